@@ -1,0 +1,36 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: setup warm test lint test-base clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e '.[runtime,test]'
+	@touch $@
+
+warm: setup
+	$(BIN)/sgl-tune warm --tp 8 --dp 8
+
+test: setup lint
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The base install alone: the file commands must work where torch cannot be imported.
+.venv-base/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-base
+	.venv-base/bin/pip install -q -c constraints.txt -e '.' pytest hypothesis
+	@touch $@
+
+test-base: .venv-base/.installed
+	! .venv-base/bin/python -c 'import torch' 2>/dev/null
+	.venv-base/bin/pytest tests/sgl_tune
+
+clean:
+	rm -rf $(VENV) .venv-base build *.egg-info

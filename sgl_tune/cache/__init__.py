@@ -1,0 +1,1 @@
+"""The cache as data: records, layouts, verdicts. Nothing here imports torch."""
