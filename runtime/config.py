@@ -126,7 +126,9 @@ class ParallelConfig:
             if getattr(self, name) < 1:
                 raise ConfigError(f"--{name} is {getattr(self, name)}: it must be at least 1")
         if self.tp % self.ep:
-            raise ConfigError(f"--ep {self.ep} does not divide --tp {self.tp}: experts are spread over TP ranks")
+            raise ConfigError(
+                f"--ep {self.ep} does not divide --tp {self.tp}: experts are spread over TP ranks"
+            )
         if self.enable_dp_attention and self.tp % self.dp:
             raise ConfigError(
                 f"--dp {self.dp} does not divide --tp {self.tp}: with --enable-dp-attention each DP group "
