@@ -1,0 +1,220 @@
+"""A FlashInfer autotune cache file as data: parsed, serialised byte for byte as FlashInfer does, digested."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.errors import CheckFailed
+
+METADATA, RECORDS, GENERATION = "_metadata", "_records", "_generation"
+RESERVED = frozenset((METADATA, RECORDS, GENERATION))
+ENVIRONMENT_FIELDS = (
+    "flashinfer_version",
+    "cuda_version",
+    "cublas_version",
+    "cudnn_version",
+    "cudnn_frontend_version",
+    "cutlass_dsl_version",
+    "gpu",
+)
+
+Profile = tuple[tuple[int, ...], ...]
+
+_MAX_KEY = 16_384
+_HEAD = re.compile(r"\('([^'\\\n]+)', '(\w+)', (\((?:\([^()]*\)(?:, |,(?=\))|(?=\))))*\))(, \(|\)\Z)")
+_SHAPE = re.compile(r"\(((?:-?[0-9]{1,18}(?:, |,(?=\))|(?=\))))*)\)")
+_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[(,)]|[^(,)'\"]+|['\"]")
+
+
+class BrokenCacheFile(CheckFailed):
+    """A file that FlashInfer's loader cannot even parse; `exception` is the type it would raise."""
+
+    def __init__(self, path: Path, what: str, exception: str) -> None:
+        super().__init__(
+            f"{path}: {what}; FlashInfer raises {exception} on it",
+            remedy="delete the file, or warm it again",
+        )
+        self.path = path
+        self.what = what
+        self.exception = exception
+
+
+@dataclass(frozen=True, slots=True)
+class KeyParts:
+    """What an entry's key says. `extras` are source tokens: dtypes and the like have no literal form."""
+
+    op: str
+    runner: str
+    profile: Profile
+    extras: tuple[str, ...]
+    has_extras: bool = True  # FlashInfer <= 0.6.12 writes three elements
+
+    @property
+    def bucket(self) -> int | None:
+        """The token count this entry was tuned for."""
+        if not self.profile or not self.profile[0]:
+            return None
+        first = self.profile[0]
+        return first[1] if self.op == "fp8_gemm" and len(first) == 3 else first[0]
+
+
+@lru_cache(maxsize=65_536)
+def parse_key(text: str) -> KeyParts | None:
+    """The parts of a key that `str((op, runner, profile, extras))` can have produced, else None."""
+    head = _HEAD.match(text) if len(text) <= _MAX_KEY else None
+    if head is None:
+        return None
+    profile = _parse_profile(head[3])
+    if profile is None:
+        return None
+    if head[4] == ")":
+        return KeyParts(head[1], head[2], profile, (), has_extras=False)
+    if not text.endswith("))"):
+        return None
+    extras = _parse_extras(text[head.end() : -2])
+    return None if extras is None else KeyParts(head[1], head[2], profile, extras)
+
+
+def _parse_profile(text: str) -> Profile | None:
+    shapes = []
+    for match in _SHAPE.finditer(text):
+        shapes.append(tuple(int(number) for number in match[1].split(",") if number.strip()))
+    profile = tuple(shapes)
+    return profile if str(profile) == text else None
+
+
+def _parse_extras(text: str) -> tuple[str, ...] | None:
+    tokens: list[str] = []
+    current, depth = "", 0
+    for part in _TOKEN.findall(text):
+        if part == "," and depth == 0:
+            tokens.append(current.strip())
+            current = ""
+            continue
+        depth += (part == "(") - (part == ")")
+        if depth < 0 or part in ("'", '"'):
+            return None
+        current += part
+    if current.strip():
+        tokens.append(current.strip())
+    canonical = ", ".join(tokens) + ("," if len(tokens) == 1 else "")
+    return tuple(tokens) if depth == 0 and canonical == text else None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tuned choice: `value` is the JSON as found, whatever it is."""
+
+    key: str
+    value: Any
+
+    @property
+    def parts(self) -> KeyParts | None:
+        return parse_key(self.key)
+
+    @property
+    def runner(self) -> str | None:
+        runner = self._element(0)
+        return runner if isinstance(runner, str) else None
+
+    @property
+    def tactic(self) -> Any:
+        return self._element(1)
+
+    @property
+    def policy(self) -> tuple[Any, ...] | None:
+        policy = self._element(2)
+        return tuple(policy) if isinstance(policy, list) else None
+
+    def _element(self, index: int) -> Any:
+        return self.value[index] if isinstance(self.value, list) and index < len(self.value) else None
+
+
+@dataclass(frozen=True)
+class CacheFile:
+    """A parsed file. `raw` is kept, so nothing that is not understood is ever lost."""
+
+    path: Path
+    raw: bytes
+    document: dict[str, Any]
+
+    @property
+    def metadata(self) -> Any:
+        return self.document.get(METADATA)
+
+    @property
+    def generation(self) -> Any:
+        return self.document.get(GENERATION)
+
+    @property
+    def records(self) -> Any:
+        return self.document.get(RECORDS)
+
+    @cached_property
+    def entries(self) -> dict[str, Any]:
+        return {key: value for key, value in self.document.items() if key not in RESERVED}
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (Entry(key, value) for key, value in self.entries.items())
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.raw).hexdigest()
+
+    @cached_property
+    def computed_generation(self) -> str | None:
+        """The checksum FlashInfer would write; None when the content is nested too deep to serialise."""
+        try:
+            return _generation({key: value for key, value in self.document.items() if key != GENERATION})
+        except RecursionError:
+            return None
+
+
+def read_cache_file(path: Path) -> CacheFile:
+    return parse_cache_file(path, Path(path).read_bytes())
+
+
+def parse_cache_file(path: Path, raw: bytes) -> CacheFile:
+    """Parse as FlashInfer does: UTF-8 text, then JSON whose top level is an object."""
+    try:
+        document = json.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise BrokenCacheFile(path, f"not UTF-8 text (byte {error.start})", "UnicodeDecodeError") from None
+    except json.JSONDecodeError as error:
+        raise BrokenCacheFile(path, f"not JSON ({error})", "JSONDecodeError") from None
+    except RecursionError:
+        raise BrokenCacheFile(path, "nested too deep", "RecursionError") from None
+    except ValueError as error:
+        raise BrokenCacheFile(path, f"holds a number no parser takes ({error})", "ValueError") from None
+    if isinstance(document, dict):
+        return CacheFile(path, raw, document)
+    exception = "TypeError" if isinstance(document, list) else "AttributeError"
+    kind = type(document).__name__
+    raise BrokenCacheFile(path, f"its top level is a JSON {kind}, not an object", exception)
+
+
+def serialise(
+    metadata: Mapping[str, Any],
+    entries: Mapping[str, Any],
+    records: Mapping[str, Any] | None = None,
+    extra_metadata: Mapping[str, Any] | None = None,
+) -> bytes:
+    """The file `save_configs` writes for this content; FlashInfer's merges keep `extra_metadata`."""
+    ordered: dict[str, Any] = {METADATA: {**metadata, **(extra_metadata or {})}}
+    if records:
+        ordered[RECORDS] = records
+    for key in sorted(entries):
+        ordered[key] = entries[key]
+    ordered[GENERATION] = _generation(ordered)
+    return json.dumps(ordered, indent=2).encode()
+
+
+def _generation(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

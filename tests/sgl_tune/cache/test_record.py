@@ -1,0 +1,161 @@
+"""Keys, entries and files: parsed safely, written back byte for byte."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.cache.record import (
+    BrokenCacheFile,
+    CacheFile,
+    Entry,
+    KeyParts,
+    parse_cache_file,
+    parse_key,
+    read_cache_file,
+    serialise,
+)
+
+MOE_KEY = (
+    "('trtllm::fused_moe::gemm1', 'MoERunner', ((2048, 2048), (128, 1536, 2048), (0,)), "
+    "(torch.bfloat16, 8, False))"
+)
+FP8_KEY = "('fp8_gemm', 'CublasFp8GemmRunner', ((1, 4096, 512), (1, 512, 64), (1, -1, 64), (-1,)), (1,))"
+
+
+def _make_file(document: object) -> CacheFile:
+    return parse_cache_file(Path("rank.json"), json.dumps(document).encode())
+
+
+def test_a_moe_key_has_its_parts_and_bucket() -> None:
+    parts = parse_key(MOE_KEY)
+    assert parts == KeyParts(
+        op="trtllm::fused_moe::gemm1",
+        runner="MoERunner",
+        profile=((2048, 2048), (128, 1536, 2048), (0,)),
+        extras=("torch.bfloat16", "8", "False"),
+    )
+    assert parts.bucket == 2048
+
+
+def test_the_bucket_of_a_dense_gemm_is_its_second_dimension() -> None:
+    parts = parse_key(FP8_KEY)
+    assert parts is not None and parts.bucket == 4096
+
+
+def test_a_key_of_older_flashinfer_has_no_extras() -> None:
+    parts = parse_key("('op', 'Runner', ((1, 2),))")
+    assert parts is not None and not parts.has_extras and parts.extras == ()
+
+
+def test_nested_extras_stay_one_token() -> None:
+    parts = parse_key("('op', 'R', ((1, 2), ()), (('x', 1), 'a,b', <class 'int'>))")
+    assert parts is not None and parts.extras == ("('x', 1)", "'a,b'", "<class 'int'>")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "junk",
+        "('op', 'R')",
+        "('op', 'R', ((1,2),), ())",
+        "('op',  'R', ((1, 2),), ())",
+        "('op', 'R', ((1, 2),), (1))",
+        "('op', 'R', ((1, 2),), (1,  2))",
+        "('op', 'R', ((1, 2),), ()) ",
+        "('op', 'R', ((1, 2),), (()",
+        "('op', 'R', ((1.5,),), ())",
+        "('op', 'R', ((01,),), ())",
+        "('op', 'R', ((9" + "9" * 5000 + ",),), ())",
+        "__import__('os').abort()",
+    ],
+)
+def test_a_text_no_key_prints_as_is_refused(text: str) -> None:
+    assert parse_key(text) is None
+
+
+@pytest.mark.parametrize("filler", ["(", "'", "(1, 2), ", ", ", "'a", "((", "\\'", "(1,),"])
+def test_hostile_keys_are_refused_in_no_time(filler: str) -> None:
+    started = time.perf_counter()
+    for head in ("('op', 'R', (", "('op', 'R', ((1,),), (", "('"):
+        parse_key(head + filler * (16_000 // len(filler)))
+        parse_key(head + filler * (16_000 // len(filler)) + "))")
+    assert time.perf_counter() - started < 1
+
+
+def test_the_real_tuple_prints_as_the_key_that_parses_back() -> None:
+    fields = ("op::x", "MoERunner", ((), (0,), (5, -1)), (True, None, "Module", (1, (2,)), 1.5))
+    parts = parse_key(str(fields))
+    assert parts is not None
+    assert (parts.op, parts.runner, parts.profile) == fields[:3]
+    assert parts.extras == tuple(map(repr, fields[3]))
+
+
+def test_an_entry_reads_its_three_elements() -> None:
+    entry = Entry(MOE_KEY, ["MoERunner", [1, 2], ["cuda_graph_profile_replays", None]])
+    assert (entry.runner, entry.tactic) == ("MoERunner", [1, 2])
+    assert entry.policy == ("cuda_graph_profile_replays", None)
+
+
+@pytest.mark.parametrize("value", [None, 3, "Foo", {}, [], [1], ["R", 1, 2]])
+def test_a_malformed_entry_reads_as_empty_rather_than_failing(value: object) -> None:
+    entry = Entry("k", value)
+    assert entry.policy is None
+    assert entry.runner in (None, "R")
+
+
+def test_members_keep_their_order_and_reserved_ones_are_not_entries() -> None:
+    file = _make_file({"b": 1, "_metadata": {"gpu": "x"}, "a": 2, "_records": {}, "_generation": "g"})
+    assert list(file.entries.items()) == [("b", 1), ("a", 2)]
+    assert [entry.key for entry in file] == ["b", "a"]
+    assert (file.metadata, file.records, file.generation) == ({"gpu": "x"}, {}, "g")
+
+
+def test_a_written_file_reads_back_with_its_checksum_and_digest(tmp_path: Path) -> None:
+    raw = serialise({"gpu": "H200"}, {"k2": ["R", 1], "k1": ["R", [1, 2]]}, extra_metadata={"by": "sgl-tune"})
+    path = tmp_path / "rank.json"
+    path.write_bytes(raw)
+    file = read_cache_file(path)
+    assert list(file.entries) == ["k1", "k2"]
+    assert file.metadata == {"gpu": "H200", "by": "sgl-tune"}
+    assert file.generation == file.computed_generation
+    assert len(file.digest) == 64
+
+
+def test_an_edited_file_no_longer_matches_its_checksum() -> None:
+    raw = serialise({"gpu": "H200"}, {"k": ["R", 1]})
+    file = parse_cache_file(Path("x"), raw.replace(b'"R",\n    1', b'"R",\n    2'))
+    assert file.generation != file.computed_generation
+
+
+def test_content_too_deep_to_serialise_has_no_checksum() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert CacheFile(Path("x"), b"", {"k": deep}).computed_generation is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "exception"),
+    [
+        (b"", "JSONDecodeError"),
+        (b'{"a": 1,}', "JSONDecodeError"),
+        (b"\xef\xbb\xbf{}", "JSONDecodeError"),
+        (b"{}{}", "JSONDecodeError"),
+        ("{}".encode("utf-16"), "UnicodeDecodeError"),
+        (b"[]", "TypeError"),
+        (b"null", "AttributeError"),
+        (b'"text"', "AttributeError"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "ValueError"),
+        (b'{"a": ' + b"[" * 100_000, "RecursionError"),
+    ],
+)
+def test_what_is_not_an_object_names_the_exception(raw: bytes, exception: str) -> None:
+    with pytest.raises(BrokenCacheFile, match=r"rank_tp0\.json") as caught:
+        parse_cache_file(Path("rank_tp0.json"), raw)
+    assert caught.value.exception == exception
+    assert caught.value.exit_code == 1
