@@ -1,0 +1,170 @@
+"""SGLang's own flag names, once, for every command that plans, checks or predicts a deployment.
+
+Flags, a pasted server command, `sgl-tune.toml` and a manifest are all read into one record, `ServerFlags`.
+A field is None when nobody set it: defaults are SGLang's and are resolved in `deployment`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+SERVER = "The server's flags (SGLang's names)"
+TARGET = "The target"
+
+
+def _server(*names: str, help: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=SERVER, show_default=False)
+
+
+def _target(*names: str, help: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=TARGET, show_default=False)
+
+
+class Format(str, Enum):
+    human = "human"
+    json = "json"
+    quiet = "quiet"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.", show_default=True)]
+ServerCommand = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- SERVER COMMAND]",
+        help="After --: a server command as you start it; its flags are read as SGLang reads them.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFlags:
+    """What was set, word for word."""
+
+    model_path: Annotated[
+        str | None,
+        _server("--model-path", "--model", help="Model, as typed at the server.", metavar="PATH|ID"),
+    ] = None
+    tp: Annotated[
+        int | None, _server("--tp-size", "--tp", "--tensor-parallel-size", help="Tensor-parallel ranks.")
+    ] = None
+    dp: Annotated[
+        int | None, _server("--dp-size", "--dp", "--data-parallel-size", help="Data-parallel ranks.")
+    ] = None
+    pp: Annotated[
+        int | None, _server("--pp-size", "--pp", "--pipeline-parallel-size", help="Pipeline stages.")
+    ] = None
+    ep: Annotated[
+        int | None, _server("--ep-size", "--ep", "--expert-parallel-size", help="Expert-parallel ranks.")
+    ] = None
+    enable_dp_attention: Annotated[
+        bool | None,
+        _server("--enable-dp-attention/--no-enable-dp-attention", help="Default: on when dp > 1 divides tp."),
+    ] = None
+    attn_dp: Annotated[
+        int | None,
+        _server(
+            "--attn-dp-size", "--attention-data-parallel-size", help="DP attention's size (SGLang 0.5.23)."
+        ),
+    ] = None
+    dtype: Annotated[str | None, _server("--dtype", help="auto, bfloat16, float16 ...")] = None
+    quantization: Annotated[str | None, _server("--quantization", help="Used verbatim when set.")] = None
+    kv_cache_dtype: Annotated[str | None, _server("--kv-cache-dtype", help="auto, fp8_e4m3 ...")] = None
+    page_size: Annotated[int | None, _server("--page-size", help="Tokens per KV page.")] = None
+    moe_runner_backend: Annotated[
+        str | None, _server("--moe-runner-backend", help="Used verbatim when set.")
+    ] = None
+    moe_a2a_backend: Annotated[
+        str | None, _server("--moe-a2a-backend", help="none, deepep, flashinfer ...")
+    ] = None
+    chunked_prefill_size: Annotated[
+        int | None, _server("--chunked-prefill-size", help="Tokens per prefill chunk.")
+    ] = None
+    max_running_requests: Annotated[
+        int | None, _server("--max-running-requests", help="Requests of the server.")
+    ] = None
+    mem_fraction_static: Annotated[
+        float | None, _server("--mem-fraction-static", help="Weights and KV share.")
+    ] = None
+    context_length: Annotated[int | None, _server("--context-length", help="Default: the model's.")] = None
+    cuda_graph_max_bs: Annotated[
+        int | None, _server("--cuda-graph-max-bs", "--cuda-graph-max-bs-decode", help="Largest decode graph.")
+    ] = None
+    disable_cuda_graph: Annotated[bool | None, _server("--disable-cuda-graph", help="Capture no graphs.")] = (
+        None
+    )
+    disable_flashinfer_autotune: Annotated[
+        bool | None, _server("--disable-flashinfer-autotune", help="The server tunes nothing.")
+    ] = None
+    speculative_algorithm: Annotated[
+        str | None, _server("--speculative-algorithm", help="EAGLE, EAGLE3, NEXTN ...")
+    ] = None
+    speculative_num_steps: Annotated[int | None, _server("--speculative-num-steps", help="Draft steps.")] = (
+        None
+    )
+    speculative_eagle_topk: Annotated[
+        int | None, _server("--speculative-eagle-topk", help="Draft branches.")
+    ] = None
+    speculative_num_draft_tokens: Annotated[
+        int | None, _server("--speculative-num-draft-tokens", help="Tokens verified at once.")
+    ] = None
+    speculative_draft_model_path: Annotated[
+        str | None,
+        _server("--speculative-draft-model-path", "--speculative-draft-model", help="Draft model."),
+    ] = None
+    nnodes: Annotated[int | None, _server("--nnodes", help="Nodes.")] = None
+    node_rank: Annotated[int | None, _server("--node-rank", help="This node.")] = None
+    dist_init_addr: Annotated[
+        str | None,
+        _server("--dist-init-addr", "--nccl-init-addr", help="Node 0's host:port.", metavar="HOST:PORT"),
+    ] = None
+    cache_dir: Annotated[
+        str | None,
+        _target("--cache-dir", help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.", metavar="DIR"),
+    ] = None
+    sglang_version: Annotated[
+        str | None,
+        _target(
+            "--sglang-version", help="Default: the installed one, else the newest known.", metavar="X.Y.Z"
+        ),
+    ] = None
+    flashinfer_version: Annotated[
+        str | None,
+        _target("--flashinfer-version", help="Default: the installed one, else SGLang's.", metavar="X.Y.Z"),
+    ] = None
+    arch: Annotated[
+        str | None, _target("--arch", help="Default: this machine's GPU.", metavar="sm90|sm100|...")
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+
+
+def takes_server_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a Typer command every server flag as an option; it takes them as one `flags: ServerFlags`."""
+    hints = get_type_hints(command, include_extras=True)
+    flag_hints = get_type_hints(ServerFlags, include_extras=True)
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != "flags"]
+    own = [p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in own]
+    flags = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=flag_hints[f.name])
+        for f in fields(ServerFlags)
+    ]
+
+    @functools.wraps(command)
+    def expanded(**arguments: Any) -> Any:
+        given = {f.name: arguments.pop(f.name) for f in fields(ServerFlags)}
+        return command(flags=ServerFlags(**given), **arguments)
+
+    parameters = own + flags
+    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    expanded.__annotations__ = {p.name: p.annotation for p in parameters}
+    del expanded.__wrapped__  # type: ignore[attr-defined]
+    return expanded
