@@ -1,1 +1,1 @@
-"""What one SGLang rank does between process start and ready. Imports torch where it computes, never sgl_tune."""
+"""What one SGLang rank does between process start and ready. It never imports sgl_tune."""

@@ -1,7 +1,7 @@
 """From a checkpoint's `config.json` to a `ModelConfig`: one reader for every supported family.
 
 Hugging Face configs spell the same thing differently over the years (`rope_theta` and `rope_scaling`, or one
-`rope_parameters`; `num_experts`, `num_local_experts` or `n_routed_experts`), so each field lists its spellings.
+`rope_parameters`; `num_experts`, `num_local_experts` or `n_routed_experts`), so a field lists its spellings.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _layer_kinds(hf: HF, layers: int) -> tuple[LayerKind, ...]:
         return ("dense",) * layers
     listed = hf.get("mlp_layer_types")
     if listed:
-        return tuple("moe" if kind == "sparse" else "dense" for kind in listed)
+        return _kinds(layers, lambda i: listed[i] == "sparse")
     if hf.get("first_k_dense_replace") is not None:
         every = hf.get("moe_layer_freq", 1)
         first: int = hf["first_k_dense_replace"]
@@ -121,16 +121,20 @@ def _layer_kinds(hf: HF, layers: int) -> tuple[LayerKind, ...]:
 
 
 def _kinds(layers: int, is_moe: Callable[[int], bool]) -> tuple[LayerKind, ...]:
-    return tuple("moe" if is_moe(i) else "dense" for i in range(layers))
+    kinds: list[LayerKind] = []
+    for i in range(layers):
+        kinds.append("moe" if is_moe(i) else "dense")
+    return tuple(kinds)
 
 
 def _attention_kinds(hf: HF, layers: int) -> tuple[AttentionKind, ...]:
     listed = hf.get("layer_types")
-    if listed:
-        return tuple("sliding" if kind == "sliding_attention" else "full" for kind in listed)
-    if hf.get("model_type") == "gpt_oss":
-        return tuple("full" if i % 2 else "sliding" for i in range(layers))
-    return ("full",) * layers
+    if listed is None and hf.get("model_type") == "gpt_oss":
+        listed = ["sliding_attention", "full_attention"] * layers
+    kinds: list[AttentionKind] = []
+    for i in range(layers):
+        kinds.append("sliding" if listed and listed[i] == "sliding_attention" else "full")
+    return tuple(kinds)
 
 
 def _moe(hf: HF, model_type: str) -> MoEConfig | None:
