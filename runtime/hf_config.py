@@ -108,7 +108,7 @@ def _sliding_window(hf: HF, model_type: str) -> int | None:
 
 def _layer_kinds(hf: HF, layers: int) -> tuple[LayerKind, ...]:
     if _first(hf, "num_experts", "num_local_experts", "n_routed_experts") is None:
-        return ("dense",) * layers
+        return _kinds(layers, lambda i: False)
     listed = hf.get("mlp_layer_types")
     if listed:
         return _kinds(layers, lambda i: listed[i] == "sparse")

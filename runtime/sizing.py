@@ -157,7 +157,7 @@ def moe_rows(rows: int, parallel: ParallelConfig, runtime: RuntimeConfig) -> int
 
 
 def tuning_buckets(maximum: int) -> tuple[int, ...]:
-    """FlashInfer's hybrid list: 1, 2, 4 .. 256, steps of 256, of 512, then doubling; and the maximum itself."""
+    """FlashInfer's list: 1, 2, 4 .. 256, steps of 256, of 512, then doubling; and the maximum itself."""
     sizes = [1 << i for i in range(9)] + [*range(512, 2049, 256)] + [*range(2560, 4097, 512)]
     while sizes[-1] < maximum:
         sizes.append(sizes[-1] * 2)
