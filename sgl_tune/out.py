@@ -8,28 +8,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from types import TracebackType
-from typing import Annotated, Any, TextIO
-
-import typer
+from typing import Any, TextIO
 
 from sgl_tune.errors import UsageError
+from sgl_tune.options import Format
 
 SCHEMA_VERSION = 1
 SLOW_SECONDS = 2.0
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _MIN_PATH = 16
 _DEEPEST = 60
-
-
-class Format(str, Enum):
-    HUMAN = "human"
-    JSON = "json"
-    QUIET = "quiet"
-
-
-FormatOption = Annotated[Format, typer.Option("--format", help="What stdout holds.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +34,7 @@ class Output:
     """A command computes one result and hands it over here; how it looks is decided in this class alone."""
 
     def __init__(
-        self, format: Format = Format.HUMAN, stdout: TextIO | None = None, stderr: TextIO | None = None
+        self, format: Format = Format.human, stdout: TextIO | None = None, stderr: TextIO | None = None
     ) -> None:
         self.format = format
         self._stdout = stdout or sys.stdout
@@ -56,21 +45,21 @@ class Output:
 
     def result(self, data: Mapping[str, Any], human: Callable[[], None], quiet: Iterable[str] = ()) -> None:
         """Print the data in the asked format; `human` calls `line` and `table` of this object."""
-        if self.format is Format.JSON:
+        if self.format is Format.json:
             self._stdout.write(to_json({"schema_version": SCHEMA_VERSION, **data}) + "\n")
-        elif self.format is Format.QUIET:
+        elif self.format is Format.quiet:
             self._stdout.writelines(printable(line) + "\n" for line in quiet)
         else:
             human()
 
     def line(self, text: str = "", style: str | None = None, indent: int = 0) -> None:
         """One paragraph of human output, folded at the terminal's width with a hanging indent."""
-        if self.format is Format.HUMAN:
+        if self.format is Format.human:
             for part in _fold(text, _width(self._stdout), indent):
                 self._stdout.write(_styled(part, style, self._stdout) + "\n")
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
-        if self.format is not Format.HUMAN:
+        if self.format is not Format.human:
             return
         cells = [[printable(str(cell)) for cell in row] for row in rows]
         widths = _table_widths(columns, cells, _width(self._stdout))
@@ -79,11 +68,11 @@ class Output:
         self._stdout.writelines(_row(row, columns, widths) + "\n" for row in cells)
 
     def note(self, text: str) -> None:
-        if self.format is not Format.QUIET:
+        if self.format is not Format.quiet:
             self._say("", text, None)
 
     def hint(self, text: str) -> None:
-        if self.format is not Format.QUIET:
+        if self.format is not Format.quiet:
             self._say("hint: ", text, "cyan")
 
     def warn(self, text: str) -> None:
@@ -103,7 +92,7 @@ class Output:
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
     def progress(self, label: str, total: int | None = None) -> Progress:
-        silent = self.format is Format.QUIET or (self.format is Format.JSON and not self._stderr.isatty())
+        silent = self.format is Format.quiet or (self.format is Format.json and not self._stderr.isatty())
         return Progress(None if silent else self._stderr, label, total)
 
     def _say(self, prefix: str, text: str, style: str | None) -> None:

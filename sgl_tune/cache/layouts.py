@@ -1,0 +1,267 @@
+"""Where caches live on disk: SGLang's, vLLM's and FlashInfer's managed store, each by one small reader."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sgl_tune.errors import UsageError, WorkFailed
+
+MANIFEST = "sgl-tune.json"
+VLLM_FILE = "autotune_configs.json"
+_RANK = re.compile(r"rank_tp(\d{1,6})_pp(\d{1,6})_dp(\d{1,6})(?:_gpu([\w-]{1,80}))?\.json")
+_ARCH = re.compile(r"sm\d{2,4}[a-z]?")
+_KEY = re.compile(r"[0-9a-f]{4,64}")
+_ROOTS = ("flashinfer/autotune", "flashinfer_autotune_cache", "autotune/v2", "v2")
+_DEEPEST = 8
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RankName:
+    """The rank that SGLang puts into a file's name; the GPU's UUID only for the megamoe backend."""
+
+    tp: int
+    pp: int
+    dp: int
+    gpu: str | None = None
+
+    @classmethod
+    def parse(cls, filename: str) -> RankName | None:
+        match = _RANK.fullmatch(filename)
+        return cls(int(match[1]), int(match[2]), int(match[3]), match[4]) if match else None
+
+    @property
+    def filename(self) -> str:
+        gpu = f"_gpu{self.gpu}" if self.gpu else ""
+        return f"rank_tp{self.tp}_pp{self.pp}_dp{self.dp}{gpu}.json"
+
+    def __str__(self) -> str:
+        return self.filename.removeprefix("rank_").removesuffix(".json")
+
+
+@dataclass(frozen=True, slots=True)
+class RankFile:
+    path: Path
+    rank: RankName | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """One folder that one deployment reads. `runs` are SGLang's results of starts that were told to reuse
+    nothing; `leftovers` are the temporary files of writers, most of them dead."""
+
+    path: Path
+    layout: str
+    flashinfer: str | None = None
+    arch: str | None = None
+    key: str | None = None
+    files: tuple[RankFile, ...] = ()
+    leftovers: tuple[Path, ...] = ()
+    runs: tuple[Path, ...] = ()
+    manifest: Path | None = None
+
+    def groups(self) -> list[tuple[RankFile, ...]]:
+        """The files that a server compares byte for byte: a pipeline stage's TP ranks, and under plain
+        data parallelism each replica's own."""
+        ranked = sorted((f for f in self.files if f.rank), key=lambda f: f.rank or RankName(0, 0, 0))
+        replicas = {pp: _is_replicated(ranked, pp) for pp in {f.rank.pp for f in ranked if f.rank}}
+        groups: dict[tuple[int, int], list[RankFile]] = {}
+        for file in ranked:
+            assert file.rank
+            replica = file.rank.dp if replicas[file.rank.pp] else 0
+            groups.setdefault((file.rank.pp, replica), []).append(file)
+        return [tuple(groups[which]) for which in sorted(groups)]
+
+
+def _is_replicated(files: list[RankFile], stage: int) -> bool:
+    """Under DP attention a TP rank has one DP rank; seen with several, the DP ranks are whole replicas."""
+    ranks = [(f.rank.tp, f.rank.gpu) for f in files if f.rank and f.rank.pp == stage]
+    return len(set(ranks)) < len(ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    folder: Path
+    files: tuple[str, ...]
+    folders: tuple[str, ...]
+
+    def paths(self, names: tuple[str, ...] | list[str]) -> tuple[Path, ...]:
+        return tuple(self.folder / name for name in names)
+
+    def parents(self, count: int) -> list[str]:
+        """The names of the folder and its ancestors, nearest first."""
+        here = Path(os.path.abspath(self.folder))  # noqa: PTH100 resolve() would follow links
+        return ([*here.parts[::-1]] + [""] * count)[:count]
+
+
+def default_cache_dir() -> Path:
+    """SGLang's own rule: it expands `~` in its default and not in what a user sets."""
+    set_by_user = os.environ.get("SGLANG_CACHE_DIR")
+    return Path(set_by_user) if set_by_user else Path("~/.cache/sglang").expanduser()
+
+
+def _unreadable(error: OSError) -> None:
+    raise WorkFailed(f"{error.filename}: {error.strerror}", "run as the user who owns the cache")
+
+
+def find_caches(root: Path, on_error: Callable[[OSError], None] = _unreadable) -> list[Cache]:
+    """Every cache at or below `root`, which may be any folder of a layout, or one file of it."""
+    root = Path(root)
+    if root.is_file():
+        return [_around(root, on_error)]
+    if not root.is_dir():
+        raise UsageError(f"{root}: no such file or folder", "see `sgl-tune inspect` for the caches there are")
+    known = [root / name for name in _ROOTS if (root / name).is_dir()]
+    caches = [cache for start in known or [root] for cache in _walk(start, on_error, _DEEPEST)]
+    return caches or _loose(_list(root, on_error))
+
+
+def resolve(
+    target: str | None, cache_dir: Path, on_error: Callable[[OSError], None] = _unreadable
+) -> list[Cache]:
+    """What a user meant: nothing (the cache directory), a path, or the beginning of a key in it."""
+    if target is None:
+        if not cache_dir.is_dir():
+            raise UsageError(
+                f"{cache_dir}: no cache directory yet", "`sgl-tune warm` makes one, or pass --cache-dir"
+            )
+        return find_caches(cache_dir, on_error)
+    if os.path.lexists(target):
+        return find_caches(Path(target), on_error)
+    found = []
+    if _KEY.fullmatch(target) and cache_dir.is_dir():
+        found = [c for c in find_caches(cache_dir, on_error) if c.key and c.key.startswith(target)]
+    if not found:
+        raise UsageError(
+            f"{target}: no such file or folder, and no key in {cache_dir} begins so",
+            "`sgl-tune inspect` lists the keys; --cache-dir names another cache",
+        )
+    return found
+
+
+def _walk(folder: Path, on_error: Callable[[OSError], None], depth: int) -> Iterator[Cache]:
+    listing = _list(folder, on_error)
+    cache = _read(listing, on_error)
+    if cache:
+        yield cache
+    elif depth:
+        for name in listing.folders:
+            yield from _walk(folder / name, on_error, depth - 1)
+
+
+def _list(folder: Path, on_error: Callable[[OSError], None]) -> _Listing:
+    """One folder's names. Links to folders are not followed: they may lead in circles, or out of the cache."""
+    files, folders = [], []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+                elif entry.is_symlink() and entry.is_dir():
+                    continue
+                else:
+                    files.append(entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # it vanished while we walked
+    except OSError as error:
+        on_error(error)
+    return _Listing(folder, tuple(sorted(files)), tuple(sorted(folders)))
+
+
+def _read(listing: _Listing, on_error: Callable[[OSError], None]) -> Cache | None:
+    return _read_sglang(listing, on_error) or _read_vllm(listing) or _read_managed(listing, on_error)
+
+
+def _read_sglang(listing: _Listing, on_error: Callable[[OSError], None]) -> Cache | None:
+    key, arch, version = listing.parents(3)
+    placed = bool(_ARCH.fullmatch(arch) and _KEY.fullmatch(key) and VLLM_FILE not in listing.files)
+    ranks = [(name, rank) for name in listing.files if (rank := RankName.parse(name))]
+    if not ranks and not placed:
+        return None
+    files = (RankFile(listing.folder / name, rank) for name, rank in sorted(ranks, key=lambda pair: pair[1]))
+    runs = _list(listing.folder / "runs", on_error) if "runs" in listing.folders else None
+    leftovers = listing.paths(_temporary(listing)) + (runs.paths(_temporary(runs)) if runs else ())
+    return Cache(
+        listing.folder,
+        "sglang",
+        flashinfer=version if placed else None,
+        arch=arch if placed else None,
+        key=key if placed else None,
+        files=tuple(files),
+        leftovers=leftovers,
+        runs=runs.paths([name for name in runs.files if name.endswith(".json")]) if runs else (),
+        manifest=listing.folder / MANIFEST if MANIFEST in listing.files else None,
+    )
+
+
+def _read_vllm(listing: _Listing) -> Cache | None:
+    """vLLM omits version and architecture when its cache directory is set by the user."""
+    if VLLM_FILE not in listing.files:
+        return None
+    key, arch, version, root = listing.parents(4)
+    placed = root == "flashinfer_autotune_cache"
+    return Cache(
+        listing.folder,
+        "vllm",
+        flashinfer=version if placed else None,
+        arch=arch if placed else None,
+        key=key,
+        files=(RankFile(listing.folder / VLLM_FILE, None),),
+        leftovers=listing.paths(_temporary(listing)),
+    )
+
+
+def _read_managed(listing: _Listing, on_error: Callable[[OSError], None]) -> Cache | None:
+    """FlashInfer's managed store: one file an entry, in a folder named after the environment's hash."""
+    key, schema = listing.parents(2)
+    manifest = listing.folder / "manifest.json"
+    if "entries" not in listing.folders or not (schema == "v2" or manifest.name in listing.files):
+        return None
+    entries = _list(listing.folder / "entries", on_error)
+    files = [name for name in entries.files if name.endswith(".json")]
+    return Cache(
+        listing.folder,
+        "flashinfer-v2",
+        flashinfer=_managed_version(manifest),
+        key=key,
+        files=tuple(RankFile(path, None) for path in entries.paths(files)),
+        leftovers=listing.paths(_temporary(listing)) + entries.paths(_temporary(entries)),
+        manifest=manifest if manifest.name in listing.files else None,
+    )
+
+
+def _managed_version(manifest: Path) -> str | None:
+    try:
+        version = json.loads(manifest.read_bytes())["flashinfer_version"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return version if isinstance(version, str) else None
+
+
+def _temporary(listing: _Listing) -> list[str]:
+    return [name for name in listing.files if name.startswith(".") and name.endswith((".tmp", ".journal"))]
+
+
+def _loose(listing: _Listing) -> list[Cache]:
+    """A folder in no layout: whatever JSON files the user put there."""
+    files = [name for name in listing.files if name.endswith(".json") and name != MANIFEST]
+    if not files:
+        return []
+    return [
+        Cache(listing.folder, "files", files=tuple(RankFile(path, None) for path in listing.paths(files)))
+    ]
+
+
+def _around(path: Path, on_error: Callable[[OSError], None]) -> Cache:
+    """The cache that one file belongs to, with that file alone in it."""
+    for folder in (path.parent, path.parent.parent):
+        cache = _read(_list(folder, on_error), on_error)
+        if cache:
+            mine = [file for file in cache.files if file.path == path]
+            if mine:
+                return replace(cache, files=tuple(mine), leftovers=(), runs=())
+    return Cache(path.parent, "files", files=(RankFile(path, RankName.parse(path.name)),))
