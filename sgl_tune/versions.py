@@ -1,0 +1,51 @@
+"""Which SGLang, FlashInfer and GPU are here, found without importing any of them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib import metadata
+
+DISTRIBUTIONS = {"sglang": "sglang", "flashinfer": "flashinfer-python"}
+_NVIDIA_SMI_SECONDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU as its driver reports it."""
+
+    name: str
+    arch: str
+    mib: int
+
+
+def installed_version(package: str) -> str | None:
+    try:
+        return metadata.version(DISTRIBUTIONS[package])
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def local_gpus() -> tuple[Gpu, ...]:
+    """The GPUs of this machine in the driver's order; none without a driver."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    query = [program, "--query-gpu=name,compute_cap,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return parse_gpus(answer.stdout) if answer.returncode == 0 else ()
+
+
+def parse_gpus(table: str) -> tuple[Gpu, ...]:
+    """Lines such as `NVIDIA H200, 9.0, 143771`; one with a field the driver does not know is dropped."""
+    gpus = []
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != 3 or not cells[2].isdigit() or not cells[1].replace(".", "").isdigit():
+            continue
+        gpus.append(Gpu(name=cells[0], arch="sm" + cells[1].replace(".", ""), mib=int(cells[2])))
+    return tuple(gpus)
