@@ -1,0 +1,39 @@
+"""The interface of a mixture-of-experts kernel, and its names as SGLang spells them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from runtime.config import ConfigError
+from runtime.moe.weights import ExpertWeights, TopK
+
+
+class MoEBackend(ABC):
+    """Computes this rank's part of the experts' weighted sum: zero where a token's experts live elsewhere."""
+
+    def prepare(self, weights: ExpertWeights) -> ExpertWeights:
+        """Once after loading: the same weights in the order and layout that the kernel wants."""
+        return weights
+
+    @abstractmethod
+    def forward(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
+        """x [T, H] -> [T, H]."""
+
+
+# name -> (module, class); imported when asked for: FlashInfer takes seconds
+_BACKENDS = {
+    "torch": ("runtime.moe.torch_backend", "TorchBackend"),
+    "flashinfer_cutlass": ("runtime.moe.flashinfer_cutlass", "FlashInferCutlassBackend"),
+    "flashinfer_trtllm": ("runtime.moe.flashinfer_trtllm", "FlashInferTrtllmBackend"),
+}
+
+
+def make_backend(name: str, **options: Any) -> MoEBackend:
+    if name not in _BACKENDS:
+        raise ConfigError(f"--moe-runner-backend {name}: this runtime has {', '.join(_BACKENDS)}")
+    module, cls = _BACKENDS[name]
+    return getattr(import_module(module), cls)(**options)

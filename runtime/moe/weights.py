@@ -1,0 +1,42 @@
+"""What a mixture-of-experts layer computes with: the experts one rank holds, and where each token goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """The router's answer: `ids` are global expert numbers; some kernels route by the `logits` themselves."""
+
+    ids: torch.Tensor  # [T, k] int32
+    weights: torch.Tensor  # [T, k] fp32
+    logits: torch.Tensor  # [T, experts] fp32
+
+
+@dataclass(slots=True)
+class ExpertWeights:
+    """Experts `first .. first + local - 1` of one rank; gate rows before up rows, as checkpoints have them.
+
+    The order and the layout of rows that a kernel wants is its backend's business: see `MoEBackend.prepare`.
+    """
+
+    w13: torch.Tensor  # [local, 2 I, H]
+    w2: torch.Tensor  # [local, H, I]
+    num_experts: int  # over all ranks
+    first: int = 0
+    w13_scale: torch.Tensor | None = None
+    w2_scale: torch.Tensor | None = None
+    w13_input_scale: torch.Tensor | None = None
+    w2_input_scale: torch.Tensor | None = None
+    w13_bias: torch.Tensor | None = None  # [local, 2 I]
+    w2_bias: torch.Tensor | None = None  # [local, H]
+    # (up + 1) * gate * sigmoid(alpha * gate), both clamped to the limit; None is plain silu(gate) * up
+    swiglu_alpha: float | None = None
+    swiglu_limit: float | None = None
+
+    @property
+    def local(self) -> int:
+        return self.w13.shape[0]
