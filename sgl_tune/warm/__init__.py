@@ -1,0 +1,1 @@
+"""Plan, launch, write, prove: the caches of a whole deployment from whatever devices are here."""
