@@ -154,7 +154,7 @@ def _walk(folder: Path, on_error: Callable[[OSError], None], depth: int) -> Iter
 
 
 def _list(folder: Path, on_error: Callable[[OSError], None]) -> _Listing:
-    """One folder's names. Links to folders are not followed: they may lead in circles, or out of the cache."""
+    """One folder's names. Links to folders are not followed: they may lead in circles or out of it."""
     files, folders = [], []
     try:
         with os.scandir(folder) as entries:

@@ -1,0 +1,86 @@
+"""`sgl-tune.json`, beside the rank files: for which deployment, where and when they were tuned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.errors import CheckFailed
+
+SCHEMA_VERSION = 1
+
+
+class BrokenManifest(CheckFailed):
+    """Unreadable, or not what sgl-tune writes. The caches themselves may be fine."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """`files` maps a file's name to the sha256 of what we wrote; a server that tunes on changes the file."""
+
+    environment: Mapping[str, str]
+    key_parts: tuple[str, ...] = ()
+    deployment: Mapping[str, Any] = field(default_factory=dict)
+    sglang: str | None = None
+    driver: str | None = None
+    seconds: float | None = None
+    notes: str | None = None
+    tool: str | None = None
+    created: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        content = {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        return json.dumps(content, indent=2).encode() + b"\n"
+
+
+def read_manifest(path: Path) -> Manifest:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise BrokenManifest(f"{path}: {error.strerror}", "`sgl-tune warm` writes a new one") from None
+    return parse_manifest(path, raw)
+
+
+def parse_manifest(path: Path, raw: bytes) -> Manifest:
+    try:
+        content = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise _broken(path, "it is not JSON") from None
+    if not isinstance(content, dict):
+        raise _broken(path, "it is not a JSON object")
+    if content.get("schema_version") != SCHEMA_VERSION:
+        raise _broken(path, f"schema_version is {content.get('schema_version')!r}, not {SCHEMA_VERSION}")
+    known = {name: content[name] for name in _CHECKS if content.get(name) is not None}
+    for name, value in known.items():
+        if not _CHECKS[name](value):
+            raise _broken(path, f"{name} is {str(value)[:60]!r}")
+    if "environment" not in known:
+        raise _broken(path, "it names no environment")
+    return Manifest(**{**known, "key_parts": tuple(known.get("key_parts", ()))})
+
+
+def _broken(path: Path, what: str) -> BrokenManifest:
+    return BrokenManifest(f"{path}: not a manifest of sgl-tune: {what}", "delete it; the caches work without")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_text_map(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+
+
+_CHECKS = {
+    "environment": _is_text_map,
+    "key_parts": lambda value: isinstance(value, list) and all(isinstance(part, str) for part in value),
+    "deployment": lambda value: isinstance(value, dict),
+    "seconds": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "files": _is_text_map,
+    **{name: _is_text for name in ("sglang", "driver", "notes", "tool", "created")},
+}
+assert _CHECKS.keys() == {f.name for f in fields(Manifest)}

@@ -1,0 +1,182 @@
+"""The one way cache files are written: merged under a lock, one content for all ranks of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.cache.layouts import MANIFEST
+from sgl_tune.cache.loader import Loaded, load_document, metadata_mismatches
+from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
+from sgl_tune.cache.record import BrokenCacheFile, CacheFile, read_cache_file, serialise
+from sgl_tune.cache.transaction import LOCK_SECONDS, explained, locked, publish
+from sgl_tune.errors import WorkFailed
+
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write came to. `digest` is the sha256 that every file of the group now has."""
+
+    paths: tuple[Path, ...]
+    digest: str
+    entries: int
+    added: int
+    changed: int
+    notes: tuple[str, ...]
+
+
+@dataclass
+class _Merged:
+    """The content to be: what is kept of the files on disk, and then the new entries over it."""
+
+    metadata: dict[str, Any]
+    entries: dict[str, Any] = field(default_factory=dict)
+    records: dict[str, Any] = field(default_factory=dict)
+    set_aside: dict[str, bytes] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def _silent(text: str) -> None:
+    """Where nobody listens."""
+
+
+def write_group(
+    paths: Sequence[Path],
+    entries: Mapping[str, Any],
+    metadata: Mapping[str, str],
+    *,
+    records: Mapping[str, Any] | None = None,
+    extra_metadata: Mapping[str, Any] | None = None,
+    manifest: Manifest | None = None,
+    replace_conflicting: bool = False,
+    timeout: float = LOCK_SECONDS,
+    say: Callable[[str], None] = _silent,
+) -> Written:
+    """Add entries to all files of one TP group, which end up equal byte for byte: a server that finds two
+    ranks of a group different deletes every rank's file. Entries that are already there stay."""
+    folder = _common_folder(paths)
+    with locked(folder, timeout, say) as settled:
+        for _ in range(_ATTEMPTS):
+            seen = _signatures(paths)
+            with explained(folder):
+                merged = _merge(paths, metadata, replace_conflicting)
+            merged.metadata.update(extra_metadata or {})
+            before = dict(merged.entries)
+            merged.entries.update(entries)
+            merged.records.update(records or {})
+            content = serialise(merged.metadata, merged.entries, merged.records or None)
+            files = merged.set_aside | {path.name: content for path in paths}
+            if manifest:
+                files[MANIFEST] = _stamp(manifest, folder, [path.name for path in paths], content)
+            if publish(folder, files, unchanged=partial(_still, paths, seen)):
+                return _report(paths, content, before, merged, settled)
+    raise WorkFailed(
+        f"{folder}: a server keeps writing these files", "stop it, or warm before starting the server"
+    )
+
+
+def _common_folder(paths: Sequence[Path]) -> Path:
+    folders = {path.parent for path in paths}
+    if len(folders) != 1:
+        raise ValueError(f"a group's files share one folder, these are in {sorted(map(str, folders))}")
+    return folders.pop()
+
+
+def _signatures(paths: Sequence[Path]) -> list[tuple[int, int, int] | None]:
+    """Enough to see that a stock server, which takes no lock, has written meanwhile."""
+    return [_signature(path) for path in paths]
+
+
+def _still(paths: Sequence[Path], seen: Sequence[tuple[int, int, int] | None]) -> bool:
+    return _signatures(paths) == seen
+
+
+def _signature(path: Path) -> tuple[int, int, int] | None:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _merge(paths: Sequence[Path], metadata: Mapping[str, str], replace_conflicting: bool) -> _Merged:
+    merged = _Merged(dict(metadata))
+    for path in paths:
+        try:
+            file = read_cache_file(path)
+        except FileNotFoundError:
+            continue
+        except BrokenCacheFile as error:
+            _set_aside(merged, path, path.read_bytes(), error.what)
+            continue
+        _keep(merged, file, metadata, replace_conflicting)
+    return merged
+
+
+def _keep(merged: _Merged, file: CacheFile, metadata: Mapping[str, str], replace_conflicting: bool) -> None:
+    """FlashInfer's own rules for saving: the same environment merges, an unknown one is replaced."""
+    saved = file.metadata
+    hard, soft = metadata_mismatches(saved, metadata) if saved is not None else ({}, {})
+    if hard and not replace_conflicting:
+        field_name, mismatch = next(iter(hard.items()))
+        raise WorkFailed(
+            f"{file.path}: tuned in another environment ({field_name} is {mismatch.saved!r} there and"
+            f" {mismatch.current!r} here), so its entries cannot be kept",
+            "move it away, remove it with `sgl-tune prune`, or allow replacing it",
+        )
+    if hard or soft:
+        merged.notes.append(f"{file.path}: replaced, since it was tuned in another environment")
+        return
+    usable = {key: value for key, value in file.entries.items() if _loads(key, value)}
+    if len(usable) < len(file.entries) or not isinstance(file.records, (dict, type(None))):
+        _set_aside(merged, file.path, file.raw, "some of its entries would crash the server")
+    if isinstance(saved, dict):  # it matches, so this keeps its wildcards and members that are not ours
+        merged.metadata = {**merged.metadata, **saved}
+    merged.entries = {**usable, **merged.entries}
+    if isinstance(file.records, dict):
+        merged.records = {**file.records, **merged.records}
+
+
+def _loads(key: str, value: Any) -> bool:
+    return isinstance(load_document({key: value}, {}), Loaded)
+
+
+def _set_aside(merged: _Merged, path: Path, raw: bytes, why: str) -> None:
+    merged.set_aside[f"{path.name}.broken"] = raw
+    merged.notes.append(f"{path}: broken ({why}); kept as {path.name}.broken and written anew")
+
+
+def _stamp(manifest: Manifest, folder: Path, names: Sequence[str], content: bytes) -> bytes:
+    """The manifest with these files' digest, and the digests of the folder's other groups."""
+    try:
+        others = read_manifest(folder / MANIFEST).files
+    except BrokenManifest:
+        others = {}
+    digest = sha256(content).hexdigest()
+    files = {name: other for name, other in others.items() if (folder / name).exists()}
+    return replace(
+        manifest,
+        files=dict(sorted({**files, **dict.fromkeys(names, digest)}.items())),
+        created=manifest.created or datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    ).to_bytes()
+
+
+def _report(
+    paths: Sequence[Path], content: bytes, before: Mapping[str, Any], merged: _Merged, settled: Sequence[str]
+) -> Written:
+    shared = before.keys() & merged.entries.keys()
+    return Written(
+        tuple(paths),
+        sha256(content).hexdigest(),
+        entries=len(merged.entries),
+        added=len(merged.entries) - len(shared),
+        changed=sum(before[key] != merged.entries[key] for key in shared),
+        notes=(*settled, *merged.notes),
+    )
