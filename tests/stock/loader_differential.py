@@ -1,0 +1,179 @@
+"""FlashInfer's own loader and ours, side by side, over as many damaged files as asked for.
+
+python -m tests.stock.loader_differential --files 10000 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import flashinfer.autotuner.autotuner as stock
+from flashinfer.autotuner import AutoTuner
+
+from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load, next_save
+from sgl_tune.cache.record import parse_cache_file, serialise
+from tests.sgl_tune.cache.corpus import TARGET
+from tests.stock.mutations import mutated_files
+
+PROBE = "__probe__"
+PROBE_VALUE = ["ProbeRunner", [1, 2], ["l2_cache_policy", "hot"]]
+
+
+class StockTuner(AutoTuner):
+    """The real loader and saver on their own state; the process's tuner is never touched."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._file_configs: dict[str, tuple[str, Any]] = {}
+        self._file_config_policies: dict[str, tuple[Any, ...]] = {}
+        self._namespaced_records: dict[str, dict[str, Any]] = {}
+        self._dirty_namespaces: set[str] = set()
+        self._observed_cache_generations: dict[str, str | None] = {}
+        self._warned_cache_mismatch = {"hard", "soft"}
+        self._dirty, self._dirty_seq = False, 0
+        self.profiling_cache: dict[Any, Any] = {}
+        self._profiling_cache_policies: dict[tuple, tuple | None] = {}
+
+
+@contextlib.contextmanager
+def pinned_environment(target: Mapping[str, str]) -> Iterator[None]:
+    """FlashInfer reads the machine's environment through one function: let it read the target's."""
+    collect, level = stock._collect_metadata, stock.logger.level
+    stock._collect_metadata = lambda: dict(target)
+    stock.logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        stock._collect_metadata = collect
+        stock.logger.setLevel(level)
+
+
+def stock_load(path: Path, target: Mapping[str, str]) -> dict[str, Any]:
+    tuner = StockTuner()
+    try:
+        loaded = tuner.load_configs(str(path))
+    except Exception as error:
+        return {"verdict": type(error).__name__}
+    if loaded:
+        return {
+            "verdict": "loaded",
+            "entries": _texts(tuner._file_configs),
+            "policies": _texts(tuner._file_config_policies),
+        }
+    saved = json.loads(path.read_text())["_metadata"]
+    hard, soft = stock._classify_metadata_mismatches(saved, dict(target))
+    return {"verdict": "ignored", "hard": _texts(hard), "soft": _texts(soft)}
+
+
+def our_load(raw: bytes, target: Mapping[str, str]) -> dict[str, Any]:
+    outcome = load(raw, target)
+    if isinstance(outcome, Raised):
+        return {"verdict": outcome.exception}
+    if isinstance(outcome, Loaded):
+        return {
+            "verdict": "loaded",
+            "entries": _texts(outcome.entries),
+            "policies": _texts(outcome.policies),
+        }
+    assert isinstance(outcome, Ignored)
+    hard = {field: (mismatch.saved, mismatch.current) for field, mismatch in outcome.hard.items()}
+    soft = {field: (mismatch.saved, mismatch.current) for field, mismatch in outcome.soft.items()}
+    return {"verdict": "ignored", "hard": _texts(hard), "soft": _texts(soft)}
+
+
+def _texts(table: Mapping[str, Any]) -> dict[str, str]:
+    return {key: repr(value) for key, value in table.items()}  # repr: NaN is itself, and True is not 1
+
+
+def stock_save(path: Path) -> str | bytes:
+    """The file after a save of one new entry, or the exception's name. Leaves the directory as it was."""
+    tuner = StockTuner()
+    tuner._file_configs[PROBE] = (PROBE_VALUE[0], tuple(PROBE_VALUE[1]))
+    tuner._file_config_policies[PROBE] = tuple(PROBE_VALUE[2])
+    try:
+        tuner.save_configs(str(path))
+    except Exception as error:
+        return type(error).__name__
+    return path.read_bytes()
+
+
+def our_save(raw: bytes, target: Mapping[str, str]) -> str | bytes:
+    outcome = next_save(raw, target)
+    if isinstance(outcome, Raised):
+        return outcome.exception
+    if outcome is Save.SKIPPED:
+        return raw
+    if outcome is Save.REPLACED:
+        return serialise(target, {PROBE: PROBE_VALUE})
+    file = parse_cache_file(Path(), raw)
+    records = file.records if isinstance(file.records, dict) else None
+    return serialise(file.metadata or target, {**file.entries, PROBE: PROBE_VALUE}, records)
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    name: str
+    raw: bytes
+    stock: Any
+    ours: Any
+
+
+def disagreements(name: str, raw: bytes, folder: Path, target: Mapping[str, str]) -> Iterator[Disagreement]:
+    """Call it inside `pinned_environment(target)`."""
+    path = folder / "rank_tp0_pp0_dp0.json"
+    path.write_bytes(raw)
+    expected, found = stock_load(path, target), our_load(raw, target)
+    if expected != found:
+        yield Disagreement(f"{name}: load", raw, expected, found)
+    saved, predicted = stock_save(path), our_save(raw, target)
+    if saved != predicted:
+        yield Disagreement(f"{name}: save", raw, saved, predicted)
+
+
+@dataclass
+class Tally:
+    files: int
+    verdicts: Counter[str]
+    found: list[Disagreement]
+
+
+def compare(files: int, seed: int, target: Mapping[str, str] = TARGET) -> Tally:
+    tally = Tally(0, Counter(), [])
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(dir=memory) as folder, pinned_environment(target):
+        for name, raw in mutated_files(files, seed, target):
+            tally.files += 1
+            tally.verdicts[our_load(raw, target)["verdict"]] += 1
+            tally.found.extend(disagreements(name, raw, Path(folder), target))
+    return tally
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    started = time.perf_counter()
+    tally = compare(arguments.files, arguments.seed)
+    seconds = time.perf_counter() - started
+    print(f"{tally.files} files, seed {arguments.seed}, {seconds:.1f} s: {len(tally.found)} disagreements")
+    for verdict, count in tally.verdicts.most_common():
+        print(f"  {verdict:20} {count}")
+    for found in tally.found[:5]:
+        print(f"{found.name}\n  stock {str(found.stock)[:400]}\n  ours  {str(found.ours)[:400]}")
+    raise SystemExit(1 if tally.found else 0)
+
+
+if __name__ == "__main__":
+    main()

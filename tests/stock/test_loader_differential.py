@@ -1,0 +1,133 @@
+"""Our reading of a cache file against FlashInfer's own, verdict by verdict and entry by entry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import flashinfer.autotuner.autotuner as stock
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sgl_tune.cache.record import ENVIRONMENT_FIELDS, read_cache_file, serialise
+from tests.sgl_tune.cache.corpus import COLD, HOT, TARGET, Case, build_corpus, moe_entries, moe_key
+from tests.stock.loader_differential import (
+    StockTuner,
+    compare,
+    disagreements,
+    our_load,
+    pinned_environment,
+    stock_load,
+)
+
+FILES = 10_000
+CORPUS = build_corpus(TARGET, moe_entries())
+BARE_TARGET = dict.fromkeys(ENVIRONMENT_FIELDS, "unknown") | {"flashinfer_version": "0.7.2"}
+MEMBERS = ["_metadata", "_records", "_generation", moe_key(1), "junk", "gpu", "cuda_version", ""]
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+JSON = st.recursive(
+    SCALARS | st.sampled_from(["unknown", "None", "*", "CudnnRunner", *TARGET.values()]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(MEMBERS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with pinned_environment(TARGET):
+        yield tmp_path
+
+
+@pytest.mark.parametrize(("name", "case"), CORPUS.items(), ids=CORPUS)
+def test_the_corpus_is_judged_as_flashinfer_does(name: str, case: Case, folder: Path) -> None:
+    assert list(disagreements(name, case.raw, folder, TARGET)) == []
+
+
+@pytest.mark.parametrize(("name", "case"), CORPUS.items(), ids=CORPUS)
+def test_the_corpus_names_what_the_real_loader_does(name: str, case: Case, folder: Path) -> None:
+    path = folder / "rank.json"
+    path.write_bytes(case.raw)
+    found = stock_load(path, TARGET)
+    verdict = ("hard" if found["hard"] else "soft") if found["verdict"] == "ignored" else found["verdict"]
+    assert verdict == case.loads
+
+
+@pytest.mark.slow
+def test_ten_thousand_damaged_files_are_judged_as_flashinfer_does() -> None:
+    tally = compare(FILES, seed=1)
+    assert tally.found == []
+    assert tally.files == FILES
+    assert all(tally.verdicts[verdict] > 50 for verdict in ("loaded", "ignored", "JSONDecodeError"))
+    assert {"TypeError", "KeyError", "IndexError", "AttributeError", "ValueError", "RecursionError"} <= set(
+        tally.verdicts
+    )
+
+
+def test_a_target_whose_versions_are_unknown() -> None:
+    assert compare(1_000, seed=3, target=BARE_TARGET).found == []
+
+
+def test_this_machine_as_the_target(tmp_path: Path) -> None:
+    here = stock._collect_metadata()
+    for name, case in build_corpus(here, moe_entries((1, 2))).items():
+        assert list(disagreements(name, case.raw, tmp_path, here)) == []
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(document=JSON)
+def test_any_json_is_judged_as_flashinfer_does(document: Any, folder: Path) -> None:
+    assert list(disagreements("hypothesis", json.dumps(document).encode(), folder, TARGET)) == []
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(metadata=st.dictionaries(st.sampled_from(ENVIRONMENT_FIELDS), JSON), value=JSON, records=JSON)
+def test_any_member_is_judged_as_flashinfer_does(
+    metadata: Any, value: Any, records: Any, folder: Path
+) -> None:
+    document = {"_metadata": {**TARGET, **metadata}, "_records": records, moe_key(1): value}
+    assert list(disagreements("hypothesis", json.dumps(document).encode(), folder, TARGET)) == []
+
+
+def test_a_wrong_reading_would_be_seen(folder: Path) -> None:
+    other = {**TARGET, "gpu": "NVIDIA B200"}
+    found = list(disagreements("good", CORPUS["good"].raw, folder, other))
+    assert [disagreement.name for disagreement in found] == ["good: load", "good: save"]
+    assert our_load(CORPUS["good"].raw, TARGET) != our_load(CORPUS["policy-cold"].raw, TARGET)
+
+
+ENTRY_SETS = (
+    {},
+    moe_entries(),
+    {"b": ["R", [1, [2, True]], COLD], "a": ["R", -1], "é": ["R", 2, HOT]},
+)
+
+
+@pytest.mark.parametrize("entries", ENTRY_SETS)
+@pytest.mark.parametrize("records", [None, {"megamoe": {"z": [1, {"b": None}], "a": 0.1}}])
+def test_serialise_writes_what_save_configs_writes(
+    entries: dict[str, Any], records: dict[str, Any] | None, folder: Path
+) -> None:
+    tuner = StockTuner()
+    for key, (runner, tactic, *policy) in entries.items():
+        tuner._file_configs[key] = (runner, stock._json_to_tactic(tactic))
+        if policy:
+            tuner._file_config_policies[key] = tuple(policy[0])
+    tuner._namespaced_records = records or {}
+    tuner.save_configs(str(folder / "rank.json"))
+    assert (folder / "rank.json").read_bytes() == serialise(TARGET, entries, records)
+
+
+def test_what_we_write_survives_a_merge_with_our_provenance(folder: Path) -> None:
+    path = folder / "rank.json"
+    path.write_bytes(serialise(TARGET, {"a": ["R", 1, HOT]}, extra_metadata={"tool": "sgl-tune"}))
+    tuner = StockTuner()
+    assert tuner.load_configs(str(path))
+    tuner._file_configs["b"] = ("R", (2, 3))
+    tuner.save_configs(str(path))
+    merged = {"a": ["R", 1, HOT], "b": ["R", [2, 3]]}
+    assert path.read_bytes() == serialise(TARGET, merged, extra_metadata={"tool": "sgl-tune"})
+    file = read_cache_file(path)
+    assert file.generation == file.computed_generation
