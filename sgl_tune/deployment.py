@@ -50,6 +50,19 @@ class Deployment:
     gpu_mib: int | None = None
 
     @property
+    def replicas(self) -> int:
+        """Whole servers that plain data parallelism starts; DP attention is one server."""
+        return 1 if self.parallel.enable_dp_attention else self.parallel.dp
+
+    @property
+    def draft_deployment(self) -> Deployment | None:
+        """The draft worker as a deployment of its own, on the same ranks."""
+        if self.draft is None:
+            return None
+        runtime = replace(self.runtime, moe_runner_backend=self.draft.moe_runner_backend)
+        return replace(self, model=self.draft.model, runtime=runtime, draft=None)
+
+    @property
     def quantization(self) -> str | None:
         """How the weights are quantized. The key holds the server argument, `runtime.quantization`."""
         return self.runtime.quantization or self.model.checkpoint_quantization
@@ -151,6 +164,12 @@ def _parallel(flags: ServerFlags, notes: list[str], verbatim: bool) -> ParallelC
     if attention is None and not verbatim and dp > 1 and tp % dp == 0:
         attention = True
         notes.append(f"DP attention is on: dp {dp} divides tp {tp}; --no-enable-dp-attention for replicas")
+    replicated = dp > 1 and not attention
+    if replicated and (flags.nnodes or 1) > 1:
+        raise UsageError(
+            f"--dp {dp} starts replicas, and SGLang starts no replicas over --nnodes {flags.nnodes}",
+            "add --enable-dp-attention, or start one server a node",
+        )
     return ParallelConfig(
         tp=tp,
         pp=flags.pp or 1,

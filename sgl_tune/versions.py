@@ -18,6 +18,7 @@ class Gpu:
     name: str
     arch: str
     mib: int
+    uuid: str
 
 
 def installed_version(package: str) -> str | None:
@@ -32,7 +33,7 @@ def local_gpus() -> tuple[Gpu, ...]:
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()
-    query = [program, "--query-gpu=name,compute_cap,memory.total", "--format=csv,noheader,nounits"]
+    query = [program, "--query-gpu=name,compute_cap,memory.total,uuid", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -41,11 +42,13 @@ def local_gpus() -> tuple[Gpu, ...]:
 
 
 def parse_gpus(table: str) -> tuple[Gpu, ...]:
-    """Lines such as `NVIDIA H200, 9.0, 143771`; one with a field the driver does not know is dropped."""
+    """Lines such as `NVIDIA H200, 9.0, 143771, GPU-6f...`; one with an unknown field is dropped."""
     gpus = []
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 3 or not cells[2].isdigit() or not cells[1].replace(".", "").isdigit():
+        if len(cells) != 4 or not cells[2].isdigit() or not cells[1].replace(".", "").isdigit():
             continue
-        gpus.append(Gpu(name=cells[0], arch="sm" + cells[1].replace(".", ""), mib=int(cells[2])))
+        # torch, and so SGLang's file names, write a UUID without nvidia-smi's prefix.
+        uuid = cells[3].removeprefix("GPU-")
+        gpus.append(Gpu(cells[0], "sm" + cells[1].replace(".", ""), int(cells[2]), uuid))
     return tuple(gpus)

@@ -5,6 +5,8 @@ The next SGLang version is one more line of `RECIPES`.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from runtime.sizing import release
@@ -63,3 +65,50 @@ def recipe_for(version: str | None) -> Recipe:
         return replace(match, sglang=version)
     note = f"SGLang {version} is newer than {newest.sglang}, the newest known: the same key is assumed"
     return replace(newest, sglang=version, notes=(note,))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInputs:
+    """The strings and sizes a key is made of, resolved as the server resolves them."""
+
+    model_path: str
+    dtype: str
+    quantization: str | None
+    moe_runner_backend: str
+    tp: int
+    pp: int
+    attn_dp: int
+    moe_ep: int
+    config_class: str
+    skip_ops: tuple[str, ...] = ()
+    is_draft: bool = False
+    draft_quantization: str | None = None
+
+
+def key_parts(recipe: Recipe, inputs: KeyInputs) -> tuple[str, ...]:
+    """What SGLang joins with `|` and hashes."""
+    sizes = (inputs.tp, inputs.pp, inputs.attn_dp, inputs.moe_ep)
+    parts = [
+        inputs.model_path,
+        f"torch.{inputs.dtype}",
+        str(inputs.quantization),
+        inputs.moe_runner_backend,
+        *map(str, sizes),
+        inputs.config_class,
+    ]
+    if recipe.candidate_selection:
+        parts.append(f"candidate_selection={recipe.candidate_selection}")
+    if recipe.skip_ops:
+        parts.append("skip_ops=" + ",".join(sorted({*inputs.skip_ops, *recipe.always_skipped})))
+    if inputs.is_draft and recipe.draft_part:
+        parts.append(f"draft_quant={inputs.draft_quantization}")
+    return tuple(parts)
+
+
+def cache_key(parts: Iterable[str]) -> str:
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
+
+
+def cache_folder(flashinfer: str, arch: str, key: str) -> str:
+    """Below the cache directory, with `/` on every system: it is also what JSON shows."""
+    return f"flashinfer/autotune/{flashinfer}/{arch}/{key}"
