@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -13,7 +14,7 @@ from typing import Any
 from sgl_tune.cache.layouts import MANIFEST
 from sgl_tune.cache.loader import Loaded, load_document, metadata_mismatches
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
-from sgl_tune.cache.record import BrokenCacheFile, CacheFile, read_cache_file, serialise
+from sgl_tune.cache.record import RECORDS, BrokenCacheFile, CacheFile, read_cache_file, serialise
 from sgl_tune.cache.transaction import LOCK_SECONDS, explained, locked, publish
 from sgl_tune.errors import WorkFailed
 
@@ -134,14 +135,26 @@ def _keep(merged: _Merged, file: CacheFile, metadata: Mapping[str, str], replace
     if hard or soft:
         merged.notes.append(f"{file.path}: replaced, since it was tuned in another environment")
         return
+    if not _is_writable(file):
+        _set_aside(merged, file.path, file.raw, "it is nested too deep")
+        return
     usable = {key: value for key, value in file.entries.items() if _loads(key, value)}
-    if len(usable) < len(file.entries) or not isinstance(file.records, (dict, type(None))):
+    records = file.document.get(RECORDS, {})
+    if len(usable) < len(file.entries) or not _loads(RECORDS, records):
         _set_aside(merged, file.path, file.raw, "some of its entries would crash the server")
     if isinstance(saved, dict):  # it matches, so this keeps its wildcards and members that are not ours
         merged.metadata = {**merged.metadata, **saved}
     merged.entries = {**usable, **merged.entries}
-    if isinstance(file.records, dict):
-        merged.records = {**file.records, **merged.records}
+    if _loads(RECORDS, records):
+        merged.records = {**records, **merged.records}
+
+
+def _is_writable(file: CacheFile) -> bool:
+    try:
+        json.dumps(file.document, indent=2)
+    except RecursionError:
+        return False
+    return True
 
 
 def _loads(key: str, value: Any) -> bool:

@@ -61,13 +61,16 @@ def _acquire(folder: Path, timeout: float, say: Callable[[str], None], create: b
             folder.mkdir(parents=True, exist_ok=True)
         elif not folder.is_dir():
             raise FolderGone(f"{folder}: was removed by somebody else")
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o666))  # filelock's own mode shuts a group out
         lock = FileLock(str(path))
-        _wait(lock, path, deadline, timeout, say)
-        # A prune may have removed the folder while we waited: then this lock guards nothing any more.
-        if path.exists():
-            path.write_text(f"process {os.getpid()} on {socket.gethostname()} ({_command()})")
-            return lock
+        try:
+            path.touch(0o666)  # filelock's own mode shuts a group out
+            _wait(lock, path, deadline, timeout, say)
+            if path.exists():
+                path.write_text(f"process {os.getpid()} on {socket.gethostname()} ({_command()})")
+                return lock
+        except FileNotFoundError:
+            pass
+        # A prune removed the folder while we waited: that lock guards nothing any more.
         lock.release()
 
 

@@ -1,0 +1,50 @@
+"""Run a piece of a test in a forked child: to be killed, to lose its rights, or to race with others."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def start_child(work: Callable[[], Any]) -> tuple[int, int]:
+    """(process id, pipe that its outcome comes through)"""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        return child, reader
+    try:
+        outcome = (True, work())
+    except BaseException as error:
+        outcome = (False, error)
+    with os.fdopen(writer, "wb") as stream:
+        pickle.dump(outcome, stream)
+    os._exit(0)
+
+
+def finish_child(child: int, reader: int) -> Any:
+    """What the child returned or raised; None if it was killed first."""
+    with os.fdopen(reader, "rb") as stream:
+        raw = stream.read()
+    os.waitpid(child, 0)
+    if not raw:
+        return None
+    worked, value = pickle.loads(raw)
+    if not worked:
+        raise value
+    return value
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    return finish_child(*start_child(work))
+
+
+def kill_after(seconds: float, work: Callable[[], Any]) -> Any:
+    child, reader = start_child(work)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    return finish_child(child, reader)
