@@ -1,0 +1,52 @@
+"""An out-of-memory error in torch's own words and numbers, for an allocation that was only predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState:
+    total: int
+    free: int
+    allocated: int
+    reserved: int
+    cached_in_private_pools: int = 0
+
+
+class SimulatedOutOfMemory(torch.OutOfMemoryError):
+    """Caught wherever torch's own error is; `tried` is the segment's size, as torch prints it."""
+
+    def __init__(self, tried: int, state: MemoryState, device: int = 0) -> None:
+        super().__init__(message(tried, state, device))
+        self.tried = tried
+        self.state = state
+
+
+def message(tried: int, state: MemoryState, device: int = 0) -> str:
+    # torch counts the cached blocks of graph pools as allocated: nobody else can use them.
+    used = state.total - state.free
+    in_use = state.allocated + state.cached_in_private_pools
+    private = ""
+    if state.cached_in_private_pools:
+        size = format_size(state.cached_in_private_pools)
+        private = f"with {size} allocated in private pools (e.g., CUDA Graphs), "
+    return (
+        f"CUDA out of memory. Tried to allocate {format_size(tried)}. GPU {device} has a total capacity of "
+        f"{format_size(state.total)} of which {format_size(state.free)} is free. "
+        f"Including non-PyTorch memory, this process has {format_size(used)} memory in use. "
+        f"Of the allocated memory {format_size(in_use)} is allocated by PyTorch, {private}and "
+        f"{format_size(state.reserved - in_use)} is reserved by PyTorch but unallocated. "
+        "If reserved but unallocated memory is large try setting "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for "
+        "Memory Management  (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
+    )
+
+
+def format_size(nbytes: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if nbytes > unit:
+            return f"{nbytes / unit:.2f} {name}"
+    return f"{nbytes} bytes"

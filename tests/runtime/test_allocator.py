@@ -1,0 +1,220 @@
+"""The allocator model: sizes, segments, splits, private pools and the error, on cases worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.simulate.addresses import AddressSpace
+from runtime.simulate.allocator import CachingAllocator
+from runtime.simulate.blocks import Block
+from runtime.simulate.oom import SimulatedOutOfMemory, format_size
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "block", "segment"),
+    [
+        (1, 512, 2 * MIB),
+        (512, 512, 2 * MIB),
+        (513, 1024, 2 * MIB),
+        (MIB, MIB, 2 * MIB),
+        (MIB + 1, MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),
+        (10 * MIB, 10 * MIB, 10 * MIB),
+        (11 * MIB, 12 * MIB, 12 * MIB),
+        (31 * MIB, 32 * MIB, 32 * MIB),
+    ],
+)
+def test_block_and_segment_of_a_request(nbytes: int, block: int, segment: int) -> None:
+    allocator = CachingAllocator()
+    assert allocator.malloc(nbytes).size == block
+    assert (allocator.requested, allocator.allocated, allocator.reserved) == (nbytes, block, segment)
+
+
+def test_a_large_remainder_up_to_one_mib_stays_with_the_block() -> None:
+    allocator = CachingAllocator()
+    whole = allocator.malloc(30 * MIB)
+    allocator.free(whole)
+    assert allocator.malloc(29 * MIB).size == 30 * MIB
+    assert allocator.requested == 29 * MIB
+
+
+def test_a_freed_block_is_split_and_merged_back() -> None:
+    allocator = CachingAllocator()
+    allocator.free(allocator.malloc(40 * MIB))
+    first, second = allocator.malloc(12 * MIB), allocator.malloc(13 * MIB)
+    assert second.address == first.address + 12 * MIB
+    allocator.free(first)
+    allocator.free(second)
+    assert allocator.malloc(40 * MIB).address == first.address
+    assert allocator.reserved == 40 * MIB
+
+
+def test_best_fit_takes_the_smallest_block_and_then_the_lowest() -> None:
+    allocator = CachingAllocator()
+    blocks = [allocator.malloc(size * MIB) for size in (40, 30, 30, 50)]
+    for block in blocks:
+        allocator.free(block)
+    assert allocator.malloc(29 * MIB).address == min(blocks[1].address, blocks[2].address)
+
+
+def test_streams_do_not_share_cached_blocks() -> None:
+    allocator = CachingAllocator()
+    allocator.free(allocator.malloc(64 * MIB, stream=0))
+    allocator.malloc(64 * MIB, stream=1)
+    assert allocator.reserved == 128 * MIB
+
+
+def test_empty_cache_gives_back_whole_segments_only() -> None:
+    allocator = CachingAllocator()
+    kept = allocator.malloc(MIB)
+    allocator.free(allocator.malloc(MIB))
+    allocator.free(allocator.malloc(64 * MIB))
+    allocator.empty_cache()
+    assert allocator.reserved == 2 * MIB
+    allocator.free(kept)
+    allocator.empty_cache()
+    assert (allocator.reserved, allocator.segments) == (0, {})
+
+
+def test_peaks_can_be_reset() -> None:
+    allocator = CachingAllocator()
+    allocator.free(allocator.malloc(64 * MIB))
+    allocator.reset_peaks()
+    allocator.malloc(MIB)
+    assert (allocator.peak_allocated, allocator.peak_reserved) == (MIB, 66 * MIB)
+
+
+def test_cached_blocks_are_released_before_an_error_is_raised() -> None:
+    allocator = CachingAllocator(total=100 * MIB, non_torch=10 * MIB)
+    allocator.free(allocator.malloc(60 * MIB))
+    allocator.malloc(80 * MIB)
+    assert allocator.reserved == 80 * MIB
+
+
+def test_the_error_says_what_torch_says() -> None:
+    allocator = CachingAllocator(total=100 * GIB, non_torch=2 * GIB)
+    allocator.malloc(70 * GIB)
+    rest = allocator.malloc(25 * GIB)
+    allocator.malloc(3 * MIB)
+    allocator.free(rest)
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        allocator.malloc(30 * GIB + 1)
+    assert isinstance(caught.value, SimulatedOutOfMemory)
+    assert caught.value.tried == 30 * GIB + 2 * MIB
+    assert str(caught.value).startswith(
+        "CUDA out of memory. Tried to allocate 30.00 GiB. GPU 0 has a total capacity of 100.00 GiB of which "
+        "27.98 GiB is free. Including non-PyTorch memory, this process has 72.02 GiB memory in use. Of the "
+        "allocated memory 70.00 GiB is allocated by PyTorch, and 17.00 MiB is reserved by PyTorch but "
+        "unallocated. If reserved but unallocated memory is large try setting"
+    )
+    assert allocator.malloc(27 * GIB).size == 27 * GIB
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"), [(512, "512 bytes"), (1024, "1024 bytes"), (1536, "1.50 KiB"), (3 * MIB, "3.00 MiB")]
+)
+def test_sizes_are_written_as_torch_writes_them(nbytes: int, text: str) -> None:
+    assert format_size(nbytes) == text
+
+
+class TestGraphPools:
+    def test_a_pool_is_apart_and_its_blocks_serve_later_captures(self) -> None:
+        allocator = CachingAllocator()
+        allocator.free(allocator.malloc(64 * MIB))
+        pool = allocator.new_pool()
+        for size in (64, 48):
+            allocator.begin_capture(pool)
+            allocator.free(allocator.malloc(size * MIB))
+            allocator.end_capture()
+        assert allocator.reserved == 128 * MIB
+
+    def test_ascending_captures_cannot_reuse_what_smaller_ones_freed(self) -> None:
+        reserved = {}
+        for order in ("descending", "ascending"):
+            allocator, sizes = CachingAllocator(), range(20, 200, 10)
+            pool = allocator.new_pool()
+            for size in sizes if order == "ascending" else reversed(sizes):
+                allocator.begin_capture(pool)
+                allocator.free(allocator.malloc(size * MIB))
+                allocator.end_capture()
+            reserved[order] = allocator.reserved
+        assert reserved == {"descending": 190 * MIB, "ascending": sum(range(20, 200, 10)) * MIB}
+
+    def test_only_the_captured_stream_uses_the_pool(self) -> None:
+        allocator = CachingAllocator()
+        allocator.begin_capture(allocator.new_pool(), stream=7)
+        outside, inside = allocator.malloc(MIB, stream=0), allocator.malloc(MIB, stream=7)
+        allocator.end_capture()
+        assert outside.free_list.pool != inside.free_list.pool
+
+    def test_the_pool_is_given_back_with_its_last_graph(self) -> None:
+        allocator = CachingAllocator()
+        pool = allocator.new_pool()
+        for _ in range(2):
+            allocator.begin_capture(pool)
+            allocator.free(allocator.malloc(64 * MIB))
+            allocator.end_capture()
+        allocator.release_pool(pool)
+        allocator.empty_cache()
+        assert allocator.reserved == 64 * MIB
+        allocator.release_pool(pool)
+        allocator.empty_cache()
+        assert allocator.reserved == 0
+
+    def test_the_error_names_what_private_pools_hold(self) -> None:
+        allocator = CachingAllocator(total=GIB)
+        allocator.begin_capture(allocator.new_pool())
+        allocator.free(allocator.malloc(256 * MIB))
+        allocator.end_capture()
+        with pytest.raises(SimulatedOutOfMemory, match=r"with 256.00 MiB allocated in private pools"):
+            allocator.malloc(GIB)
+
+
+@given(st.lists(st.integers(1, 40), max_size=60), st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_freed_ranges_are_taken_again_and_never_twice(sizes: list[int], rng) -> None:
+    space, taken = AddressSpace(), {}
+    for size in sizes:
+        address = space.take(size * MIB)
+        assert all(address + size * MIB <= a or a + s * MIB <= address for a, s in taken.items())
+        taken[address] = size
+        if rng.random() < 0.5:
+            address = rng.choice(sorted(taken))
+            space.give(address, taken.pop(address) * MIB)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 64 * MIB), st.integers(0, 2)), max_size=200))
+@settings(max_examples=60, deadline=None)
+def test_segments_are_tiled_by_blocks_and_the_counters_agree(steps: list[tuple[bool, int, int]]) -> None:
+    allocator = CachingAllocator()
+    live: list[Block] = []
+    for is_free, number, stream in steps:
+        if is_free and live:
+            allocator.free(live.pop(number % len(live)))
+        else:
+            live.append(allocator.malloc(number, stream))
+    tiles = [block for segment in allocator.segments.values() for block in segment.blocks()]
+    for segment in allocator.segments.values():
+        address = segment.address
+        previous_free = False
+        for block in segment.blocks():
+            assert block.address == address
+            assert not (previous_free and not block.live), "two free neighbours were not merged"
+            address, previous_free = address + block.size, not block.live
+        assert address == segment.address + segment.size
+    assert allocator.reserved == sum(block.size for block in tiles)
+    assert allocator.allocated == sum(block.size for block in tiles if block.live)
+    assert allocator.requested == sum(block.requested for block in live)
+
+
+def test_a_block_is_not_freed_twice() -> None:
+    allocator = CachingAllocator()
+    block = allocator.malloc(MIB)
+    allocator.free(block)
+    with pytest.raises(ValueError, match="free already"):
+        allocator.free(block)
