@@ -1,0 +1,177 @@
+"""Which entries of a file that loads will serve a lookup, and which will not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite
+from typing import Any
+
+from sgl_tune.cache.findings import Finding, Severity, finding
+from sgl_tune.cache.keys import COLD, HOT, Policy
+from sgl_tune.cache.loader import Loaded
+from sgl_tune.cache.record import parse_key
+
+_MISS_SECONDS_EMPTY = 27e-6
+_MISS_SECONDS_PER_ENTRY = (2.65e-3 - 27e-6) / 20_000  # measured at 20,000 entries; the scan is linear
+_COSTLY_MISS_SECONDS = 250e-6
+_WARM = "warm the cache again"
+
+
+@dataclass(frozen=True, slots=True)
+class OpRule:
+    """What a server's lookups of an op ask for, and the tactics its kernels take."""
+
+    policy: Policy
+    tactic: str  # "index" or "pair": a tile size and an index
+
+
+_OPS = {
+    "trtllm::fused_moe::gemm1": OpRule(HOT, "index"),
+    "trtllm::fused_moe::gemm2": OpRule(HOT, "index"),
+    "fp8_gemm": OpRule(HOT, "index"),
+    **{
+        f"flashinfer::trtllm_{kind}_moe": OpRule(COLD, "pair")
+        for kind in (
+            "bf16",
+            "fp8_per_tensor_scale",
+            "fp8_per_tensor_scale_routed",
+            "fp8_per_channel_scale",
+            "fp8_block_scale",
+            "fp4_block_scale",
+            "mxint4_block_scale",
+        )
+    },
+}
+
+
+def rule_of(op: str) -> OpRule | None:
+    return _OPS.get(op)
+
+
+@lru_cache(maxsize=65_536)
+def _asked(key: str) -> tuple[str, OpRule | None] | None:
+    """(runner, rule) of the lookup that would ask for this key; None when no lookup can."""
+    parts = parse_key(key)
+    return (parts.runner, _OPS.get(parts.op)) if parts else None
+
+
+def entry_name(key: str) -> str:
+    """Short enough for a sentence: the op and its bucket."""
+    parts = parse_key(key)
+    if parts is None:
+        return repr(key if len(key) <= 40 else key[:37] + "...")
+    return f"{parts.op.rsplit('::', 1)[-1]} bucket {parts.bucket}"
+
+
+def some(names: Sequence[str], shown: int = 3) -> str:
+    rest = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def check_entries(entries: Mapping[str, Any], loaded: Loaded, policies: bool) -> list[Finding]:
+    """One finding a kind, however many entries it has. `policies`: does this FlashInfer compare them?"""
+    problems: dict[str, list[str]] = defaultdict(list)
+    for key, value in entries.items():
+        for code in _problems(key, value, loaded, policies):
+            problems[code].append(key)
+    found = [_describe(code, keys, loaded) for code, keys in problems.items()]
+    if not entries:
+        found.append(finding("no-entries", "it holds no entry: the server tunes everything", _WARM))
+    return found + lookup_cost(len(entries))
+
+
+def _problems(key: str, value: Any, loaded: Loaded, policies: bool) -> Iterator[str]:
+    asked = _asked(key)
+    choice = loaded.entries.get(key)
+    if asked is None:
+        yield "key-unreadable"
+    elif choice is None:
+        yield "cudnn-index"
+    elif type(value) is not list or len(value) > 3:
+        yield "value-malformed"
+    elif choice[0] != asked[0]:
+        yield "runner-mismatch"
+    else:
+        rule = asked[1]
+        if not _is_usable(choice[1], rule):
+            yield "tactic-unusable"
+        # Without a policy the loader assumes hot L2: right for the hot ops.
+        if policies and rule and loaded.policies.get(key, HOT) != rule.policy:
+            yield "policy-misses"
+
+
+def _is_usable(tactic: Any, rule: OpRule | None) -> bool:
+    if type(tactic) is int:
+        return tactic >= -1
+    if rule is None:
+        return _is_plain(tactic)
+    return rule.tactic == "pair" and isinstance(tactic, tuple) and all(type(item) is int for item in tactic)
+
+
+def _is_plain(tactic: Any) -> bool:
+    """Of an op we know nothing of: what could be a tactic at all."""
+    if isinstance(tactic, tuple):
+        return all(item is None or _is_plain(item) for item in tactic)
+    return isinstance(tactic, (int, str)) or (isinstance(tactic, float) and isfinite(tactic))
+
+
+def _describe(code: str, keys: list[str], loaded: Loaded) -> Finding:
+    what = f"{len(keys)} of its entries" if len(keys) > 1 else "an entry"
+    names = some([entry_name(key) for key in keys])
+    if code == "tactic-unusable":
+        tactic = repr(loaded.entries[keys[0]][1])
+        shown = tactic if len(tactic) <= 40 else tactic[:37] + "..."
+        return finding(
+            code, f"{what} would hand the kernel a tactic it cannot take ({names}: {shown})", _REMEDIES[code]
+        )
+    return finding(code, f"{what} {_SENTENCES[code]} ({names})", _REMEDIES[code])
+
+
+_SENTENCES = {
+    "policy-misses": "measured under another policy than the server asks for, so it tunes there again",
+    "runner-mismatch": "names another runner than its key, so no lookup accepts it",
+    "key-unreadable": "has a key that no lookup can ask for",
+    "value-malformed": "is no [runner, tactic, policy] list, and is read letter by letter or in part",
+    "cudnn-index": "is a cuDNN plan index, which the loader skips: the server tunes there again",
+}
+_REMEDIES = {
+    "tactic-unusable": "delete the file, or warm it again: the server would fail inside the kernel",
+    "policy-misses": _WARM,
+    "runner-mismatch": f"{_WARM}; it was edited or mixed from two files",
+    "key-unreadable": "remove it: every lookup that misses pays for it",
+    "value-malformed": _WARM,
+    "cudnn-index": _WARM,
+}
+
+
+def miss_seconds(entries: int) -> float:
+    """An estimate of what one lookup that misses costs with so many entries loaded."""
+    return _MISS_SECONDS_EMPTY + entries * _MISS_SECONDS_PER_ENTRY
+
+
+def lookup_cost(entries: int) -> list[Finding]:
+    seconds = miss_seconds(entries)
+    if seconds < _COSTLY_MISS_SECONDS:
+        return []
+    message = (
+        f"{entries} entries make every lookup that misses cost about {seconds * 1e6:.0f} us, an estimate;"
+        f" with none it is {_MISS_SECONDS_EMPTY * 1e6:.0f} us"
+    )
+    return [finding("lookup-cost", message, "warm into an empty cache, so that no dead entries stay")]
+
+
+def unused_entries(entries: Mapping[str, Any], expected: set[str]) -> list[Finding]:
+    """Entries that a known deployment never asks for: harmless, but they are paid for."""
+    unused = [key for key in entries if key not in expected]
+    if not unused:
+        return []
+    cost = (miss_seconds(len(entries)) - miss_seconds(len(entries) - len(unused))) * 1e6
+    message = (
+        f"{len(unused)} of {len(entries)} entries are none that this deployment asks for"
+        f" ({some([entry_name(key) for key in unused])}); they add about {cost:.0f} us to a lookup that misses"
+    )
+    severity = Severity.WARNING if len(unused) == len(entries) else None
+    return [finding("unused-entries", message, "nothing to do: another deployment may use them", severity)]

@@ -1,0 +1,117 @@
+"""The environment of the server that will read a cache, and how a file's own compares with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.cache.findings import Finding, finding
+from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
+from sgl_tune.cache.record import ENVIRONMENT_FIELDS
+from sgl_tune.errors import UsageError
+
+_HOW = "write one with `sgl-tune env --format json` on the machine that serves"
+
+
+@dataclass(frozen=True)
+class Target:
+    """`metadata` is None when nobody told: then a file is judged as if its own environment read it."""
+
+    metadata: Mapping[str, str] | None
+    origin: str
+    driver: str | None = None
+    arch: str | None = None
+
+    def for_file(self, saved: Any) -> Mapping[str, str]:
+        if self.metadata is not None:
+            return self.metadata
+        return own_environment(saved)
+
+    @property
+    def flashinfer(self) -> str | None:
+        return self.metadata.get("flashinfer_version") if self.metadata else None
+
+
+def own_environment(saved: Any) -> dict[str, str]:
+    """The environment a file was written in, as far as it says: with it, nothing in it mismatches."""
+    if not isinstance(saved, dict):
+        return {}
+    return {name: saved[name] for name in ENVIRONMENT_FIELDS if isinstance(saved.get(name), str)}
+
+
+def read_target(path: Path) -> Target:
+    """What `sgl-tune env --format json` printed there, or just FlashInfer's seven strings."""
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", _HOW) from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{path}: is not JSON", _HOW) from None
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: is not a JSON object", _HOW)
+    metadata = content.get("metadata", content)
+    return Target(
+        metadata=_seven_strings(path, metadata),
+        origin=str(path),
+        driver=_text(content.get("driver")),
+        arch=_text(content.get("arch")),
+    )
+
+
+def _seven_strings(path: Path, metadata: Any) -> dict[str, str]:
+    if not isinstance(metadata, dict):
+        raise UsageError(f"{path}: `metadata` is not a JSON object", _HOW)
+    for name in ENVIRONMENT_FIELDS:
+        if not isinstance(metadata.get(name), str):
+            raise UsageError(f"{path}: `{name}` is {json.dumps(metadata.get(name))[:40]}, not a string", _HOW)
+    return {name: metadata[name] for name in ENVIRONMENT_FIELDS}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def ignored_finding(outcome: Ignored) -> Finding:
+    if outcome.hard:
+        return finding(
+            "other-environment",
+            f"tuned elsewhere ({_fields(outcome.hard)}): the server ignores the whole file, tunes, and never"
+            " saves here, at this start and every later one",
+            "warm for this environment; remove the file if nobody else needs it",
+        )
+    return finding(
+        "unknown-environment",
+        f"its writer could not tell its environment ({_fields(outcome.soft)}): the server ignores the whole"
+        " file, tunes, and replaces it",
+        "warm again where the versions can be told",
+    )
+
+
+def _fields(mismatches: Mapping[str, Mismatch]) -> str:
+    return ", ".join(f"{name}: file {_short(m.saved)}, server {m.current}" for name, m in mismatches.items())
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "says nothing"
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def no_environment_finding() -> Finding:
+    return finding(
+        "no-environment",
+        "it does not say where it was tuned, so any server loads it unchecked",
+        "warm again: tactics of another FlashInfer or GPU may be slow, or fail",
+    )
+
+
+def other_driver(tuned_on: str | None, target: Target) -> list[Finding]:
+    """FlashInfer does not record the driver; the manifest does."""
+    if tuned_on is None or target.driver in (None, *INDETERMINATE) or tuned_on == target.driver:
+        return []
+    message = f"tuned on driver {tuned_on}, the server has {target.driver}; FlashInfer does not compare them"
+    return [finding("other-driver", message, "warm again if the start shows slower kernels")]

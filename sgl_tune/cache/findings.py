@@ -1,0 +1,123 @@
+"""What `verify` can say: verdicts on files, and findings that each carry a code, a sentence and a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+
+class Severity(str, Enum):
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Verdict(str, Enum):
+    """What the next server start does with a file."""
+
+    HIT = "hit"
+    PARTIAL = "partial"
+    IGNORED = "ignored"
+    REPLACED = "replaced"
+    DELETED = "deleted"
+    CRASH = "crash"
+    MISSING = "missing"
+
+
+# Every code and its usual severity; docs/findings.md explains each.
+CODES: dict[str, Severity] = {
+    "not-text": Severity.ERROR,
+    "not-json": Severity.ERROR,
+    "not-an-object": Severity.ERROR,
+    "number-too-long": Severity.ERROR,
+    "nested-too-deep": Severity.ERROR,
+    "entry-kills-loader": Severity.ERROR,
+    "records-not-an-object": Severity.ERROR,
+    "crash-elsewhere": Severity.ERROR,
+    "other-environment": Severity.ERROR,
+    "unknown-environment": Severity.ERROR,
+    "other-folder": Severity.ERROR,
+    "no-environment": Severity.WARNING,
+    "target-unknown": Severity.INFO,
+    "other-driver": Severity.INFO,
+    "tactic-unusable": Severity.ERROR,
+    "policy-misses": Severity.WARNING,
+    "runner-mismatch": Severity.WARNING,
+    "key-unreadable": Severity.WARNING,
+    "value-malformed": Severity.WARNING,
+    "cudnn-index": Severity.WARNING,
+    "generation-wrong": Severity.WARNING,
+    "generation-missing": Severity.INFO,
+    "duplicate-key": Severity.WARNING,
+    "no-entries": Severity.WARNING,
+    "unused-entries": Severity.INFO,
+    "lookup-cost": Severity.WARNING,
+    "keys-missing": Severity.WARNING,
+    "ranks-differ": Severity.ERROR,
+    "rank-missing": Severity.ERROR,
+    "rank-unexpected": Severity.INFO,
+    "not-readable": Severity.ERROR,
+    "not-writable": Severity.ERROR,
+    "owner-only": Severity.INFO,
+    "leftover-temporary": Severity.INFO,
+    "interrupted-write": Severity.WARNING,
+    "old-runs": Severity.INFO,
+    "stale-sibling": Severity.INFO,
+    "changed-since-written": Severity.INFO,
+    "manifest-broken": Severity.WARNING,
+    "managed-entry-invalid": Severity.WARNING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    code: str
+    severity: Severity
+    message: str
+    remedy: str
+
+    def to_json(self) -> dict[str, str]:
+        return {
+            "code": self.code,
+            "severity": self.severity.value,
+            "message": self.message,
+            "remedy": self.remedy,
+        }
+
+
+def finding(code: str, message: str, remedy: str, severity: Severity | None = None) -> Finding:
+    return Finding(code, severity or CODES[code], message, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    path: Path
+    verdict: Verdict
+    findings: tuple[Finding, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": str(self.path),
+            "verdict": self.verdict.value,
+            "findings": [found.to_json() for found in self.findings],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`findings` are those of whole caches and of the deployment, not of one file."""
+
+    files: tuple[FileReport, ...]
+    findings: tuple[Finding, ...]
+
+    def ok(self, strict: bool = False) -> bool:
+        bad = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
+        return not any(found.severity in bad for found in self.all_findings())
+
+    def all_findings(self) -> Iterable[Finding]:
+        yield from self.findings
+        for file in self.files:
+            yield from file.findings
