@@ -96,7 +96,7 @@ def frame(
 
 def main() -> int:
     try:
-        app()
+        app(prog_name="sgl-tune")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except (

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -34,6 +35,15 @@ class Format(str, Enum):
 
 
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.", show_default=True)]
+CacheDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache-dir",
+        help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.",
+        metavar="DIR",
+        show_default=False,
+    ),
+]
 ServerCommand = Annotated[
     list[str] | None,
     typer.Argument(

@@ -178,21 +178,6 @@ def shorten(text: str, width: int) -> str:
     return text[: width - 1 - tail] + "…" + text[-tail:]
 
 
-def human_bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def human_age(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return "now"
-
-
 def _width(stream: TextIO) -> int | None:
     """Columns of the terminal; None for a file or a pipe, where nothing is shortened or folded."""
     if not stream.isatty():

@@ -1,0 +1,152 @@
+"""A scanned cache in words and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sgl_tune.cache.filters import Filter
+from sgl_tune.cache.layouts import RankName
+from sgl_tune.cache.record import Entry
+from sgl_tune.cache.scan import Content, ScannedCache
+from sgl_tune.units import count, human_bytes
+
+
+def cache_json(cache: ScannedCache, with_entries: bool, filters: Sequence[Filter] = ()) -> dict[str, Any]:
+    place = cache.cache
+    data: dict[str, Any] = {
+        "path": str(place.path),
+        "layout": place.layout,
+        "flashinfer": place.flashinfer,
+        "arch": place.arch,
+        "key": place.key,
+        "bytes": cache.bytes,
+        "age_seconds": cache.age,
+        "agree": cache.agree,
+        "files": [
+            {
+                "path": str(file.path),
+                "rank": rank_json(file.rank),
+                "entries": len(file.content.entries),
+                "bytes": file.bytes,
+                "digest": file.content.digest,
+                "environment": file.content.environment or cache.environment,
+                "problem": file.content.problem,
+            }
+            for file in cache.files
+        ],
+        "leftovers": [str(path) for path in place.leftovers],
+        "runs": [str(path) for path in place.runs],
+        "manifest": vars(cache.manifest) if cache.manifest else None,
+    }
+    if with_entries:
+        data["contents"] = {
+            content.digest: [entry_json(entry) for entry in wanted(content, filters)]
+            for content in cache.contents
+        }
+    return data
+
+
+def rank_json(rank: RankName | None) -> dict[str, Any] | None:
+    return {"tp": rank.tp, "pp": rank.pp, "dp": rank.dp, "gpu": rank.gpu} if rank else None
+
+
+def entry_json(entry: Entry) -> dict[str, Any]:
+    parts = entry.parts
+    return {
+        "op": parts.op if parts else None,
+        "runner": entry.runner,
+        "bucket": parts.bucket if parts else None,
+        "tactic": entry.tactic,
+        "policy": entry.policy,
+        "key": entry.key,
+    }
+
+
+def wanted(content: Content, filters: Sequence[Filter]) -> list[Entry]:
+    """The entries that pass, in the order people read them: by op, then by bucket."""
+    entries = [entry for entry in content if all(f.keeps_entry(entry) for f in filters)]
+    return sorted(entries, key=_reading_order)
+
+
+def _reading_order(entry: Entry) -> tuple[str, int, str]:
+    parts = entry.parts
+    return (parts.op, parts.bucket or 0, entry.key) if parts else ("", 0, entry.key)
+
+
+def place_text(cache: ScannedCache) -> str:
+    """What its caches have in common: the reader, the version, the GPU."""
+    place = cache.cache
+    if place.layout == "files":
+        return f"Files in {place.path}"
+    reader = {"sglang": "SGLang", "vllm": "vLLM", "flashinfer-v2": "FlashInfer's managed store"}[place.layout]
+    words = [reader]
+    if place.flashinfer:
+        words.append(f"FlashInfer {place.flashinfer}")
+    if place.arch:
+        words.append(place.arch)
+    gpu = (cache.environment or {}).get("gpu")
+    if isinstance(gpu, str) and gpu != place.arch:
+        words.append(gpu)
+    return ", ".join(words)
+
+
+def ranks_text(ranks: Sequence[RankName]) -> str:
+    """`tp0-7 dp0-7`; an axis with nothing but 0 goes without saying."""
+    if not ranks:
+        return "-"
+    words = [f"tp{_spans(rank.tp for rank in ranks)}"]
+    for axis in ("pp", "dp"):
+        values = {getattr(rank, axis) for rank in ranks}
+        if values != {0}:
+            words.append(f"{axis}{_spans(values)}")
+    return " ".join(words)
+
+
+def _spans(numbers: Iterable[int]) -> str:
+    ordered = sorted(set(numbers))
+    spans: list[list[int]] = []
+    for number in ordered:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
+
+
+def deployment_text(cache: ScannedCache) -> str:
+    """What the manifest says it was tuned for."""
+    if not cache.manifest:
+        return ""
+    flags = {name: value for name, value in cache.manifest.deployment.items() if value is not None}
+    model = flags.pop("model_path", None) or (cache.manifest.key_parts or ("",))[0]
+    sizes = [f"{name} {flags[name]}" for name in ("tp", "pp", "dp", "ep") if flags.get(name, 1) != 1]
+    return " ".join([str(model), *sizes])
+
+
+def remarks(cache: ScannedCache) -> list[str]:
+    """What a reader of the table should know besides."""
+    name = cache.cache.key or cache.cache.path.name
+    said = []
+    if not cache.agree:
+        said.append(f"{name}: ranks differ; `sgl-tune diff` shows where, `sgl-tune verify` what it means")
+    said += [f"{file.path.name}: {file.content.problem}" for file in cache.files if file.content.problem]
+    if cache.manifest_problem:
+        said.append(cache.manifest_problem)
+    journals = [path for path in cache.cache.leftovers if path.name.endswith(".journal")]
+    if journals:
+        said.append(f"{name}: an interrupted write; the next `sgl-tune warm` or `prune` finishes it")
+    temporary = len(cache.cache.leftovers) - len(journals)
+    if temporary:
+        said.append(f"{name}: {count(temporary, 'temporary file')} of writers, `sgl-tune prune --stale`")
+    if cache.cache.runs:
+        size = sum(path.stat().st_size for path in cache.cache.runs if path.exists())
+        said.append(
+            f"{name}: {count(len(cache.cache.runs), 'old run')}, {human_bytes(size)}, never read again"
+        )
+    return said
+
+
+def tactic_text(tactic: Any) -> str:
+    return json.dumps(tactic) if not isinstance(tactic, int) else str(tactic)

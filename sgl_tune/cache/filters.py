@@ -1,0 +1,93 @@
+"""`--filter 'size>1MB'` and its like: which caches, and which of their entries, a user asked for."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sgl_tune.cache.record import Entry
+from sgl_tune.cache.scan import ScannedCache
+from sgl_tune.errors import UsageError
+from sgl_tune.units import parse_age, parse_size
+
+_COMPARISON = re.compile(r"\s*([a-z_]+)\s*(<=|>=|!=|==?|<|>)\s*(.+?)\s*")
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
+_NUMBERS: dict[str, tuple[Callable[[ScannedCache], float | None], Callable[[str], float]]] = {
+    "size": (lambda cache: cache.bytes, parse_size),
+    "age": (lambda cache: cache.age, parse_age),
+    "entries": (lambda cache: cache.entries, lambda text: _parse_count(text)),
+    "ranks": (lambda cache: len(cache.files), lambda text: _parse_count(text)),
+}
+_TEXTS: dict[str, Callable[[ScannedCache], str | None]] = {
+    "flashinfer": lambda cache: cache.cache.flashinfer,
+    "arch": lambda cache: cache.cache.arch,
+    "key": lambda cache: cache.cache.key,
+    "layout": lambda cache: cache.cache.layout,
+    "gpu": lambda cache: (cache.environment or {}).get("gpu"),
+    "agree": lambda cache: "yes" if cache.agree else "no",
+}
+_ENTRIES: dict[str, Callable[[Entry], str | None]] = {
+    "op": lambda entry: entry.parts.op if entry.parts else None,
+    "runner": lambda entry: entry.runner,
+    "bucket": lambda entry: str(entry.parts.bucket) if entry.parts else None,
+}
+FIELDS = (*_NUMBERS, *_TEXTS, *_ENTRIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A cache passes when it has the property; by op, runner or bucket, when one of its entries has it."""
+
+    field: str
+    symbol: str
+    value: Any
+
+    def keeps(self, cache: ScannedCache) -> bool:
+        if self.field in _ENTRIES:
+            return any(self.keeps_entry(entry) for content in cache.contents for entry in content)
+        if self.field in _TEXTS:
+            return self._is(_TEXTS[self.field](cache))
+        number = _NUMBERS[self.field][0](cache)
+        if self.symbol in ("=", "==", "!="):
+            return (number == self.value) != (self.symbol == "!=")
+        return number is not None and _OPERATORS[self.symbol](number, self.value)
+
+    def keeps_entry(self, entry: Entry) -> bool:
+        return self.field not in _ENTRIES or self._is(_ENTRIES[self.field](entry))
+
+    def _is(self, text: str | None) -> bool:
+        """`gemm1` names the op `trtllm::fused_moe::gemm1` too: nobody types the first two thirds."""
+        same = text is not None and (text == self.value or text.endswith(f"::{self.value}"))
+        return same != (self.symbol == "!=")
+
+
+def parse_filters(texts: Sequence[str]) -> list[Filter]:
+    return [_parse_filter(text) for text in texts]
+
+
+def _parse_filter(text: str) -> Filter:
+    match = _COMPARISON.fullmatch(text)
+    if not match:
+        raise UsageError(f"--filter '{text}' is no comparison", "write it like --filter 'size>1MB'")
+    name, symbol, value = match.groups()
+    if name not in FIELDS:
+        raise UsageError(f"--filter '{text}': there is no field '{name}'", f"fields: {', '.join(FIELDS)}")
+    if name in _NUMBERS:
+        return Filter(name, symbol, _NUMBERS[name][1](value))
+    if symbol in _OPERATORS:
+        raise UsageError(f"--filter '{text}': {name} can only be = or !=", f"for instance '{name}={value}'")
+    return Filter(name, symbol, value)
+
+
+def _parse_count(text: str) -> float:
+    if not text.isdecimal():
+        raise UsageError(f"'{text}' is not a number")
+    return int(text)

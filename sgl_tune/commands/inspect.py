@@ -1,0 +1,181 @@
+"""`sgl-tune inspect`: which caches there are and what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from itertools import groupby
+from typing import Annotated, Any
+
+import typer
+
+from sgl_tune.cache.describe import (
+    cache_json,
+    deployment_text,
+    place_text,
+    ranks_text,
+    remarks,
+    tactic_text,
+    wanted,
+)
+from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
+from sgl_tune.cache.layouts import default_cache_dir, resolve
+from sgl_tune.cache.scan import ScannedCache, Scanner
+from sgl_tune.options import CacheDirOption, Format, FormatOption
+from sgl_tune.out import Column, Output
+from sgl_tune.units import count, human_age, human_bytes
+
+
+class Sort(str, Enum):
+    path = "path"
+    size = "size"
+    age = "age"
+    entries = "entries"
+    ranks = "ranks"
+
+
+_ORDER: dict[Sort, Any] = {
+    Sort.size: lambda cache: -cache.bytes,
+    Sort.age: lambda cache: cache.age if cache.age is not None else float("inf"),
+    Sort.entries: lambda cache: -cache.entries,
+    Sort.ranks: lambda cache: -len(cache.files),
+}
+_COLUMNS = (
+    Column("KEY"),
+    Column("RANKS"),
+    Column("ENTRIES", right=True),
+    Column("SIZE", right=True),
+    Column("AGE", right=True),
+    Column("SAME"),
+    Column("TUNED FOR", path=True),
+)
+
+
+def inspect(
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="PATH|KEY", help="A folder, a file, or the beginning of a cache's key."),
+    ] = None,
+    entries: Annotated[bool, typer.Option("--entries", help="List every tuned choice.")] = False,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter", metavar="'FIELD OP VALUE'", help=f"Repeatable. Fields: {', '.join(FIELDS)}."
+        ),
+    ] = None,
+    sort: Annotated[Sort, typer.Option("--sort", help="Largest or newest first.")] = Sort.path,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Show only the first N.")] = None,
+    cache_dir: CacheDirOption = None,
+    format: FormatOption = Format.human,
+) -> None:
+    """List the caches on this disk: age, size, entries, ranks, and whether the ranks have the same content.
+
+    PATH may be SGLang's or vLLM's cache directory, FlashInfer's managed store, any folder below, or one file.
+
+    Example: sgl-tune inspect --filter 'age>30d' --sort size
+    """
+    out = Output(format)
+    filters = parse_filters(where or [])
+    root = cache_dir or default_cache_dir()
+    found = resolve(target, root, on_error=lambda error: out.warn(f"{error.filename}: {error.strerror}"))
+    caches = [cache for cache in map(Scanner().scan, found) if all(f.keeps(cache) for f in filters)]
+    if sort in _ORDER:
+        caches.sort(key=_ORDER[sort])
+    caches = caches[:limit]
+    out.result(
+        {"caches": [cache_json(cache, entries, filters) for cache in caches]}
+        if format is Format.json
+        else {},
+        human=lambda: _show(out, caches, entries, filters, target or str(root)),
+        quiet=(line for cache in caches for line in _paths(cache)),
+    )
+
+
+def _paths(cache: ScannedCache) -> Iterable[str]:
+    if cache.cache.layout == "files":
+        return (str(file.path) for file in cache.files)
+    return (str(cache.cache.path),)
+
+
+def _show(
+    out: Output, caches: list[ScannedCache], with_entries: bool, filters: Sequence[Filter], where: str
+) -> None:
+    if not caches:
+        out.line(f"No caches in {where}{' pass the filters' if filters else ''}.")
+        return
+    for place, members in groupby(caches, key=place_text):
+        group = list(members)
+        out.line(place, style="bold")
+        out.table(_COLUMNS, [row for cache in group for row in _rows(cache)])
+        for remark in (remark for cache in group for remark in remarks(cache)):
+            out.line(f"! {remark}", style="yellow")
+        out.line()
+    if len(caches) == 1:
+        _show_environment(out, caches[0])
+    if with_entries:
+        for cache in caches:
+            _show_entries(out, cache, filters)
+    files = sum(len(cache.files) for cache in caches)
+    size = human_bytes(sum(cache.bytes for cache in caches))
+    out.line(f"{count(len(caches), 'cache')}, {count(files, 'file')}, {size} in {where}")
+
+
+def _rows(cache: ScannedCache) -> list[tuple[object, ...]]:
+    if cache.cache.layout == "files":
+        return [
+            (file.path.name, "-", len(file.content.entries), human_bytes(file.bytes), "", "", "")
+            for file in cache.files
+        ]
+    ranks = [file.rank for file in cache.files if file.rank]
+    row = (
+        _name(cache),
+        ranks_text(ranks),
+        cache.entries,
+        human_bytes(cache.bytes),
+        human_age(cache.age) if cache.age is not None else "-",
+        "-" if len(ranks) < 2 else "yes" if cache.agree else "NO",
+        deployment_text(cache),
+    )
+    return [row]
+
+
+def _name(cache: ScannedCache) -> str:
+    return cache.cache.key or cache.cache.path.name
+
+
+def _show_environment(out: Output, cache: ScannedCache) -> None:
+    for name, value in (cache.environment or {}).items():
+        out.line(f"{name:<24}{value}", indent=2)
+    manifest = cache.manifest
+    if manifest:
+        for name, value in (
+            ("driver", manifest.driver),
+            ("SGLang", manifest.sglang),
+            ("tuned", manifest.created),
+            ("seconds", manifest.seconds),
+            ("key parts", " | ".join(manifest.key_parts)),
+            ("notes", manifest.notes),
+        ):
+            if value:
+                out.line(f"{name:<24}{value}", indent=2)
+    out.line()
+
+
+def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter]) -> None:
+    columns = (
+        Column("OP", path=True),
+        Column("RUNNER", path=True),
+        Column("BUCKET", right=True),
+        Column("TACTIC", right=True),
+    )
+    for content in cache.contents:
+        files = [file for file in cache.files if file.content is content]
+        ranks = [file.rank for file in files if file.rank]
+        out.line(f"{_name(cache)}  {ranks_text(ranks) if ranks else files[0].path.name}", style="bold")
+        rows = []
+        for entry in wanted(content, filters):
+            parts = entry.parts
+            op, bucket = (parts.op, parts.bucket) if parts else (entry.key, "-")
+            rows.append((op, entry.runner or "-", bucket, tactic_text(entry.tactic)))
+        out.table(columns, rows)
+        out.line()

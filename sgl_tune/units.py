@@ -1,0 +1,49 @@
+"""Numbers, sizes and ages as people write and read them."""
+
+from __future__ import annotations
+
+import re
+
+from sgl_tune.errors import UsageError
+
+_SIZES = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    _SIZES |= {_letter: 1000**_power, f"{_letter}b": 1000**_power, f"{_letter}ib": 1024**_power}
+_AGES = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+_NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?([a-z]*)")
+
+
+def parse_size(text: str) -> int:
+    """`1GB`, `500 kB`, `1.5GiB`, `4096`."""
+    return int(_parse(text, _SIZES, "a size such as 500MB or 1.5GiB"))
+
+
+def parse_age(text: str) -> float:
+    """`30d`, `12h`, `90min`, `2w`, in seconds."""
+    return _parse(text, _AGES, "an age such as 30d, 12h or 90min")
+
+
+def _parse(text: str, units: dict[str, int], wanted: str) -> float:
+    match = _NUMBER.fullmatch(text.strip().lower())
+    if not match or match[2] not in units:
+        raise UsageError(f"'{text}' is not {wanted}")
+    return float(match[1]) * units[match[2]]
+
+
+def human_bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def human_age(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return "now"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
