@@ -171,3 +171,12 @@ def bucket_of(rows: int, buckets: tuple[int, ...]) -> int:
 
 def next_power_of_2(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
+
+
+def tune_max_num_tokens(
+    backend: str, rows: int, prefill_rows: int, sglang: str = "0.5.23", pd_decode: bool = False
+) -> int:
+    """The largest bucket of a MoE call with `rows` rows; `prefill_rows` are those of a gathered prefill chunk."""
+    if backend != "flashinfer_cutlass" or pd_decode or release(sglang) < (0, 5, 23):
+        return next_power_of_2(rows)
+    return min(prefill_rows, 8192)

@@ -1,0 +1,216 @@
+"""The grouped GEMMs of a MoE layer on a CPU, with several real ways to compute them, and a clock to time them.
+
+They are tuned by FlashInfer's own AutoTuner wherever a server would tune FlashInfer's MoE kernels. A bucket of
+T tokens has these cache keys, where H is the hidden size, I the intermediate size / moe_tp, E the experts of
+one rank, k the experts a token goes to, `dtype` as torch prints it and `experts` those of all ranks:
+
+    ('sgl_tune::cpu_grouped_gemm1', 'CpuGroupedGemm', ((T, H), (T, k), (E, 2I, H)), (dtype, experts))
+    ('sgl_tune::cpu_grouped_gemm2', 'CpuGroupedGemm', ((T, k, I), (T, k), (E, H, I)), (dtype, experts))
+
+The buckets are FlashInfer's up to `runtime.sizing.tune_max_num_tokens` of the backend they stand for, the
+policy is `["cuda_graph_profile_replays", null, "l2_cache_policy", "hot"]`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from flashinfer.autotuner import AutoTuner, DynamicTensorSpec, TunableRunner, TuningConfig
+from flashinfer.autotuner.autotuner import _profile_measurement_scope
+from flashinfer.fused_moe.utils import get_hybrid_num_tokens_buckets, make_hybrid_bucket_mapper
+
+GEMM1 = "sgl_tune::cpu_grouped_gemm1"
+GEMM2 = "sgl_tune::cpu_grouped_gemm2"
+_MOST_GATHERED_ROWS = 32
+_MOST_DENSE_ROWS = 512
+_SYNTHETIC_SEED = 20
+_CACHE_BYTES = 32 << 20
+
+Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def masked_rows(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """One expert after the other picks its rows."""
+    out = x.new_zeros(x.shape[0], w.shape[1])
+    for number in range(w.shape[0]):
+        rows = (expert == number).nonzero().squeeze(1)
+        if rows.numel():
+            out[rows] = x[rows] @ w[number].t()
+    return out
+
+
+def sorted_segments(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Rows sorted by expert once, then one matrix product a segment."""
+    order = torch.argsort(expert)
+    counts = torch.bincount(expert + 1, minlength=w.shape[0] + 1).tolist()
+    ordered, start = x[order], counts[0]
+    result = x.new_zeros(x.shape[0], w.shape[1])
+    for number, count in enumerate(counts[1:]):
+        if count:
+            torch.mm(ordered[start : start + count], w[number].t(), out=result[start : start + count])
+        start += count
+    return torch.empty_like(result).index_copy_(0, order, result)
+
+
+def sorted_segments_fp32(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """For CPUs whose half-precision products are slower than the two conversions."""
+    return sorted_segments(x.float(), expert, w.float()).to(x.dtype)
+
+
+def padded_batches(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Every expert's rows padded to the busiest expert's, one batched product for all."""
+    order = torch.argsort(expert)
+    counts = torch.bincount(expert + 1, minlength=w.shape[0] + 1)
+    first = torch.cumsum(counts, 0) - counts
+    ordered = expert[order]
+    place = torch.arange(x.shape[0]) - first[ordered + 1]
+    mine = ordered >= 0
+    batch = x.new_zeros(w.shape[0], int(counts[1:].max()), x.shape[1])
+    batch[ordered[mine], place[mine]] = x[order[mine]]
+    out = x.new_zeros(x.shape[0], w.shape[1])
+    out[order[mine]] = torch.bmm(batch, w.transpose(1, 2))[ordered[mine], place[mine]]
+    return out
+
+
+def gathered_weights(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """A copy of its expert's matrix for every row: only a few rows are worth it."""
+    out = torch.bmm(w[expert.clamp(min=0)], x.unsqueeze(2)).squeeze(2)
+    return out.masked_fill_((expert < 0).unsqueeze(1), 0)
+
+
+def every_expert(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """One large product with all experts' matrices; most of it is thrown away."""
+    product = (x @ w.flatten(0, 1).t()).unflatten(1, w.shape[:2])
+    out = product[torch.arange(x.shape[0]), expert.clamp(min=0)]
+    return out.masked_fill_((expert < 0).unsqueeze(1), 0)
+
+
+KERNELS: tuple[Kernel, ...] = (
+    masked_rows,
+    sorted_segments,
+    padded_batches,
+    sorted_segments_fp32,
+    gathered_weights,
+    every_expert,
+)
+
+
+class CpuGroupedGemm(TunableRunner):
+    """[T, k] rows, each times the matrix of its expert. Expert -1 lives on another rank: zeros."""
+
+    def __init__(self, num_experts: int) -> None:
+        self.num_experts = num_experts
+
+    def get_cache_key_extras(self, inputs: list[torch.Tensor]) -> tuple[Any, ...]:
+        return (inputs[0].dtype, self.num_experts)
+
+    def get_valid_tactics(self, inputs: list[torch.Tensor], profile: Any) -> list[int]:
+        x, expert, _ = inputs
+        rows = expert.numel()
+        unfit = {
+            sorted_segments_fp32: x.dtype == torch.float32,
+            gathered_weights: rows > _MOST_GATHERED_ROWS,
+            every_expert: rows > _MOST_DENSE_ROWS,
+        }
+        return [number for number, kernel in enumerate(KERNELS) if not unfit.get(kernel, False)]
+
+    def validate_tactic(self, inputs: list[torch.Tensor], tactic: Any) -> bool:
+        return tactic == -1 or (isinstance(tactic, int) and 0 <= tactic < len(KERNELS))
+
+    def forward(
+        self, inputs: list[torch.Tensor], tactic: int = -1, do_preparation: bool = False, **_: Any
+    ) -> torch.Tensor | None:
+        if do_preparation:
+            return None
+        x, expert, w = inputs
+        rows = (x.unsqueeze(1).expand(*expert.shape, -1) if x.dim() == 2 else x).flatten(0, 1)
+        kernel = masked_rows if tactic == -1 else KERNELS[tactic]
+        return kernel(rows, expert.flatten(), w).unflatten(0, expert.shape)
+
+
+@cache
+def tuning_config(tune_max_num_tokens: int, local_experts: int) -> TuningConfig:
+    """One object for every call with the same sizes: FlashInfer's lookups are memoised by its identity."""
+    tokens = DynamicTensorSpec(
+        (0, 1),
+        (0, 0),
+        get_hybrid_num_tokens_buckets(tune_max_num_tokens),
+        make_hybrid_bucket_mapper(tune_max_num_tokens),
+    )
+    return TuningConfig(
+        dynamic_tensor_specs=(tokens,), tensor_initializers=((1, _even_routing(local_experts)),)
+    )
+
+
+def _even_routing(local_experts: int) -> Callable[..., torch.Tensor]:
+    def initializer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        generator = torch.Generator(device).manual_seed(_SYNTHETIC_SEED)
+        return torch.randint(local_experts, shape, dtype=dtype, device=device, generator=generator)
+
+    return initializer
+
+
+def grouped_gemm(
+    op: str,
+    x: torch.Tensor,
+    expert: torch.Tensor,
+    w: torch.Tensor,
+    *,
+    num_experts: int,
+    tune_max_num_tokens: int,
+) -> torch.Tensor:
+    """x [T, K] (a row for all its experts) or [T, k, K], `expert` [T, k] int64 of this rank, w [E, N, K]."""
+    inputs = [x, expert, w]
+    config = tuning_config(tune_max_num_tokens, w.shape[0])
+    runner, tactic = AutoTuner.get().choose_one(op, [CpuGroupedGemm(num_experts)], config, inputs)
+    return runner(inputs, tactic=tactic)
+
+
+class CpuClock(AutoTuner):
+    """FlashInfer's AutoTuner with a CPU's clock: everything else is its own."""
+
+    def choose_one(self, *args: Any, **kwargs: Any) -> tuple[TunableRunner, Any]:
+        with _no_graph_capture():
+            return super().choose_one(*args, **kwargs)
+
+    def _profile_single_kernel(
+        self,
+        runner: TunableRunner,
+        inputs: list[torch.Tensor],
+        tactic: Any,
+        tuning_config: TuningConfig,
+        input_tensor_batches: list[list[Any]] | None = None,
+        **kwargs: Any,
+    ) -> float:
+        batches = input_tensor_batches or [inputs]
+        repeat = self._get_profiling_repeat(tuning_config)
+        samples = []
+        with _profile_measurement_scope():
+            for run in range(-self.warmup, repeat):
+                start = time.perf_counter()
+                runner(batches[run % len(batches)], tactic=tactic, **kwargs)
+                samples.append(time.perf_counter() - start)
+        # The least disturbed run: other processes only ever add time.
+        return min(samples[self.warmup :]) * 1e3
+
+    def _get_l2_cache_size_in_bytes(self, device_id: int | None = None) -> int:
+        return _CACHE_BYTES
+
+
+@contextmanager
+def _no_graph_capture() -> Iterator[None]:
+    """FlashInfer asks whether a CUDA graph is being captured, which a build without CUDA cannot answer."""
+    if torch.cuda.is_available():
+        yield
+        return
+    asked = torch.cuda.is_current_stream_capturing
+    torch.cuda.is_current_stream_capturing = lambda: False
+    try:
+        yield
+    finally:
+        torch.cuda.is_current_stream_capturing = asked
