@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from importlib import import_module
-from typing import Any
 
 import torch
 
-from runtime.config import ConfigError
+from runtime.config import ConfigError, ModelConfig, RuntimeConfig
+from runtime.parallel import RankLayout
 from runtime.moe.weights import ExpertWeights, TopK
 
 
 class MoEBackend(ABC):
     """Computes this rank's part of the experts' weighted sum: zero where a token's experts live elsewhere."""
+
+    def __init__(self, model: ModelConfig, runtime: RuntimeConfig, layout: RankLayout) -> None:
+        self.model, self.runtime, self.layout = model, runtime, layout
 
     def prepare(self, weights: ExpertWeights) -> ExpertWeights:
         """Once after loading: the same weights in the order and layout that the kernel wants."""
@@ -32,8 +35,8 @@ _BACKENDS = {
 }
 
 
-def make_backend(name: str, **options: Any) -> MoEBackend:
+def make_backend(name: str, model: ModelConfig, runtime: RuntimeConfig, layout: RankLayout) -> MoEBackend:
     if name not in _BACKENDS:
         raise ConfigError(f"--moe-runner-backend {name}: this runtime has {', '.join(_BACKENDS)}")
     module, cls = _BACKENDS[name]
-    return getattr(import_module(module), cls)(**options)
+    return getattr(import_module(module), cls)(model, runtime, layout)

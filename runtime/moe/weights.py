@@ -27,8 +27,12 @@ class ExpertWeights:
     w2: torch.Tensor  # [local, H, I]
     num_experts: int  # over all ranks
     first: int = 0
+    # fp8: one scale an expert, or one for each `block` of it; packed fp4: one for each group along k
     w13_scale: torch.Tensor | None = None
     w2_scale: torch.Tensor | None = None
+    block: tuple[int, ...] = ()
+    w13_global_scale: torch.Tensor | None = None
+    w2_global_scale: torch.Tensor | None = None
     w13_input_scale: torch.Tensor | None = None
     w2_input_scale: torch.Tensor | None = None
     w13_bias: torch.Tensor | None = None  # [local, 2 I]

@@ -1,0 +1,55 @@
+"""The vocabulary's two tables, split by rows over ranks: token embedding and LM head."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from runtime.comm import Communicator
+from runtime.config import ModelConfig
+from runtime.layers.loading import Piece, Source, length, shard
+
+VOCAB_PADDING = 64
+
+
+def padded_vocab(vocab_size: int) -> int:
+    return -(-vocab_size // VOCAB_PADDING) * VOCAB_PADDING
+
+
+class VocabTable(nn.Module):
+    """This rank's rows of a [vocab, hidden] table; the vocabulary is padded to give every rank as many."""
+
+    def __init__(
+        self,
+        name: str,
+        model: ModelConfig,
+        comm: Communicator,
+        group: str,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.group = group
+        self.rows = shard(
+            padded_vocab(model.vocab_size), comm.size(group), comm.rank(group), "the padded vocabulary"
+        )
+        shape = (length(self.rows), model.hidden_size)
+        self.weight = nn.Parameter(torch.empty(shape, dtype=dtype, device=device), requires_grad=False)
+        self.real = slice(min(self.rows.start, model.vocab_size), min(self.rows.stop, model.vocab_size))
+        self.weight[length(self.real) :].zero_()
+
+    def pieces(self) -> list[Piece]:
+        target = self.weight[: length(self.real)]
+        return [Piece(target, (Source(f"{self.name}.weight", (self.real,)),))]
+
+
+class TokenEmbedding(VocabTable):
+    def forward(self, ids: torch.Tensor, comm: Communicator) -> torch.Tensor:
+        if comm.size(self.group) == 1:
+            return F.embedding(ids, self.weight)
+        elsewhere = (ids < self.rows.start) | (ids >= self.rows.stop)
+        local = (ids - self.rows.start).masked_fill_(elsewhere, 0)
+        out = F.embedding(local, self.weight).masked_fill_(elsewhere.unsqueeze(-1), 0)
+        return comm.all_reduce(out, self.group)

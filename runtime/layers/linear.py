@@ -1,0 +1,73 @@
+"""One linear layer for every sharding: a list of parts, each some rows and columns of a checkpoint's matrix.
+
+Column-parallel, row-parallel, merged and replicated layers differ in their parts alone. A row-parallel result
+is a partial sum: the caller reduces it, because what follows decides over which group and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from runtime.layers.loading import Piece, Source, length
+from runtime.layers.quantization import PLAIN, Scheme, Tensors
+
+
+def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
+    parameters = {name: nn.Parameter(tensor, requires_grad=False) for name, tensor in tensors.items()}
+    for name, parameter in parameters.items():
+        module.register_parameter(name, parameter)
+    return parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of the matrix called `name` in a checkpoint."""
+
+    name: str
+    rows: slice
+
+
+class Linear(nn.Module):
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        cols: slice,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        scheme: Scheme = PLAIN,
+        bias: bool = False,
+        adds_bias: bool = True,
+    ) -> None:
+        """`adds_bias` is for partial sums: only one rank of the group may add it."""
+        super().__init__()
+        self.parts, self.cols, self.scheme, self.adds_bias = list(parts), cols, scheme, adds_bias
+        rows = sum(length(part.rows) for part in parts)
+        tensors = scheme.create((rows, length(cols)), dtype, device)
+        if bias:
+            tensors["bias"] = torch.empty(rows, dtype=dtype, device=device)
+        self.tensors = register(self, tensors)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        bias = self.tensors.get("bias") if self.adds_bias else None
+        return self.scheme.linear(x, self.tensors, bias)
+
+    def pieces(self) -> Iterator[Piece]:
+        start = 0
+        for part in self.parts:
+            local = slice(start, start + length(part.rows))
+            for name, tensor in self.tensors.items():
+                yield self._piece(part, local, name, tensor)
+            start = local.stop
+
+    def _piece(self, part: Part, local: slice, name: str, tensor: torch.Tensor) -> Piece:
+        source = f"{part.name}.{name}"
+        if name == "bias":
+            return Piece(tensor[local], (Source(source, (part.rows,)),))
+        index = self.scheme.part(name, part.rows, self.cols)
+        target = tensor[self.scheme.part(name, local, slice(0, length(self.cols)))] if index else tensor
+        return Piece(target, (Source(source, index),))

@@ -1,0 +1,85 @@
+"""How parameters are filled: each says which part of which checkpoint tensor it is; dummies need no file."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from runtime.config import ConfigError
+
+Index = tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A tensor's name in a checkpoint, the part of it that this rank reads, and what to make of it."""
+
+    name: str
+    index: Index = ()
+    view: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A view of a parameter and where it comes from: the first spelling that the checkpoint has."""
+
+    target: torch.Tensor
+    sources: tuple[Source, ...]
+
+
+class TensorReader(Protocol):
+    def __contains__(self, name: str) -> bool: ...
+
+    def read(self, name: str, index: Index) -> torch.Tensor: ...
+
+    def describe(self) -> str: ...
+
+
+def load(pieces: Iterable[Piece], checkpoint: TensorReader) -> None:
+    for piece in pieces:
+        source = next((source for source in piece.sources if source.name in checkpoint), None)
+        if source is None:
+            names = " nor ".join(source.name for source in piece.sources)
+            raise ConfigError(f"{checkpoint.describe()} has no {names}: is it a checkpoint of this model?")
+        tensor = checkpoint.read(source.name, source.index)
+        tensor = source.view(tensor) if source.view else tensor
+        if tensor.shape != piece.target.shape:
+            raise ConfigError(
+                f"{checkpoint.describe()}: {source.name} is {list(tensor.shape)} where this rank needs "
+                f"{list(piece.target.shape)}: does config.json belong to these weights?"
+            )
+        piece.target.copy_(tensor)
+
+
+def fill_dummy(name: str, parameter: torch.Tensor, seed: int) -> None:
+    """Random values of a sane size, the same on every rank, in place: no temporaries however large."""
+    if parameter.is_meta:
+        return
+    generator = torch.Generator(parameter.device).manual_seed(seed + zlib.crc32(name.encode()))
+    if "scale" in name:
+        parameter.fill_(0.01)
+    elif parameter.dtype == torch.float8_e4m3fn:
+        # Any byte without the top exponent bit: up to 1.875 of either sign, never a NaN.
+        parameter.view(torch.uint8).random_(0, 256, generator=generator).bitwise_and_(0xBF)
+    elif not parameter.is_floating_point():
+        parameter.random_(0, 256, generator=generator)
+    elif "norm" in name and name.endswith("weight"):
+        parameter.fill_(1.0)
+    else:
+        parameter.uniform_(-0.02, 0.02, generator=generator)
+
+
+def shard(total: int, size: int, rank: int, what: str) -> slice:
+    """The rows of one rank out of `size`."""
+    if total % size:
+        raise ConfigError(f"{what} {total} cannot be split over {size} ranks: choose sizes that divide it")
+    rows = total // size
+    return slice(rank * rows, (rank + 1) * rows)
+
+
+def length(part: slice) -> int:
+    return part.stop - part.start

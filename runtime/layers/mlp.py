@@ -1,0 +1,57 @@
+"""The gated MLP of a dense layer (or of the shared experts), split over the TP group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from runtime.layers.linear import Linear, Part
+from runtime.layers.loading import Piece, shard
+from runtime.layers.quantization import Scheme
+
+
+class GatedMLP(nn.Module):
+    """Its result is a partial sum over `size` ranks."""
+
+    def __init__(
+        self,
+        name: str,
+        hidden: int,
+        intermediate: int,
+        size: int,
+        rank: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        scheme: Scheme,
+    ) -> None:
+        super().__init__()
+        rows = shard(intermediate, size, rank, "the MLP's intermediate size")
+        gate_up = [Part(f"{name}.gate_proj", rows), Part(f"{name}.up_proj", rows)]
+        self.gate_up = Linear(gate_up, slice(0, hidden), dtype, device, scheme=scheme)
+        self.down = Linear([Part(f"{name}.down_proj", slice(0, hidden))], rows, dtype, device, scheme=scheme)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(silu_and_mul(self.gate_up(x)))
+
+    def pieces(self) -> Iterator[Piece]:
+        yield from self.gate_up.pieces()
+        yield from self.down.pieces()
+
+
+@torch.library.custom_op("sgl_tune::silu_and_mul", mutates_args=())
+def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
+    """[T, 2 I], gates before ups -> silu(gate) * up [T, I]."""
+    if x.is_cuda:
+        from runtime.layers import kernels
+
+        return kernels.silu_and_mul(x)
+    gate, up = x.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+@silu_and_mul.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x.shape[0], x.shape[1] // 2)

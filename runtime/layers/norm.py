@@ -1,0 +1,85 @@
+"""RMS norm as fused kernels: nothing but the result is allocated, and the residual form allocates nothing."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from runtime.layers.loading import Piece, Source
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, name: str, size: int, eps: float, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        self.name = name
+        self.eps = eps
+        self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return rms_norm(x, self.weight, self.eps)
+
+    def in_place(self, x: torch.Tensor) -> torch.Tensor:
+        """`x` may be a strided view, such as the heads inside a fused projection."""
+        rms_norm_(x, self.weight, self.eps)
+        return x
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """residual += x; x = norm(residual). Both in place."""
+        add_rms_norm_(x, residual, self.weight, self.eps)
+        return x
+
+    def pieces(self) -> list[Piece]:
+        return [Piece(self.weight, (Source(f"{self.name}.weight"),))]
+
+
+@torch.library.custom_op("sgl_tune::rms_norm", mutates_args=())
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    if x.is_cuda:
+        from runtime.layers import kernels
+
+        out = torch.empty_like(x)
+        kernels.rms_norm(x, out, weight, eps)
+        return out
+    return _normalized(x, weight, eps)
+
+
+@rms_norm.register_fake
+def _(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("sgl_tune::rms_norm_", mutates_args=("x",))
+def rms_norm_(x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    if x.is_cuda:
+        from runtime.layers import kernels
+
+        kernels.rms_norm(x, x, weight, eps)
+    else:
+        x.copy_(_normalized(x, weight, eps))
+
+
+@rms_norm_.register_fake
+def _(x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    return None
+
+
+@torch.library.custom_op("sgl_tune::add_rms_norm_", mutates_args=("x", "residual"))
+def add_rms_norm_(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    if x.is_cuda:
+        from runtime.layers import kernels
+
+        kernels.add_rms_norm(x, residual, weight, eps)
+    else:
+        residual.add_(x)
+        x.copy_(_normalized(residual, weight, eps))
+
+
+@add_rms_norm_.register_fake
+def _(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    return None
+
+
+def _normalized(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    wide = x.float()
+    wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return wide.to(x.dtype) * weight

@@ -1,0 +1,111 @@
+"""Matrix products over quantised weights, each one opaque op: what its kernel needs meanwhile is declared.
+
+The reference (CPU) multiplies with the dequantised weight and leaves the activation as it is.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+FP8_MAX = 448.0
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+@torch.library.custom_op("sgl_tune::fp8_block_linear", mutates_args=())
+def fp8_block_linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scale_inv: torch.Tensor,
+    bias: torch.Tensor | None,
+    block: list[int],
+) -> torch.Tensor:
+    if x.is_cuda:
+        from runtime.layers import kernels
+
+        out = kernels.fp8_block_linear(x, weight, scale_inv, block)
+        return out if bias is None else out.add_(bias)
+    return F.linear(x, dequantize_blocks(weight, scale_inv, block).to(x.dtype), bias)
+
+
+@fp8_block_linear.register_fake
+def _(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scale_inv: torch.Tensor,
+    bias: torch.Tensor | None,
+    block: list[int],
+) -> torch.Tensor:
+    return x.new_empty(x.shape[0], weight.shape[0])
+
+
+def fp8_block_linear_workspace(x: torch.Tensor, weight: torch.Tensor, *_: object) -> list[int]:
+    """The quantised activation and its scales."""
+    return [x.numel(), x.shape[0] * -(-x.shape[1] // 128) * 4]
+
+
+@torch.library.custom_op("sgl_tune::fp8_tensor_linear", mutates_args=())
+def fp8_tensor_linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    weight_scale: torch.Tensor,
+    input_scale: torch.Tensor,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
+    if x.is_cuda:
+        quantized = (x.float() / input_scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+        out = torch._scaled_mm(quantized, weight.t(), input_scale, weight_scale, out_dtype=x.dtype)
+        return out if bias is None else out.add_(bias)
+    return F.linear(x, (weight.float() * weight_scale).to(x.dtype), bias)
+
+
+@fp8_tensor_linear.register_fake
+def _(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    weight_scale: torch.Tensor,
+    input_scale: torch.Tensor,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
+    return x.new_empty(x.shape[0], weight.shape[0])
+
+
+@torch.library.custom_op("sgl_tune::fp4_linear", mutates_args=())
+def fp4_linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scale: torch.Tensor,
+    global_scale: torch.Tensor | None,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
+    return F.linear(x, dequantize_fp4(weight, scale, global_scale).to(x.dtype), bias)
+
+
+@fp4_linear.register_fake
+def _(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    scale: torch.Tensor,
+    global_scale: torch.Tensor | None,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
+    return x.new_empty(x.shape[0], weight.shape[0])
+
+
+def dequantize_blocks(weight: torch.Tensor, scale_inv: torch.Tensor, block: list[int]) -> torch.Tensor:
+    """[n, k] e4m3 and one scale a block -> fp32."""
+    scale = scale_inv.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
+    return weight.float() * scale[: weight.shape[0], : weight.shape[1]]
+
+
+def dequantize_fp4(
+    packed: torch.Tensor, scale: torch.Tensor, global_scale: torch.Tensor | None
+) -> torch.Tensor:
+    """[n, k / 2] bytes, low nibble first, and one scale a group -> fp32 [n, k]."""
+    magnitudes = torch.tensor(_E2M1, device=packed.device)
+    codes = torch.stack((packed & 0xF, packed >> 4), dim=-1).flatten(-2).long()
+    values = magnitudes[codes & 7] * (1.0 - 2.0 * (codes >> 3))
+    factors = torch.exp2(scale.float() - 127) if scale.dtype == torch.uint8 else scale.float()
+    group = values.shape[-1] // factors.shape[-1]
+    values = values * factors.repeat_interleave(group, -1)
+    return values if global_scale is None else values * global_scale

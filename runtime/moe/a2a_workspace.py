@@ -1,0 +1,76 @@
+"""How large FlashInfer's all-to-all workspace is, and where its regions lie. Numbers only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from runtime.config import RuntimeConfig
+
+# A dispatcher is built before it is known how many requests may run: this is the most SGLang resolves to.
+REQUEST_LIMIT = 4096
+_ALIGNMENT = 128
+_MAX_TOP_K = 22  # FlashInfer's bookkeeping has room for so many experts a token
+
+PayloadKind = Literal["plain", "nvfp4", "mxfp8"]
+
+
+class WorkspaceOverflow(RuntimeError):
+    """More tokens than the workspace holds, told before a kernel would write past its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class A2AWorkspace:
+    """Rows of every rank for the dispatch, and room for every rank's answers."""
+
+    ep_size: int
+    max_tokens: int  # a rank
+    hidden_size: int
+    top_k: int
+    element_bytes: int = 2
+    payload: PayloadKind = "plain"
+
+    @property
+    def bookkeeping_bytes(self) -> int:
+        """Counters, completion flags, and for each token the ranks it goes to and its place there."""
+        counters = _align(8 + 8 * self.ep_size)
+        flags = 2 * _align(4 * self.ep_size)
+        return counters + flags + 2 * _align(self.max_tokens * _MAX_TOP_K * 4)
+
+    @property
+    def dispatch_bytes(self) -> int:
+        return _align(self.ep_size * self.max_tokens * self._payload_bytes)
+
+    @property
+    def combine_bytes(self) -> int:
+        return _align(self.ep_size * self.max_tokens * self.hidden_size * self.element_bytes)
+
+    @property
+    def total_bytes(self) -> int:
+        return _align(self.bookkeeping_bytes) + self.dispatch_bytes + self.combine_bytes
+
+    @property
+    def _payload_bytes(self) -> int:
+        """A quantised dispatch falls back to the plain one, so the larger of the two counts."""
+        hidden = self.hidden_size
+        routing = 8 * self.top_k
+        quantized = {"plain": 0, "nvfp4": hidden // 2 + hidden // 16, "mxfp8": hidden + hidden // 32}
+        return max(hidden * self.element_bytes, quantized[self.payload]) + routing
+
+    def check(self, tokens: int) -> None:
+        if tokens > self.max_tokens:
+            raise WorkspaceOverflow(
+                f"{tokens} tokens a rank do not fit an all-to-all workspace made for {self.max_tokens}: "
+                "raise --chunked-prefill-size or --max-running-requests to cover the largest batch"
+            )
+
+
+def max_dispatch_tokens(runtime: RuntimeConfig) -> int:
+    """A prefill chunk or a full decode batch, whichever is longer."""
+    width = runtime.speculative.num_draft_tokens if runtime.speculative else 1
+    requests = runtime.max_running_requests or REQUEST_LIMIT
+    return max(runtime.chunked_prefill_size or 0, requests * width)
+
+
+def _align(value: int) -> int:
+    return -(-value // _ALIGNMENT) * _ALIGNMENT

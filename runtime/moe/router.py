@@ -1,0 +1,66 @@
+"""Which experts a token goes to: softmax or sigmoid scores, groups, a correction bias, scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from runtime.config import MoEConfig
+from runtime.layers.loading import Piece, Source
+from runtime.moe.weights import TopK
+
+
+class Router(nn.Module):
+    """Replicated on every rank. Scores are fp32, from logits of the model's dtype."""
+
+    def __init__(
+        self, names: tuple[str, ...], hidden: int, moe: MoEConfig, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        super().__init__()
+        self.names, self.moe = names, moe
+        self.weight = nn.Parameter(torch.empty(moe.num_experts, hidden, dtype=dtype, device=device), False)
+        self.bias = self._vector(moe.router_bias, dtype, device)
+        self.correction = self._vector(moe.correction_bias, torch.float32, device)
+
+    def _vector(self, wanted: bool, dtype: torch.dtype, device: torch.device) -> nn.Parameter | None:
+        if not wanted:
+            return None
+        return nn.Parameter(torch.empty(self.moe.num_experts, dtype=dtype, device=device), False)
+
+    def forward(self, x: torch.Tensor) -> TopK:
+        logits = nn.functional.linear(x, self.weight, self.bias).float()
+        return select_experts(logits, self.moe, self.correction)
+
+    def pieces(self) -> Iterator[Piece]:
+        yield Piece(self.weight, tuple(Source(f"{name}.weight") for name in self.names))
+        if self.bias is not None:
+            yield Piece(self.bias, tuple(Source(f"{name}.bias") for name in self.names))
+        if self.correction is not None:
+            sources = tuple(Source(f"{name}.e_score_correction_bias") for name in self.names)
+            yield Piece(self.correction, sources)
+
+
+def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tensor | None) -> TopK:
+    scores = logits.sigmoid() if moe.scoring == "sigmoid" else logits.softmax(dim=-1)
+    # The correction balances the choice alone: weights are the uncorrected scores.
+    choice = scores if correction is None else scores + correction
+    if moe.num_groups > 1:
+        choice = _best_groups(choice, moe)
+    ids = choice.topk(moe.top_k, dim=-1).indices
+    weights = scores.gather(1, ids)
+    if moe.renormalize:
+        weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-20)
+    if moe.routed_scaling_factor != 1.0:
+        weights = weights * moe.routed_scaling_factor
+    return TopK(ids.to(torch.int32), weights, logits)
+
+
+def _best_groups(choice: torch.Tensor, moe: MoEConfig) -> torch.Tensor:
+    """A group is worth its two best experts; experts outside the best groups are ruled out."""
+    grouped = choice.unflatten(-1, (moe.num_groups, -1))
+    worth = grouped.topk(2, dim=-1).values.sum(dim=-1)
+    best = worth.topk(moe.top_k_groups, dim=-1).indices
+    ruled_out = torch.ones_like(worth, dtype=torch.bool).scatter_(1, best, False)
+    return grouped.masked_fill(ruled_out.unsqueeze(-1), float("-inf")).flatten(-2)

@@ -1,0 +1,94 @@
+"""The reference experts: any device, any weight format, one expert after the other."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
+from runtime.moe.backends import MoEBackend
+from runtime.moe.weights import ExpertWeights, TopK
+
+
+class TorchBackend(MoEBackend):
+    def forward(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
+        swiglu = [] if weights.swiglu_alpha is None else [weights.swiglu_alpha, weights.swiglu_limit or 7.0]
+        return torch_moe(
+            x,
+            topk.ids,
+            topk.weights,
+            weights.w13,
+            weights.w2,
+            weights.w13_scale,
+            weights.w2_scale,
+            weights.w13_global_scale,
+            weights.w2_global_scale,
+            weights.w13_bias,
+            weights.w2_bias,
+            weights.first,
+            list(weights.block),
+            swiglu,
+        )
+
+
+@torch.library.custom_op("sgl_tune::torch_moe", mutates_args=())
+def torch_moe(
+    x: torch.Tensor,
+    ids: torch.Tensor,
+    scores: torch.Tensor,
+    w13: torch.Tensor,
+    w2: torch.Tensor,
+    w13_scale: torch.Tensor | None,
+    w2_scale: torch.Tensor | None,
+    w13_global_scale: torch.Tensor | None,
+    w2_global_scale: torch.Tensor | None,
+    w13_bias: torch.Tensor | None,
+    w2_bias: torch.Tensor | None,
+    first: int,
+    block: list[int],
+    swiglu: list[float],
+) -> torch.Tensor:
+    """One opaque op, because rows per expert depend on the data, which meta tensors do not have."""
+    out = torch.zeros_like(x, dtype=torch.float32)
+    for local in range(w13.shape[0]):
+        token, slot = torch.where(ids == first + local)
+        if token.numel() == 0:
+            continue
+        up = _matrix(w13, w13_scale, w13_global_scale, local, block).to(x.dtype)
+        down = _matrix(w2, w2_scale, w2_global_scale, local, block).to(x.dtype)
+        hidden = F.linear(x[token], up, None if w13_bias is None else w13_bias[local])
+        result = F.linear(_activate(hidden, swiglu), down, None if w2_bias is None else w2_bias[local])
+        out.index_add_(0, token, result.float() * scores[token, slot, None])
+    return out.to(x.dtype)
+
+
+@torch_moe.register_fake
+def _(x: torch.Tensor, *_: object) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def _matrix(
+    weight: torch.Tensor,
+    scale: torch.Tensor | None,
+    global_scale: torch.Tensor | None,
+    expert: int,
+    block: list[int],
+) -> torch.Tensor:
+    if scale is None:
+        return weight[expert]
+    if weight.dtype == torch.uint8:
+        return dequantize_fp4(
+            weight[expert], scale[expert], None if global_scale is None else global_scale[expert]
+        )
+    if block:
+        return dequantize_blocks(weight[expert], scale[expert], block)
+    return weight[expert].float() * scale[expert]
+
+
+def _activate(x: torch.Tensor, swiglu: list[float]) -> torch.Tensor:
+    gate, up = x.chunk(2, dim=-1)
+    if not swiglu:
+        return F.silu(gate) * up
+    alpha, limit = swiglu
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return (up + 1) * gate * torch.sigmoid(alpha * gate)
