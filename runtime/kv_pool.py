@@ -1,0 +1,146 @@
+"""Where keys and values live: a table from (request, position) to slot, and buffers of slots for each layer.
+
+Slot 0 and table row 0 are padding: dummy and padded tokens read and write there, and no request ever does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from runtime.config import MLAConfig
+from runtime.kv_packing import PackedRow
+
+PADDING_REQUEST = 0
+PADDING_SLOT = 0
+
+
+class PoolExhausted(RuntimeError):
+    """No slot or request row is left: a running request has to end first."""
+
+
+class ReqToTokenPool:
+    """`table` [requests + 1, context + headroom] int32: the slot of each token of each running request."""
+
+    def __init__(self, max_requests: int, row_length: int, device: torch.device) -> None:
+        self.device = device
+        self.table = torch.zeros(max_requests + 1, row_length, dtype=torch.int32, device=device)
+        self._free = list(range(max_requests, PADDING_REQUEST, -1))
+
+    def allocate(self, count: int) -> list[int]:
+        if count > len(self._free):
+            raise PoolExhausted(f"{count} more requests, but the table has {len(self._free)} rows left")
+        return [self._free.pop() for _ in range(count)]
+
+    def free(self, requests: Sequence[int]) -> None:
+        self._free.extend(requests)
+
+    def write(self, request: int, start: int, slots: torch.Tensor) -> None:
+        self.table[request, start : start + slots.shape[0]].copy_(slots)
+
+
+class SlotAllocator:
+    """The free slots as a stack on the device: nothing is transferred and the stack itself never grows."""
+
+    def __init__(self, tokens: int, device: torch.device) -> None:
+        self._slots = torch.arange(PADDING_SLOT + 1, tokens + 1, dtype=torch.int64, device=device)
+        self._taken = 0
+
+    @property
+    def available(self) -> int:
+        return self._slots.shape[0] - self._taken
+
+    def allocate(self, count: int) -> torch.Tensor:
+        if count > self.available:
+            raise PoolExhausted(f"{count} more tokens, but the KV pool has {self.available} slots left")
+        slots = self._slots[self._taken : self._taken + count].clone()
+        self._taken += count
+        return slots
+
+    def free(self, slots: torch.Tensor) -> None:
+        self._taken -= slots.shape[0]
+        self._slots[self._taken : self._taken + slots.shape[0]].copy_(slots)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolShape:
+    """`tokens` usable slots behind one page of padding, for these layers."""
+
+    tokens: int
+    page_size: int
+    layers: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def rows(self) -> int:
+        return self.tokens + self.page_size
+
+
+class GqaPool:
+    """Keys and values apart: two buffers [slots, kv heads, head size] a layer."""
+
+    def __init__(self, shape: PoolShape, kv_heads: int, head_dim: int) -> None:
+        size = (shape.rows, kv_heads, head_dim)
+        self._keys = _layers(shape, size, shape.dtype)
+        self._values = _layers(shape, size, shape.dtype)
+
+    def keys(self, layer_id: int) -> torch.Tensor:
+        return self._keys[layer_id]
+
+    def values(self, layer_id: int) -> torch.Tensor:
+        return self._values[layer_id]
+
+
+class LatentPool:
+    """One buffer [slots, 1, latent + rotary] a layer; the values are its first `kv_lora_rank` columns.
+
+    Sparse attention packs fp8 latents with their scales, and keeps its indexer's keys beside them: always in
+    packed fp8, except in a float32 pool.
+    """
+
+    def __init__(self, shape: PoolShape, mla: MLAConfig) -> None:
+        self.latent_row, self.index_row = packed_rows(shape.dtype, mla)
+        width = self.latent_row.bytes if self.latent_row else mla.cache_dim
+        dtype = torch.uint8 if self.latent_row else shape.dtype
+        self._latents = _layers(shape, (shape.rows, 1, width), dtype)
+        self._index_keys: dict[int, torch.Tensor] = {}
+        if mla.indexer:
+            width = self.index_row.bytes if self.index_row else mla.indexer.head_dim
+            dtype = torch.uint8 if self.index_row else shape.dtype
+            self._index_keys = _layers(shape, (shape.rows, width), dtype)
+
+    def latents(self, layer_id: int) -> torch.Tensor:
+        return self._latents[layer_id]
+
+    def index_keys(self, layer_id: int) -> torch.Tensor:
+        return self._index_keys[layer_id]
+
+
+def packed_rows(dtype: torch.dtype, mla: MLAConfig) -> tuple[PackedRow | None, PackedRow | None]:
+    """How latents and indexer keys are packed; `None` means plain values of `dtype`."""
+    if mla.indexer is None:
+        return None, None
+    latent = PackedRow(mla.kv_lora_rank, mla.qk_rope_head_dim) if dtype.itemsize == 1 else None
+    index = PackedRow(mla.indexer.head_dim) if dtype is not torch.float32 else None
+    return latent, index
+
+
+def _layers(shape: PoolShape, size: tuple[int, ...], dtype: torch.dtype) -> dict[int, torch.Tensor]:
+    return {layer: torch.zeros(size, dtype=dtype, device=shape.device) for layer in shape.layers}
+
+
+@dataclass(frozen=True, slots=True)
+class KVPool:
+    """What a forward reads and writes. A draft model shares all but the `cache`."""
+
+    requests: ReqToTokenPool
+    slots: SlotAllocator
+    cache: GqaPool | LatentPool
+
+    def release(self, request: int, length: int) -> None:
+        """A request of `length` tokens has ended."""
+        self.slots.free(self.requests.table[request, :length])
+        self.requests.free([request])

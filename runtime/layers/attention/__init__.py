@@ -1,0 +1,5 @@
+"""Attention over the paged pool: grouped queries, latents, sparse selection; one opaque op a kind."""
+
+from runtime.layers.attention.base import AttentionLayer, attend, attend_latent, select_tokens
+
+__all__ = ["AttentionLayer", "attend", "attend_latent", "select_tokens"]

@@ -1,0 +1,137 @@
+"""The opaque ops of attention: each allocates its output and nothing else, alike on CPU, CUDA and meta."""
+
+from __future__ import annotations
+
+import torch
+
+from runtime.layers.attention import reference
+
+
+@torch.library.custom_op("sgl_tune::store_rows", mutates_args=("buffer",))
+def store_rows(buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, plain: int = 0) -> None:
+    """Row t goes to slot `slots[t]` in the buffer's dtype; packed, the last `plain` values unquantized."""
+    if buffer.is_cuda:
+        from runtime.layers.attention import store_kernels
+
+        store_kernels.store(buffer, slots, rows, plain)
+    else:
+        reference.store(buffer, slots, rows, plain)
+
+
+@store_rows.register_fake
+def _(buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, plain: int = 0) -> None:
+    return None
+
+
+@torch.library.custom_op("sgl_tune::paged_attention", mutates_args=())
+def paged_attention(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    table: torch.Tensor,
+    requests: torch.Tensor,
+    seq_lens: torch.Tensor,
+    query_starts: torch.Tensor,
+    max_query_len: int,
+    scale: float,
+    window: int = 0,
+    sinks: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """q [T, heads, D] over keys and values [slots, kv heads, D]; `window` 0 sees the whole request."""
+    paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len)
+    if q.is_cuda:
+        from runtime.layers.attention import flash_kernel
+
+        return flash_kernel.grouped(q, keys, values, paging, scale, window, sinks)
+    return reference.grouped(q, keys, values, paging, scale, window, sinks)
+
+
+@paged_attention.register_fake
+def _(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    table: torch.Tensor,
+    requests: torch.Tensor,
+    seq_lens: torch.Tensor,
+    query_starts: torch.Tensor,
+    max_query_len: int,
+    scale: float,
+    window: int = 0,
+    sinks: torch.Tensor | None = None,
+) -> torch.Tensor:
+    return q.new_empty(q.shape)
+
+
+@torch.library.custom_op("sgl_tune::latent_attention", mutates_args=())
+def latent_attention(
+    q: torch.Tensor,
+    latents: torch.Tensor,
+    table: torch.Tensor,
+    requests: torch.Tensor,
+    seq_lens: torch.Tensor,
+    query_starts: torch.Tensor,
+    max_query_len: int,
+    value_dim: int,
+    scale: float,
+    selected: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """q [T, heads, D] over latents [slots, 1, D] (or packed): the first `value_dim` are the values."""
+    paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len)
+    if q.is_cuda:
+        from runtime.layers.attention import flash_kernel
+
+        return flash_kernel.latent(q, latents, paging, value_dim, scale, selected)
+    return reference.latent(q, latents, paging, value_dim, scale, selected)
+
+
+@latent_attention.register_fake
+def _(
+    q: torch.Tensor,
+    latents: torch.Tensor,
+    table: torch.Tensor,
+    requests: torch.Tensor,
+    seq_lens: torch.Tensor,
+    query_starts: torch.Tensor,
+    max_query_len: int,
+    value_dim: int,
+    scale: float,
+    selected: torch.Tensor | None = None,
+) -> torch.Tensor:
+    return q.new_empty(*q.shape[:2], value_dim)
+
+
+@torch.library.custom_op("sgl_tune::index_scores", mutates_args=())
+def index_scores(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    head_weights: torch.Tensor,
+    table: torch.Tensor,
+    requests: torch.Tensor,
+    seq_lens: torch.Tensor,
+    query_starts: torch.Tensor,
+    max_query_len: int,
+    max_seq_len: int,
+) -> torch.Tensor:
+    """[T, max_seq_len] fp32: how much each token wants each position of its request, -inf for later ones."""
+    paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len)
+    if q.is_cuda:
+        from runtime.layers.attention import index_kernel
+
+        return index_kernel.scores(q, keys, head_weights, paging, max_seq_len)
+    return reference.index_scores(q, keys, head_weights, paging, max_seq_len)
+
+
+@index_scores.register_fake
+def _(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    head_weights: torch.Tensor,
+    table: torch.Tensor,
+    requests: torch.Tensor,
+    seq_lens: torch.Tensor,
+    query_starts: torch.Tensor,
+    max_query_len: int,
+    max_seq_len: int,
+) -> torch.Tensor:
+    return q.new_empty(q.shape[0], max_seq_len, dtype=torch.float32)

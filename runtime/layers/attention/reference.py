@@ -1,0 +1,136 @@
+"""Attention in plain torch and fp32, a request at a time: the CPU's own, and what tests trust."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from runtime.kv_packing import FP8, FP8_MAX, PackedRow
+
+QUERY_BLOCK = 512  # bounds the score matrix of a long prefill
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """Which slots a request's tokens live in, and which rows of a batch are its queries."""
+
+    table: torch.Tensor
+    requests: torch.Tensor
+    seq_lens: torch.Tensor
+    query_starts: torch.Tensor
+    max_query_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows `start` to `end` of the batch are queries at `position` and after it of the tokens in `slots`."""
+
+    start: int
+    end: int
+    position: int
+    slots: torch.Tensor
+
+    @property
+    def positions(self) -> torch.Tensor:
+        return torch.arange(self.position, self.position + self.end - self.start)
+
+
+def store(buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, plain: int) -> None:
+    if buffer.dtype is torch.uint8:
+        rows = PackedRow(rows.shape[-1] - plain, plain).pack(rows)
+    elif buffer.dtype is FP8:
+        rows = rows.float().clamp(-FP8_MAX, FP8_MAX)
+    buffer[slots] = rows.to(buffer.dtype)
+
+
+def grouped(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    paging: Paging,
+    scale: float,
+    window: int,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    out = q.new_zeros(q.shape)
+    for span in _spans(paging):
+        ahead = span.positions[:, None] - torch.arange(len(span.slots))
+        seen = (ahead >= 0) & (ahead < window) if window else ahead >= 0
+        rows = slice(span.start, span.end)
+        out[rows] = _attend(q[rows], keys[span.slots], values[span.slots], seen, scale, sinks)
+    return out
+
+
+def latent(
+    q: torch.Tensor,
+    latents: torch.Tensor,
+    paging: Paging,
+    value_dim: int,
+    scale: float,
+    selected: torch.Tensor | None,
+) -> torch.Tensor:
+    out = q.new_zeros(*q.shape[:2], value_dim)
+    for span in _spans(paging):
+        rows = slice(span.start, span.end)
+        keys = _unpacked(latents[span.slots], PackedRow(value_dim, q.shape[-1] - value_dim))
+        seen = span.positions[:, None] >= torch.arange(len(span.slots))
+        if selected is not None:
+            seen &= _chosen(selected[rows], len(span.slots))
+        out[rows] = _attend(q[rows], keys, keys[..., :value_dim], seen, scale, None)
+    return out
+
+
+def index_scores(
+    q: torch.Tensor, keys: torch.Tensor, head_weights: torch.Tensor, paging: Paging, max_seq_len: int
+) -> torch.Tensor:
+    out = q.new_full((q.shape[0], max_seq_len), float("-inf"), dtype=torch.float32)
+    for span in _spans(paging):
+        rows = slice(span.start, span.end)
+        k = _unpacked(keys[span.slots], PackedRow(q.shape[-1]))
+        each_head = torch.einsum("thd,nd->thn", q[rows].float(), k).relu_()
+        scores = torch.einsum("thn,th->tn", each_head, head_weights[rows].float())
+        later = torch.arange(len(span.slots)) > span.positions[:, None]
+        out[rows, : len(span.slots)] = scores.masked_fill_(later, float("-inf"))
+    return out
+
+
+def _spans(paging: Paging) -> Iterator[Span]:
+    starts = paging.query_starts.tolist()
+    for i, (request, length) in enumerate(
+        zip(paging.requests.tolist(), paging.seq_lens.tolist(), strict=True)
+    ):
+        first = length - (starts[i + 1] - starts[i])
+        for start in range(starts[i], starts[i + 1], QUERY_BLOCK):
+            end = min(start + QUERY_BLOCK, starts[i + 1])
+            position = first + start - starts[i]
+            yield Span(start, end, position, paging.table[request, : position + end - start])
+
+
+def _unpacked(rows: torch.Tensor, packed: PackedRow) -> torch.Tensor:
+    return packed.unpack(rows) if rows.dtype is torch.uint8 else rows.float()
+
+
+def _chosen(selected: torch.Tensor, length: int) -> torch.Tensor:
+    """[t, K] positions -> [t, length] bool. Unused entries (-1) go to a column that is cut off."""
+    columns = torch.where(selected < 0, length, selected).long()
+    return torch.zeros(selected.shape[0], length + 1, dtype=torch.bool).scatter_(1, columns, True)[:, :length]
+
+
+def _attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    seen: torch.Tensor,
+    scale: float,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """q [t, heads, D]; k [n, kv heads, D], v [n, kv heads, E]; seen [t, n] -> [t, heads, E]."""
+    grouped = q.float().unflatten(1, (k.shape[1], -1))
+    scores = torch.einsum("thgd,nhd->thgn", grouped, k.float()).mul_(scale).flatten(1, 2)
+    scores.masked_fill_(~seen[:, None], float("-inf"))
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.float()[None, :, None].expand(len(q), -1, 1)], dim=-1)
+    weights = scores.softmax(-1)[..., : k.shape[0]].unflatten(1, (k.shape[1], -1))
+    return torch.einsum("thgn,nhe->thge", weights, v.float()).flatten(1, 2)
