@@ -223,10 +223,12 @@ def _read_managed(listing: _Listing, on_error: Callable[[OSError], None]) -> Cac
         return None
     entries = _list(listing.folder / "entries", on_error)
     files = [name for name in entries.files if name.endswith(".json")]
+    environment = _managed_environment(manifest)
     return Cache(
         listing.folder,
         "flashinfer-v2",
-        flashinfer=_managed_version(manifest),
+        flashinfer=environment.get("flashinfer_version"),
+        arch=environment.get("gpu"),  # the store knows GPUs by name only
         key=key,
         files=tuple(RankFile(path, None) for path in entries.paths(files)),
         leftovers=listing.paths(_temporary(listing)) + entries.paths(_temporary(entries)),
@@ -234,12 +236,14 @@ def _read_managed(listing: _Listing, on_error: Callable[[OSError], None]) -> Cac
     )
 
 
-def _managed_version(manifest: Path) -> str | None:
+def _managed_environment(manifest: Path) -> dict[str, str]:
     try:
-        version = json.loads(manifest.read_bytes())["flashinfer_version"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return version if isinstance(version, str) else None
+        content = json.loads(manifest.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(content, dict):
+        return {}
+    return {name: value for name, value in content.items() if isinstance(value, str)}
 
 
 def _temporary(listing: _Listing) -> list[str]:

@@ -38,6 +38,10 @@ class FolderGone(WorkFailed):
     """Somebody removed the folder first."""
 
 
+class FolderBusy(WorkFailed):
+    """Somebody else is writing, and for longer than we would wait."""
+
+
 @contextlib.contextmanager
 def locked(
     folder: Path, timeout: float = LOCK_SECONDS, say: Callable[[str], None] = _silent, create: bool = True
@@ -85,7 +89,7 @@ def _wait(lock: FileLock, path: Path, deadline: float, timeout: float, say: Call
     try:
         lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
     except Timeout:
-        raise WorkFailed(
+        raise FolderBusy(
             f"{path.parent}: still in use by {_holder(path)} after {timeout:.0f} s",
             "wait until it has finished, or end it",
         ) from None
@@ -152,6 +156,11 @@ def _overtaken(folder: Path, journal: Path, replace: Mapping[str, str], remove: 
     planned = journal.stat().st_mtime_ns
     targets = [folder / name for name in (*replace, *remove)]
     return any(target.stat().st_mtime_ns > planned for target in targets if target.exists())
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file of this name is what `recover` deals with."""
+    return name == JOURNAL or bool(_TEMPORARY.fullmatch(name))
 
 
 def _write_temporary(folder: Path, content: bytes) -> str:

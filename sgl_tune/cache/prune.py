@@ -1,0 +1,170 @@
+"""What to remove from the disk, and why. Nothing here removes anything."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from sgl_tune.cache.layouts import MANIFEST, Cache
+from sgl_tune.cache.manifest import BrokenManifest, read_manifest
+from sgl_tune.cache.transaction import LOCK, is_unfinished
+from sgl_tune.errors import UsageError
+from sgl_tune.units import count, human_age
+
+WRITING_SECONDS = 600.0  # a save takes milliseconds: an older temporary file has no writer
+_NUMBERS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All that are given must hold; `max_size` then takes the least recently used until the rest fits."""
+
+    stale: bool = False
+    older_than: float | None = None
+    flashinfer: str | None = None
+    arch: str | None = None
+    max_size: int | None = None
+    keep: tuple[str, ...] = ()
+
+    @property
+    def choose_nothing(self) -> bool:
+        chosen = (self.stale or None, self.older_than, self.flashinfer, self.arch, self.max_size)
+        return all(rule is None for rule in chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A whole cache, or only the litter in it."""
+
+    cache: Cache
+    whole: bool
+    files: tuple[Path, ...]
+    bytes: int
+    last_used: float
+    reason: str
+
+
+def plan(caches: Sequence[Cache], rules: Rules, now: float) -> list[Removal]:
+    ours = [cache for cache in caches if cache.layout != "files"]  # loose files are nobody's cache
+    for key in rules.keep:
+        if not any(_has_key(cache, key) for cache in ours):
+            raise UsageError(f"--keep {key}: no cache here has this key", "`sgl-tune inspect` lists them")
+    newest = _newest_versions(ours)
+    considered = [
+        _consider(cache, rules, now, newest.get((cache.layout, cache.arch), ()))
+        for cache in ours
+        if not any(_has_key(cache, key) for key in rules.keep)
+        and rules.flashinfer in (None, cache.flashinfer)
+        and rules.arch in (None, cache.arch)
+    ]
+    removals = [removal for removal in considered if removal]
+    if rules.max_size is None:
+        return removals
+    return _until_it_fits(removals, sum(_size(belongings(cache)) for cache in ours) - rules.max_size)
+
+
+def _has_key(cache: Cache, key: str) -> bool:
+    return bool(cache.key and cache.key.startswith(key))
+
+
+def _consider(cache: Cache, rules: Rules, now: float, newest: tuple[int, ...]) -> Removal | None:
+    files = belongings(cache)
+    used = last_used(cache, files)
+    old_enough = now - used >= (rules.older_than or 0.0)
+    if not rules.stale:
+        reason = f"last used {_ago(now - used)}" if old_enough else None
+    elif old_enough and _version(cache.flashinfer) < newest:
+        reason = f"FlashInfer {'.'.join(map(str, newest))} is here too"
+    elif _is_abandoned(cache, now - used):
+        reason = "empty"
+    else:
+        return _litter(cache, used, now, max(rules.older_than or 0.0, WRITING_SECONDS))
+    return Removal(cache, True, files, _size(files), used, reason) if reason else None
+
+
+def _is_abandoned(cache: Cache, age: float) -> bool:
+    """Without any file. A server makes its folder long before it saves; our lock shows it was emptied."""
+    if cache.files or cache.runs or cache.leftovers:
+        return False
+    return age >= WRITING_SECONDS or (cache.path / LOCK).exists()
+
+
+def _litter(cache: Cache, used: float, now: float, age: float) -> Removal | None:
+    runs = [path for path in cache.runs if now - _modified(path) >= age]
+    dead = [path for path in cache.leftovers if now - _modified(path) >= age and not is_unfinished(path.name)]
+    if not runs and not dead:
+        return None
+    said = [count(len(runs), "finished run")] if runs else []
+    said += [count(len(dead), "file") + " of dead writers"] if dead else []
+    return Removal(cache, False, (*runs, *dead), _size([*runs, *dead]), used, ", ".join(said))
+
+
+def _until_it_fits(removals: list[Removal], excess: int) -> list[Removal]:
+    chosen = []
+    for removal in sorted(removals, key=lambda removal: removal.last_used):
+        if excess <= 0:
+            break
+        chosen.append(removal)
+        excess -= removal.bytes
+    return chosen
+
+
+def _newest_versions(caches: Iterable[Cache]) -> dict[tuple[str, str | None], tuple[int, ...]]:
+    """Of the caches that a server could read now: an empty folder of a newer version replaces nothing."""
+    newest: dict[tuple[str, str | None], tuple[int, ...]] = {}
+    for cache in caches:
+        if cache.files and cache.flashinfer:
+            place = (cache.layout, cache.arch)
+            newest[place] = max(newest.get(place, ()), _version(cache.flashinfer))
+    return newest
+
+
+def _version(text: str | None) -> tuple[int, ...]:
+    """Without a version there is nothing to compare, and so nothing newer."""
+    return tuple(int(number) for number in _NUMBERS.findall(text)[:6]) if text else (sys.maxsize,)
+
+
+def belongings(cache: Cache) -> tuple[Path, ...]:
+    """Every file of the cache but our own lock. What else lies in the folder is somebody's."""
+    own = [file.path for file in cache.files] + [*cache.leftovers, *cache.runs]
+    own += [cache.manifest] if cache.manifest else []
+    with contextlib.suppress(OSError):
+        own += sorted(cache.path.glob("rank_*.json.broken"))
+    return tuple(own)
+
+
+def last_used(cache: Cache, files: Iterable[Path]) -> float:
+    """The last write: servers save at every start. The manifest knows better where times were lost."""
+    times = [_modified(path) for path in files] or [_modified(cache.path)]
+    if cache.manifest and cache.manifest.name == MANIFEST:
+        with contextlib.suppress(BrokenManifest, ValueError):
+            times.append(datetime.fromisoformat(read_manifest(cache.manifest).created or "").timestamp())
+    return max(times)
+
+
+def _modified(path: Path) -> float:
+    status = _status(path)
+    return status.st_mtime if status else 0.0
+
+
+def _size(files: Iterable[Path]) -> int:
+    return sum(status.st_size for path in files if (status := _status(path)))
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """Of the link itself where it is one: its target is not ours to judge."""
+    try:
+        return path.lstat()
+    except OSError:
+        return None
+
+
+def _ago(seconds: float) -> str:
+    age = human_age(max(0.0, seconds))
+    return "just now" if age == "now" else f"{age} ago"

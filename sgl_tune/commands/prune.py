@@ -1,0 +1,136 @@
+"""`sgl-tune prune`: remove the caches nobody needs, after saying which and why."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sgl_tune.cache.layouts import Cache, default_cache_dir, find_caches
+from sgl_tune.cache.prune import Removal, Rules, plan
+from sgl_tune.cache.remove import Removed, remove, settle
+from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.options import CacheDirOption, Format, FormatOption
+from sgl_tune.out import Column, Output
+from sgl_tune.units import count, human_bytes, parse_age, parse_size
+
+
+def prune(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="FOLDER", help="Only below this folder.", show_default=False)
+    ] = None,
+    stale: Annotated[
+        bool,
+        typer.Option(
+            "--stale", help="Caches of an older FlashInfer than others here, dead writers' files, old runs."
+        ),
+    ] = False,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="Not written since: 30d, 12h.")
+    ] = None,
+    flashinfer_version: Annotated[
+        str | None, typer.Option("--flashinfer-version", metavar="X.Y.Z", help="Of this version.")
+    ] = None,
+    arch: Annotated[str | None, typer.Option("--arch", metavar="sm90|...", help="For this GPU.")] = None,
+    max_size: Annotated[
+        str | None,
+        typer.Option("--max-size", metavar="SIZE", help="The least recently used, until the rest fits: 1GB."),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", metavar="KEY", help="Never this one. A key or its beginning; repeatable."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    cache_dir: CacheDirOption = None,
+    format: FormatOption = Format.human,
+) -> None:
+    """Remove caches from the disk. Several rules together narrow the choice.
+
+    What is being written is left alone, and so is every file that no server or sgl-tune wrote.
+
+    Example: sgl-tune prune --stale --dry-run
+    """
+    out = Output(format)
+    rules = Rules(
+        stale=stale,
+        older_than=parse_age(older_than) if older_than else None,
+        flashinfer=flashinfer_version,
+        arch=arch,
+        max_size=parse_size(max_size) if max_size else None,
+        keep=tuple(keep or ()),
+    )
+    if rules.choose_nothing:
+        raise UsageError("prune needs to be told what may go", "--stale, --older-than 30d or --max-size 1GB")
+    root = folder or cache_dir or default_cache_dir()
+    caches = _caches(root)
+    if not dry_run:
+        for text in settle(caches, root):
+            out.note(text)
+        caches = _caches(root)
+    removals = plan(caches, rules, time.time())
+    if removals and not dry_run and not yes:
+        _show_plan(out, removals)
+        if not out.confirm(f"Remove {_total(removals)}?"):
+            out.note("Nothing was removed.")
+            raise typer.Exit(0)
+    results = [(removal, Removed() if dry_run else remove(removal, root)) for removal in removals]
+    _report(out, results, dry_run, asked=not yes)
+
+
+def _caches(root: Path) -> list[Cache]:
+    if not root.is_dir():
+        raise UsageError(f"{root}: no such folder", "`sgl-tune inspect` shows where caches are")
+    return find_caches(root)
+
+
+def _total(removals: list[Removal]) -> str:
+    files = sum(len(removal.files) for removal in removals)
+    return f"{count(files, 'file')}, {human_bytes(sum(removal.bytes for removal in removals))}"
+
+
+def _show_plan(out: Output, removals: list[Removal]) -> None:
+    columns = (
+        Column("CACHE", path=True),
+        Column("FILES", right=True),
+        Column("SIZE", right=True),
+        Column("WHY"),
+    )
+    rows = [(r.cache.path, len(r.files), human_bytes(r.bytes), r.reason) for r in removals]
+    out.table(columns, rows)
+
+
+def _report(out: Output, results: list[tuple[Removal, Removed]], dry_run: bool, asked: bool) -> None:
+    gone = [removal for removal, result in results if not result.skipped]
+    left = [(removal, result) for removal, result in results if result.skipped]
+    data: dict[str, Any] = {
+        "dry_run": dry_run,
+        "removed": [
+            {
+                "path": str(removal.cache.path),
+                "layout": removal.cache.layout,
+                "key": removal.cache.key,
+                "whole": removal.whole,
+                "files": [str(path) for path in removal.files],
+                "bytes": removal.bytes,
+                "reason": removal.reason,
+            }
+            for removal in gone
+        ],
+        "skipped": [{"path": str(removal.cache.path), "reason": result.skipped} for removal, result in left],
+    }
+
+    def human() -> None:
+        if dry_run or not asked:
+            _show_plan(out, gone) if gone else None
+        verb = "Would remove" if dry_run else "Removed"
+        out.line(f"{verb} {_total(gone)}." if gone else "Nothing to remove.")
+
+    out.result(data, human, quiet=(str(removal.cache.path) for removal in gone))
+    for removal, result in left:
+        out.warn(f"{removal.cache.path}: left alone, {result.skipped}")
+    failed = [result for _, result in left if result.failed]
+    if failed:
+        raise WorkFailed(f"{count(len(failed), 'cache')} could not be removed", "see the warnings above")

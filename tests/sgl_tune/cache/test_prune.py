@@ -1,0 +1,256 @@
+"""What prune chooses, what it leaves alone, and what it never touches."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.manifest import Manifest
+from sgl_tune.cache.prune import Rules, plan
+from sgl_tune.cache.record import serialise
+from sgl_tune.cache.remove import remove, settle
+from sgl_tune.cache.store import write_group
+from sgl_tune.cache.transaction import JOURNAL, LOCK, locked
+from sgl_tune.errors import UsageError
+from tests.sgl_tune.cache.children import finish_child, start_child
+from tests.sgl_tune.cache.corpus import TARGET, moe_entries
+
+DAY = 86400.0
+OLD, NEW, OTHER = "aaaa000000000000", "bbbb000000000000", "cccc000000000000"
+
+
+def _make_cache(
+    root: Path, key: str, version: str = "0.7.2", arch: str = "sm90", days: float = 0.0, **kwargs: Any
+) -> Path:
+    folder = root / "flashinfer" / "autotune" / version / arch / key
+    ranks = [folder / f"rank_tp{rank}_pp0_dp0.json" for rank in range(2)]
+    write_group(ranks, moe_entries((1, 2)), TARGET, **kwargs)
+    return _aged(folder, days)
+
+
+def _aged(folder: Path, days: float) -> Path:
+    then = time.time() - days * DAY
+    for path in [*folder.rglob("*"), folder]:
+        os.utime(path, (then, then), follow_symlinks=False)
+    return folder
+
+
+def _choose(root: Path, **rules: Any) -> dict[str, str]:
+    return {r.cache.path.name: r.reason for r in plan(find_caches(root), Rules(**rules), time.time())}
+
+
+def _prune(root: Path, **rules: Any) -> list[str | None]:
+    settle(find_caches(root), root)
+    return [remove(r, root).skipped for r in plan(find_caches(root), Rules(**rules), time.time())]
+
+
+def test_rules_narrow_each_other(tmp_path: Path) -> None:
+    _make_cache(tmp_path, OLD, version="0.6.12", days=40)
+    _make_cache(tmp_path, NEW, days=40)
+    _make_cache(tmp_path, OTHER, arch="sm100", days=1)
+    assert _choose(tmp_path, older_than=30 * DAY).keys() == {OLD, NEW}
+    assert _choose(tmp_path, older_than=30 * DAY, flashinfer="0.7.2").keys() == {NEW}
+    assert _choose(tmp_path, arch="sm100").keys() == {OTHER}
+    assert _choose(tmp_path, older_than=30 * DAY, keep=("aaaa",)).keys() == {NEW}
+    assert _choose(tmp_path, older_than=30 * DAY, arch="sm100") == {}
+    assert _choose(tmp_path, older_than=30 * DAY)[OLD] == "last used 40 d ago"
+
+
+def test_size_takes_the_least_recently_used_first(tmp_path: Path) -> None:
+    sizes = [sum(p.stat().st_size for p in _make_cache(tmp_path, key, days=days).glob("rank*"))
+             for key, days in ((OLD, 3), (NEW, 1), (OTHER, 2))]  # fmt: skip
+    assert _choose(tmp_path, max_size=sum(sizes)) == {}
+    assert list(_choose(tmp_path, max_size=sum(sizes) - 1)) == [OLD]
+    assert list(_choose(tmp_path, max_size=sizes[0])) == [OLD, OTHER]
+    assert list(_choose(tmp_path, max_size=0, keep=(NEW,))) == [OLD, OTHER]
+
+
+def test_a_manifest_keeps_a_cache_whose_times_were_lost(tmp_path: Path) -> None:
+    _make_cache(tmp_path, OLD, days=40, manifest=Manifest(TARGET))
+    assert _choose(tmp_path, older_than=30 * DAY) == {}
+
+
+def test_stale_is_what_a_newer_flashinfer_replaced(tmp_path: Path) -> None:
+    _make_cache(tmp_path, OLD, version="0.6.9")
+    _make_cache(tmp_path, NEW, version="0.6.18")
+    _make_cache(tmp_path, OTHER, version="0.6.9", arch="sm100")
+    assert _choose(tmp_path, stale=True) == {OLD: "FlashInfer 0.6.18 is here too"}
+    assert _prune(tmp_path, stale=True) == [None]
+    autotune = tmp_path / "flashinfer" / "autotune"
+    assert {path.name for path in autotune.rglob("*") if path.is_dir()} == {
+        "0.6.9", "0.6.18", "sm90", "sm100", NEW, OTHER,
+    }  # fmt: skip
+    assert not (autotune / "0.6.9" / "sm90").exists()
+
+
+def test_stale_litter_goes_and_the_cache_stays(tmp_path: Path) -> None:
+    folder = _make_cache(tmp_path, NEW)
+    before = {path.name: path.read_bytes() for path in folder.glob("rank*")}
+    (folder / "runs").mkdir()
+    run = folder / "runs" / "rank_tp0_pp0_dp0.20260101_000000.0123.json"
+    dead, alive = folder / ".autotuner_dead.tmp", folder / ".autotuner_alive.tmp"
+    for path in (run, dead, alive):
+        path.write_bytes(b"{}")
+    for path in (run, dead):
+        os.utime(path, (time.time() - 3600,) * 2)
+    assert _choose(tmp_path, stale=True) == {NEW: "1 finished run, 1 file of dead writers"}
+    assert _prune(tmp_path, stale=True) == [None]
+    assert {path.name for path in folder.iterdir()} - {LOCK} == {*before, alive.name}
+    assert {path.name: path.read_bytes() for path in folder.glob("rank*")} == before
+
+
+def test_an_abandoned_folder_goes_and_one_just_made_stays(tmp_path: Path) -> None:
+    base = tmp_path / "flashinfer" / "autotune" / "0.7.2" / "sm90"
+    for key, age in ((OLD, 1.0), (NEW, 0.0)):
+        (base / key).mkdir(parents=True)
+        _aged(base / key, age)
+    assert _choose(tmp_path, stale=True) == {OLD: "empty"}
+    assert _prune(tmp_path, stale=True) == [None]
+    assert [path.name for path in base.iterdir()] == [NEW]
+
+
+def test_links_out_of_the_cache_are_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    elsewhere = _make_cache(outside, OTHER, days=90)
+    (outside / "file.json").write_text("precious")
+    root = tmp_path / "cache"
+    folder = _make_cache(root, OLD, days=90)
+    (folder.parent / OTHER).symlink_to(elsewhere)
+    (folder / "runs").symlink_to(outside)
+    link = folder / "rank_tp7_pp0_dp0.json"
+    link.symlink_to(outside / "file.json")
+    os.utime(link, (time.time() - 90 * DAY,) * 2, follow_symlinks=False)
+    before = sorted(path.read_bytes() for path in outside.rglob("*") if path.is_file())
+    assert _prune(root, older_than=30 * DAY) == [None]
+    assert sorted(path.read_bytes() for path in outside.rglob("*") if path.is_file()) == before
+    assert not link.is_symlink() and not list(folder.glob("rank*"))
+    assert (folder / "runs").is_symlink(), "the link is not ours either"
+
+
+def test_a_folder_swapped_for_a_link_after_the_plan_is_left_alone(tmp_path: Path) -> None:
+    root = tmp_path / "cache"
+    outside = _make_cache(tmp_path / "outside", OLD, days=90)
+    folder = _make_cache(root, OLD, days=90)
+    (removal,) = plan(find_caches(root), Rules(older_than=DAY), time.time())
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(outside)
+    assert remove(removal, root).skipped == "leads out of the cache"
+    assert len(list(outside.glob("rank*"))) == 2
+
+
+def test_what_is_somebody_elses_stays(tmp_path: Path) -> None:
+    folder = _make_cache(tmp_path, OLD, days=90)
+    (folder / "notes.txt").write_text("tuned on node 7")
+    (tmp_path / "loose").mkdir()
+    (tmp_path / "loose" / "data.json").write_text("{}")
+    assert _prune(tmp_path, older_than=DAY) == [None]
+    assert {path.name for path in folder.iterdir()} - {LOCK} == {"notes.txt"}
+    assert _choose(tmp_path / "loose", max_size=0) == {}
+
+
+def test_what_is_in_use_is_skipped(tmp_path: Path) -> None:
+    folder = _make_cache(tmp_path, OLD, days=90)
+    ready = tmp_path / "ready"
+
+    def hold() -> None:
+        with locked(folder):
+            ready.touch()
+            time.sleep(30)
+
+    child, reader = start_child(hold)
+    while not ready.exists():
+        time.sleep(0.01)
+    (skipped,) = _prune(tmp_path, older_than=DAY)
+    os.kill(child, 9)
+    finish_child(child, reader)
+    assert skipped and f"in use by process {child}" in skipped
+    assert len(list(folder.glob("rank*"))) == 2
+
+    removals = plan(find_caches(tmp_path), Rules(older_than=DAY), time.time())
+    (folder / "rank_tp1_pp0_dp0.json").write_bytes(serialise(TARGET, {}))
+    assert remove(removals[0], tmp_path).skipped == "written since"
+    _aged(folder, 90)
+    (folder / ".autotuner_now.tmp").write_bytes(b"{")
+    os.utime(folder / ".autotuner_now.tmp")
+    (removal,) = plan(find_caches(tmp_path), Rules(arch="sm90"), time.time())
+    assert remove(removal, tmp_path).skipped == "a server may be writing to it"
+
+
+def test_files_that_vanish_are_no_error(tmp_path: Path) -> None:
+    gone, half = _make_cache(tmp_path, OLD, days=90), _make_cache(tmp_path, NEW, days=90)
+    removals = plan(find_caches(tmp_path), Rules(older_than=DAY), time.time())
+    for path in gone.iterdir():
+        path.unlink()
+    gone.rmdir()
+    (half / "rank_tp1_pp0_dp0.json").unlink()
+    results = [remove(removal, tmp_path) for removal in removals]
+    assert [(r.skipped, r.files) for r in results] == [("somebody else removed it", 0), (None, 1)]
+    assert not half.exists()
+
+
+def test_an_unfinished_write_is_settled_first(tmp_path: Path) -> None:
+    folder = _make_cache(tmp_path, NEW)
+    new = b'{"new": ["R", 1]}'
+    (folder / ".sgl-tune-1-00000000.tmp").write_bytes(new)
+    (folder / ".sgl-tune-1-00000001.tmp").write_bytes(b"never committed")
+    (folder / JOURNAL).write_text(
+        '{"replace": {"rank_tp0_pp0_dp0.json": ".sgl-tune-1-00000000.tmp"},'
+        ' "remove": ["rank_tp1_pp0_dp0.json"]}'
+    )
+    assert len(settle(find_caches(tmp_path), tmp_path)) == 1
+    assert {path.name for path in folder.iterdir()} - {LOCK} == {"rank_tp0_pp0_dp0.json"}
+    assert (folder / "rank_tp0_pp0_dp0.json").read_bytes() == new
+
+
+@pytest.mark.parametrize(
+    "journal",
+    [
+        "",
+        "[]",
+        '{"replace": {}, "remove": ["../victim"]}',
+        '{"replace": {"../victim": ".sgl-tune-1-00000000.tmp"}, "remove": []}',
+        '{"replace": {"rank_tp0_pp0_dp0.json": "../victim"}, "remove": []}',
+        '{"replace": {"a": 1}, "remove": []}',
+        '{"replace": {}, "remove": [".."]}',
+    ],
+)
+def test_a_journal_that_is_not_ours_touches_nothing(tmp_path: Path, journal: str) -> None:
+    folder = _make_cache(tmp_path, NEW)
+    victim = folder.parent / "victim"
+    victim.write_text("precious")
+    before = {path.name: path.read_bytes() for path in folder.glob("rank*")}
+    (folder / JOURNAL).write_text(journal)
+    with locked(folder):
+        pass
+    assert victim.read_text() == "precious"
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name != LOCK} == before
+
+
+def test_a_server_that_wrote_after_an_interrupted_change_wins(tmp_path: Path) -> None:
+    folder = _make_cache(tmp_path, NEW)
+    (folder / ".sgl-tune-1-00000000.tmp").write_bytes(b"ours")
+    (folder / JOURNAL).write_text(
+        '{"replace": {"rank_tp0_pp0_dp0.json": ".sgl-tune-1-00000000.tmp"},'
+        ' "remove": ["rank_tp1_pp0_dp0.json"]}'
+    )
+    time.sleep(0.02)
+    for rank in range(2):
+        (folder / f"rank_tp{rank}_pp0_dp0.json").write_bytes(b"the server's")
+    settle(find_caches(tmp_path), tmp_path)
+    assert [path.read_bytes() for path in sorted(folder.glob("rank*"))] == [b"the server's"] * 2
+    assert {path.name for path in folder.iterdir()} == {
+        "rank_tp0_pp0_dp0.json",
+        "rank_tp1_pp0_dp0.json",
+        LOCK,
+    }
+
+
+def test_keeping_an_unknown_key_is_refused(tmp_path: Path) -> None:
+    _make_cache(tmp_path, OLD)
+    with pytest.raises(UsageError, match="--keep dddd: no cache here has this key"):
+        plan(find_caches(tmp_path), Rules(stale=True, keep=("dddd",)), time.time())
