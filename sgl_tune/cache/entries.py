@@ -9,14 +9,16 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any
 
+from runtime.sizing import release
 from sgl_tune.cache.findings import Finding, Severity, finding
-from sgl_tune.cache.keys import COLD, HOT, Policy
 from sgl_tune.cache.loader import Loaded
+from sgl_tune.cache.op_shapes import COLD, HOT, Policy, key_form
 from sgl_tune.cache.record import parse_key
 
 _MISS_SECONDS_EMPTY = 27e-6
 _MISS_SECONDS_PER_ENTRY = (2.65e-3 - 27e-6) / 20_000  # measured at 20,000 entries; the scan is linear
 _COSTLY_MISS_SECONDS = 250e-6
+_POLICIES_SINCE = (0, 7, 1)
 _WARM = "warm the cache again"
 
 
@@ -47,15 +49,17 @@ _OPS = {
 }
 
 
-def rule_of(op: str) -> OpRule | None:
-    return _OPS.get(op)
+@dataclass(frozen=True, slots=True)
+class Lookups:
+    """How one FlashInfer version looks entries up while it tunes."""
+
+    have_extras: bool
+    compare_policies: bool
 
 
-@lru_cache(maxsize=65_536)
-def _asked(key: str) -> tuple[str, OpRule | None] | None:
-    """(runner, rule) of the lookup that would ask for this key; None when no lookup can."""
-    parts = parse_key(key)
-    return (parts.runner, _OPS.get(parts.op)) if parts else None
+@lru_cache
+def lookups_of(version: str) -> Lookups:
+    return Lookups(key_form(version).has_extras, release(version) >= _POLICIES_SINCE)
 
 
 def entry_name(key: str) -> str:
@@ -71,11 +75,12 @@ def some(names: Sequence[str], shown: int = 3) -> str:
     return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def check_entries(entries: Mapping[str, Any], loaded: Loaded, policies: bool) -> list[Finding]:
-    """One finding a kind, however many entries it has. `policies`: does this FlashInfer compare them?"""
+def check_entries(entries: Mapping[str, Any], loaded: Loaded, version: str) -> list[Finding]:
+    """One finding a kind, however many entries it has. `version` is the FlashInfer that looks them up."""
+    lookups = lookups_of(version)
     problems: dict[str, list[str]] = defaultdict(list)
     for key, value in entries.items():
-        for code in _problems(key, value, loaded, policies):
+        for code in _problems(key, value, loaded, lookups):
             problems[code].append(key)
     found = [_describe(code, keys, loaded) for code, keys in problems.items()]
     if not entries:
@@ -83,23 +88,23 @@ def check_entries(entries: Mapping[str, Any], loaded: Loaded, policies: bool) ->
     return found + lookup_cost(len(entries))
 
 
-def _problems(key: str, value: Any, loaded: Loaded, policies: bool) -> Iterator[str]:
-    asked = _asked(key)
+def _problems(key: str, value: Any, loaded: Loaded, lookups: Lookups) -> Iterator[str]:
+    asked = parse_key(key)
     choice = loaded.entries.get(key)
-    if asked is None:
+    if asked is None or asked.has_extras != lookups.have_extras:
         yield "key-unreadable"
     elif choice is None:
         yield "cudnn-index"
     elif type(value) is not list or len(value) > 3:
         yield "value-malformed"
-    elif choice[0] != asked[0]:
+    elif choice[0] != asked.runner:
         yield "runner-mismatch"
     else:
-        rule = asked[1]
+        rule = _OPS.get(asked.op)
         if not _is_usable(choice[1], rule):
             yield "tactic-unusable"
         # Without a policy the loader assumes hot L2: right for the hot ops.
-        if policies and rule and loaded.policies.get(key, HOT) != rule.policy:
+        if rule and lookups.compare_policies and loaded.policies.get(key, HOT) != rule.policy:
             yield "policy-misses"
 
 
@@ -119,31 +124,29 @@ def _is_plain(tactic: Any) -> bool:
 
 
 def _describe(code: str, keys: list[str], loaded: Loaded) -> Finding:
-    what = f"{len(keys)} of its entries" if len(keys) > 1 else "an entry"
-    names = some([entry_name(key) for key in keys])
+    sentence, remedy = _SENTENCES[code]
     if code == "tactic-unusable":
         tactic = repr(loaded.entries[keys[0]][1])
-        shown = tactic if len(tactic) <= 40 else tactic[:37] + "..."
-        return finding(
-            code, f"{what} would hand the kernel a tactic it cannot take ({names}: {shown})", _REMEDIES[code]
-        )
-    return finding(code, f"{what} {_SENTENCES[code]} ({names})", _REMEDIES[code])
+        sentence += f", such as {tactic if len(tactic) <= 40 else tactic[:37] + '...'}"
+    names = some([entry_name(key) for key in keys])
+    return finding(
+        code, f"{len(keys)} {'entry' if len(keys) == 1 else 'entries'} ({names}): {sentence}", remedy
+    )
 
 
 _SENTENCES = {
-    "policy-misses": "measured under another policy than the server asks for, so it tunes there again",
-    "runner-mismatch": "names another runner than its key, so no lookup accepts it",
-    "key-unreadable": "has a key that no lookup can ask for",
-    "value-malformed": "is no [runner, tactic, policy] list, and is read letter by letter or in part",
-    "cudnn-index": "is a cuDNN plan index, which the loader skips: the server tunes there again",
-}
-_REMEDIES = {
-    "tactic-unusable": "delete the file, or warm it again: the server would fail inside the kernel",
-    "policy-misses": _WARM,
-    "runner-mismatch": f"{_WARM}; it was edited or mixed from two files",
-    "key-unreadable": "remove it: every lookup that misses pays for it",
-    "value-malformed": _WARM,
-    "cudnn-index": _WARM,
+    "tactic-unusable": (
+        "the kernel gets a tactic it cannot take",
+        "delete the file, or warm it again: the server fails inside the kernel",
+    ),
+    "policy-misses": ("measured under another policy than the server asks for; it tunes there again", _WARM),
+    "runner-mismatch": (
+        "the value names another runner than the key, so no lookup accepts it",
+        f"{_WARM}; somebody edited it",
+    ),
+    "key-unreadable": ("no lookup can ask for this key", "remove it: lookups that miss pay for it"),
+    "value-malformed": ("not [runner, tactic, policy], so it is read by position, or in part", _WARM),
+    "cudnn-index": ("a cuDNN plan index, which the loader skips; the server tunes there again", _WARM),
 }
 
 
@@ -170,8 +173,8 @@ def unused_entries(entries: Mapping[str, Any], expected: set[str]) -> list[Findi
         return []
     cost = (miss_seconds(len(entries)) - miss_seconds(len(entries) - len(unused))) * 1e6
     message = (
-        f"{len(unused)} of {len(entries)} entries are none that this deployment asks for"
-        f" ({some([entry_name(key) for key in unused])}); they add about {cost:.0f} us to a lookup that misses"
+        f"{len(unused)} of {len(entries)} entries ({some([entry_name(key) for key in unused])}): nothing this"
+        f" deployment asks for; about {cost:.0f} us more for a lookup that misses"
     )
     severity = Severity.WARNING if len(unused) == len(entries) else None
     return [finding("unused-entries", message, "nothing to do: another deployment may use them", severity)]

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runtime.sizing import release
 from sgl_tune.cache.findings import Finding, finding
 from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
 from sgl_tune.cache.record import ENVIRONMENT_FIELDS
 from sgl_tune.errors import UsageError
 
+NEWEST_FLASHINFER = "0.7.2"  # the one whose loader is followed
+_ALL_FIELDS_SINCE = (0, 7, 1)
 _HOW = "write one with `sgl-tune env --format json` on the machine that serves"
 
 
@@ -36,10 +39,25 @@ class Target:
 
 
 def own_environment(saved: Any) -> dict[str, str]:
-    """The environment a file was written in, as far as it says: with it, nothing in it mismatches."""
-    if not isinstance(saved, dict):
-        return {}
-    return {name: saved[name] for name in ENVIRONMENT_FIELDS if isinstance(saved.get(name), str)}
+    """The server a file was written for, as far as it says: what it says matches, what it leaves out or
+    says in no string matches nowhere. FlashInfer before 0.7.1 recorded fewer fields."""
+    known = saved if isinstance(saved, dict) else {}
+    version = known.get("flashinfer_version")
+    partial = isinstance(version, str) and () < release(version) < _ALL_FIELDS_SINCE
+    environment = {}
+    for name in ENVIRONMENT_FIELDS:
+        if isinstance(known.get(name), str):
+            environment[name] = known[name]
+        elif name in known or not partial:
+            environment[name] = "a definite value"
+    return environment
+
+
+def looking_up(saved: Any, target: Target) -> str:
+    """The FlashInfer version that will look a file's entries up: the newest where nothing says."""
+    own = saved.get("flashinfer_version") if isinstance(saved, dict) else None
+    version = target.flashinfer or own
+    return version if isinstance(version, str) and release(version) else NEWEST_FLASHINFER
 
 
 def read_target(path: Path) -> Target:

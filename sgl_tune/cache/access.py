@@ -1,0 +1,146 @@
+"""Whether the server's user can read a cache and write beside it, from modes, owners and groups alone.
+
+Access control lists and container user mappings are not looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from sgl_tune.cache.findings import Finding, finding
+from sgl_tune.errors import UsageError
+
+_READ, _WRITE, _SEARCH = 4, 2, 1
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    name: str
+    uid: int
+    groups: frozenset[int] = field(default_factory=frozenset)
+
+    def may(self, status: os.stat_result, bits: int) -> bool:
+        if self.uid == 0:
+            return True
+        if status.st_uid == self.uid:
+            granted = status.st_mode >> 6
+        elif status.st_gid in self.groups:
+            granted = status.st_mode >> 3
+        else:
+            granted = status.st_mode
+        return granted & bits == bits
+
+
+def find_user(name: str) -> User:
+    """By name, or by number: a container's user need not have a name here."""
+    import pwd
+
+    try:
+        entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+    except KeyError:
+        if name.isdigit():
+            return User(f"uid {name}", int(name), frozenset({int(name)}))
+        raise UsageError(f"--as-user {name}: no such user here", "give the number: --as-user 1000") from None
+    except (ValueError, OverflowError):
+        raise UsageError(f"--as-user {name}: not a user", "give a name, or a number") from None
+    groups = frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    return User(entry.pw_name, entry.pw_uid, groups)
+
+
+def current_user() -> User:
+    return User("you", os.geteuid(), frozenset({os.getegid(), *os.getgroups()}))
+
+
+class Access:
+    """Asks every folder once."""
+
+    def __init__(self, user: User) -> None:
+        self.user = user
+        self._blocked = cache(self._blocking_folder)
+
+    def reading(self, path: Path) -> list[Finding]:
+        blocked = self._blocked(path.parent)
+        if blocked:
+            return [_unreachable(self.user, path, blocked)]
+        try:
+            status = path.stat()
+        except OSError:
+            return []  # reading it says more
+        if self.user.may(status, _READ):
+            return []
+        mode = stat.filemode(status.st_mode)
+        return [
+            finding(
+                "not-readable",
+                f"{self.user.name} cannot read it ({mode}, owner {status.st_uid}): the server dies with"
+                " PermissionError",
+                f"chmod a+r {path}",
+            )
+        ]
+
+    def writing(self, folder: Path) -> list[Finding]:
+        blocked = self._blocked(folder)
+        if blocked:
+            return [_unreachable(self.user, folder, blocked)]
+        try:
+            status = folder.stat()
+            read_only = bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+        except OSError:
+            return []
+        if self.user.may(status, _WRITE | _SEARCH) and not read_only:
+            return []
+        why = "a read-only file system" if read_only else stat.filemode(status.st_mode)
+        return [
+            finding(
+                "not-writable",
+                f"{folder}: {self.user.name} cannot write there ({why}); the server saves here after tuning",
+                "mount it writable, or let the server's user own it",
+            )
+        ]
+
+    def _blocking_folder(self, folder: Path) -> Path | None:
+        """The first folder on the way that the user may not pass; links are followed to where they lead."""
+        real = Path(os.path.realpath(folder))
+        for step in [*reversed(real.parents), real]:
+            try:
+                if not self.user.may(step.stat(), _SEARCH):
+                    return step
+            except PermissionError:
+                return step.parent
+            except OSError:
+                return None
+        return None
+
+
+def _unreachable(user: User, path: Path, blocked: Path) -> Finding:
+    return finding(
+        "not-readable",
+        f"{user.name} cannot get into {blocked}, so not to {path.name} either: the server dies with"
+        " PermissionError",
+        f"chmod a+x {blocked}",
+    )
+
+
+def owner_only(files: list[Path]) -> list[Finding]:
+    """A cache that root wrote for itself, as FlashInfer's own writer does, is useless to other users."""
+    closed = []
+    for path in files:
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        if status.st_uid == 0 and not status.st_mode & (stat.S_IRGRP | stat.S_IROTH):
+            closed.append(path)
+    if not closed:
+        return []
+    return [
+        finding(
+            "owner-only",
+            f"{closed[0].parent}: only root can read {len(closed)} of the files",
+            "verify with --as-user NAME, or chmod a+r, if the server does not run as root",
+        )
+    ]

@@ -1,0 +1,166 @@
+"""One file's content against one server: the verdict, and why. Equal contents are judged once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.cache.coverage import expected_entries, missing_keys
+from sgl_tune.cache.entries import check_entries, unused_entries
+from sgl_tune.cache.environment import (
+    Target,
+    ignored_finding,
+    looking_up,
+    no_environment_finding,
+    own_environment,
+)
+from sgl_tune.cache.findings import Finding, Verdict, finding
+from sgl_tune.cache.keys import TunedOp
+from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, next_save
+from sgl_tune.cache.record import GENERATION, BrokenCacheFile, CacheFile, parse_cache_file
+
+_REWARM = "delete the file, or warm it again"
+_BROKEN_CODES = {
+    "UnicodeDecodeError": "not-text",
+    "JSONDecodeError": "not-json",
+    "TypeError": "not-an-object",
+    "AttributeError": "not-an-object",
+    "ValueError": "number-too-long",
+    "RecursionError": "nested-too-deep",
+}
+_SERVED_IN_PART = frozenset(
+    (
+        "tactic-unusable",
+        "policy-misses",
+        "runner-mismatch",
+        "value-malformed",
+        "cudnn-index",
+        "no-entries",
+        "keys-missing",
+    )
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """`file` is None when the loader cannot even parse it."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    file: CacheFile | None = None
+
+
+class Judge:
+    """Judges for one server: its environment, and what its deployment asks for (nothing: not known)."""
+
+    def __init__(self, target: Target, ops: Sequence[TunedOp] = ()) -> None:
+        self.target = target
+        self._ops = ops
+        self._expected = expected_entries(ops)
+        self._judged: dict[bytes, Judged] = {}
+
+    def judge(self, path: Path, raw: bytes) -> Judged:
+        judged = self._judged.get(raw)
+        if judged is None:
+            judged = self._judged[raw] = self._judge(path, raw)
+        return judged
+
+    def _judge(self, path: Path, raw: bytes) -> Judged:
+        try:
+            file = parse_cache_file(path, raw)
+        except BrokenCacheFile as error:
+            return Judged(Verdict.CRASH, (_broken(error),))
+        saved = file.metadata
+        outcome = load_document(file.document, self.target.for_file(saved))
+        if isinstance(outcome, Raised):
+            return Judged(Verdict.CRASH, (_killing(outcome), *_checksum(file)), file)
+        if isinstance(outcome, Ignored):
+            verdict = Verdict.IGNORED if outcome.hard else Verdict.REPLACED
+            return Judged(
+                verdict, (ignored_finding(outcome), *_crash_elsewhere(file), *_checksum(file)), file
+            )
+        return self._judge_loaded(file, outcome)
+
+    def _judge_loaded(self, file: CacheFile, loaded: Loaded) -> Judged:
+        found: list[Finding] = []
+        if file.metadata is None:
+            found.append(no_environment_finding())
+        version = looking_up(file.metadata, self.target)
+        found += check_entries(file.entries, loaded, version)
+        if self._ops:
+            found += missing_keys(self._ops, loaded, version)
+            found += unused_entries(file.entries, self._expected)
+        verdict = Verdict.PARTIAL if any(f.code in _SERVED_IN_PART for f in found) else Verdict.HIT
+        checksum = _checksum(file)
+        if checksum:
+            killed = _killed_save(file, self.target)
+            verdict = Verdict.CRASH if killed else verdict
+            checksum = [*killed, *checksum]
+        return Judged(verdict, (*found, *checksum), file)
+
+
+def _broken(error: BrokenCacheFile) -> Finding:
+    code = _BROKEN_CODES[error.exception]
+    return finding(code, f"{error.what}: the server dies with {error.exception}", _REWARM)
+
+
+def _killing(outcome: Raised) -> Finding:
+    if outcome.key is not None:
+        key = outcome.key if len(outcome.key) <= 90 else outcome.key[:87] + "..."
+        what = f"the entry {key!r} cannot be read: the server dies with {outcome.exception}"
+        return finding("entry-kills-loader", what, _REWARM)
+    if outcome.exception == "RecursionError":
+        return finding("nested-too-deep", "nested too deep: the server dies with RecursionError", _REWARM)
+    return finding("records-not-an-object", f"{outcome.reason}: the server dies with ValueError", _REWARM)
+
+
+def _crash_elsewhere(file: CacheFile) -> list[Finding]:
+    outcome = load_document(file.document, own_environment(file.metadata))
+    if not isinstance(outcome, Raised):
+        return []
+    why = _killing(outcome).message
+    return [finding("crash-elsewhere", f"ignored by this server, but where it was tuned: {why}", _REWARM)]
+
+
+def _killed_save(file: CacheFile, target: Target) -> list[Finding]:
+    outcome = next_save(file.raw, target.for_file(file.metadata))
+    if isinstance(outcome, Save):
+        return []
+    message = f"it loads, but the server dies with {outcome.exception} when it saves"
+    return [finding("nested-too-deep", message, _REWARM)]
+
+
+def _checksum(file: CacheFile) -> list[Finding]:
+    saved = file.generation
+    if saved is not None and saved == file.computed_generation:
+        return []
+    found = [
+        finding("duplicate-key", f"{key!r} stands in it more than once; the last one counts", _REWARM)
+        for key in _duplicates(file.raw)[:1]
+    ]
+    if saved is None:
+        message = f"it has no {GENERATION}: written by a FlashInfer before 0.7, or by hand"
+        return [*found, finding("generation-missing", message, "nothing to do")]
+    message = f"{GENERATION} does not match the content: it was edited after it was written"
+    return [*found, finding("generation-wrong", message, "warm it again if you did not mean to edit it")]
+
+
+def _duplicates(raw: bytes) -> list[str]:
+    found: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in table:
+                found.append(name)
+            table[name] = value
+        return table
+
+    try:
+        json.loads(raw.decode(), object_pairs_hook=note)
+    except RecursionError:  # the hook takes more of the stack than the first parse did
+        return []
+    return found

@@ -1,0 +1,149 @@
+"""Which rank files a server compares, what it makes of a difference, and which are missing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.cache.entries import entry_name, some
+from sgl_tune.cache.findings import Finding, Severity, finding
+from sgl_tune.cache.layouts import Cache, RankName
+from sgl_tune.cache.record import GENERATION, METADATA, CacheFile
+
+DELETES_SINCE = (0, 5, 19)
+_COPY = "copy one rank's file over the others of its group, or warm again"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One rank of a group. `file` is None when it is missing or the server cannot parse it."""
+
+    path: Path
+    present: bool
+    file: CacheFile | None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    equal: bool
+    deletes: bool
+    findings: tuple[Finding, ...]
+
+
+def compare(members: Sequence[Member], sglang: tuple[int, ...]) -> Agreement:
+    """As the ranks of one TP group compare at their start: by parsed content, an unreadable file as none."""
+    contents = [_signature(member.file) for member in members]
+    if len(set(contents)) <= 1:
+        return Agreement(True, False, ())
+    deletes = sglang >= DELETES_SINCE
+    usual = Counter(filter(None, contents)).most_common(1)[0][0]
+    model = members[contents.index(usual)]
+    odd = [
+        _oddity(member, model) for member, content in zip(members, contents, strict=True) if content != usual
+    ]
+    fate = (
+        "this SGLang deletes every rank's file of the group at its start and tunes from scratch"
+        if deletes
+        else "every rank uses its own file; SGLang 0.5.19 and later would delete them all"
+    )
+    message = f"{model.path.parent}: ranks differ from {_rank(model.path)}: {some(odd, 4)}; {fate}"
+    severity = Severity.ERROR if deletes else Severity.WARNING
+    return Agreement(False, deletes, (finding("ranks-differ", message, _COPY, severity),))
+
+
+def _signature(file: CacheFile | None) -> str:
+    """SGLang's own comparison: order and white space do not count, everything else does."""
+    if file is None:
+        return ""
+    try:
+        return sha256(json.dumps(file.document, sort_keys=True).encode()).hexdigest()
+    except RecursionError:
+        return file.digest
+
+
+def _oddity(member: Member, model: Member) -> str:
+    rank = _rank(member.path)
+    if not member.present:
+        return f"{rank} is missing"
+    if member.file is None or model.file is None:
+        return f"{rank} cannot be read"
+    return f"{rank} in {some(differences(model.file, member.file))}"
+
+
+def differences(one: CacheFile, other: CacheFile) -> list[str]:
+    """What differs, entries first: a name for each."""
+    ours, theirs = one.entries, other.entries
+    names = [f"{entry_name(key)} (only in {_rank(one.path)})" for key in ours if key not in theirs]
+    names += [f"{entry_name(key)} (only in {_rank(other.path)})" for key in theirs if key not in ours]
+    names += [
+        f"{entry_name(key)} (tactic {_tactic(value)}, not {_tactic(theirs[key])})"
+        for key, value in ours.items()
+        if key in theirs and _text(value) != _text(theirs[key])
+    ]
+    members = [name for name in {**one.document, **other.document} if name not in ours and name not in theirs]
+    for name in members:
+        mine, its = one.document.get(name), other.document.get(name)
+        if _text(mine) != _text(its):
+            names.append(name + _fields(name, mine, its))
+    return names if names != [GENERATION] else [f"{GENERATION} alone"]
+
+
+def _fields(name: str, mine: Any, its: Any) -> str:
+    if name != METADATA or not (isinstance(mine, dict) and isinstance(its, dict)):
+        return ""
+    changed = [field for field in {**mine, **its} if _text(mine.get(field)) != _text(its.get(field))]
+    return f" ({some(changed)})"
+
+
+def _tactic(value: Any) -> str:
+    text = _text(value[1]) if isinstance(value, list) and len(value) > 1 else _text(value)
+    return text if len(text) <= 24 else text[:21] + "..."
+
+
+def _text(value: Any) -> str:
+    try:
+        return json.dumps(value, sort_keys=True)
+    except RecursionError:
+        return "(nested too deep)"
+
+
+def _rank(path: Path) -> str:
+    name = RankName.parse(path.name)
+    return str(name) if name else path.name
+
+
+def inferred_groups(cache: Cache) -> list[tuple[str, ...]]:
+    """The groups as far as the names tell: holes between the ranks, and stages that lack a rank."""
+    groups = cache.groups()
+    ranks = [[file.rank for file in group if file.rank] for group in groups]
+    if any(rank.gpu for group in ranks for rank in group):
+        return [tuple(file.path.name for file in group) for group in groups]
+    numbers = {rank.tp for group in ranks for rank in group}
+    wanted = range(min(numbers), max(numbers) + 1) if numbers else range(0)
+    dp_of = _dp_of([rank for group in ranks for rank in group])
+    return [tuple(_group_names(group, wanted, dp_of)) for group in ranks if group]
+
+
+def _group_names(group: Sequence[RankName], wanted: range, dp_of: Mapping[int, int]) -> Iterable[str]:
+    present = {rank.tp: rank for rank in group}
+    for tp in wanted:
+        rank = present.get(tp)
+        if rank is None:
+            same = {known.dp for known in group}
+            rank = RankName(tp, group[0].pp, same.pop() if len(same) == 1 else dp_of.get(tp, tp))
+        yield rank.filename
+
+
+def _dp_of(ranks: Sequence[RankName]) -> dict[int, int]:
+    """Under DP attention neighbours share a DP rank; other stages may still have what one lacks."""
+    known = {rank.tp: rank.dp for rank in ranks}
+    largest = max(known, default=0)
+    for width in range(1, largest + 2):
+        if all(tp // width == dp for tp, dp in known.items()):
+            return {tp: tp // width for tp in range(largest + 1)}
+    return known

@@ -1,0 +1,56 @@
+"""Caches that the server in question never opens: another FlashInfer's, another GPU's, an older one's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from runtime.sizing import release
+from sgl_tune.cache.environment import Target
+from sgl_tune.cache.findings import FileReport, Finding, Report, Severity, Verdict, finding
+from sgl_tune.cache.judge import Judge
+from sgl_tune.cache.layouts import Cache
+
+
+def is_elsewhere(cache: Cache, target: Target) -> bool:
+    """In a folder that the target's server does not look into, whatever its files say."""
+    version = cache.layout != "flashinfer-v2" and cache.flashinfer and target.flashinfer
+    arch = cache.arch and target.arch
+    return bool((version and cache.flashinfer != target.flashinfer) or (arch and cache.arch != target.arch))
+
+
+def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> Report:
+    """`stale`: there are caches for the target too, so that these are merely in the way."""
+    judge = Judge(Target(None, "its own"))
+    files = tuple(
+        FileReport(file.path, Verdict.IGNORED, tuple(_broken_there(judge, file.path))) for file in cache.files
+    )
+    where = " on ".join(filter(None, (f"FlashInfer {target.flashinfer}", target.arch)))
+    message = f"{cache.path}: the server ({where}) never looks in here"
+    if stale:
+        return Report(files, (finding("stale-sibling", message, "sgl-tune prune --stale"),))
+    return Report(files, (finding("other-folder", message, "sgl-tune warm for this server"),))
+
+
+def _broken_there(judge: Judge, path: Path) -> Iterator[Finding]:
+    try:
+        judged = judge.judge(path, path.read_bytes())
+    except OSError:
+        return
+    if judged.verdict is Verdict.CRASH:
+        message = f"a server that does look here: {judged.findings[0].message}"
+        yield finding("crash-elsewhere", message, "delete the file", Severity.WARNING)
+
+
+def stale_siblings(caches: Sequence[Cache]) -> Iterator[Finding]:
+    """An older FlashInfer's caches beside a newer one's."""
+    newest: dict[tuple[str, str | None], str] = {}
+    for cache in caches:
+        place = (cache.layout, cache.arch)
+        if cache.flashinfer and release(cache.flashinfer) > release(newest.get(place, "")):
+            newest[place] = cache.flashinfer
+    for cache in caches:
+        newer = newest.get((cache.layout, cache.arch))
+        if cache.flashinfer and newer and release(cache.flashinfer) < release(newer):
+            message = f"{cache.path}: there are caches for FlashInfer {newer} too"
+            yield finding("stale-sibling", message, "sgl-tune prune --stale, once nothing runs the older one")

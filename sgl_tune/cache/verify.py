@@ -1,0 +1,184 @@
+"""What the next server start does with every file of a cache: pure checks over what is on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runtime.sizing import release
+from sgl_tune.cache.access import Access, User, current_user, owner_only
+from sgl_tune.cache.entries import some
+from sgl_tune.cache.environment import Target, other_driver
+from sgl_tune.cache.expected import Expected
+from sgl_tune.cache.findings import FileReport, Finding, Report, Verdict, finding
+from sgl_tune.cache.judge import Judge, Judged
+from sgl_tune.cache.keys import TunedOp
+from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.managed import verify_managed
+from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
+from sgl_tune.cache.ranks import Member, compare, inferred_groups
+from sgl_tune.cache.siblings import is_elsewhere, stale_siblings, verify_elsewhere
+
+SAVES_SINCE = (0, 5, 21)
+_JOURNAL = ".journal"
+
+
+@dataclass(frozen=True)
+class Server:
+    """The start that is predicted. `user` is None for whoever runs this."""
+
+    target: Target
+    user: User | None = None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A cache, the SGLang that will read it, what its deployment expects, and whether all of its files are
+    asked about or one alone."""
+
+    cache: Cache
+    sglang: str
+    expected: Expected | None = None
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class _Read:
+    path: Path
+    judged: Judged
+    blocked: tuple[Finding, ...] = ()
+
+
+def verify(caches: Sequence[Checked], server: Server) -> Report:
+    current = [checked for checked in caches if not is_elsewhere(checked.cache, server.target)]
+    judges: dict[tuple[TunedOp, ...], Judge] = {}
+    files: list[FileReport] = []
+    found: list[Finding] = []
+    for checked in caches:
+        ops = checked.expected.ops if checked.expected else ()
+        judge = judges.setdefault(ops, Judge(server.target, ops))
+        if checked not in current:
+            report = verify_elsewhere(checked.cache, server.target, stale=bool(current))
+        elif checked.cache.layout == "flashinfer-v2":
+            report = verify_managed(checked.cache, server.target)
+        else:
+            report = _verify_cache(checked, judge, server.user)
+        files.extend(report.files)
+        found.extend(report.findings)
+    return Report(tuple(files), (*found, *stale_siblings([checked.cache for checked in current])))
+
+
+def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> Report:
+    cache = checked.cache
+    access = Access(user) if user else None
+    read = {file.path: _read(file.path, judge, access) for file in cache.files}
+    reports = {item.path: _report(item) for item in read.values()}
+    found: list[Finding] = []
+    if checked.whole:
+        found += _settle_ranks(checked, read, reports)
+        found += _leftovers(cache)
+    if cache.layout == "sglang" and cache.files and release(checked.sglang) >= SAVES_SINCE:
+        found += (access or Access(current_user())).writing(cache.path)
+    if user is None:
+        found += owner_only([file.path for file in cache.files])
+    found += _manifest_findings(cache, read, judge.target)
+    return Report(tuple(reports.values()), tuple(found))
+
+
+def _read(path: Path, judge: Judge, access: Access | None) -> _Read:
+    blocked = tuple(access.reading(path)) if access else ()
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return _Read(path, Judged(Verdict.MISSING, (_missing(path),)), blocked)
+    except OSError as error:
+        message = f"it cannot be read here ({error.strerror})"
+        remedy = "run as a user who may, or repair the file's mode"
+        return _Read(path, Judged(Verdict.CRASH, (finding("not-readable", message, remedy),)), blocked)
+    return _Read(path, judge.judge(path, raw), blocked)
+
+
+def _report(read: _Read) -> FileReport:
+    verdict = Verdict.CRASH if read.blocked else read.judged.verdict
+    return FileReport(read.path, verdict, (*read.blocked, *read.judged.findings))
+
+
+def _missing(path: Path) -> Finding:
+    message = f"no {path.name}: this rank has nothing to load, so the server tunes"
+    return finding("rank-missing", message, "sgl-tune warm with the server's own flags")
+
+
+def _settle_ranks(
+    checked: Checked, read: dict[Path, _Read], reports: dict[Path, FileReport]
+) -> list[Finding]:
+    """Adds the missing ranks to the reports, and makes deleted ones of the files of a group that differs."""
+    cache = checked.cache
+    found: list[Finding] = []
+    groups = checked.expected.groups if checked.expected else inferred_groups(cache)
+    for names in groups:
+        members = [_member(cache.path / name, read) for name in names]
+        for member in members:
+            if not member.present:
+                reports[member.path] = FileReport(member.path, Verdict.MISSING, (_missing(member.path),))
+        agreement = compare(members, release(checked.sglang))
+        found += agreement.findings
+        for member in members:
+            if agreement.deletes and member.present:
+                reports[member.path] = replace(reports[member.path], verdict=Verdict.DELETED)
+    if checked.expected:
+        found += _unexpected(cache, {name for names in groups for name in names})
+    return found
+
+
+def _member(path: Path, read: dict[Path, _Read]) -> Member:
+    item = read.get(path)
+    present = item is not None and item.judged.verdict is not Verdict.MISSING
+    usable = item is not None and present and not item.blocked
+    return Member(path, present, item.judged.file if item and usable else None)
+
+
+def _unexpected(cache: Cache, expected: set[str]) -> list[Finding]:
+    others = [file.path.name for file in cache.files if file.path.name not in expected]
+    if not others:
+        return []
+    message = f"{cache.path}: no rank of this deployment reads {some(others)}"
+    return [finding("rank-unexpected", message, "remove them, unless another node reads this folder too")]
+
+
+def _leftovers(cache: Cache) -> Iterator[Finding]:
+    journals = [path for path in cache.leftovers if path.name.endswith(_JOURNAL)]
+    temporaries = [path for path in cache.leftovers if path not in journals]
+    if journals:
+        message = f"{cache.path}: a write was interrupted, so the files may be half old and half new"
+        yield finding("interrupted-write", message, "the next `sgl-tune warm` or `prune` finishes it")
+    if temporaries:
+        message = f"{cache.path}: {len(temporaries)} temporary files of killed writers"
+        yield finding("leftover-temporary", message, "sgl-tune prune --stale")
+    if cache.runs:
+        message = (
+            f"{cache.path / 'runs'}: {len(cache.runs)} results of starts that were told to reuse nothing"
+        )
+        yield finding("old-runs", message, "sgl-tune prune --stale")
+
+
+def _manifest_findings(cache: Cache, read: dict[Path, _Read], target: Target) -> Iterator[Finding]:
+    if cache.manifest is None or cache.layout != "sglang":
+        return
+    try:
+        manifest = read_manifest(cache.manifest)
+    except BrokenManifest as error:
+        yield finding("manifest-broken", error.message, error.remedy or "delete it")
+        return
+    yield from other_driver(manifest.driver, target)
+    changed = list(_changed(manifest, read.values()))
+    if changed:
+        message = f"{cache.path}: {some(changed)}: no longer what sgl-tune wrote"
+        yield finding("changed-since-written", message, "nothing to do if a server tuned on and saved")
+
+
+def _changed(manifest: Manifest, read: Iterable[_Read]) -> Iterator[str]:
+    for item in read:
+        written = manifest.files.get(item.path.name)
+        if written and item.judged.file and item.judged.file.digest != written:
+            yield item.path.name
