@@ -49,6 +49,7 @@ class ForwardBatch:
     logits_mode: LogitsMode = LogitsMode.LAST
     logits_indices: torch.Tensor | None = None
     dp: DpTokens | None = None
+    dummy: bool = False  # stands for requests that nobody made: autotuning may drop its logits
 
     @property
     def num_tokens(self) -> int:
@@ -119,6 +120,7 @@ def dummy_decode_batch(rows: int, width: int, device: torch.device) -> ForwardBa
         extend_lens=None if width == 1 else [width] * rows,
         extend_prefix_lens=None if width == 1 else [0] * rows,
         logits_mode=LogitsMode.LAST if width == 1 else LogitsMode.ALL,
+        dummy=True,
     )
 
 
@@ -138,6 +140,7 @@ def dummy_extend_batch(tokens: int, context_length: int, device: torch.device) -
         max_seq_len=max(lens, default=0),
         extend_lens=lens,
         extend_prefix_lens=[0] * len(lens),
+        dummy=True,
     )
 
 
