@@ -46,4 +46,7 @@ def human_age(seconds: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """`1 entry`, `42 entries`, `1,000 files`."""
+    if number != 1:
+        noun = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{number:,} {noun}"

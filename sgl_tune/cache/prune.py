@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from runtime.sizing import release
 from sgl_tune.cache.layouts import MANIFEST, Cache
 from sgl_tune.cache.manifest import BrokenManifest, read_manifest
 from sgl_tune.cache.transaction import LOCK, is_unfinished
@@ -18,7 +17,6 @@ from sgl_tune.errors import UsageError
 from sgl_tune.units import count, human_age
 
 WRITING_SECONDS = 600.0  # a save takes milliseconds: an older temporary file has no writer
-_NUMBERS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ def plan(caches: Sequence[Cache], rules: Rules, now: float) -> list[Removal]:
             raise UsageError(f"--keep {key}: no cache here has this key", "`sgl-tune inspect` lists them")
     newest = _newest_versions(ours)
     considered = [
-        _consider(cache, rules, now, newest.get((cache.layout, cache.arch), ()))
+        _consider(cache, rules, now, newest.get((cache.layout, cache.arch)))
         for cache in ours
         if not any(_has_key(cache, key) for key in rules.keep)
         and rules.flashinfer in (None, cache.flashinfer)
@@ -73,14 +71,14 @@ def _has_key(cache: Cache, key: str) -> bool:
     return bool(cache.key and cache.key.startswith(key))
 
 
-def _consider(cache: Cache, rules: Rules, now: float, newest: tuple[int, ...]) -> Removal | None:
+def _consider(cache: Cache, rules: Rules, now: float, newest: str | None) -> Removal | None:
     files = belongings(cache)
     used = last_used(cache, files)
     old_enough = now - used >= (rules.older_than or 0.0)
     if not rules.stale:
         reason = f"last used {_ago(now - used)}" if old_enough else None
-    elif old_enough and _version(cache.flashinfer) < newest:
-        reason = f"FlashInfer {'.'.join(map(str, newest))} is here too"
+    elif old_enough and newest and cache.flashinfer and release(cache.flashinfer) < release(newest):
+        reason = f"FlashInfer {newest} is here too"
     elif _is_abandoned(cache, now - used):
         reason = "empty"
     else:
@@ -115,19 +113,14 @@ def _until_it_fits(removals: list[Removal], excess: int) -> list[Removal]:
     return chosen
 
 
-def _newest_versions(caches: Iterable[Cache]) -> dict[tuple[str, str | None], tuple[int, ...]]:
+def _newest_versions(caches: Iterable[Cache]) -> dict[tuple[str, str | None], str]:
     """Of the caches that a server could read now: an empty folder of a newer version replaces nothing."""
-    newest: dict[tuple[str, str | None], tuple[int, ...]] = {}
+    newest: dict[tuple[str, str | None], str] = {}
     for cache in caches:
-        if cache.files and cache.flashinfer:
-            place = (cache.layout, cache.arch)
-            newest[place] = max(newest.get(place, ()), _version(cache.flashinfer))
+        place = (cache.layout, cache.arch)
+        if cache.files and cache.flashinfer and release(cache.flashinfer) > release(newest.get(place, "")):
+            newest[place] = cache.flashinfer
     return newest
-
-
-def _version(text: str | None) -> tuple[int, ...]:
-    """Without a version there is nothing to compare, and so nothing newer."""
-    return tuple(int(number) for number in _NUMBERS.findall(text)[:6]) if text else (sys.maxsize,)
 
 
 def belongings(cache: Cache) -> tuple[Path, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -74,12 +74,22 @@ class ScannedCache:
 
     @cached_property
     def agree(self) -> bool:
-        """Whether every group that a server compares has one content."""
+        """Whether every group that a server compares holds the same JSON."""
         by_path = {file.path: file.content for file in self.files}
         return all(
-            len({id(by_path[file.path]) for file in group if file.path in by_path}) <= 1
+            _are_equal({id(c): c for file in group if (c := by_path.get(file.path))}.values())
             for group in self.cache.groups()
         )
+
+
+def _are_equal(contents: Collection[Content]) -> bool:
+    if len(contents) < 2:
+        return True
+    try:
+        documents = [parse_cache_file(Path(), content.raw).document for content in contents]
+    except BrokenCacheFile:
+        return False
+    return all(document == documents[0] for document in documents)
 
 
 class Scanner:

@@ -1,0 +1,141 @@
+"""Two caches, or two files, entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.cache.layouts import RankName
+from sgl_tune.cache.record import GENERATION, RECORDS, parse_cache_file
+from sgl_tune.cache.scan import Content, ScannedCache
+from sgl_tune.errors import CheckFailed, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One table of tuned choices: a rank's file, or what all ranks have in common."""
+
+    name: str
+    entries: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    others: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    key: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`environment` and `others` (FlashInfer's checksum, its records) are what else a server compares."""
+
+    a: Side
+    b: Side
+    same: int
+    changed: tuple[Change, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    environment: tuple[Change, ...]
+    others: tuple[Change, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        return not (self.changed or self.only_a or self.only_b or self.environment or self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Pairs of tables, and the ranks that only one side has."""
+
+    pairs: tuple[Difference, ...]
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+
+    @property
+    def is_equal(self) -> bool:
+        return not (self.only_a or self.only_b) and all(pair.is_equal for pair in self.pairs)
+
+
+def compare(a: Sequence[ScannedCache], b: Sequence[ScannedCache]) -> Comparison:
+    """One cache with one other, whatever their keys; several by the place they have on the disk."""
+    if len(a) == len(b) == 1:
+        return _compare_caches(a[0], b[0])
+    left, right = ({_place(cache): cache for cache in caches} for caches in (a, b))
+    parts = [_compare_caches(left[place], right[place]) for place in left if place in right]
+    lonely_a = [str(left[place].cache.path) for place in left if place not in right]
+    lonely_b = [str(right[place].cache.path) for place in right if place not in left]
+    return Comparison(
+        tuple(pair for part in parts for pair in part.pairs),
+        (*(name for part in parts for name in part.only_a), *lonely_a),
+        (*(name for part in parts for name in part.only_b), *lonely_b),
+    )
+
+
+def _place(cache: ScannedCache) -> tuple[str | None, ...]:
+    place = cache.cache
+    return (place.layout, place.flashinfer, place.arch, place.key)
+
+
+def _compare_caches(a: ScannedCache, b: ScannedCache) -> Comparison:
+    """As one table each where their ranks agree, else rank by rank."""
+    left, right = _whole(a), _whole(b)
+    if left and right:
+        return Comparison((_difference(left, right),))
+    ranks_a, ranks_b = _by_rank(a), _by_rank(b)
+    return Comparison(
+        tuple(_difference(ranks_a[rank], ranks_b[rank]) for rank in ranks_a if rank in ranks_b),
+        tuple(ranks_a[rank].name for rank in ranks_a if rank not in ranks_b),
+        tuple(ranks_b[rank].name for rank in ranks_b if rank not in ranks_a),
+    )
+
+
+def _whole(cache: ScannedCache) -> Side | None:
+    if cache.cache.layout == "flashinfer-v2":
+        entries = {key: value for content in cache.contents for key, value in content.entries.items()}
+        return Side(str(cache.cache.path), entries, cache.environment or {}, {})
+    if len(cache.contents) != 1:
+        return None
+    file = cache.files[0]
+    return _side(file.path, file.content, str(file.path if len(cache.files) == 1 else cache.cache.path))
+
+
+def _by_rank(cache: ScannedCache) -> dict[RankName | str, Side]:
+    return {
+        file.rank or file.path.name: _side(file.path, file.content, str(file.path)) for file in cache.files
+    }
+
+
+def _side(path: Path, content: Content, name: str) -> Side:
+    if content.problem:
+        raise CheckFailed(f"{path}: cannot be compared, {content.problem}", "`sgl-tune verify` says more")
+    document = parse_cache_file(path, content.raw).document
+    others = {member: document[member] for member in (RECORDS, GENERATION) if member in document}
+    return Side(name, content.entries, content.environment or {}, others)
+
+
+def _difference(a: Side, b: Side) -> Difference:
+    shared = [key for key in a.entries if key in b.entries]
+    changed = tuple(Change(k, a.entries[k], b.entries[k]) for k in shared if a.entries[k] != b.entries[k])
+    only_a = tuple(key for key in a.entries if key not in b.entries)
+    only_b = tuple(key for key in b.entries if key not in a.entries)
+    environment = _changes(a.environment, b.environment)
+    others = _changes(a.others, b.others)
+    if changed or only_a or only_b or environment or len(others) > 1:
+        # The checksum follows from the rest, so it is news only where it alone differs.
+        others = tuple(change for change in others if change.key != GENERATION)
+    return Difference(a, b, len(shared) - len(changed), changed, only_a, only_b, environment, others)
+
+
+def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Change, ...]:
+    names = [*a, *(name for name in b if name not in a)]
+    return tuple(Change(name, a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name))
+
+
+def check_not_empty(caches: Sequence[ScannedCache], target: str) -> None:
+    if not any(cache.files for cache in caches):
+        raise UsageError(f"{target}: holds no cache files", "`sgl-tune inspect` lists the caches there are")

@@ -1,0 +1,162 @@
+"""`sgl-tune diff A B`: what differs between two caches or two files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sgl_tune.cache.diff import Change, Comparison, Difference, check_not_empty, compare
+from sgl_tune.cache.layouts import default_cache_dir, resolve
+from sgl_tune.cache.record import Entry, parse_key
+from sgl_tune.cache.scan import ScannedCache, Scanner
+from sgl_tune.options import CacheDirOption, Format, FormatOption
+from sgl_tune.out import Column, Output
+from sgl_tune.units import count
+
+
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="A file, a folder, or the beginning of a key.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with.")],
+    cache_dir: CacheDirOption = None,
+    format: FormatOption = Format.human,
+) -> None:
+    """Compare two caches, or two files: changed choices by op and bucket, what only one has, environments.
+
+    Exits with 0 when they are equal and 1 when they differ. Order and white space do not count.
+
+    Example: sgl-tune diff rank_tp0_pp0_dp0.json rank_tp1_pp0_dp0.json
+    """
+    out = Output(format)
+    root = cache_dir or default_cache_dir()
+    comparison = compare(_scan(a, root), _scan(b, root))
+    out.result(_as_json(comparison), human=lambda: _show(out, comparison), quiet=_quiet(comparison))
+    if not comparison.is_equal:
+        raise typer.Exit(1)
+
+
+def _scan(target: str, root: Path) -> list[ScannedCache]:
+    caches = list(map(Scanner().scan, resolve(target, root)))
+    check_not_empty(caches, target)
+    return caches
+
+
+def _show(out: Output, comparison: Comparison) -> None:
+    for difference in comparison.pairs:
+        if len(comparison.pairs) == 1 or not difference.is_equal:
+            _show_pair(out, difference)
+    equal = sum(difference.is_equal for difference in comparison.pairs)
+    if len(comparison.pairs) > 1:
+        out.line(f"{count(equal, 'pair')} equal, {len(comparison.pairs) - equal} different")
+    for name in comparison.only_a:
+        out.line(f"only in A: {name}")
+    for name in comparison.only_b:
+        out.line(f"only in B: {name}")
+
+
+def _show_pair(out: Output, difference: Difference) -> None:
+    for letter, side in (("A", difference.a), ("B", difference.b)):
+        out.line(f"{letter}  {side.name}, {count(len(side.entries), 'entry')}", style="bold")
+    out.line()
+    if difference.changed:
+        columns = (Column("OP", path=True), Column("BUCKET", right=True), Column("A"), Column("B"))
+        out.table(columns, [_row(change) for change in _in_order(difference.changed)])
+        out.line()
+    for letter, keys in (("A", difference.only_a), ("B", difference.only_b)):
+        for text in _grouped(keys):
+            out.line(f"only in {letter}: {text}")
+    for change in (*difference.environment, *difference.others):
+        out.line(f"{change.key}: {_shown(change.before)} in A, {_shown(change.after)} in B")
+    if difference.is_equal:
+        out.line(f"Equal: {count(difference.same, 'entry')}, and the same environment.")
+        return
+    out.line(
+        f"{difference.same} the same, {len(difference.changed)} changed,"
+        f" {len(difference.only_a)} only in A, {len(difference.only_b)} only in B"
+    )
+
+
+def _in_order(changes: Iterable[Change]) -> list[Change]:
+    def order(change: Change) -> tuple[str, int, str]:
+        parts = parse_key(change.key)
+        return (parts.op, parts.bucket or 0, change.key) if parts else ("", 0, change.key)
+
+    return sorted(changes, key=order)
+
+
+def _row(change: Change) -> tuple[object, ...]:
+    parts = parse_key(change.key)
+    a, b = Entry(change.key, change.before), Entry(change.key, change.after)
+    runners = a.runner == b.runner and a.policy == b.policy
+    before = a.tactic if runners else change.before
+    after = b.tactic if runners else change.after
+    op, bucket = (parts.op, parts.bucket) if parts else (change.key, "-")
+    return op, bucket, _shown(before), _shown(after)
+
+
+def _grouped(keys: Sequence[str]) -> list[str]:
+    """One line an op and its shapes, with the buckets: 42 keys that differ in one number are no reading."""
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    odd = []
+    for key in keys:
+        parts = parse_key(key)
+        if parts is None or parts.bucket is None:
+            odd.append(key)
+            continue
+        shapes = " ".join("x".join(map(str, shape)) for shape in parts.profile[1:] if len(shape) > 1)
+        groups[parts.op, shapes].append(parts.bucket)
+    texts = [
+        f"{op} {shapes}: buckets {' '.join(map(str, sorted(buckets)))}"
+        for (op, shapes), buckets in groups.items()
+    ]
+    return texts + odd
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _quiet(comparison: Comparison) -> Iterable[str]:
+    for difference in comparison.pairs:
+        yield from (
+            change.key for change in (*difference.changed, *difference.environment, *difference.others)
+        )
+        yield from (*difference.only_a, *difference.only_b)
+    yield from (*comparison.only_a, *comparison.only_b)
+
+
+def _as_json(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "equal": comparison.is_equal,
+        "pairs": [
+            {
+                "a": pair.a.name,
+                "b": pair.b.name,
+                "equal": pair.is_equal,
+                "same": pair.same,
+                "changed": [_change_json(change) for change in _in_order(pair.changed)],
+                "only_a": list(pair.only_a),
+                "only_b": list(pair.only_b),
+                "environment": {c.key: {"a": c.before, "b": c.after} for c in pair.environment},
+                "others": {c.key: {"a": c.before, "b": c.after} for c in pair.others},
+            }
+            for pair in comparison.pairs
+        ],
+        "only_a": list(comparison.only_a),
+        "only_b": list(comparison.only_b),
+    }
+
+
+def _change_json(change: Change) -> dict[str, Any]:
+    parts = parse_key(change.key)
+    return {
+        "op": parts.op if parts else None,
+        "bucket": parts.bucket if parts else None,
+        "key": change.key,
+        "a": change.before,
+        "b": change.after,
+    }
