@@ -188,6 +188,8 @@ class RuntimeConfig:
     disable_prefill_graph: bool = False
     disable_autotune: bool = False
     autotune_extend: bool = False
+    # FlashInfer's default up to SGLang 0.5.17; later SGLANG_FLASHINFER_MOE_FUSED_FINALIZE, off when unset.
+    fused_finalize: bool = False
     speculative: SpeculativeConfig | None = None
     # The call's arguments and the dummy batch follow the SGLang version of the target.
     sglang_version: str = "0.5.23"

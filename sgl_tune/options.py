@@ -129,6 +129,12 @@ class ServerFlags:
         str | None,
         _server("--speculative-draft-model-path", "--speculative-draft-model", help="Draft model."),
     ] = None
+    disaggregation_mode: Annotated[
+        str | None, _server("--disaggregation-mode", help="null, prefill or decode.")
+    ] = None
+    skip_ops: Annotated[
+        list[str] | None, _server("--flashinfer-autotune-skip-ops", help="Ops the server leaves untuned.")
+    ] = None
     nnodes: Annotated[int | None, _server("--nnodes", help="Nodes.")] = None
     node_rank: Annotated[int | None, _server("--node-rank", help="This node.")] = None
     dist_init_addr: Annotated[

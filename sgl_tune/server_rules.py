@@ -83,3 +83,8 @@ def _gpt_oss_backend(quantization: str | None, model: ModelConfig, major: int, e
     if major in (10, 12) and model.checkpoint_quantization == "mxfp4":
         return "flashinfer_mxfp4"
     return "triton_kernel" if ep == 1 and quantization is None else "auto"
+
+
+def is_set(variable: str | None) -> bool:
+    """An environment flag as SGLang reads it."""
+    return (variable or "").lower() in ("true", "1", "yes", "y")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from runtime import sizing
+from sgl_tune.cache.call_shapes import dense_shapes, moe_shapes
+from sgl_tune.cache.op_shapes import KeyForm, OpShape, Policy, key_form
+from sgl_tune.cache.rows import BatchRows, batch_rows
+from sgl_tune.cache.tuning_rules import autotune_runs, tunes_dense, tunes_moe
 
 if TYPE_CHECKING:
     from sgl_tune.deployment import Deployment
 
 AskedBy = Literal["tuning", "serving"]
-Policy = tuple[str, int | None, str, str]
-
-HOT: Policy = ("cuda_graph_profile_replays", None, "l2_cache_policy", "hot")
-COLD: Policy = ("cuda_graph_profile_replays", 1, "l2_cache_policy", "cold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,90 @@ class TunedOp:
     def buckets(self) -> tuple[int, ...]:
         return tuple(sorted({entry.bucket for entry in self.entries}))
 
+    @property
+    def serving_only(self) -> tuple[int, ...]:
+        return tuple(sorted({entry.bucket for entry in self.entries if entry.asked_by == "serving"}))
+
 
 def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
-    return ()
+    """Empty where the server tunes nothing, or where its calls are not known: `gaps` says which."""
+    rows, form = batch_rows(deployment), key_form(deployment.flashinfer_version)
+    merged: dict[tuple[str, str], TunedOp] = {}
+    for shape, (buckets, tuned) in _lookups(deployment, rows):
+        op = _tuned_op(shape, buckets, tuned, form)
+        known = merged.get((op.op, op.runner))
+        entries = (*(known.entries if known else ()), *op.entries)
+        unique = tuple({entry.key: entry for entry in entries}.values())
+        merged[op.op, op.runner] = TunedOp(op.op, op.runner, op.policy, unique)
+    return tuple(merged.values())
+
+
+def gaps(deployment: Deployment) -> tuple[str, ...]:
+    """What the server tunes that is not planned for, and why; nothing when the plan is complete."""
+    backend, quantization = deployment.runtime.moe_runner_backend, deployment.quantization
+    if deployment.runtime.disable_autotune:
+        return ("--disable-flashinfer-autotune: this server tunes nothing and loads no cache",)
+    if not autotune_runs(deployment):
+        return (f"SGLang tunes from compute capability 9.0 on: not on {deployment.arch}",)
+    if not (tunes_moe(deployment) or tunes_dense(deployment)):
+        return (
+            f"this server tunes nothing: MoE backend {backend}, quantization {quantization}; "
+            "with --moe-runner-backend flashinfer_cutlass or flashinfer_trtllm a MoE model is tuned",
+        )
+    found = []
+    if tunes_moe(deployment) and not moe_shapes(deployment):
+        a2a = deployment.runtime.moe_a2a_backend
+        found.append(
+            f"unknown: the lookups of {backend} with quantization {quantization} and all-to-all {a2a}"
+        )
+    if tunes_dense(deployment) and not dense_shapes(deployment):
+        found.append("unknown: the FP8 GEMMs of multi-head latent attention")
+    if quantization in ("modelopt_fp4", "modelopt_mixed"):
+        found.append("unknown: the FP4 GEMMs of dense layers, which the server tunes as well")
+    return tuple(found)
+
+
+Buckets = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _lookups(deployment: Deployment, rows: BatchRows) -> Iterator[tuple[OpShape, Buckets]]:
+    everywhere = _moe_buckets(deployment, rows)
+    for shape in moe_shapes(deployment):
+        if shape.only_serving_rows is None:
+            yield shape, everywhere
+        else:
+            last = sizing.bucket_of(shape.only_serving_rows, everywhere[0])
+            yield shape, (tuple(bucket for bucket in everywhere[0] if bucket <= last), ())
+    for shape in dense_shapes(deployment):
+        yield shape, (_lattice(rows.serving), _lattice(rows.tuning))
+
+
+def _moe_buckets(deployment: Deployment, rows: BatchRows) -> Buckets:
+    """All, and those among them that the server's own autotune covers."""
+
+    def buckets_up_to(count: int) -> tuple[int, ...]:
+        largest = sizing.tune_max_num_tokens(
+            deployment.runtime.moe_runner_backend,
+            count,
+            rows.prefill,
+            deployment.sglang_version,
+            pd_decode=deployment.disaggregation_mode == "decode",
+        )
+        return sizing.tuning_buckets(largest)
+
+    return buckets_up_to(rows.serving), buckets_up_to(rows.tuning)
+
+
+def _lattice(rows: int) -> tuple[int, ...]:
+    """Dense GEMMs round up without an upper end."""
+    buckets = sizing.tuning_buckets(sizing.next_power_of_2(rows))
+    return tuple(bucket for bucket in buckets if bucket <= sizing.bucket_of(rows, buckets))
+
+
+def _tuned_op(shape: OpShape, buckets: tuple[int, ...], tuned: tuple[int, ...], form: KeyForm) -> TunedOp:
+    entries = tuple(
+        ExpectedEntry(key, bucket, "tuning" if bucket in tuned else "serving")
+        for bucket in buckets
+        for key in shape.keys(bucket, form)
+    )
+    return TunedOp(shape.op, shape.runner, shape.policy, entries)
