@@ -1,0 +1,43 @@
+"""`sgl-tune env`: this machine's fingerprint, for `verify --target` elsewhere."""
+
+from __future__ import annotations
+
+from sgl_tune.env import Fingerprint, as_json, take_fingerprint
+from sgl_tune.options import Format, FormatOption
+from sgl_tune.out import Output
+
+
+def env(format: FormatOption = Format.human) -> None:
+    """Show what FlashInfer would write into a cache file here, and what else tells machines apart.
+
+    Takes a few seconds: it imports torch and FlashInfer to ask them.
+
+    Example: sgl-tune env --format json > env.json
+    """
+    out = Output(format)
+    out.note("Asking torch and FlashInfer; importing them takes a few seconds.")
+    fingerprint = take_fingerprint()
+    out.result(
+        as_json(fingerprint),
+        human=lambda: _show(out, fingerprint),
+        quiet=(f"{name}={value}" for name, value in (fingerprint.metadata or {}).items()),
+    )
+    for what in fingerprint.unknown:
+        out.warn(f"not known: {what}")
+
+
+def _show(out: Output, fingerprint: Fingerprint) -> None:
+    out.line("What FlashInfer compares", style="bold")
+    for name, value in (fingerprint.metadata or {}).items():
+        out.line(f"{name:<24}{value}", indent=2)
+    out.line("What it does not", style="bold")
+    rows = {
+        "driver": fingerprint.driver,
+        "arch": fingerprint.arch,
+        "torch": fingerprint.torch,
+        "sglang": fingerprint.sglang,
+    }
+    for name, text in rows.items():
+        out.line(f"{name:<24}{text or '-'}", indent=2)
+    for gpu in fingerprint.gpus:
+        out.line(f"{'gpu':<24}{gpu.name}, {gpu.arch}, {gpu.mib} MiB, {gpu.uuid}", indent=2)
