@@ -1,0 +1,1 @@
+"""One decoder for every supported family: its parts follow from the config."""

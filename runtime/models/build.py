@@ -1,0 +1,58 @@
+"""What every part of a decoder is built from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from runtime.comm import Communicator
+from runtime.config import ConfigError, ModelConfig, RuntimeConfig
+from runtime.layers.linear import Linear, Part
+from runtime.layers.norm import RMSNorm
+from runtime.layers.quantization import PLAIN, Scheme, expert_scheme, linear_scheme
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Build:
+    model: ModelConfig
+    runtime: RuntimeConfig
+    comm: Communicator
+    device: torch.device
+    dtype: torch.dtype
+    scheme: Scheme
+    expert_scheme: Scheme
+
+    def linear(
+        self,
+        parts: list[Part],
+        cols: slice,
+        *,
+        scheme: Scheme | None = None,
+        bias: bool = False,
+        adds_bias: bool = True,
+    ) -> Linear:
+        chosen = self.scheme if scheme is None else scheme
+        return Linear(parts, cols, self.dtype, self.device, scheme=chosen, bias=bias, adds_bias=adds_bias)
+
+    def norm(self, name: str, size: int, eps: float | None = None) -> RMSNorm:
+        return RMSNorm(name, size, self.model.rms_eps if eps is None else eps, self.dtype, self.device)
+
+
+def make_build(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator, device: torch.device) -> Build:
+    if runtime.dtype not in DTYPES:
+        raise ConfigError(f"--dtype {runtime.dtype}: one of {', '.join(DTYPES)}")
+    return Build(
+        model,
+        runtime,
+        comm,
+        device,
+        DTYPES[runtime.dtype],
+        linear_scheme(model, runtime),
+        expert_scheme(model, runtime),
+    )
+
+
+__all__ = ["DTYPES", "PLAIN", "Build", "make_build"]

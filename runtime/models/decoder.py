@@ -1,0 +1,209 @@
+"""A decoder from a config: the layers of one pipeline stage, as one rank of a deployment holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from runtime.batch import ForwardBatch
+from runtime.comm import Communicator
+from runtime.config import ModelConfig, RuntimeConfig
+from runtime.dp_attention import set_dp_buffer_len
+from runtime.kv_pool import KVPool
+from runtime.layers.embedding import TokenEmbedding, VocabTable
+from runtime.layers.loading import Piece, fill_dummy, load
+from runtime.layers.rope import rope_table
+from runtime.logits_processor import LogitsOutput, LogitsProcessor
+from runtime.models.build import Build, make_build
+from runtime.models.checkpoint import Checkpoint
+from runtime.models.gqa import GroupedQueryAttention
+from runtime.models.mla import LatentAttention
+from runtime.models.mlp import DenseLayer, MoELayer
+from runtime.moe.backends import MoEBackend, make_backend
+from runtime.moe.dispatcher import Dispatcher, make_dispatcher
+from runtime.simulate.folding import repeat
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageState:
+    """Between layers and between pipeline stages: the last answer, not yet added to its residual."""
+
+    hidden: torch.Tensor
+    residual: torch.Tensor | None = None  # None before the first layer
+
+
+class DecoderLayer(nn.Module):
+    def __init__(
+        self, build: Build, layer_id: int, dispatcher: Dispatcher, backend: MoEBackend | None
+    ) -> None:
+        super().__init__()
+        model, name = build.model, f"model.layers.{layer_id}"
+        self.comm = build.comm
+        self.kind = (model.layer_kinds[layer_id], model.attention_kinds[layer_id])
+        self.input_norm = build.norm(f"{name}.input_layernorm", model.hidden_size)
+        self.post_norm = build.norm(f"{name}.post_attention_layernorm", model.hidden_size)
+        attention = LatentAttention if model.is_mla else GroupedQueryAttention
+        self.attention = attention(build, layer_id, f"{name}.self_attn")
+        self.mlp: DenseLayer | MoELayer
+        if model.layer_kinds[layer_id] == "moe":
+            assert backend is not None
+            self.mlp = MoELayer(build, name, dispatcher, backend)
+        else:
+            self.mlp = DenseLayer(build, name)
+
+    def forward(
+        self,
+        state: StageState,
+        batch: ForwardBatch,
+        pool: KVPool,
+        table: torch.Tensor,
+    ) -> StageState:
+        hidden, residual = state.hidden, state.residual
+        if residual is None:
+            residual, hidden = hidden, self.input_norm(hidden)
+        else:
+            hidden = self.input_norm.add(hidden, residual)
+        if hidden.shape[0]:
+            hidden = self.comm.all_reduce(self.attention(hidden, batch, pool, table), "attn_tp")
+        hidden = self.post_norm.add(hidden, residual)
+        return StageState(self.mlp(hidden), residual)
+
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.input_norm, self.attention, self.post_norm, self.mlp):
+            yield from part.pieces()
+
+
+class Decoder(nn.Module):
+    """`layers` numbers the layers it has: those of a whole stage, or one of each kind (`sample_layers`)."""
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        runtime: RuntimeConfig,
+        comm: Communicator,
+        device: torch.device,
+        layers: Sequence[int],
+    ) -> None:
+        super().__init__()
+        self.model, self.comm = model, comm
+        build = make_build(model, runtime, comm, device)
+        self.build, self.layer_ids = build, tuple(layers)
+        self.is_first = comm.layout.pp_rank == 0
+        self.is_last = comm.layout.pp_rank == comm.size("pp") - 1
+        self.embedding = self._embedding() if self.is_first else None
+        dispatcher = make_dispatcher(model, runtime, comm, build.dtype, device)
+        backend = None
+        if any(model.layer_kinds[layer] == "moe" for layer in layers):
+            backend = make_backend(runtime.moe_runner_backend, model, runtime, comm.layout)
+        self.layers = nn.ModuleList(DecoderLayer(build, layer, dispatcher, backend) for layer in layers)
+        self.norm = build.norm("model.norm", model.hidden_size) if self.is_last else None
+        self.head = self._head() if self.is_last else None
+        self.logits: LogitsProcessor | None = None
+        if self.head is not None:
+            keep_hidden = runtime.speculative is not None
+            self.logits = LogitsProcessor(model.vocab_size, comm, self.head, keep_hidden)
+        self.register_buffer("rope_table", rope_table(model, device))
+
+    def _embedding(self) -> TokenEmbedding:
+        """Under DP attention every group embeds its own tokens."""
+        return TokenEmbedding(
+            "model.embed_tokens", self.model, self.comm, "attn_tp", self.build.dtype, self.build.device
+        )
+
+    def _head(self) -> VocabTable:
+        if self.model.tie_word_embeddings:
+            return self._embedding() if self.embedding is None else self.embedding
+        return VocabTable("lm_head", self.model, self.comm, "tp", self.build.dtype, self.build.device)
+
+    @torch.inference_mode()
+    def forward(
+        self, batch: ForwardBatch, pool: KVPool, state: StageState | None = None
+    ) -> LogitsOutput | StageState:
+        """Logits from the last stage, from others the state for the next; `state` is the previous stage's."""
+        state = self.run_layers(batch, pool, state)
+        return self.run_head(state, batch) if self.is_last else state
+
+    def run_layers(self, batch: ForwardBatch, pool: KVPool, state: StageState | None = None) -> StageState:
+        """Everything before the final norm: what a prefill graph captures."""
+        self._publish_token_counts(batch)
+        if self.embedding is not None:
+            state = StageState(self.embedding(batch.input_ids, self.comm))
+        assert state is not None, "a later pipeline stage needs the state of the one before"
+        for layer in repeat(self.layers, kind=_layer_kind):
+            state = layer(state, batch, pool, self.rope_table)
+        return state
+
+    def run_head(self, state: StageState, batch: ForwardBatch) -> LogitsOutput:
+        assert self.norm is not None and self.logits is not None and state.residual is not None
+        return self.logits.forward(self.norm.add(state.hidden, state.residual), batch)
+
+    def _publish_token_counts(self, batch: ForwardBatch) -> None:
+        if batch.dp is None:
+            set_dp_buffer_len(batch.num_tokens, batch.num_tokens, True)
+        else:
+            batch.dp.publish()
+
+    def empty_state(self, tokens: int) -> StageState:
+        """Room for what the previous stage sends."""
+        shape = (tokens, self.model.hidden_size)
+        hidden, residual = (
+            torch.empty(shape, dtype=self.build.dtype, device=self.build.device) for _ in range(2)
+        )
+        return StageState(hidden, residual)
+
+    def load_hf(self, folder: Path) -> None:
+        """Weights from a `save_pretrained` folder: this rank's part of them."""
+        load(self.pieces(), Checkpoint(folder))
+        self._finalize()
+
+    def load_dummy(self, seed: int = 0) -> None:
+        """Random weights of the exact sizes."""
+        for name, parameter in self.named_parameters():
+            fill_dummy(name, parameter.data, seed)
+        self._finalize()
+
+    def pieces(self) -> Iterator[Piece]:
+        tied = self.head is self.embedding
+        for part in (self.embedding, *self.layers, self.norm, None if tied else self.head):
+            if part is not None:
+                yield from part.pieces()
+
+    def _finalize(self) -> None:
+        for module in self.modules():
+            if isinstance(module, LatentAttention | MoELayer):
+                module.finalize()
+
+
+def _layer_kind(layer: DecoderLayer) -> object:
+    return layer.kind
+
+
+def sample_layers(model: ModelConfig) -> tuple[int, ...]:
+    """One layer of each kind: what tuning needs of a model."""
+    kinds = list(zip(model.layer_kinds, model.attention_kinds, strict=True))
+    return tuple(sorted(kinds.index(kind) for kind in set(kinds)))
+
+
+def run_stage(
+    decoder: Decoder, batch: ForwardBatch, pool: KVPool, comm: Communicator
+) -> LogitsOutput | StageState:
+    """A forward of one stage with what the stages pass on: received before, sent after."""
+    state = None if decoder.is_first else decoder.empty_state(batch.num_tokens)
+    for tensor in _parts(state):
+        comm.receive_previous(tensor)
+    result = decoder(batch, pool, state)
+    if isinstance(result, StageState):
+        for tensor in _parts(result):
+            comm.send_next(tensor)
+    return result
+
+
+def _parts(state: StageState | None) -> tuple[torch.Tensor, ...]:
+    if state is None:
+        return ()
+    assert state.residual is not None
+    return (state.hidden, state.residual)

@@ -1,0 +1,155 @@
+"""The experts of one rank: their tensors, and where a checkpoint keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from runtime.layers.linear import register
+from runtime.layers.loading import Piece, Source, length, shard
+from runtime.layers.quantization import BlockFp8
+from runtime.models.build import Build
+from runtime.moe.weights import ExpertWeights
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """One of an expert's three: the rows it fills here, and its rows and columns in a checkpoint."""
+
+    tensors: dict[str, nn.Parameter]
+    local: slice
+    rows: slice
+    cols: slice
+    spellings: tuple[str, str]  # one tensor an expert: Qwen, DeepSeek and GLM; Mixtral
+    fused: str  # all experts in one tensor, as transformers 5 holds them in memory
+    fused_rows: slice
+
+
+class Experts(nn.Module):
+    def __init__(self, build: Build, name: str) -> None:
+        super().__init__()
+        moe, comm = build.model.moe, build.comm
+        assert moe is not None
+        self.name, self.moe, self.scheme = name, moe, build.expert_scheme
+        self.numbers = shard(
+            moe.num_experts, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts"
+        )
+        self.inner = shard(
+            moe.intermediate_size, comm.size("moe_tp"), comm.rank("moe_tp"), "the experts' intermediate size"
+        )
+        self.hidden = slice(0, build.model.hidden_size)
+        self.adds_bias = comm.rank("moe_tp") == 0
+        self.transposed = build.model.model_type == "gpt_oss"
+        count, inner, hidden = length(self.numbers), length(self.inner), length(self.hidden)
+        self.up = self._tensors("up", (count, 2 * inner, hidden), build)
+        self.down = self._tensors("down", (count, hidden, inner), build)
+
+    def _tensors(self, prefix: str, shape: tuple[int, ...], build: Build) -> dict[str, nn.Parameter]:
+        tensors = self.scheme.create(shape, build.dtype, build.device)
+        if self.moe.expert_bias:
+            tensors["bias"] = torch.empty(shape[:2], dtype=build.dtype, device=build.device)
+        named = register(self, {f"{prefix}_{name}": tensor for name, tensor in tensors.items()})
+        return {name: named[f"{prefix}_{name}"] for name in tensors}
+
+    def weights(self) -> ExpertWeights:
+        scale = "weight_scale_inv" if isinstance(self.scheme, BlockFp8) else "weight_scale"
+        return ExpertWeights(
+            w13=self.up["weight"],
+            w2=self.down["weight"],
+            num_experts=self.moe.num_experts,
+            first=self.numbers.start,
+            w13_scale=self.up.get(scale),
+            w2_scale=self.down.get(scale),
+            block=self.scheme.block if isinstance(self.scheme, BlockFp8) else (),
+            w13_global_scale=self.up.get("weight_scale_2"),
+            w2_global_scale=self.down.get("weight_scale_2"),
+            w13_input_scale=self.up.get("input_scale"),
+            w2_input_scale=self.down.get("input_scale"),
+            w13_bias=self.up.get("bias"),
+            w2_bias=self.down.get("bias"),
+            swiglu_alpha=self.moe.swiglu_alpha,
+            swiglu_limit=self.moe.swiglu_limit,
+        )
+
+    def pieces(self) -> Iterator[Piece]:
+        if self.transposed:
+            yield from self._transposed_pieces()
+            return
+        inner, total = self.inner, self.moe.intermediate_size
+        half = length(inner)
+        up_rows = slice(total + inner.start, total + inner.stop)
+        for matrix in (
+            _Matrix(self.up, slice(0, half), inner, self.hidden, ("gate_proj", "w1"), "gate_up_proj", inner),
+            _Matrix(
+                self.up, slice(half, 2 * half), inner, self.hidden, ("up_proj", "w3"), "gate_up_proj", up_rows
+            ),
+            _Matrix(
+                self.down, self.hidden, self.hidden, inner, ("down_proj", "w2"), "down_proj", self.hidden
+            ),
+        ):
+            for number in range(self.numbers.start, self.numbers.stop):
+                yield from self._expert_pieces(matrix, number)
+
+    def _expert_pieces(self, matrix: _Matrix, number: int) -> Iterator[Piece]:
+        own, other = matrix.spellings
+        for name, tensor in matrix.tensors.items():
+            local_cols = slice(0, length(matrix.cols))
+            target = tensor[number - self.numbers.start][self.scheme.part(name, matrix.local, local_cols)]
+            index = self.scheme.part(name, matrix.rows, matrix.cols)
+            fused_index = self.scheme.part(name, matrix.fused_rows, matrix.cols)
+            fused = matrix.fused + name.removeprefix("weight")
+            yield Piece(
+                target,
+                (
+                    Source(f"{self.name}.mlp.experts.{number}.{own}.{name}", index),
+                    Source(f"{self.name}.block_sparse_moe.experts.{number}.{other}.{name}", index),
+                    Source(
+                        f"{self.name}.mlp.experts.{fused}", (slice(number, number + 1), *fused_index), _first
+                    ),
+                ),
+            )
+
+    def _transposed_pieces(self) -> Iterator[Piece]:
+        """gpt-oss: [experts, in, out], and gates and ups take turns."""
+        name, half = f"{self.name}.mlp.experts", length(self.inner)
+        both = slice(2 * self.inner.start, 2 * self.inner.stop)
+        weight, bias = (self.numbers, self.hidden, both), (self.numbers, both)
+        for local, view, bias_view in (
+            (slice(0, half), _gates, _gate_bias),
+            (slice(half, 2 * half), _ups, _up_bias),
+        ):
+            yield Piece(self.up["weight"][:, local], (Source(f"{name}.gate_up_proj", weight, view),))
+            yield Piece(self.up["bias"][:, local], (Source(f"{name}.gate_up_proj_bias", bias, bias_view),))
+        down = (self.numbers, self.inner, self.hidden)
+        yield Piece(self.down["weight"], (Source(f"{name}.down_proj", down, _transposed),))
+        # The answer is a sum over the ranks that share an expert: one of them adds the bias.
+        once = None if self.adds_bias else torch.zeros_like
+        down_bias = Source(f"{name}.down_proj_bias", (self.numbers, self.hidden), once)
+        yield Piece(self.down["bias"], (down_bias,))
+
+
+def _first(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.squeeze(0)
+
+
+def _transposed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.transpose(1, 2)
+
+
+def _gates(tensor: torch.Tensor) -> torch.Tensor:
+    return _transposed(_gate_bias(tensor))
+
+
+def _ups(tensor: torch.Tensor) -> torch.Tensor:
+    return _transposed(_up_bias(tensor))
+
+
+def _gate_bias(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor[..., 0::2]
+
+
+def _up_bias(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor[..., 1::2]

@@ -1,0 +1,80 @@
+"""Grouped-query attention, its heads split over the attention-TP group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from runtime.batch import ForwardBatch
+from runtime.config import ConfigError
+from runtime.kv_pool import KVPool
+from runtime.layers.attention import AttentionLayer, attend
+from runtime.layers.linear import Part
+from runtime.layers.loading import Piece, Source, length, shard
+from runtime.layers.rope import rope_, softmax_scale
+from runtime.models.build import Build
+
+
+class GroupedQueryAttention(nn.Module):
+    """Its result is a partial sum over the attention-TP group."""
+
+    def __init__(self, build: Build, layer_id: int, name: str) -> None:
+        super().__init__()
+        model, ranks, rank = build.model, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
+        self.name, self.head_dim, self.interleaved = name, model.head_dim, model.rope_interleave
+        self.heads = shard(model.num_heads, ranks, rank, "the number of heads")
+        self.kv_heads = kv_shard(model.num_kv_heads, ranks, rank)
+        q, kv = _rows(self.heads, self.head_dim), _rows(self.kv_heads, self.head_dim)
+        self.sizes = [length(q), length(kv), length(kv)]
+        self.qkv = build.linear(
+            [Part(f"{name}.q_proj", q), Part(f"{name}.k_proj", kv), Part(f"{name}.v_proj", kv)],
+            slice(0, model.hidden_size),
+            bias=model.attention_bias,
+        )
+        self.out = build.linear(
+            [Part(f"{name}.o_proj", slice(0, model.hidden_size))],
+            q,
+            bias=model.output_bias,
+            adds_bias=rank == 0,
+        )
+        self.q_norm = build.norm(f"{name}.q_norm", self.head_dim) if model.qk_norm else None
+        self.k_norm = build.norm(f"{name}.k_norm", self.head_dim) if model.qk_norm else None
+        self.sinks = None
+        if model.attention_sinks:
+            sinks = torch.empty(length(self.heads), dtype=build.dtype, device=build.device)
+            self.sinks = nn.Parameter(sinks, requires_grad=False)
+        window = model.sliding_window if model.attention_kinds[layer_id] == "sliding" else None
+        self.layer = AttentionLayer(layer_id, softmax_scale(model), window, self.sinks)
+
+    def forward(
+        self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, rope_table: torch.Tensor
+    ) -> torch.Tensor:
+        q, k, v = (part.unflatten(-1, (-1, self.head_dim)) for part in self.qkv(x).split(self.sizes, -1))
+        if self.q_norm is not None and self.k_norm is not None:
+            self.q_norm.in_place(q)
+            self.k_norm.in_place(k)
+        rope_(q, k, rope_table, batch.positions, self.interleaved)
+        return self.out(attend(q, k, v, self.layer, batch, pool).flatten(1))
+
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.qkv, self.out, self.q_norm, self.k_norm):
+            if part is not None:
+                yield from part.pieces()
+        if self.sinks is not None:
+            yield Piece(self.sinks, (Source(f"{self.name}.sinks", (self.heads,)),))
+
+
+def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:
+    """With more ranks than KV heads, neighbours hold the same head."""
+    if kv_heads >= ranks:
+        return shard(kv_heads, ranks, rank, "the number of KV heads")
+    if ranks % kv_heads:
+        raise ConfigError(f"{kv_heads} KV heads cannot be repeated evenly over {ranks} attention-TP ranks")
+    head = rank // (ranks // kv_heads)
+    return slice(head, head + 1)
+
+
+def _rows(heads: slice, head_dim: int) -> slice:
+    return slice(heads.start * head_dim, heads.stop * head_dim)

@@ -1,0 +1,60 @@
+"""The indexer of sparse attention: which earlier tokens a token may see. Replicated on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from runtime.batch import ForwardBatch
+from runtime.kv_pool import KVPool
+from runtime.layers.attention import select_tokens
+from runtime.layers.linear import Part
+from runtime.layers.loading import Piece, Source
+from runtime.layers.quantization import PLAIN
+from runtime.layers.rope import rope_
+from runtime.models.build import Build
+
+_KEY_NORM_EPS = 1e-6
+
+
+class Indexer(nn.Module):
+    def __init__(self, build: Build, layer_id: int, name: str) -> None:
+        super().__init__()
+        mla = build.model.mla
+        assert mla is not None and mla.indexer is not None and mla.q_lora_rank is not None
+        self.name, self.config, self.layer_id = name, mla.indexer, layer_id
+        # DeepSeek-V3.2 turns halves here, whatever its attention does.
+        self.interleaved = build.model.rope_interleave and build.model.model_type != "deepseek_v32"
+        heads, size = mla.indexer.num_heads, mla.indexer.head_dim
+        hidden = slice(0, build.model.hidden_size)
+        self.query = build.linear([Part(f"{name}.wq_b", slice(0, heads * size))], slice(0, mla.q_lora_rank))
+        self.key = build.linear([Part(f"{name}.wk", slice(0, size))], hidden)
+        self.weight = build.linear([Part(f"{name}.weights_proj", slice(0, heads))], hidden, scheme=PLAIN)
+        self.key_norm_weight, self.key_norm_bias = (
+            nn.Parameter(torch.empty(size, dtype=build.dtype, device=build.device), requires_grad=False)
+            for _ in range(2)
+        )
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        compressed: torch.Tensor,
+        batch: ForwardBatch,
+        pool: KVPool,
+        rope_table: torch.Tensor,
+    ) -> torch.Tensor | None:
+        heads, size = self.config.num_heads, self.config.head_dim
+        q = self.query(compressed).unflatten(-1, (heads, size))
+        k = F.layer_norm(self.key(x), (size,), self.key_norm_weight, self.key_norm_bias, _KEY_NORM_EPS)
+        rope_(q, k.unsqueeze(1), rope_table, batch.positions, self.interleaved)
+        weights = self.weight(x).float().mul_((heads * size) ** -0.5)
+        return select_tokens(q, k, weights, self.config.top_k, self.layer_id, batch, pool)
+
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.query, self.key, self.weight):
+            yield from part.pieces()
+        yield Piece(self.key_norm_weight, (Source(f"{self.name}.k_norm.weight"),))
+        yield Piece(self.key_norm_bias, (Source(f"{self.name}.k_norm.bias"),))

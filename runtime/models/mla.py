@@ -1,0 +1,95 @@
+"""Multi-head latent attention, absorbed: queries meet the cached latents, values are unfolded after.
+
+`kv_b_proj` stays beside the two matrices made from it, as on a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from runtime.batch import ForwardBatch
+from runtime.kv_pool import KVPool
+from runtime.layers.attention import AttentionLayer, attend_latent
+from runtime.layers.linear import Part
+from runtime.layers.loading import Piece, length, shard
+from runtime.layers.rope import rope_, softmax_scale
+from runtime.models.build import Build
+from runtime.models.indexer import Indexer
+
+_LATENT_NORM_EPS = 1e-6  # whatever the config says of the other norms
+
+
+class LatentAttention(nn.Module):
+    """Its result is a partial sum over the attention-TP group."""
+
+    keys_in: torch.Tensor
+    values_out: torch.Tensor
+
+    def __init__(self, build: Build, layer_id: int, name: str) -> None:
+        super().__init__()
+        model, ranks, rank = build.model, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
+        assert model.mla is not None
+        self.mla, self.interleaved, self.build = model.mla, model.rope_interleave, build
+        heads = shard(model.num_heads, ranks, rank, "the number of heads")
+        self.heads = length(heads)
+        hidden, latent = slice(0, model.hidden_size), slice(0, self.mla.cache_dim)
+        query = _rows(heads, self.mla.qk_head_dim)
+        lora = self.mla.q_lora_rank
+        first = Part(f"{name}.q_a_proj", slice(0, lora)) if lora else Part(f"{name}.q_proj", query)
+        self.sizes = [length(first.rows), self.mla.cache_dim]
+        self.down = build.linear(
+            [first, Part(f"{name}.kv_a_proj_with_mqa", latent)], hidden, bias=model.attention_bias
+        )
+        self.q_norm = build.norm(f"{name}.q_a_layernorm", lora, _LATENT_NORM_EPS) if lora else None
+        self.q_up = build.linear([Part(f"{name}.q_b_proj", query)], slice(0, lora)) if lora else None
+        self.kv_norm = build.norm(f"{name}.kv_a_layernorm", self.mla.kv_lora_rank, _LATENT_NORM_EPS)
+        kv = _rows(heads, self.mla.qk_nope_head_dim + self.mla.v_head_dim)
+        self.kv_up = build.linear([Part(f"{name}.kv_b_proj", kv)], slice(0, self.mla.kv_lora_rank))
+        self.out = build.linear(
+            [Part(f"{name}.o_proj", hidden)],
+            _rows(heads, self.mla.v_head_dim),
+            bias=model.attention_bias,
+            adds_bias=rank == 0,
+        )
+        self.indexer = Indexer(build, layer_id, f"{name}.indexer") if self.mla.indexer else None
+        self.layer = AttentionLayer(layer_id, softmax_scale(model))
+
+    def finalize(self) -> None:
+        """After loading: `keys_in` folds a query into the latent space, `values_out` unfolds an answer."""
+        weight = self.kv_up.scheme.dequantize(self.kv_up.tensors).to(self.build.dtype)
+        per_head = weight.unflatten(0, (self.heads, -1))
+        keys, values = per_head.split([self.mla.qk_nope_head_dim, self.mla.v_head_dim], dim=1)
+        self.register_buffer("keys_in", keys.clone(memory_format=torch.contiguous_format))
+        self.register_buffer("values_out", values.clone(memory_format=torch.contiguous_format))
+
+    def forward(
+        self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, rope_table: torch.Tensor
+    ) -> torch.Tensor:
+        nope, rank = self.mla.qk_nope_head_dim, self.mla.kv_lora_rank
+        down, latent = self.down(x).split(self.sizes, dim=-1)
+        compressed = self.q_norm(down) if self.q_norm else down
+        q = self.q_up(compressed) if self.q_up else compressed
+        q = q.unflatten(-1, (self.heads, -1))
+        self.kv_norm.in_place(latent[:, :rank])
+        rope_(q[..., nope:], latent[:, None, rank:], rope_table, batch.positions, self.interleaved)
+        selected = None
+        if self.indexer is not None:
+            selected = self.indexer(x, compressed, batch, pool, rope_table)
+        absorbed = torch.bmm(q[..., :nope].transpose(0, 1), self.keys_in).transpose(0, 1)
+        query = torch.cat((absorbed, q[..., nope:]), dim=-1)
+        answer = attend_latent(query, latent, rank, self.layer, batch, pool, selected)
+        values = torch.bmm(answer.transpose(0, 1), self.values_out.transpose(1, 2))
+        return self.out(values.transpose(0, 1).flatten(1))
+
+    def pieces(self) -> Iterator[Piece]:
+        parts = (self.down, self.q_norm, self.q_up, self.kv_norm, self.kv_up, self.out, self.indexer)
+        for part in parts:
+            if part is not None:
+                yield from part.pieces()
+
+
+def _rows(heads: slice, head_dim: int) -> slice:
+    return slice(heads.start * head_dim, heads.stop * head_dim)

@@ -1,0 +1,71 @@
+"""What follows attention in a layer, dense or of experts: this rank's rows in, finished rows out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from runtime.dp_attention import gather, scatter
+from runtime.layers.loading import Piece
+from runtime.layers.mlp import GatedMLP
+from runtime.models.build import Build
+from runtime.models.experts import Experts
+from runtime.moe.backends import MoEBackend
+from runtime.moe.dispatcher import Dispatcher
+from runtime.moe.router import Router
+
+
+class DenseLayer(nn.Module):
+    def __init__(self, build: Build, name: str) -> None:
+        super().__init__()
+        self.comm = build.comm
+        size, rank = build.comm.size("tp"), build.comm.rank("tp")
+        self.mlp = _gated(build, f"{name}.mlp", build.model.intermediate_size, size, rank)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return scatter(self.mlp(gather(x, self.comm)), x.shape[0], self.comm)
+
+    def pieces(self) -> Iterator[Piece]:
+        return self.mlp.pieces()
+
+
+class MoELayer(nn.Module):
+    def __init__(self, build: Build, name: str, dispatcher: Dispatcher, backend: MoEBackend) -> None:
+        super().__init__()
+        model, moe = build.model, build.model.moe
+        assert moe is not None
+        self.dispatcher, self.backend = dispatcher, backend
+        names = tuple(f"{name}.{router}" for router in ("mlp.gate", "mlp.router", "block_sparse_moe.gate"))
+        self.router = Router(names, model.hidden_size, moe, build.dtype, build.device)
+        self.experts = Experts(build, name)
+        self.shared: GatedMLP | None = None
+        if moe.shared_intermediate_size:
+            alone = dispatcher.replicates_shared_experts
+            size, rank = (1, 0) if alone else (build.comm.size("tp"), build.comm.rank("tp"))
+            inner = moe.shared_intermediate_size
+            self.shared = _gated(build, f"{name}.mlp.shared_experts", inner, size, rank)
+
+    def finalize(self) -> None:
+        self.weights = self.backend.prepare(self.experts.weights())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows, topk = self.dispatcher.dispatch(x, self.router)
+        out = self.backend.forward(rows, topk, self.weights)
+        if self.shared is None:
+            return self.dispatcher.combine(out, x.shape[0])
+        if self.dispatcher.replicates_shared_experts:
+            return self.dispatcher.combine(out, x.shape[0]).add_(self.shared(x))
+        return self.dispatcher.combine(out.add_(self.shared(rows)), x.shape[0])
+
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.router, self.experts, self.shared):
+            if part is not None:
+                yield from part.pieces()
+
+
+def _gated(build: Build, name: str, intermediate: int, size: int, rank: int) -> GatedMLP:
+    return GatedMLP(
+        name, build.model.hidden_size, intermediate, size, rank, build.dtype, build.device, build.scheme
+    )
