@@ -176,7 +176,7 @@ def next_power_of_2(value: int) -> int:
 def tune_max_num_tokens(
     backend: str, rows: int, prefill_rows: int, sglang: str = "0.5.23", pd_decode: bool = False
 ) -> int:
-    """The largest bucket of a MoE call with `rows` rows; `prefill_rows` are those of a gathered prefill chunk."""
+    """The largest bucket of a MoE call with `rows` rows; a gathered prefill chunk has `prefill_rows`."""
     if backend != "flashinfer_cutlass" or pd_decode or release(sglang) < (0, 5, 23):
         return next_power_of_2(rows)
     return min(prefill_rows, 8192)

@@ -1,7 +1,7 @@
-"""The grouped GEMMs of a MoE layer on a CPU, with several real ways to compute them, and a clock to time them.
+"""The grouped GEMMs of a MoE layer on a CPU, with several real ways to compute them.
 
-They are tuned by FlashInfer's own AutoTuner wherever a server would tune FlashInfer's MoE kernels. A bucket of
-T tokens has these cache keys, where H is the hidden size, I the intermediate size / moe_tp, E the experts of
+FlashInfer's own AutoTuner tunes them wherever a server would tune FlashInfer's MoE kernels. A bucket of T
+tokens has these cache keys, where H is the hidden size, I the intermediate size / moe_tp, E the experts of
 one rank, k the experts a token goes to, `dtype` as torch prints it and `experts` those of all ranks:
 
     ('sgl_tune::cpu_grouped_gemm1', 'CpuGroupedGemm', ((T, H), (T, k), (E, 2I, H)), (dtype, experts))
@@ -13,15 +13,12 @@ policy is `["cuda_graph_profile_replays", null, "l2_cache_policy", "hot"]`.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
 from flashinfer.autotuner import AutoTuner, DynamicTensorSpec, TunableRunner, TuningConfig
-from flashinfer.autotuner.autotuner import _profile_measurement_scope
 from flashinfer.fused_moe.utils import get_hybrid_num_tokens_buckets, make_hybrid_bucket_mapper
 
 GEMM1 = "sgl_tune::cpu_grouped_gemm1"
@@ -29,7 +26,6 @@ GEMM2 = "sgl_tune::cpu_grouped_gemm2"
 _MOST_GATHERED_ROWS = 32
 _MOST_DENSE_ROWS = 512
 _SYNTHETIC_SEED = 20
-_CACHE_BYTES = 32 << 20
 
 Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -112,7 +108,7 @@ class CpuGroupedGemm(TunableRunner):
     def get_valid_tactics(self, inputs: list[torch.Tensor], profile: Any) -> list[int]:
         x, expert, _ = inputs
         rows = expert.numel()
-        unfit = {
+        unfit: dict[Kernel, bool] = {
             sorted_segments_fp32: x.dtype == torch.float32,
             gathered_weights: rows > _MOST_GATHERED_ROWS,
             every_expert: rows > _MOST_DENSE_ROWS,
@@ -169,48 +165,3 @@ def grouped_gemm(
     config = tuning_config(tune_max_num_tokens, w.shape[0])
     runner, tactic = AutoTuner.get().choose_one(op, [CpuGroupedGemm(num_experts)], config, inputs)
     return runner(inputs, tactic=tactic)
-
-
-class CpuClock(AutoTuner):
-    """FlashInfer's AutoTuner with a CPU's clock: everything else is its own."""
-
-    def choose_one(self, *args: Any, **kwargs: Any) -> tuple[TunableRunner, Any]:
-        with _no_graph_capture():
-            return super().choose_one(*args, **kwargs)
-
-    def _profile_single_kernel(
-        self,
-        runner: TunableRunner,
-        inputs: list[torch.Tensor],
-        tactic: Any,
-        tuning_config: TuningConfig,
-        input_tensor_batches: list[list[Any]] | None = None,
-        **kwargs: Any,
-    ) -> float:
-        batches = input_tensor_batches or [inputs]
-        repeat = self._get_profiling_repeat(tuning_config)
-        samples = []
-        with _profile_measurement_scope():
-            for run in range(-self.warmup, repeat):
-                start = time.perf_counter()
-                runner(batches[run % len(batches)], tactic=tactic, **kwargs)
-                samples.append(time.perf_counter() - start)
-        # The least disturbed run: other processes only ever add time.
-        return min(samples[self.warmup :]) * 1e3
-
-    def _get_l2_cache_size_in_bytes(self, device_id: int | None = None) -> int:
-        return _CACHE_BYTES
-
-
-@contextmanager
-def _no_graph_capture() -> Iterator[None]:
-    """FlashInfer asks whether a CUDA graph is being captured, which a build without CUDA cannot answer."""
-    if torch.cuda.is_available():
-        yield
-        return
-    asked = torch.cuda.is_current_stream_capturing
-    torch.cuda.is_current_stream_capturing = lambda: False
-    try:
-        yield
-    finally:
-        torch.cuda.is_current_stream_capturing = asked

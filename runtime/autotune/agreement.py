@@ -1,0 +1,66 @@
+"""What workers that search together must have in common, checked before one of them waits for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.autotune.bench import Candidate
+from runtime.autotune.errors import WorkersDisagree
+from runtime.autotune.search import Screened
+
+_WAY_OUT = "all workers must run the same deployment, versions and GPU model, from the same cache file"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """One worker's view of a call: what it asks for, what it has no entry for, and where it runs."""
+
+    op: str
+    keys: Sequence[str]
+    missing: Sequence[str]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketReport:
+    """What one worker, or all together, found out about one bucket."""
+
+    candidates: tuple[Candidate, ...]
+    screened: Mapping[Candidate, Screened]
+    failures: Mapping[Candidate, str]
+
+
+def check_terms(terms: Sequence[Terms]) -> None:
+    """Every worker sees the terms of all, so all raise the same."""
+    first = terms[0]
+    for worker, other in enumerate(terms):
+        if other.op != first.op:
+            raise _disagreement("op", first.op, worker, other.op)
+        for name, value in first.environment.items():
+            if other.environment.get(name) != value:
+                raise _disagreement(name, value, worker, other.environment.get(name))
+        for what in ("keys", "missing"):
+            mine, theirs = set(getattr(first, what)), set(getattr(other, what))
+            if mine != theirs:
+                odd = min(mine ^ theirs)
+                has, lacks = (odd, "not") if odd in mine else ("not", odd)
+                raise _disagreement(f"the {what} entries of {first.op}", has, worker, lacks)
+
+
+def merge_reports(where: str, reports: Sequence[BucketReport]) -> BucketReport:
+    first = reports[0]
+    for worker, report in enumerate(reports):
+        if report.candidates != first.candidates:
+            mine, theirs = len(first.candidates), len(report.candidates)
+            raise _disagreement(f"the tactics of {where}", f"{mine} of them", worker, f"{theirs} or others")
+    return BucketReport(
+        first.candidates,
+        {candidate: seen for report in reports for candidate, seen in report.screened.items()},
+        {candidate: reason for report in reports for candidate, reason in report.failures.items()},
+    )
+
+
+def _disagreement(what: str, mine: Any, worker: int, theirs: Any) -> WorkersDisagree:
+    return WorkersDisagree(f"workers 0 and {worker} differ in {what} ({mine} and {theirs}): {_WAY_OUT}")

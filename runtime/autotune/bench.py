@@ -1,0 +1,143 @@
+"""One op in one bucket on this worker's device: synthetic inputs, the tactics that fit them, and a clock."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import torch
+from flashinfer.autotuner import OptimizationProfile, TunableRunner, TuningConfig, _tactic_to_json_hashable
+
+from runtime.autotune.errors import AutotuneError, TuningOutOfMemory, first_line, is_out_of_memory
+from runtime.autotune.search import Effort
+
+if TYPE_CHECKING:
+    from runtime.autotune.tuner import SearchTuner
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One call of `choose_one`, its configuration as the active contexts make it."""
+
+    op: str
+    runners: Sequence[TunableRunner]
+    config: TuningConfig
+    inputs: list[Any]
+    kwargs: dict[str, Any]
+
+    def bucket(self, profile: OptimizationProfile) -> int:
+        """The size that varies: rows, for every op that a server tunes."""
+        if not self.config.dynamic_tensor_specs:
+            return 0
+        spec = self.config.dynamic_tensor_specs[0]
+        return profile.get_opt_shapes()[spec.input_idx[0]][spec.dim_idx[0]]
+
+    def where(self, profile: OptimizationProfile) -> str:
+        return f"{self.op} at bucket {self.bucket(profile)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A runner's number and a tactic as its file entry would hold it."""
+
+    runner: int
+    tactic: Any
+
+
+# What runs where nothing was tuned.
+DEFAULT = Candidate(0, -1)
+
+
+@dataclass
+class Bench:
+    tuner: SearchTuner
+    ask: Ask
+    profile: OptimizationProfile
+    failures: dict[Candidate, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        with self._memory_watched("synthetic inputs"):
+            tensors: list[Any] = self.tuner._prepare_input_tensors(self.profile, self.ask.inputs)
+            if self.ask.config.inputs_pre_hook is not None:
+                tensors = list(self.ask.config.inputs_pre_hook(tensors))
+            self._batches = self.tuner._prepare_input_tensors_with_batches(tensors, self.ask.config)
+        self._tensors = tensors
+
+    def candidates(self) -> list[Candidate]:
+        """Every tactic that fits, and the default: it races too."""
+        found: list[Candidate] = []
+        with self._memory_watched("list of tactics"):
+            for number, runner in enumerate(self.ask.runners):
+                tactics = runner.get_valid_tactics(self._tensors, self.profile)
+                tactics = self.tuner._blocklist.filter(self.ask.op, runner, tactics)
+                if number == 0 and DEFAULT.tactic not in tactics:
+                    tactics = [DEFAULT.tactic, *tactics]
+                found += [Candidate(number, _tactic_to_json_hashable(tactic)) for tactic in tactics]
+        return found
+
+    def prepare(self, share: Sequence[Candidate]) -> None:
+        """What FlashInfer does before timing a runner: only the tactics timed here are compiled."""
+        for number, runner in enumerate(self.ask.runners):
+            tactics = [candidate.tactic for candidate in share if candidate.runner == number]
+            if not tactics or "do_preparation" not in inspect.signature(runner.forward).parameters:
+                continue
+            with self._memory_watched("preparation"), self.tuner.measuring():
+                if not runner.precompile_tactics(self._tensors, tactics, self.profile, **self.ask.kwargs):
+                    runner(self._tensors, tactic=DEFAULT.tactic, do_preparation=True, **self.ask.kwargs)
+
+    def measure(self, candidate: Candidate, effort: Effort) -> float:
+        """Milliseconds; infinite, with the reason noted, where the tactic failed."""
+        if candidate in self.failures:
+            return inf
+        if (self.ask.op, candidate) not in self.tuner.launched:
+            # A kernel's first launch loads its code.
+            effort = replace(effort, warmup=effort.warmup + 1)
+            self.tuner.launched.add((self.ask.op, candidate))
+        try:
+            with self._memory_watched(f"tactic {candidate.tactic}"), self.tuner.measuring(effort):
+                return self.tuner._profile_single_kernel(
+                    self.ask.runners[candidate.runner],
+                    self._tensors,
+                    candidate.tactic,
+                    replace(self.ask.config, profiling_repeat=effort.repeat),
+                    input_tensor_batches=self._batches,
+                    **self.ask.kwargs,
+                )
+        except TuningOutOfMemory:
+            raise
+        except Exception as error:  # a tactic may fail in any way; it only loses
+            self.failures[candidate] = first_line(error)
+            self._clear_device_error(candidate, error)
+            return inf
+
+    def _clear_device_error(self, candidate: Candidate, error: Exception) -> None:
+        """Most kernels that fail leave an error that can be cleared; after some, the process is lost."""
+        if not torch.cuda.is_available():
+            return
+        with suppress(RuntimeError):
+            torch.cuda.synchronize()
+        torch.cuda.cudart().cudaGetLastError()
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as lost:
+            raise AutotuneError(
+                f"tactic {candidate.tactic} broke the GPU's context ({first_line(error)}): "
+                "list it in a FLASHINFER_TACTICS_BLOCKLIST file"
+            ) from lost
+
+    @contextmanager
+    def _memory_watched(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            where = self.ask.where(self.profile)
+            raise TuningOutOfMemory(
+                f"out of memory in {what} of {where}: free memory on the device, or tune fewer rows "
+                f"({first_line(error)})"
+            ) from error

@@ -1,0 +1,65 @@
+"""FlashInfer's AutoTuner on a machine without CUDA: its loop or ours, with a CPU's clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from flashinfer.autotuner import AutoTuner, TunableRunner, TuningConfig
+from flashinfer.autotuner.autotuner import _profile_measurement_scope
+
+from runtime.autotune.tuner import SearchTuner
+
+_CACHE_BYTES = 32 << 20
+
+
+class CpuClock(AutoTuner):
+    """Everything but the clock is FlashInfer's own."""
+
+    def choose_one(self, *args: Any, **kwargs: Any) -> tuple[TunableRunner, Any]:
+        with _no_graph_capture():
+            return super().choose_one(*args, **kwargs)
+
+    def _profile_single_kernel(
+        self,
+        runner: TunableRunner,
+        inputs: list[torch.Tensor],
+        tactic: Any,
+        tuning_config: TuningConfig,
+        input_tensor_batches: list[list[Any]] | None = None,
+        **kwargs: Any,
+    ) -> float:
+        batches = input_tensor_batches or [inputs]
+        repeat = self._get_profiling_repeat(tuning_config)
+        samples = []
+        with _profile_measurement_scope():
+            for run in range(-self.warmup, repeat):
+                start = time.perf_counter()
+                runner(batches[run % len(batches)], tactic=tactic, **kwargs)
+                samples.append(time.perf_counter() - start)
+        # The least disturbed run: other processes only ever add time.
+        return min(samples[self.warmup :]) * 1e3
+
+    def _get_l2_cache_size_in_bytes(self, device_id: int | None = None) -> int:
+        return _CACHE_BYTES
+
+
+class CpuSearchTuner(CpuClock, SearchTuner):
+    """The shared search, timed by the CPU's clock."""
+
+
+@contextmanager
+def _no_graph_capture() -> Iterator[None]:
+    """FlashInfer asks whether a CUDA graph is being captured, which a build without CUDA cannot answer."""
+    if torch.cuda.is_available():
+        yield
+        return
+    asked = torch.cuda.is_current_stream_capturing
+    torch.cuda.is_current_stream_capturing = lambda: False
+    try:
+        yield
+    finally:
+        torch.cuda.is_current_stream_capturing = asked

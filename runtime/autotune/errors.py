@@ -1,0 +1,36 @@
+"""Why tuning ended without a table. Running out of memory is never mistaken for a tactic that failed."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+
+class AutotuneError(RuntimeError):
+    """Tuning cannot go on; the message says where, why and what to do."""
+
+
+class TuningOutOfMemory(AutotuneError):
+    """Memory ran out while a tactic was prepared or measured: its time would be missing, not infinite."""
+
+
+class WorkersDisagree(AutotuneError):
+    """Workers that search together must ask for the same keys and know the same tactics."""
+
+
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|bad_alloc|can't allocate memory", re.I
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """torch has a type for it; kernels behind an FFI raise a RuntimeError that only its text tells apart."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None
+
+
+def first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]

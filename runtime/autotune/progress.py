@@ -1,0 +1,50 @@
+"""What a search tells while it runs, and what is known of a bucket when it is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Stage = Literal["screen", "play_off", "decided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """After each step of an op's bucket, on this worker. Times in milliseconds; infinite: not known yet."""
+
+    op: str
+    bucket: int
+    stage: Stage
+    tactics: int
+    left: int
+    best_ms: float
+    default_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class BucketResult:
+    """The same on every worker. `tactic` is None where every tactic failed."""
+
+    op: str
+    runner: str
+    bucket: int
+    file_key: str
+    tactic: Any
+    best_ms: float
+    default_ms: float
+    tactics: int
+    finalists: int
+    failed: Mapping[str, str] = field(default_factory=dict)  # tactic -> reason
+
+    @property
+    def speedup(self) -> float:
+        """Over the tactic that runs where nothing was tuned."""
+        return self.default_ms / self.best_ms if self.tactic is not None else 1.0
+
+
+Watch = Callable[[Progress], None]
+
+
+def unwatched(progress: Progress) -> None:
+    pass

@@ -1,0 +1,249 @@
+"""FlashInfer's AutoTuner with another search: tactics are split over the workers and screened early.
+
+Only the loop of `choose_one` is ours. Lookups, keys, buckets, synthetic inputs, clocks and files stay
+FlashInfer's, so what is found is what a stock process looks for. Every worker makes the same calls in the
+same order and ends with the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf
+from typing import Any
+
+from flashinfer.autotuner import (
+    AutoTuner,
+    OptimizationProfile,
+    ProfilingCacheKey,
+    TunableRunner,
+    TuningConfig,
+    _collect_metadata,
+)
+
+from runtime.autotune.agreement import BucketReport, Terms, check_terms, merge_reports
+from runtime.autotune.bench import DEFAULT, Ask, Bench, Candidate
+from runtime.autotune.errors import AutotuneError
+from runtime.autotune.progress import BucketResult, Progress, Watch, unwatched
+from runtime.autotune.search import Effort, PlayOff, Screened, SearchPolicy, finalists, play_off, screen
+from runtime.autotune.team import Team
+
+# Their tactics are collectives: all ranks must run the same one at the same time.
+COLLECTIVE_OPS = frozenset({"comm/pcie_ipc_ar"})
+_CLOCK_WARM_UPS = 20
+_NEEDED = (
+    "_generate_optimization_profiles",
+    "_prepare_input_tensors_with_batches",
+    "_profile_single_kernel",
+    "_winner_cache",
+    "_winner_cache_identity",
+    "_profiling_policy",
+    "_effective_measure_policy",
+)
+
+Played = tuple[PlayOff[Candidate], Mapping[Candidate, str]]
+
+
+class SearchTuner(AutoTuner):
+    def __init__(
+        self, team: Team | None = None, policy: SearchPolicy | None = None, watch: Watch = unwatched
+    ) -> None:
+        absent = [name for name in _NEEDED if not hasattr(AutoTuner, name)]
+        if absent:
+            raise AutotuneError(
+                f"this FlashInfer's AutoTuner has no {absent[0]}: the shared search needs FlashInfer 0.7.2"
+            )
+        super().__init__()
+        self.team, self.policy, self.watch = team or Team(), policy or SearchPolicy(), watch
+        self.results: list[BucketResult] = []
+        self.launched: set[tuple[str, Candidate]] = set()
+        self._measuring = False
+
+    def choose_one(
+        self,
+        custom_op: str,
+        runners: list[TunableRunner],
+        tuning_config: TuningConfig,
+        inputs: list[Any],
+        **kwargs: Any,
+    ) -> tuple[TunableRunner, Any]:
+        if not self.is_tuning_mode or custom_op in self._effective_skip_ops | COLLECTIVE_OPS:
+            return super().choose_one(custom_op, runners, tuning_config, inputs, **kwargs)
+        with self._lock:
+            ask = Ask(custom_op, runners, self._effective_config(tuning_config), inputs, kwargs)
+            # A measured kernel may itself be made of tuned ops; this worker alone is measuring it.
+            if not self._measuring:
+                missing = self._missing_profiles(ask)
+                if missing:
+                    self._tune(ask, missing)
+            _, number, tactic, _ = self._search(ask, tuple(self._get_input_sizes(inputs)))
+            return runners[number], tactic
+
+    def rank_tactics(
+        self,
+        custom_op: str,
+        runners: list[TunableRunner],
+        tuning_config: TuningConfig,
+        inputs: list[Any],
+        k: int = 1,
+        **kwargs: Any,
+    ) -> list[Any]:
+        """A shortlist asked for inside `get_valid_tactics`, so on every worker: the first worker's counts."""
+
+        def rank() -> list[Any]:
+            with self.measuring(Effort(self.warmup, self.repeat, self.stream_delay_micro_secs)):
+                return super(SearchTuner, self).rank_tactics(
+                    custom_op, runners, tuning_config, inputs, k=k, **kwargs
+                )
+
+        if k == 1 or not self.is_tuning_mode or self._measuring:
+            return rank()
+        return self.team.together(f"ranking {custom_op}", rank)[0]
+
+    @contextmanager
+    def measuring(self, effort: Effort = Effort(0, 1, 0)) -> Iterator[None]:
+        """How long FlashInfer's own clock measures."""
+        saved = self.warmup, self.repeat, self.stream_delay_micro_secs, self._measuring
+        self.warmup, self.repeat, self.stream_delay_micro_secs = effort.warmup, effort.repeat, effort.delay_us
+        self._measuring = True
+        try:
+            yield
+        finally:
+            self.warmup, self.repeat, self.stream_delay_micro_secs, self._measuring = saved
+
+    def _effective_config(self, config: TuningConfig) -> TuningConfig:
+        overridden = (
+            self._override_tuning_buckets is not None
+            or self._override_round_up
+            or self._override_cuda_graph_profile_replays is not None
+        )
+        if overridden:
+            config = self._apply_tuning_overrides(config)
+        policy = self._effective_measure_policy
+        return config if policy is None else self._apply_measure_policy(config, policy)
+
+    def _search(self, ask: Ask, sizes: tuple[tuple[int, ...], ...]) -> tuple[bool, int, Any, Any]:
+        runners = list(ask.runners)
+        return self.search_cache(
+            ask.op, runners, sizes, ask.config, inputs=ask.inputs, require_profiling_policy=True
+        )
+
+    def _key(self, ask: Ask, number: int, profile: OptimizationProfile) -> ProfilingCacheKey:
+        runner = ask.runners[number]
+        extras = runner.get_cache_key_extras(ask.inputs)
+        return self._get_cache_key(ask.op, runner, profile.get_opt_shapes(), ask.config, extras)
+
+    def _missing_profiles(self, ask: Ask) -> list[OptimizationProfile]:
+        """The buckets that nobody has an entry for, after making sure that all workers mean the same."""
+        profiles: dict[str, OptimizationProfile] = {}
+        for profile in self._generate_optimization_profiles(ask.config, ask.inputs):
+            profiles.setdefault(self._key(ask, 0, profile).file_key, profile)
+        missing = [
+            key for key, profile in profiles.items() if not self._search(ask, profile.get_opt_shapes())[0]
+        ]
+        check_terms(self.team.gather(Terms(ask.op, list(profiles), missing, _collect_metadata())))
+        return [profiles[key] for key in missing]
+
+    def _tune(self, ask: Ask, profiles: Sequence[OptimizationProfile]) -> None:
+        self.stats.tuned_op_total_configs[ask.op] = len(profiles)
+        reports = self.team.together(f"screening {ask.op}", lambda: self._screen_all(ask, profiles))
+        merged = [
+            merge_reports(ask.where(profile), [report[i] for report in reports])
+            for i, profile in enumerate(profiles)
+        ]
+        chosen = [_contenders(report, self.policy, self.team.size) for report in merged]
+        played = self.team.together(
+            f"play-off of {ask.op}", lambda: self._play_off_all(ask, profiles, chosen)
+        )
+        for i, profile in enumerate(profiles):
+            self._install(ask, profile, merged[i], played[i % self.team.size][i])
+
+    def _screen_all(self, ask: Ask, profiles: Sequence[OptimizationProfile]) -> list[BucketReport]:
+        reports: list[BucketReport] = []
+        hints: dict[Candidate, Screened] = {}
+        for i, profile in enumerate(profiles):
+            bench = Bench(self, ask, profile)
+            candidates = bench.candidates()
+            share = [c for n, c in enumerate(candidates) if (n + i) % self.team.size == self.team.rank]
+            # Neighbouring buckets have similar winners: going first, they make the others hopeless.
+            share.sort(key=lambda candidate: hints[candidate].time if candidate in hints else inf)
+            bench.prepare(share)
+            if i == 0 and share:
+                self._warm_clock(bench, share[0])
+            screened = screen(share, bench.measure, self.policy)
+            hints.update(screened)
+            reports.append(BucketReport(tuple(candidates), screened, dict(bench.failures)))
+            standing = finalists(screened, self.policy)
+            best = screened[standing[0]].time if standing else inf
+            default = screened[DEFAULT].time if DEFAULT in screened else inf
+            bucket = ask.bucket(profile)
+            self.watch(Progress(ask.op, bucket, "screen", len(candidates), len(standing), best, default))
+        return reports
+
+    def _warm_clock(self, bench: Bench, candidate: Candidate) -> None:
+        for _ in range(_CLOCK_WARM_UPS):
+            bench.measure(candidate, self.policy.full)
+
+    def _play_off_all(
+        self, ask: Ask, profiles: Sequence[OptimizationProfile], chosen: Sequence[Sequence[Candidate]]
+    ) -> dict[int, Played]:
+        """A bucket's finalists meet on one device; the buckets are dealt out to the workers."""
+        played: dict[int, Played] = {}
+        for i in range(self.team.rank, len(profiles), self.team.size):
+            bench = Bench(self, ask, profiles[i])
+            bench.prepare(chosen[i])
+            result = play_off(chosen[i], bench.measure, self.policy)
+            played[i] = (result, dict(bench.failures))
+            best = inf if result.winner is None else result.times[result.winner]
+            default = result.times.get(DEFAULT, inf)
+            bucket = ask.bucket(profiles[i])
+            self.watch(Progress(ask.op, bucket, "play_off", len(chosen[i]), 1, best, default))
+        return played
+
+    def _install(self, ask: Ask, profile: OptimizationProfile, report: BucketReport, played: Played) -> None:
+        """The winner, where FlashInfer's own lookups and files find it."""
+        result, late_failures = played
+        winner = result.winner
+        key = self._key(ask, winner.runner if winner else 0, profile)
+        if winner is not None:
+            self._winner_cache()[key] = (winner.tactic, profile)
+            policy = self._profiling_policy(ask.config)
+            self._profiling_cache_policies[(self._winner_cache_identity(), key)] = policy
+            self._dirty = True
+            self._dirty_seq += 1
+            successes = self.stats.tuned_op_successful_configs
+            successes[ask.op] = successes.get(ask.op, 0) + 1
+        failures = {**report.failures, **late_failures}
+        for candidate in failures:
+            name = f"{ask.op}::{type(ask.runners[candidate.runner]).__name__}"
+            self.stats.failed_tactics.setdefault(name, set()).add(candidate.tactic)
+        self.results.append(_bucket_result(ask, profile, key, report, result, failures))
+
+
+def _contenders(report: BucketReport, policy: SearchPolicy, devices: int) -> list[Candidate]:
+    """The finalists; the default joins them, so that what tuning gains is measured and not guessed."""
+    best = finalists(report.screened, policy, devices)
+    return best if DEFAULT in best or not best else [*best, DEFAULT]
+
+
+def _bucket_result(
+    ask: Ask,
+    profile: OptimizationProfile,
+    key: ProfilingCacheKey,
+    report: BucketReport,
+    result: PlayOff[Candidate],
+    failures: Mapping[Candidate, str],
+) -> BucketResult:
+    winner, times = result.winner, result.times
+    return BucketResult(
+        op=ask.op,
+        runner=key.runner_class_name,
+        bucket=ask.bucket(profile),
+        file_key=key.file_key,
+        tactic=None if winner is None else winner.tactic,
+        best_ms=inf if winner is None else times[winner],
+        default_ms=times.get(DEFAULT, inf),
+        tactics=len(report.candidates),
+        finalists=len(times),
+        failed={str(candidate.tactic): reason for candidate, reason in failures.items()},
+    )
