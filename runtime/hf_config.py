@@ -35,6 +35,7 @@ CONFIG_CLASSES = {
 }
 _MLA_TYPES = {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"}
 _QK_NORM_TYPES = {"qwen3", "qwen3_moe"}
+_OUTPUT_BIAS_TYPES = {"llama", "qwen3", "qwen3_moe", "gpt_oss"}  # attention_bias is the output's too
 
 
 def parse(hf: HF) -> ModelConfig:
@@ -42,6 +43,7 @@ def parse(hf: HF) -> ModelConfig:
     if model_type not in CONFIG_CLASSES:
         known = ", ".join(sorted(CONFIG_CLASSES))
         raise ConfigError(f"model_type {model_type!r} is not supported: this runtime knows {known}")
+    _refuse_unsupported(hf)
     heads = _require(hf, "num_attention_heads")
     hidden = _require(hf, "hidden_size")
     layers = _require(hf, "num_hidden_layers")
@@ -64,7 +66,7 @@ def parse(hf: HF) -> ModelConfig:
         tie_word_embeddings=bool(hf.get("tie_word_embeddings", False)),
         qk_norm=model_type in _QK_NORM_TYPES or bool(hf.get("use_qk_norm", False)),
         attention_bias=bool(hf.get("attention_bias", False)),
-        output_bias=model_type == "gpt_oss" and bool(hf.get("attention_bias", True)),
+        output_bias=model_type in _OUTPUT_BIAS_TYPES and bool(hf.get("attention_bias", False)),
         attention_sinks=model_type == "gpt_oss",
         sliding_window=_sliding_window(hf, model_type),
         layer_kinds=_layer_kinds(hf, layers),
@@ -75,6 +77,13 @@ def parse(hf: HF) -> ModelConfig:
         moe=_moe(hf, model_type),
         mla=_mla(hf) if model_type in _MLA_TYPES else None,
     )
+
+
+def _refuse_unsupported(hf: HF) -> None:
+    if hf.get("mlp_bias"):
+        raise ConfigError("config.json: mlp_bias is true: this runtime's MLPs have no bias")
+    if "shared" in (hf.get("indexer_types") or ()) or (hf.get("index_topk_freq") or 1) > 1:
+        raise ConfigError("config.json: layers share an indexer: this runtime gives each layer its own")
 
 
 def _require(hf: HF, name: str) -> int:
