@@ -43,10 +43,17 @@ class PackedRow:
         parts = (quantized.contiguous(), scales.contiguous(), plain.contiguous())
         return torch.cat([part.view(torch.uint8) for part in parts if part.numel()], dim=-1)
 
+    def views(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """[..., bytes] uint8 -> the quantized values, the scales and the plain values, in their dtypes."""
+        after_scales = self.quantized + 4 * self.blocks
+        return (
+            rows.view(FP8)[..., : self.quantized],
+            rows.view(torch.float32)[..., self.quantized // 4 : after_scales // 4],
+            rows.view(torch.bfloat16)[..., after_scales // 2 :],
+        )
+
     def unpack(self, rows: torch.Tensor) -> torch.Tensor:
         """[..., bytes] uint8 -> [..., quantized + plain] fp32."""
-        sizes = [self.quantized, 4 * self.blocks, 2 * self.plain]
-        quantized, scales, plain = (part.contiguous() for part in rows.split(sizes, dim=-1))
-        values = quantized.view(FP8).float().unflatten(-1, (self.blocks, self.block))
-        values = (values * scales.view(torch.float32)[..., None]).flatten(-2)
-        return torch.cat([values, plain.view(torch.bfloat16).float()], dim=-1)
+        quantized, scales, plain = self.views(rows)
+        blocks = quantized.float().unflatten(-1, (self.blocks, self.block)) * scales[..., None]
+        return torch.cat([blocks.flatten(-2), plain.float()], dim=-1)

@@ -11,9 +11,9 @@ from runtime.layers.attention import reference
 def store_rows(buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, plain: int = 0) -> None:
     """Row t goes to slot `slots[t]` in the buffer's dtype; packed, the last `plain` values unquantized."""
     if buffer.is_cuda:
-        from runtime.layers.attention import store_kernels
+        from runtime.layers.attention import row_kernels
 
-        store_kernels.store(buffer, slots, rows, plain)
+        row_kernels.store(buffer, slots, rows, plain)
     else:
         reference.store(buffer, slots, rows, plain)
 
@@ -40,9 +40,9 @@ def paged_attention(
     """q [T, heads, D] over keys and values [slots, kv heads, D]; `window` 0 sees the whole request."""
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len)
     if q.is_cuda:
-        from runtime.layers.attention import flash_kernel
+        from runtime.layers.attention import flash
 
-        return flash_kernel.grouped(q, keys, values, paging, scale, window, sinks)
+        return flash.grouped(q, keys, values, paging, scale, window, sinks)
     return reference.grouped(q, keys, values, paging, scale, window, sinks)
 
 
@@ -79,9 +79,9 @@ def latent_attention(
     """q [T, heads, D] over latents [slots, 1, D] (or packed): the first `value_dim` are the values."""
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len)
     if q.is_cuda:
-        from runtime.layers.attention import flash_kernel
+        from runtime.layers.attention import flash
 
-        return flash_kernel.latent(q, latents, paging, value_dim, scale, selected)
+        return flash.latent(q, latents, paging, value_dim, scale, selected)
     return reference.latent(q, latents, paging, value_dim, scale, selected)
 
 
@@ -116,9 +116,9 @@ def index_scores(
     """[T, max_seq_len] fp32: how much each token wants each position of its request, -inf for later ones."""
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len)
     if q.is_cuda:
-        from runtime.layers.attention import index_kernel
+        from runtime.layers.attention import row_kernels
 
-        return index_kernel.scores(q, keys, head_weights, paging, max_seq_len)
+        return row_kernels.index_scores(q, keys, head_weights, paging, max_seq_len)
     return reference.index_scores(q, keys, head_weights, paging, max_seq_len)
 
 
