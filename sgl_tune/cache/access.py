@@ -6,6 +6,7 @@ Access control lists and container user mappings are not looked at.
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,6 +16,7 @@ from sgl_tune.cache.findings import Finding, finding
 from sgl_tune.errors import UsageError
 
 _READ, _WRITE, _SEARCH = 4, 2, 1
+_LARGEST_UID = 2**32 - 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +39,22 @@ class User:
 
 def find_user(name: str) -> User:
     """By name, or by number: a container's user need not have a name here."""
-    import pwd
+    number = int(name) if name.isdecimal() and len(name) <= len(str(_LARGEST_UID)) else None
+    if number is None or number > _LARGEST_UID:
+        entry = _named(name)
+    else:
+        try:
+            entry = pwd.getpwuid(number)
+        except KeyError:
+            return User(f"uid {number}", number, frozenset({number}))
+    return User(entry.pw_name, entry.pw_uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)))
 
+
+def _named(name: str) -> pwd.struct_passwd:
     try:
-        entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
-    except KeyError:
-        if name.isdigit():
-            return User(f"uid {name}", int(name), frozenset({int(name)}))
+        return pwd.getpwnam(name)
+    except (KeyError, ValueError):
         raise UsageError(f"--as-user {name}: no such user here", "give the number: --as-user 1000") from None
-    except (ValueError, OverflowError):
-        raise UsageError(f"--as-user {name}: not a user", "give a name, or a number") from None
-    groups = frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid))
-    return User(entry.pw_name, entry.pw_uid, groups)
 
 
 def current_user() -> User:

@@ -13,7 +13,7 @@ from typing import Any
 from sgl_tune.cache.entries import entry_name, some
 from sgl_tune.cache.findings import Finding, Severity, finding
 from sgl_tune.cache.layouts import Cache, RankName
-from sgl_tune.cache.record import GENERATION, METADATA, CacheFile
+from sgl_tune.cache.record import METADATA, CacheFile
 
 DELETES_SINCE = (0, 5, 19)
 _COPY = "copy one rank's file over the others of its group, or warm again"
@@ -29,31 +29,40 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Agreement:
-    equal: bool
+class Disagreement:
+    """`odd` says how a path differs from most of its group; `deletes`: the start removes all of them."""
+
+    summary: Finding
+    odd: Mapping[Path, str]
     deletes: bool
-    findings: tuple[Finding, ...]
+
+    def of(self, path: Path) -> Finding:
+        message = self.odd.get(path, "other ranks of its group differ from it")
+        return finding("ranks-differ", message, _COPY, self.summary.severity)
 
 
-def compare(members: Sequence[Member], sglang: tuple[int, ...]) -> Agreement:
+def compare(members: Sequence[Member], sglang: tuple[int, ...]) -> Disagreement | None:
     """As the ranks of one TP group compare at their start: by parsed content, an unreadable file as none."""
     contents = [_signature(member.file) for member in members]
     if len(set(contents)) <= 1:
-        return Agreement(True, False, ())
-    deletes = sglang >= DELETES_SINCE
+        return None
     usual = Counter(filter(None, contents)).most_common(1)[0][0]
     model = members[contents.index(usual)]
-    odd = [
-        _oddity(member, model) for member, content in zip(members, contents, strict=True) if content != usual
-    ]
+    odd = {
+        member.path: _oddity(member, model)
+        for member, content in zip(members, contents, strict=True)
+        if content != usual
+    }
+    deletes = sglang >= DELETES_SINCE
     fate = (
-        "this SGLang deletes every rank's file of the group at its start and tunes from scratch"
+        "this SGLang deletes every file of the group at its start and tunes from scratch"
         if deletes
-        else "every rank uses its own file; SGLang 0.5.19 and later would delete them all"
+        else "every rank uses its own file; SGLang 0.5.19 and later delete them all"
     )
-    message = f"{model.path.parent}: ranks differ from {_rank(model.path)}: {some(odd, 4)}; {fate}"
+    who = some([f"{_rank(path)} {how}" for path, how in odd.items()])
     severity = Severity.ERROR if deletes else Severity.WARNING
-    return Agreement(False, deletes, (finding("ranks-differ", message, _COPY, severity),))
+    message = f"{model.path.parent}: the ranks of a group are not equal: {who}; {fate}"
+    return Disagreement(finding("ranks-differ", message, _COPY, severity), odd, deletes)
 
 
 def _signature(file: CacheFile | None) -> str:
@@ -67,12 +76,11 @@ def _signature(file: CacheFile | None) -> str:
 
 
 def _oddity(member: Member, model: Member) -> str:
-    rank = _rank(member.path)
     if not member.present:
-        return f"{rank} is missing"
+        return "is missing"
     if member.file is None or model.file is None:
-        return f"{rank} cannot be read"
-    return f"{rank} in {some(differences(model.file, member.file))}"
+        return "cannot be read"
+    return f"differs from {_rank(model.path)} in {some(differences(model.file, member.file))}"
 
 
 def differences(one: CacheFile, other: CacheFile) -> list[str]:
@@ -90,7 +98,7 @@ def differences(one: CacheFile, other: CacheFile) -> list[str]:
         mine, its = one.document.get(name), other.document.get(name)
         if _text(mine) != _text(its):
             names.append(name + _fields(name, mine, its))
-    return names if names != [GENERATION] else [f"{GENERATION} alone"]
+    return names
 
 
 def _fields(name: str, mine: Any, its: Any) -> str:
@@ -113,8 +121,7 @@ def _text(value: Any) -> str:
 
 
 def _rank(path: Path) -> str:
-    name = RankName.parse(path.name)
-    return str(name) if name else path.name
+    return path.name.removesuffix(".json")
 
 
 def inferred_groups(cache: Cache) -> list[tuple[str, ...]]:

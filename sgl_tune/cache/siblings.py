@@ -16,7 +16,15 @@ def is_elsewhere(cache: Cache, target: Target) -> bool:
     """In a folder that the target's server does not look into, whatever its files say."""
     version = cache.layout != "flashinfer-v2" and cache.flashinfer and target.flashinfer
     arch = cache.arch and target.arch
-    return bool((version and cache.flashinfer != target.flashinfer) or (arch and cache.arch != target.arch))
+    return bool(
+        (version and cache.flashinfer != target.flashinfer)
+        or (arch and _capability(cache.arch) != _capability(target.arch))
+    )
+
+
+def _capability(arch: str | None) -> str:
+    """SGLang writes sm90 where vLLM writes 90."""
+    return "".join(filter(str.isdigit, arch or ""))
 
 
 def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> Report:

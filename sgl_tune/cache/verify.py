@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.sizing import release
@@ -14,7 +14,7 @@ from sgl_tune.cache.expected import Expected
 from sgl_tune.cache.findings import FileReport, Finding, Report, Verdict, finding
 from sgl_tune.cache.judge import Judge, Judged
 from sgl_tune.cache.keys import TunedOp
-from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.layouts import Cache, RankName
 from sgl_tune.cache.managed import verify_managed
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.cache.ranks import Member, compare, inferred_groups
@@ -83,7 +83,12 @@ def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> Report:
     if user is None:
         found += owner_only([file.path for file in cache.files])
     found += _manifest_findings(cache, read, judge.target)
-    return Report(tuple(reports.values()), tuple(found))
+    return Report(tuple(sorted(reports.values(), key=_by_rank)), tuple(found))
+
+
+def _by_rank(report: FileReport) -> tuple[int, int, int, str]:
+    rank = RankName.parse(report.path.name)
+    return (rank.pp, rank.dp, rank.tp, "") if rank else (0, 0, 0, report.path.name)
 
 
 def _read(path: Path, judge: Judge, access: Access | None) -> _Read:
@@ -121,11 +126,16 @@ def _settle_ranks(
         for member in members:
             if not member.present:
                 reports[member.path] = FileReport(member.path, Verdict.MISSING, (_missing(member.path),))
-        agreement = compare(members, release(checked.sglang))
-        found += agreement.findings
+        unequal = compare(members, release(checked.sglang))
+        if unequal is None:
+            continue
+        found.append(unequal.summary)
         for member in members:
-            if agreement.deletes and member.present:
-                reports[member.path] = replace(reports[member.path], verdict=Verdict.DELETED)
+            report = reports[member.path]
+            if member.present:
+                verdict = Verdict.DELETED if unequal.deletes else report.verdict
+                findings = (unequal.of(member.path), *report.findings)
+                reports[member.path] = FileReport(member.path, verdict, findings)
     if checked.expected:
         found += _unexpected(cache, {name for names in groups for name in names})
     return found

@@ -229,15 +229,14 @@ def _raw_values(document: dict[str, Any], key: str) -> dict[str, tuple[bytes, st
     def put(member: str, value: bytes) -> bytes:
         return _dump({**document, member: "@@"}).replace(b'"@@"', value)
 
+    duplicate = json.dumps(key).encode() + b': ["MoERunner", 1]'
     return {
         "number-of-5000-digits": (put(key, b'["MoERunner", ' + b"9" * 5000 + b"]"), "ValueError"),
         "nesting-100000": (put(key, b'["MoERunner", ' + nested(100_000) + b"]"), "RecursionError"),
         "tactic-nested-900": (put(key, b'["MoERunner", ' + nested(900) + b"]"), "RecursionError"),
         "tactic-nested-100": (put(key, b'["MoERunner", ' + nested(100) + b"]"), "loaded"),
         "records-nested-900": (put("_records", b'{"a": ' + nested(900) + b"}"), "RecursionError"),
-        "duplicate-key": (
-            _dump(document).replace(b"{", b"{" + json.dumps(key).encode() + b': ["MoERunner", 1],', 1),
-            "loaded",
-        ),
+        "duplicate-key": (_dump(document)[:-2] + b",\n  " + duplicate + b"\n}", "loaded"),
+        "duplicate-key-overruled": (b"{" + duplicate + b"," + _dump(document)[1:], "loaded"),
         "raw-utf-8": (put("_comment", '"réglé à la main"'.encode()), "loaded"),
     }

@@ -1,0 +1,48 @@
+"""Cache folders on a temporary disk, as servers leave them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.cache.environment import Target
+from sgl_tune.cache.findings import Report
+from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.record import serialise
+from sgl_tune.cache.verify import Checked, Server, verify
+from tests.sgl_tune.cache.corpus import TARGET, moe_entries
+
+KEY = "8e60e63bda689ee5"
+HERE = Target(TARGET, "the test", arch="sm90")
+
+
+def cache_folder(root: Path, flashinfer: str = "0.7.2", arch: str = "sm90", key: str = KEY) -> Path:
+    folder = root / "flashinfer" / "autotune" / flashinfer / arch / key
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def good(metadata: dict[str, Any] | None = None, **entries: Any) -> bytes:
+    return serialise(metadata or TARGET, {**moe_entries(), **entries})
+
+
+def rank_names(tp: int = 1, pp: int = 1, dp_attention: bool = False) -> list[str]:
+    return [f"rank_tp{t}_pp{p}_dp{t if dp_attention else 0}.json" for p in range(pp) for t in range(tp)]
+
+
+def write_ranks(folder: Path, names: list[str], raw: bytes | None = None) -> list[Path]:
+    for name in names:
+        (folder / name).write_bytes(raw or good())
+    return [folder / name for name in names]
+
+
+def verify_all(root: Path, target: Target = HERE, sglang: str = "0.5.23", **server: Any) -> Report:
+    return verify([Checked(cache, sglang) for cache in find_caches(root)], Server(target, **server))
+
+
+def verdicts(report: Report) -> list[str]:
+    return [file.verdict.value for file in report.files]
+
+
+def codes(report: Report) -> set[str]:
+    return {found.code for found in report.all_findings()}

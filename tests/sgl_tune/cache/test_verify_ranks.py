@@ -1,0 +1,255 @@
+"""What a start makes of a set of rank files: equal, different, incomplete."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.cache.expected import Expected
+from sgl_tune.cache.findings import Severity
+from sgl_tune.cache.keys import ExpectedEntry, TunedOp
+from sgl_tune.cache.layouts import Cache, find_caches
+from sgl_tune.cache.op_shapes import HOT
+from sgl_tune.cache.verify import Checked, Server, verify
+from tests.sgl_tune.cache.caches import (
+    HERE,
+    KEY,
+    cache_folder,
+    codes,
+    good,
+    rank_names,
+    verdicts,
+    verify_all,
+    write_ranks,
+)
+from tests.sgl_tune.cache.corpus import TARGET, moe_entries, moe_key
+
+FOLDER = f"flashinfer/autotune/0.7.2/sm90/{KEY}"
+
+
+def _retuned() -> bytes:
+    return good(**{moe_key(1): ["MoERunner", 33, list(HOT)]})
+
+
+def _make_expected(names: list[str], buckets: tuple[int, ...] = (), asked_by: str = "tuning") -> Expected:
+    entries = tuple(ExpectedEntry(moe_key(b), b, asked_by) for b in buckets)  # type: ignore[arg-type]
+    ops = (TunedOp("trtllm::fused_moe::gemm1", "MoERunner", HOT, entries),) if buckets else ()
+    return Expected(FOLDER, KEY, (tuple(names),), ops)
+
+
+@pytest.mark.parametrize(
+    ("sglang", "verdict", "severity"),
+    [
+        ("0.5.17", "hit", Severity.WARNING),
+        ("0.5.18", "hit", Severity.WARNING),
+        ("0.5.19", "deleted", Severity.ERROR),
+        ("0.5.23", "deleted", Severity.ERROR),
+        ("0.6.0rc1", "deleted", Severity.ERROR),
+    ],
+)
+def test_one_other_tactic_costs_the_whole_group_since_0_5_19(
+    sglang: str, verdict: str, severity: Severity, tmp_path: Path
+) -> None:
+    paths = write_ranks(cache_folder(tmp_path), rank_names(tp=4))
+    paths[2].write_bytes(_retuned())
+    report = verify_all(tmp_path, sglang=sglang)
+    assert verdicts(report) == [verdict] * 4
+    (summary,) = report.findings
+    assert (summary.code, summary.severity) == ("ranks-differ", severity)
+    assert "rank_tp2_pp0_dp0 differs from rank_tp0_pp0_dp0" in summary.message
+    assert "gemm1 bucket 1 (tactic 20, not 33)" in summary.message
+    assert "0.5.19" in summary.message or "deletes" in summary.message
+    assert all(file.findings[0].code == "ranks-differ" for file in report.files)
+
+
+def _without_metadata_value(raw: bytes) -> bytes:
+    return raw.replace(b'"13.1.0"', b'"13.2.0"')
+
+
+def _with_another_member(raw: bytes) -> bytes:
+    return json.dumps({**json.loads(raw), "_records": {"a": {}}}, indent=2).encode()
+
+
+def _with_an_integer_as_float(raw: bytes) -> bytes:
+    return raw.replace(b"\n    20,", b"\n    20.0,", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (_without_metadata_value, "_metadata (cublas_version)"),
+        (_with_another_member, "_records"),
+        (_with_an_integer_as_float, "gemm1 bucket 1"),
+        (lambda raw: raw[:100], "cannot be read"),
+        (lambda raw: b"[]", "cannot be read"),
+    ],
+)
+def test_any_difference_in_content_counts(
+    change: Callable[[bytes], bytes], named: str, tmp_path: Path
+) -> None:
+    paths = write_ranks(cache_folder(tmp_path), rank_names(tp=4))
+    paths[1].write_bytes(change(good()))
+    report = verify_all(tmp_path)
+    assert verdicts(report) == ["deleted"] * 4
+    assert named in report.findings[0].message
+
+
+def test_order_and_white_space_do_not_count(tmp_path: Path) -> None:
+    paths = write_ranks(cache_folder(tmp_path), rank_names(tp=2))
+    paths[1].write_bytes(json.dumps(dict(reversed(json.loads(good()).items()))).encode())
+    assert verdicts(verify_all(tmp_path)) == ["hit", "hit"]
+
+
+def test_every_rank_broken_alike_is_no_difference_but_a_crash(tmp_path: Path) -> None:
+    paths = write_ranks(cache_folder(tmp_path), rank_names(tp=2), b"{")
+    paths[1].write_bytes(b"[]")
+    report = verify_all(tmp_path)
+    assert verdicts(report) == ["crash", "crash"]
+    assert "ranks-differ" not in codes(report)
+
+
+def test_stages_may_differ_from_each_other(tmp_path: Path) -> None:
+    paths = write_ranks(cache_folder(tmp_path), rank_names(tp=2, pp=2))
+    for path in paths[2:]:
+        path.write_bytes(_retuned())
+    assert verdicts(verify_all(tmp_path)) == ["hit"] * 4
+
+
+def test_replicas_of_plain_data_parallelism_may_differ(tmp_path: Path) -> None:
+    folder = cache_folder(tmp_path)
+    write_ranks(folder, ["rank_tp0_pp0_dp0.json", "rank_tp1_pp0_dp0.json"])
+    write_ranks(folder, ["rank_tp0_pp0_dp1.json", "rank_tp1_pp0_dp1.json"], _retuned())
+    assert verdicts(verify_all(tmp_path)) == ["hit"] * 4
+
+
+def test_dp_attention_ranks_are_one_group(tmp_path: Path) -> None:
+    paths = write_ranks(cache_folder(tmp_path), rank_names(tp=4, dp_attention=True))
+    paths[3].write_bytes(_retuned())
+    assert verdicts(verify_all(tmp_path)) == ["deleted"] * 4
+
+
+def test_a_single_rank_has_nobody_to_differ_from(tmp_path: Path) -> None:
+    write_ranks(cache_folder(tmp_path), rank_names(), _retuned())
+    assert verdicts(verify_all(tmp_path)) == ["hit"]
+
+
+@pytest.mark.parametrize("dp_attention", [False, True])
+def test_a_hole_between_the_ranks_is_a_missing_file(dp_attention: bool, tmp_path: Path) -> None:
+    names = rank_names(tp=4, dp_attention=dp_attention)
+    folder = cache_folder(tmp_path)
+    write_ranks(folder, [name for name in names if "tp2" not in name])
+    report = verify_all(tmp_path)
+    assert [(file.path.name, file.verdict.value) for file in report.files] == [
+        (names[0], "deleted"),
+        (names[1], "deleted"),
+        (names[2], "missing"),
+        (names[3], "deleted"),
+    ]
+
+
+def test_a_stage_that_lacks_a_rank_of_another(tmp_path: Path) -> None:
+    folder = cache_folder(tmp_path)
+    write_ranks(folder, rank_names(tp=2, pp=2)[:3])
+    report = verify_all(tmp_path, sglang="0.5.17")
+    assert verdicts(report) == ["hit", "hit", "hit", "missing"]
+    assert report.files[-1].path.name == "rank_tp1_pp1_dp0.json"
+
+
+def test_two_attention_ranks_each_keep_their_dp_number(tmp_path: Path) -> None:
+    names = ["rank_tp0_pp0_dp0.json", "rank_tp1_pp0_dp0.json", "rank_tp3_pp0_dp1.json"]
+    write_ranks(cache_folder(tmp_path), names)
+    report = verify_all(tmp_path, sglang="0.5.17")
+    assert {file.path.name: file.verdict.value for file in report.files}["rank_tp2_pp0_dp1.json"] == "missing"
+
+
+def test_a_second_nodes_files_start_at_its_first_rank(tmp_path: Path) -> None:
+    write_ranks(cache_folder(tmp_path), [f"rank_tp{t}_pp0_dp0.json" for t in range(8, 16)])
+    assert verdicts(verify_all(tmp_path)) == ["hit"] * 8
+
+
+def test_a_known_deployment_misses_ranks_that_no_hole_shows(tmp_path: Path) -> None:
+    folder = cache_folder(tmp_path)
+    write_ranks(folder, rank_names(tp=2))
+    (cache,) = find_caches(tmp_path)
+    checked = Checked(cache, "0.5.23", _make_expected(rank_names(tp=4)))
+    report = verify([checked], Server(HERE))
+    assert verdicts(report) == ["deleted", "deleted", "missing", "missing"]
+    assert not report.ok()
+
+
+def test_nothing_warmed_yet_is_missing_file_by_file(tmp_path: Path) -> None:
+    expected = _make_expected(rank_names(tp=2))
+    report = verify([Checked(expected.empty_cache(tmp_path), "0.5.23", expected)], Server(HERE))
+    assert [file.path for file in report.files] == [tmp_path / FOLDER / name for name in rank_names(tp=2)]
+    assert verdicts(report) == ["missing", "missing"]
+    assert codes(report) == {"rank-missing"}
+
+
+def test_files_that_no_rank_reads_are_pointed_out(tmp_path: Path) -> None:
+    write_ranks(cache_folder(tmp_path), rank_names(tp=4))
+    (cache,) = find_caches(tmp_path)
+    report = verify([Checked(cache, "0.5.23", _make_expected(rank_names(tp=2)))], Server(HERE))
+    assert codes(report) == {"rank-unexpected"}
+    assert report.ok()
+
+
+@pytest.mark.parametrize(
+    ("asked_by", "sentence"),
+    [("tuning", "tunes them at its start"), ("serving", "fallback tactic")],
+)
+def test_buckets_that_a_deployment_asks_for_and_the_file_lacks(
+    asked_by: str, sentence: str, tmp_path: Path
+) -> None:
+    write_ranks(cache_folder(tmp_path), rank_names())
+    (cache,) = find_caches(tmp_path)
+    expected = _make_expected(rank_names(), (1, 512, 8192), asked_by)
+    report = verify([Checked(cache, "0.5.23", expected)], Server(HERE))
+    assert verdicts(report) == ["partial"]
+    (missing,) = [found for found in report.all_findings() if found.code == "keys-missing"]
+    assert "gemm1 at 512" in missing.message and sentence in missing.message
+
+
+def test_a_covered_deployment_is_a_hit_and_its_superset_harmless(tmp_path: Path) -> None:
+    write_ranks(cache_folder(tmp_path), rank_names())
+    (cache,) = find_caches(tmp_path)
+    report = verify([Checked(cache, "0.5.23", _make_expected(rank_names(), (1, 8192)))], Server(HERE))
+    assert verdicts(report) == ["hit"]
+    (unused,) = report.files[0].findings
+    assert (unused.code, unused.severity) == ("unused-entries", Severity.INFO)
+    assert "12 of 14 entries" in unused.message
+
+
+def test_an_entry_under_another_policy_does_not_cover(tmp_path: Path) -> None:
+    entries = moe_entries()
+    entries[moe_key(1)] = ["MoERunner", 1, ["l2_cache_policy", "cold"]]
+    write_ranks(cache_folder(tmp_path), rank_names(), good(**entries))
+    (cache,) = find_caches(tmp_path)
+    report = verify([Checked(cache, "0.5.23", _make_expected(rank_names(), (1, 8192)))], Server(HERE))
+    assert {"keys-missing", "policy-misses"} <= codes(report)
+
+
+def test_one_file_alone_is_not_asked_for_its_peers(tmp_path: Path) -> None:
+    path = write_ranks(cache_folder(tmp_path), rank_names(tp=4))[1]
+    (cache,) = find_caches(path)
+    report = verify([Checked(cache, "0.5.23", _make_expected(rank_names(tp=4)), whole=False)], Server(HERE))
+    assert [file.path for file in report.files] == [path]
+    assert verdicts(report) == ["hit"]
+
+
+def test_megamoe_files_are_told_apart_by_their_gpu(tmp_path: Path) -> None:
+    names = [f"rank_tp{t}_pp0_dp0_gpuGPU-{t}.json" for t in (0, 1)]
+    write_ranks(cache_folder(tmp_path), names)
+    assert verdicts(verify_all(tmp_path)) == ["hit", "hit"]
+
+
+def test_an_empty_folder_has_nothing_to_verify() -> None:
+    report = verify([Checked(Cache(Path("/nowhere"), "sglang"), "0.5.23")], Server(HERE))
+    assert report.files == () and report.ok()
+
+
+def test_the_metadata_of_both_ranks_is_still_judged(tmp_path: Path) -> None:
+    write_ranks(cache_folder(tmp_path), rank_names(tp=2), good({**TARGET, "gpu": "NVIDIA H100"}))
+    assert verdicts(verify_all(tmp_path)) == ["ignored", "ignored"]
