@@ -133,6 +133,10 @@ class CachingAllocator:
                 for free_list in lists:
                     self._release_segments(free_list)
 
+    def free_blocks(self) -> tuple[tuple[int, ...], ...]:
+        """Every free block of every list: equal states serve equal requests alike."""
+        return tuple(tuple(free_list.keys) for lists in self._lists.values() for free_list in lists)
+
     def reset_peaks(self) -> None:
         self.peak_allocated, self.peak_reserved = self.allocated, self.reserved
         self.peak_requested = self.requested

@@ -1,0 +1,46 @@
+"""Read torch's own record of allocations: which were live when most was allocated, and whose they were."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runtime.run_record import Held
+
+_RUNTIME = str(Path(__file__).parent) + "/"
+
+
+def largest_at_peak(snapshot: Mapping[str, Any], device: int, since_us: float, count: int) -> list[Held]:
+    """Walk the record backwards from what is live now to the moment of the highest total since `since_us`."""
+    live = {
+        block["address"]: block
+        for segment in snapshot["segments"]
+        if segment["device"] == device
+        for block in segment["blocks"]
+        if block["state"] == "active_allocated"
+    }
+    total = sum(block["size"] for block in live.values())
+    peak, at_peak = total, list(live.values())
+    for event in reversed(_since(snapshot["device_traces"][device], since_us)):
+        if event["action"] == "alloc" and event["addr"] in live:
+            total -= live.pop(event["addr"])["size"]
+        elif event["action"] == "free_completed":
+            live[event["addr"]] = event
+            total += event["size"]
+            if total > peak:
+                peak, at_peak = total, list(live.values())
+    return [_held(block) for block in heapq.nlargest(count, at_peak, key=lambda block: block["size"])]
+
+
+def _since(trace: Sequence[Mapping[str, Any]], since_us: float) -> list[Mapping[str, Any]]:
+    return [event for event in trace if event["time_us"] >= since_us]
+
+
+def _held(block: Mapping[str, Any]) -> Held:
+    for frame in block.get("frames", ()):
+        if frame["filename"].startswith(_RUNTIME):
+            file = frame["filename"].removeprefix(_RUNTIME)
+            return Held(block["size"], "", f"{file}:{frame['line']} {frame['name']}")
+    return Held(block["size"], "", "")

@@ -1,0 +1,59 @@
+"""What a GPU holds that torch cannot count: calibrated bytes, each with where it was read.
+
+A prediction adds them to what the allocator model counts. `benchmarks/startup_memory.py --calibrate` measures
+those that one GPU can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    bytes: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuConstants:
+    """`outside` names what a start claims, step by step; `nccl` is one NVLink communicator by its ranks."""
+
+    gemm_workspace: Constant
+    outside: Mapping[str, Constant]
+    nccl: Mapping[int, Constant] = field(default_factory=dict)
+
+    def claimed(self, what: str) -> int:
+        if what.startswith("nccl:"):
+            return self._nccl_bytes(int(what.removeprefix("nccl:")))
+        return self.outside[what].bytes
+
+    def _nccl_bytes(self, ranks: int) -> int:
+        """Between the sizes that were measured: in proportion to the peers."""
+        if ranks < 2 or not self.nccl:
+            return 0
+        nearest = min(self.nccl, key=lambda known: abs(known - ranks))
+        return self.nccl[nearest].bytes * (min(ranks, 8) - 1) // (nearest - 1)
+
+
+_START = "stock SGLang 0.5.17 on one H200, torch 2.11+cu130: "
+_H200 = GpuConstants(
+    gemm_workspace=Constant(32 * MIB, "torch's default cuBLAS workspace on compute capability 9 and 10"),
+    outside={
+        "context": Constant(722_272_256, _START + "total - free - reserved before the weights are loaded"),
+        "cublas": Constant(71_303_168, _START + "growth of the same while attention backends are built"),
+        "kernels": Constant(349_175_808, _START + "growth during autotune and capture, less the graphs"),
+        "graph": Constant(2_064_384, _START + "growth during autotune and capture, over its 94 graphs"),
+    },
+    nccl={8: Constant(2_158_221_066, "sgl-project/sglang#11716, 8 x H200: 'Init torch distributed ends'")},
+)
+CONSTANTS: Mapping[str, GpuConstants] = {"sm90": _H200, "sm100": _H200}
+
+
+def constants_for(arch: str) -> GpuConstants:
+    """An architecture nobody measured is taken to be like the nearest that somebody did."""
+    return CONSTANTS.get(arch, _H200)

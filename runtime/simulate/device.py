@@ -1,0 +1,192 @@
+"""The two devices whose memory is counted and not measured: meta tensors as a GPU's, and the CPU's own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from runtime.device import Device, Graph, MemoryReading, nothing
+from runtime.run_record import Held
+from runtime.simulate.allocator import CachingAllocator
+from runtime.simulate.constants import GpuConstants
+from runtime.simulate.folding import Replay, fold_with, record, tensors_of
+from runtime.simulate.tracker import AllocationTracker
+from runtime.simulate.workspaces import Workspaces
+
+CAPTURE_STREAM, SIDE_STREAM = 1, 2
+
+
+class _Counted(Device):
+    def __init__(self, tracker: AllocationTracker) -> None:
+        self.tracker = tracker
+        self._depth = 0
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            if not self._depth:
+                stack.enter_context(self._counting())
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        with self.tracker:
+            yield
+
+    def memory(self) -> MemoryReading:
+        model = self.tracker.allocator
+        return MemoryReading(
+            total=model.total or 0,
+            free=model.free_bytes or 0,
+            allocated=model.allocated,
+            reserved=model.reserved,
+            peak_allocated=model.peak_allocated,
+            peak_reserved=model.peak_reserved,
+            non_torch=model.non_torch,
+        )
+
+    def reset_peak(self) -> None:
+        self.tracker.reset_peak()
+
+    def largest_at_peak(self, count: int) -> list[Held]:
+        return [Held(a.nbytes, a.what, a.where) for a in self.tracker.largest_at_peak(count)]
+
+    def empty_cache(self) -> None:
+        self.tracker.allocator.empty_cache()
+
+    @contextmanager
+    def side_stream(self) -> Iterator[None]:
+        with self._stream(SIDE_STREAM):
+            yield
+
+    @contextmanager
+    def _stream(self, stream: int) -> Iterator[None]:
+        previous, self.tracker.stream = self.tracker.stream, stream
+        try:
+            yield
+        finally:
+            self.tracker.stream = previous
+
+    def graph_pool(self) -> int:
+        return self.tracker.allocator.new_pool()
+
+    def capture(
+        self, run: Callable[[], Any], pool: int, warm_ups: int = 2, before: Callable[[], None] = nothing
+    ) -> Graph:
+        with self._stream(CAPTURE_STREAM):
+            return self._capture(run, pool, warm_ups, before)
+
+    @abstractmethod
+    def _capture(
+        self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]
+    ) -> Graph: ...
+
+    @contextmanager
+    def _captured(self, pool: int) -> Iterator[None]:
+        model = self.tracker.allocator
+        model.empty_cache()  # as `torch.cuda.graph` does first
+        model.begin_capture(pool, self.tracker.stream)
+        try:
+            yield
+        finally:
+            model.end_capture()
+
+
+class Cpu(_Counted):
+    """Computes for real; memory is unlimited, and a graph is its forward run again."""
+
+    def __init__(self, log: bool = False, frames: bool = False) -> None:
+        super().__init__(AllocationTracker(CachingAllocator(), "cpu", log=log, frames=frames))
+        self.torch_device = torch.device("cpu")
+
+    def _capture(self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]) -> Graph:
+        for _ in range(warm_ups):
+            before()
+            run()
+        with self._captured(pool):
+            outputs = run()
+
+        def replay() -> None:
+            for held, new in zip(tensors_of(outputs), tensors_of(run()), strict=True):
+                held.copy_(new)
+
+        return Graph(outputs, replay)
+
+
+class Meta(_Counted):
+    """Predicts a GPU of `total` bytes. `fold` skips what repeats; `frames` keeps stacks for a snapshot."""
+
+    def __init__(
+        self,
+        total: int,
+        constants: GpuConstants,
+        fold: bool = True,
+        frames: bool = False,
+        log: bool = False,
+    ) -> None:
+        model = CachingAllocator(total)
+        if frames:
+            model.events = []
+        workspaces = Workspaces(gemm_bytes=constants.gemm_workspace.bytes)
+        super().__init__(AllocationTracker(model, "meta", workspaces, frames=frames, log=log))
+        self.torch_device = torch.device("meta")
+        self.constants = constants
+        self._fold = fold
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            if self._fold:
+                stack.enter_context(fold_with(self.tracker))
+            stack.enter_context(self.tracker)
+            yield
+
+    def claim(self, what: str, count: int = 1) -> None:
+        self.tracker.allocator.non_torch += count * self.constants.claimed(what)
+
+    def _capture(self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]) -> Graph:
+        self.claim("graph")
+        if not (self._fold and warm_ups):
+            return self._capture_unfolded(run, pool, warm_ups, before)
+        before()
+        outputs, recording = record(run, self.tracker)
+        if recording is None:
+            outputs = None
+            return self._capture_unfolded(run, pool, warm_ups - 1, before)
+        return self._capture_replayed(outputs, Replay(recording, self.tracker), pool, warm_ups - 1, before)
+
+    def _capture_unfolded(
+        self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]
+    ) -> Graph:
+        for _ in range(warm_ups):
+            before()
+            run()
+        with self._captured(pool):
+            outputs = run()
+        return Graph(outputs, nothing)
+
+    def _capture_replayed(
+        self, outputs: Any, replay: Replay, pool: int, warm_ups: int, before: Callable[[], None]
+    ) -> Graph:
+        """The first warm-up's tensors become the graph's outputs, in the memory of the graph."""
+        owned = {a: tensor for tensor in tensors_of(outputs) if (a := self.tracker.allocation_of(tensor))}
+        owned = {a: tensor for a, tensor in owned.items() if replay.makes(a)}
+        for tensor in owned.values():
+            self.tracker.forget(tensor)
+        for _ in range(warm_ups):
+            before()
+            for allocation in replay.run().values():
+                self.tracker.free(allocation)
+        with self._captured(pool):
+            kept = replay.run()
+        for recorded, tensor in owned.items():
+            self.tracker.adopt(tensor, kept[recorded])
+        return Graph(outputs, nothing)

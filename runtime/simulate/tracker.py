@@ -1,0 +1,280 @@
+"""Every storage that torch ops make on one device, held against the allocator model while it lives.
+
+A dispatch mode sees each op's fresh outputs; a weak reference gives a storage's bytes back the moment torch
+would. Works on meta tensors (a prediction: nothing is allocated) and on CPU tensors alike.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from runtime.simulate.allocator import CachingAllocator
+from runtime.simulate.blocks import Block
+from runtime.simulate.workspaces import Workspaces
+
+_RUNTIME = str(Path(__file__).parent.parent) + "/"
+_SIMULATE = str(Path(__file__).parent) + "/"
+_MAX_FRAMES = 24
+_ours: dict[CodeType, bool] = {}
+
+
+class Allocation:
+    """One live storage or workspace: what made it, with which shape, from which line of the runtime."""
+
+    __slots__ = ("block", "code", "dtype", "frames", "line", "nbytes", "op", "phase", "sequence", "shape")
+
+    block: Block
+
+    def __init__(self, nbytes: int, op: str, shape: tuple[int, ...], dtype: str) -> None:
+        self.nbytes = nbytes
+        self.op = op
+        self.shape = shape
+        self.dtype = dtype
+        self.sequence = 0
+        self.phase = ""
+        self.code: CodeType | None = None
+        self.line = 0
+        self.frames: tuple[tuple[str, int, str], ...] = ()
+
+    def copy(self) -> Allocation:
+        """The same thing allocated once more: not yet placed."""
+        other = Allocation(self.nbytes, self.op, self.shape, self.dtype)
+        other.code, other.line, other.frames = self.code, self.line, self.frames
+        return other
+
+    @property
+    def what(self) -> str:
+        return f"{self.op} [{', '.join(map(str, self.shape))}] {self.dtype}"
+
+    @property
+    def where(self) -> str:
+        if self.code is None:
+            return ""
+        file = self.code.co_filename.removeprefix(_RUNTIME)
+        return f"{file}:{self.line} {self.code.co_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One allocation as tests and comparisons want it."""
+
+    phase: str
+    nbytes: int
+    op: str
+    shape: tuple[int, ...]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Steps `start` to `end` of a recording stand for themselves and for `count` more rounds of the same."""
+
+    start: int
+    end: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Allocations (True) and frees (False) in the order they happened."""
+
+    steps: list[tuple[bool, Allocation]] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+
+
+class _StorageRef(weakref.ref[Any]):
+    __slots__ = ("key",)
+
+    key: int
+
+
+class AllocationTracker(TorchDispatchMode):
+    """Enter it like a context manager. `frames` keeps whole Python stacks, `log` every allocation made."""
+
+    def __init__(
+        self,
+        allocator: CachingAllocator,
+        device_type: str,
+        workspaces: Workspaces | None = None,
+        frames: bool = False,
+        log: bool = False,
+    ) -> None:
+        super().__init__()
+        self.allocator = allocator
+        self.stream = 0
+        self.phase = ""
+        self.log: list[LogEntry] | None = [] if log else None
+        self.recording: Recording | None = None
+        self._device_type = device_type
+        self._workspaces = workspaces or Workspaces()
+        self._frames = frames
+        self._stored: dict[int, tuple[_StorageRef, Allocation]] = {}
+        self._live: set[Allocation] = set()
+        self._sequence = 0
+        self._peak = 0
+        self._peak_sequence = 0
+        self._freed_since_peak: list[Allocation] = []
+        self._fresh: dict[Any, tuple[bool, str]] = {}
+
+    # -- torch's side ---------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **kwargs) if kwargs else func(*args)
+        known = self._fresh.get(func)
+        if known is None:
+            known = self._fresh[func] = (_makes_storage(func), _op_name(func))
+        fresh, name = known
+        if fresh:
+            if isinstance(out, torch.Tensor):
+                self._track(out, name)
+            elif isinstance(out, (tuple, list)):
+                for tensor in _flatten(out):
+                    self._track(tensor, name)
+        self._run_workspaces(func, name, args, kwargs or {}, out)
+        return out
+
+    def _track(self, tensor: torch.Tensor, op: str) -> None:
+        if tensor.device.type != self._device_type:
+            return
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        nbytes = storage.nbytes()
+        if key in self._stored or not nbytes:
+            return
+        allocation = self._new(nbytes, op, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+        reference = _StorageRef(storage, self._storage_died)
+        reference.key = key
+        self._stored[key] = (reference, allocation)
+
+    def _storage_died(self, reference: _StorageRef) -> None:
+        stored = self._stored.pop(reference.key, None)
+        if stored is not None:
+            self.free(stored[1])
+
+    def _run_workspaces(
+        self, func: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any
+    ) -> None:
+        needs = self._workspaces.needs(func, args, kwargs, out, self.stream)
+        for nbytes in needs.kept:
+            self._new(nbytes, f"{name} workspace", (nbytes,), "uint8")
+        held = [self._new(nbytes, f"{name} workspace", (nbytes,), "uint8") for nbytes in needs.transient]
+        for allocation in held:
+            self.free(allocation)
+
+    # -- the allocator's side -------------------------------------------------------------------------------
+
+    def _new(self, nbytes: int, op: str, shape: tuple[int, ...], dtype: str) -> Allocation:
+        allocation = Allocation(nbytes, op, shape, dtype)
+        frame = _innermost_runtime_frame(sys._getframe(2))
+        if frame is not None:
+            allocation.code, allocation.line = frame.f_code, frame.f_lineno
+        if self._frames:
+            allocation.frames = _stack(sys._getframe(2))
+        self.allocate(allocation)
+        return allocation
+
+    def allocate(self, allocation: Allocation) -> None:
+        allocation.phase = self.phase
+        allocation.block = self.allocator.malloc(allocation.nbytes, self.stream, allocation)
+        self._sequence += 1
+        allocation.sequence = self._sequence
+        self._live.add(allocation)
+        if self.allocator.allocated > self._peak:
+            self._peak = self.allocator.allocated
+            self._peak_sequence = self._sequence
+            self._freed_since_peak.clear()
+        if self.log is not None:
+            self.log.append(
+                LogEntry(self.phase, allocation.nbytes, allocation.op, allocation.shape, allocation.where)
+            )
+        if self.recording is not None:
+            self.recording.steps.append((True, allocation))
+
+    def free(self, allocation: Allocation) -> None:
+        self.allocator.free(allocation.block)
+        self._live.discard(allocation)
+        if allocation.sequence <= self._peak_sequence:
+            self._freed_since_peak.append(allocation)
+        if self.recording is not None:
+            self.recording.steps.append((False, allocation))
+
+    # -- reading --------------------------------------------------------------------------------------------
+
+    def reset_peak(self) -> None:
+        self.allocator.reset_peaks()
+        self._peak = self.allocator.allocated
+        self._peak_sequence = self._sequence
+        self._freed_since_peak.clear()
+
+    def largest_at_peak(self, count: int) -> list[Allocation]:
+        """What was live when `allocated` was highest since `reset_peak`, largest first."""
+        alive = [a for a in self._live if a.sequence <= self._peak_sequence]
+        return heapq.nlargest(count, [*alive, *self._freed_since_peak], key=lambda a: (a.nbytes, -a.sequence))
+
+    def allocation_of(self, tensor: torch.Tensor) -> Allocation | None:
+        stored = self._stored.get(tensor.untyped_storage()._cdata)
+        return stored[1] if stored else None
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """Free what `tensor`'s storage stands for, although the tensor lives on."""
+        _, allocation = self._stored.pop(tensor.untyped_storage()._cdata)
+        self.free(allocation)
+
+    def adopt(self, tensor: torch.Tensor, allocation: Allocation) -> None:
+        """Let the storage of a forgotten tensor stand for `allocation`, which then lives as long."""
+        storage = tensor.untyped_storage()
+        reference = _StorageRef(storage, self._storage_died)
+        reference.key = storage._cdata
+        self._stored[reference.key] = (reference, allocation)
+
+
+def _makes_storage(func: Any) -> bool:
+    """False for ops whose tensors all share an input's storage: views, in-place and out= variants."""
+    return any(result.alias_info is None for result in func._schema.returns)
+
+
+def _op_name(func: Any) -> str:
+    return func._schema.name.removeprefix("aten::")
+
+
+def _flatten(values: Iterable[Any]) -> Iterable[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _flatten(value)
+
+
+def _innermost_runtime_frame(frame: FrameType | None) -> FrameType | None:
+    while frame is not None:
+        code = frame.f_code
+        ours = _ours.get(code)
+        if ours is None:
+            name = code.co_filename
+            ours = _ours[code] = name.startswith(_RUNTIME) and not name.startswith(_SIMULATE)
+        if ours:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def _stack(frame: FrameType | None) -> tuple[tuple[str, int, str], ...]:
+    frames: list[tuple[str, int, str]] = []
+    while frame is not None and len(frames) < _MAX_FRAMES:
+        code = frame.f_code
+        if not code.co_filename.startswith(_SIMULATE):
+            frames.append((code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back
+    return tuple(frames)
