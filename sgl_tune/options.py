@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -161,6 +161,30 @@ class ServerFlags:
 
     def given(self) -> dict[str, Any]:
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+
+
+# Not the server's: which versions, GPU and folder are meant.
+TARGET_FIELDS = frozenset(("cache_dir", "sglang_version", "flashinfer_version", "arch"))
+
+
+@functools.cache
+def flag_names() -> dict[str, str]:
+    """Every spelling of a flag -> its field: `--tp-size`, `--tp`, `--tensor-parallel-size` -> `tp`."""
+    names = {}
+    for field, hint in get_type_hints(ServerFlags, include_extras=True).items():
+        for declared in (hint.__metadata__[0].default, *hint.__metadata__[0].param_decls):
+            names.update(dict.fromkeys(declared.split("/"), field))
+    return names
+
+
+@functools.cache
+def flag_types() -> dict[str, type]:
+    """Field -> bool, int, float, str or list."""
+    types = {}
+    for field, hint in get_type_hints(ServerFlags).items():
+        kind = next(kind for kind in get_args(hint) if kind is not type(None))
+        types[field] = get_origin(kind) or kind
+    return types
 
 
 def takes_server_flags(command: Callable[..., Any]) -> Callable[..., Any]:

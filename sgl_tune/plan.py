@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from runtime.parallel import node_ranks, rank_layout
 from runtime.sizing import release
-from sgl_tune.cache.keys import TunedOp, expected_keys
+from sgl_tune.cache.keys import TunedOp, expected_keys, gaps
 from sgl_tune.cache.layouts import RankName
 from sgl_tune.cache.recipes import KeyInputs, cache_folder, cache_key, key_parts, recipe_for
 from sgl_tune.deployment import Deployment
@@ -64,7 +65,7 @@ class CachePlan:
                     "buckets": list(op.buckets),
                     "keys": list(op.keys),
                     "policy": list(op.policy),
-                    "serving_only": [entry.bucket for entry in op.entries if entry.asked_by == "serving"],
+                    "serving_only": list(op.serving_only),
                 }
                 for op in self.ops
             ],
@@ -78,12 +79,26 @@ class Plan:
     draft: CachePlan | None
     workers: int
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed, and what the server tunes that this plan leaves out."""
+        return self.deployment.notes + gaps(self.deployment)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Every file of this node, target and draft, each once."""
+        caches = [self.target, self.draft] if self.draft else [self.target]
+        return tuple(
+            dict.fromkeys(self.deployment.cache_dir / path for plan in caches for path in plan.paths)
+        )
+
     def to_json(self) -> dict[str, Any]:
         data = {
             "deployment": deployment_to_json(self.deployment),
             "cache_dir": str(self.deployment.cache_dir),
             **self.target.to_json(),
             "workers": self.workers,
+            "notes": list(self.notes),
         }
         return data if self.draft is None else {**data, "draft": self.draft.to_json()}
 

@@ -14,7 +14,7 @@ from sgl_tune.errors import UsageError, WorkFailed
 MANIFEST = "sgl-tune.json"
 VLLM_FILE = "autotune_configs.json"
 _RANK = re.compile(r"rank_tp(\d{1,6})_pp(\d{1,6})_dp(\d{1,6})(?:_gpu([\w-]{1,80}))?\.json")
-_ARCH = re.compile(r"sm\d{2,4}[a-z]?")
+_ARCH = re.compile(r"sm\d{2,4}[a-z]?|cpu")
 _KEY = re.compile(r"[0-9a-f]{4,64}")
 _ROOTS = ("flashinfer/autotune", "flashinfer_autotune_cache", "autotune/v2", "v2")
 _DEEPEST = 8
