@@ -1,0 +1,153 @@
+"""What one rank's start costs, as data: the same record for a prediction, a measurement and a run's file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from runtime.run_record import Failure, OutOfMemory, Phase, Run
+
+Source = Literal["predicted", "measured"]
+Verdict = Literal["fits", "oom", "failed", "unfinished"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Memory that torch cannot count: `bytes` of it in this start, and where the number comes from."""
+
+    name: str
+    bytes: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the start resolved on the way: each follows from the ones before it."""
+
+    mem_fraction_static: float | None = None
+    kv_bytes_per_token: int | None = None
+    kv_tokens: int | None = None
+    context_length: int | None = None
+    max_running_requests: int | None = None
+    dummy_batch_rows: int | None = None
+    chunked_prefill_size: int | None = None
+    prefill_graphs: tuple[int, ...] = ()
+    decode_graphs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change of flags and the start with it: simulated, not guessed."""
+
+    flags: str
+    fits: bool
+    free_at_peak_bytes: int
+    kv_tokens: int | None
+    cost: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    gpu: str
+    total_bytes: int
+    source: Source
+    run: Run
+    rank: int = 0
+    rank_name: str = "TP0"
+    sizes: Sizes = Sizes()
+    constants: tuple[Constant, ...] = ()
+    margin_bytes: int = 0
+    remedies: tuple[Remedy, ...] = ()
+    notes: tuple[str, ...] = ()
+    what_if: Mapping[str, Report] = field(default_factory=dict)
+    ranks: tuple[Report, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.oom is not None:
+            return "oom"
+        if self.run.failure is not None:
+            return "failed"
+        return "unfinished" if self.run.unfinished else "fits"
+
+    @property
+    def failure(self) -> Failure | None:
+        return self.run.failure
+
+    @property
+    def oom(self) -> OutOfMemory | None:
+        return self.failure.out_of_memory if self.failure else None
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """Every phase that began and told something, in the order they began; the failed one as it failed."""
+        seen = list(self.run.phases)
+        if self.failure is not None:
+            seen.append(self.failure.at_failure)
+        return tuple(in_begin_order(seen))
+
+    @property
+    def peak(self) -> Phase | None:
+        """The phase that leaves the GPU least; of nested ones the innermost."""
+        least = min((phase.free_at_peak_bytes for phase in self.phases), default=None)
+        tight = [phase for phase in self.phases if phase.free_at_peak_bytes == least]
+        return max(tight, key=lambda phase: phase.depth, default=None)
+
+    @property
+    def free_at_peak_bytes(self) -> int:
+        return self.peak.free_at_peak_bytes if self.peak else self.total_bytes
+
+    def phase(self, name: str) -> Phase | None:
+        return next((phase for phase in self.phases if phase.name == name), None)
+
+    def with_what_ifs(self, what_if: Mapping[str, Report]) -> Report:
+        return replace(self, what_if=dict(what_if))
+
+    def to_json(self) -> dict[str, Any]:
+        failed = self.failure.at_failure if self.failure else None
+        return {
+            "verdict": self.verdict,
+            "gpu": self.gpu,
+            "total_bytes": self.total_bytes,
+            "source": self.source,
+            "rank": self.rank,
+            "rank_name": self.rank_name,
+            "sizes": asdict(self.sizes),
+            "phases": [{**asdict(phase), "failed": phase is failed} for phase in self.phases],
+            "free_at_peak_bytes": self.free_at_peak_bytes,
+            "margin_bytes": self.margin_bytes,
+            "constants": [asdict(constant) for constant in self.constants],
+            "failed_in": self.run.failed_in,
+            "oom": self._oom_json(),
+            "remedies": [asdict(remedy) for remedy in self.remedies],
+            "notes": list(self.notes),
+            "what_if": {name: report.to_json() for name, report in self.what_if.items()},
+            "ranks": [report.to_json() for report in self.ranks],
+        }
+
+    def _oom_json(self) -> dict[str, Any] | None:
+        if self.failure is None or self.oom is None:
+            return None
+        return {
+            "phase": self.failure.phase,
+            **asdict(self.oom),
+            "message": self.failure.error,
+            "remedies": [asdict(remedy) for remedy in self.remedies],
+        }
+
+
+def in_begin_order(ended: Iterable[Phase]) -> list[Phase]:
+    """Phases are known in the order they ended, a nested one before the one around it."""
+    done: list[list[Phase]] = []
+    for phase in ended:
+        inner: list[Phase] = []
+        while done and done[-1][0].depth > phase.depth:
+            inner = done.pop() + inner
+        done.append([phase, *inner])
+    return [phase for group in done for phase in group]
+
+
+def worst(reports: Sequence[Report]) -> Report:
+    """The rank that dies, else the one with the least to spare."""
+    return min(reports, key=lambda report: (report.verdict == "fits", report.free_at_peak_bytes))

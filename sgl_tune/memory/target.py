@@ -1,0 +1,64 @@
+"""The GPU a report is for: what torch can use of it, and what its driver says, which SGLang goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sgl_tune.errors import UsageError
+from sgl_tune.gpus import GpuModel, find_gpu, gpu_models
+from sgl_tune.units import parse_size
+from sgl_tune.versions import Gpu
+
+_MIB = 1 << 20
+_GIB = 1 << 30
+# Where nobody published torch's own figure: what it is of the driver's on an H200.
+_USABLE = 150_109_880_320 / (143_771 * _MIB)
+_USUAL = {"sm80": "A100 80GB", "sm89": "L40S", "sm90": "H200", "sm100": "B200", "sm103": "B300"}
+
+
+@dataclass(frozen=True, slots=True)
+class TargetGpu:
+    name: str
+    total_bytes: int
+    driver_mib: int
+    arch: str | None
+    note: str
+
+
+def target_gpu(name: str | None, memory: str | None, arch: str | None, here: Sequence[Gpu] = ()) -> TargetGpu:
+    """The GPU that was asked for, else the one of this machine, else the usual one of the architecture."""
+    if memory is not None:
+        return _of_size(name, memory, arch)
+    if name is not None:
+        return _known(find_gpu(name.replace("-", " ")))
+    if here:
+        return _local(here[0])
+    gpu = _known(find_gpu(_USUAL.get(arch or "", "H200")))
+    return TargetGpu(gpu.name, gpu.total_bytes, gpu.driver_mib, gpu.arch, "assumed: no --gpu, and none here")
+
+
+def _of_size(name: str | None, memory: str, arch: str | None) -> TargetGpu:
+    total = parse_size(memory)
+    if total < _GIB:
+        raise UsageError(f"--gpu-memory {memory} is less than a server needs", "write it as 178.35GiB")
+    known = find_gpu(name.replace("-", " ")) if name else None
+    return TargetGpu(
+        name=known.name if known else f"GPU of {total / _GIB:.2f} GiB",
+        total_bytes=total,
+        driver_mib=known.memory_mib if known else total // _MIB,
+        arch=arch or (known.arch if known else None),
+        note="--gpu-memory",
+    )
+
+
+def _known(gpu: GpuModel) -> TargetGpu:
+    total = gpu.cuda_bytes or int(gpu.memory_mib * _MIB * _USABLE)
+    return TargetGpu(gpu.name, total, gpu.memory_mib, gpu.arch, gpu.source)
+
+
+def _local(gpu: Gpu) -> TargetGpu:
+    alike = next((model for model in gpu_models() if model.memory_mib == gpu.mib), None)
+    total = (alike.cuda_bytes if alike else None) or int(gpu.mib * _MIB * _USABLE)
+    name = gpu.name.removeprefix("NVIDIA ")
+    return TargetGpu(name, total, gpu.mib, gpu.arch, "the GPU of this machine")

@@ -1,0 +1,93 @@
+"""Other starts of the same deployment: `lm-head-in-autotune`, `dp=4`, `tp=4+ep=4`, and sweeps of one flag."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, get_type_hints
+
+from sgl_tune.errors import UsageError
+from sgl_tune.options import ServerFlags
+
+LM_HEAD = "lm-head-in-autotune"
+ASCENDING = "graphs-ascending"
+DISPATCHER = "dispatcher-by-max-running-requests"
+NO_GRAPHS = "no-graphs"
+BEHAVIOURS = (LM_HEAD, ASCENDING, DISPATCHER)
+_SWEEP = re.compile(r"([a-z0-9-]+)=(\d+(?:\.\d+)?):(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
+_MOST_STEPS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """`behaviours` are ways a server has started in some release; `flags` are SGLang's, set differently."""
+
+    name: str
+    behaviours: frozenset[str] = frozenset()
+    flags: dict[str, Any] = field(default_factory=dict)
+
+    def apply(self, flags: ServerFlags) -> ServerFlags:
+        return replace(flags, **self.flags)
+
+
+AS_IS = WhatIf("as is")
+
+
+def parse_what_if(text: str) -> WhatIf:
+    """Parts joined by `+` are one start that differs in all of them."""
+    behaviours, flags = set(), {}
+    for part in text.split("+"):
+        name, equals, value = part.partition("=")
+        if part in BEHAVIOURS:
+            behaviours.add(part)
+        elif part == NO_GRAPHS:
+            flags["disable_cuda_graph"] = True
+        elif equals and name in _flag_fields():
+            field_name = _flag_fields()[name]
+            flags[field_name] = _value(field_name, name, value)
+        else:
+            raise UsageError(
+                f"--what-if {text!r}: {part!r} is neither a behaviour nor FLAG=VALUE",
+                f"one of {', '.join((*BEHAVIOURS, NO_GRAPHS))}, or a server flag such as dp=4, "
+                "mem-fraction-static=0.86, chunked-prefill-size=4096; join several with +",
+            )
+    return WhatIf(text, frozenset(behaviours), flags)
+
+
+def parse_sweep(text: str) -> tuple[WhatIf, ...]:
+    """`mem-fraction-static=0.80:0.94:0.01`: first, last, step."""
+    match = _SWEEP.fullmatch(text)
+    if match is None or match[1] not in _flag_fields():
+        raise UsageError(
+            f"--sweep {text!r} is not FLAG=FIRST:LAST:STEP", "write mem-fraction-static=0.80:0.94:0.01"
+        )
+    first, last, step = (float(part) for part in match.groups()[1:])
+    if step <= 0 or last < first:
+        raise UsageError(f"--sweep {text!r}: from {first:g} to {last:g} in steps of {step:g} leads nowhere")
+    count = round((last - first) / step) + 1
+    if count > _MOST_STEPS:
+        raise UsageError(f"--sweep {text!r} has {count} steps", f"at most {_MOST_STEPS}: a larger step")
+    digits = max(len(part.partition(".")[2]) for part in match.groups()[1:])
+    return tuple(parse_what_if(f"{match[1]}={first + i * step:.{digits}f}") for i in range(count))
+
+
+def _flag_fields() -> dict[str, str]:
+    """`dp` and every other spelling of a flag, to the field that holds it."""
+    spellings: dict[str, str] = {}
+    for name, hint in get_type_hints(ServerFlags, include_extras=True).items():
+        option = hint.__metadata__[0]
+        for spelling in (option.default, *option.param_decls):  # typer takes the first one for a default
+            spellings[spelling.partition("/")[0].removeprefix("--")] = name
+    return spellings
+
+
+def _value(field_name: str, flag: str, text: str) -> Any:
+    kind = next(f for f in fields(ServerFlags) if f.name == field_name).type
+    try:
+        if "bool" in str(kind):
+            return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
+        if "int" in str(kind):
+            return int(text)
+        return float(text) if "float" in str(kind) else text
+    except (KeyError, ValueError):
+        raise UsageError(f"--what-if {flag}={text}: {text!r} is no value of --{flag}") from None

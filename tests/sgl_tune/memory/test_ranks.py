@@ -1,0 +1,45 @@
+"""Which ranks are reported."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.config import ModelConfig, ParallelConfig
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.ranks import choose_ranks, distinct_ranks, rank_name
+from sgl_tune.models import find_model
+
+
+def _model(name: str = "GLM-5.1-FP8") -> ModelConfig:
+    return find_model(name, {}).config
+
+
+def test_equal_ranks_are_one() -> None:
+    assert distinct_ranks(_model(), ParallelConfig(tp=8, dp=8, enable_dp_attention=True)) == (0,)
+
+
+def test_stages_differ() -> None:
+    # 78 layers, the first three dense: 26 a stage
+    assert distinct_ranks(_model(), ParallelConfig(tp=2, pp=3)) == (0, 2, 4)
+
+
+def test_middle_stages_of_one_size_are_one() -> None:
+    assert distinct_ranks(_model("Qwen3-30B-A3B"), ParallelConfig(tp=2, pp=4)) == (0, 2, 6)
+
+
+def test_uneven_experts_differ() -> None:
+    assert distinct_ranks(_model("Qwen3-30B-A3B"), ParallelConfig(tp=6, ep=6)) == (0, 2)
+
+
+def test_choices() -> None:
+    model, parallel = _model(), ParallelConfig(tp=4)
+    assert choose_ranks("all", model, parallel) == (0, 1, 2, 3)
+    assert choose_ranks("3", model, parallel) == (3,)
+    for wrong in ("4", "-1", "some"):
+        with pytest.raises(UsageError, match="--ranks"):
+            choose_ranks(wrong, model, parallel)
+
+
+def test_names_are_those_of_the_servers_log() -> None:
+    assert rank_name(ParallelConfig(tp=4, dp=2, enable_dp_attention=True), 3) == "DP1 TP3"
+    assert rank_name(ParallelConfig(tp=2, pp=2), 3) == "PP1 TP1"

@@ -1,0 +1,183 @@
+"""Start-up logs of several SGLang releases, whole, dead and hostile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.server_log import ServerLog, read_server_log
+
+GIB = 1 << 30
+
+RELEASE_0_4 = """\
+[2025-03-27 21:33:20 TP0] Init torch distributed ends. mem usage=0.33 GB
+[2025-03-27 21:33:20 TP0] Load weight begin. avail mem=139.21 GB
+[2025-03-27 21:33:30 TP0] Load weight end. type=Gemma3ForConditionalGeneration, dtype=torch.bfloat16, \
+avail mem=131.08 GB, mem usage=8.13 GB.
+[2025-03-27 21:33:31 TP0] KV Cache is allocated. #tokens: 834615, K size: 54.12 GB, V size: 54.12 GB
+[2025-03-27 21:33:31 TP0] Memory pool end. avail mem=14.61 GB
+[2025-03-27 21:33:31 TP0] Capture cuda graph begin. This can take up to several minutes. avail mem=13.95 GB
+Capturing batches (avail_mem=12.55 GB):   0%|   | 0/23\rCapturing batches (avail_mem=9.72 GB): 100%|##| 23/23
+[2025-03-27 21:33:42 TP0] Capture cuda graph end. Time elapsed: 11.35 s. \
+mem usage=1.04 GB. avail mem=11.22 GB.
+[2025-03-27 21:33:43 TP0] max_total_num_tokens=834615, chunked_prefill_size=8192, max_prefill_tokens=16384, \
+max_running_requests=2048, context_len=128000, available_gpu_mem=11.22 GB
+"""
+
+RELEASE_0_5_17 = """\
+[2026-08-02 10:00:00] server_args=ServerArgs(model_path='Qwen/Qwen3-30B-A3B', tp_size=1, \
+mem_fraction_static=0.85)
+[2026-08-02 10:00:01] Init torch distributed ends. elapsed=0.52 s, mem usage=0.69 GB
+[2026-08-02 10:00:02] Load weight begin. avail mem=139.11 GB
+[2026-08-02 10:00:12] Load weight end. elapsed=10.10 s, type=Qwen3MoeForCausalLM, avail mem=82.19 GB, \
+mem usage=56.91 GB.
+[2026-08-02 10:00:12] KV Cache is allocated. dtype: torch.bfloat16, #tokens: 669939, K size: 30.67 GB, \
+V size: 30.67 GB
+[2026-08-02 10:00:12] Memory pool end. avail mem=20.09 GB
+[2026-08-02 10:00:12] Running FlashInfer autotune with cache: /root/.cache/sglang/flashinfer/x.json
+[2026-08-02 10:00:20] FlashInfer autotune completed.
+[2026-08-02 10:00:20] Capture target prefill CUDA graph begin. backend=breakable, num_tokens=[4, 8], \
+avail mem=19.50 GB
+[2026-08-02 10:00:35] Capture target prefill CUDA graph end. elapsed=15.08 s, mem usage=1.36 GB, \
+avail mem=18.10 GB.
+[2026-08-02 10:00:36] Capture target decode CUDA graph begin. backend=full, num_tokens_per_req=1, bs=[1, 2], \
+avail mem=18.10 GB
+[2026-08-02 10:00:41] Capture target decode CUDA graph end. elapsed=5.81 s, mem usage=0.33 GB, \
+avail mem=17.71 GB.
+"""
+
+OOM = """\
+[2026-04-25 03:00:01 DP0 TP0] Load weight begin. avail mem=175.04 GB
+[2026-04-25 03:00:02 DP1 TP1] Load weight begin. avail mem=175.04 GB
+[2026-04-25 03:05:01 DP0 TP0] Load weight end. type=GlmMoeDsaForCausalLM, \
+avail mem=76.10 GB, mem usage=98.94 GB.
+[2026-04-25 03:05:01 DP1 TP1] Load weight end. type=GlmMoeDsaForCausalLM, \
+avail mem=76.20 GB, mem usage=98.84 GB.
+[2026-04-25 03:05:02 DP0 TP0] KV Cache is allocated. #tokens: 1094976, KV size: 52.18 GB
+[2026-04-25 03:05:02 DP0 TP0] Memory pool end. avail mem=16.90 GB
+[2026-04-25 03:05:02 DP1 TP1] Memory pool end. avail mem=17.00 GB
+[2026-04-25 03:05:09 DP1 TP1] Scheduler hit an exception: Traceback (most recent call last):
+  File "/sglang/python/sglang/srt/model_executor/model_runner.py", line 2244, in _flashinfer_autotune
+    self._dummy_run(batch_size=self.req_to_token_pool.size)
+  File "/sgl-workspace/sglang/python/sglang/srt/layers/logits_processor.py", line 865, in _get_logits
+    logits = tensor_model_parallel_all_gather(logits)
+  File "/sgl-workspace/sglang/python/sglang/srt/distributed/parallel_state.py", line 880, in all_gather
+    output_tensor = output_tensor.reshape(...)
+  File "/usr/lib/python3/dist-packages/torch/_tensor.py", line 1, in reshape
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 6.38 GiB. GPU 0 has a total capacity of \
+178.35 GiB of which 2.98 GiB is free. Including non-PyTorch memory, this process has 175.36 GiB memory in use. \
+Of the \
+allocated memory 170.11 GiB is allocated by PyTorch, with 2.34 GiB allocated in private pools (e.g., CUDA \
+Graphs), and 1.05 GiB is reserved by PyTorch but unallocated.
+"""
+
+
+def _read(tmp_path: Path, content: str | bytes) -> ServerLog:
+    path = tmp_path / "server.log"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return read_server_log(path)
+
+
+def test_an_old_release(tmp_path: Path) -> None:
+    log = _read(tmp_path, RELEASE_0_4)
+    assert [step.phase for step in log.steps] == [
+        "context and communicators", "weights", "KV pools", "decode graphs", "ready",
+    ]  # fmt: skip
+    assert log.rank == "TP0" and log.baseline_bytes == round(139.21 * GIB)
+    assert log.steps[1].used_bytes == round(8.13 * GIB)
+    assert log.steps[2].free_bytes == round(14.61 * GIB)
+    assert log.steps[3].seconds == 11.35
+    assert log.kv_tokens == 834615 and log.kv_bytes == round(108.24 * GIB)
+    assert log.sizes["max_running_requests"] == 2048
+    assert log.oom is None
+
+
+def test_a_release_that_names_its_captures(tmp_path: Path) -> None:
+    log = _read(tmp_path, RELEASE_0_5_17)
+    assert [step.phase for step in log.steps][2:] == [
+        "KV pools",
+        "autotune",
+        "prefill graphs",
+        "decode graphs",
+    ]
+    assert log.steps[4].used_bytes == round(1.36 * GIB)
+    assert log.server_args is not None and "Qwen/Qwen3-30B-A3B" in log.server_args
+
+
+def test_the_rank_that_died_leads(tmp_path: Path) -> None:
+    log = _read(tmp_path, OOM)
+    assert log.oom is not None and log.oom.numbers is not None
+    assert log.rank == log.oom.rank == "DP1 TP1" and log.ranks == 2
+    assert log.oom.phase == "autotune"
+    assert log.oom.where == "parallel_state.py:880 in all_gather"
+    assert log.oom.numbers.tried_bytes == round(6.38 * GIB)
+    assert log.oom.numbers.free_bytes == round(2.98 * GIB)
+    assert log.oom.numbers.allocated_bytes == round(170.11 * GIB)
+    assert log.steps[0].used_bytes == round(98.84 * GIB)
+
+
+def test_an_oom_without_numbers_is_in_the_capture_that_had_begun(tmp_path: Path) -> None:
+    head = RELEASE_0_5_17.partition("[2026-08-02 10:00:35]")[0]
+    log = _read(tmp_path, head + "torch.AcceleratorError: CUDA error: out of memory\n")
+    assert log.oom is not None
+    assert log.oom.phase == "prefill graphs" and log.oom.numbers is None
+
+
+def test_a_draft_has_weights_and_graphs_of_its_own(tmp_path: Path) -> None:
+    more = """\
+[2026-08-02 10:01:00] Load weight begin. avail mem=17.00 GB
+[2026-08-02 10:01:05] Load weight end. type=Draft, avail mem=15.00 GB, mem usage=2.00 GB.
+[2026-08-02 10:01:06] Capture draft decode CUDA graph end. elapsed=1.00 s, \
+mem usage=0.10 GB, avail mem=14.90 GB.
+"""
+    phases = [step.phase for step in _read(tmp_path, RELEASE_0_5_17 + more).steps]
+    assert phases[-2:] == ["draft weights", "draft runners"]
+
+
+def test_lines_of_a_wrapper_are_read(tmp_path: Path) -> None:
+    wrapped = "".join(f"2026-08-02 - __main__ - INFO - {line}\n" for line in RELEASE_0_4.splitlines())
+    assert len(_read(tmp_path, wrapped).steps) == 5
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello\n", b"\x7fELF" + bytes(range(256)) * 40], ids=["empty", "text", "binary"]
+)
+def test_what_is_no_start_is_said(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(UsageError, match=r"server\.log tells of no start"):
+        _read(tmp_path, content)
+
+
+def test_a_missing_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_server_log(tmp_path / "nothing.log")
+
+
+def test_endless_lines_do_not_hold_the_file_in_memory(tmp_path: Path) -> None:
+    log = _read(tmp_path, b"x" * (8 << 20) + b"\n" + RELEASE_0_4.encode() + b"y" * (8 << 20))
+    assert log.kv_tokens == 834615
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CUDA out of memory. Tried to allocate 1.2.3 GiB. GPU 0",
+        "CUDA out of memory. Tried to allocate . GiB",
+        "[2025-03-27 21:33:20 TP0] Load weight begin. avail mem=99999999999999.9 GB",
+        "[2025-03-27 21:33:20 TP0] KV Cache is allocated. #tokens: "
+        + "9" * 400
+        + ", K size: 1.0 GB, V size: 1.0 GB",
+    ],
+)
+def test_numbers_that_are_none_are_passed_over(tmp_path: Path, line: str) -> None:
+    assert _read(tmp_path, line + "\n" + RELEASE_0_4).kv_tokens == 834615
+
+
+@given(st.binary(max_size=2000))
+def test_no_bytes_break_the_reader(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
+    tmp_path = tmp_path_factory.mktemp("log")
+    log = _read(tmp_path, junk + b"\n" + RELEASE_0_4.encode())
+    assert log.kv_tokens == 834615
