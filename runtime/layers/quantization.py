@@ -14,7 +14,13 @@ import torch.nn.functional as F
 
 from runtime.config import ConfigError, ModelConfig, RuntimeConfig
 from runtime.layers.loading import Index, length
-from runtime.layers.scaled_linear import fp4_linear, fp8_block_linear, fp8_tensor_linear
+from runtime.layers.scaled_linear import (
+    dequantize_blocks,
+    dequantize_fp4,
+    fp4_linear,
+    fp8_block_linear,
+    fp8_tensor_linear,
+)
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -30,6 +36,10 @@ class Scheme(ABC):
     @abstractmethod
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor: ...
 
+    @abstractmethod
+    def dequantize(self, tensors: Tensors) -> torch.Tensor:
+        """The matrix itself."""
+
     def part(self, name: str, rows: slice, cols: slice) -> Index:
         """Where the block [rows, cols] of the matrix lies in the tensor called `name`."""
         return (rows, cols)
@@ -43,6 +53,9 @@ class Plain(Scheme):
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
         return F.linear(x, tensors["weight"], bias)
+
+    def dequantize(self, tensors: Tensors) -> torch.Tensor:
+        return tensors["weight"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +76,9 @@ class BlockFp8(Scheme):
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
         return fp8_block_linear(x, tensors["weight"], tensors["weight_scale_inv"], bias, list(self.block))
+
+    def dequantize(self, tensors: Tensors) -> torch.Tensor:
+        return dequantize_blocks(tensors["weight"], tensors["weight_scale_inv"], list(self.block))
 
     def part(self, name: str, rows: slice, cols: slice) -> Index:
         if name == "weight":
@@ -89,6 +105,9 @@ class TensorFp8(Scheme):
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
         return fp8_tensor_linear(x, tensors["weight"], tensors["weight_scale"], tensors["input_scale"], bias)
+
+    def dequantize(self, tensors: Tensors) -> torch.Tensor:
+        return tensors["weight"].float() * tensors["weight_scale"]
 
     def part(self, name: str, rows: slice, cols: slice) -> Index:
         raise ConfigError("per-tensor fp8 checkpoints are not loaded by this runtime: use dummy weights")
@@ -117,6 +136,9 @@ class Fp4(Scheme):
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
         return fp4_linear(x, tensors["weight"], tensors["weight_scale"], tensors.get("weight_scale_2"), bias)
+
+    def dequantize(self, tensors: Tensors) -> torch.Tensor:
+        return dequantize_fp4(tensors["weight"], tensors["weight_scale"], tensors.get("weight_scale_2"))
 
     def part(self, name: str, rows: slice, cols: slice) -> Index:
         raise ConfigError("packed fp4 checkpoints are not loaded by this runtime: use dummy weights")

@@ -99,7 +99,8 @@ class Decoder(nn.Module):
         backend = None
         if any(model.layer_kinds[layer] == "moe" for layer in layers):
             backend = make_backend(runtime.moe_runner_backend, model, runtime, comm.layout)
-        self.layers = nn.ModuleList(DecoderLayer(build, layer, dispatcher, backend) for layer in layers)
+        self._stack = [DecoderLayer(build, layer, dispatcher, backend) for layer in layers]
+        self.layers = nn.ModuleList(self._stack)
         self.norm = build.norm("model.norm", model.hidden_size) if self.is_last else None
         self.head = self._head() if self.is_last else None
         self.logits: LogitsProcessor | None = None
@@ -133,7 +134,7 @@ class Decoder(nn.Module):
         if self.embedding is not None:
             state = StageState(self.embedding(batch.input_ids, self.comm))
         assert state is not None, "a later pipeline stage needs the state of the one before"
-        for layer in repeat(self.layers, kind=_layer_kind):
+        for layer in repeat(self._stack, kind=_layer_kind):
             state = layer(state, batch, pool, self.rope_table)
         return state
 
@@ -168,7 +169,7 @@ class Decoder(nn.Module):
 
     def pieces(self) -> Iterator[Piece]:
         tied = self.head is self.embedding
-        for part in (self.embedding, *self.layers, self.norm, None if tied else self.head):
+        for part in (self.embedding, *self._stack, self.norm, None if tied else self.head):
             if part is not None:
                 yield from part.pieces()
 

@@ -8,8 +8,8 @@ from importlib import import_module
 import torch
 
 from runtime.config import ConfigError, ModelConfig, RuntimeConfig
-from runtime.parallel import RankLayout
 from runtime.moe.weights import ExpertWeights, TopK
+from runtime.parallel import RankLayout
 
 
 class MoEBackend(ABC):

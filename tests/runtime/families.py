@@ -1,0 +1,146 @@
+"""Tiny transformers models of every family, with weights so large that every part shows in the logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+VOCAB = 99
+_COMMON = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "max_position_embeddings": 128,
+}
+_YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
+_LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+}
+_QWEN_MOE = {"head_dim": 32, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+# name -> (transformers config class, what differs from the common sizes)
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": (
+        "LlamaConfig",
+        {
+            "attention_bias": True,
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 10000.0,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 32,
+            },
+        },
+    ),
+    "qwen3": ("Qwen3Config", {"head_dim": 32, "tie_word_embeddings": True}),
+    "qwen3_moe": ("Qwen3MoeConfig", {**_QWEN_MOE, "norm_topk_prob": True, "mlp_only_layers": [0]}),
+    "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "glm4_moe": (
+        "Glm4MoeConfig",
+        {
+            "head_dim": 32,
+            "n_routed_experts": 8,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "first_k_dense_replace": 1,
+            "use_qk_norm": True,
+            "attention_bias": True,
+            "n_group": 1,
+            "topk_group": 1,
+        },
+    ),
+    "gpt_oss": (
+        "GptOssConfig",
+        {
+            "head_dim": 16,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 6,
+            "rope_parameters": {**_YARN, "truncate": False},
+        },
+    ),
+    "deepseek_v3": (
+        "DeepseekV3Config",
+        {
+            **_LATENT,
+            "n_group": 4,
+            "topk_group": 2,
+            "first_k_dense_replace": 1,
+            "rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+    ),
+    "glm_moe_dsa": (
+        "GlmMoeDsaConfig",
+        {
+            **_LATENT,
+            "n_group": 1,
+            "topk_group": 1,
+            "index_topk": 6,
+            "index_n_heads": 16,
+            "index_head_dim": 16,
+            "mlp_layer_types": ["dense", "sparse"],
+        },
+    ),
+}
+MOE_FAMILIES = tuple(name for name in FAMILIES if name not in ("llama", "qwen3"))
+
+
+def make_reference(name: str, **changes: Any) -> Any:
+    """A transformers model in fp32 with eager attention."""
+    import transformers
+
+    cls, sizes = FAMILIES[name]
+    config = getattr(transformers, cls)(**{**_COMMON, **sizes, **changes})
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    _randomize(model)
+    return model
+
+
+def save(model: Any, folder: Path, **options: Any) -> Path:
+    model.save_pretrained(folder, **options)
+    return folder
+
+
+def prompts(*lengths: int, seed: int = 0) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(VOCAB, (length,), generator=generator).tolist() for length in lengths]
+
+
+@torch.no_grad()
+def reference_logits(model: Any, tokens: list[int]) -> torch.Tensor:
+    """[tokens, vocab]: what each position predicts."""
+    return model(torch.tensor([tokens])).logits[0]
+
+
+def _randomize(model: torch.nn.Module) -> None:
+    generator = torch.Generator().manual_seed(1)
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if not tensor.is_floating_point() or "inv_freq" in name:
+            continue
+        noise = torch.randn(tensor.shape, generator=generator)
+        if "norm" in name and name.endswith("weight"):
+            tensor.data.copy_(1 + 0.2 * noise)
+        elif tensor.dim() < 2:
+            tensor.data.copy_(0.3 * noise)
+        elif "embed" in name:
+            tensor.data.copy_(noise)
+        else:
+            tensor.data.copy_(noise * tensor.shape[-1] ** -0.5)

@@ -1,0 +1,90 @@
+"""Prompts through a decoder as on a server: a prefill, then token after token, on any rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runtime.batch import ForwardBatch, ForwardMode, make_decode_batch, make_extend_batch
+from runtime.comm import Communicator
+from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.dp_attention import PeerRows, plan_dp_tokens
+from runtime.kv_pool import GqaPool, KVPool, LatentPool, PoolShape, ReqToTokenPool, SlotAllocator
+from runtime.logits_processor import LogitsOutput
+from runtime.models.checkpoint import read_config
+from runtime.models.decoder import Decoder, run_stage
+from runtime.models.gqa import kv_shard
+from runtime.parallel import stage_layers
+
+CPU = torch.device("cpu")
+TOKENS = 256
+
+
+def make_runtime(**changes: Any) -> RuntimeConfig:
+    return RuntimeConfig(**{"dtype": "float32", "moe_runner_backend": "torch", **changes})
+
+
+def make_pool(model: ModelConfig, comm: Communicator, layers: Sequence[int]) -> KVPool:
+    shape = PoolShape(TOKENS, 1, tuple(layers), torch.float32, CPU)
+    cache: GqaPool | LatentPool
+    if model.is_mla:
+        assert model.mla is not None
+        cache = LatentPool(shape, model.mla)
+    else:
+        heads = kv_shard(model.num_kv_heads, comm.size("attn_tp"), comm.rank("attn_tp"))
+        cache = GqaPool(shape, heads.stop - heads.start, model.head_dim)
+    return KVPool(ReqToTokenPool(8, 64, CPU), SlotAllocator(TOKENS, CPU), cache)
+
+
+class Generation:
+    """The prompts of one attention-DP rank; `peers` are those of all of them."""
+
+    def __init__(
+        self, folder: Path, parallel: ParallelConfig, runtime: RuntimeConfig, comm: Communicator
+    ) -> None:
+        self.parallel, self.runtime, self.comm = parallel, runtime, comm
+        self.model = read_config(folder)
+        self.layers = stage_layers(self.model.num_layers, parallel, comm.layout.pp_rank)
+        self.decoder = Decoder(self.model, runtime, comm, CPU, self.layers)
+        self.decoder.load_hf(folder)
+        self.pool = make_pool(self.model, comm, self.layers)
+
+    def run(self, prompts: list[list[int]], steps: int) -> dict[int, list[torch.Tensor]]:
+        """The last `steps` tokens of each prompt are decoded. Prompt -> one row of logits a forward."""
+        width, rank = self.parallel.attn_dp, self.comm.layout.attn_dp_rank
+        peers = [list(range(len(prompts)))[start::width] for start in range(width)]
+        mine = peers[rank]
+        requests = self.pool.requests.allocate(len(mine))
+        rows: dict[int, list[torch.Tensor]] = {number: [] for number in mine}
+        for step in range(steps + 1):
+            lens = [len(prompts[number]) - steps + step for number in mine]
+            if step == 0:
+                tokens = [prompts[number][:length] for number, length in zip(mine, lens, strict=True)]
+                batch = make_extend_batch(tokens, requests, self.pool)
+                counts = [sum(len(prompts[n]) - steps for n in numbers) for numbers in peers]
+            else:
+                new = [prompts[number][length - 1] for number, length in zip(mine, lens, strict=True)]
+                batch = make_decode_batch(new, requests, self.pool, [length - 1 for length in lens])
+                counts = [len(numbers) for numbers in peers]
+            output = self._forward(batch, counts, [len(numbers) for numbers in peers])
+            if output is not None:
+                for number, row in zip(mine, output, strict=True):
+                    rows[number].append(row)
+        return rows
+
+    def _forward(self, batch: ForwardBatch, counts: list[int], heads: list[int]) -> torch.Tensor | None:
+        peers = PeerRows(counts, heads, batch.mode is ForwardMode.EXTEND)
+        dp = plan_dp_tokens(
+            batch.num_tokens,
+            "eager",
+            self.parallel,
+            moe_a2a_backend=self.runtime.moe_a2a_backend,
+            peers=peers,
+            dp_rank=self.comm.layout.attn_dp_rank,
+            device=CPU,
+        )
+        output = run_stage(self.decoder, batch.with_dp(dp), self.pool, self.comm)
+        return output.next_token_logits if isinstance(output, LogitsOutput) else None

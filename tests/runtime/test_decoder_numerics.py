@@ -1,0 +1,111 @@
+"""Every family against transformers on one rank: prefill, decode, chunks, both spellings of a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from runtime.batch import LogitsMode, make_extend_batch
+from runtime.comm import VirtualCommunicator
+from runtime.config import ConfigError, ParallelConfig
+from runtime.models.checkpoint import Checkpoint
+from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
+from tests.runtime.generation import Generation, make_runtime
+
+pytest.importorskip("transformers")
+TOLERANCE = 1e-4
+
+
+def _make_generation(folder: Path) -> Generation:
+    return Generation(folder, ParallelConfig(), make_runtime(), VirtualCommunicator(ParallelConfig()))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prefill_and_decode_agree(family: str, tmp_path: Path) -> None:
+    model = make_reference(family)
+    generation = _make_generation(save(model, tmp_path))
+    texts = prompts(19, 11, 15)
+    rows = generation.run(texts, steps=5)
+    for number, text in enumerate(texts):
+        want = reference_logits(model, text)[-6:]
+        assert want.std() > 0.3, "logits too flat to show a difference"
+        torch.testing.assert_close(torch.stack(rows[number]), want, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "gpt_oss", "glm_moe_dsa"])
+def test_a_prompt_in_chunks_is_the_prompt(family: str, tmp_path: Path) -> None:
+    model = make_reference(family)
+    generation = _make_generation(save(model, tmp_path))
+    [text] = prompts(20)
+    [request] = generation.pool.requests.allocate(1)
+    got = []
+    for start, stop in ((0, 9), (9, 13), (13, 20)):
+        batch = make_extend_batch(
+            [text[start:stop]], [request], generation.pool, [start], logits_mode=LogitsMode.ALL
+        )
+        output = generation.decoder(batch, generation.pool)
+        assert output.full_logits is not None
+        got.append(output.full_logits)
+    torch.testing.assert_close(torch.cat(got), reference_logits(model, text), atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("family", MOE_FAMILIES)
+def test_fused_experts_load_like_single_ones(family: str, tmp_path: Path) -> None:
+    model = make_reference(family)
+    single = _make_generation(save(model, tmp_path / "single"))
+    fused = _make_generation(save(model, tmp_path / "fused", save_original_format=False))
+    assert "model.layers.1.mlp.experts.gate_up_proj" in Checkpoint(tmp_path / "fused")
+    for (name, one), (_, other) in zip(
+        single.decoder.named_parameters(), fused.decoder.named_parameters(), strict=True
+    ):
+        assert torch.equal(one, other), name
+
+
+def test_softmax_scores_need_not_be_renormalized(tmp_path: Path) -> None:
+    model = make_reference("qwen3_moe", norm_topk_prob=False)
+    generation = _make_generation(save(model, tmp_path))
+    [text] = prompts(9)
+    rows = generation.run([text], steps=1)
+    torch.testing.assert_close(
+        torch.stack(rows[0]), reference_logits(model, text)[-2:], atol=TOLERANCE, rtol=0
+    )
+
+
+def test_queries_without_a_lora(tmp_path: Path) -> None:
+    model = make_reference("deepseek_v3", q_lora_rank=None)
+    generation = _make_generation(save(model, tmp_path))
+    [text] = prompts(9)
+    rows = generation.run([text], steps=1)
+    torch.testing.assert_close(
+        torch.stack(rows[0]), reference_logits(model, text)[-2:], atol=TOLERANCE, rtol=0
+    )
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = save(make_reference("llama"), tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"no model\.layers\.1\.mlp\.up_proj\.weight"):
+        _make_generation(folder)
+
+
+def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
+    folder = save(make_reference("llama"), tmp_path)
+    config = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(config.replace('"intermediate_size": 96', '"intermediate_size": 128'))
+    with pytest.raises(
+        ConfigError, match=r"gate_proj\.weight is \[96, 64\] where this rank needs \[128, 64\]"
+    ):
+        _make_generation(folder)
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    folder = save(make_reference("llama"), tmp_path)
+    (folder / "model.safetensors").write_bytes(b"not safetensors")
+    with pytest.raises(ConfigError, match=r"model\.safetensors is not a safetensors file"):
+        _make_generation(folder)
