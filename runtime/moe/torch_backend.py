@@ -54,10 +54,10 @@ def torch_moe(
         token, slot = torch.where(ids == first + local)
         if token.numel() == 0:
             continue
-        up = _matrix(w13, w13_scale, w13_global_scale, local, block).to(x.dtype)
-        down = _matrix(w2, w2_scale, w2_global_scale, local, block).to(x.dtype)
+        up = expert_matrix(w13, w13_scale, w13_global_scale, local, block).to(x.dtype)
+        down = expert_matrix(w2, w2_scale, w2_global_scale, local, block).to(x.dtype)
         hidden = F.linear(x[token], up, None if w13_bias is None else w13_bias[local])
-        result = F.linear(_activate(hidden, swiglu), down, None if w2_bias is None else w2_bias[local])
+        result = F.linear(activate(hidden, swiglu), down, None if w2_bias is None else w2_bias[local])
         out.index_add_(0, token, result.float() * scores[token, slot, None])
     return out.to(x.dtype)
 
@@ -67,7 +67,7 @@ def _(x: torch.Tensor, *_: object) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-def _matrix(
+def expert_matrix(
     weight: torch.Tensor,
     scale: torch.Tensor | None,
     global_scale: torch.Tensor | None,
@@ -85,7 +85,7 @@ def _matrix(
     return weight[expert].float() * scale[expert]
 
 
-def _activate(x: torch.Tensor, swiglu: list[float]) -> torch.Tensor:
+def activate(x: torch.Tensor, swiglu: list[float]) -> torch.Tensor:
     gate, up = x.chunk(2, dim=-1)
     if not swiglu:
         return F.silu(gate) * up

@@ -1,0 +1,149 @@
+"""FlashInfer's CUTLASS MoE with the arguments SGLang passes: they are the cache keys."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+
+from runtime.config import ConfigError
+from runtime.layers.scaled_linear import FP8_MAX
+from runtime.moe.tuned import TunedBackend
+from runtime.moe.weights import ExpertWeights, TopK
+from runtime.sizing import release
+
+NAMES_FUSED_FINALIZE = (0, 5, 18)
+_FUSED_FINALIZE_VARIABLE = "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
+
+
+class FlashInferCutlassBackend(TunedBackend):
+    """bf16, and fp8 with one scale a tensor. The kernel takes [up, gate] rows."""
+
+    name: ClassVar[str] = "flashinfer_cutlass"
+
+    def prepare_for_gpu(self, weights: ExpertWeights) -> ExpertWeights:
+        if weights.w13.dtype not in (torch.bfloat16, torch.float16, torch.float8_e4m3fn) or weights.block:
+            raise ConfigError(
+                "--moe-runner-backend flashinfer_cutlass takes bf16 or modelopt_fp8 experts here: "
+                "fp8 in blocks and fp4 run on flashinfer_trtllm"
+            )
+        if weights.w13_bias is not None:
+            raise ConfigError("SGLang passes no expert biases to flashinfer_cutlass: use another backend")
+        _swap_halves(weights.w13)
+        return _with_kernel_scales(weights) if weights.w13.dtype == torch.float8_e4m3fn else weights
+
+    def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
+        return cutlass_moe(
+            x,
+            topk.ids,
+            topk.weights,
+            weights.w13,
+            weights.w2,
+            self._quant_scales(weights),
+            self._swiglu(weights),
+            len(self.layout.group("moe_tp")),
+            self.layout.moe_tp_rank,
+            len(self.layout.group("moe_ep")),
+            self.layout.moe_ep_rank,
+            self.tune_max(x.shape[0]),
+            self._fused_finalize(),
+        )
+
+    def _quant_scales(self, weights: ExpertWeights) -> list[torch.Tensor]:
+        held = (weights.w13_scale, weights.w2_input_scale, weights.w2_scale, weights.w13_input_scale)
+        return [scale for scale in held if scale is not None]
+
+    def _swiglu(self, weights: ExpertWeights) -> list[float]:
+        """SGLang's alpha, beta and limit; none where nothing is clamped."""
+        if weights.swiglu_limit is None:
+            return []
+        plain = weights.swiglu_alpha is None
+        return [weights.swiglu_alpha or 1.0, 0.0 if plain else 1.0, weights.swiglu_limit]
+
+    def _fused_finalize(self) -> bool:
+        """FlashInfer's own default before SGLang named it."""
+        if release(self.runtime.sglang_version) < NAMES_FUSED_FINALIZE:
+            return True
+        return os.environ.get(_FUSED_FINALIZE_VARIABLE, "").lower() in ("1", "true", "yes", "y")
+
+
+@torch.library.custom_op("sgl_tune::cutlass_moe", mutates_args=())
+def cutlass_moe(
+    x: torch.Tensor,
+    ids: torch.Tensor,
+    scores: torch.Tensor,
+    w13: torch.Tensor,
+    w2: torch.Tensor,
+    quant_scales: list[torch.Tensor],
+    swiglu: list[float],
+    tp_size: int,
+    tp_rank: int,
+    ep_size: int,
+    ep_rank: int,
+    tune_max: int,
+    fused_finalize: bool,
+) -> torch.Tensor:
+    from flashinfer.fused_moe import cutlass_fused_moe
+    from flashinfer.fused_moe.core import ActivationType
+
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    arguments: dict[str, Any] = {
+        "output": out,
+        "input": _quantized(x, quant_scales[3]) if quant_scales else x,
+        "token_selected_experts": ids.to(torch.int),
+        "token_final_scales": scores.to(torch.float32),
+        "fc1_expert_weights": w13,
+        "fc2_expert_weights": w2,
+        "output_dtype": x.dtype,
+        "input_sf": None,
+        "quant_scales": quant_scales or None,
+        "ep_size": ep_size,
+        "ep_rank": ep_rank,
+        "tp_size": tp_size,
+        "tp_rank": tp_rank,
+        "tune_max_num_tokens": tune_max,
+        "activation_type": ActivationType.Swiglu,
+        "enable_alltoall": False,
+        "use_fused_finalize": fused_finalize,
+    }
+    for name, value in zip(("swiglu_alpha", "swiglu_beta", "swiglu_limit"), swiglu, strict=False):
+        arguments[name] = torch.full((w13.shape[0],), value, dtype=torch.float32, device=x.device)
+    cutlass_fused_moe(**arguments)
+    return out
+
+
+@cutlass_moe.register_fake
+def _(x: torch.Tensor, *_: object) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def _quantized(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return (x.float() / scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+
+
+def _swap_halves(w13: torch.Tensor) -> None:
+    """[gate, up] -> [up, gate], one expert at a time: a second copy of all experts may not fit."""
+    half = w13.shape[1] // 2
+    with torch.no_grad():
+        for expert in w13:
+            gate = expert[:half].clone()
+            expert[:half].copy_(expert[half:])
+            expert[half:].copy_(gate)
+
+
+def _with_kernel_scales(weights: ExpertWeights) -> ExpertWeights:
+    """What the kernel multiplies by: w13 and w2 scales with their input's folded in, 1 / w2's input scale."""
+    scales = (weights.w13_scale, weights.w2_scale, weights.w13_input_scale, weights.w2_input_scale)
+    w13_scale, w2_scale, w13_input, w2_input = (None if s is None else s.float() for s in scales)
+    if w13_scale is None or w2_scale is None or w13_input is None or w2_input is None:
+        raise ConfigError("fp8 experts on flashinfer_cutlass need calibrated input scales (modelopt_fp8)")
+    w13_input, w2_input = w13_input.max(), w2_input.max()
+    return replace(
+        weights,
+        w13_scale=w13_scale * w13_input,
+        w2_scale=w2_scale * w2_input,
+        w13_input_scale=w13_input,
+        w2_input_scale=w2_input.reciprocal(),
+    )

@@ -1,0 +1,114 @@
+"""What every backend that FlashInfer tunes has in common: the tuning range, and kernels for a CPU."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+
+from runtime.moe.backends import MoEBackend
+from runtime.moe.torch_backend import activate, expert_matrix
+from runtime.moe.weights import ExpertWeights, TopK
+from runtime.sizing import tune_max_num_tokens
+
+# SGLang's max_prefill_tokens, which counts where chunked prefill is off
+_MAX_PREFILL_TOKENS = 16384
+
+
+class TunedBackend(MoEBackend):
+    """On a GPU (and on meta) the kernel of that name; on a CPU grouped GEMMs that are tuned just the same."""
+
+    name: ClassVar[str]
+
+    def prepare(self, weights: ExpertWeights) -> ExpertWeights:
+        return _dequantized(weights) if weights.w13.is_cpu else self.prepare_for_gpu(weights)
+
+    def forward(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
+        if not x.is_cpu:
+            return self.forward_on_gpu(x, topk, weights)
+        swiglu = [] if weights.swiglu_alpha is None else [weights.swiglu_alpha, weights.swiglu_limit or 7.0]
+        return cpu_moe(
+            x,
+            topk.ids,
+            topk.weights,
+            weights.w13,
+            weights.w2,
+            weights.w13_bias,
+            weights.w2_bias,
+            weights.first,
+            weights.num_experts,
+            swiglu,
+            self.tune_max(x.shape[0]),
+        )
+
+    def tune_max(self, rows: int) -> int:
+        """The largest bucket that SGLang names in a call with these rows."""
+        width = len(self.layout.group("attn_dp"))
+        chunk = self.runtime.chunked_prefill_size
+        tokens = chunk // width if chunk and chunk > 0 else _MAX_PREFILL_TOKENS
+        return tune_max_num_tokens(self.name, rows, tokens * width, self.runtime.sglang_version)
+
+    def prepare_for_gpu(self, weights: ExpertWeights) -> ExpertWeights:
+        return weights
+
+    @abstractmethod
+    def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor: ...
+
+
+@torch.library.custom_op("sgl_tune::cpu_moe", mutates_args=())
+def cpu_moe(
+    x: torch.Tensor,
+    ids: torch.Tensor,
+    scores: torch.Tensor,
+    w13: torch.Tensor,
+    w2: torch.Tensor,
+    w13_bias: torch.Tensor | None,
+    w2_bias: torch.Tensor | None,
+    first: int,
+    num_experts: int,
+    swiglu: list[float],
+    tune_max: int,
+) -> torch.Tensor:
+    """Opaque: which temporaries it makes depends on the tactics that were found."""
+    from runtime.autotune.cpu import GEMM1, GEMM2, grouped_gemm
+
+    local = ids.long() - first
+    local = torch.where((local >= 0) & (local < w13.shape[0]), local, -1)
+    mine = local.clamp(min=0)
+    sizes = {"num_experts": num_experts, "tune_max_num_tokens": tune_max}
+    up = grouped_gemm(GEMM1, x, local, w13, **sizes)
+    if w13_bias is not None:
+        up = up + w13_bias[mine]
+    down = grouped_gemm(GEMM2, activate(up, swiglu), local, w2, **sizes)
+    if w2_bias is not None:
+        down = down + w2_bias[mine]
+    here = torch.where(local >= 0, scores, 0.0)
+    return torch.einsum("tkh,tk->th", down.float(), here.float()).to(x.dtype)
+
+
+@cpu_moe.register_fake
+def _(x: torch.Tensor, *_: object) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def _dequantized(weights: ExpertWeights) -> ExpertWeights:
+    """The CPU's kernels multiply plain matrices."""
+    if weights.w13_scale is None or weights.w2_scale is None:
+        return weights
+    block = list(weights.block)
+
+    def plain(matrices: torch.Tensor, scale: torch.Tensor, factor: torch.Tensor | None) -> torch.Tensor:
+        experts = range(weights.local)
+        return torch.stack([expert_matrix(matrices, scale, factor, number, block) for number in experts])
+
+    return replace(
+        weights,
+        w13=plain(weights.w13, weights.w13_scale, weights.w13_global_scale).bfloat16(),
+        w2=plain(weights.w2, weights.w2_scale, weights.w2_global_scale).bfloat16(),
+        w13_scale=None,
+        w2_scale=None,
+        w13_global_scale=None,
+        w2_global_scale=None,
+    )
