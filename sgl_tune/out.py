@@ -106,11 +106,13 @@ class Output:
 class Progress:
     """Silent for two seconds; then one rewritten line on a terminal, or a line every ten seconds in a log."""
 
-    def __init__(self, stream: TextIO | None, label: str, total: int | None) -> None:
+    def __init__(
+        self, stream: TextIO | None, label: str, total: int | None, patience: float = SLOW_SECONDS
+    ) -> None:
         self._stream = stream
         self._label, self._total, self._done = label, total, 0
         self._started = time.monotonic()
-        self._next = self._started + SLOW_SECONDS
+        self._next = self._started + patience
         self._shown = 0
 
     def __enter__(self) -> Progress:

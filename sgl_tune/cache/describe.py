@@ -116,13 +116,15 @@ def _spans(numbers: Iterable[int]) -> str:
 
 
 def deployment_text(cache: ScannedCache) -> str:
-    """What the manifest says it was tuned for."""
+    """What the manifest says it was tuned for: the model and the sizes that are not 1."""
     if not cache.manifest:
         return ""
-    flags = {name: value for name, value in cache.manifest.deployment.items() if value is not None}
-    model = flags.pop("model_path", None) or (cache.manifest.key_parts or ("",))[0]
-    sizes = [f"{name} {flags[name]}" for name in ("tp", "pp", "dp", "ep") if flags.get(name, 1) != 1]
-    return " ".join([str(model), *sizes])
+    deployment = cache.manifest.deployment
+    model = deployment.get("model_path") or "".join(cache.manifest.key_parts[:1])
+    parallel = deployment.get("parallel")
+    sizes = parallel if isinstance(parallel, dict) else {}
+    words = [f"{name} {sizes[name]}" for name in ("tp", "pp", "dp", "ep") if sizes.get(name) not in (None, 1)]
+    return " ".join([str(model), *words])
 
 
 def remarks(cache: ScannedCache) -> list[str]:

@@ -1,0 +1,188 @@
+"""Finding caches: every layout, from every place a user may point at."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.cache.layouts import Cache, RankName, default_cache_dir, find_caches, resolve
+from sgl_tune.errors import UsageError, WorkFailed
+from tests.sgl_tune.cache.children import in_child
+
+KEY = "8e60e63bda689ee5"
+
+
+def _make(root: Path, *names: str) -> Path:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    return root
+
+
+def _sglang(version: str = "0.7.2", key: str = KEY, ranks: int = 2) -> list[str]:
+    return [f"flashinfer/autotune/{version}/sm90/{key}/rank_tp{r}_pp0_dp{r}.json" for r in range(ranks)]
+
+
+def _only(root: Path) -> Cache:
+    (cache,) = find_caches(root)
+    return cache
+
+
+@pytest.mark.parametrize(
+    ("filename", "rank"),
+    [
+        ("rank_tp0_pp0_dp0.json", RankName(0, 0, 0)),
+        ("rank_tp11_pp1_dp3.json", RankName(11, 1, 3)),
+        ("rank_tp0_pp0_dp0_gpu6f-1A.json", RankName(0, 0, 0, "6f-1A")),
+        ("rank_tp0_pp0_dp0.json.broken", None),
+        ("rank_tp0_pp0_dp0_gpu../x.json", None),
+        ("rank_tp0_pp0.json", None),
+        ("rank_tp-1_pp0_dp0.json", None),
+        ("xrank_tp0_pp0_dp0.json", None),
+    ],
+)
+def test_rank_names(filename: str, rank: RankName | None) -> None:
+    assert RankName.parse(filename) == rank
+    assert rank is None or rank.filename == filename
+
+
+@pytest.mark.parametrize(
+    "below", ["", "flashinfer", "flashinfer/autotune/0.7.2", "flashinfer/autotune/0.7.2/sm90"]
+)
+def test_sglang_from_any_folder(tmp_path: Path, below: str) -> None:
+    folder = f"flashinfer/autotune/0.7.2/sm90/{KEY}"
+    _make(
+        tmp_path,
+        *_sglang(ranks=12),
+        f"{folder}/sgl-tune.json",
+        f"{folder}/.autotuner_x.tmp",
+        f"{folder}/.sgl-tune.journal",
+        f"{folder}/.sgl-tune.lock",
+        f"{folder}/rank_tp0_pp0_dp0.json.broken",
+        f"{folder}/runs/rank_tp0_pp0_dp0.20260101_000000.ab.json",
+        f"{folder}/runs/.autotuner_y.tmp",
+        "huggingface/hub/config.json",
+    )
+    cache = _only(tmp_path / below)
+    assert (cache.layout, cache.flashinfer, cache.arch, cache.key) == ("sglang", "0.7.2", "sm90", KEY)
+    assert [file.rank.tp for file in cache.files if file.rank] == list(range(12)), "in the order of the ranks"
+    assert [path.name for path in cache.leftovers] == [
+        ".autotuner_x.tmp",
+        ".sgl-tune.journal",
+        ".autotuner_y.tmp",
+    ]
+    assert len(cache.runs) == 1 and cache.manifest == cache.path / "sgl-tune.json"
+
+
+def test_a_file_brings_its_cache_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _make(tmp_path, *_sglang())
+    file = tmp_path / _sglang()[1]
+    cache = _only(file)
+    assert [f.path for f in cache.files] == [file] and cache.key == KEY
+    monkeypatch.chdir(file.parent)
+    here = _only(Path("rank_tp1_pp0_dp1.json"))
+    assert (here.key, here.arch, here.flashinfer) == (KEY, "sm90", "0.7.2")
+    assert _only(Path()).key == KEY
+
+
+def test_vllm_with_and_without_its_default_folders(tmp_path: Path) -> None:
+    digest = "ab" * 32
+    _make(tmp_path, f"flashinfer_autotune_cache/0.6.12/90a/{digest}/autotune_configs.json")
+    cache = _only(tmp_path)
+    assert (cache.layout, cache.flashinfer, cache.arch, cache.key) == ("vllm", "0.6.12", "90a", digest)
+    _make(tmp_path / "mine", f"{digest}/autotune_configs.json")
+    cache = _only(tmp_path / "mine")
+    assert (cache.layout, cache.flashinfer, cache.key) == ("vllm", None, digest)
+
+
+def test_flashinfers_managed_store(tmp_path: Path) -> None:
+    store = "autotune/v2/0123456789abcdef"
+    _make(
+        tmp_path, f"{store}/entries/aa.json", f"{store}/entries/bb.json", f"{store}/entries/.autotune_x.tmp"
+    )
+    (tmp_path / store / "manifest.json").write_text('{"flashinfer_version": "0.7.2", "gpu": "NVIDIA H200"}')
+    for place in ("", "autotune", "autotune/v2", store, f"{store}/entries/aa.json"):
+        cache = _only(tmp_path / place)
+        assert (cache.layout, cache.flashinfer, cache.arch) == ("flashinfer-v2", "0.7.2", "NVIDIA H200")
+        assert cache.key == "0123456789abcdef"
+    assert len(_only(tmp_path).files) == 2 and len(_only(tmp_path).leftovers) == 1
+    for manifest in ("", "[]", '{"flashinfer_version": 7}', "[" * 100_000):
+        (tmp_path / store / "manifest.json").write_text(manifest)
+        assert _only(tmp_path).flashinfer is None
+
+
+def test_loose_files_are_taken_where_there_is_no_layout(tmp_path: Path) -> None:
+    _make(tmp_path, "good.json", "notes.txt", "deeper/other.json")
+    cache = _only(tmp_path)
+    assert (cache.layout, [file.path.name for file in cache.files]) == ("files", ["good.json"])
+    assert find_caches(_make(tmp_path / "empty", "a.txt")) == []
+
+
+def test_groups_are_what_a_server_compares(tmp_path: Path) -> None:
+    def groups(*ranks: tuple[int, int, int]) -> list[list[str]]:
+        folder = tmp_path / str(len(list(tmp_path.iterdir()))) / KEY
+        _make(folder, *(RankName(*rank).filename for rank in ranks))
+        return [[str(file.rank) for file in group] for group in _only(folder).groups()]
+
+    assert groups((0, 0, 0), (1, 0, 1)) == [["tp0_pp0_dp0", "tp1_pp0_dp1"]]
+    assert groups((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0)) == [
+        ["tp0_pp0_dp0", "tp1_pp0_dp0"],
+        ["tp0_pp1_dp0", "tp1_pp1_dp0"],
+    ]
+    assert groups((0, 0, 0), (1, 0, 0), (0, 0, 1), (1, 0, 1)) == [
+        ["tp0_pp0_dp0", "tp1_pp0_dp0"],
+        ["tp0_pp0_dp1", "tp1_pp0_dp1"],
+    ]
+
+
+def test_a_key_may_be_shortened(tmp_path: Path) -> None:
+    _make(tmp_path, *_sglang(), *_sglang(version="0.7.1"), *_sglang(key="0" * 16))
+    assert {cache.flashinfer for cache in resolve(KEY[:6], tmp_path)} == {"0.7.2", "0.7.1"}
+    assert len(resolve(None, tmp_path)) == 3
+    for target in ("ffff", "not/there", KEY[:3]):
+        with pytest.raises(UsageError, match="no such file or folder, and no key"):
+            resolve(target, tmp_path)
+    with pytest.raises(UsageError, match="no cache directory yet"):
+        resolve(None, tmp_path / "none")
+
+
+def test_links_to_folders_are_not_followed(tmp_path: Path) -> None:
+    _make(tmp_path / "a", *_sglang())
+    (tmp_path / "a" / "flashinfer" / "autotune" / "loop").symlink_to(tmp_path / "a")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert _only(tmp_path / "a").key == KEY
+    assert _only(tmp_path / "link").key == KEY, "but what the user names is"
+
+
+def test_the_default_folder_is_sglangs_own_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.delenv("SGLANG_CACHE_DIR", raising=False)
+    assert default_cache_dir() == Path("/home/me/.cache/sglang")
+    monkeypatch.setenv("SGLANG_CACHE_DIR", "~/mine")
+    assert default_cache_dir() == Path("~/mine"), "SGLang does not expand this one"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_an_unreadable_folder_is_an_error_or_a_warning(tmp_path: Path) -> None:
+    _make(tmp_path, *_sglang())
+    closed = tmp_path / "flashinfer" / "autotune" / "0.7.2" / "sm100"
+    closed.mkdir(mode=0o700)
+    for parent in tmp_path.parents:
+        if parent.is_relative_to("/tmp"):
+            parent.chmod(0o755)
+
+    def as_nobody() -> tuple[int, list[str]]:
+        os.setuid(65534)
+        seen: list[str] = []
+        found = find_caches(tmp_path, on_error=lambda error: seen.append(str(error.filename)))
+        try:
+            find_caches(tmp_path)
+        except WorkFailed as error:
+            seen.append(error.message)
+        return len(found), seen
+
+    tmp_path.chmod(0o755)
+    assert in_child(as_nobody) == (1, [str(closed), f"{closed}: Permission denied"])

@@ -1,0 +1,211 @@
+"""`sgl-tune inspect` from outside: what it lists, filters and prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.cache.manifest import Manifest
+from sgl_tune.cache.record import serialise
+from sgl_tune.cache.store import write_group
+from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key
+from tests.sgl_tune.running import run, run_on_terminal
+
+BIG, SMALL = "b166000000000000", "5a11000000000000"
+
+
+@pytest.fixture
+def cache_dir(tmp_path: Path) -> Path:
+    _make_cache(
+        tmp_path, BIG, moe_entries(), ranks=8, arch="sm90", deployment={"model_path": "org/model-with-a-name"}
+    )
+    small = _make_cache(
+        tmp_path, SMALL, {"('fp8_gemm', 'R', ((1, 16, 8),))": ["R", 1]}, ranks=1, arch="sm100"
+    )
+    then = time.time() - 40 * 86400
+    os.utime(small / "rank_tp0_pp0_dp0.json", (then, then))
+    return tmp_path
+
+
+def _make_cache(
+    root: Path, key: str, entries: dict[str, Any], ranks: int, arch: str, **manifest: Any
+) -> Path:
+    folder = root / "flashinfer" / "autotune" / "0.7.2" / arch / key
+    paths = [folder / f"rank_tp{rank}_pp0_dp0.json" for rank in range(ranks)]
+    write_group(paths, entries, TARGET, manifest=Manifest(TARGET, **manifest) if manifest else None)
+    return folder
+
+
+def _json(*arguments: object) -> Any:
+    ran = run("inspect", *arguments, "--format", "json")
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+def test_the_table(cache_dir: Path) -> None:
+    ran = run("inspect", "--cache-dir", cache_dir)
+    assert ran.code == 0 and ran.err == ""
+    big = next(line for line in ran.out.splitlines() if line.startswith(BIG))
+    assert big.split()[1:3] == ["tp0-7", "14"] and "yes" in big and big.endswith("org/model-with-a-name")
+    small = next(line for line in ran.out.splitlines() if line.startswith(SMALL))
+    assert "40 d" in small and small.split()[1:3] == ["tp0", "1"]
+    assert ran.out.splitlines()[-1].startswith("2 caches, 9 files, ")
+
+
+def test_json_is_the_contract(cache_dir: Path) -> None:
+    data = _json("--cache-dir", cache_dir, BIG[:6])
+    (cache,) = data["caches"]
+    assert data["schema_version"] == 1
+    assert (cache["layout"], cache["flashinfer"], cache["arch"], cache["key"]) == (
+        "sglang",
+        "0.7.2",
+        "sm90",
+        BIG,
+    )
+    assert cache["agree"] is True and cache["manifest"]["deployment"]["model_path"] == "org/model-with-a-name"
+    file = cache["files"][3]
+    assert file["rank"] == {"tp": 3, "pp": 0, "dp": 0, "gpu": None}
+    assert (file["entries"], file["environment"]) == (14, TARGET)
+    assert cache["manifest"]["files"]["rank_tp3_pp0_dp0.json"] == file["digest"]
+    assert Path(file["path"]).stat().st_size == file["bytes"]
+    assert "contents" not in cache
+
+
+def test_entries_in_reading_order(cache_dir: Path) -> None:
+    (cache,) = _json("--cache-dir", cache_dir, BIG, "--entries", "--filter", "op=gemm2")["caches"]
+    (entries,) = cache["contents"].values()
+    assert [entry["bucket"] for entry in entries] == [1, 2, 4, 8, 16, 4096, 8192]
+    assert {(entry["op"], entry["runner"]) for entry in entries} == {
+        ("trtllm::fused_moe::gemm2", "MoERunner")
+    }
+    assert (
+        entries[0]["tactic"] == 40
+        and entries[0]["policy"] == HOT
+        and entries[0]["key"] == moe_key(1, "gemm2")
+    )
+    text = run("inspect", "--cache-dir", cache_dir, BIG, "--entries").out
+    assert text.count("trtllm::fused_moe::gemm1") == 7, "once, not once a rank"
+
+
+@pytest.mark.parametrize(
+    ("filters", "keys"),
+    [
+        (["size>1kB"], [BIG]),
+        (["size<=1kB"], [SMALL]),
+        (["age>30d"], [SMALL]),
+        (["entries<10"], [SMALL]),
+        (["entries=14"], [BIG]),
+        (["ranks>=8"], [BIG]),
+        (["arch=sm90"], [BIG]),
+        (["arch!=sm90"], [SMALL]),
+        (["flashinfer=0.7.2"], [SMALL, BIG]),
+        (["flashinfer = 0.6.12"], []),
+        (["op=fp8_gemm"], [SMALL]),
+        (["op=gemm1", "bucket=8192"], [BIG]),
+        (["bucket=3"], []),
+        (["runner=MoERunner"], [BIG]),
+        (["gpu=NVIDIA H200", "layout=sglang", "agree=yes"], [SMALL, BIG]),
+    ],
+)
+def test_filters(cache_dir: Path, filters: list[str], keys: list[str]) -> None:
+    options = [word for text in filters for word in ("--filter", text)]
+    ran = run("inspect", "--cache-dir", cache_dir, "--format", "quiet", *options)
+    assert [Path(line).name for line in ran.out.splitlines()] == keys
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("size", "is no comparison"),
+        ("size>lots", "'lots' is not a size"),
+        ("age>yesterday", "'yesterday' is not an age"),
+        ("colour=red", "no field 'colour'"),
+        ("arch>sm90", "can only be = or !="),
+        ("entries>many", "'many' is not a number"),
+    ],
+)
+def test_filters_that_say_nothing(text: str, said: str) -> None:
+    ran = run("inspect", "--filter", text)
+    assert ran.code == 2 and said in ran.err
+
+
+def test_sort_and_limit(cache_dir: Path) -> None:
+    def keys(*options: object) -> list[str]:
+        out = run("inspect", "--cache-dir", cache_dir, "--format", "quiet", *options).out
+        return [Path(line).name for line in out.splitlines()]
+
+    assert keys("--sort", "size") == keys("--sort", "age") == keys("--sort", "ranks") == [BIG, SMALL]
+    assert keys("--sort", "entries", "--limit", "1") == [BIG]
+
+
+def test_what_deserves_a_remark(cache_dir: Path) -> None:
+    folder = cache_dir / "flashinfer" / "autotune" / "0.7.2" / "sm90" / BIG
+    (folder / "rank_tp3_pp0_dp0.json").write_bytes(serialise(TARGET, moe_entries((1,))))
+    (folder / "rank_tp4_pp0_dp0.json").write_text("{")
+    (folder / "sgl-tune.json").write_text("{}")
+    for name in (".autotuner_x.tmp", ".sgl-tune.journal"):
+        (folder / name).write_text("")
+    (folder / "runs").mkdir()
+    (folder / "runs" / "rank_tp0_pp0_dp0.1.2.json").write_text("{}")
+    out = run("inspect", folder).out
+    for remark in ("ranks differ", "rank_tp4_pp0_dp0.json: not JSON", "not a manifest", "1 temporary file",
+                   "an interrupted write", "1 old run, 2 B"):  # fmt: skip
+        assert remark in out
+    assert _json(folder)["caches"][0]["agree"] is False
+
+
+def test_other_order_is_agreement(cache_dir: Path) -> None:
+    folder = cache_dir / "flashinfer" / "autotune" / "0.7.2" / "sm90" / BIG
+    path = folder / "rank_tp3_pp0_dp0.json"
+    document = json.loads(path.read_bytes())
+    path.write_text(json.dumps(dict(reversed(document.items()))))
+    assert _json(folder)["caches"][0]["agree"] is True
+
+
+def test_broken_files_are_listed_and_never_stop_it(tmp_path: Path) -> None:
+    corpus = build_corpus(TARGET, moe_entries())
+    for name, case in corpus.items():
+        (tmp_path / f"{name}.json").write_bytes(case.raw)
+    (cache,) = _json(tmp_path, "--entries")["caches"]
+    assert (cache["layout"], len(cache["files"])) == ("files", len(corpus))
+    problems = {Path(file["path"]).stem: file["problem"] for file in cache["files"]}
+    assert problems["truncated"] and problems["gzip"] and problems["top-level-list"] and not problems["good"]
+    for arguments in ((), ("--entries",)):
+        ran = run("inspect", tmp_path, *arguments)
+        assert ran.code == 0 and ran.err == ""
+
+
+def test_a_managed_store(tmp_path: Path) -> None:
+    store = tmp_path / "v2" / "0123456789abcdef"
+    (store / "entries").mkdir(parents=True)
+    (store / "manifest.json").write_text(json.dumps({**TARGET, "cache_schema": "v2"}))
+    for number, (key, (runner, tactic, policy)) in enumerate(moe_entries((1, 2)).items()):
+        entry = {"key": key, "runner": runner, "tactic": tactic, "profiling_policy": policy}
+        (store / "entries" / f"{number:024x}.json").write_text(json.dumps(entry))
+    (store / "entries" / "bad.json").write_text('{"key": 7, "runner": "R", "tactic": 1}')
+    line = next(line for line in run("inspect", tmp_path).out.splitlines() if line.startswith("0123"))
+    assert line.split()[2] == "4"
+    (cache,) = _json(tmp_path, "--filter", "gpu=NVIDIA H200", "--entries")["caches"]
+    assert sum(len(entries) for entries in cache["contents"].values()) == 4
+
+
+def test_at_80_columns_nothing_wraps(cache_dir: Path) -> None:
+    deep = cache_dir / ("a-long-folder-name-" * 3)
+    _make_cache(
+        deep, BIG, moe_entries(), ranks=8, arch="sm90", deployment={"model_path": "org/" + "long" * 30}
+    )
+    for arguments in (("--cache-dir", cache_dir), ("--cache-dir", deep), (deep, "--entries")):
+        ran = run_on_terminal("inspect", *arguments, NO_COLOR="1")
+        too_long = [line for line in ran.out.splitlines() if len(line) > 80 and " " in line.strip()]
+        assert ran.code == 0 and not [line for line in too_long if "in /" not in line], too_long
+
+
+def test_an_empty_place(tmp_path: Path) -> None:
+    assert run("inspect", tmp_path).out == f"No caches in {tmp_path}.\n"
+    assert _json(tmp_path)["caches"] == []
+    assert run("inspect", "--cache-dir", tmp_path / "none").code == 2

@@ -1,0 +1,129 @@
+"""The frame: exit codes, one line a failure, a fast start."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.sgl_tune.running import PROGRAM, ROOT, environment, run, run_on_terminal
+
+HEAVY = ("torch", "transformers", "flashinfer", "numpy", "rich")
+
+
+def _commands() -> list[str]:
+    help = run("--help").out
+    lines = help[help.index("Commands:") :].splitlines()[1:]
+    return [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "]
+
+
+COMMANDS = _commands()
+
+
+def test_help_lists_the_commands_and_the_exit_codes() -> None:
+    ran = run("--help")
+    assert ran.code == 0 and ran.err == ""
+    assert {"inspect", "diff", "prune", "env"} <= set(COMMANDS)
+    assert "Exit codes: 0 good" in ran.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_ends_its_story_with_an_example(command: str) -> None:
+    ran = run(command, "--help")
+    assert ran.code == 0 and f"Example: sgl-tune {command}" in " ".join(ran.out.split())
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert "\x1b" not in ran.out
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("inspect", "--help"), ("inspect", "--format", "json", ".")]
+)
+def test_nothing_heavy_is_imported(arguments: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *PROGRAM[1:], *arguments],
+        capture_output=True, text=True, env=environment(), cwd=ROOT / "docs",
+    )  # fmt: skip
+    imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert "typer" in imported and not imported & set(HEAVY)
+
+
+def test_version_and_wrong_usage() -> None:
+    assert run("--version").out.startswith("sgl-tune ")
+    for arguments in (
+        ("no-such-command",),
+        ("inspect", "--no-such-flag"),
+        ("diff", "one"),
+        ("inspect", "--limit", "0"),
+    ):
+        ran = run(*arguments)
+        assert ran.code == 2 and ran.out == "" and "Error" in ran.err and "Traceback" not in ran.err
+
+
+def test_a_failure_is_a_sentence_and_a_way_out(tmp_path: Path) -> None:
+    ran = run("inspect", tmp_path / "gone")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error: {tmp_path}/gone: no such file or folder") and "\n  fix: " in ran.err
+    for format in ("json", "quiet"):
+        assert run("inspect", tmp_path / "gone", "--format", format).code == 2
+
+
+def test_the_unexpected_is_one_line_unless_asked(tmp_path: Path) -> None:
+    (tmp_path / "filelock.py").write_text("raise RuntimeError('a broken installation\\nwith more to say')")
+    path = f"{tmp_path}:{ROOT}"
+    plain = run("prune", "--stale", PYTHONPATH=path)
+    assert (plain.code, plain.out, len(plain.err.splitlines())) == (3, "", 2)
+    assert plain.err.startswith("error: unexpected RuntimeError: a broken installation\n")
+    assert "SGL_TUNE_TRACEBACK=1" in plain.err
+    for traced in (
+        run("prune", "--stale", PYTHONPATH=path, SGL_TUNE_TRACEBACK="1"),
+        run("--traceback", "prune", "--stale", PYTHONPATH=path),
+    ):
+        assert traced.code == 3 and "Traceback" in traced.err and "filelock.py" in traced.err
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    for number in range(3000):
+        folder = tmp_path / f"{number:08x}"
+        folder.mkdir()
+        (folder / "rank_tp0_pp0_dp0.json").write_text("{}")
+    program = " ".join([*PROGRAM, "inspect", "--format", "quiet", str(tmp_path)])
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {program} | head -1"],
+        capture_output=True, text=True, env=environment(),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.count("\n") == 1
+
+
+def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
+    fifo = tmp_path / "rank_tp0_pp0_dp0.json"
+    os.mkfifo(fifo)
+    child = subprocess.Popen(
+        [*PROGRAM, "diff", str(tmp_path), str(tmp_path)], stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    time.sleep(0.7)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=20)
+    assert (child.returncode, err) == (130, "error: interrupted\n")
+
+
+def test_no_colour_codes_in_a_pipe_even_where_ci_forces_them(tmp_path: Path) -> None:
+    for changes in ({}, {"GITHUB_ACTIONS": "true"}, {"FORCE_COLOR": "1"}):
+        for arguments in (("--help",), ("no-such-command",), ("inspect", str(tmp_path))):
+            ran = run(*arguments, **changes)
+            assert "\x1b" not in ran.out + ran.err
+    assert "\x1b[31m" in run_on_terminal("inspect", tmp_path / "gone").out
+    assert "\x1b" not in run_on_terminal("inspect", tmp_path / "gone", NO_COLOR="1").out
+
+
+def test_no_module_does_work_at_import() -> None:
+    """At module level: definitions, constants and imports; no files, processes or printing."""
+    for path in [*(ROOT / "sgl_tune").rglob("*.py")]:
+        for node in ast.parse(path.read_text()).body:
+            called = node.value if isinstance(node, ast.Expr) else None
+            assert not isinstance(called, ast.Call), f"{path}:{node.lineno}"

@@ -1,0 +1,129 @@
+"""The sink: what each format prints, what a terminal gets and a pipe does not."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from sgl_tune.options import Format
+from sgl_tune.out import Column, Output, Progress, printable, shorten, to_json
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _output(format: Format = Format.human, terminal: bool = False) -> tuple[Output, io.StringIO, io.StringIO]:
+    stdout, stderr = (_Terminal(), _Terminal()) if terminal else (io.StringIO(), io.StringIO())
+    return Output(format, stdout, stderr), stdout, stderr
+
+
+@pytest.mark.parametrize(
+    ("format", "expected"),
+    [
+        (Format.human, "two caches\n"),
+        (Format.json, '{\n  "schema_version": 1,\n  "n": 2\n}\n'),
+        (Format.quiet, "a\nb\n"),
+    ],
+)
+def test_a_result_goes_to_stdout_in_one_format(format: Format, expected: str) -> None:
+    out, stdout, stderr = _output(format)
+    out.result({"n": 2}, human=lambda: out.line("two caches"), quiet=["a", "b"])
+    assert (stdout.getvalue(), stderr.getvalue()) == (expected, "")
+
+
+def test_talk_goes_to_stderr_and_quiet_keeps_what_matters() -> None:
+    for format, expected in (
+        (Format.json, "n\nhint: h\nwarning: w\nerror: e\n  fix: f\n"),
+        (Format.quiet, "warning: w\nerror: e\n  fix: f\n"),
+    ):
+        out, stdout, stderr = _output(format)
+        out.note("n")
+        out.hint("h")
+        out.warn("w")
+        out.error("e", "f")
+        assert (stdout.getvalue(), stderr.getvalue()) == ("", expected)
+
+
+def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    out, stdout, _ = _output(terminal=True)
+    out.line("x", style="bold")
+    assert stdout.getvalue() == "\x1b[1mx\x1b[0m\n"
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            out, stdout, _ = _output(terminal=True)
+            out.line("x", style="bold")
+            assert stdout.getvalue() == "x\n"
+    out, stdout, stderr = _output()
+    out.line("x", style="bold")
+    out.warn("y")
+    assert "\x1b" not in stdout.getvalue() + stderr.getvalue()
+
+
+def test_a_hostile_name_cannot_drive_the_terminal() -> None:
+    out, stdout, _ = _output()
+    out.line("a\x1b[2Jb\rc\nd\udcff")
+    out.table([Column("K")], [["\x9b31m"]])
+    assert stdout.getvalue() == "a\\x1b[2Jb\\rc\\nd\\udcff\nK\n\\x9b31m\n"
+    assert printable("réglé 日本") == "réglé 日本"
+
+
+def test_json_stays_json_whatever_a_file_held() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    text = to_json({"tactic": [float("nan"), float("inf"), 1], "deep": deep, "name": "\udcff"})
+    assert json.loads(text)["tactic"] == ["nan", "inf", 1]
+
+
+def test_paths_lose_their_middle() -> None:
+    path = "/root/.cache/sglang/flashinfer/autotune/0.7.2/sm90/8e60e63bda689ee5/rank_tp0_pp0_dp0.json"
+    short = shorten(path, 40)
+    assert len(short) == 40 and short.startswith("/root/") and short.endswith("/rank_tp0_pp0_dp0.json")
+    assert shorten("short", 40) == "short"
+
+
+def test_tables_fit_a_terminal_and_are_whole_in_a_pipe() -> None:
+    columns = (Column("PATH", path=True), Column("N", right=True), Column("WHY"))
+    rows = [("/a/very/long/path" * 10, 7, "because"), ("/b", 12345, "x")]
+    out, stdout, _ = _output(terminal=True)
+    out.table(columns, rows)
+    assert max(map(len, stdout.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines())) == 80
+    out, stdout, _ = _output()
+    out.table(columns, rows)
+    assert "/a/very/long/path" * 10 in stdout.getvalue()
+
+
+def test_long_lines_fold_between_words_with_an_indent() -> None:
+    out, stdout, stderr = _output(terminal=True)
+    out.line("word " * 40, indent=2)
+    out.warn("word " * 40)
+    lines = stdout.getvalue().splitlines()
+    assert all(len(line) <= 80 for line in lines) and len(lines) == 3
+    assert lines[0].startswith("  word") and lines[1].startswith("    word")
+    assert stderr.getvalue().splitlines()[1].startswith(" " * len("warning: ") + "word")
+
+
+def test_progress_is_silent_at_first_and_leaves_no_trace() -> None:
+    stream = _Terminal()
+    with Progress(stream, "tuning", 3) as progress:
+        progress.advance()
+    assert stream.getvalue() == ""
+    with Progress(stream, "tuning", 3, patience=0.0) as progress:
+        progress.advance(detail="gemm1")
+        assert stream.getvalue() == "\rtuning 1/3 0s gemm1"
+    assert stream.getvalue().endswith("\r" + " " * len("tuning 1/3 0s gemm1") + "\r")
+
+
+def test_progress_in_a_log_is_a_line_now_and_then() -> None:
+    log = io.StringIO()
+    with Progress(log, "tuning", None, patience=0.0) as progress:
+        progress.advance(5)
+        progress.advance(5)
+    assert log.getvalue() == "tuning 5 0s\n"
