@@ -1,0 +1,97 @@
+"""The same logits through every sharding, on real processes: each rank loads its part of the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from runtime.comm import DistributedCommunicator
+from runtime.config import ParallelConfig
+from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
+from tests.runtime.generation import Generation, make_runtime
+from tests.runtime.ranks import Ranks, started
+
+pytest.importorskip("transformers")
+TOLERANCE = 1e-4
+STEPS = 3
+TEXTS = prompts(13, 8, 10)
+
+DENSE_LAYOUTS = {
+    "tp2": ParallelConfig(tp=2),
+    "tp4": ParallelConfig(tp=4),
+    "dp2": ParallelConfig(tp=2, dp=2, enable_dp_attention=True),
+    "pp2": ParallelConfig(pp=2),
+    "tp4 dp2": ParallelConfig(tp=4, dp=2, enable_dp_attention=True),
+    "pp2 tp2": ParallelConfig(tp=2, pp=2),
+}
+MOE_LAYOUTS = {
+    "ep2": ParallelConfig(tp=2, ep=2),
+    "tp4 ep2": ParallelConfig(tp=4, ep=2),
+    "tp4 dp4 ep4": ParallelConfig(tp=4, dp=4, ep=4, enable_dp_attention=True),
+    "tp4 dp2 ep2": ParallelConfig(tp=4, dp=2, ep=2, enable_dp_attention=True),
+    "pp2 dp2 ep2": ParallelConfig(tp=2, pp=2, dp=2, ep=2, enable_dp_attention=True),
+}
+A2A_LAYOUTS = {
+    "dp4 a2a": ParallelConfig(tp=4, dp=4, ep=4, enable_dp_attention=True),
+    "dp2 a2a": ParallelConfig(tp=4, dp=2, ep=4, enable_dp_attention=True),
+    "tp4 a2a": ParallelConfig(tp=4, ep=4),
+}
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    with started(4) as ranks:
+        yield ranks
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    @cache
+    def make(family: str) -> tuple[Path, list[torch.Tensor]]:
+        model = make_reference(family)
+        folder = save(model, tmp_path_factory.mktemp(family))
+        return folder, [reference_logits(model, text)[-STEPS - 1 :] for text in TEXTS]
+
+    return make
+
+
+def _generate(
+    comm: DistributedCommunicator, folder: Path, parallel: ParallelConfig, a2a: str
+) -> dict[int, Any]:
+    runtime = make_runtime(moe_a2a_backend=a2a, chunked_prefill_size=64, max_running_requests=8)
+    rows = Generation(folder, parallel, runtime, comm).run(TEXTS, STEPS)
+    return {number: torch.stack(own).numpy() for number, own in rows.items() if own}
+
+
+def _check(ranks: Ranks, saved: Any, family: str, parallel: ParallelConfig, a2a: str = "none") -> None:
+    folder, want = saved(family)
+    seen = set()
+    for rank, rows in enumerate(ranks.run(parallel, _generate, folder, parallel, a2a)):
+        assert bool(rows) <= (rank >= parallel.world_size - parallel.tp), "only the last stage has logits"
+        for number, got in rows.items():
+            torch.testing.assert_close(torch.from_numpy(got), want[number], atol=TOLERANCE, rtol=0)
+            seen.add(number)
+    assert seen == set(range(len(TEXTS)))
+
+
+@pytest.mark.parametrize("layout", DENSE_LAYOUTS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attention_and_mlp_shards(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
+    _check(ranks, saved, family, DENSE_LAYOUTS[layout])
+
+
+@pytest.mark.parametrize("layout", MOE_LAYOUTS)
+@pytest.mark.parametrize("family", MOE_FAMILIES)
+def test_expert_shards(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
+    _check(ranks, saved, family, MOE_LAYOUTS[layout])
+
+
+@pytest.mark.parametrize("layout", A2A_LAYOUTS)
+@pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3", "gpt_oss"])
+def test_all_to_all(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
+    _check(ranks, saved, family, A2A_LAYOUTS[layout], a2a="flashinfer")
