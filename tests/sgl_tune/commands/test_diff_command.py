@@ -1,0 +1,123 @@
+"""`sgl-tune diff`: what it calls equal, what it calls different, and how it says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.cache.record import serialise
+from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_entries, moe_key
+from tests.sgl_tune.running import run, run_on_terminal
+
+
+def _file(path: Path, entries: dict[str, Any] | None = None, **environment: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(serialise({**TARGET, **environment}, moe_entries() if entries is None else entries))
+    return path
+
+
+def _cache(folder: Path, *ranks: dict[str, Any]) -> Path:
+    for rank, entries in enumerate(ranks):
+        _file(folder / f"rank_tp{rank}_pp0_dp0.json", entries)
+    return folder
+
+
+def _json(*targets: object) -> tuple[int, Any]:
+    ran = run("diff", *targets, "--format", "json")
+    assert ran.err == ""
+    return ran.code, json.loads(ran.out)
+
+
+def test_the_same_content_is_equal_however_it_is_written(tmp_path: Path) -> None:
+    a, b = _file(tmp_path / "a.json"), _file(tmp_path / "b.json")
+    document = json.loads(b.read_bytes())
+    b.write_text(json.dumps(dict(sorted(document.items(), reverse=True)), separators=(",", ":")))
+    ran = run("diff", a, b)
+    assert ran.code == 0 and "Equal: 14 entries" in ran.out
+    assert run("diff", a, b, "--format", "quiet").out == ""
+
+
+def test_what_changed_by_op_and_bucket(tmp_path: Path) -> None:
+    changed = moe_entries()
+    changed[moe_key(16)] = ["MoERunner", 99, HOT]
+    changed[moe_key(8)] = ["MoERunner", 23, [*HOT[:3], "cold"]]
+    del changed[moe_key(4096, "gemm2")]
+    changed["('new', 'R', ((3, 4),))"] = ["R", 1]
+    a, b = _file(tmp_path / "a.json"), _file(tmp_path / "b.json", changed, cudnn_version="90000")
+    code, data = _json(a, b)
+    (pair,) = data["pairs"]
+    assert (code, data["schema_version"], data["equal"], pair["same"]) == (1, 1, False, 11)
+    assert [(c["op"], c["bucket"], c["a"][1], c["b"][1]) for c in pair["changed"]] == [
+        ("trtllm::fused_moe::gemm1", 8, 23, 23),
+        ("trtllm::fused_moe::gemm1", 16, 24, 99),
+    ]
+    assert pair["only_a"] == [moe_key(4096, "gemm2")] and pair["only_b"] == ["('new', 'R', ((3, 4),))"]
+    assert pair["environment"] == {"cudnn_version": {"a": "91900", "b": "90000"}} and pair["others"] == {}
+    out = run("diff", a, b).out
+    assert "11 the same, 2 changed, 1 only in A, 1 only in B" in out
+    assert "only in A: trtllm::fused_moe::gemm2 128x1536x2048 128x2048x768: buckets 4096" in out
+    assert "cudnn_version: 91900 in A, 90000 in B" in out
+
+
+def test_a_checksum_or_records_that_alone_differ_still_count(tmp_path: Path) -> None:
+    a, b, c = (_file(tmp_path / name) for name in ("a.json", "b.json", "c.json"))
+    document = json.loads(b.read_bytes())
+    b.write_text(json.dumps({**document, "_generation": "edited"}))
+    c.write_bytes(serialise(TARGET, moe_entries(), {"megamoe": 1}))
+    assert _json(a, b)[1]["pairs"][0]["others"].keys() == {"_generation"}
+    assert _json(a, c)[1]["pairs"][0]["others"].keys() == {"_records"}
+
+
+def test_caches_that_agree_are_one_table_whatever_their_ranks(tmp_path: Path) -> None:
+    one, eight = _cache(tmp_path / "one", moe_entries()), _cache(tmp_path / "eight", *[moe_entries()] * 8)
+    code, data = _json(one, eight)
+    assert code == 0 and [pair["same"] for pair in data["pairs"]] == [14]
+
+
+def test_ranks_that_differ_are_compared_one_by_one(tmp_path: Path) -> None:
+    a = _cache(tmp_path / "a", moe_entries(), moe_entries(), moe_entries())
+    b = _cache(tmp_path / "b", moe_entries(), moe_entries((1, 2)))
+    code, data = _json(a, b)
+    assert code == 1 and [pair["equal"] for pair in data["pairs"]] == [True, False]
+    assert [Path(name).name for name in data["only_a"]] == ["rank_tp2_pp0_dp0.json"]
+    out = run("diff", a, b).out
+    assert "1 pair equal, 1 different" in out and "rank_tp1_pp0_dp0.json, 4 entries" in out
+
+
+def test_whole_cache_directories_by_place(tmp_path: Path) -> None:
+    for side, keys in (("a", ("11" * 8, "22" * 8)), ("b", ("22" * 8, "33" * 8))):
+        for key in keys:
+            _cache(tmp_path / side / "flashinfer" / "autotune" / "0.7.2" / "sm90" / key, moe_entries())
+    code, data = _json(tmp_path / "a", tmp_path / "b")
+    assert code == 1 and [pair["equal"] for pair in data["pairs"]] == [True]
+    assert [Path(name).name for side in ("only_a", "only_b") for name in data[side]] == ["11" * 8, "33" * 8]
+
+
+def test_keys_are_looked_up_in_the_cache_directory(tmp_path: Path) -> None:
+    for key, entries in (("aa" * 8, moe_entries()), ("bb" * 8, moe_entries((1,)))):
+        _cache(tmp_path / "flashinfer" / "autotune" / "0.7.2" / "sm90" / key, entries)
+    assert run("diff", "aaaa", "aaaa", "--cache-dir", tmp_path).code == 0
+    assert run("diff", "aaaa", "bbbb", "--cache-dir", tmp_path).code == 1
+    assert run("diff", "aaaa", "cccc", "--cache-dir", tmp_path).code == 2
+
+
+def test_what_cannot_be_compared(tmp_path: Path) -> None:
+    good = _file(tmp_path / "a.json")
+    (tmp_path / "bad.json").write_text("{")
+    (tmp_path / "empty").mkdir()
+    ran = run("diff", good, tmp_path / "bad.json")
+    assert (ran.code, ran.out) == (1, "") and "bad.json: cannot be compared, not JSON" in ran.err
+    assert run("diff", good, tmp_path / "gone").code == run("diff", good, tmp_path / "empty").code == 2
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_it_fits_a_terminal(tmp_path: Path, width: int) -> None:
+    a = _file(tmp_path / "a.json")
+    b = _file(tmp_path / "b.json", {key: ["MoERunner", 99, HOT] for key in moe_entries()})
+    _file(tmp_path / "c.json", {key.replace("2048", "4096"): value for key, value in moe_entries().items()})
+    for other in (b, tmp_path / "c.json"):
+        lines = run_on_terminal("diff", a, other, columns=width, NO_COLOR="1").out.splitlines()
+        assert not [line for line in lines if len(line) > width and "/" not in line]
