@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
+from runtime.sizing import FP8_BLOCK, packed_fp8_bytes
+
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0
-MAX_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class PackedRow:
 
     @property
     def block(self) -> int:
-        return min(MAX_BLOCK, self.quantized)
+        return min(FP8_BLOCK, self.quantized)
 
     @property
     def blocks(self) -> int:
@@ -32,7 +33,7 @@ class PackedRow:
 
     @property
     def bytes(self) -> int:
-        return self.quantized + 4 * self.blocks + 2 * self.plain
+        return packed_fp8_bytes(self.quantized, self.plain)
 
     def pack(self, values: torch.Tensor) -> torch.Tensor:
         """[..., quantized + plain] -> [..., bytes] uint8."""

@@ -10,11 +10,19 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.config import MLAConfig
-from runtime.kv_packing import PackedRow
+from runtime.config import MLAConfig, ModelConfig, ParallelConfig
+from runtime.kv_packing import FP8, PackedRow
+from runtime.pool_plan import PoolPlan
 
 PADDING_REQUEST = 0
 PADDING_SLOT = 0
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "fp8_e4m3": FP8,
+    "fp8_e5m2": torch.float8_e5m2,
+}
 
 
 class PoolExhausted(RuntimeError):
@@ -144,3 +152,22 @@ class KVPool:
         """A request of `length` tokens has ended."""
         self.slots.free(self.requests.table[request, :length])
         self.requests.free([request])
+
+
+def make_kv_pool(
+    plan: PoolPlan, model: ModelConfig, parallel: ParallelConfig, layers: Sequence[int], device: torch.device
+) -> KVPool:
+    """The pool of one stage of a target model."""
+    requests = ReqToTokenPool(plan.max_running_requests, plan.row_length, device)
+    cache = make_cache(plan, model, parallel, layers, device)
+    return KVPool(requests, SlotAllocator(plan.tokens, device), cache)
+
+
+def make_cache(
+    plan: PoolPlan, model: ModelConfig, parallel: ParallelConfig, layers: Sequence[int], device: torch.device
+) -> GqaPool | LatentPool:
+    """The buffers alone, as a draft model adds them to its target's pool."""
+    shape = PoolShape(plan.tokens, plan.page_size, tuple(layers), DTYPES[plan.kv_dtype], device)
+    if model.mla is not None:
+        return LatentPool(shape, model.mla)
+    return GqaPool(shape, max(1, model.num_kv_heads // parallel.attn_tp), model.head_dim)

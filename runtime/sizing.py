@@ -15,8 +15,7 @@ GIB = 1 << 30
 DTYPE_BYTES = {
     "float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3fn": 1,
 }  # fmt: skip
-DSA_MLA_FP8_BYTES = 656  # 512 fp8 latents, 16 bytes of scales, 64 bf16 rotary values
-DSA_INDEXER_FP8_BYTES = 132  # 128 fp8 keys and one fp32 scale
+FP8_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +116,20 @@ def kv_bytes_per_token_and_layer(model: ModelConfig, parallel: ParallelConfig, k
 
 
 def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str) -> int:
+    """Sparse attention packs fp8 latents with scales; its indexer's keys are fp8 but in a float32 pool."""
+    width = DTYPE_BYTES[kv_dtype]
     if mla.indexer is None:
-        return mla.cache_dim * DTYPE_BYTES[kv_dtype]
-    latent = (
-        DSA_MLA_FP8_BYTES if kv_dtype.startswith("f") and DTYPE_BYTES[kv_dtype] == 1 else mla.cache_dim * 2
+        return mla.cache_dim * width
+    packed = packed_fp8_bytes(mla.kv_lora_rank, mla.qk_rope_head_dim)
+    keys = mla.indexer.head_dim
+    return (packed if width == 1 else mla.cache_dim * width) + (
+        4 * keys if width == 4 else packed_fp8_bytes(keys)
     )
-    return latent + DSA_INDEXER_FP8_BYTES
+
+
+def packed_fp8_bytes(quantized: int, plain: int = 0) -> int:
+    """fp8 values, one fp32 scale a block of 128, then bfloat16 values: DeepSeek's 656 and 132 bytes."""
+    return quantized + 4 * (quantized // min(FP8_BLOCK, quantized)) + 2 * plain
 
 
 def kv_tokens(

@@ -1,0 +1,93 @@
+"""How large the KV pool is: SGLang's arithmetic from free memory to tokens and requests. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtime.config import ConfigError, ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.sizing import DTYPE_BYTES, kv_bytes_per_token_and_layer, kv_tokens, max_running_requests
+
+DSA_PAGE_SIZE = 64
+TABLE_HEADROOM = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FreeMemory:
+    """Bytes free on the fullest rank, torch's cache emptied: all groups joined, and all weights loaded."""
+
+    baseline: int
+    after_load: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    tokens: int
+    page_size: int
+    kv_dtype: str
+    max_running_requests: int
+    row_length: int
+
+
+def resolve_kv_dtype(model: ModelConfig, runtime: RuntimeConfig, sm_major: int) -> str:
+    """`auto` is the model's own dtype, except that sparse attention takes fp8 on Blackwell."""
+    asked = {"bf16": "bfloat16", "fp16": "float16"}.get(runtime.kv_cache_dtype, runtime.kv_cache_dtype)
+    if asked == "auto":
+        sparse = model.mla is not None and model.mla.indexer is not None
+        return "fp8_e4m3" if sparse and sm_major >= 10 else runtime.dtype
+    if asked not in DTYPE_BYTES:
+        raise ConfigError(f"--kv-cache-dtype {asked}: this runtime has auto, {', '.join(DTYPE_BYTES)}")
+    return asked
+
+
+def plan_pool(
+    free: FreeMemory,
+    mem_fraction: float,
+    model: ModelConfig,
+    parallel: ParallelConfig,
+    runtime: RuntimeConfig,
+    layers: int,
+    draft_layers: int = 0,
+    sm_major: int = 9,
+    agree: Callable[[int], int] = int,
+) -> PoolPlan:
+    """`layers` of this stage; a draft's layers hold as many tokens. `agree` takes the minimum over stages."""
+    kv_dtype = resolve_kv_dtype(model, runtime, sm_major)
+    sparse = model.mla is not None and model.mla.indexer is not None
+    page = DSA_PAGE_SIZE if sparse else runtime.page_size
+    per_layer = kv_bytes_per_token_and_layer(model, parallel, kv_dtype)
+    per_token = int(per_layer * layers * (1 + draft_layers / layers))  # SGLang's, with its rounding
+    tokens = agree(kv_tokens(free.after_load, free.baseline, mem_fraction, per_token, page))
+    if tokens <= 0:
+        raise ConfigError(_no_room(free, mem_fraction))
+    context = runtime.context_length or model.max_position
+    requests = max_running_requests(
+        tokens, context, runtime.max_running_requests, parallel, speculative=runtime.speculative is not None
+    )
+    return PoolPlan(tokens, page, kv_dtype, requests, context + table_headroom(runtime.speculative, page))
+
+
+def table_headroom(speculative: SpeculativeConfig | None, page: int) -> int:
+    """Columns of the request table behind the context: speculation writes ahead of what it keeps."""
+    if speculative is None:
+        return TABLE_HEADROOM
+    headroom = TABLE_HEADROOM + speculative.num_draft_tokens
+    if page == 1:
+        return headroom
+    return max(headroom, 2 * _tokens_ahead(speculative, page) + page - 1)
+
+
+def _tokens_ahead(speculative: SpeculativeConfig, page: int) -> int:
+    steps = speculative.num_steps
+    if speculative.eagle_topk > 1:  # each branch of the tree starts on a page of its own
+        steps = (2 * (page - 1) + steps) // page * page
+    return max(steps * speculative.eagle_topk, speculative.num_draft_tokens)
+
+
+def _no_room(free: FreeMemory, mem_fraction: float) -> str:
+    needed = math.ceil((1 - free.after_load / free.baseline) * 1000) / 1000
+    return (
+        f"--mem-fraction-static {mem_fraction} leaves no memory for the KV pool: the weights alone take "
+        f"{needed:.3f} of what was free; raise it above that, or spread the weights over more GPUs"
+    )
