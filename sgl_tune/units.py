@@ -50,3 +50,10 @@ def count(number: int, noun: str) -> str:
     if number != 1:
         noun = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
     return f"{number:,} {noun}"
+
+
+def memory_bytes(amount: float) -> str:
+    """GPU memory in torch's units: `6.38 GiB`, `57 MiB`."""
+    if abs(amount) >= 1 << 30:
+        return f"{amount / (1 << 30):.2f} GiB"
+    return f"{amount / (1 << 20):.0f} MiB" if abs(amount) >= 1 << 20 else f"{amount / 1024:.0f} KiB"
