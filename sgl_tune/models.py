@@ -11,6 +11,7 @@ from typing import Any
 
 from runtime.config import ConfigError, ModelConfig
 from sgl_tune.errors import UsageError
+from sgl_tune.records import WrongMember, from_plain, to_plain
 
 DEMO = "demo-moe"
 _PRESETS = Path(__file__).parent / "presets"
@@ -73,10 +74,17 @@ def _from_file(file: Path) -> FoundModel:
         raise UsageError(f"{file} cannot be read as JSON: {error}") from error
     if not isinstance(hf, dict):
         raise UsageError(f"{file} holds a {type(hf).__name__}, not an object")
+    return FoundModel(_checked_model(hf, file), str(file))
+
+
+def _checked_model(hf: Mapping[str, Any], file: Path) -> ModelConfig:
+    """Members that nobody looks at while reading are checked afterwards: a string may stand for a number."""
     try:
-        return FoundModel(ModelConfig.from_hf(hf), str(file))
-    except ConfigError as error:
+        return from_plain(ModelConfig, to_plain(ModelConfig.from_hf(hf)), "model")
+    except (ConfigError, WrongMember) as error:
         raise UsageError(f"{file}: {error}") from error
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
+        raise UsageError(f"{file}: not a model's config: {type(error).__name__}: {error}") from error
 
 
 def _in_hub_cache(model_path: str, environ: Mapping[str, str]) -> Path | None:

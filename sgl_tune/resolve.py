@@ -136,7 +136,7 @@ def _gpu(asked: str | None, model_path: str, notes: list[str]) -> tuple[str, int
 
 
 def _parallel(flags: ServerFlags, notes: list[str], verbatim: bool) -> ParallelConfig:
-    tp, dp, nnodes = flags.tp or 1, flags.dp or 1, flags.nnodes or 1
+    tp, dp, nnodes = _size(flags.tp), _size(flags.dp), _size(flags.nnodes)
     attention = flags.enable_dp_attention
     if flags.attn_dp is not None and flags.attn_dp > 1:
         dp, attention = flags.attn_dp, True
@@ -150,13 +150,17 @@ def _parallel(flags: ServerFlags, notes: list[str], verbatim: bool) -> ParallelC
         )
     return ParallelConfig(
         tp=tp,
-        pp=flags.pp or 1,
+        pp=_size(flags.pp),
         dp=dp,
-        ep=flags.ep or 1,
+        ep=_size(flags.ep),
         enable_dp_attention=bool(attention) and dp > 1,
         nnodes=nnodes,
         node_rank=flags.node_rank or 0,
     )
+
+
+def _size(asked: int | None) -> int:
+    return 1 if asked is None else asked
 
 
 def _runtime(

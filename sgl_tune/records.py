@@ -1,0 +1,78 @@
+"""Frozen dataclasses as plain JSON and back: what comes back is checked, member by member."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Record = TypeVar("Record")
+
+
+class WrongMember(ValueError):
+    """A value that the record's type does not allow; the message names the member."""
+
+
+def to_plain(record: Any) -> dict[str, Any]:
+    return _plain(asdict(record))
+
+
+def from_plain(kind: type[Record], data: Any, where: str) -> Record:
+    """`where` is what errors call the whole; a record's own checks may raise as well."""
+    record: Record = _decode_record(kind, data, where)
+    return record
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _decode(kind: Any, value: Any, where: str) -> Any:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        inner = next(argument for argument in arguments if argument is not type(None))
+        return None if value is None else _decode(inner, value, where)
+    if origin is Literal:
+        return _expect(isinstance(value, str) and value in arguments, value, where)
+    if origin is tuple:
+        return _decode_tuple(arguments, value, where)
+    if is_dataclass(kind):
+        return _decode_record(kind, value, where)
+    if kind is Path:
+        return Path(_expect(isinstance(value, str), value, where))
+    if origin is not None:
+        return dict(_expect(isinstance(value, Mapping), value, where))
+    whole = kind is float and type(value) is int
+    return _expect(type(value) is kind or whole, value, where)
+
+
+def _decode_tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+    _expect(isinstance(value, list), value, where)
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(value)
+    _expect(len(kinds) == len(value), value, where)
+    return tuple(_decode(kind, item, where) for kind, item in zip(kinds, value, strict=True))
+
+
+def _decode_record(kind: Any, value: Any, where: str) -> Any:
+    _expect(isinstance(value, Mapping), value, where)
+    hints = get_type_hints(kind)
+    members = {}
+    for field in fields(kind):
+        if field.name in value:
+            members[field.name] = _decode(hints[field.name], value[field.name], f"{where}.{field.name}")
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise WrongMember(f"{where}.{field.name} is missing")
+    return kind(**members)
+
+
+def _expect(fits: bool, value: Any, where: str) -> Any:
+    if not fits:
+        raise WrongMember(f"{where} is {str(value)[:60]!r}")
+    return value

@@ -1,0 +1,47 @@
+"""Ask the command line for a plan, in this process: its entry function with its arguments, its JSON back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import Any
+
+from sgl_tune.cli import main
+from tests.sgl_tune.running import Ran
+
+TARGET = ("--flashinfer-version", "0.7.2", "--sglang-version", "0.5.23")
+HOPPER = (*TARGET, "--arch", "sm90")
+BLACKWELL = (*TARGET, "--arch", "sm100")
+
+
+def warm(*arguments: object) -> Ran:
+    before, out, err = sys.argv, StringIO(), StringIO()
+    sys.argv = ["sgl-tune", "warm", "--dry-run", *map(str, arguments)]
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main()
+    finally:
+        sys.argv = before
+    return Ran(code, out.getvalue(), err.getvalue())
+
+
+def plan(*arguments: object) -> dict[str, Any]:
+    """`arguments` may end with a server command after `--`."""
+    ran = warm("--format", "json", *arguments)
+    assert ran.code == 0, ran.err
+    data: dict[str, Any] = json.loads(ran.out)
+    return data
+
+
+def names(data: dict[str, Any]) -> list[str]:
+    """The files' names, all in the plan's one folder."""
+    folders = {path.rsplit("/", 1)[0] for path in data["files"]}
+    assert len(folders) == 1
+    assert folders.pop().endswith(data["key"])
+    return [path.rsplit("/", 1)[1] for path in data["files"]]
+
+
+def keys_of(data: dict[str, Any]) -> set[str]:
+    return {key for op in data["ops"] for key in op["keys"]}

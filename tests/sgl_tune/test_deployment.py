@@ -1,0 +1,287 @@
+"""From flags to a deployment: what SGLang would resolve, and what is said to be assumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.deployment import Deployment
+from sgl_tune.deployment_json import deployment_from_json, deployment_to_json
+from sgl_tune.errors import UsageError
+from sgl_tune.options import ServerFlags
+from sgl_tune.resolve import resolve_cache_dir, resolve_deployment
+
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+DENSE = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 100,
+    "intermediate_size": 128,
+}
+TARGET = ServerFlags(arch="sm90", sglang_version="0.5.23", flashinfer_version="0.7.2").given()
+
+
+def _deployment(environ: dict[str, str] | None = None, verbatim: bool = False, **flags: Any) -> Deployment:
+    return resolve_deployment(
+        ServerFlags(**{**TARGET, "model_path": "Qwen3-30B-A3B", **flags}),
+        environ=environ or {},
+        verbatim=verbatim,
+    )
+
+
+def _model_folder(folder: Path, **config: Any) -> str:
+    (folder / "config.json").write_text(json.dumps({**DENSE, **config}))
+    return str(folder)
+
+
+# Resolved as the server arguments' hooks of SGLang 0.5.17 and 0.5.23 do: (quantization, MoE backend).
+@pytest.mark.parametrize(
+    ("model", "arch", "resolved"),
+    [
+        ("Qwen3-30B-A3B", "sm90", (None, "auto")),
+        ("Qwen3-30B-A3B", "sm100", (None, "flashinfer_trtllm")),
+        ("Qwen3-30B-A3B", "sm103", (None, "flashinfer_trtllm")),
+        ("Qwen3-30B-A3B", "sm120", (None, "auto")),
+        ("DeepSeek-V3", "sm90", (None, "auto")),
+        ("DeepSeek-V3", "sm100", ("fp8", "flashinfer_trtllm")),
+        ("DeepSeek-V3.2", "sm100", ("fp8", "flashinfer_trtllm")),
+        ("GLM-5.1-FP8", "sm100", ("fp8", "flashinfer_trtllm")),
+        ("gpt-oss-120b", "sm100", (None, "flashinfer_mxfp4")),
+        ("gpt-oss-120b", "sm120", (None, "flashinfer_mxfp4")),
+        ("gpt-oss-120b", "sm90", (None, "triton_kernel")),
+        ("Mixtral-8x7B", "sm100", (None, "auto")),
+        ("Llama-3.1-70B", "sm100", (None, "auto")),
+    ],
+)
+def test_what_flags_nobody_set_resolve_to(model: str, arch: str, resolved: tuple[str | None, str]) -> None:
+    runtime = _deployment(model_path=model, arch=arch).runtime
+    assert (runtime.quantization, runtime.moe_runner_backend) == resolved
+
+
+@pytest.mark.parametrize(
+    ("quantization", "arch", "backend"),
+    [
+        ("modelopt_fp4", "sm120", "flashinfer_cutlass"),
+        ("modelopt_fp4", "sm110", "flashinfer_cutlass"),
+        ("modelopt_fp4", "sm90", "auto"),
+        ("modelopt_fp4", "sm100", "flashinfer_trtllm"),
+        ("modelopt_fp8", "sm100", "auto"),
+        ("mxfp8", "sm100", "flashinfer_trtllm"),
+    ],
+)
+def test_backends_that_follow_a_quantization_flag(quantization: str, arch: str, backend: str) -> None:
+    found = _deployment(quantization=quantization, arch=arch).runtime
+    assert (found.quantization, found.moe_runner_backend) == (quantization, backend)
+
+
+def test_mixed_modelopt_on_blackwell_changed_in_0_5_23() -> None:
+    flags = {"quantization": "modelopt_mixed", "arch": "sm100"}
+    assert _deployment(**flags, sglang_version="0.5.17").runtime.moe_runner_backend == "auto"
+    assert _deployment(**flags).runtime.moe_runner_backend == "flashinfer_trtllm"
+
+
+def test_explicit_flags_are_taken_word_for_word() -> None:
+    runtime = _deployment(quantization="Foo", moe_runner_backend="bar", dtype="half", arch="sm100").runtime
+    assert (runtime.quantization, runtime.moe_runner_backend, runtime.dtype) == ("Foo", "bar", "float16")
+
+
+def test_an_all_to_all_backend_keeps_the_moe_backend_and_spreads_experts() -> None:
+    found = _deployment(model_path="DeepSeek-V3", arch="sm100", tp=8, moe_a2a_backend="deepep")
+    assert found.runtime.moe_runner_backend == "auto"
+    assert found.parallel.moe_ep == 8
+
+
+def test_unquant_forgets_the_checkpoints_quantization() -> None:
+    found = _deployment(model_path="GLM-5.1-FP8", quantization="unquant", arch="sm100")
+    assert found.runtime.quantization is None and found.quantization is None
+
+
+def test_the_weights_quantization_is_the_checkpoints_where_the_key_says_none() -> None:
+    found = _deployment(model_path="DeepSeek-V3")
+    assert found.runtime.quantization is None and found.quantization == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "asked", "dtype"),
+    [
+        ("bfloat16", None, "bfloat16"),
+        ("bfloat16", "auto", "bfloat16"),
+        ("float32", None, "float16"),
+        ("float16", None, "float16"),
+        ("float16", "bfloat16", "bfloat16"),
+        ("bfloat16", "float", "float32"),
+    ],
+)
+def test_dtype(tmp_path: Path, checkpoint: str, asked: str | None, dtype: str) -> None:
+    model = _model_folder(tmp_path, torch_dtype=checkpoint)
+    assert _deployment(model_path=model, dtype=asked).runtime.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("flags", "attention_dp", "replicas"),
+    [
+        ({"tp": 8, "dp": 8}, 8, 1),
+        ({"tp": 8, "dp": 2}, 2, 1),
+        ({"tp": 4, "dp": 3}, 1, 3),
+        ({"tp": 4, "dp": 2, "enable_dp_attention": False}, 1, 2),
+        ({"tp": 8, "attn_dp": 4}, 4, 1),
+        ({"tp": 8}, 1, 1),
+        ({"tp": 8, "enable_dp_attention": True}, 1, 1),
+    ],
+)
+def test_dp_attention(flags: dict[str, Any], attention_dp: int, replicas: int) -> None:
+    found = _deployment(**flags)
+    assert (found.parallel.attn_dp, found.replicas) == (attention_dp, replicas)
+
+
+def test_dp_attention_by_default_is_said_and_never_added_to_a_server_command() -> None:
+    assert any("DP attention is on" in note for note in _deployment(tp=8, dp=8).notes)
+    assert _deployment(tp=8, dp=8, verbatim=True).replicas == 8
+
+
+def test_no_model_is_the_demo_and_says_so() -> None:
+    found = resolve_deployment(ServerFlags(tp=8, dp=8, arch="cpu"), environ={})
+    assert found.model_path == "demo-moe" and "no model given" in found.notes[0]
+    assert found.runtime.moe_runner_backend == "flashinfer_cutlass"
+    assert found.runtime.max_running_requests == 256
+    own = resolve_deployment(ServerFlags(max_running_requests=64, arch="cpu"), environ={})
+    assert own.runtime.max_running_requests == 64
+
+
+def test_unset_requests_are_planned_for_at_most_and_said() -> None:
+    assert any("4096 a rank" in note for note in _deployment().notes)
+    assert not any("4096 a rank" in note for note in _deployment(max_running_requests=512).notes)
+
+
+def test_environment_that_changes_the_servers_calls() -> None:
+    assert not _deployment().runtime.fused_finalize
+    assert _deployment({"SGLANG_FLASHINFER_MOE_FUSED_FINALIZE": "true"}).runtime.fused_finalize
+    assert _deployment(sglang_version="0.5.17").runtime.fused_finalize
+    assert _deployment({"SGLANG_FLASHINFER_AUTOTUNE_EXTEND": "1"}).runtime.autotune_extend
+
+
+def test_cache_dir_is_expanded_only_by_default() -> None:
+    assert resolve_cache_dir(None, {}) == Path.home() / ".cache/sglang"
+    assert str(resolve_cache_dir(None, {"SGLANG_CACHE_DIR": "~/c"})) == "~/c"
+    assert str(resolve_cache_dir("here", {"SGLANG_CACHE_DIR": "~/c"})) == "here"
+
+
+def test_speculation() -> None:
+    found = _deployment(model_path="DeepSeek-V3", speculative_algorithm="nextn", arch="sm100")
+    assert found.runtime.speculative is not None and found.runtime.speculative.algorithm == "NEXTN"
+    assert found.draft is not None and found.draft.quantization == "fp8"
+    assert found.draft_deployment is not None and found.draft_deployment.draft is None
+
+
+def test_a_draft_model_of_its_own(tmp_path: Path) -> None:
+    draft = _model_folder(tmp_path)
+    found = _deployment(speculative_algorithm="EAGLE3", speculative_draft_model_path=draft)
+    assert found.draft is not None
+    assert (found.draft.model.config_class, found.draft.model_path) == ("LlamaConfig", draft)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"tp": 0}, "--tp is 0"),
+        ({"tp": 8, "ep": 3}, "--ep 3 does not divide --tp 8"),
+        ({"tp": 4, "dp": 3, "enable_dp_attention": True}, "--dp 3 does not divide --tp 4"),
+        ({"tp": 4, "nnodes": 3}, "--nnodes 3"),
+        ({"tp": 4, "dp": 2, "nnodes": 2, "enable_dp_attention": False}, "starts no replicas over --nnodes 2"),
+        ({"node_rank": 1}, "--node-rank 1"),
+        ({"arch": "hopper"}, "--arch 'hopper' is not a GPU's architecture"),
+        ({"speculative_algorithm": "medusa"}, "medusa is not supported"),
+        ({"sglang_version": "0.5.2"}, "in memory only"),
+        ({"model_path": "nowhere/model"}, "no model at 'nowhere/model'"),
+    ],
+)
+def test_wrong_flags_are_named(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message.replace("(", r"\(")) as caught:
+        _deployment(**flags)
+    assert caught.value.exit_code == 2
+
+
+def test_an_unknown_model_lists_the_presets() -> None:
+    with pytest.raises(UsageError) as caught:
+        _deployment(model_path="nowhere/model")
+    assert caught.value.remedy is not None and "GLM-5.1-FP8" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "cannot be read as JSON"),
+        (b"\xff\xfe", "cannot be read as JSON"),
+        (b"[]", "holds a list"),
+        (b"{}", "model_type '' is not supported"),
+        (b'{"model_type": "llama"}', "num_attention_heads is None"),
+        (json.dumps({**DENSE, "num_key_value_heads": "x"}).encode(), "num_kv_heads is 'x'"),
+        (json.dumps({**DENSE, "hidden_size": True}).encode(), "hidden_size is True"),
+        (json.dumps({**DENSE, "n_routed_experts": 4, "first_k_dense_replace": "x"}).encode(), "TypeError"),
+    ],
+)
+def test_a_broken_config_is_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        _deployment(model_path=str(tmp_path))
+
+
+def test_a_folder_without_a_config(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"config\.json is missing"):
+        _deployment(model_path=str(tmp_path))
+
+
+def test_the_hugging_face_cache_is_read_and_nothing_is_downloaded(tmp_path: Path) -> None:
+    repository = tmp_path / "hub" / "models--some--model"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("abc123")
+    snapshot = repository / "snapshots" / "abc123"
+    snapshot.mkdir(parents=True)
+    _model_folder(snapshot, quantization_config=FP8)
+    found = _deployment({"HF_HOME": str(tmp_path)}, model_path="some/model")
+    assert found.model_path == "some/model" and found.model.checkpoint_quantization == "fp8"
+
+
+def test_json_and_back() -> None:
+    for model in ("GLM-5.1-FP8", "gpt-oss-20b", "Llama-3.1-8B"):
+        found = _deployment(model_path=model, tp=8, dp=8, speculative_algorithm="EAGLE", skip_ops=["a"])
+        data = json.loads(json.dumps(deployment_to_json(found)))
+        assert deployment_from_json(data, "a manifest") == found
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("parallel", "tp"), "8"),
+        (("parallel", "tp"), True),
+        (("parallel", "tp"), 0),
+        (("parallel",), None),
+        (("model", "moe", "num_experts"), 1.5),
+        (("model", "layer_kinds"), ["dense", "sparse"]),
+        (("model", "layer_kinds"), "moe"),
+        (("runtime", "speculative"), {"algorithm": "X"}),
+        (("notes",), [1]),
+        (("cache_dir",), 3),
+        (("model", "rope_parameters"), []),
+    ],
+)
+def test_a_hostile_manifest_is_one_sentence(path: tuple[str, ...], value: Any) -> None:
+    data: Any = json.loads(json.dumps(deployment_to_json(_deployment())))
+    inner = data
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    with pytest.raises(UsageError, match="a manifest: "):
+        deployment_from_json(data, "a manifest")
+
+
+def test_a_manifest_that_lacks_a_member() -> None:
+    data = deployment_to_json(_deployment())
+    del data["model"]["vocab_size"]
+    with pytest.raises(UsageError, match=r"deployment\.model\.vocab_size is missing"):
+        deployment_from_json(data, "a manifest")

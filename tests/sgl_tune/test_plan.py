@@ -1,0 +1,131 @@
+"""Rank files, groups and keys of deployments, through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.deployment import Deployment
+from sgl_tune.options import ServerFlags
+from sgl_tune.plan import make_plan
+from sgl_tune.resolve import resolve_deployment
+from sgl_tune.versions import Gpu
+from tests.sgl_tune.planning import BLACKWELL, HOPPER, names, plan
+
+
+def _ranks(*parts: tuple[int, int, int]) -> list[str]:
+    return [f"rank_tp{tp}_pp{pp}_dp{dp}.json" for tp, pp, dp in parts]
+
+
+LAYOUTS = {
+    "--tp 8 --dp 8 --enable-dp-attention": _ranks(*((r, 0, r) for r in range(8))),
+    "--tp 8": _ranks(*((r, 0, 0) for r in range(8))),
+    "--tp 8 --ep 8": _ranks(*((r, 0, 0) for r in range(8))),
+    "--tp 4 --pp 2": _ranks(*((t, p, 0) for p in range(2) for t in range(4))),
+    "--tp 16 --nnodes 2": _ranks(*((r, 0, 0) for r in range(8))),
+    "--tp 16 --nnodes 2 --node-rank 1": _ranks(*((r, 0, 0) for r in range(8, 16))),
+    "--tp 4 --pp 2 --nnodes 2 --node-rank 1": _ranks(*((r, 1, 0) for r in range(4))),
+    "--tp 4 --dp 2 --no-enable-dp-attention": _ranks(*((t, 0, d) for d in range(2) for t in range(4))),
+    "--tp 8 --dp 2 --enable-dp-attention": _ranks(*((r, 0, r // 4) for r in range(8))),
+    "--tp 8 --dp 4 --pp 2 --ep 8 --enable-dp-attention": _ranks(
+        *((r, p, r // 2) for p in range(2) for r in range(8))
+    ),
+}
+GROUP_SIZES = {
+    "--tp 4 --pp 2": [4, 4],
+    "--tp 4 --dp 2 --no-enable-dp-attention": [4, 4],
+    "--tp 8 --dp 4 --pp 2 --ep 8 --enable-dp-attention": [8, 8],
+}
+MODELS = ("deepseek-ai/DeepSeek-V3", "zai-org/GLM-5.1-FP8", "openai/gpt-oss-120b")
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("layout", "files"), LAYOUTS.items())
+def test_files_and_groups_of_a_layout(model: str, layout: str, files: list[str]) -> None:
+    data = plan("--model-path", model, *layout.split(), *BLACKWELL)
+    assert names(data) == files
+    assert [len(group) for group in data["groups"]] == GROUP_SIZES.get(layout, [len(files)])
+    assert [path for group in data["groups"] for path in group] == data["files"]
+    assert data["files"][0].startswith("flashinfer/autotune/0.7.2/sm100/")
+
+
+@pytest.mark.parametrize(
+    ("layout", "parts"),
+    [
+        ("--tp 8 --dp 8", ["8", "1", "8", "1"]),
+        ("--tp 8", ["8", "1", "1", "1"]),
+        ("--tp 8 --ep 8", ["8", "1", "1", "8"]),
+        ("--tp 4 --pp 2", ["4", "2", "1", "1"]),
+        ("--tp 4 --dp 2 --no-enable-dp-attention", ["4", "1", "1", "1"]),
+    ],
+)
+def test_sizes_in_the_key(layout: str, parts: list[str]) -> None:
+    assert plan("--model-path", MODELS[0], *layout.split(), *HOPPER)["key_parts"][4:8] == parts
+
+
+def test_the_same_files_under_another_key() -> None:
+    tensor = plan("--model-path", MODELS[0], "--tp", 8, *HOPPER)
+    expert = plan("--model-path", MODELS[0], "--tp", 8, "--ep", 8, *HOPPER)
+    assert names(tensor) == names(expert)
+    assert tensor["key"] != expert["key"]
+
+
+def test_a_path_is_another_key_than_the_id_of_the_same_model(tmp_path: Path) -> None:
+    model = {"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "vocab_size": 151936}
+    model |= {"num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8}
+    (tmp_path / "config.json").write_text(json.dumps({**model, "moe_intermediate_size": 768}))
+    by_path = plan("--model-path", tmp_path, *HOPPER)
+    assert by_path["key_parts"][0] == str(tmp_path)
+    assert by_path["key"] != plan("--model-path", "Qwen/Qwen3-30B-A3B", *HOPPER)["key"]
+
+
+def test_a_draft_worker_has_a_key_of_its_own_on_the_same_ranks() -> None:
+    data = plan(
+        "--model-path", MODELS[1], "--tp", 8, "--dp", 8, "--speculative-algorithm", "EAGLE", *BLACKWELL
+    )
+    draft = data["draft"]
+    assert draft["key"] != data["key"] and draft["key_parts"][-1] == "draft_quant=fp8"
+    assert [path.rsplit("/")[-1] for path in draft["files"]] == names(data)
+    assert [op["op"] for op in draft["ops"]] == ["flashinfer::trtllm_fp8_block_scale_moe"]
+
+
+def _megamoe(version: str, speculative: bool = False) -> Deployment:
+    return resolve_deployment(
+        ServerFlags(
+            model_path="deepseek-ai/DeepSeek-V3",
+            tp=2,
+            dp=2,
+            moe_a2a_backend="flashinfer_megamoe",
+            quantization="modelopt_fp4",
+            speculative_algorithm="EAGLE" if speculative else None,
+            sglang_version=version,
+            flashinfer_version="0.7.2",
+            arch="sm100",
+        )
+    )
+
+
+GPUS = tuple(Gpu("NVIDIA B200", "sm100", 183359, f"1b3c-{number}") for number in range(2))
+
+
+def test_megamoe_files_name_their_gpu_since_0_5_22() -> None:
+    made = make_plan(_megamoe("0.5.22", speculative=True), GPUS)
+    assert [path.rsplit("/")[-1] for path in made.target.paths] == [
+        "rank_tp0_pp0_dp0_gpu1b3c-0.json",
+        "rank_tp1_pp0_dp1_gpu1b3c-1.json",
+    ]
+    assert made.draft is not None
+    assert [path.rsplit("/")[-1] for path in made.draft.paths] == _ranks((0, 0, 0), (1, 0, 1))
+    assert made.target.key_parts[3] == "flashinfer_megamoe" and made.target.key_parts[7] == "2"
+
+
+def test_megamoe_before_0_5_22_and_without_gpus() -> None:
+    assert "_gpu" not in make_plan(_megamoe("0.5.21"), GPUS).target.paths[0]
+    assert make_plan(_megamoe("0.5.23"), ()).target.paths[0].endswith("_gpu<UUID>.json")
+
+
+def test_workers_are_the_gpus_at_hand() -> None:
+    assert make_plan(_megamoe("0.5.23"), GPUS).workers == 2
+    assert make_plan(_megamoe("0.5.23"), ()).workers == 1
