@@ -120,7 +120,7 @@ class Decoder(nn.Module):
             return self._embedding() if self.embedding is None else self.embedding
         return VocabTable("lm_head", self.model, self.comm, "tp", self.build.dtype, self.build.device)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def forward(
         self, batch: ForwardBatch, pool: KVPool, state: StageState | None = None
     ) -> LogitsOutput | StageState:

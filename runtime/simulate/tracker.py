@@ -125,12 +125,17 @@ class AllocationTracker(TorchDispatchMode):
         self._peak_sequence = 0
         self._freed_since_peak: list[Allocation] = []
         self._fresh: dict[Any, tuple[bool, str]] = {}
+        self._composite: dict[Any, bool] = {}
 
     # -- torch's side ---------------------------------------------------------------------------------------
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if torch.is_inference_mode_enabled() and self._is_composite(func):
+            # Elsewhere autograd has taken it apart already: a reshape that copies would look like a view.
+            with self:
+                return func.decompose(*args, **(kwargs or {}))
         out = func(*args, **kwargs) if kwargs else func(*args)
         known = self._fresh.get(func)
         if known is None:
@@ -144,6 +149,13 @@ class AllocationTracker(TorchDispatchMode):
                     self._track(tensor, name)
         self._run_workspaces(func, name, args, kwargs or {}, out)
         return out
+
+    def _is_composite(self, func: Any) -> bool:
+        known = self._composite.get(func)
+        if known is None:
+            key = torch._C.DispatchKey.CompositeImplicitAutograd
+            known = self._composite[func] = func.has_kernel_for_dispatch_key(key)
+        return known
 
     def _track(self, tensor: torch.Tensor, op: str) -> None:
         if tensor.device.type != self._device_type:
