@@ -13,6 +13,7 @@ import torch
 from flashinfer.autotuner import OptimizationProfile, TunableRunner, TuningConfig, _tactic_to_json_hashable
 
 from runtime.autotune.errors import AutotuneError, TuningOutOfMemory, first_line, is_out_of_memory
+from runtime.autotune.record import varying_size
 from runtime.autotune.search import Effort
 
 if TYPE_CHECKING:
@@ -30,11 +31,7 @@ class Ask:
     kwargs: dict[str, Any]
 
     def bucket(self, profile: OptimizationProfile) -> int:
-        """The size that varies: rows, for every op that a server tunes."""
-        if not self.config.dynamic_tensor_specs:
-            return 0
-        spec = self.config.dynamic_tensor_specs[0]
-        return profile.get_opt_shapes()[spec.input_idx[0]][spec.dim_idx[0]]
+        return varying_size(self.config, profile.get_opt_shapes())
 
     def where(self, profile: OptimizationProfile) -> str:
         return f"{self.op} at bucket {self.bucket(profile)}"

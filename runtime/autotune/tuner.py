@@ -25,6 +25,7 @@ from runtime.autotune.agreement import BucketReport, Terms, check_terms, merge_r
 from runtime.autotune.bench import DEFAULT, Ask, Bench, Candidate
 from runtime.autotune.errors import AutotuneError
 from runtime.autotune.progress import BucketResult, Progress, Watch, unwatched
+from runtime.autotune.record import effective_config
 from runtime.autotune.search import Effort, PlayOff, Screened, SearchPolicy, finalists, play_off, screen
 from runtime.autotune.team import Team
 
@@ -57,6 +58,7 @@ class SearchTuner(AutoTuner):
         self.team, self.policy, self.watch = team or Team(), policy or SearchPolicy(), watch
         self.results: list[BucketResult] = []
         self.launched: set[tuple[str, Candidate]] = set()
+        self.calls = 0
         self._measuring = False
 
     def choose_one(
@@ -70,7 +72,8 @@ class SearchTuner(AutoTuner):
         if not self.is_tuning_mode or custom_op in self._effective_skip_ops | COLLECTIVE_OPS:
             return super().choose_one(custom_op, runners, tuning_config, inputs, **kwargs)
         with self._lock:
-            ask = Ask(custom_op, runners, self._effective_config(tuning_config), inputs, kwargs)
+            self.calls += 1
+            ask = Ask(custom_op, runners, effective_config(self, tuning_config), inputs, kwargs)
             # A measured kernel may itself be made of tuned ops; this worker alone is measuring it.
             if not self._measuring:
                 missing = self._missing_profiles(ask)
@@ -110,17 +113,6 @@ class SearchTuner(AutoTuner):
             yield
         finally:
             self.warmup, self.repeat, self.stream_delay_micro_secs, self._measuring = saved
-
-    def _effective_config(self, config: TuningConfig) -> TuningConfig:
-        overridden = (
-            self._override_tuning_buckets is not None
-            or self._override_round_up
-            or self._override_cuda_graph_profile_replays is not None
-        )
-        if overridden:
-            config = self._apply_tuning_overrides(config)
-        policy = self._effective_measure_policy
-        return config if policy is None else self._apply_measure_policy(config, policy)
 
     def _search(self, ask: Ask, sizes: tuple[tuple[int, ...], ...]) -> tuple[bool, int, Any, Any]:
         runners = list(ask.runners)

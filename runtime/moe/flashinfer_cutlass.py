@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -12,10 +11,6 @@ from runtime.config import ConfigError
 from runtime.layers.scaled_linear import FP8_MAX
 from runtime.moe.tuned import TunedBackend
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.sizing import release
-
-NAMES_FUSED_FINALIZE = (0, 5, 18)
-_FUSED_FINALIZE_VARIABLE = "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
 
 
 class FlashInferCutlassBackend(TunedBackend):
@@ -48,7 +43,7 @@ class FlashInferCutlassBackend(TunedBackend):
             len(self.layout.group("moe_ep")),
             self.layout.moe_ep_rank,
             self.tune_max(x.shape[0]),
-            self._fused_finalize(),
+            self.runtime.fused_finalize,
         )
 
     def _quant_scales(self, weights: ExpertWeights) -> list[torch.Tensor]:
@@ -61,12 +56,6 @@ class FlashInferCutlassBackend(TunedBackend):
             return []
         plain = weights.swiglu_alpha is None
         return [weights.swiglu_alpha or 1.0, 0.0 if plain else 1.0, weights.swiglu_limit]
-
-    def _fused_finalize(self) -> bool:
-        """FlashInfer's own default before SGLang named it."""
-        if release(self.runtime.sglang_version) < NAMES_FUSED_FINALIZE:
-            return True
-        return os.environ.get(_FUSED_FINALIZE_VARIABLE, "").lower() in ("1", "true", "yes", "y")
 
 
 @torch.library.custom_op("sgl_tune::cutlass_moe", mutates_args=())

@@ -1,0 +1,118 @@
+"""What FlashInfer is really asked, for comparing with what a plan expects. Decisions stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from flashinfer.autotuner import AutoTuner, TunableRunner, TuningConfig
+
+Mode = Literal["tuning", "serving"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One lookup. A tuning call asks for every bucket up to its largest, a serving call for its own rows."""
+
+    file_key: str
+    op: str
+    runner: str
+    bucket: int
+    mode: Mode
+    hit: bool
+
+
+@dataclass
+class AskedRecord:
+    asked: list[Asked] = field(default_factory=list)
+
+    def keys(self, mode: Mode | None = None) -> set[str]:
+        return {entry.file_key for entry in self.asked if mode in (None, entry.mode)}
+
+    @property
+    def hits(self) -> int:
+        return sum(entry.hit for entry in self.asked)
+
+    @property
+    def missed(self) -> tuple[Asked, ...]:
+        return tuple(entry for entry in self.asked if not entry.hit)
+
+
+@contextmanager
+def record_asked() -> Iterator[AskedRecord]:
+    """Around any forward, with any AutoTuner; a call made while another is measured counts as well."""
+    record = AskedRecord()
+    tuner = AutoTuner.get()
+    choose_one = tuner.choose_one
+
+    def recording(
+        custom_op: str,
+        runners: list[TunableRunner],
+        tuning_config: TuningConfig,
+        inputs: list[Any],
+        **kw: Any,
+    ) -> tuple[TunableRunner, Any]:
+        record.asked += _lookups(tuner, custom_op, runners, tuning_config, inputs)
+        return choose_one(custom_op, runners, tuning_config, inputs, **kw)
+
+    # On the instance: the class, and so every other tuner, stays what it is.
+    tuner.choose_one = recording
+    try:
+        yield record
+    finally:
+        del tuner.choose_one
+
+
+def effective_config(tuner: AutoTuner, config: TuningConfig) -> TuningConfig:
+    """What `choose_one` makes of it inside the active contexts."""
+    overridden = (
+        tuner._override_tuning_buckets is not None
+        or tuner._override_round_up
+        or tuner._override_cuda_graph_profile_replays is not None
+    )
+    if overridden:
+        config = tuner._apply_tuning_overrides(config)
+    policy = tuner._effective_measure_policy
+    return config if policy is None else tuner._apply_measure_policy(config, policy)
+
+
+def varying_size(config: TuningConfig, shapes: tuple[tuple[int, ...], ...]) -> int:
+    """The size that varies: rows, for every op that a server tunes."""
+    if not config.dynamic_tensor_specs:
+        return 0
+    spec = config.dynamic_tensor_specs[0]
+    return shapes[spec.input_idx[0]][spec.dim_idx[0]]
+
+
+def _lookups(
+    tuner: AutoTuner, op: str, runners: list[TunableRunner], config: TuningConfig, inputs: list[Any]
+) -> list[Asked]:
+    if op in tuner._effective_skip_ops:
+        return []
+    config = effective_config(tuner, config)
+    mode: Mode = "tuning" if tuner.is_tuning_mode else "serving"
+    sizes = [tuple(tuner._get_input_sizes(inputs))]
+    if tuner.is_tuning_mode:
+        sizes = [p.get_opt_shapes() for p in tuner._generate_optimization_profiles(config, inputs)]
+    return [_lookup(tuner, op, runners, config, inputs, shapes, mode) for shapes in sizes]
+
+
+def _lookup(
+    tuner: AutoTuner,
+    op: str,
+    runners: list[TunableRunner],
+    config: TuningConfig,
+    inputs: list[Any],
+    shapes: tuple[tuple[int, ...], ...],
+    mode: Mode,
+) -> Asked:
+    hit, number, _, _ = tuner.search_cache(
+        op, runners, shapes, config, inputs=inputs, require_profiling_policy=mode == "tuning"
+    )
+    runner = runners[number]
+    key = tuner._get_cache_key(op, runner, shapes, config, runner.get_cache_key_extras(inputs))
+    return Asked(
+        key.file_key, op, key.runner_class_name, varying_size(config, key.nearest_profile), mode, hit
+    )
