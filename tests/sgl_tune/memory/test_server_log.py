@@ -69,9 +69,9 @@ avail mem=76.20 GB, mem usage=98.84 GB.
     output_tensor = output_tensor.reshape(...)
   File "/usr/lib/python3/dist-packages/torch/_tensor.py", line 1, in reshape
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 6.38 GiB. GPU 0 has a total capacity of \
-178.35 GiB of which 2.98 GiB is free. Including non-PyTorch memory, this process has 175.36 GiB memory in use. \
-Of the \
-allocated memory 170.11 GiB is allocated by PyTorch, with 2.34 GiB allocated in private pools (e.g., CUDA \
+178.35 GiB of which 2.98 GiB is free. Including non-PyTorch memory, this process has 175.36 GiB memory in \
+use. Of the allocated memory 170.11 GiB is allocated by PyTorch, with 2.34 GiB allocated in private pools \
+(e.g., CUDA \
 Graphs), and 1.05 GiB is reserved by PyTorch but unallocated.
 """
 

@@ -1,0 +1,171 @@
+"""A report for a terminal of 80 columns: bars against the GPU's capacity, the peak marked, the OOM in red."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from runtime.run_record import Phase
+from sgl_tune.memory.report import Report
+from sgl_tune.out import Column, Output
+from sgl_tune.units import memory_bytes
+
+_GIB = 1 << 30
+_NAME, _NUMBER, _BAR = 25, 8, 26
+_SHOWN = 5
+_HELD, _PEAK, _HELD_ASCII, _PEAK_ASCII = "█", "▒", "#", "+"
+
+
+def show_report(out: Output, report: Report, encoding: str = "utf-8") -> None:
+    show_verdict(out, report)
+    out.line()
+    for text, style in phase_lines(report, unicode="utf" in encoding.lower()):
+        out.line(text, style=style)
+    out.line()
+    _show_peak(out, report)
+    _show_sizes(out, report)
+    _show_constants(out, report)
+
+
+def show_verdict(out: Output, report: Report) -> None:
+    text, style = verdict(report)
+    out.line(text, style=style)
+    if report.failure is not None:
+        out.line(report.failure.error, style="red", indent=2)
+        if report.oom and report.oom.where:
+            out.line(f"at {report.oom.where}", style="red", indent=2)
+
+
+def verdict(report: Report) -> tuple[str, str]:
+    if report.oom is not None and report.failure is not None:
+        oom = report.oom
+        return (
+            f"OUT OF MEMORY in {report.failure.phase}: tried {memory_bytes(oom.tried_bytes)}, "
+            f"{memory_bytes(oom.free_bytes)} free, {memory_bytes(oom.allocated_bytes)} allocated",
+            "red",
+        )
+    if report.failure is not None:
+        return f"FAILED in {report.failure.phase}", "red"
+    if report.run.unfinished:
+        return f"UNFINISHED: the run ended in {report.run.failed_in}", "red"
+    least = f"{memory_bytes(report.free_at_peak_bytes)} free at the peak"
+    where = f", in {report.peak.name}" if report.peak else ""
+    if report.margin_bytes > report.free_at_peak_bytes:
+        return f"FITS, BARELY: {least}{where}, and ±{memory_bytes(report.margin_bytes)} of doubt", "yellow"
+    return f"FITS: {least}{where} (±{memory_bytes(report.margin_bytes)})", "green"
+
+
+def phase_lines(report: Report, unicode: bool = True) -> Iterator[tuple[str, str | None]]:
+    """One line a phase: what it leaves, torch's peak, what the driver had left, and the GPU as a bar."""
+    scale = f"0{memory_bytes(report.total_bytes):>{_BAR - 1}}"
+    yield f"{'GiB':<{_NAME}}{'LEAVES':>{_NUMBER}}{'PEAK':>{_NUMBER}}{'FREE':>{_NUMBER}}  {scale}", "bold"
+    failed = report.failure.at_failure if report.failure else None
+    for phase in report.phases:
+        mark = "!" if phase is failed else ">" if phase is report.peak else " "
+        name = mark + " " * (1 + phase.depth) + phase.name
+        numbers = (phase.persistent_bytes, phase.peak_bytes, phase.free_at_peak_bytes)
+        cells = "".join(f"{number / _GIB:>{_NUMBER}.2f}" for number in numbers)
+        style = "red" if phase is failed else "bold" if phase is report.peak else None
+        yield f"{name[: _NAME - 1]:<{_NAME}}{cells}  {_bar(phase, report.total_bytes, unicode)}", style
+    for name in report.run.unfinished:
+        yield f"! {name}: not finished", "red"
+    held, peak = (_HELD, _PEAK) if unicode else (_HELD_ASCII, _PEAK_ASCII)
+    yield f"{held} held afterwards   {peak} at the phase's peak   > least free", "dim"
+
+
+def _bar(phase: Phase, total: int, unicode: bool) -> str:
+    held, peak = (_HELD, _PEAK) if unicode else (_HELD_ASCII, _PEAK_ASCII)
+    used = phase.non_torch_bytes + phase.reserved_bytes
+    at_peak = max(used, phase.non_torch_bytes + phase.reserved_peak_bytes)
+    full, most = (min(_BAR, round(amount / total * _BAR)) for amount in (used, at_peak))
+    return held * full + peak * (most - full)
+
+
+def _show_peak(out: Output, report: Report) -> None:
+    phase = report.failure.at_failure if report.failure else report.peak
+    if phase is None or not phase.largest:
+        return
+    out.line(f"Largest at the peak of {phase.name}", style="bold")
+    columns = (Column("SIZE", right=True), Column("WHAT", path=True), Column("WHERE", path=True))
+    out.table(columns, [(memory_bytes(held.bytes), held.what, held.where) for held in phase.largest[:_SHOWN]])
+    out.line()
+
+
+def _show_sizes(out: Output, report: Report) -> None:
+    sizes = report.sizes
+    facts = []
+    if sizes.kv_tokens is not None:
+        per_token = f" of {sizes.kv_bytes_per_token:,} bytes" if sizes.kv_bytes_per_token else ""
+        facts.append(f"KV pool {sizes.kv_tokens:,} tokens{per_token}")
+    if sizes.mem_fraction_static is not None:
+        facts.append(f"mem fraction {sizes.mem_fraction_static:g}")
+    if sizes.max_running_requests is not None:
+        facts.append(f"{sizes.max_running_requests:,} requests a rank")
+    if sizes.dummy_batch_rows is not None:
+        facts.append(f"dummy batch {sizes.dummy_batch_rows:,} rows")
+    if sizes.chunked_prefill_size is not None:
+        facts.append(f"chunk {sizes.chunked_prefill_size:,} a rank")
+    for name, graphs in (("prefill", sizes.prefill_graphs), ("decode", sizes.decode_graphs)):
+        if graphs:
+            facts.append(f"{len(graphs)} {name} graphs to {max(graphs):,}")
+    if facts:
+        out.line("Sizes: " + ", ".join(facts))
+
+
+def _show_constants(out: Output, report: Report) -> None:
+    if not report.constants:
+        return
+    total = sum(constant.bytes for constant in report.constants)
+    counted = report.peak.peak_bytes if report.peak else 0
+    out.line(
+        f"Counted, as torch does: {memory_bytes(counted)} at the peak. Outside torch's count, "
+        f"{memory_bytes(total)} of calibrated constants (±{memory_bytes(report.margin_bytes)}):"
+    )
+    columns = (Column("SIZE", right=True), Column("OF"), Column("KNOWN FROM", path=True))
+    out.table(columns, [(memory_bytes(c.bytes), c.name, c.source) for c in report.constants])
+
+
+def show_ranks(out: Output, reports: Sequence[Report]) -> None:
+    out.line("Ranks", style="bold")
+    _show_side_by_side(out, "RANK", {report.rank_name: report for report in reports})
+
+
+def show_what_ifs(out: Output, report: Report) -> None:
+    out.line("What if", style="bold")
+    _show_side_by_side(out, "START", {"as is": report, **report.what_if})
+
+
+def _show_side_by_side(out: Output, title: str, reports: Mapping[str, Report]) -> None:
+    columns = (
+        Column(title, path=True),
+        Column("VERDICT"),
+        Column("TIGHTEST IN", path=True),
+        Column("FREE", right=True),
+        Column("KV TOKENS", right=True),
+    )
+    out.table(columns, [(name, *_summary(report)) for name, report in reports.items()])
+    for name, report in reports.items():
+        if report.failure is not None:
+            out.line(f"{name}: {verdict(report)[0]}", style="red")
+        for note in report.notes:
+            out.line(f"{name}: {note}", style="yellow")
+
+
+def _summary(report: Report) -> tuple[str, str, str, str]:
+    phase = report.run.failed_in or (report.peak.name if report.peak else "-")
+    tokens = f"{report.sizes.kv_tokens:,}" if report.sizes.kv_tokens is not None else "-"
+    free = memory_bytes(report.free_at_peak_bytes) if report.verdict == "fits" else "-"
+    return ("OOM" if report.verdict == "oom" else report.verdict, phase, free, tokens)
+
+
+def show_remedies(out: Output, report: Report) -> None:
+    if not report.remedies:
+        return
+    out.line("What would help, each one simulated", style="bold")
+    for remedy in report.remedies:
+        effect = (
+            f"fits, {memory_bytes(remedy.free_at_peak_bytes)} free at the peak"
+            if remedy.fits
+            else "still OOM"
+        )
+        out.line(f"{remedy.flags}: {effect}{', ' + remedy.cost if remedy.cost else ''}", indent=2)
+    out.line()

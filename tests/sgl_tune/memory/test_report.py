@@ -1,0 +1,102 @@
+"""The report's data and what a terminal shows of it."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from sgl_tune.memory.report import in_begin_order, worst
+from sgl_tune.memory.table import phase_lines, show_remedies, show_report, show_what_ifs, verdict
+from sgl_tune.options import Format
+from sgl_tune.out import Output, to_json
+from tests.sgl_tune.memory.reports import GIB, make_report
+
+CONTRACT = {"name", "persistent_bytes", "peak_bytes", "transient_bytes", "reserved_peak_bytes",
+            "free_at_peak_bytes", "seconds", "largest"}  # fmt: skip
+
+
+def _shown(show: object, *arguments: object) -> str:
+    stream = io.StringIO()
+    show(Output(Format.human, stdout=stream), *arguments)  # type: ignore[operator]
+    return stream.getvalue()
+
+
+def test_json_holds_the_contract() -> None:
+    report = make_report(failed=True).with_what_ifs({"dp=4": make_report()})
+    data = json.loads(to_json(report.to_json()))
+    assert data["verdict"] == "oom" and data["source"] == "predicted"
+    assert all(phase.keys() >= CONTRACT for phase in data["phases"])
+    assert data["oom"]["tried_bytes"] == round(6.38 * GIB) and data["oom"]["phase"] == "autotune"
+    assert data["oom"]["where"] and data["oom"]["remedies"] == []
+    assert data["what_if"]["dp=4"]["verdict"] == "fits"
+
+
+def test_phases_stand_in_the_order_they_began() -> None:
+    ended = make_report().run.phases
+    assert [phase.name for phase in ended] == [
+        "weights",
+        "KV pools",
+        "dummy run",
+        "autotune",
+        "decode graphs",
+    ]
+    ordered = [(phase.name, phase.depth) for phase in in_begin_order(ended)]
+    assert ordered[2:4] == [("autotune", 0), ("dummy run", 1)]
+
+
+def test_the_peak_is_the_innermost_phase_that_leaves_least() -> None:
+    report = make_report(free=1.5)
+    assert report.peak is not None and report.peak.name == "dummy run"
+    assert report.free_at_peak_bytes == round(1.5 * GIB)
+
+
+def test_the_rank_that_dies_leads_then_the_tightest() -> None:
+    fine, tight, dead = make_report(free=5), make_report(free=1), make_report(failed=True)
+    assert worst([fine, tight]) is tight
+    assert worst([fine, dead, tight]) is dead
+
+
+def test_a_verdict_within_the_doubt_says_so() -> None:
+    assert verdict(make_report(free=3))[0].startswith("FITS: 3.00 GiB free at the peak, in dummy run")
+    assert verdict(make_report(free=0.1))[0].startswith("FITS, BARELY")
+    text, style = verdict(make_report(failed=True))
+    assert text == "OUT OF MEMORY in autotune: tried 6.38 GiB, 3.00 GiB free, 75.00 GiB allocated"
+    assert style == "red"
+
+
+def test_every_line_fits_eighty_columns_and_is_plain_in_a_pipe() -> None:
+    text = _shown(show_report, make_report(failed=True))
+    rows = [line for line in text.splitlines() if "█" in line]
+    assert len(rows) == 4 and all(len(line) <= 80 for line in rows)
+    assert "\x1b" not in text
+
+
+def test_the_failed_phase_is_red_and_marked() -> None:
+    lines = dict(phase_lines(make_report(failed=True)))
+    failed = next(text for text in lines if "autotune" in text)
+    assert failed.startswith("!") and lines[failed] == "red"
+
+
+def test_bars_need_no_unicode() -> None:
+    text = "".join(text for text, _ in phase_lines(make_report(), unicode=False))
+    assert text.isascii() and "#" in text
+
+
+def test_bars_are_of_the_capacity() -> None:
+    lines = [text for text, _ in phase_lines(make_report(free=0))]
+    weights = next(text for text in lines if "weights" in text)
+    autotune = next(text for text in lines if "autotune" in text)
+    assert weights.count("█") == round(42 / 80 * 26)
+    assert autotune.count("█") + autotune.count("▒") == 26
+
+
+def test_what_ifs_stand_side_by_side() -> None:
+    text = _shown(
+        show_what_ifs, make_report().with_what_ifs({"lm-head-in-autotune": make_report(failed=True)})
+    )
+    assert "as is" in text and "1,000,000" in text
+    assert "lm-head-in-autotune: OUT OF MEMORY in autotune" in text
+
+
+def test_no_remedy_no_heading() -> None:
+    assert _shown(show_remedies, make_report()) == ""
