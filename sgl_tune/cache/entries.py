@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any
 
 from runtime.sizing import release
-from sgl_tune.cache.findings import Finding, Severity, finding
+from sgl_tune.cache.findings import Finding, finding
 from sgl_tune.cache.loader import Loaded
 from sgl_tune.cache.op_shapes import COLD, HOT, Policy, key_form
 from sgl_tune.cache.record import parse_key
@@ -164,17 +164,3 @@ def lookup_cost(entries: int) -> list[Finding]:
         f" with none it is {_MISS_SECONDS_EMPTY * 1e6:.0f} us"
     )
     return [finding("lookup-cost", message, "warm into an empty cache, so that no dead entries stay")]
-
-
-def unused_entries(entries: Mapping[str, Any], expected: set[str]) -> list[Finding]:
-    """Entries that a known deployment never asks for: harmless, but they are paid for."""
-    unused = [key for key in entries if key not in expected]
-    if not unused:
-        return []
-    cost = (miss_seconds(len(entries)) - miss_seconds(len(entries) - len(unused))) * 1e6
-    message = (
-        f"{len(unused)} of {len(entries)} entries ({some([entry_name(key) for key in unused])}): nothing this"
-        f" deployment asks for; about {cost:.0f} us more for a lookup that misses"
-    )
-    severity = Severity.WARNING if len(unused) == len(entries) else None
-    return [finding("unused-entries", message, "nothing to do: another deployment may use them", severity)]

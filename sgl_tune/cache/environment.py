@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +16,31 @@ from sgl_tune.cache.record import ENVIRONMENT_FIELDS
 from sgl_tune.errors import UsageError
 
 NEWEST_FLASHINFER = "0.7.2"  # the one whose loader is followed
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg")
 _ALL_FIELDS_SINCE = (0, 7, 1)
 _HOW = "write one with `sgl-tune env --format json` on the machine that serves"
 
 
 @dataclass(frozen=True)
 class Target:
-    """`metadata` is None when nobody told: then a file is judged as if its own environment read it."""
+    """`metadata` is None when nobody told: then a file is judged as if its own environment read it, but for
+    the FlashInfer version, which the folder or a flag may tell."""
 
     metadata: Mapping[str, str] | None
     origin: str
-    driver: str | None = None
+    flashinfer: str | None = None
     arch: str | None = None
+    driver: str | None = None
 
     def for_file(self, saved: Any) -> Mapping[str, str]:
         if self.metadata is not None:
             return self.metadata
-        return own_environment(saved)
+        own = own_environment(saved)
+        return {**own, "flashinfer_version": self.flashinfer} if self.flashinfer else own
 
-    @property
-    def flashinfer(self) -> str | None:
-        return self.metadata.get("flashinfer_version") if self.metadata else None
+    def in_folder(self, flashinfer: str | None) -> Target:
+        """Whoever opens a version's folder runs that version."""
+        return self if self.flashinfer or not flashinfer else replace(self, flashinfer=flashinfer)
 
 
 def own_environment(saved: Any) -> dict[str, str]:
@@ -60,6 +65,28 @@ def looking_up(saved: Any, target: Target) -> str:
     return version if isinstance(version, str) and release(version) else NEWEST_FLASHINFER
 
 
+def target_here() -> Target:
+    """A machine with a GPU and FlashInfer is taken for the one that serves; asking it takes seconds.
+    Without a GPU FlashInfer would answer `unknown`, which tells nothing about any server."""
+    if find_spec("flashinfer") is None or not any(Path(device).exists() for device in _GPU_DEVICES):
+        return Target(None, "each file's own environment")
+    from sgl_tune.env import take_fingerprint
+
+    here = take_fingerprint()
+    if here.metadata is None:
+        return Target(None, "each file's own environment")
+    version = here.metadata["flashinfer_version"]
+    return Target(here.metadata, "this machine", flashinfer=version, arch=here.arch, driver=here.driver)
+
+
+def unknown_target_finding() -> Finding:
+    return finding(
+        "target-unknown",
+        "no server is known to compare with: every file was judged as if it is read where it was tuned",
+        "--target env.json, from `sgl-tune env --format json` on the machine that serves",
+    )
+
+
 def read_target(path: Path) -> Target:
     """What `sgl-tune env --format json` printed there, or just FlashInfer's seven strings."""
     try:
@@ -71,11 +98,13 @@ def read_target(path: Path) -> Target:
     if not isinstance(content, dict):
         raise UsageError(f"{path}: is not a JSON object", _HOW)
     metadata = content.get("metadata", content)
+    seven = _seven_strings(path, metadata)
     return Target(
-        metadata=_seven_strings(path, metadata),
+        metadata=seven,
         origin=str(path),
-        driver=_text(content.get("driver")),
+        flashinfer=seven["flashinfer_version"],
         arch=_text(content.get("arch")),
+        driver=_text(content.get("driver")),
     )
 
 

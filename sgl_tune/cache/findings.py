@@ -53,6 +53,7 @@ CODES: dict[str, Severity] = {
     "generation-missing": Severity.INFO,
     "duplicate-key": Severity.WARNING,
     "no-entries": Severity.WARNING,
+    "other-options": Severity.WARNING,
     "unused-entries": Severity.INFO,
     "lookup-cost": Severity.WARNING,
     "keys-missing": Severity.WARNING,
@@ -112,6 +113,12 @@ class Report:
 
     files: tuple[FileReport, ...]
     findings: tuple[Finding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "files": [file.to_json() for file in self.files],
+            "findings": [found.to_json() for found in self.findings],
+        }
 
     def ok(self, strict: bool = False) -> bool:
         bad = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)

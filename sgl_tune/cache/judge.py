@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sgl_tune.cache.coverage import expected_entries, missing_keys
-from sgl_tune.cache.entries import check_entries, unused_entries
+from sgl_tune.cache.coverage import Coverage
+from sgl_tune.cache.entries import check_entries
 from sgl_tune.cache.environment import (
     Target,
     ignored_finding,
@@ -58,8 +58,7 @@ class Judge:
 
     def __init__(self, target: Target, ops: Sequence[TunedOp] = ()) -> None:
         self.target = target
-        self._ops = ops
-        self._expected = expected_entries(ops)
+        self._coverage = Coverage(ops) if ops else None
         self._judged: dict[bytes, Judged] = {}
 
     def judge(self, path: Path, raw: bytes) -> Judged:
@@ -90,9 +89,8 @@ class Judge:
             found.append(no_environment_finding())
         version = looking_up(file.metadata, self.target)
         found += check_entries(file.entries, loaded, version)
-        if self._ops:
-            found += missing_keys(self._ops, loaded, version)
-            found += unused_entries(file.entries, self._expected)
+        if self._coverage:
+            found += self._coverage.findings(loaded, version)
         verdict = Verdict.PARTIAL if any(f.code in _SERVED_IN_PART for f in found) else Verdict.HIT
         checksum = _checksum(file)
         if checksum:

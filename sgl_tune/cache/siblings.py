@@ -29,12 +29,12 @@ def _capability(arch: str | None) -> str:
 
 def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> Report:
     """`stale`: there are caches for the target too, so that these are merely in the way."""
-    judge = Judge(Target(None, "its own"))
+    judge = Judge(Target(None, "its own").in_folder(cache.flashinfer))
     files = tuple(
         FileReport(file.path, Verdict.IGNORED, tuple(_broken_there(judge, file.path))) for file in cache.files
     )
-    where = " on ".join(filter(None, (f"FlashInfer {target.flashinfer}", target.arch)))
-    message = f"{cache.path}: the server ({where}) never looks in here"
+    server = ", ".join(filter(None, (target.flashinfer and f"FlashInfer {target.flashinfer}", target.arch)))
+    message = f"{cache.path}: the server ({server}) never looks in here"
     if stale:
         return Report(files, (finding("stale-sibling", message, "sgl-tune prune --stale"),))
     return Report(files, (finding("other-folder", message, "sgl-tune warm for this server"),))

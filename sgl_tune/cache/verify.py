@@ -9,19 +9,24 @@ from pathlib import Path
 from runtime.sizing import release
 from sgl_tune.cache.access import Access, User, current_user, owner_only
 from sgl_tune.cache.entries import some
-from sgl_tune.cache.environment import Target, other_driver
-from sgl_tune.cache.expected import Expected
+from sgl_tune.cache.environment import Target, other_driver, unknown_target_finding
+from sgl_tune.cache.expected import Checked, Expected
 from sgl_tune.cache.findings import FileReport, Finding, Report, Verdict, finding
 from sgl_tune.cache.judge import Judge, Judged
 from sgl_tune.cache.keys import TunedOp
 from sgl_tune.cache.layouts import Cache, RankName
 from sgl_tune.cache.managed import verify_managed
-from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
+from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.ranks import Member, compare, inferred_groups
 from sgl_tune.cache.siblings import is_elsewhere, stale_siblings, verify_elsewhere
 
 SAVES_SINCE = (0, 5, 21)
 _JOURNAL = ".journal"
+_MISSING = finding(
+    "rank-missing",
+    "there is no such file: the rank has nothing to load, so the server tunes",
+    "sgl-tune warm with the server's own flags",
+)
 
 
 @dataclass(frozen=True)
@@ -33,17 +38,6 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Checked:
-    """A cache, the SGLang that will read it, what its deployment expects, and whether all of its files are
-    asked about or one alone."""
-
-    cache: Cache
-    sglang: str
-    expected: Expected | None = None
-    whole: bool = True
-
-
-@dataclass(frozen=True)
 class _Read:
     path: Path
     judged: Judged
@@ -52,21 +46,26 @@ class _Read:
 
 def verify(caches: Sequence[Checked], server: Server) -> Report:
     current = [checked for checked in caches if not is_elsewhere(checked.cache, server.target)]
-    judges: dict[tuple[TunedOp, ...], Judge] = {}
+    used = any(checked.cache.files for checked in current)
+    judges: dict[tuple[tuple[TunedOp, ...], str | None], Judge] = {}
     files: list[FileReport] = []
     found: list[Finding] = []
     for checked in caches:
         ops = checked.expected.ops if checked.expected else ()
-        judge = judges.setdefault(ops, Judge(server.target, ops))
+        target = server.target.in_folder(checked.cache.flashinfer)
+        judge = judges.setdefault((ops, target.flashinfer), Judge(target, ops))
         if checked not in current:
-            report = verify_elsewhere(checked.cache, server.target, stale=bool(current))
+            report = verify_elsewhere(checked.cache, server.target, stale=used)
         elif checked.cache.layout == "flashinfer-v2":
             report = verify_managed(checked.cache, server.target)
         else:
             report = _verify_cache(checked, judge, server.user)
         files.extend(report.files)
         found.extend(report.findings)
-    return Report(tuple(files), (*found, *stale_siblings([checked.cache for checked in current])))
+    found += stale_siblings([checked.cache for checked in current])
+    if server.target.metadata is None:
+        found.append(unknown_target_finding())
+    return Report(tuple(files), tuple(found))
 
 
 def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> Report:
@@ -82,7 +81,7 @@ def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> Report:
         found += (access or Access(current_user())).writing(cache.path)
     if user is None:
         found += owner_only([file.path for file in cache.files])
-    found += _manifest_findings(cache, read, judge.target)
+    found += _manifest_findings(checked, read, judge.target)
     return Report(tuple(sorted(reports.values(), key=_by_rank)), tuple(found))
 
 
@@ -96,7 +95,7 @@ def _read(path: Path, judge: Judge, access: Access | None) -> _Read:
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
-        return _Read(path, Judged(Verdict.MISSING, (_missing(path),)), blocked)
+        return _Read(path, Judged(Verdict.MISSING, (_MISSING,)), blocked)
     except OSError as error:
         message = f"it cannot be read here ({error.strerror})"
         remedy = "run as a user who may, or repair the file's mode"
@@ -107,11 +106,6 @@ def _read(path: Path, judge: Judge, access: Access | None) -> _Read:
 def _report(read: _Read) -> FileReport:
     verdict = Verdict.CRASH if read.blocked else read.judged.verdict
     return FileReport(read.path, verdict, (*read.blocked, *read.judged.findings))
-
-
-def _missing(path: Path) -> Finding:
-    message = f"no {path.name}: this rank has nothing to load, so the server tunes"
-    return finding("rank-missing", message, "sgl-tune warm with the server's own flags")
 
 
 def _settle_ranks(
@@ -125,7 +119,7 @@ def _settle_ranks(
         members = [_member(cache.path / name, read) for name in names]
         for member in members:
             if not member.present:
-                reports[member.path] = FileReport(member.path, Verdict.MISSING, (_missing(member.path),))
+                reports[member.path] = FileReport(member.path, Verdict.MISSING, (_MISSING,))
         unequal = compare(members, release(checked.sglang))
         if unequal is None:
             continue
@@ -137,6 +131,7 @@ def _settle_ranks(
                 findings = (unequal.of(member.path), *report.findings)
                 reports[member.path] = FileReport(member.path, verdict, findings)
     if checked.expected:
+        found += _in_another_folder(cache, checked.expected)
         found += _unexpected(cache, {name for names in groups for name in names})
     return found
 
@@ -146,6 +141,14 @@ def _member(path: Path, read: dict[Path, _Read]) -> Member:
     present = item is not None and item.judged.verdict is not Verdict.MISSING
     usable = item is not None and present and not item.blocked
     return Member(path, present, item.judged.file if item and usable else None)
+
+
+def _in_another_folder(cache: Cache, expected: Expected) -> list[Finding]:
+    if cache.key in (None, expected.key):
+        return []
+    message = f"{cache.path}: this deployment looks under the key {expected.key}, in {expected.folder}"
+    remedy = "compare the parts of the key: `sgl-tune warm --dry-run` shows them, `inspect` those of a cache"
+    return [finding("other-folder", message, remedy)]
 
 
 def _unexpected(cache: Cache, expected: set[str]) -> list[Finding]:
@@ -172,18 +175,16 @@ def _leftovers(cache: Cache) -> Iterator[Finding]:
         yield finding("old-runs", message, "sgl-tune prune --stale")
 
 
-def _manifest_findings(cache: Cache, read: dict[Path, _Read], target: Target) -> Iterator[Finding]:
-    if cache.manifest is None or cache.layout != "sglang":
+def _manifest_findings(checked: Checked, read: dict[Path, _Read], target: Target) -> Iterator[Finding]:
+    problem = checked.manifest_problem
+    if problem:
+        yield finding("manifest-broken", problem.message, problem.remedy or "delete it")
+    if checked.manifest is None:
         return
-    try:
-        manifest = read_manifest(cache.manifest)
-    except BrokenManifest as error:
-        yield finding("manifest-broken", error.message, error.remedy or "delete it")
-        return
-    yield from other_driver(manifest.driver, target)
-    changed = list(_changed(manifest, read.values()))
+    yield from other_driver(checked.manifest.driver, target)
+    changed = list(_changed(checked.manifest, read.values()))
     if changed:
-        message = f"{cache.path}: {some(changed)}: no longer what sgl-tune wrote"
+        message = f"{checked.cache.path}: {some(changed)}: no longer what sgl-tune wrote"
         yield finding("changed-since-written", message, "nothing to do if a server tuned on and saved")
 
 

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from sgl_tune.cache.environment import Target
+from sgl_tune.cache.expected import Checked
 from sgl_tune.cache.findings import Report
 from sgl_tune.cache.layouts import find_caches
 from sgl_tune.cache.record import serialise
-from sgl_tune.cache.verify import Checked, Server, verify
+from sgl_tune.cache.verify import Server, verify
 from tests.sgl_tune.cache.corpus import TARGET, moe_entries
 
 KEY = "8e60e63bda689ee5"
-HERE = Target(TARGET, "the test", arch="sm90")
+HERE = Target(TARGET, "the test", flashinfer="0.7.2", arch="sm90")
 
 
 def cache_folder(root: Path, flashinfer: str = "0.7.2", arch: str = "sm90", key: str = KEY) -> Path:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from sgl_tune.cache.environment import Target
+from sgl_tune.cache.expected import Checked
 from sgl_tune.cache.findings import FileReport, Severity
 from sgl_tune.cache.layouts import find_caches
 from sgl_tune.cache.record import serialise
-from sgl_tune.cache.verify import Checked, Server, verify
+from sgl_tune.cache.verify import Server, verify
 from tests.sgl_tune.cache.caches import (
     HERE,
     cache_folder,
@@ -42,8 +43,7 @@ UNKNOWN = Target(None, "nobody")
 
 
 def _verify_one(tmp_path: Path, raw: bytes, target: Target = HERE, **server: Any) -> FileReport:
-    folder = cache_folder(tmp_path)
-    (folder / "rank_tp0_pp0_dp0.json").write_bytes(raw)
+    (cache_folder(tmp_path) / "rank_tp0_pp0_dp0.json").write_bytes(raw)
     (report,) = verify_all(tmp_path, target, **server).files
     return report
 
@@ -158,7 +158,7 @@ def test_an_older_flashinfer_does_not_compare_policies(tmp_path: Path) -> None:
     metadata = {**TARGET, "flashinfer_version": "0.6.17"}
     raw = serialise(metadata, {TRTLLM: ["MoERunner", [8, 3]]})
     (cache_folder(tmp_path, "0.6.17") / "rank_tp0_pp0_dp0.json").write_bytes(raw)
-    assert verdicts(verify_all(tmp_path, Target(metadata, "x"))) == ["hit"]
+    assert verdicts(verify_all(tmp_path, Target(metadata, "x", "0.6.17"))) == ["hit"]
 
 
 def test_keys_in_another_versions_form_are_never_looked_up(tmp_path: Path) -> None:
@@ -200,8 +200,8 @@ def test_without_a_target_a_file_is_judged_by_its_own_environment(tmp_path: Path
 def test_without_a_target_only_what_no_server_accepts_is_held_against_it(
     metadata: dict[str, Any], verdict: str, tmp_path: Path
 ) -> None:
-    document = {**json.loads(good()), "_metadata": metadata}
-    assert _verify_one(tmp_path, json.dumps(document).encode(), UNKNOWN).verdict.value == verdict
+    (tmp_path / "rank_tp0_pp0_dp0.json").write_text(json.dumps({**json.loads(good()), "_metadata": metadata}))
+    assert verdicts(verify_all(tmp_path, UNKNOWN)) == [verdict]
 
 
 def test_a_directory_in_the_place_of_a_file_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_without_a_target_an_older_version_beside_a_newer_is_pointed_out(tmp_pat
         cache_folder(tmp_path, "0.7.1"), rank_names(), good({**TARGET, "flashinfer_version": "0.7.1"})
     )
     report = verify_all(tmp_path, UNKNOWN)
-    assert verdicts(report) == ["hit", "hit"] and codes(report) == {"stale-sibling"}
+    assert verdicts(report) == ["hit", "hit"] and codes(report) == {"stale-sibling", "target-unknown"}
 
 
 def test_equal_files_are_judged_once_and_reported_each(tmp_path: Path) -> None:
@@ -281,3 +281,10 @@ def test_hostile_keys_do_not_reach_the_terminal_whole(tmp_path: Path) -> None:
     report = _verify_one(tmp_path, serialise(TARGET, {"x" * 100_000: 7}))
     assert all(len(found.message) < 500 for found in report.findings)
     assert os.listdir(tmp_path) == ["flashinfer"]  # noqa: PTH208
+
+
+def test_a_file_copied_into_a_newer_versions_folder_is_ignored_by_whoever_opens_it(tmp_path: Path) -> None:
+    raw = good({**TARGET, "flashinfer_version": "0.7.1"})
+    report = _verify_one(tmp_path, raw, UNKNOWN)
+    assert report.verdict.value == "ignored"
+    assert "flashinfer_version: file 0.7.1, server 0.7.2" in report.findings[0].message

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.cache.expected import Expected
+from sgl_tune.cache.expected import Checked, Expected
 from sgl_tune.cache.findings import Severity
 from sgl_tune.cache.keys import ExpectedEntry, TunedOp
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.op_shapes import HOT
-from sgl_tune.cache.verify import Checked, Server, verify
+from sgl_tune.cache.record import serialise
+from sgl_tune.cache.verify import Server, verify
 from tests.sgl_tune.cache.caches import (
     HERE,
     KEY,
@@ -198,7 +199,7 @@ def test_files_that_no_rank_reads_are_pointed_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("asked_by", "sentence"),
-    [("tuning", "tunes them at its start"), ("serving", "fallback tactic")],
+    [("tuning", "tunes these at its start"), ("serving", "fallback tactic")],
 )
 def test_buckets_that_a_deployment_asks_for_and_the_file_lacks(
     asked_by: str, sentence: str, tmp_path: Path
@@ -210,6 +211,23 @@ def test_buckets_that_a_deployment_asks_for_and_the_file_lacks(
     assert verdicts(report) == ["partial"]
     (missing,) = [found for found in report.all_findings() if found.code == "keys-missing"]
     assert "gemm1 at 512" in missing.message and sentence in missing.message
+    assert missing.severity is Severity.WARNING
+
+
+def test_a_file_with_nothing_that_is_asked_for_is_an_error(tmp_path: Path) -> None:
+    write_ranks(cache_folder(tmp_path), rank_names())
+    (cache,) = find_caches(tmp_path)
+    report = verify([Checked(cache, "0.5.23", _make_expected(rank_names(), (3, 5)))], Server(HERE))
+    assert verdicts(report) == ["partial"] and not report.ok()
+
+
+def test_other_options_than_those_asked_for_are_named(tmp_path: Path) -> None:
+    entries = {key.replace("False, False))", "False, True))"): value for key, value in moe_entries().items()}
+    write_ranks(cache_folder(tmp_path), rank_names(), serialise(TARGET, entries))
+    (cache,) = find_caches(tmp_path)
+    report = verify([Checked(cache, "0.5.23", _make_expected(rank_names(), (1, 8192)))], Server(HERE))
+    (options,) = [found for found in report.all_findings() if found.code == "other-options"]
+    assert "2 entries of the right shapes, but option 17 of 17 is True, asked False" in options.message
 
 
 def test_a_covered_deployment_is_a_hit_and_its_superset_harmless(tmp_path: Path) -> None:

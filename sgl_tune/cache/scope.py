@@ -1,0 +1,109 @@
+"""Which caches `verify` is about: those of a deployment, those at a path, or all of the cache directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sgl_tune.cache.environment import Target
+from sgl_tune.cache.expected import Checked, Expected, check, expected_of
+from sgl_tune.cache.layouts import Cache, default_cache_dir, find_caches, resolve
+from sgl_tune.cache.recipes import recipe_for
+from sgl_tune.errors import UsageError
+from sgl_tune.options import TARGET_FIELDS, ServerFlags
+from sgl_tune.project_file import PROJECT_FILE
+from sgl_tune.versions import installed_version
+
+if TYPE_CHECKING:
+    from sgl_tune.plan import Plan
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command line, as far as it says what to look at."""
+
+    flags: ServerFlags
+    path: str | None = None
+    command: tuple[str, ...] = ()
+    deployment: str | None = None
+
+    @property
+    def names_a_deployment(self) -> bool:
+        if self.command or self.deployment or self.flags.given().keys() - TARGET_FIELDS:
+            return True
+        return self.path is None and Path(PROJECT_FILE).is_file()
+
+
+@dataclass(frozen=True)
+class Scope:
+    """`target` knows at least what the deployments say of FlashInfer and GPU."""
+
+    checked: tuple[Checked, ...]
+    target: Target
+    notes: tuple[str, ...] = ()
+
+
+def scope_of(asked: Asked, target: Target, on_error: Callable[[OSError], None]) -> Scope:
+    plans = _plans(asked, target) if asked.names_a_deployment else []
+    sglang = asked.flags.sglang_version or (plans[0].deployment.sglang_version if plans else None)
+    newest = recipe_for(sglang or installed_version("sglang")).sglang
+    expected = [item for plan in plans for item in expected_of(plan)]
+    notes = tuple(f"{plan.deployment.name}: {note}" for plan in plans for note in plan.deployment.notes)
+    cache_dir = Path(asked.flags.cache_dir) if asked.flags.cache_dir else default_cache_dir()
+    if plans and asked.path is None:
+        found = list(_of_deployments(plans, on_error))
+    else:
+        found = _matching(resolve(asked.path, cache_dir, on_error), expected, asked.path or str(cache_dir))
+    whole = asked.path is None or not Path(asked.path).is_file()
+    checked = tuple(check(cache, sglang, newest, whole, expected) for cache in found)
+    return Scope(checked, _narrowed(target, plans), notes)
+
+
+def _plans(asked: Asked, target: Target) -> list[Plan]:
+    from sgl_tune.plan import make_plan
+    from sgl_tune.selection import select_deployments
+
+    flags = replace(
+        asked.flags,
+        flashinfer_version=asked.flags.flashinfer_version or target.flashinfer,
+        arch=asked.flags.arch or target.arch,
+    )
+    return [make_plan(chosen) for chosen in select_deployments(flags, asked.command, asked.deployment)]
+
+
+def _of_deployments(plans: Sequence[Plan], on_error: Callable[[OSError], None]) -> Iterator[Cache]:
+    """Each folder that a start looks into, there or not; then the same key under other versions and GPUs."""
+    for plan in plans:
+        cache_dir = plan.deployment.cache_dir
+        for expected in expected_of(plan):
+            folder = cache_dir / expected.folder
+            yield from (
+                find_caches(folder, on_error) if folder.is_dir() else [expected.empty_cache(cache_dir)]
+            )
+            for other in sorted(cache_dir.glob(f"flashinfer/autotune/*/*/{expected.key}")):
+                if other != folder and other.is_dir():
+                    yield from find_caches(other, on_error)
+
+
+def _matching(caches: list[Cache], expected: Sequence[Expected], where: str) -> list[Cache]:
+    """With a deployment: its own caches among these, or the only one there is, to say what is wrong."""
+    keys = [item.key for item in expected]
+    own = [cache for cache in caches if cache.key in keys]
+    if not keys or own or len(caches) == 1:
+        return own or caches
+    raise UsageError(
+        f"{where}: none of its {len(caches)} caches has this deployment's key {' or '.join(keys)}",
+        "`sgl-tune warm --dry-run` with the same flags shows the parts of the key",
+    )
+
+
+def _narrowed(target: Target, plans: Sequence[Plan]) -> Target:
+    versions = {plan.deployment.flashinfer_version for plan in plans}
+    archs = {plan.deployment.arch for plan in plans}
+    return replace(
+        target,
+        flashinfer=target.flashinfer or (versions.pop() if len(versions) == 1 else None),
+        arch=target.arch or (archs.pop() if len(archs) == 1 else None),
+    )

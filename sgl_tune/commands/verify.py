@@ -1,0 +1,128 @@
+"""`sgl-tune verify`: what the next server start will do with every file, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sgl_tune.cache.access import find_user
+from sgl_tune.cache.describe import ranks_text
+from sgl_tune.cache.environment import read_target, target_here
+from sgl_tune.cache.findings import FileReport, Finding, Report, Severity, Verdict
+from sgl_tune.cache.layouts import RankName
+from sgl_tune.cache.scope import Asked, scope_of
+from sgl_tune.cache.verify import Server
+from sgl_tune.cache.verify import verify as predict
+from sgl_tune.errors import UsageError
+from sgl_tune.options import Format, FormatOption, ServerFlags, takes_server_flags
+from sgl_tune.out import Column, Output
+from sgl_tune.server_command import split_positionals
+from sgl_tune.units import count
+
+_UNUSED = (Verdict.IGNORED, Verdict.REPLACED, Verdict.DELETED, Verdict.CRASH)
+_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
+_COLUMNS = (Column("NEXT START"), Column("FILES", right=True), Column("WHICH", path=True))
+
+
+@takes_server_flags
+def verify(
+    flags: ServerFlags,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH|KEY] [-- SERVER COMMAND]",
+            help="A folder, a file, or the beginning of a key; after --, a server command as you start it.",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option("--target", metavar="ENV.JSON", help="The serving machine, as its `sgl-tune env` says."),
+    ] = None,
+    as_user: Annotated[
+        str | None,
+        typer.Option("--as-user", metavar="NAME|UID", help="Can this user read the files, and save?"),
+    ] = None,
+    deployment: Annotated[
+        str | None, typer.Option("--deployment", metavar="NAME", help="One of sgl-tune.toml's.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
+    format: FormatOption = Format.human,
+) -> None:
+    """Predict what the next server start does with every cache file, without a GPU.
+
+    With a deployment (SGLang's flags, a server command after --, or sgl-tune.toml) it also says what is
+    missing. quiet prints the files that the start will not use. docs/findings.md explains every finding.
+
+    Example: sgl-tune verify --target env.json -- python -m sglang.launch_server --model-path M --tp 8
+    """
+    out = Output(format)
+    paths, command = split_positionals(arguments or ())
+    if len(paths) > 1:
+        raise UsageError(f"verify takes one path or key, not {len(paths)}: {' '.join(paths)}")
+    machine = read_target(target) if target else target_here()
+    scope = scope_of(
+        Asked(flags, paths[0] if paths else None, tuple(command), deployment),
+        machine,
+        on_error=lambda error: out.warn(f"{error.filename}: {error.strerror}"),
+    )
+    for note in scope.notes:
+        out.note(note)
+    report = predict(scope.checked, Server(scope.target, find_user(as_user) if as_user else None))
+    ok = report.ok(strict)
+    out.result(
+        {"ok": ok, "target": {"from": machine.origin, "metadata": machine.metadata}, **report.to_json()},
+        human=lambda: _show(out, report, ok),
+        quiet=(str(file.path) for file in report.files if file.verdict in _UNUSED),
+    )
+    raise typer.Exit(0 if ok else 1)
+
+
+def _show(out: Output, report: Report, ok: bool) -> None:
+    of_caches = list(report.findings)
+    for folder, group in groupby(report.files, key=lambda file: file.path.parent):
+        files = list(group)
+        out.line(str(folder), style="bold")
+        out.table(_COLUMNS, [_row(verdict, files) for verdict in dict.fromkeys(f.verdict for f in files)])
+        for found, where in _distinct(files).items():
+            _show_finding(out, found, f"{_which(where)}: {found.message}")
+        for found in [found for found in of_caches if found.message.startswith(f"{folder}: ")]:
+            of_caches.remove(found)
+            _show_finding(out, found, found.message.removeprefix(f"{folder}: "))
+        out.line()
+    for found in of_caches:
+        _show_finding(out, found, found.message)
+    used = sum(file.verdict in (Verdict.HIT, Verdict.PARTIAL) for file in report.files)
+    word, style = ("good", "green") if ok else ("bad", "red")
+    out.line(f"{word}: the next start loads {used} of {count(len(report.files), 'file')}", style=style)
+
+
+def _row(verdict: Verdict, files: Sequence[FileReport]) -> tuple[object, ...]:
+    mine = [file for file in files if file.verdict is verdict]
+    return (verdict.value, len(mine), _which(mine))
+
+
+def _which(files: Sequence[FileReport]) -> str:
+    ranks = [rank for file in files if (rank := RankName.parse(file.path.name))]
+    if len(ranks) == len(files):
+        return ranks_text(ranks)
+    return files[0].path.name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+
+
+def _distinct(files: Sequence[FileReport]) -> dict[Finding, list[FileReport]]:
+    """That its group differs is said once, of the group."""
+    found: dict[Finding, list[FileReport]] = {}
+    for file in files:
+        for item in file.findings:
+            if item.code != "ranks-differ":
+                found.setdefault(item, []).append(file)
+    return found
+
+
+def _show_finding(out: Output, found: Finding, message: str) -> None:
+    out.line(f"{found.severity.value} {found.code}: {message}", style=_STYLES[found.severity])
+    out.line(f"-> {found.remedy}", indent=4)
