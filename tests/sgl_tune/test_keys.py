@@ -1,0 +1,305 @@
+"""The entries a server will ask for: exact keys, every bucket of tuning and of serving."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.cache.keys import TunedOp, expected_keys, gaps
+from sgl_tune.cache.record import parse_key
+from sgl_tune.options import ServerFlags
+from sgl_tune.resolve import resolve_deployment
+from tests.sgl_tune.planning import keys_of, plan
+
+REAL_START = json.loads((Path(__file__).parent / "data" / "real_start_qwen3_30b.json").read_text())
+TO_4096 = (
+    *(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 2048),
+    *(2560, 3072, 3584, 4096),
+)
+CUTLASS = {"model_path": "Qwen3-30B-A3B", "moe_runner_backend": "flashinfer_cutlass"}
+DEEPSEEK = {"model_path": "DeepSeek-V3", "arch": "sm100", "tp": 8}
+
+
+def _ops(**flags: Any) -> tuple[TunedOp, ...]:
+    target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm90"}
+    return expected_keys(resolve_deployment(ServerFlags(**{**target, **flags}), environ={}))
+
+
+def _only(**flags: Any) -> TunedOp:
+    (op,) = _ops(**flags)
+    return op
+
+
+@contextmanager
+def _model_at(path: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A relative model path, as the real server was started with."""
+    from sgl_tune.models import presets
+
+    config = next(preset.config for preset in presets() if preset.name == "Qwen3-30B-A3B")
+    (folder / path).mkdir(parents=True)
+    (folder / path / "config.json").write_text(json.dumps(config))
+    monkeypatch.chdir(folder)
+    yield
+
+
+def test_a_real_start_is_planned_to_the_last_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with _model_at(".s17/qwen", tmp_path, monkeypatch):
+        versions = ("--sglang-version", "0.5.17", "--flashinfer-version", "0.7.2", "--arch", "sm90")
+        data = plan(*REAL_START["flags"], *versions)
+    assert data["key"] == REAL_START["key"] == "ad601cc9b3a885f2"
+    assert data["key_parts"] == REAL_START["key_parts"]
+    assert data["files"] == [REAL_START["file"]]
+    asked = {*REAL_START["tuning"], *REAL_START["serving"]}
+    assert keys_of(data) == asked
+    assert all(op["buckets"] == [*TO_4096, 8192] for op in data["ops"])
+    # The server's own autotune leaves prefill above 4096 tokens on the fallback tactic.
+    assert all(op["serving_only"] == [8192] for op in data["ops"])
+
+
+def test_cutlass_bf16_is_two_ops_of_one_shape() -> None:
+    gemm1, gemm2 = _ops(**CUTLASS)
+    extras = (
+        "(torch.bfloat16, torch.bfloat16, torch.bfloat16, 8, 1, 1, 1, False, False, False, False, False, "
+    )
+    shapes = "((2048, 2048), (128, 1536, 2048), (0,), (128, 2048, 768), (0,))"
+    key = f"'MoERunner', {shapes}, {extras}False, True, 3, False, False))"
+    assert f"('trtllm::fused_moe::gemm1', {key}" in gemm1.keys
+    assert f"('trtllm::fused_moe::gemm2', {key}" in gemm2.keys
+    assert gemm1.policy == ("cuda_graph_profile_replays", None, "l2_cache_policy", "hot")
+    assert gemm1.buckets == (*TO_4096, 8192) and gemm1.serving_only == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "shapes", "sizes"),
+    [
+        ({"tp": 4}, "(128, 384, 2048), (0,), (128, 2048, 192), (0,)", "8, 4, 1, 1,"),
+        ({"tp": 4, "ep": 4}, "(32, 1536, 2048), (0,), (32, 2048, 768), (0,)", "8, 1, 4, 1,"),
+        ({"tp": 8, "ep": 2}, "(64, 384, 2048), (0,), (64, 2048, 192), (0,)", "8, 4, 2, 1,"),
+    ],
+)
+def test_cutlass_shards(flags: dict[str, int], shapes: str, sizes: str) -> None:
+    for op in _ops(**CUTLASS, **flags):
+        assert all(shapes in key and sizes in key for key in op.keys)
+
+
+def test_cutlass_in_modelopt_fp8_keeps_a_bf16_output() -> None:
+    ops = {op.op: op for op in _ops(**CUTLASS, quantization="modelopt_fp8")}
+    key = ops["trtllm::fused_moe::gemm1"].keys[0]
+    assert "(torch.float8_e4m3fn, torch.float8_e4m3fn, torch.bfloat16, 8," in key
+    assert "fp8_gemm" in ops
+
+
+@pytest.mark.parametrize(
+    ("model", "ep", "shape", "top_k"),
+    [
+        ("GLM-5.1", 8, "(32, 4096, 6144), (0,), (32, 6144, 2048)", 8),
+        ("GLM-5.1", 1, "(257, 512, 6144), (0,), (257, 6144, 256)", 9),
+        ("Qwen3-235B-A22B", 1, "(128, 384, 4096), (0,), (128, 4096, 192)", 8),
+    ],
+)
+def test_a_shared_expert_is_fused_unless_experts_are_spread(
+    model: str, ep: int, shape: str, top_k: int
+) -> None:
+    gemm1, _ = _ops(model_path=model, moe_runner_backend="flashinfer_cutlass", tp=8, ep=ep)
+    assert shape in gemm1.keys[0] and f"torch.bfloat16, {top_k}, " in gemm1.keys[0]
+
+
+def test_fp8_block_scale() -> None:
+    op = _only(**DEEPSEEK)
+    assert (
+        "('flashinfer::trtllm_fp8_block_scale_moe', 'MoERunner', ((2048, 7168), (2048, 256), (2048,), "
+        "(2048,), (2048, 7168), (56, 2048), (0,), (0,)), ('Module', 8, 256, 256, 0, 1050629, 1050629, 1, "
+        "7168, 7168, 256, 3, False, 0, False, False))"
+    ) in op.keys
+    assert op.policy == ("cuda_graph_profile_replays", 1, "l2_cache_policy", "cold")
+
+
+def test_fp8_block_scale_of_glm() -> None:
+    key = _only(model_path="GLM-5.1-FP8", arch="sm100", tp=8, dp=8).keys[0]
+    assert "((1, 6144), (1, 256), (1,), (1,), (1, 6144), (48, 1), (0,), (0,))" in key
+    assert "('Module', 8, 256, 256, 0, 1050629, 1050629, 1, 6144, 6144, 256, 3," in key
+
+
+def test_spread_experts_without_dp_attention_are_routed_before_the_kernel() -> None:
+    routed = "((1, 7168), (0,), (1, 8), (1, 8), (1, 7168), (56, 1), (0,), (0,))"
+    assert routed in _only(**DEEPSEEK, ep=8).keys[0]
+    assert "('Module', 8, 32, 256, 0," in _only(**DEEPSEEK, ep=8).keys[0]
+    assert "(1, 256), (1,), (1,)" in _only(**DEEPSEEK, ep=8, dp=8).keys[0]
+    assert "(1, 256), (1,), (1,)" in _only(**DEEPSEEK, ep=8, sglang_version="0.5.17").keys[0]
+
+
+def test_routed_backends_pack_their_routing_until_0_5_18() -> None:
+    flags = {**DEEPSEEK, "moe_runner_backend": "flashinfer_trtllm_routed"}
+    apart, packed = "(0,), (1, 8), (1, 8), (1, 7168)", "(0,), (1, 8), (1,), (1, 7168)"
+    assert apart in _only(**flags).keys[0]
+    assert packed in _only(**flags, sglang_version="0.5.17").keys[0]
+    between = _only(**flags, sglang_version="0.5.20").keys
+    assert len(between) == 2 * len(_only(**flags).keys)
+
+
+def test_bf16_on_blackwell() -> None:
+    key = _only(model_path="Qwen3-30B-A3B", arch="sm100").keys[0]
+    assert key == (
+        "('flashinfer::trtllm_bf16_moe', 'MoERunner', ((1, 2048), (1, 128), (1,), (1,), (1, 2048), (0,), "
+        "(0,), (0,)), ('Module', 8, 128, 128, 0, 1052672, 1052672, 0, 2048, 2048, 768, 3, True, 2, False, False))"
+    )
+    assert ", 128, 3, True, 2," in _only(model_path="Qwen3-30B-A3B", arch="sm100", tp=8).keys[0]
+
+
+def test_nvfp4() -> None:
+    flags = {**DEEPSEEK, "quantization": "modelopt_fp4"}
+    keys = _only(**flags).keys
+    packed = "(1, 256), (1, 8), (1, 8), (1, 3584), (1, 448), (0,), (0,))"
+    assert f"((1, 7168), {packed}" in keys[0]
+    unfinalised = [key for key in keys if "), ((" not in key and ", 0), (" in key.split("('Module'")[0]]
+    assert len(unfinalised) == 9 and f"((1, 0), {packed}" in unfinalised[0]
+    assert all(entry.asked_by == "serving" for entry in _only(**flags).entries if entry.key in unfinalised)
+    assert not any("((1, 0)" in key for key in _only(**flags, sglang_version="0.5.17").keys)
+
+
+def test_mxfp4_of_gpt_oss_is_padded() -> None:
+    key = _only(model_path="gpt-oss-120b", arch="sm100", tp=4).keys[0]
+    assert "((1, 2880), (1, 128), (1, 4), (1, 4), (1, 3072), (1, 96), (0,), (0,))" in key
+    assert "('Module', 4, 128, 128, 0, 17827853, 17826828, 0, 3072, 3072, 768, 3, True, 0," in key
+
+
+def test_dense_fp8_layers_of_one_rank() -> None:
+    op = _only(model_path="Llama-3.1-70B", quantization="modelopt_fp8", tp=4)
+    shapes = {parts.profile[1] for key in op.keys if (parts := parse_key(key))}
+    assert shapes == {(1, 8192, 2560), (1, 2048, 8192), (1, 8192, 14336), (1, 7168, 8192)}
+    assert op.keys[0] == (
+        "('fp8_gemm', 'CublasFp8GemmRunner', ((1, 1, 8192), (1, 8192, 2560), (1,), (1,), (1, -1, 2560), "
+        "(-1,)), (torch.float8_e4m3fn, torch.float8_e4m3fn, torch.bfloat16))"
+    )
+
+
+def test_kv_heads_are_replicated_beyond_their_number() -> None:
+    op = _only(model_path="Llama-3.1-8B", quantization="modelopt_fp8", tp=16)
+    shapes = {parts.profile[1] for key in op.keys if (parts := parse_key(key))}
+    assert (1, 4096, (2 + 2) * 128) in shapes
+
+
+@pytest.mark.parametrize(
+    ("flags", "last", "serving_only"),
+    [
+        # 0.5.23 tunes CUTLASS up to the gathered chunk, whatever the batch
+        ({"chunked_prefill_size": 8192}, (4096, 8192), ()),
+        ({"chunked_prefill_size": 6144}, (4096, 6144), ()),
+        ({"chunked_prefill_size": 2048}, (1792, 2048), ()),
+        ({"chunked_prefill_size": 16384}, (4096, 8192), ()),
+        ({"chunked_prefill_size": -1}, (4096, 8192), ()),
+        ({"chunked_prefill_size": 8192, "tp": 8, "dp": 8}, (4096, 8192), ()),
+        ({"disaggregation_mode": "decode", "max_running_requests": 300}, (256, 512), ()),
+        # earlier versions round each call's rows up to a power of two
+        ({"sglang_version": "0.5.22", "max_running_requests": 300}, (4096, 8192), (768, 8192)),
+        ({"sglang_version": "0.5.22", "max_running_requests": 9000}, (8192, 16384), ()),
+        (
+            {"sglang_version": "0.5.22", "max_running_requests": 512, "tp": 8, "dp": 8},
+            (4096, 8192),
+            (768, 8192),
+        ),
+        (
+            {"sglang_version": "0.5.20", "max_running_requests": 64, "speculative_algorithm": "EAGLE"},
+            (4096, 8192),
+            (512, 8192),
+        ),
+        ({"sglang_version": "0.5.17"}, (4096, 8192), (8192, 8192)),
+    ],
+)
+def test_buckets_of_cutlass(
+    flags: dict[str, Any], last: tuple[int, int], serving_only: tuple[int, ...]
+) -> None:
+    op = _ops(**CUTLASS, **flags)[0]
+    assert op.buckets[-2:] == last
+    assert (op.serving_only[:1] + op.serving_only[-1:]) == serving_only
+
+
+def test_buckets_of_trtllm_follow_the_gathered_rows() -> None:
+    flags = {**DEEPSEEK, "max_running_requests": 2048, "chunked_prefill_size": 16384}
+    alone, gathered = _only(**flags), _only(**flags, dp=8)
+    assert alone.serving_only[0] == 2560 and gathered.serving_only[0] == 2560
+    unset = _only(**DEEPSEEK, dp=8)
+    assert unset.buckets[-1] == 32768 and unset.serving_only == ()
+
+
+def test_the_extend_pass_tunes_prefill_too() -> None:
+    flags = ServerFlags(**DEEPSEEK, max_running_requests=64, sglang_version="0.5.20")
+    environ = {"SGLANG_FLASHINFER_AUTOTUNE_EXTEND": "1"}
+    (op,) = expected_keys(resolve_deployment(flags, environ=environ))
+    assert op.serving_only == ()
+
+
+def test_keys_of_older_flashinfer_versions() -> None:
+    shapes = "((1, 2048), (128, 384, 2048), (0,), (128, 2048, 192), (0,))"
+    head = f"('trtllm::fused_moe::gemm1', 'MoERunner', {shapes}"
+    assert _ops(**CUTLASS, tp=4, flashinfer_version="0.6.12")[0].keys[0] == f"{head})"
+    assert _ops(**CUTLASS, tp=4, flashinfer_version="0.6.14")[0].keys[0] == f"{head}, ())"
+
+
+@pytest.mark.parametrize("flashinfer", ["0.6.18", "0.7.1"])
+def test_rank_numbers_in_keys_are_covered_for_every_rank(flashinfer: str) -> None:
+    one = [key for key in _ops(**CUTLASS, tp=4, flashinfer_version=flashinfer)[0].keys if "((1, 2048)" in key]
+    assert [key.split("torch.bfloat16, 8, ")[1][:15] for key in one] == [
+        f"4, {rank}, 1, 0, 1, " for rank in range(4)
+    ]
+    spread = _ops(**CUTLASS, tp=8, ep=4, flashinfer_version=flashinfer)[0].keys
+    assert len(spread) == 8 * len(_ops(**CUTLASS, tp=8, ep=4)[0].keys) == len(set(spread))
+
+
+def test_keys_are_what_the_parser_of_cache_files_reads() -> None:
+    everything = [
+        *_ops(**CUTLASS, tp=4),
+        *_ops(**DEEPSEEK),
+        *_ops(**DEEPSEEK, quantization="modelopt_fp4"),
+        *_ops(model_path="gpt-oss-20b", arch="sm100"),
+        *_ops(model_path="Llama-3.1-8B", quantization="modelopt_fp8"),
+        *_ops(model_path="demo-moe", arch="cpu"),
+        *_ops(**CUTLASS, flashinfer_version="0.6.12"),
+        *_ops(**CUTLASS, flashinfer_version="0.6.14"),
+    ]
+    for op in everything:
+        for entry in op.entries:
+            parts = parse_key(entry.key)
+            assert parts is not None, entry.key
+            assert (parts.op, parts.runner, parts.bucket) == (op.op, op.runner, entry.bucket)
+
+
+def test_without_a_gpu_our_own_kernels_stand_in() -> None:
+    gemm1, gemm2 = _ops(model_path="demo-moe", arch="cpu", tp=8, dp=8)
+    assert gemm1.keys[0] == (
+        "('sgl_tune::cpu_grouped_gemm1', 'CpuGroupedGemm', "
+        "((1, 256), (1, 2), (8, 64, 256)), (torch.bfloat16, 8))"
+    )
+    assert gemm2.keys[0] == (
+        "('sgl_tune::cpu_grouped_gemm2', 'CpuGroupedGemm', "
+        "((1, 2, 32), (1, 2), (8, 256, 32)), (torch.bfloat16, 8))"
+    )
+    assert gemm1.buckets[-1] == 1024
+
+
+@pytest.mark.parametrize(
+    ("flags", "gap"),
+    [
+        (CUTLASS, None),
+        ({"model_path": "Qwen3-30B-A3B"}, "this server tunes nothing: MoE backend auto"),
+        ({**CUTLASS, "arch": "sm89"}, "from compute capability 9.0 on: not on sm89"),
+        ({**CUTLASS, "disable_flashinfer_autotune": True}, "this server tunes nothing"),
+        ({**CUTLASS, "sglang_version": "0.5.12"}, "this server tunes nothing"),
+        ({"model_path": "Llama-3.1-8B", "moe_runner_backend": "flashinfer_cutlass"}, "tunes nothing"),
+        (
+            {**CUTLASS, "moe_runner_backend": "flashinfer_cutedsl"},
+            "unknown: the lookups of flashinfer_cutedsl",
+        ),
+        ({**DEEPSEEK, "quantization": "modelopt_fp8"}, "multi-head latent attention"),
+        ({**DEEPSEEK, "quantization": "modelopt_fp4"}, "FP4 GEMMs of dense layers"),
+    ],
+)
+def test_what_is_not_planned_for_is_said(flags: dict[str, Any], gap: str | None) -> None:
+    target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm90"}
+    found = gaps(resolve_deployment(ServerFlags(**{**target, **flags}), environ={}))
+    assert (gap is None and found == ()) or (gap is not None and gap in found[0])

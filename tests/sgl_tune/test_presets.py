@@ -1,0 +1,109 @@
+"""Model shapes and GPUs that come with the package."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.config import ModelConfig
+from sgl_tune.errors import UsageError
+from sgl_tune.gpus import find_gpu, gpu_models, largest_gpu
+from sgl_tune.models import find_model, presets
+from sgl_tune.versions import Gpu, parse_gpus
+
+# layers, hidden, vocabulary, experts, top k, expert width, config class; as published with the checkpoints
+SHAPES = {
+    "GLM-5.1-FP8": (78, 6144, 154880, 256, 8, 2048, "GlmMoeDsaConfig"),
+    "GLM-5.1": (78, 6144, 154880, 256, 8, 2048, "GlmMoeDsaConfig"),
+    "DeepSeek-V3": (61, 7168, 129280, 256, 8, 2048, "DeepseekV3Config"),
+    "DeepSeek-V3.2": (61, 7168, 129280, 256, 8, 2048, "_DeepseekV32ConfigAlias"),
+    "Qwen3-30B-A3B": (48, 2048, 151936, 128, 8, 768, "Qwen3MoeConfig"),
+    "Qwen3-235B-A22B": (94, 4096, 151936, 128, 8, 1536, "Qwen3MoeConfig"),
+    "gpt-oss-120b": (36, 2880, 201088, 128, 4, 2880, "GptOssConfig"),
+    "gpt-oss-20b": (24, 2880, 201088, 32, 4, 2880, "GptOssConfig"),
+    "Mixtral-8x7B": (32, 4096, 32000, 8, 2, 14336, "MixtralConfig"),
+    "Llama-3.1-70B": (80, 8192, 128256, 0, 0, 0, "LlamaConfig"),
+    "Llama-3.1-8B": (32, 4096, 128256, 0, 0, 0, "LlamaConfig"),
+    "demo-moe": (4, 256, 4096, 8, 2, 256, "Qwen3MoeConfig"),
+}
+
+
+def _model(name: str) -> ModelConfig:
+    return find_model(name, {}).config
+
+
+def test_every_preset_is_known_here() -> None:
+    assert {preset.name for preset in presets()} == set(SHAPES)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes(name: str) -> None:
+    model = _model(name)
+    moe = (model.moe.num_experts, model.moe.top_k, model.moe.intermediate_size) if model.moe else (0, 0, 0)
+    shape = (model.num_layers, model.hidden_size, model.vocab_size, *moe, model.config_class)
+    assert shape == SHAPES[name]
+
+
+def test_glm_is_what_the_out_of_memory_case_needs() -> None:
+    glm = _model("zai-org/GLM-5.1-FP8")
+    assert (glm.max_position, glm.checkpoint_quantization, glm.quantization_block) == (
+        202752,
+        "fp8",
+        (128, 128),
+    )
+    assert glm.mla is not None and glm.mla.indexer is not None
+    assert (glm.mla.cache_dim, glm.mla.indexer.top_k) == (576, 2048)
+    assert glm.layer_kinds.count("dense") == 3
+    assert _model("GLM-5.1").checkpoint_quantization is None
+
+
+@pytest.mark.parametrize("spelling", ["openai/gpt-oss-120b", "OPENAI/GPT-OSS-120B", "gpt-oss-120b"])
+def test_a_preset_answers_to_its_id_and_its_short_name_in_any_case(spelling: str) -> None:
+    assert _model(spelling).num_layers == 36
+
+
+def test_no_two_presets_answer_to_one_name() -> None:
+    ids = [spelling.lower() for preset in presets() for spelling in (preset.name, *preset.hf_ids)]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("h200", "H200"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA B300 SXM6 AC", "B300"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000"),
+    ],
+)
+def test_a_gpu_by_the_name_a_driver_reports(name: str, found: str) -> None:
+    assert find_gpu(name).name == found
+
+
+def test_an_unknown_gpu_lists_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="no GPU named 'TPU'") as caught:
+        find_gpu("TPU")
+    assert "B200" in (caught.value.remedy or "")
+
+
+def test_gpus_are_plausible() -> None:
+    for gpu in gpu_models():
+        assert gpu.source and gpu.arch.startswith("sm")
+        assert 0.97 < gpu.usable_bytes / (gpu.memory_mib << 20) <= 1
+    assert find_gpu("H200").usable_bytes == 150109880320
+    largest = largest_gpu("sm90")
+    assert largest is not None and largest.name == "H200"
+    assert largest_gpu("cpu") is None
+
+
+def test_gpus_as_the_driver_lists_them() -> None:
+    table = (
+        "NVIDIA H200, 9.0, 143771, GPU-3ba2cf46-0001\n"
+        "NVIDIA B200, 10.0, 183359, GPU-3ba2cf46-0002\n"
+        "Graphics Device, [N/A], [N/A], [N/A]\n\ngarbage"
+    )
+    assert parse_gpus(table) == (
+        Gpu("NVIDIA H200", "sm90", 143771, "3ba2cf46-0001"),
+        Gpu("NVIDIA B200", "sm100", 183359, "3ba2cf46-0002"),
+    )

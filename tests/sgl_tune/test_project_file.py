@@ -1,0 +1,133 @@
+"""sgl-tune.toml, and which of its deployments a command is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.errors import UsageError
+from sgl_tune.options import ServerFlags
+from sgl_tune.project_file import PROJECT_FILE, read_project_file
+from sgl_tune.selection import select_deployments
+
+TWO = """
+[defaults]
+sglang-version = "0.5.17"
+flashinfer_version = "0.7.2"
+arch = "sm90"
+
+[deployments.chat]
+model-path = "Qwen/Qwen3-30B-A3B"
+tensor-parallel-size = 4
+moe-runner-backend = "flashinfer_cutlass"
+mem-fraction-static = 1
+
+[deployments.reason]
+command = "SGLANG_CACHE_DIR=/c python -m sglang.launch_server --model GLM-5.1-FP8 --tp 8 --port 8"
+arch = "sm100"
+flashinfer-autotune-skip-ops = ["a"]
+"""
+
+
+def _write(folder: Path, content: str) -> Path:
+    file = folder / PROJECT_FILE
+    file.write_text(content)
+    return file
+
+
+def test_deployments_by_flags_and_by_command(tmp_path: Path) -> None:
+    chat, reason = read_project_file(_write(tmp_path, TWO))
+    assert chat.name == "chat" and chat.command is None
+    assert chat.flags == ServerFlags(
+        model_path="Qwen/Qwen3-30B-A3B",
+        tp=4,
+        moe_runner_backend="flashinfer_cutlass",
+        mem_fraction_static=1.0,
+        sglang_version="0.5.17",
+        flashinfer_version="0.7.2",
+        arch="sm90",
+    )
+    assert reason.command is not None and reason.flags.arch == "sm100" and reason.flags.skip_ops == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[deployments", "is not TOML"),
+        ("", "names no deployment"),
+        ("[deployments]\nx = 1", r"deployments\.x is 1: a table is needed"),
+        ("deployments = 1", "deployments is 1"),
+        ("[other]", r"\[other\] is unknown"),
+        ("[deployments.a]\nports = 3", r"deployments\.a\.ports is no flag"),
+        ("[deployments.a]\ntp = '8'", r"deployments\.a\.tp is '8': a whole number is needed"),
+        ("[deployments.a]\ntp = true", "a whole number is needed"),
+        ("[deployments.a]\nmem-fraction-static = 'x'", "a number is needed"),
+        ("[deployments.a]\ndisable-cuda-graph = 1", "true or false is needed"),
+        ("[deployments.a]\nmodel-path = ['x']", "a string is needed"),
+        ("[deployments.a]\nflashinfer-autotune-skip-ops = [1]", "a list of strings is needed"),
+        ("[deployments.a]\ncommand = 3", "command is 3: one string is needed"),
+        ("[defaults]\nnope = 1", r"defaults\.nope is no flag"),
+    ],
+)
+def test_what_does_not_belong_is_named(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        read_project_file(_write(tmp_path, content))
+    assert str(tmp_path / PROJECT_FILE) in caught.value.message
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / PROJECT_FILE).write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="is not TOML"):
+        read_project_file(tmp_path / PROJECT_FILE)
+
+
+def test_without_a_model_all_deployments_of_the_file(tmp_path: Path) -> None:
+    _write(tmp_path, TWO.replace('flashinfer-autotune-skip-ops = ["a"]', ""))
+    chat, reason = select_deployments(ServerFlags(), environ={}, folder=tmp_path)
+    assert (chat.name, chat.parallel.tp, chat.runtime.fused_finalize) == ("chat", 4, True)
+    assert (reason.name, reason.parallel.tp, str(reason.cache_dir)) == ("reason", 8, "/c")
+    assert "without effect on the cache: --port 8" in reason.notes
+
+
+def test_one_by_name_and_flags_over_it(tmp_path: Path) -> None:
+    _write(tmp_path, TWO)
+    flags = ServerFlags(tp=2, sglang_version="0.5.23")
+    (chat,) = select_deployments(flags, name="chat", environ={}, folder=tmp_path)
+    assert (chat.parallel.tp, chat.sglang_version) == (2, "0.5.23")
+
+
+def test_a_flag_over_a_command_is_refused(tmp_path: Path) -> None:
+    _write(tmp_path, TWO)
+    with pytest.raises(UsageError, match="--skip-ops is given beside a server command"):
+        select_deployments(ServerFlags(), name="reason", environ={}, folder=tmp_path)
+
+
+def test_a_model_on_the_command_line_needs_no_file(tmp_path: Path) -> None:
+    _write(tmp_path, TWO)
+    flags = ServerFlags(model_path="DeepSeek-V3", arch="sm90")
+    (found,) = select_deployments(flags, environ={}, folder=tmp_path)
+    assert found.model_path == "DeepSeek-V3"
+
+
+@pytest.mark.parametrize(
+    ("flags", "command", "content", "message"),
+    [
+        (ServerFlags(), (), TWO, "has no deployment 'other'"),
+        (ServerFlags(), (), None, "there is no"),
+        (ServerFlags(model_path="DeepSeek-V3"), (), TWO, "a model is given too"),
+        (ServerFlags(), ("--tp", "2"), TWO, "name two deployments"),
+    ],
+)
+def test_a_name_that_picks_nothing(
+    tmp_path: Path, flags: ServerFlags, command: tuple[str, ...], content: str | None, message: str
+) -> None:
+    if content is not None:
+        _write(tmp_path, content)
+    with pytest.raises(UsageError, match=message):
+        select_deployments(flags, command, "other", {}, tmp_path)
+
+
+def test_neither_model_nor_file_is_the_demo(tmp_path: Path) -> None:
+    (found,) = select_deployments(ServerFlags(arch="cpu"), environ={}, folder=tmp_path)
+    assert found.name == "demo-moe"
