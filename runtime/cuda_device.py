@@ -22,6 +22,7 @@ class Cuda(Device):
     def __init__(self, index: int = 0, history: bool = False) -> None:
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(self.torch_device)
+        self.sm_major = torch.cuda.get_device_capability(self.torch_device)[0]
         self._history = history
         self._reset_us = 0.0
         self._capture_stream = torch.cuda.Stream(self.torch_device)

@@ -40,6 +40,7 @@ def nothing() -> None:
 
 class Device(ABC):
     torch_device: torch.device
+    sm_major = 9
 
     @contextmanager
     def active(self) -> Iterator[None]:

@@ -53,19 +53,36 @@ def plan_pool(
     agree: Callable[[int], int] = int,
 ) -> PoolPlan:
     """`layers` of this stage; a draft's layers hold as many tokens. `agree` takes the minimum over stages."""
-    kv_dtype = resolve_kv_dtype(model, runtime, sm_major)
-    sparse = model.mla is not None and model.mla.indexer is not None
-    page = DSA_PAGE_SIZE if sparse else runtime.page_size
+    kv_dtype, page = resolve_kv_dtype(model, runtime, sm_major), page_size(model, runtime)
     per_layer = kv_bytes_per_token_and_layer(model, parallel, kv_dtype)
     per_token = int(per_layer * layers * (1 + draft_layers / layers))  # SGLang's, with its rounding
     tokens = agree(kv_tokens(free.after_load, free.baseline, mem_fraction, per_token, page))
     if tokens <= 0:
         raise ConfigError(_no_room(free, mem_fraction))
+    return plan_tokens(tokens, model, parallel, runtime, sm_major)
+
+
+def plan_tokens(
+    tokens: int, model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig, sm_major: int = 9
+) -> PoolPlan:
+    """The pool of a known number of tokens, and the requests that these allow."""
+    page = page_size(model, runtime)
     context = runtime.context_length or model.max_position
     requests = max_running_requests(
         tokens, context, runtime.max_running_requests, parallel, speculative=runtime.speculative is not None
     )
-    return PoolPlan(tokens, page, kv_dtype, requests, context + table_headroom(runtime.speculative, page))
+    return PoolPlan(
+        tokens=tokens // page * page,
+        page_size=page,
+        kv_dtype=resolve_kv_dtype(model, runtime, sm_major),
+        max_running_requests=requests,
+        row_length=context + table_headroom(runtime.speculative, page),
+    )
+
+
+def page_size(model: ModelConfig, runtime: RuntimeConfig) -> int:
+    sparse = model.mla is not None and model.mla.indexer is not None
+    return DSA_PAGE_SIZE if sparse else runtime.page_size
 
 
 def table_headroom(speculative: SpeculativeConfig | None, page: int) -> int:

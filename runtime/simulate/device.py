@@ -12,7 +12,7 @@ import torch
 from runtime.device import Device, Graph, MemoryReading, nothing
 from runtime.run_record import Held
 from runtime.simulate.allocator import CachingAllocator
-from runtime.simulate.constants import GpuConstants
+from runtime.simulate.constants import constants_for
 from runtime.simulate.folding import Replay, fold_with, record, tensors_of
 from runtime.simulate.tracker import AllocationTracker
 from runtime.simulate.workspaces import Workspaces
@@ -127,7 +127,7 @@ class Meta(_Counted):
     def __init__(
         self,
         total: int,
-        constants: GpuConstants,
+        arch: str = "sm90",
         fold: bool = True,
         frames: bool = False,
         log: bool = False,
@@ -135,10 +135,11 @@ class Meta(_Counted):
         model = CachingAllocator(total)
         if frames:
             model.events = []
-        workspaces = Workspaces(gemm_bytes=constants.gemm_workspace.bytes)
+        self.constants = constants_for(arch)
+        self.sm_major = int(arch.removeprefix("sm")[:-1])
+        workspaces = Workspaces(gemm_bytes=self.constants.gemm_workspace.bytes)
         super().__init__(AllocationTracker(model, "meta", workspaces, frames=frames, log=log))
         self.torch_device = torch.device("meta")
-        self.constants = constants
         self._fold = fold
 
     @contextmanager

@@ -8,7 +8,7 @@ The same recording, replayed against the allocator, stands for a second warm-up 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
@@ -35,7 +35,7 @@ def fold_with(tracker: AllocationTracker) -> Iterator[None]:
         _folding.reset(token)
 
 
-def repeat(items: Sequence[Item], kind: Callable[[Item], object]) -> Iterator[Item]:
+def repeat(items: Iterable[Item], kind: Callable[[Item], object]) -> Iterator[Item]:
     """Iterate over layers; under `fold_with`, over as few of each run of one kind as tell the rest."""
     tracker = _folding.get()
     if tracker is None:

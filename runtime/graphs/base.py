@@ -1,0 +1,147 @@
+"""One runner for every kind of graph: capture each size, replay the next larger one with padding."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from runtime.batch import ForwardBatch, StaticBuffers
+from runtime.comm import Communicator
+from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.device import Device, Graph
+from runtime.dp_attention import RunnerKind, plan_dp_tokens
+from runtime.graphs.policy import CapturePolicy
+from runtime.kv_pool import KVPool
+from runtime.logits_processor import logits_wanted
+from runtime.models.decoder import Decoder
+
+Tensors = Mapping[str, torch.Tensor]
+Progress = Callable[[str, int, int], None]  # runner, graphs captured, graphs in all
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CaptureSite:
+    """What the graph runners of one rank share."""
+
+    device: Device
+    model: ModelConfig
+    parallel: ParallelConfig
+    runtime: RuntimeConfig
+    comm: Communicator
+    context_length: int
+    policy: CapturePolicy
+    pool: Any
+    progress: Progress
+
+    @property
+    def torch_device(self) -> torch.device:
+        return self.device.torch_device
+
+    def graph_pool(self) -> Any:
+        return self.pool if self.policy.shared_pool else self.device.graph_pool()
+
+
+class GraphRunner(ABC):
+    """`sizes` are requests, each of `width` tokens; a prefill runner's sizes are tokens."""
+
+    name: ClassVar[str]
+    kind: ClassVar[RunnerKind]
+
+    def __init__(
+        self, site: CaptureSite, decoder: Decoder, kv: KVPool, sizes: Sequence[int], width: int = 1
+    ) -> None:
+        self.site, self.decoder, self.kv, self.width = site, decoder, kv, width
+        self.sizes = sorted(sizes)
+        self.graphs: dict[int, Graph] = {}
+        largest = self.sizes[-1]
+        self.inputs = StaticBuffers(
+            self.requests(largest), self.tokens(largest), site.context_length, site.torch_device
+        )
+        self.outputs = self.make_outputs(largest)
+
+    def requests(self, size: int) -> int:
+        return size
+
+    def tokens(self, size: int) -> int:
+        return size * self.width
+
+    def size_of(self, batch: ForwardBatch) -> int:
+        return batch.num_requests
+
+    @abstractmethod
+    def dummy_batch(self, size: int) -> ForwardBatch:
+        """A batch of exactly this size on the padding slot."""
+
+    @abstractmethod
+    def make_outputs(self, largest: int) -> Tensors:
+        """Where every graph leaves its results: one buffer each for the largest size."""
+
+    @abstractmethod
+    def compute(self, batch: ForwardBatch) -> Tensors:
+        """What is captured: results by the names of `make_outputs`."""
+
+    @torch.inference_mode()
+    def capture(self) -> None:
+        order = self.site.policy.ordered(self.sizes)
+        with logits_wanted(f"capturing {self.name} graphs"):
+            for done, size in enumerate(order, 1):
+                self.graphs[size] = self._capture(size)
+                if self.site.comm.layout.rank == 0:
+                    self.site.progress(self.name, done, len(order))
+
+    def _capture(self, size: int) -> Graph:
+        batch = self._fill(self.dummy_batch(size), size)
+
+        def run() -> Tensors:
+            return {name: self._keep(name, result) for name, result in self.compute(batch).items()}
+
+        policy = self.site.policy
+        return self.site.device.capture(run, self.site.graph_pool(), policy.warm_ups, self.site.comm.barrier)
+
+    def _keep(self, name: str, result: torch.Tensor) -> torch.Tensor:
+        kept = self.outputs[name][: result.shape[0]]
+        return kept.copy_(result)
+
+    def _fill(self, batch: ForwardBatch, size: int) -> ForwardBatch:
+        padded = self.inputs.fill(batch, self.requests(size), self.tokens(size))
+        return padded.with_dp(self._dp_tokens(size))
+
+    def _dp_tokens(self, size: int) -> Any:
+        return plan_dp_tokens(
+            self.tokens(size),
+            self.kind,
+            self.site.parallel,
+            moe_a2a_backend=self.site.runtime.moe_a2a_backend,
+            requests=self.requests(size),
+            device=self.site.torch_device,
+        )
+
+    def can_run(self, batch: ForwardBatch) -> bool:
+        return bool(self.graphs) and self._needed_size(batch) <= self.sizes[-1]
+
+    @torch.inference_mode()
+    def replay(self, batch: ForwardBatch) -> Tensors:
+        """The results of the batch's own rows, in buffers that the next replay overwrites."""
+        size = self.graph_size(batch)
+        self._fill(batch, size)
+        graph = self.graphs[size]
+        graph.replay()
+        return {name: result[: self._own_rows(batch)] for name, result in graph.outputs.items()}
+
+    def graph_size(self, batch: ForwardBatch) -> int:
+        """The smallest captured size that holds the batch."""
+        return self.sizes[bisect_left(self.sizes, self._needed_size(batch))]
+
+    def _own_rows(self, batch: ForwardBatch) -> int:
+        return batch.num_tokens
+
+    def _needed_size(self, batch: ForwardBatch) -> int:
+        """Ranks whose rows are gathered must replay the same graph: the one for the longest."""
+        counts = batch.dp.global_num_tokens_cpu if batch.dp else None
+        own = self.size_of(batch)
+        return max(own, -(-max(counts) // self.width)) if counts else own

@@ -1,0 +1,41 @@
+"""Graphs of whole decode steps, and of the verify steps of speculative decoding."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from runtime.batch import ForwardBatch, dummy_decode_batch
+from runtime.dp_attention import RunnerKind
+from runtime.graphs.base import Tensors
+from runtime.graphs.stage import StageGraphs, named
+from runtime.logits_processor import LogitsOutput
+from runtime.models.decoder import StageState
+
+
+class DecodeGraphs(StageGraphs):
+    name = "decode"
+    kind: ClassVar[RunnerKind] = "decode_graph"
+
+    def dummy_batch(self, size: int) -> ForwardBatch:
+        return dummy_decode_batch(size, self.width, self.site.torch_device)
+
+    def make_last_outputs(self, rows: int) -> Tensors:
+        decoder = self.decoder
+        device = decoder.build.device
+        outputs = {"logits": torch.zeros(rows, decoder.model.vocab_size, dtype=torch.float32, device=device)}
+        if decoder.logits is not None and decoder.logits.keep_hidden_states:
+            size = decoder.model.hidden_size
+            outputs["hidden"] = torch.zeros(rows, size, dtype=decoder.build.dtype, device=device)
+        return outputs
+
+    def compute(self, batch: ForwardBatch) -> Tensors:
+        result = self.decoder(batch, self.kv, self.state_of(batch.num_tokens))
+        if isinstance(result, StageState):
+            return named(result)
+        results = {"logits": result.next_token_logits, "hidden": result.hidden_states}
+        return {name: tensor for name, tensor in results.items() if tensor is not None}
+
+    def finish(self, results: Tensors, batch: ForwardBatch) -> LogitsOutput:
+        return LogitsOutput(results["logits"], results.get("hidden"))

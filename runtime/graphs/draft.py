@@ -1,0 +1,184 @@
+"""Graphs of a draft model: the steps that draft, and the pass that catches up after a verify."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from runtime.batch import ForwardBatch, ForwardMode, LogitsMode, dummy_decode_batch
+from runtime.config import SpeculativeConfig
+from runtime.dp_attention import RunnerKind
+from runtime.graphs.base import CaptureSite, GraphRunner, Tensors
+from runtime.kv_pool import PADDING_SLOT, KVPool
+from runtime.logits_processor import LogitsOutput
+from runtime.models.draft import DraftModel, next_step
+
+
+class _DraftRunner(GraphRunner):
+    """`hidden` is the target's for the rows of a replay, copied in before it."""
+
+    def __init__(
+        self,
+        site: CaptureSite,
+        draft: DraftModel,
+        kv: KVPool,
+        sizes: Sequence[int],
+        speculative: SpeculativeConfig,
+        width: int,
+    ) -> None:
+        self.draft, self.speculative = draft, speculative
+        super().__init__(site, draft.decoder, kv, sizes, width)
+
+    def make_outputs(self, largest: int) -> Tensors:
+        build, size = self.decoder.build, self.decoder.model.hidden_size
+        self.hidden = torch.zeros(self.tokens(largest), size, dtype=build.dtype, device=build.device)
+        return self.make_draft_outputs(largest)
+
+    def make_draft_outputs(self, largest: int) -> Tensors:
+        raise NotImplementedError
+
+
+class DraftGraphs(_DraftRunner):
+    """All the steps of a draft. The first token is the catch-up's, so there is one step less.
+
+    Each step writes its own slots, `slots[step]`; the request table already lists them.
+    """
+
+    name = "draft"
+    kind: ClassVar[RunnerKind] = "draft"
+
+    def dummy_batch(self, size: int) -> ForwardBatch:
+        return dummy_decode_batch(self.tokens(size), 1, self.site.torch_device)
+
+    def requests(self, size: int) -> int:
+        """Every branch of a draft's tree is a request to attention."""
+        return self.tokens(size)
+
+    def size_of(self, batch: ForwardBatch) -> int:
+        return batch.num_requests // self.width
+
+    @property
+    def steps(self) -> int:
+        return max(1, self.speculative.num_steps - 1)
+
+    def make_draft_outputs(self, largest: int) -> Tensors:
+        shape = (largest, self.steps, self.width)
+        device = self.site.torch_device
+        self.slots = torch.zeros(self.steps, self.tokens(largest), dtype=torch.int64, device=device)
+        return {
+            "tokens": torch.zeros(shape, dtype=torch.int64, device=device),
+            "scores": torch.zeros(shape, dtype=torch.float32, device=device),
+        }
+
+    def compute(self, batch: ForwardBatch) -> Tensors:
+        hidden, tokens = self.hidden[: batch.num_tokens], batch.input_ids
+        scores = torch.zeros(batch.num_tokens // self.width, self.width, device=self.site.torch_device)
+        drafted = []
+        for step in range(self.steps):
+            slots = self.slots[step, : batch.num_tokens]
+            out = self.draft(next_step(batch, tokens, step, slots), self.kv, hidden)
+            tokens, scores, parents = best_branches(out, scores, self.width)
+            assert out.hidden_states is not None
+            hidden = out.hidden_states[parents]
+            drafted.append((tokens.view(-1, self.width), scores))
+        return {
+            "tokens": torch.stack([tokens for tokens, _ in drafted], dim=1),
+            "scores": torch.stack([scores for _, scores in drafted], dim=1),
+        }
+
+    def _own_rows(self, batch: ForwardBatch) -> int:
+        return self.size_of(batch)
+
+
+class FrozenKVDraftGraphs(DraftGraphs):
+    """A draft that reads the target's keys and values and writes none."""
+
+    name = "frozen_kv_mtp"
+    kind = "frozen_kv_mtp"
+
+    def _fill(self, batch: ForwardBatch, size: int) -> ForwardBatch:
+        nowhere = torch.full_like(batch.out_cache_loc, PADDING_SLOT)
+        return super()._fill(replace(batch, out_cache_loc=nowhere), size)
+
+
+class DraftExtendGraphs(_DraftRunner):
+    """Catch up with the tokens that a verify accepted; of each request, the head sees the last."""
+
+    name = "draft_extend"
+    kind: ClassVar[RunnerKind] = "draft_extend"
+
+    def dummy_batch(self, size: int) -> ForwardBatch:
+        batch = dummy_decode_batch(size, self.width, self.site.torch_device)
+        return replace(batch, mode=ForwardMode.DRAFT_EXTEND, logits_mode=LogitsMode.LAST)
+
+    def make_draft_outputs(self, largest: int) -> Tensors:
+        build, model = self.decoder.build, self.decoder.model
+        return {
+            "logits": torch.zeros(largest, model.vocab_size, dtype=torch.float32, device=build.device),
+            "hidden": torch.zeros(
+                self.tokens(largest), model.hidden_size, dtype=build.dtype, device=build.device
+            ),
+        }
+
+    def compute(self, batch: ForwardBatch) -> Tensors:
+        out = self.draft(batch, self.kv, self.hidden[: batch.num_tokens])
+        assert out.next_token_logits is not None and out.hidden_states is not None
+        return {"logits": out.next_token_logits, "hidden": out.hidden_states}
+
+
+class MultiLayerDraftExtendGraphs(DraftExtendGraphs):
+    """The same for one of several draft layers: its rows are gathered as a decode's are."""
+
+    name = "multi_layer_draft_extend"
+    kind = "multi_layer_draft_extend"
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRunners:
+    """`steps` is None where one step is drafted: the catch-up alone does that."""
+
+    steps: DraftGraphs | None
+    extends: tuple[DraftExtendGraphs, ...]
+
+    def capture(self) -> None:
+        for runner in (self.steps, *self.extends):
+            if runner is not None:
+                runner.capture()
+
+
+def make_draft_runners(
+    site: CaptureSite, drafts: Sequence[DraftModel], kvs: Sequence[KVPool], sizes: Sequence[int]
+) -> DraftRunners:
+    speculative = site.runtime.speculative
+    assert speculative is not None
+    width, topk = speculative.num_draft_tokens, speculative.eagle_topk
+    if speculative.algorithm == "FROZEN_KV_MTP":
+        frozen = FrozenKVDraftGraphs(site, drafts[0], kvs[0], sizes, speculative, topk)
+        return DraftRunners(frozen, ())
+    if speculative.multi_layer:
+        extends = tuple(
+            MultiLayerDraftExtendGraphs(site, draft, kv, sizes, speculative, width)
+            for draft, kv in zip(drafts, kvs, strict=True)
+        )
+        return DraftRunners(None, extends)
+    steps = None
+    if speculative.num_steps > 1:
+        steps = DraftGraphs(site, drafts[0], kvs[0], sizes, speculative, topk)
+    return DraftRunners(steps, (DraftExtendGraphs(site, drafts[0], kvs[0], sizes, speculative, width),))
+
+
+def best_branches(
+    out: LogitsOutput, scores: torch.Tensor, width: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Each request's `width` likeliest continuations: tokens, log-probabilities, the rows continued."""
+    assert out.next_token_logits is not None
+    best = out.next_token_logits.log_softmax(dim=-1).topk(width, dim=-1)
+    requests = scores.shape[0]
+    totals = (best.values.view(requests, width, width) + scores.unsqueeze(-1)).flatten(1)
+    chosen = totals.topk(width, dim=-1)
+    tokens = best.indices.view(requests, width * width).gather(1, chosen.indices)
+    first_row = torch.arange(requests, device=scores.device).unsqueeze(1) * width
+    return tokens.flatten(), chosen.values, (first_row + chosen.indices // width).flatten()

@@ -1,0 +1,59 @@
+"""Graphs of prefills by their tokens: all layers and the final norm. The head runs eagerly, on few rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+
+from runtime.batch import ForwardBatch, dummy_extend_batch
+from runtime.dp_attention import RunnerKind
+from runtime.graphs.base import Tensors
+from runtime.graphs.stage import StageGraphs, named
+from runtime.logits_processor import LogitsOutput
+
+REQUESTS = 8  # of one captured prefill; more of them run eagerly
+
+
+class PrefillGraphs(StageGraphs):
+    """Serves prefills without a cached prefix: attention is captured for as many keys as there are tokens."""
+
+    name = "prefill"
+    kind: ClassVar[RunnerKind] = "prefill_graph"
+
+    def requests(self, size: int) -> int:
+        return min(REQUESTS, size)
+
+    def tokens(self, size: int) -> int:
+        return size
+
+    def size_of(self, batch: ForwardBatch) -> int:
+        return batch.num_tokens
+
+    def can_run(self, batch: ForwardBatch) -> bool:
+        if any(batch.extend_prefix_lens or ()) or not super().can_run(batch):
+            return False
+        return batch.num_requests <= self.requests(self.graph_size(batch))
+
+    def dummy_batch(self, size: int) -> ForwardBatch:
+        return dummy_extend_batch(size, self.site.context_length, self.site.torch_device)
+
+    def make_last_outputs(self, rows: int) -> Tensors:
+        build = self.decoder.build
+        shape = (rows, self.decoder.model.hidden_size)
+        return {"hidden": torch.zeros(shape, dtype=build.dtype, device=build.device)}
+
+    def compute(self, batch: ForwardBatch) -> Tensors:
+        state = self.decoder.run_layers(batch, self.kv, self.state_of(batch.num_tokens))
+        if self.decoder.norm is None:
+            return named(state)
+        assert state.residual is not None
+        return {"hidden": self.decoder.norm.add(state.hidden, state.residual)}
+
+    def finish(self, results: Tensors, batch: ForwardBatch) -> LogitsOutput:
+        assert self.decoder.logits is not None
+        return self.decoder.logits.forward(results["hidden"], batch)
+
+    def _fill(self, batch: ForwardBatch, size: int) -> ForwardBatch:
+        return replace(super()._fill(batch, size), max_seq_len=size)

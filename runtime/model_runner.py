@@ -1,0 +1,293 @@
+"""The start of one server rank, top to bottom: `start` is the story, each step a phase that is measured.
+
+It runs on a GPU, on a CPU, and on meta tensors as a prediction; with real peers or as a virtual rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+from runtime.batch import ForwardBatch, ForwardMode, dummy_decode_batch, dummy_extend_batch
+from runtime.comm import Communicator
+from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.device import Device
+from runtime.dp_attention import RunnerKind, plan_dp_tokens
+from runtime.graphs.base import CaptureSite, Progress
+from runtime.graphs.decode import DecodeGraphs
+from runtime.graphs.draft import DraftRunners, make_draft_runners
+from runtime.graphs.prefill import PrefillGraphs
+from runtime.kv_pool import KVPool, make_cache, make_kv_pool
+from runtime.logits_processor import LogitsOutput, autotune_dummy_run_mode
+from runtime.models.decoder import Decoder, StageState, run_stage, sample_layers
+from runtime.models.draft import DraftModel
+from runtime.parallel import stage_layers
+from runtime.phases import PhaseRecorder
+from runtime.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
+from runtime.sglang_buffers import SglangBuffers
+from runtime.sizing import dummy_batch_rows
+from runtime.start_options import StartOptions
+from runtime.start_sizes import start_sizes
+
+MIB = 1 << 20
+COLLECTIVE_GROUPS = ("tp", "attn_tp", "attn_dp", "moe_tp", "moe_ep")
+_DECODES = (ForwardMode.DECODE, ForwardMode.TARGET_VERIFY)
+UNLIMITED_TOKENS = 4096  # of the KV pool of a device whose memory is not limited
+TUNING_TOKENS = 64  # of a KV pool that dummy batches alone use
+
+
+class Autotune(Protocol):
+    """Runs a dummy forward so that the kernels it reaches are tuned."""
+
+    def run(self, forward: Callable[[], object], what: str) -> None: ...
+
+
+class ModelRunner:
+    def __init__(
+        self,
+        model: ModelConfig,
+        parallel: ParallelConfig,
+        runtime: RuntimeConfig,
+        device: Device,
+        connect: Callable[[], Communicator],
+        recorder: PhaseRecorder | None = None,
+        options: StartOptions | None = None,
+        autotune: Autotune | None = None,
+        progress: Progress = lambda runner, done, total: None,
+    ) -> None:
+        self.model, self.parallel, self.runtime = model, parallel, runtime
+        self.device, self.connect = device, connect
+        self.recorder = recorder or PhaseRecorder(device)
+        self.options = options or StartOptions()
+        self.autotune, self.progress = autotune, progress
+
+    @torch.inference_mode()
+    def start(self) -> None:
+        with self.device.active():
+            self.init_communicator()
+            self.load_weights()
+            self.load_draft_weights()
+            self.init_kv_pool()
+            self.init_attention_backend()
+            self.init_eager_buffers()
+            self.tune()
+            self.tune_extend()
+            self.capture_prefill()
+            self.capture_decode()
+            self.capture_drafts()
+            with self.recorder.phase("ready"):
+                self.comm.barrier()
+
+    def init_communicator(self) -> None:
+        """Join the peers, and measure what is free before anything is loaded."""
+        with self.recorder.phase("communicator"):
+            self.device.claim("context")
+            self.comm = self.connect()
+            self._open_channels()
+            self.baseline = self._free_everywhere()
+        gpu_mib = self.options.gpu_mib or self.device.memory().total / MIB
+        self.sizes = start_sizes(gpu_mib, self.model, self.parallel, self.runtime)
+
+    def load_weights(self) -> None:
+        stage = stage_layers(self.model.num_layers, self.parallel, self.comm.layout.pp_rank)
+        self.layers = sample_layers(self.model) if self.options.sample_layers else tuple(stage)
+        with self.recorder.phase("weights"):
+            self.decoder = Decoder(self.model, self.runtime, self.comm, self.device.torch_device, self.layers)
+            if self.options.weights is None:
+                self.decoder.load_dummy(self.options.seed)
+            else:
+                self.decoder.load_hf(self.options.weights)
+
+    def load_draft_weights(self) -> None:
+        self.drafts: list[DraftModel] = []
+        speculative = self.runtime.speculative
+        if speculative is None or not self.decoder.is_last:
+            return
+        with self.recorder.phase("draft weights"):
+            for number in range(speculative.num_steps if speculative.multi_layer else 1):
+                draft = DraftModel(
+                    self.model, self.runtime, self.comm, self.device.torch_device, self.options.seed + number
+                )
+                draft.share_tables(self.decoder)
+                self.drafts.append(draft)
+
+    def init_kv_pool(self) -> None:
+        """What the static fraction leaves after the weights becomes tokens, and tokens bound the requests."""
+        with self.recorder.phase("kv pool"):
+            self.plan = self._plan_pool()
+            device = self.device.torch_device
+            self.kv = make_kv_pool(self.plan, self.model, self.parallel, self.layers, device)
+            self.draft_kvs = [self._draft_kv(draft) for draft in self.drafts]
+        self.max_running_requests = self.options.max_running_requests or self.plan.max_running_requests
+        self.sglang = None
+        if self.options.as_sglang:
+            self.sglang = SglangBuffers(
+                self.model, self.parallel, self.runtime, self.sizes, self.plan, self.device.torch_device
+            )
+
+    def init_attention_backend(self) -> None:
+        with self.recorder.phase("attention backend"):
+            self._start_cublas()
+            if self.sglang:
+                self.sglang.init_attention_backend()
+
+    def init_eager_buffers(self) -> None:
+        if self.sglang:
+            with self.recorder.phase("eager buffers"):
+                self.sglang.init_eager_runner()
+
+    def tune(self) -> None:
+        """A decode of as many requests as may run, its logits skipped: every kernel picks its tactic."""
+        if self.runtime.disable_autotune:
+            return
+        rows = dummy_batch_rows(self.max_running_requests, self.parallel, self.runtime)
+        with self.recorder.phase("autotune"):
+            held = self.sglang.autotune_batch(rows) if self.sglang else None
+            batch = dummy_decode_batch(rows // self.sizes.width, self.sizes.width, self.device.torch_device)
+            self._tune_with(batch, "eager", "decode")
+            del held
+
+    def tune_extend(self) -> None:
+        if self.runtime.disable_autotune or not self.runtime.autotune_extend:
+            return
+        with self.recorder.phase("autotune extend"):
+            batch = dummy_extend_batch(self.sizes.chunk, self.sizes.context_length, self.device.torch_device)
+            self._tune_with(batch, "prefill_graph", "extend")
+
+    def capture_prefill(self) -> None:
+        self.prefill_graphs: PrefillGraphs | None = None
+        self.graph_pool = self.device.graph_pool()
+        if not self.sizes.prefill_graphs or self.options.sample_layers:
+            return
+        with self.recorder.phase("prefill graphs"):
+            self.prefill_graphs = PrefillGraphs(
+                self._site(), self.decoder, self.kv, self.sizes.prefill_graphs
+            )
+            self.prefill_graphs.capture()
+
+    def capture_decode(self) -> None:
+        self.decode_graphs: DecodeGraphs | None = None
+        sizes = self.sizes.decode_graphs(self.max_running_requests, self.parallel, self.runtime)
+        if not sizes or self.options.sample_layers:
+            return
+        with self.recorder.phase("decode graphs"):
+            if self.sglang:
+                self.sglang.init_decode_graphs(sizes[-1])
+            self.decode_graphs = DecodeGraphs(self._site(), self.decoder, self.kv, sizes, self.sizes.width)
+            self.decode_graphs.capture()
+
+    def capture_drafts(self) -> None:
+        self.draft_runners: DraftRunners | None = None
+        sizes = self.sizes.decode_graphs(self.max_running_requests, self.parallel, self.runtime)
+        if not self.drafts or not sizes or self.options.sample_layers:
+            return
+        with self.recorder.phase("draft graphs"):
+            self.draft_runners = make_draft_runners(self._site(), self.drafts, self.draft_kvs, sizes)
+            self.draft_runners.capture()
+
+    @torch.inference_mode()
+    def forward(self, batch: ForwardBatch) -> LogitsOutput | StageState:
+        """Logits on the last pipeline stage, elsewhere what went to the next: by a graph where one fits."""
+        with self.device.active():
+            if self.decode_graphs and batch.mode in _DECODES and self.decode_graphs.can_run(batch):
+                return self.decode_graphs.forward(batch)
+            if (
+                self.prefill_graphs
+                and batch.mode is ForwardMode.EXTEND
+                and self.prefill_graphs.can_run(batch)
+            ):
+                return self.prefill_graphs.forward(batch)
+            return self.forward_eager(batch)
+
+    def forward_eager(self, batch: ForwardBatch) -> LogitsOutput | StageState:
+        return run_stage(self.decoder, batch, self.kv, self.comm)
+
+    def dp_batch(self, batch: ForwardBatch, kind: RunnerKind) -> ForwardBatch:
+        """The batch as one of many ranks' that bring as much."""
+        tokens = plan_dp_tokens(
+            batch.num_tokens,
+            kind,
+            self.parallel,
+            moe_a2a_backend=self.runtime.moe_a2a_backend,
+            requests=batch.num_requests,
+            device=self.device.torch_device,
+        )
+        return batch.with_dp(tokens)
+
+    def _tune_with(self, batch: ForwardBatch, kind: RunnerKind, what: str) -> None:
+        batch = self.dp_batch(batch, kind)
+
+        def forward() -> None:
+            with autotune_dummy_run_mode(run_lm_head=self.options.lm_head_in_autotune):
+                self.forward_eager(batch)
+
+        with self.device.side_stream():
+            self.autotune.run(forward, what) if self.autotune else forward()
+
+    def _open_channels(self) -> None:
+        """NCCL takes its buffers at the first collective of a group: now, not in the middle of a phase."""
+        ranks = max(self.comm.size(group) for group in COLLECTIVE_GROUPS)
+        self.device.claim(f"nccl:{ranks}")
+        for group in COLLECTIVE_GROUPS:
+            self.comm.all_reduce(torch.zeros(1, device=self.device.torch_device), group)
+
+    def _start_cublas(self) -> None:
+        """A small product makes cuBLAS load and take its workspace, again outside the phases that follow."""
+        self.device.claim("cublas")
+        ones = torch.ones(16, 16, device=self.device.torch_device)
+        torch.mm(ones, ones)
+
+    def _free_everywhere(self) -> int:
+        self.device.empty_cache()
+        return self.comm.min_over(self.device.memory().free)
+
+    def _plan_pool(self) -> PoolPlan:
+        tokens = self._given_tokens()
+        if tokens is not None:
+            return plan_tokens(tokens, self.model, self.parallel, self.runtime, self.device.sm_major)
+        return plan_pool(
+            FreeMemory(self.baseline, self._free_everywhere()),
+            self.sizes.mem_fraction,
+            self.model,
+            self.parallel,
+            self.runtime,
+            len(self.layers),
+            draft_layers=len(self.drafts) if self._drafts_write else 0,
+            sm_major=self.device.sm_major,
+            agree=lambda tokens: self.comm.min_over(tokens),
+        )
+
+    def _given_tokens(self) -> int | None:
+        if self.options.sample_layers:
+            return TUNING_TOKENS
+        if self.options.kv_tokens is None and not self.device.memory().total:
+            return UNLIMITED_TOKENS
+        return self.options.kv_tokens
+
+    @property
+    def _drafts_write(self) -> bool:
+        speculative = self.runtime.speculative
+        return speculative is not None and speculative.algorithm != "FROZEN_KV_MTP"
+
+    def _draft_kv(self, draft: DraftModel) -> KVPool:
+        """A draft's own keys and values in the target's slots; a frozen one reads the target's."""
+        if not self._drafts_write:
+            return self.kv
+        device = self.device.torch_device
+        cache = make_cache(self.plan, self.model, self.parallel, [draft.layer_id], device)
+        return KVPool(self.kv.requests, self.kv.slots, cache)
+
+    def _site(self) -> CaptureSite:
+        return CaptureSite(
+            device=self.device,
+            model=self.model,
+            parallel=self.parallel,
+            runtime=self.runtime,
+            comm=self.comm,
+            context_length=self.sizes.context_length,
+            policy=self.options.capture,
+            pool=self.graph_pool,
+            progress=self.progress,
+        )

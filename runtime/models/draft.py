@@ -1,0 +1,74 @@
+"""The draft model of speculative decoding: one more layer over the target's embedding and head.
+
+Its input is the next token's embedding beside the target's hidden state. Its weights are random: a start
+needs their size and not their answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from runtime.batch import ForwardBatch
+from runtime.comm import Communicator
+from runtime.config import ModelConfig, RuntimeConfig
+from runtime.kv_pool import KVPool
+from runtime.layers.loading import fill_dummy
+from runtime.logits_processor import LogitsOutput, LogitsProcessor
+from runtime.models.decoder import Decoder, StageState
+
+
+class DraftModel(nn.Module):
+    """Made with tables of its own, as a checkpoint has them, and then given the target's."""
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        runtime: RuntimeConfig,
+        comm: Communicator,
+        device: torch.device,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.layer_id = model.num_layers - 1
+        self.decoder = Decoder(model, runtime, comm, device, [self.layer_id])
+        self.embedding = self.decoder.embedding
+        size, build = model.hidden_size, self.decoder.build
+        self.token_norm = build.norm("token_norm", size)
+        self.hidden_norm = build.norm("hidden_norm", size)
+        weight = torch.empty(size, 2 * size, dtype=build.dtype, device=device)
+        self.mix = nn.Parameter(weight, requires_grad=False)
+        self.decoder.load_dummy(seed)
+        for name, parameter in self.named_parameters(recurse=False):
+            fill_dummy(name, parameter.data, seed)
+
+    def share_tables(self, target: Decoder) -> None:
+        self.embedding = target.embedding or self.embedding
+        self.decoder.embedding = None
+        if target.head is not None:
+            self.decoder.head = target.head
+            self.decoder.logits = LogitsProcessor(
+                target.model.vocab_size, target.comm, target.head, keep_hidden_states=True
+            )
+
+    @torch.inference_mode()
+    def forward(self, batch: ForwardBatch, kv: KVPool, hidden: torch.Tensor) -> LogitsOutput:
+        assert self.embedding is not None
+        embedded = self.embedding(batch.input_ids, self.decoder.comm)
+        parts = [self.token_norm(embedded), self.hidden_norm(hidden)]
+        state = StageState(F.linear(torch.cat(parts, dim=-1), self.mix))
+        return self.decoder.run_head(self.decoder.run_layers(batch, kv, state), batch)
+
+
+def next_step(batch: ForwardBatch, tokens: torch.Tensor, step: int, slots: torch.Tensor) -> ForwardBatch:
+    """The batch of a draft's token number `step`, so many positions further on."""
+    return replace(
+        batch,
+        input_ids=tokens,
+        out_cache_loc=slots,
+        positions=batch.positions + step,
+        seq_lens=batch.seq_lens + step,
+    )

@@ -1,0 +1,84 @@
+"""What SGLang allocates at a start beyond what this runtime needs, under SGLang's own names and sizes.
+
+Made only when SGLang's memory is being predicted. Read from SGLang 0.5.17 and unchanged in 0.5.23, with the
+triton attention backend's metadata.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.pool_plan import PoolPlan
+from runtime.start_sizes import StartSizes
+
+KV_SPLITS = 8  # --triton-attention-num-kv-splits
+
+
+@dataclass(slots=True, eq=False)
+class SglangBuffers:
+    model: ModelConfig
+    parallel: ParallelConfig
+    runtime: RuntimeConfig
+    sizes: StartSizes
+    plan: PoolPlan
+    device: torch.device
+    held: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def init_attention_backend(self) -> None:
+        requests = self.plan.max_running_requests
+        self._hold("kv_indptr", torch.int32, requests + 1)
+        self._hold("qo_indptr", torch.int64, requests + 1)
+        self._hold("mask_indptr", torch.int64, requests + 1)
+
+    def init_eager_runner(self) -> None:
+        """One set of inputs for the longest batch, shared by all runners."""
+        requests = self.plan.max_running_requests
+        tokens = max(self.plan.tokens, self.sizes.chunk, requests * self.sizes.width)
+        for name in ("input_ids", "out_cache_loc", "positions"):
+            self._hold(name, torch.int64, tokens)
+        self._hold("mrope_positions", torch.int64, 3, tokens)
+        for name in ("req_pool_indices", "seq_lens"):
+            self._hold(name, torch.int64, requests)
+
+    def autotune_batch(self, rows: int) -> dict[str, torch.Tensor]:
+        """The dummy batch of the eager runner: it contains logits although the LM head is skipped."""
+        requests = rows // self.sizes.width
+        batch = {
+            "input_embeds": self._make(self._dtype, rows, self.model.hidden_size),
+            "custom_mask": self._make(torch.bool, (requests + rows) * self.sizes.width),
+            "next_token_logits_buffer": self._make(torch.float32, rows, self.model.vocab_size),
+            "mrope_positions": self._make(torch.int64, 3, rows),
+        }
+        return {**batch, **self._split_kv_logits(requests)}
+
+    def init_decode_graphs(self, max_bs: int) -> None:
+        rows = max_bs * self.sizes.width
+        for name, tensor in self._split_kv_logits(rows).items():
+            self.held[f"cuda_graph_{name}"] = tensor
+        self._hold("cuda_graph_kv_indices", torch.int64, rows * self.sizes.context_length)
+        self._hold("decode input_embeds", self._dtype, rows, self.model.hidden_size)
+        self._hold("decode custom_mask", torch.bool, (max_bs + rows) * self.sizes.width)
+
+    def _split_kv_logits(self, rows: int) -> dict[str, torch.Tensor]:
+        """The triton decode kernel's partial results, fp32, a set for every split of the keys."""
+        if self.model.is_mla:
+            return {}
+        heads = self.model.num_heads // self.parallel.attn_tp
+        return {
+            "attn_logits": self._make(torch.float32, rows, heads, KV_SPLITS, self.model.head_dim),
+            "attn_lse": self._make(torch.float32, rows, heads, KV_SPLITS),
+        }
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        dtype: torch.dtype = getattr(torch, self.runtime.dtype)
+        return dtype
+
+    def _make(self, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype, device=self.device)
+
+    def _hold(self, name: str, dtype: torch.dtype, *shape: int) -> None:
+        self.held[name] = self._make(dtype, *shape)

@@ -1,0 +1,30 @@
+"""What a start may do otherwise than a server would: to tune, to predict, to ask what if."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runtime.graphs.policy import CapturePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """`weights` is a Hugging Face folder, None random weights of the same sizes.
+
+    `sample_layers` builds one layer of each kind, which is what tuning needs; the batch then cannot follow
+    from the memory left over, so `max_running_requests` gives the requests of one rank. `kv_tokens` sizes the
+    KV pool where memory is not limited. `gpu_mib` is the GPU's memory as nvidia-smi tells it, which SGLang's
+    defaults follow and which is a little more than CUDA reports. `as_sglang` adds what SGLang allocates and
+    this runtime does not need.
+    """
+
+    weights: Path | None = None
+    seed: int = 0
+    sample_layers: bool = False
+    kv_tokens: int | None = None
+    gpu_mib: float | None = None
+    max_running_requests: int | None = None
+    lm_head_in_autotune: bool = False
+    as_sglang: bool = False
+    capture: CapturePolicy = field(default_factory=CapturePolicy)
