@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 from runtime.comm import Communicator, VirtualCommunicator
 from runtime.config import ConfigError, ParallelConfig
-from tests.runtime.ranks import Ranks, started
+from tests.runtime.ranks import Ranks
 
 MIXED = ParallelConfig(tp=4, dp=2, ep=2, enable_dp_attention=True)
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    with started(4) as ranks:
-        yield ranks
 
 
 def _own(comm: Communicator, rows: int = 2) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from runtime.comm import DistributedCommunicator
 from runtime.config import ParallelConfig
 from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
-from tests.runtime.ranks import Ranks, started
+from tests.runtime.ranks import Ranks
 
 pytest.importorskip("transformers")
 TOLERANCE = 1e-4
@@ -41,12 +40,6 @@ A2A_LAYOUTS = {
     "dp2 a2a": ParallelConfig(tp=4, dp=2, ep=4, enable_dp_attention=True),
     "tp4 a2a": ParallelConfig(tp=4, ep=4),
 }
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    with started(4) as ranks:
-        yield ranks
 
 
 @pytest.fixture(scope="module")
