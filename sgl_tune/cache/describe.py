@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sgl_tune.cache.filters import Filter
-from sgl_tune.cache.layouts import RankName
+from sgl_tune.cache.layouts import RankName, is_unfinished
 from sgl_tune.cache.record import Entry
 from sgl_tune.cache.scan import Content, ScannedCache
 from sgl_tune.units import count, human_bytes
@@ -136,16 +136,17 @@ def remarks(cache: ScannedCache) -> list[str]:
     said += [f"{file.path.name}: {file.content.problem}" for file in cache.files if file.content.problem]
     if cache.manifest_problem:
         said.append(cache.manifest_problem)
-    journals = [path for path in cache.cache.leftovers if path.name.endswith(".journal")]
-    if journals:
-        said.append(f"{name}: an interrupted write; the next `sgl-tune warm` or `prune` finishes it")
-    temporary = len(cache.cache.leftovers) - len(journals)
-    if temporary:
-        said.append(f"{name}: {count(temporary, 'temporary file')} of writers, `sgl-tune prune --stale`")
+    dead = [path for path in cache.cache.leftovers if not is_unfinished(path.name)]
+    if len(dead) < len(cache.cache.leftovers):
+        said.append(f"{name}: an interrupted write; the next `sgl-tune warm` or `prune` settles it")
+    if dead:
+        said.append(
+            f"{name}: {count(len(dead), 'temporary file')} of writers; `prune --stale` knows the dead"
+        )
     if cache.cache.runs:
         size = sum(path.stat().st_size for path in cache.cache.runs if path.exists())
         said.append(
-            f"{name}: {count(len(cache.cache.runs), 'old run')}, {human_bytes(size)}, never read again"
+            f"{name}: {count(len(cache.cache.runs), 'old run')}, {human_bytes(size)}; no server reads them"
         )
     return said
 

@@ -13,6 +13,9 @@ from sgl_tune.errors import UsageError, WorkFailed
 
 MANIFEST = "sgl-tune.json"
 VLLM_FILE = "autotune_configs.json"
+LOCK = ".sgl-tune.lock"
+JOURNAL = ".sgl-tune.journal"
+_TEMPORARY = re.compile(r"\.sgl-tune-\d+-[0-9a-f]{8}\.tmp")
 _RANK = re.compile(r"rank_tp(\d{1,6})_pp(\d{1,6})_dp(\d{1,6})(?:_gpu([\w-]{1,80}))?\.json")
 _ARCH = re.compile(r"sm\d{2,4}[a-z]?|cpu")
 _KEY = re.compile(r"[0-9a-f]{4,64}")
@@ -96,6 +99,15 @@ class _Listing:
         """The names of the folder and its ancestors, nearest first."""
         here = Path(os.path.abspath(self.folder))  # noqa: PTH100 resolve() would follow links
         return ([*here.parts[::-1]] + [""] * count)[:count]
+
+
+def is_temporary(name: str) -> bool:
+    return bool(_TEMPORARY.fullmatch(name))
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether it is part of a write of ours that was cut short, and so is settled with the lock alone."""
+    return name == JOURNAL or is_temporary(name)
 
 
 def default_cache_dir() -> Path:

@@ -10,9 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 from runtime.sizing import release
-from sgl_tune.cache.layouts import MANIFEST, Cache
+from sgl_tune.cache.layouts import LOCK, MANIFEST, Cache, is_unfinished
 from sgl_tune.cache.manifest import BrokenManifest, read_manifest
-from sgl_tune.cache.transaction import LOCK, is_unfinished
 from sgl_tune.errors import UsageError
 from sgl_tune.units import count, human_age
 

@@ -8,14 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.layouts import LOCK, Cache, is_unfinished
 from sgl_tune.cache.prune import WRITING_SECONDS, Removal, last_used
 from sgl_tune.cache.transaction import (
-    LOCK,
     FolderBusy,
     FolderGone,
     explained,
-    is_unfinished,
     locked,
     publish,
 )

@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import sgl_tune
 from sgl_tune.cache.layouts import MANIFEST
 from sgl_tune.cache.loader import Loaded, load_document, metadata_mismatches
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
@@ -177,6 +178,7 @@ def _stamp(manifest: Manifest, folder: Path, names: Sequence[str], content: byte
     return replace(
         manifest,
         files=dict(sorted({**files, **dict.fromkeys(names, digest)}.items())),
+        tool=manifest.tool or f"sgl-tune {sgl_tune.__version__}",
         created=manifest.created or datetime.now(timezone.utc).isoformat(timespec="seconds"),
     ).to_bytes()
 

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 import socket
 import sys
 import time
@@ -19,13 +18,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from sgl_tune.cache.layouts import JOURNAL, LOCK, is_temporary
 from sgl_tune.errors import WorkFailed
 
-LOCK = ".sgl-tune.lock"
-JOURNAL = ".sgl-tune.journal"
 LOCK_SECONDS = 60.0
 _QUIET_SECONDS = 2.0
-_TEMPORARY = re.compile(r"\.sgl-tune-\d+-[0-9a-f]{8}\.tmp")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -145,7 +142,7 @@ def recover(folder: Path) -> list[str]:
         else:
             journal.unlink()
             done.append(f"{folder}: dropped an interrupted change that no longer applies")
-    dead = [name for name in os.listdir(folder) if _TEMPORARY.fullmatch(name)]  # noqa: PTH208
+    dead = [name for name in os.listdir(folder) if is_temporary(name)]  # noqa: PTH208
     _discard(folder, dead)
     return done
 
@@ -156,11 +153,6 @@ def _overtaken(folder: Path, journal: Path, replace: Mapping[str, str], remove: 
     planned = journal.stat().st_mtime_ns
     targets = [folder / name for name in (*replace, *remove)]
     return any(target.stat().st_mtime_ns > planned for target in targets if target.exists())
-
-
-def is_unfinished(name: str) -> bool:
-    """Whether a file of this name is what `recover` deals with."""
-    return name == JOURNAL or bool(_TEMPORARY.fullmatch(name))
 
 
 def _write_temporary(folder: Path, content: bytes) -> str:
@@ -203,7 +195,7 @@ def _read_journal(path: Path) -> tuple[dict[str, str], list[str]] | None:
         return None
     if not all(_is_plain(name) for name in (*replace, *remove)):
         return None
-    if not all(isinstance(name, str) and _TEMPORARY.fullmatch(name) for name in replace.values()):
+    if not all(isinstance(name, str) and is_temporary(name) for name in replace.values()):
         return None
     return replace, remove
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.layouts import JOURNAL, LOCK, find_caches
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.prune import Rules, plan
 from sgl_tune.cache.record import serialise
 from sgl_tune.cache.remove import remove, settle
 from sgl_tune.cache.store import write_group
-from sgl_tune.cache.transaction import JOURNAL, LOCK, locked
+from sgl_tune.cache.transaction import locked
 from sgl_tune.errors import UsageError
 from tests.sgl_tune.cache.children import finish_child, start_child
 from tests.sgl_tune.cache.corpus import TARGET, moe_entries

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from sgl_tune.cache.layouts import JOURNAL, LOCK
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.cache.record import read_cache_file, serialise
 from sgl_tune.cache.store import Written, write_group
-from sgl_tune.cache.transaction import JOURNAL, LOCK, locked
+from sgl_tune.cache.transaction import locked
 from sgl_tune.errors import WorkFailed
 from tests.sgl_tune.cache.children import finish_child, in_child, start_child
 from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key

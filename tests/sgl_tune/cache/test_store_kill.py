@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.layouts import LOCK, find_caches
 from sgl_tune.cache.manifest import Manifest, read_manifest
 from sgl_tune.cache.prune import Rules, plan
 from sgl_tune.cache.record import read_cache_file, serialise
 from sgl_tune.cache.remove import remove, settle
 from sgl_tune.cache.store import write_group
-from sgl_tune.cache.transaction import LOCK, locked
+from sgl_tune.cache.transaction import locked
 from tests.sgl_tune.cache.children import finish_child, kill_after, start_child
 from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_entries, moe_key
 
