@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from runtime.config import RuntimeConfig
 
@@ -11,8 +10,6 @@ from runtime.config import RuntimeConfig
 REQUEST_LIMIT = 4096
 _ALIGNMENT = 128
 _MAX_TOP_K = 22  # FlashInfer's bookkeeping has room for so many experts a token
-
-PayloadKind = Literal["plain", "nvfp4", "mxfp8"]
 
 
 class WorkspaceOverflow(RuntimeError):
@@ -28,7 +25,6 @@ class A2AWorkspace:
     hidden_size: int
     top_k: int
     element_bytes: int = 2
-    payload: PayloadKind = "plain"
 
     @property
     def bookkeeping_bytes(self) -> int:
@@ -39,7 +35,10 @@ class A2AWorkspace:
 
     @property
     def dispatch_bytes(self) -> int:
-        return _align(self.ep_size * self.max_tokens * self._payload_bytes)
+        """Rows with an id and a weight for each of their experts. Quantised rows would need less, but a
+        dispatch may fall back to plain ones at any time."""
+        payload = self.hidden_size * self.element_bytes + 8 * self.top_k
+        return _align(self.ep_size * self.max_tokens * payload)
 
     @property
     def combine_bytes(self) -> int:
@@ -48,14 +47,6 @@ class A2AWorkspace:
     @property
     def total_bytes(self) -> int:
         return _align(self.bookkeeping_bytes) + self.dispatch_bytes + self.combine_bytes
-
-    @property
-    def _payload_bytes(self) -> int:
-        """A quantised dispatch falls back to the plain one, so the larger of the two counts."""
-        hidden = self.hidden_size
-        routing = 8 * self.top_k
-        quantized = {"plain": 0, "nvfp4": hidden // 2 + hidden // 16, "mxfp8": hidden + hidden // 32}
-        return max(hidden * self.element_bytes, quantized[self.payload]) + routing
 
     def check(self, tokens: int) -> None:
         if tokens > self.max_tokens:
