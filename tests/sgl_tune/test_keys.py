@@ -146,7 +146,8 @@ def test_bf16_on_blackwell() -> None:
     key = _only(model_path="Qwen3-30B-A3B", arch="sm100").keys[0]
     assert key == (
         "('flashinfer::trtllm_bf16_moe', 'MoERunner', ((1, 2048), (1, 128), (1,), (1,), (1, 2048), (0,), "
-        "(0,), (0,)), ('Module', 8, 128, 128, 0, 1052672, 1052672, 0, 2048, 2048, 768, 3, True, 2, False, False))"
+        "(0,), (0,)), ('Module', 8, 128, 128, 0, 1052672, 1052672, 0, 2048, 2048, 768, 3, True, 2, "
+        "False, False))"
     )
     assert ", 128, 3, True, 2," in _only(model_path="Qwen3-30B-A3B", arch="sm100", tp=8).keys[0]
 

@@ -1,0 +1,135 @@
+"""`sgl-tune warm --dry-run` as a user meets it: a page, JSON, paths, and errors in one sentence."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sgl_tune.planning import BLACKWELL, HOPPER, plan, warm
+from tests.sgl_tune.running import environment, run, run_on_terminal
+
+CONTRACT = {
+    *("schema_version", "deployment", "cache_dir", "key", "key_parts", "files", "groups", "ops", "workers"),
+    "notes",
+}
+PROJECT = """
+[deployments.a]
+model-path = "Qwen/Qwen3-30B-A3B"
+moe-runner-backend = "flashinfer_cutlass"
+[deployments.b]
+command = "python -m sglang.launch_server --model-path zai-org/GLM-5.1-FP8 --tp 8"
+"""
+
+
+def test_json_is_the_contract() -> None:
+    data = plan("--model-path", "DeepSeek-V3", "--tp", 8, *BLACKWELL)
+    assert set(data) == CONTRACT
+    (op,) = data["ops"]
+    assert set(op) == {"op", "runner", "buckets", "keys", "policy", "serving_only"}
+    assert len(op["keys"]) == len(op["buckets"]) and op["runner"] == "MoERunner"
+    assert data["schema_version"] == 1 and data["workers"] >= 1
+
+
+def test_the_demo_is_planned_without_any_flag(tmp_path: Path) -> None:
+    ran = run("warm", "--dry-run", "--format", "json", "--arch", "cpu", "--tp", 8, "--dp", 8, cwd=tmp_path)
+    data = json.loads(ran.out)
+    assert ran.code == 0 and data["deployment"]["model_path"] == "demo-moe"
+    assert "no model given: the embedded demo model, demo-moe" in data["notes"]
+    assert [path.rsplit("/")[-1] for path in data["files"]] == [
+        f"rank_tp{r}_pp0_dp{r}.json" for r in range(8)
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--tp", "8", "--dp", "8"),
+        ("--model-path", "zai-org/GLM-5.1-FP8", "--tp", "8", "--dp", "8", "--speculative-algorithm", "EAGLE"),
+        ("--model-path", "gpt-oss-120b", "--tp", "4", "--pp", "2", "--quantization", "mxfp4"),
+        ("--model-path", "Qwen3-30B-A3B", "--arch", "sm90"),
+    ],
+)
+def test_the_page_fits_80_columns(arguments: tuple[str, ...]) -> None:
+    ran = run_on_terminal("warm", "--dry-run", "--arch", "sm100", "--cache-dir", "/c", *arguments)
+    assert ran.code == 0
+    lines = [
+        line.replace("\x1b[0m", "").replace("\x1b[1m", "").replace("\x1b[2m", "")
+        for line in ran.out.splitlines()
+    ]
+    assert max(map(len, lines)) <= 80, max(lines, key=len)
+
+
+def test_the_page_says_key_files_ops_and_what_was_assumed() -> None:
+    ran = warm("--model-path", "DeepSeek-V3", "--tp", "8", "--dp", "8", *BLACKWELL, "--cache-dir", "/c")
+    for said in (
+        "DeepSeek-V3: tp 8, pp 1, ep 1, dp 8 (attention)",
+        "- DP attention is on: dp 8 divides tp 8",
+        "Key: ",
+        "  MoE backend          flashinfer_trtllm",
+        "  candidate_selection  v2_default",
+        "8 files in /c/flashinfer/autotune/0.7.2/sm100/",
+        "  rank_tp0_pp0_dp0.json .. rank_tp7_pp0_dp7.json: 8, the same bytes in each",
+        "flashinfer::trtllm_fp8_block_scale_moe",
+    ):
+        assert said in ran.out, said
+    assert "\x1b" not in ran.out
+
+
+def test_what_cannot_be_planned_is_said_on_the_page() -> None:
+    ran = warm("--model-path", "Qwen3-30B-A3B", *HOPPER)
+    assert ran.code == 0 and "this server tunes nothing: MoE backend auto" in ran.out
+
+
+def test_quiet_is_one_path_a_line() -> None:
+    ran = warm("--model-path", "DeepSeek-V3", "--tp", "2", *HOPPER, "--cache-dir", "/c", "--format", "quiet")
+    paths = ran.out.splitlines()
+    assert len(paths) == 2 and all(path.startswith("/c/flashinfer/autotune/0.7.2/sm90/") for path in paths)
+
+
+def test_all_deployments_of_a_project_or_one(tmp_path: Path) -> None:
+    (tmp_path / "sgl-tune.toml").write_text(PROJECT)
+    both = json.loads(run("warm", "--dry-run", "--format", "json", *HOPPER, cwd=tmp_path).out)
+    assert [plan["deployment"]["name"] for plan in both["plans"]] == ["a", "b"]
+    one = json.loads(
+        run("warm", "--dry-run", "--format", "json", "--deployment", "b", *HOPPER, cwd=tmp_path).out
+    )
+    assert set(one) == CONTRACT and len(one["files"]) == 8
+    none = run("warm", "--dry-run", "--deployment", "c", cwd=tmp_path)
+    assert none.code == 2 and "has no deployment 'c'" in none.err and "it has a, b" in none.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model-path", "nowhere"), "no model at 'nowhere'"),
+        (("--tp", "8", "--ep", "3"), "--ep 3 does not divide --tp 8"),
+        (("--sglang-version", "0.5.11"), "in memory only"),
+        (("--arch", "hopper"), "--arch 'hopper'"),
+        (("--", "serve", "--tp", "8"), "after -- stands 'serve'"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
+    ran = warm(*arguments)
+    assert ran.code == 2 and ran.out == ""
+    assert message in ran.err and ran.err.startswith("error: ") and "Traceback" not in ran.err
+
+
+def test_a_newer_sglang_is_planned_with_a_warning() -> None:
+    data = plan("--model-path", "DeepSeek-V3", *BLACKWELL, "--sglang-version", "0.6.0")
+    assert any("0.6.0 is newer than 0.5.23" in note for note in data["notes"])
+
+
+def test_nothing_heavy_is_imported() -> None:
+    words = (
+        "sgl-tune warm --dry-run --format quiet --model DeepSeek-V3 --arch sm90 --flashinfer-version 0.7.2"
+    )
+    script = (
+        f"import sys; sys.argv = {words.split()!r}; from sgl_tune.cli import main; assert main() == 0;"
+        "print(sorted({'torch', 'transformers', 'flashinfer', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment())
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr

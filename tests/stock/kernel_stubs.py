@@ -1,0 +1,81 @@
+"""FlashInfer's own Python on meta tensors: what is compiled or asks a GPU is replaced, and nothing else.
+
+Replaced are the compiled kernel modules (the JIT specifications that would compile them), the function that
+asks CUDA which trtllm module fits the current GPU, and the one that asks for dependent-launch support.
+The tuner, its configurations, the runners, their key functions and the ops around them are FlashInfer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from flashinfer.autotuner import AutoTuner
+from flashinfer.fused_moe import core
+from flashinfer.gemm import gemm_base
+
+
+class Module:
+    """A compiled kernel module that computes nothing. FlashInfer writes the class's name into trtllm keys."""
+
+    def init(self, *_: Any) -> Module:
+        return self
+
+    def __getattr__(self, name: str) -> Callable[..., list[torch.Tensor]]:
+        return lambda *_, **__: [torch.empty(0)] * 4
+
+
+class Specification:
+    def build_and_load(self) -> Module:
+        return Module()
+
+    def get_library_paths(self) -> list[str]:
+        return []
+
+
+class AskingTuner(AutoTuner):
+    """Stock, and remembers the keys it was asked for with the profiling policy each would need."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: dict[str, tuple[Any, ...]] = {}
+
+    def search_cache(
+        self,
+        custom_op: str,
+        runners: Any,
+        input_shapes: Any,
+        tuning_config: Any,
+        inputs: Any = None,
+        **more: Any,
+    ) -> Any:
+        extras = runners[0].get_cache_key_extras(inputs)
+        key = self._get_cache_key(custom_op, runners[0], input_shapes, tuning_config, extras)
+        self.asked[key.file_key] = self._profiling_policy(tuning_config)
+        return super().search_cache(custom_op, runners, input_shapes, tuning_config, inputs=inputs, **more)
+
+
+def asking_tuner(monkeypatch: pytest.MonkeyPatch) -> AskingTuner:
+    tuner = AskingTuner()
+    monkeypatch.setattr(AutoTuner, "_instance", tuner)
+    return tuner
+
+
+def cutlass_module(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(core, "gen_cutlass_fused_moe_sm90_module", lambda *_: Specification())
+    return core.get_cutlass_fused_moe_module.__wrapped__("90")
+
+
+def install_trtllm_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    specification = Specification()
+    monkeypatch.setattr(core, "gen_trtllm_gen_fused_moe_sm100_module", lambda **_: specification)
+    module = core._get_trtllm_moe_sm100_module_impl.__wrapped__(False)
+    monkeypatch.setattr(core, "get_trtllm_moe_sm100_module", lambda: module)
+    monkeypatch.setattr(core, "_device_support_moe_pdl", lambda device: True)
+
+
+def install_gemm_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm_base, "gen_gemm_module", Specification)
+    monkeypatch.setattr(gemm_base, "get_gemm_module", gemm_base.get_gemm_module.__wrapped__)
