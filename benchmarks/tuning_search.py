@@ -243,7 +243,7 @@ def judged(layer: Layer, team: Team, reference: AutoTuner, other: AutoTuner) -> 
 
 def show(rows: dict[str, dict[str, Any]], workers: int) -> None:
     print(
-        f"\n{workers} GPU(s)          stock s  shared s  saved   untuned/stock/shared ms  regret mean/worst  same"
+        f"\n{workers} GPU(s)          stock s  shared s  saved   untuned/stock/shared ms  regret mean/worst"
     )
     for name, row in rows.items():
         stock, shared = row["stock"], row["shared"]

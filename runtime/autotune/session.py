@@ -1,13 +1,14 @@
-"""What SGLang does around its dummy forward: load, tune on a side stream without logits, save.
+"""FlashInfer's autotuner as SGLang holds it: load, tune what a dummy forward asks for, save.
 
 `autotune(cache=...)` would drop a target's entries when its draft is tuned, so files are loaded and saved by
-hand, and FlashInfer's context is entered once.
+hand, and FlashInfer's context is entered once. The dummy forward, its stream and its missing logits are
+`runtime.model_runner`'s.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,6 @@ from runtime.autotune.search import SearchPolicy
 from runtime.autotune.team import Team
 from runtime.autotune.tuner import SearchTuner
 from runtime.config import RuntimeConfig
-from runtime.device import Device
-from runtime.logits_processor import autotune_dummy_run_mode
 from runtime.sizing import release
 
 # The release whose key says `candidate_selection=v2_default`.
@@ -33,10 +32,11 @@ _DEFAULT_RACES_SINCE = (0, 5, 23)
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """One session. `buckets` are those it measured; what the file already had was reused."""
+    """One dummy forward. `buckets` are those that were measured; what the file already had was reused."""
 
-    buckets: tuple[BucketResult, ...]
+    what: str
     calls: int
+    buckets: tuple[BucketResult, ...]
     seconds: float
 
     @property
@@ -45,72 +45,65 @@ class Tuned:
         return tuple(bucket for bucket in self.buckets if bucket.tactic is None)
 
 
+class AutotuneSession:
+    """Its tuner stays for the rest of the process, because serving looks up what tuning found."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        config: RuntimeConfig,
+        *,
+        cache: Path | None = None,
+        skip_ops: Collection[str] = (),
+        team: Team | None = None,
+        watch: Watch = unwatched,
+        policy: SearchPolicy | None = None,
+    ) -> None:
+        self.config, self.cache, self.skip_ops = config, cache, frozenset(skip_ops)
+        self.tuner = install_tuner(device, team, watch, policy)
+        self.tuned: list[Tuned] = []
+
+    def run(self, forward: Callable[[], object], what: str) -> None:
+        tuner, start = self.tuner, time.perf_counter()
+        known, calls = len(tuner.results), tuner.calls
+        if self.cache is not None:
+            _load(tuner, self.cache)
+        with torch.inference_mode(), self._tuning_mode():
+            forward()
+        if self.cache is not None:
+            _save(tuner, self.cache)
+        calls = tuner.calls - calls
+        if not calls:
+            raise AutotuneError(
+                f"the {what} forward asked FlashInfer for nothing: --moe-runner-backend "
+                f"{self.config.moe_runner_backend} reached no tuned kernel in this model"
+            )
+        self.tuned.append(Tuned(what, calls, tuple(tuner.results[known:]), time.perf_counter() - start))
+
+    @contextmanager
+    def _tuning_mode(self) -> Iterator[None]:
+        skipped = set(self.skip_ops)
+        if release(self.config.sglang_version) < _DEFAULT_RACES_SINCE:
+            with autotune(True, skip_ops=skipped):
+                yield
+        else:
+            with autotune_v2(mode="tune", persistent_cache=False, skip_ops=skipped):
+                yield
+
+
 def install_tuner(
     device: torch.device,
     team: Team | None = None,
     watch: Watch = unwatched,
     policy: SearchPolicy | None = None,
 ) -> SearchTuner:
-    """For the rest of the process, because serving looks up what tuning found. The first one stays."""
+    """The first one stays: a draft's session must not lose the target's table."""
     installed = AutoTuner._instance
     if isinstance(installed, SearchTuner):
         return installed
     kind = SearchTuner if device.type == "cuda" else CpuSearchTuner
     AutoTuner._instance = kind(team, policy, watch)
     return AutoTuner._instance
-
-
-def run_autotune(
-    forwards: Sequence[Callable[[], object]],
-    device: Device,
-    config: RuntimeConfig,
-    *,
-    cache: Path | None = None,
-    skip_ops: Collection[str] = (),
-    run_lm_head: bool = False,
-    tuner: SearchTuner | None = None,
-) -> Tuned:
-    """Run dummy forwards and tune what they ask for. On meta nothing is tuned: they are counted."""
-    if device.torch_device.type == "meta":
-        with autotune_dummy_run_mode(run_lm_head), device.side_stream():
-            _run_all(forwards)
-        return Tuned((), 0, 0.0)
-    tuner = tuner or install_tuner(device.torch_device)
-    known, calls, start = len(tuner.results), tuner.calls, time.perf_counter()
-    if cache is not None:
-        _load(tuner, cache)
-    with (
-        device.side_stream(),
-        torch.inference_mode(),
-        _tuning_mode(config, skip_ops),
-        autotune_dummy_run_mode(run_lm_head),
-    ):
-        _run_all(forwards)
-        device.synchronize()
-    if cache is not None:
-        _save(tuner, cache)
-    calls = tuner.calls - calls
-    if not calls:
-        raise AutotuneError(
-            f"the dummy forward asked FlashInfer for nothing: --moe-runner-backend "
-            f"{config.moe_runner_backend} has no tuned kernel in this model"
-        )
-    return Tuned(tuple(tuner.results[known:]), calls, time.perf_counter() - start)
-
-
-def _run_all(forwards: Sequence[Callable[[], object]]) -> None:
-    for forward in forwards:
-        forward()
-
-
-@contextmanager
-def _tuning_mode(config: RuntimeConfig, skip_ops: Collection[str]) -> Iterator[None]:
-    if release(config.sglang_version) < _DEFAULT_RACES_SINCE:
-        with autotune(True, skip_ops=set(skip_ops)):
-            yield
-    else:
-        with autotune_v2(mode="tune", persistent_cache=False, skip_ops=set(skip_ops)):
-            yield
 
 
 def _load(tuner: SearchTuner, cache: Path) -> None:

@@ -9,7 +9,8 @@ import torch
 
 from runtime.config import ConfigError
 from runtime.layers.scaled_linear import FP8_MAX
-from runtime.moe.tuned import TunedBackend
+from runtime.moe.trtllm_layout import swap_halves
+from runtime.moe.tuned import TunedBackend, swiglu_values
 from runtime.moe.weights import ExpertWeights, TopK
 
 
@@ -26,7 +27,9 @@ class FlashInferCutlassBackend(TunedBackend):
             )
         if weights.w13_bias is not None:
             raise ConfigError("SGLang passes no expert biases to flashinfer_cutlass: use another backend")
-        _swap_halves(weights.w13)
+        if not weights.w13.is_meta:
+            with torch.no_grad():
+                swap_halves(weights.w13)
         return _with_kernel_scales(weights) if weights.w13.dtype == torch.float8_e4m3fn else weights
 
     def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
@@ -37,7 +40,7 @@ class FlashInferCutlassBackend(TunedBackend):
             weights.w13,
             weights.w2,
             self._quant_scales(weights),
-            self._swiglu(weights),
+            swiglu_values(weights),
             len(self.layout.group("moe_tp")),
             self.layout.moe_tp_rank,
             len(self.layout.group("moe_ep")),
@@ -49,13 +52,6 @@ class FlashInferCutlassBackend(TunedBackend):
     def _quant_scales(self, weights: ExpertWeights) -> list[torch.Tensor]:
         held = (weights.w13_scale, weights.w2_input_scale, weights.w2_scale, weights.w13_input_scale)
         return [scale for scale in held if scale is not None]
-
-    def _swiglu(self, weights: ExpertWeights) -> list[float]:
-        """SGLang's alpha, beta and limit; none where nothing is clamped."""
-        if weights.swiglu_limit is None:
-            return []
-        plain = weights.swiglu_alpha is None
-        return [weights.swiglu_alpha or 1.0, 0.0 if plain else 1.0, weights.swiglu_limit]
 
 
 @torch.library.custom_op("sgl_tune::cutlass_moe", mutates_args=())
@@ -110,16 +106,6 @@ def _(x: torch.Tensor, *_: object) -> torch.Tensor:
 
 def _quantized(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return (x.float() / scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
-
-
-def _swap_halves(w13: torch.Tensor) -> None:
-    """[gate, up] -> [up, gate], one expert at a time: a second copy of all experts may not fit."""
-    half = w13.shape[1] // 2
-    with torch.no_grad():
-        for expert in w13:
-            gate = expert[:half].clone()
-            expert[:half].copy_(expert[half:])
-            expert[half:].copy_(gate)
 
 
 def _with_kernel_scales(weights: ExpertWeights) -> ExpertWeights:

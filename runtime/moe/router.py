@@ -54,7 +54,7 @@ def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tenso
         weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-20)
     if moe.routed_scaling_factor != 1.0:
         weights = weights * moe.routed_scaling_factor
-    return TopK(ids.to(torch.int32), weights, logits)
+    return TopK(ids.to(torch.int32), weights, logits, correction)
 
 
 def _best_groups(choice: torch.Tensor, moe: MoEConfig) -> torch.Tensor:

@@ -57,6 +57,15 @@ class TunedBackend(MoEBackend):
     def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor: ...
 
 
+def swiglu_values(weights: ExpertWeights) -> list[float]:
+    """Alpha, beta and limit as SGLang materialises them; none where nothing is clamped."""
+    if weights.swiglu_limit is None:
+        return []
+    if weights.swiglu_alpha is None:
+        return [1.0, 0.0, weights.swiglu_limit]
+    return [weights.swiglu_alpha, 1.0, weights.swiglu_limit]
+
+
 @torch.library.custom_op("sgl_tune::cpu_moe", mutates_args=())
 def cpu_moe(
     x: torch.Tensor,

@@ -14,6 +14,7 @@ class TopK:
     ids: torch.Tensor  # [T, k] int32
     weights: torch.Tensor  # [T, k] fp32
     logits: torch.Tensor  # [T, experts] fp32
+    correction: torch.Tensor | None = None  # [experts] fp32, what a kernel that routes adds to choose by
 
 
 @dataclass(slots=True)
