@@ -39,11 +39,6 @@ def _(
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
-def fp8_block_linear_workspace(x: torch.Tensor, weight: torch.Tensor, *_: object) -> list[int]:
-    """The quantised activation and its scales."""
-    return [x.numel(), x.shape[0] * -(-x.shape[1] // 128) * 4]
-
-
 @torch.library.custom_op("sgl_tune::fp8_tensor_linear", mutates_args=())
 def fp8_tensor_linear(
     x: torch.Tensor,

@@ -27,11 +27,15 @@ class MoEBackend(ABC):
         """x [T, H] -> [T, H]."""
 
 
-# name -> (module, class); imported when asked for: FlashInfer takes seconds
+# name -> (module, class), imported when asked for: FlashInfer takes seconds.
+# The reference stands in for SGLang's own Triton kernels: what auto comes to where nothing is tuned.
 _BACKENDS = {
+    "auto": ("runtime.moe.torch_backend", "TorchBackend"),
+    "triton": ("runtime.moe.torch_backend", "TorchBackend"),
     "torch": ("runtime.moe.torch_backend", "TorchBackend"),
     "flashinfer_cutlass": ("runtime.moe.flashinfer_cutlass", "FlashInferCutlassBackend"),
     "flashinfer_trtllm": ("runtime.moe.flashinfer_trtllm", "FlashInferTrtllmBackend"),
+    "flashinfer_trtllm_routed": ("runtime.moe.flashinfer_trtllm", "FlashInferTrtllmRoutedBackend"),
 }
 
 

@@ -67,4 +67,34 @@ def _by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[
     return values
 
 
-DECLARED: dict[str, Declaration] = {}
+def _fp8_block_linear(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+    """The activation in fp8, and its scales."""
+    rows, size = args["x"].shape
+    return [rows * size, rows * -(-size // args["block"][1]) * 4]
+
+
+def _fp8_tensor_linear(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+    """The activation scaled in fp32, then in fp8."""
+    return [args["x"].numel() * 4, args["x"].numel()]
+
+
+def _fp4_linear(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+    """The activation in fp4, and its scales."""
+    return [args["x"].numel() // 2, args["x"].numel() // 16]
+
+
+def _triton_moe(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+    """SGLang's Triton experts, for which the reference stands: one buffer for both products, one between."""
+    tokens, top_k = args["ids"].shape
+    _, double, hidden = args["w13"].shape
+    itemsize = args["x"].element_size()
+    slots = tokens * top_k
+    return [slots * max(double, hidden) * itemsize, slots * double // 2 * itemsize]
+
+
+DECLARED: dict[str, Declaration] = {
+    "sgl_tune::fp8_block_linear": _fp8_block_linear,
+    "sgl_tune::fp8_tensor_linear": _fp8_tensor_linear,
+    "sgl_tune::fp4_linear": _fp4_linear,
+    "sgl_tune::torch_moe": _triton_moe,
+}
