@@ -89,6 +89,12 @@ class ModelRunner:
             self.baseline = self._free_everywhere()
         gpu_mib = self.options.gpu_mib or self.device.memory().total / MIB
         self.sizes = start_sizes(gpu_mib, self.model, self.parallel, self.runtime)
+        self.recorder.tell(
+            mem_fraction_static=self.sizes.mem_fraction,
+            context_length=self.sizes.context_length,
+            chunked_prefill_size=self.sizes.chunk,
+            prefill_graphs=self.sizes.prefill_graphs,
+        )
 
     def load_weights(self) -> None:
         stage = stage_layers(self.model.num_layers, self.parallel, self.comm.layout.pp_rank)
@@ -121,11 +127,21 @@ class ModelRunner:
             self.kv = make_kv_pool(self.plan, self.model, self.parallel, self.layers, device)
             self.draft_kvs = [self._draft_kv(draft) for draft in self.drafts]
         self.max_running_requests = self.options.max_running_requests or self.plan.max_running_requests
+        self._tell_pool()
         self.sglang = None
         if self.options.as_sglang:
             self.sglang = SglangBuffers(
                 self.model, self.parallel, self.runtime, self.sizes, self.plan, self.device.torch_device
             )
+
+    def _tell_pool(self) -> None:
+        self.recorder.tell(
+            kv_tokens=self.plan.tokens,
+            kv_dtype=self.plan.kv_dtype,
+            max_running_requests=self.max_running_requests,
+            dummy_batch_rows=dummy_batch_rows(self.max_running_requests, self.parallel, self.runtime),
+            decode_graphs=self.sizes.decode_graphs(self.max_running_requests, self.parallel, self.runtime),
+        )
 
     def init_attention_backend(self) -> None:
         with self.recorder.phase("attention backend"):

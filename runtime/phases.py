@@ -64,6 +64,10 @@ class PhaseRecorder:
             raise
         self._end()
 
+    def tell(self, **facts: Any) -> None:
+        """What the start has settled by now, beside what the first line says of it."""
+        self._write({"event": "facts", **facts})
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()

@@ -1,4 +1,4 @@
-"""A start as data: its phases, what failed, and the file they are streamed to. No torch: any tool may read it."""
+"""A start as data: its phases, what failed, and the file they are streamed to. No torch needed to read it."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def _run(records: Iterable[dict[str, Any]]) -> Run:
     unfinished: list[str] = []
     for record in records:
         event = record["event"]
-        if event == "run":
-            about = {name: value for name, value in record.items() if name != "event"}
+        if event in ("run", "facts"):
+            about |= {name: value for name, value in record.items() if name != "event"}
         elif event == "begin":
             unfinished.append(record["phase"])
         elif event == "end":
