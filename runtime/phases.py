@@ -155,7 +155,7 @@ def out_of_memory(error: BaseException) -> OutOfMemory | None:
         return OutOfMemory(*numbers, where=_raised_at(error))
     if isinstance(error, torch.OutOfMemoryError):
         return parse_out_of_memory(str(error), _raised_at(error))
-    return None
+    return out_of_memory(error.__cause__) if error.__cause__ else None
 
 
 def _raised_at(error: BaseException) -> str:

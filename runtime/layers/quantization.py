@@ -21,8 +21,10 @@ from runtime.layers.scaled_linear import (
     fp8_block_linear,
     fp8_tensor_linear,
 )
+from runtime.sizing import release
 
 Tensors = Mapping[str, torch.Tensor]
+_FP8_GEMM_SINCE = (0, 5, 18)
 
 
 class Scheme(ABC):
@@ -91,7 +93,12 @@ class BlockFp8(Scheme):
 
 @dataclass(frozen=True, slots=True)
 class TensorFp8(Scheme):
-    """One scale for the weight and one, calibrated, for the activation."""
+    """One scale for the weight and one, calibrated, for the activation.
+
+    `tuned`: FlashInfer's GEMM, which SGLang uses on Hopper since 0.5.18.
+    """
+
+    tuned: bool = True
 
     def create(
         self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
@@ -104,7 +111,8 @@ class TensorFp8(Scheme):
         }
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
-        return fp8_tensor_linear(x, tensors["weight"], tensors["weight_scale"], tensors["input_scale"], bias)
+        scales = tensors["weight_scale"], tensors["input_scale"]
+        return fp8_tensor_linear(x, tensors["weight"], *scales, bias, self.tuned)
 
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
         return tensors["weight"].float() * tensors["weight_scale"]
@@ -157,9 +165,9 @@ def expert_scheme(model: ModelConfig, runtime: RuntimeConfig) -> Scheme:
     if name is None or name == "bf16":
         return PLAIN
     if name == "fp8":
-        return BlockFp8(model.quantization_block) if model.quantization_block else TensorFp8()
+        return BlockFp8(model.quantization_block) if model.quantization_block else TensorFp8(tuned=False)
     if name == "modelopt_fp8":
-        return TensorFp8()
+        return TensorFp8(tuned=release(runtime.sglang_version) >= _FP8_GEMM_SINCE)
     if name in _FP4_GROUPS:
         return Fp4(_FP4_GROUPS[name])
     raise ConfigError(

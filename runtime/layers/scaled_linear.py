@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-FP8_MAX = 448.0
+from runtime.layers.fp8_gemm import fp8_gemm, is_tuned, quantize_fp8
+
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
@@ -46,10 +47,14 @@ def fp8_tensor_linear(
     weight_scale: torch.Tensor,
     input_scale: torch.Tensor,
     bias: torch.Tensor | None,
+    tuned: bool,
 ) -> torch.Tensor:
     if x.is_cuda:
-        quantized = (x.float() / input_scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
-        out = torch._scaled_mm(quantized, weight.t(), input_scale, weight_scale, out_dtype=x.dtype)
+        quantized = quantize_fp8(x, input_scale)
+        if tuned and is_tuned(x):
+            out = fp8_gemm(quantized, weight, input_scale, weight_scale, x.dtype)
+        else:
+            out = torch._scaled_mm(quantized, weight.t(), input_scale, weight_scale, out_dtype=x.dtype)
         return out if bias is None else out.add_(bias)
     return F.linear(x, (weight.float() * weight_scale).to(x.dtype), bias)
 
@@ -61,6 +66,7 @@ def _(
     weight_scale: torch.Tensor,
     input_scale: torch.Tensor,
     bias: torch.Tensor | None,
+    tuned: bool,
 ) -> torch.Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 

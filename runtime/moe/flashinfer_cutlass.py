@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from runtime.config import ConfigError
-from runtime.layers.scaled_linear import FP8_MAX
+from runtime.layers.fp8_gemm import quantize_fp8
 from runtime.moe.trtllm_layout import swap_halves
 from runtime.moe.tuned import TunedBackend, swiglu_values
 from runtime.moe.weights import ExpertWeights, TopK
@@ -76,7 +76,7 @@ def cutlass_moe(
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     arguments: dict[str, Any] = {
         "output": out,
-        "input": _quantized(x, quant_scales[3]) if quant_scales else x,
+        "input": quantize_fp8(x, quant_scales[3]) if quant_scales else x,
         "token_selected_experts": ids.to(torch.int),
         "token_final_scales": scores.to(torch.float32),
         "fc1_expert_weights": w13,
@@ -102,10 +102,6 @@ def cutlass_moe(
 @cutlass_moe.register_fake
 def _(x: torch.Tensor, *_: object) -> torch.Tensor:
     return torch.empty_like(x)
-
-
-def _quantized(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    return (x.float() / scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
 
 
 def _with_kernel_scales(weights: ExpertWeights) -> ExpertWeights:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from runtime.config import ConfigError, MoEConfig
-from runtime.layers.scaled_linear import FP8_MAX
+from runtime.kv_packing import FP8_MAX
 from runtime.moe.trtllm_layout import Kind, kind_of, lay_out
 from runtime.moe.tuned import TunedBackend, swiglu_values
 from runtime.moe.weights import ExpertWeights, TopK

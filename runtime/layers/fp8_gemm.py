@@ -1,0 +1,42 @@
+"""The product of an fp8 matrix with one scale and an fp8 activation with one, as SGLang runs modelopt_fp8.
+
+FlashInfer tunes it under the op `fp8_gemm`: the runner is cuBLAS's, the tactics are its algorithms.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from runtime.kv_packing import FP8_MAX
+
+# Hopper, and both Blackwells
+_TUNED_CAPABILITIES = (9, 10, 12)
+
+
+def quantize_fp8(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return (x.float() / scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+
+
+def fp8_gemm(
+    quantized: torch.Tensor,
+    weight: torch.Tensor,
+    input_scale: torch.Tensor,
+    weight_scale: torch.Tensor,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """[m, k] and [n, k] -> [m, n]. FlashInfer takes a batch of one and a column-major [k, n]."""
+    from flashinfer import bmm_fp8
+
+    product = bmm_fp8(
+        quantized.unsqueeze(0),
+        weight.t().unsqueeze(0),
+        input_scale.reshape(1),
+        weight_scale.reshape(1),
+        dtype,
+        backend="cublas",
+    )
+    return product.view(quantized.shape[0], weight.shape[0])
+
+
+def is_tuned(x: torch.Tensor) -> bool:
+    return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] in _TUNED_CAPABILITIES
