@@ -78,7 +78,7 @@ def prefill_graph_sizes(max_tokens: int) -> tuple[int, ...]:
 def prefill_graph_max_tokens(chunk: int, mla: bool, sglang: str = "0.5.23") -> int:
     if not mla:
         return chunk
-    return 2048 if release(sglang) <= (0, 5, 17) else min(8192, chunk)
+    return min(2048 if release(sglang) <= (0, 5, 17) else 8192, chunk)
 
 
 def chunk_per_rank(chunked_prefill_size: int, parallel: ParallelConfig) -> int:
@@ -88,10 +88,13 @@ def chunk_per_rank(chunked_prefill_size: int, parallel: ParallelConfig) -> int:
 def default_mem_fraction(
     gpu_mib: float, model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig
 ) -> float:
-    """SGLang's heuristic: what activations and graphs are guessed to need, kept out of the static part."""
+    """SGLang's heuristic: what activations and graphs are guessed to need, kept out of the static part.
+
+    It guesses before DP attention divides the chunk among the ranks.
+    """
     defaults = gpu_defaults(gpu_mib, parallel.tp, runtime.sglang_version)
-    chunk = chunk_per_rank(runtime.chunked_prefill_size or defaults.chunked_prefill_size, parallel)
-    max_bs = runtime.cuda_graph_max_bs or defaults.decode_graph_max_bs
+    chunk = runtime.chunked_prefill_size or defaults.chunked_prefill_size
+    max_bs = runtime.cuda_graph_max_bs or _default_graph_max_bs(defaults, runtime)
     reserved = 512 + max(chunk, 2048) * 1.5 + parallel.tp * parallel.pp / 8 * 1024
     if not runtime.disable_cuda_graph:
         reserved += max_bs * 2
@@ -105,6 +108,14 @@ def default_mem_fraction(
     if runtime.moe_a2a_backend == "deepep":
         reserved += 2048
     return round((gpu_mib - reserved) / gpu_mib, 3)
+
+
+def _default_graph_max_bs(defaults: GpuDefaults, runtime: RuntimeConfig) -> int:
+    """Since 0.5.18 no more than the requests that may run."""
+    limit = runtime.max_running_requests
+    if limit is None or release(runtime.sglang_version) <= (0, 5, 17):
+        return defaults.decode_graph_max_bs
+    return min(defaults.decode_graph_max_bs, limit)
 
 
 def kv_bytes_per_token_and_layer(model: ModelConfig, parallel: ParallelConfig, kv_dtype: str) -> int:
