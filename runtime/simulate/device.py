@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -13,8 +14,8 @@ from runtime.device import Device, Graph, MemoryReading, nothing
 from runtime.run_record import Held
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.constants import constants_for
-from runtime.simulate.folding import Replay, fold_with, record, tensors_of
-from runtime.simulate.tracker import AllocationTracker
+from runtime.simulate.folding import fold_with, record, replay, tensors_of
+from runtime.simulate.tracker import AllocationTracker, Recording
 from runtime.simulate.workspaces import Workspaces
 
 CAPTURE_STREAM, SIDE_STREAM = 1, 2
@@ -141,6 +142,7 @@ class Meta(_Counted):
         super().__init__(AllocationTracker(model, "meta", workspaces, frames=frames, log=log))
         self.torch_device = torch.device("meta")
         self._fold = fold
+        self.claims: Counter[str] = Counter()
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
@@ -151,6 +153,7 @@ class Meta(_Counted):
             yield
 
     def claim(self, what: str, count: int = 1) -> None:
+        self.claims[what] += count
         self.tracker.allocator.non_torch += count * self.constants.claimed(what)
 
     def _capture(self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]) -> Graph:
@@ -162,7 +165,7 @@ class Meta(_Counted):
         if recording is None:
             outputs = None
             return self._capture_unfolded(run, pool, warm_ups - 1, before)
-        return self._capture_replayed(outputs, Replay(recording, self.tracker), pool, warm_ups - 1, before)
+        return self._capture_replayed(outputs, recording, pool, warm_ups - 1, before)
 
     def _capture_unfolded(
         self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]
@@ -175,19 +178,21 @@ class Meta(_Counted):
         return Graph(outputs, nothing)
 
     def _capture_replayed(
-        self, outputs: Any, replay: Replay, pool: int, warm_ups: int, before: Callable[[], None]
+        self, outputs: Any, recording: Recording, pool: int, warm_ups: int, before: Callable[[], None]
     ) -> Graph:
         """The first warm-up's tensors become the graph's outputs, in the memory of the graph."""
-        owned = {a: tensor for tensor in tensors_of(outputs) if (a := self.tracker.allocation_of(tensor))}
-        owned = {a: tensor for a, tensor in owned.items() if replay.makes(a)}
+        made = {allocation for is_made, allocation in recording.steps if is_made}
+        held = {self.tracker.allocation_of(tensor): tensor for tensor in tensors_of(outputs)}
+        owned = {allocation: tensor for allocation, tensor in held.items() if allocation in made}
         for tensor in owned.values():
             self.tracker.forget(tensor)
         for _ in range(warm_ups):
             before()
-            for allocation in replay.run().values():
+            for allocation in replay(recording, self.tracker).values():
                 self.tracker.free(allocation)
         with self._captured(pool):
-            kept = replay.run()
+            kept = replay(recording, self.tracker)
         for recorded, tensor in owned.items():
+            assert recorded is not None
             self.tracker.adopt(tensor, kept[recorded])
         return Graph(outputs, nothing)

@@ -1,9 +1,10 @@
-"""Identical layers and identical forwards are allocated once and then repeated as arithmetic.
+"""Identical layers and identical forwards go through torch once, and then through the allocator alone.
 
-A decoder's layers allocate the same sizes in the same order. Once a round of layers takes and frees exactly
-the addresses of the round before and leaves the same free blocks, every further round must do so too: what a
-round is served depends on the free blocks and on the addresses it inherits alone. Those rounds are skipped.
-The same recording, replayed against the allocator, stands for a second warm-up and for a graph's capture.
+A decoder's layers allocate the same sizes in the same order. When two layers in a row did the same, the rest
+of their run is repeated as rounds of allocations and frees; and once a round starts with the free blocks and
+the inherited addresses of an earlier one, the rounds go in a circle and whole circles are skipped. Nothing is
+approximated: the allocator's answers depend on its free blocks and on what is freed, and on nothing else.
+A recording of a forward, rounds and all, also stands for a second warm-up and for the capture of a graph.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ import torch
 from runtime.simulate.tracker import Allocation, AllocationTracker, Loop, Recording
 
 Item = TypeVar("Item")
-_LONGEST_ROUND = 2  # two layers trade the blocks of their hidden states
+Step = tuple[bool, Allocation]
 
 _folding: ContextVar[AllocationTracker | None] = ContextVar("folding", default=None)
 
@@ -49,65 +50,110 @@ def _fold(run: list[Item], tracker: AllocationTracker) -> Iterator[Item]:
     outer = tracker.recording
     recording = tracker.recording = outer or Recording()
     try:
-        marks = [_mark(recording, tracker)]
-        done = 0
-        while done < len(run):
-            yield run[done]
-            done += 1
-            marks.append(_mark(recording, tracker))
-            length = _steady_round(marks, recording)
-            rounds = (len(run) - done) // length if length else 0
-            if rounds:
-                recording.loops.append(Loop(marks[-1 - length].step, marks[-1].step, rounds))
-                done += rounds * length
-                yield from run[done:]
+        starts = [len(recording.steps)]
+        for done, item in enumerate(run, 1):
+            yield item
+            starts.append(len(recording.steps))
+            if done < len(run) and _repeats(recording.steps, starts):
+                loop = Loop(starts[-2], starts[-1], len(run) - done)
+                _run_on(recording, loop, tracker)
                 return
     finally:
         tracker.recording = outer
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    step: int
-    free_blocks: tuple[tuple[int, ...], ...]
+def _repeats(steps: Sequence[Step], starts: Sequence[int]) -> bool:
+    """Whether the last layer did to the one before it what that did to its own predecessor."""
+    if len(starts) < 4:
+        return False
+    first, second, third, end = starts[-4:]
+    form = _form(steps[second:third], steps[first:second])
+    return form is not None and form == _form(steps[third:end], steps[second:third])
 
 
-def _mark(recording: Recording, tracker: AllocationTracker) -> _Mark:
-    return _Mark(len(recording.steps), tracker.allocator.free_blocks())
+def _form(steps: Sequence[Step], earlier: Sequence[Step]) -> list[tuple[bool, int]] | None:
+    """Sizes made, and what is freed as its place among those made here or, negative, in `earlier`.
 
-
-def _steady_round(marks: list[_Mark], recording: Recording) -> int:
-    """How many layers make a round that did exactly what the round before it did; 0: none yet."""
-    for length in range(1, _LONGEST_ROUND + 1):
-        if len(marks) <= 2 * length:
-            break
-        before, middle, now = marks[-1 - 2 * length], marks[-1 - length], marks[-1]
-        if middle.free_blocks == now.free_blocks:
-            first = _addresses(recording.steps[before.step : middle.step])
-            second = _addresses(recording.steps[middle.step : now.step])
-            if first == second and _inherited(recording.steps, middle.step, now.step) is not None:
-                return length
-    return 0
-
-
-def _inherited(
-    steps: Sequence[tuple[bool, Allocation]], start: int, end: int
-) -> list[tuple[Allocation, Allocation]] | None:
-    """What a round frees of its predecessor's making, paired with the same thing of its own making.
-
-    None if it frees anything older.
+    None if something older is freed.
     """
-    own = [allocation for made, allocation in steps[start:end] if made]
-    earlier = [allocation for made, allocation in steps[2 * start - end : start] if made]
-    mine, counterpart = set(own), dict(zip(earlier, own, strict=True))
-    older = [allocation for made, allocation in steps[start:end] if not made and allocation not in mine]
-    if not all(allocation in counterpart for allocation in older):
-        return None
-    return [(allocation, counterpart[allocation]) for allocation in older]
+    places = {a: ~n for n, a in enumerate(a for made, a in earlier if made)}
+    own = 0
+    form: list[tuple[bool, int]] = []
+    for made, allocation in steps:
+        if made:
+            places[allocation], own = own, own + 1
+            form.append((True, allocation.nbytes))
+        elif allocation in places:
+            form.append((False, places[allocation]))
+        else:
+            return None
+    return form
 
 
-def _addresses(steps: Sequence[tuple[bool, Allocation]]) -> list[tuple[bool, int, int]]:
-    return [(made, allocation.block.address, allocation.nbytes) for made, allocation in steps]
+def _run_on(recording: Recording, loop: Loop, tracker: AllocationTracker) -> None:
+    """Run the rounds of a loop now, behind the back of the tensors that the last real layer left."""
+    tracker.recording = None
+    left = [a for made, a in recording.steps[loop.start : loop.end] if made and tracker.holds(a)]
+    stand_ins = {a: a.copy() for a in left}
+    for allocation, stand_in in stand_ins.items():
+        tracker.hand_over(allocation, stand_in)
+    _Rounds(recording.steps, loop, tracker, stand_ins).run()
+    for allocation in left:
+        tracker.hand_over(stand_ins[allocation], allocation)
+    recording.loops.append(loop)
+    tracker.recording = recording
+
+
+class _Rounds:
+    """`copies` are the allocations that currently stand for recorded ones."""
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        loop: Loop,
+        tracker: AllocationTracker,
+        copies: dict[Allocation, Allocation],
+    ) -> None:
+        self._loop, self._tracker, self._copies = loop, tracker, copies
+        self._steps = steps[loop.start : loop.end]
+        own = [a for made, a in self._steps if made]
+        earlier = [a for made, a in steps[2 * loop.start - loop.end : loop.start] if made]
+        counterpart = dict(zip(earlier, own, strict=True))
+        mine = set(own)
+        # What a round frees of its predecessor's making, with the same thing of its own making.
+        self._inherited = [(a, counterpart[a]) for made, a in self._steps if not made and a not in mine]
+
+    def run(self) -> None:
+        seen: dict[object, int] = {}
+        left = self._loop.count
+        while left:
+            state = self._state()
+            if state in seen:
+                left %= seen[state] - left
+                seen = {}
+                if not left:
+                    return
+            seen[state] = left
+            self._run_one()
+            left -= 1
+
+    def _state(self) -> object:
+        addresses = tuple(self._copies[own].block.address for _, own in self._inherited)
+        return self._tracker.allocator.free_blocks(), addresses
+
+    def _run_one(self) -> None:
+        for older, own in self._inherited:
+            self._copies[older] = self._copies.pop(own)
+        take(self._steps, self._copies, self._tracker)
+
+
+def take(steps: Sequence[Step], copies: dict[Allocation, Allocation], tracker: AllocationTracker) -> None:
+    for made, recorded in steps:
+        if made:
+            copies[recorded] = recorded.copy()
+            tracker.allocate(copies[recorded])
+        else:
+            tracker.free(copies.pop(recorded))
 
 
 def record(run: Callable[[], Any], tracker: AllocationTracker) -> tuple[Any, Recording | None]:
@@ -123,52 +169,19 @@ def record(run: Callable[[], Any], tracker: AllocationTracker) -> tuple[Any, Rec
     return result, recording if freed <= made and made - freed <= kept else None
 
 
-class Replay:
-    """One pass of a recording through the allocator, in whatever pool and stream are current."""
+def replay(recording: Recording, tracker: AllocationTracker) -> dict[Allocation, Allocation]:
+    """Allocate and free all of it again, in whatever pool and stream are current.
 
-    def __init__(self, recording: Recording, tracker: AllocationTracker) -> None:
-        self._recording = recording
-        self._tracker = tracker
-        self._copies: dict[Allocation, Allocation] = {}
-
-    def makes(self, allocation: Allocation) -> bool:
-        return any(made and allocation is step for made, step in self._recording.steps)
-
-    def run(self) -> dict[Allocation, Allocation]:
-        """The recorded allocations that outlive the pass, each with its new counterpart."""
-        self._copies = {}
-        position = 0
-        for loop in self._recording.loops:
-            self._take(position, loop.start)
-            self._run_loop(loop)
-            position = loop.end
-        self._take(position, len(self._recording.steps))
-        return self._copies
-
-    def _take(self, start: int, end: int) -> list[tuple[bool, int]]:
-        served = []
-        for made, recorded in self._recording.steps[start:end]:
-            if made:
-                copy = self._copies[recorded] = recorded.copy()
-                self._tracker.allocate(copy)
-            else:
-                copy = self._copies.pop(recorded)
-                self._tracker.free(copy)
-            served.append((made, copy.block.address))
-        return served
-
-    def _run_loop(self, loop: Loop) -> None:
-        """Further rounds until two are alike, each inheriting what the one before it left."""
-        before = self._take(loop.start, loop.end)
-        inherited = _inherited(self._recording.steps, loop.start, loop.end)
-        for _ in range(loop.count):
-            free_blocks = self._tracker.allocator.free_blocks()
-            for older, newer in inherited or ():
-                self._copies[older] = self._copies.pop(newer)
-            served = self._take(loop.start, loop.end)
-            if served == before and free_blocks == self._tracker.allocator.free_blocks():
-                return
-            before = served
+    The recorded allocations that outlive the pass, each with its new counterpart.
+    """
+    copies: dict[Allocation, Allocation] = {}
+    position = 0
+    for loop in recording.loops:
+        take(recording.steps[position : loop.end], copies, tracker)
+        _Rounds(recording.steps, loop, tracker, copies).run()
+        position = loop.end
+    take(recording.steps[position:], copies, tracker)
+    return copies
 
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:

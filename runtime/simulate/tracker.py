@@ -244,6 +244,16 @@ class AllocationTracker(TorchDispatchMode):
         _, allocation = self._stored.pop(tensor.untyped_storage()._cdata)
         self.free(allocation)
 
+    def holds(self, allocation: Allocation) -> bool:
+        return allocation in self._live
+
+    def hand_over(self, source: Allocation, target: Allocation) -> None:
+        """Let `target` stand for the block that `source` stands for."""
+        target.block, target.sequence, target.phase = source.block, source.sequence, source.phase
+        target.block.tag = target
+        self._live.discard(source)
+        self._live.add(target)
+
     def adopt(self, tensor: torch.Tensor, allocation: Allocation) -> None:
         """Let the storage of a forgotten tensor stand for `allocation`, which then lives as long."""
         storage = tensor.untyped_storage()
