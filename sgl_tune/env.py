@@ -47,7 +47,7 @@ def take_fingerprint() -> Fingerprint:
     return Fingerprint(
         metadata,
         gpus[0].arch if gpus else None,
-        _driver(),
+        driver_version(),
         _torch_version(),
         installed_version("sglang"),
         gpus,
@@ -72,7 +72,7 @@ def _torch_gpus() -> tuple[Gpu, ...]:
     return tuple(Gpu(p.name, f"sm{p.major}{p.minor}", p.total_memory >> 20, str(p.uuid)) for p in found)
 
 
-def _driver() -> str | None:
+def driver_version() -> str | None:
     program = shutil.which("nvidia-smi")
     if program is None:
         return None

@@ -91,8 +91,13 @@ class Output:
         self._stderr.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
+    @property
+    def is_live(self) -> bool:
+        """Whether talk may rewrite itself: somebody is watching a terminal."""
+        return self._stderr.isatty()
+
     def progress(self, label: str, total: int | None = None) -> Progress:
-        silent = self.format is Format.quiet or (self.format is Format.json and not self._stderr.isatty())
+        silent = self.format is Format.quiet or (self.format is Format.json and not self.is_live)
         return Progress(None if silent else self._stderr, label, total)
 
     def _say(self, prefix: str, text: str, style: str | None) -> None:

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sgl_tune.cache.keys import TunedOp
-from sgl_tune.errors import WorkFailed
+from sgl_tune.errors import SglTuneError
 from sgl_tune.options import Format, FormatOption, ServerCommand, ServerFlags, takes_server_flags
-from sgl_tune.out import Column, Output
-from sgl_tune.plan import CachePlan, Plan, make_plan
+from sgl_tune.out import Output
+from sgl_tune.plan import Plan, make_plan
+from sgl_tune.plan_view import show_plans
 from sgl_tune.selection import select_deployments
-from sgl_tune.units import count
 from sgl_tune.versions import local_gpus
+from sgl_tune.warm.devices import DeviceKind, check_target, choose_devices
 
-_OPS = (Column("OP", path=True), Column("ENTRIES", right=True), Column("BUCKETS"), Column("SERVING ONLY"))
-_PART_NAMES = (
-    "model path",
-    "dtype",
-    "quantization",
-    "MoE backend",
-    "tp",
-    "pp",
-    "attention dp",
-    "ep",
-    "config class",
-)
+if TYPE_CHECKING:
+    from sgl_tune.warm.story import Settings, Warmed
+
+MISSED = 1
 
 
 @takes_server_flags
@@ -38,87 +30,96 @@ def warm(
         str | None, typer.Option("--deployment", metavar="NAME", help="One of sgl-tune.toml's.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be tuned.")] = False,
+    device: Annotated[DeviceKind, typer.Option("--device", help="Where to tune.")] = DeviceKind.auto,
+    gpus: Annotated[
+        str, typer.Option("--gpus", metavar="all|0,1,..", help="GPUs that share the search.")
+    ] = "all",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", min=1, help="On the CPU: processes that share the search.", show_default="1"
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, help="Seconds without any progress before giving up.")
+    ] = 600,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write files anew that another environment tuned.")
+    ] = False,
+    prove: Annotated[
+        bool,
+        typer.Option(
+            "--prove/--no-prove",
+            help="Load the files in a fresh process and replay every lookup. Without it you save some seconds"
+            " and do not know whether the server will tune again.",
+        ),
+    ] = True,
     format: FormatOption = Format.human,
 ) -> None:
     """Tune a deployment's FlashInfer caches once, for every rank, and prove that its server will use them.
 
     The deployment is given by SGLang's own flags, by a server command after --, or by sgl-tune.toml.
+    A second warm reuses what is there. Under torchrun or srun the processes found are the workers.
 
     Example: sgl-tune warm --model-path Qwen/Qwen3-30B-A3B --moe-runner-backend flashinfer_cutlass --tp 4
     """
     out = Output(format)
-    gpus = local_gpus()
-    plans = [make_plan(chosen, gpus) for chosen in select_deployments(flags, command or (), deployment)]
-    if not dry_run:
-        raise WorkFailed("tuning is not part of this build", "add --dry-run to see the plan")
-    data = plans[0].to_json() if len(plans) == 1 else {"plans": [plan.to_json() for plan in plans]}
-    out.result(
-        data,
-        human=lambda: show_plans(out, plans),
-        quiet=(str(path) for plan in plans for path in plan.paths),
-    )
+    here = local_gpus()
+    plans = [make_plan(chosen, here) for chosen in select_deployments(flags, command or (), deployment)]
+    if dry_run:
+        out.result(
+            _one_or_all([plan.to_json() for plan in plans]),
+            human=lambda: show_plans(out, plans),
+            quiet=(str(path) for plan in plans for path in plan.paths),
+        )
+        return
+    from sgl_tune.warm.story import Settings
 
-
-def show_plans(out: Output, plans: Sequence[Plan]) -> None:
+    devices = choose_devices(device, gpus, workers, here)
     for plan in plans:
-        _show_plan(out, plan)
+        check_target(plan.deployment, devices, here)
+    raise typer.Exit(_warm_all(plans, Settings(devices, timeout, replace, prove), out))
 
 
-def _show_plan(out: Output, plan: Plan) -> None:
-    chosen = plan.deployment
-    out.line(chosen.name, style="bold")
-    out.line(_how_it_runs(plan), indent=2)
-    out.line(
-        f"SGLang {chosen.sglang_version}, FlashInfer {chosen.flashinfer_version}, {chosen.arch}", indent=2
-    )
-    for note in plan.notes:
-        out.line(f"- {note}", indent=2, style="dim")
-    _show_cache(out, plan, plan.target, "")
-    if plan.draft is not None:
-        _show_cache(out, plan, plan.draft, " of the draft worker")
-    out.line()
+def _warm_all(plans: Sequence[Plan], settings: Settings, out: Output) -> int:
+    """One deployment's failure is no reason to leave the others cold."""
+    from sgl_tune.warm.launch import Interrupted
+    from sgl_tune.warm.story import warm_deployment
+
+    done: list[Warmed] = []
+    code = 0
+    for plan in plans:
+        for note in plan.notes:
+            out.note(f"{plan.deployment.name}: {note}")
+        if not plan.target.ops:
+            out.warn(f"{plan.deployment.name}: its server tunes nothing, so there is nothing to warm")
+            continue
+        try:
+            warmed = warm_deployment(plan, settings, out)
+        except SglTuneError as error:
+            if len(plans) == 1 or isinstance(error, Interrupted):
+                raise
+            out.error(f"{plan.deployment.name}: {error.message}", error.remedy)
+            code = max(code, error.exit_code)
+            continue
+        if warmed is not None:
+            done.append(warmed)
+            code = max(code, 0 if warmed.is_proven else MISSED)
+    if done:
+        _show(done, out)
+    return code
 
 
-def _how_it_runs(plan: Plan) -> str:
-    parallel = plan.deployment.parallel
-    sizes = [f"tp {parallel.tp}", f"pp {parallel.pp}", f"ep {parallel.ep}"]
-    if parallel.dp > 1:
-        sizes.append(f"dp {parallel.dp} ({'attention' if parallel.enable_dp_attention else 'replicas'})")
-    if parallel.nnodes > 1:
-        sizes.append(f"node {parallel.node_rank} of {parallel.nnodes}")
-    return f"{plan.deployment.model_path}: {', '.join(sizes)}"
+def _show(done: Sequence[Warmed], out: Output) -> None:
+    from sgl_tune.warm.view import show_warmed
+
+    def human() -> None:
+        for warmed in done:
+            show_warmed(out, warmed)
+
+    paths = (str(path) for warmed in done for cache in warmed.caches for path in cache.written.paths)
+    out.result(_one_or_all([warmed.to_json() for warmed in done]), human=human, quiet=paths)
 
 
-def _show_cache(out: Output, plan: Plan, cache: CachePlan, whose: str) -> None:
-    out.line()
-    out.line(f"Key{whose}: {cache.key}", style="bold")
-    for name, part in zip(_PART_NAMES, cache.key_parts, strict=False):
-        out.line(f"{name:<21}{part}", indent=2)
-    for part in cache.key_parts[len(_PART_NAMES) :]:
-        name, _, value = part.partition("=")
-        out.line(f"{name:<21}{value}".rstrip(), indent=2)
-    _show_files(out, plan, cache)
-    if cache.ops:
-        out.line()
-        out.table(_OPS, [_op_row(op) for op in cache.ops])
-
-
-def _show_files(out: Output, plan: Plan, cache: CachePlan) -> None:
-    out.line()
-    out.line(f"{count(len(cache.files), 'file')} in {plan.deployment.cache_dir}/{cache.folder}")
-    for group in cache.groups:
-        names = [path.rsplit("/", 1)[-1] for path in group]
-        shown = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
-        same = "" if len(names) == 1 else f": {len(names)}, the same bytes in each"
-        out.line(f"{shown}{same}", indent=2)
-
-
-def _op_row(op: TunedOp) -> tuple[str, int, str, str]:
-    buckets, serving = op.buckets, op.serving_only
-    return (op.op, len(op.keys), f"{buckets[0]} .. {buckets[-1]}", _ranges(serving))
-
-
-def _ranges(buckets: tuple[int, ...]) -> str:
-    if len(buckets) <= 2:
-        return ", ".join(map(str, buckets))
-    return f"{buckets[0]} .. {buckets[-1]}"
+def _one_or_all(results: list[dict[str, Any]]) -> dict[str, Any]:
+    return results[0] if len(results) == 1 else {"plans": results}

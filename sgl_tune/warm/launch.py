@@ -90,7 +90,7 @@ class Watch:
         self._fleet, self._folder, self._on_event = fleet, folder, on_event
         self._tails = {w: Tail(events_path(folder, w)) for w in range(fleet.workers)}
         self._pids: dict[int, int] = {}
-        self._errors: list[tuple[float, int, str]] = []
+        self._errors: list[tuple[float, int, dict[str, Any]]] = []
         self._hung: dict[int, str] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -114,8 +114,8 @@ class Watch:
             if code < 0 and code != -signal.SIGTERM:
                 name = signal.Signals(-code).name
                 return WorkFailed(f"{self._fleet.describe(rank - first)} was killed by {name}", logs)
-        for _, worker, message in sorted(self._errors):
-            return WorkFailed(f"{self._fleet.describe(worker)}: {message}")
+        for _, worker, error in sorted(self._errors, key=lambda said: said[0]):
+            return WorkFailed(f"{self._fleet.describe(worker)}: {error['message']}", error.get("remedy"))
         rank, code = next(iter(exit_codes.items()))
         return WorkFailed(f"{self._fleet.describe(rank - first)} ended with exit code {code}", logs)
 
@@ -132,7 +132,7 @@ class Watch:
                 elif event["kind"] == DONE:
                     self._pids.pop(worker, None)
                 elif event["kind"] == ERROR:
-                    self._errors.append((event["at"], worker, event["message"]))
+                    self._errors.append((event["at"], worker, event))
                 self._on_event(worker, event)
 
     def _stop_hung(self) -> None:

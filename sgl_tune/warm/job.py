@@ -1,0 +1,101 @@
+"""What a launcher hands to its workers and to the proof: which calls to rehearse, where results go."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.sizing import gpu_defaults
+from sgl_tune.deployment import Deployment
+from sgl_tune.plan import CachePlan, Plan
+
+if TYPE_CHECKING:
+    from runtime.device import Device
+
+_FILE = "job.pickle"
+_CPU_MIB = 80 * 1024  # sizes the demo as if for a large GPU
+
+
+@dataclass(frozen=True, slots=True)
+class CacheJob:
+    """One cache: its files on this node, the entries they must hold, the rows that ask for all of them."""
+
+    model: ModelConfig
+    parallel: ParallelConfig
+    runtime: RuntimeConfig
+    skip_ops: tuple[str, ...]
+    files: tuple[Path, ...]
+    keys: tuple[str, ...]
+    tuning_rows: tuple[int, ...]
+    serving_rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Written by us into a private folder and read back by our own processes: never from outside."""
+
+    caches: tuple[CacheJob, ...]
+    device: str
+    gpus: tuple[int, ...]
+    timeout: float
+    replacing: bool = False
+
+    def save(self, folder: Path) -> None:
+        (folder / _FILE).write_bytes(pickle.dumps(self))
+
+
+def load_job(folder: Path) -> Job:
+    return pickle.loads((folder / _FILE).read_bytes())
+
+
+def base_path(folder: Path, cache: int, worker: int) -> Path:
+    """Entries that were there before, in one file for FlashInfer's loader."""
+    return folder / f"base.{cache}.{worker}.json"
+
+
+def tuned_path(folder: Path, cache: int) -> Path:
+    """What FlashInfer's saver writes: during a search after every op, and at its end."""
+    return folder / f"tuned.{cache}.json"
+
+
+def make_job(plan: Plan, device: str, gpus: tuple[int, ...], timeout: float, replacing: bool) -> Job:
+    draft = plan.deployment.draft_deployment
+    caches = [_cache_job(plan.deployment, plan.target)]
+    if draft is not None and plan.draft is not None:
+        caches.append(_cache_job(draft, plan.draft))
+    return Job(tuple(caches), device, gpus, timeout, replacing)
+
+
+def _cache_job(deployment: Deployment, cache: CachePlan) -> CacheJob:
+    return CacheJob(
+        model=deployment.model,
+        parallel=deployment.parallel,
+        runtime=_resolved(deployment),
+        skip_ops=deployment.skip_ops,
+        files=tuple(deployment.cache_dir / path for path in cache.paths),
+        keys=tuple(dict.fromkeys(key for op in cache.ops for key in op.keys)),
+        # One call at an op's largest bucket asks for all of its buckets.
+        tuning_rows=tuple(sorted({op.buckets[-1] for op in cache.ops}, reverse=True)),
+        serving_rows=tuple(sorted({bucket for op in cache.ops for bucket in op.buckets}, reverse=True)),
+    )
+
+
+def _resolved(deployment: Deployment) -> RuntimeConfig:
+    """The chunk size decides the buckets of a call; unset, it follows from the GPU."""
+    if deployment.runtime.chunked_prefill_size is not None:
+        return deployment.runtime
+    defaults = gpu_defaults(deployment.gpu_mib or _CPU_MIB, deployment.parallel.tp, deployment.sglang_version)
+    return replace(deployment.runtime, chunked_prefill_size=defaults.chunked_prefill_size)
+
+
+def make_device(name: str, index: int) -> Device:
+    if name == "cuda":
+        from runtime.cuda_device import Cuda
+
+        return Cuda(index)
+    from runtime.simulate.device import Cpu
+
+    return Cpu()

@@ -1,0 +1,108 @@
+"""The proof: a fresh process does what the next start does, with FlashInfer's stock loader and lookups.
+
+`python -m sgl_tune.warm.prove FOLDER` loads each written file, replays the forward at every bucket, and says
+what was asked, what was found, and how long the tuned and the untuned forward take.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from sgl_tune.warm.job import CacheJob, load_job, make_device
+
+if TYPE_CHECKING:
+    from flashinfer.autotuner import AutoTuner
+
+    from runtime.device import Device
+    from runtime.rehearsal import Rehearsal
+
+_TIMED_RUNS = 5
+
+
+def main(folder: Path) -> int:
+    job = load_job(folder)
+    device = make_device(job.device, job.gpus[0] if job.gpus else 0)
+    tuner = _stock_tuner(job.device)
+    proofs = [_prove(cache, device, tuner) for cache in job.caches]
+    (folder / "proof.json").write_text(json.dumps(proofs))
+    return 0
+
+
+def _stock_tuner(device: str) -> AutoTuner:
+    """FlashInfer's own; without CUDA it needs a clock, and nothing else, that is not its own."""
+    from flashinfer.autotuner import AutoTuner
+
+    if device != "cuda":
+        from runtime.autotune.cpu_clock import CpuClock
+
+        AutoTuner._instance = CpuClock()
+    return AutoTuner.get()
+
+
+def _prove(cache: CacheJob, device: Device, tuner: AutoTuner) -> dict[str, Any]:
+    from runtime.autotune.record import record_asked
+    from runtime.rehearsal import Rehearsal
+
+    tuner.clear_cache()
+    started = time.perf_counter()
+    accepted = [tuner.load_configs(str(path)) for path in cache.files]
+    load_seconds = time.perf_counter() - started
+    rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, device)
+    with record_asked() as record:
+        rehearsal.forward_all(cache.serving_rows)
+        missing = {entry.file_key for entry in record.missed}
+        if all(accepted) and not missing:
+            _ask_as_a_start_does(cache, rehearsal, device)
+    missing |= {entry.file_key for entry in record.missed}
+    missing |= set(cache.keys) - tuner._file_configs.keys()
+    return {
+        "asked": len(record.asked),
+        "hits": record.hits,
+        "misses": sorted(missing),
+        "ignored": [str(path) for path, loaded in zip(cache.files, accepted, strict=True) if not loaded],
+        "profiled": dict(tuner.stats.tuned_op_successful_configs),
+        "load_seconds": load_seconds,
+        "forward": _compare(tuner, rehearsal.forward, cache.serving_rows[0], device),
+    }
+
+
+def _ask_as_a_start_does(cache: CacheJob, rehearsal: Rehearsal, device: Device) -> None:
+    """In tuning mode an entry also needs the policy it is asked with; without it, it is tuned now."""
+    from flashinfer.autotuner import autotune
+
+    with device.side_stream(), autotune(True, skip_ops=set(cache.skip_ops)):
+        rehearsal.forward_all(cache.tuning_rows)
+
+
+def _compare(
+    tuner: AutoTuner, forward: Callable[[int], None], rows: int, device: Device
+) -> dict[str, float | int]:
+    tuned = _time(forward, rows, device)
+    found = tuner._file_configs
+    tuner._file_configs = {}
+    try:
+        untuned = _time(forward, rows, device)
+    finally:
+        tuner._file_configs = found
+    return {"rows": rows, "tuned_ms": tuned, "untuned_ms": untuned}
+
+
+def _time(forward: Callable[[int], None], rows: int, device: Device) -> float:
+    times = []
+    for _ in range(_TIMED_RUNS):
+        device.synchronize()
+        started = time.perf_counter()
+        forward(rows)
+        device.synchronize()
+        times.append((time.perf_counter() - started) * 1e3)
+    return median(times)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

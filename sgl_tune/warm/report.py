@@ -1,0 +1,58 @@
+"""What the workers measured, as the launcher reads it back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPORT = "report.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A bucket without any tactic that works: a server would search it again at every start."""
+
+    op: str
+    bucket: int
+    reasons: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"op": self.op, "bucket": self.bucket, "tactics": self.reasons}
+
+
+@dataclass(frozen=True, slots=True)
+class CacheReport:
+    known: frozenset[str]
+    tuned_keys: frozenset[str]
+    failed: tuple[Failure, ...]
+    failed_tactics: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    environment: dict[str, str]
+    caches: tuple[CacheReport, ...]
+    peak_bytes: int | None
+
+
+def read_report(folder: Path) -> Report:
+    data = json.loads((folder / REPORT).read_text())
+    return Report(data["environment"], tuple(map(_cache_report, data["caches"])), data["peak_bytes"])
+
+
+def _cache_report(data: dict[str, Any]) -> CacheReport:
+    results = data["results"]
+    return CacheReport(
+        known=frozenset(data["known"]),
+        tuned_keys=frozenset(result["file_key"] for result in results if result["tactic"] is not None),
+        failed=tuple(
+            Failure(result["op"], result["bucket"], result["failed"])
+            for result in results
+            if result["tactic"] is None
+        ),
+        failed_tactics=sum(len(result["failed"]) for result in results),
+        seconds=data["prepare_seconds"] + data["search_seconds"],
+    )

@@ -1,0 +1,107 @@
+"""What a search looks like while it runs: a table that lives on a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sgl_tune.options import Format
+from sgl_tune.out import Output
+from sgl_tune.warm.events import PROGRESS
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class Listener(Protocol):
+    def __call__(self, worker: int, event: dict[str, Any]) -> None: ...
+
+
+@dataclass
+class _Bucket:
+    """`left` counts tactics still in the race, for each worker that has looked at its share."""
+
+    tactics: int = 0
+    left: dict[int, int] = field(default_factory=dict)
+    best_ms: float | None = None
+    default_ms: float | None = None
+    decided: bool = False
+
+    def hear(self, worker: int, event: dict[str, Any]) -> None:
+        if event["stage"] == "screen":
+            self.tactics = event["tactics"]
+            self.left[worker] = event["left"]
+            times = [ms for ms in (self.best_ms, event["best_ms"]) if ms is not None]
+            self.best_ms = min(times, default=None)
+        else:
+            self.left = {worker: event["left"]}
+            self.best_ms, self.decided = event["best_ms"], True
+        self.default_ms = event["default_ms"] or self.default_ms
+
+    def cells(self) -> tuple[str, str, str]:
+        best = "-" if self.best_ms is None else f"{self.best_ms:.3f} ms"
+        if self.best_ms is None or self.default_ms is None:
+            return f"{sum(self.left.values())} of {self.tactics}", best, "-"
+        return f"{sum(self.left.values())} of {self.tactics}", best, f"{self.default_ms / self.best_ms:.2f}x"
+
+
+@contextmanager
+def talk(out: Output) -> Iterator[Listener]:
+    live = out.is_live
+    if out.format is Format.quiet or (out.format is Format.json and not live):
+        yield lambda worker, event: None
+    elif live:
+        with _live_table() as listener:
+            yield listener
+    else:
+        yield _Lines(out)
+
+
+class _Lines:
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self._buckets: dict[tuple[str, int], _Bucket] = {}
+
+    def __call__(self, worker: int, event: dict[str, Any]) -> None:
+        if event["kind"] != PROGRESS:
+            return
+        bucket = self._buckets.setdefault((event["op"], event["bucket"]), _Bucket())
+        bucket.hear(worker, event)
+        if bucket.decided:
+            _, best, gain = bucket.cells()
+            said = f"{bucket.tactics} tactics, best {best}, {gain} over the default"
+            self._out.note(f"{event['op']} bucket {event['bucket']}: {said}")
+
+
+@contextmanager
+def _live_table() -> Iterator[Listener]:
+    from rich.console import Console
+    from rich.live import Live
+
+    ops: dict[str, dict[int, _Bucket]] = {}
+    with Live(console=Console(stderr=True), get_renderable=lambda: _render(ops), refresh_per_second=8):
+
+        def listen(worker: int, event: dict[str, Any]) -> None:
+            if event["kind"] == PROGRESS:
+                buckets = ops.setdefault(event["op"], {})
+                buckets.setdefault(event["bucket"], _Bucket()).hear(worker, event)
+
+        yield listen
+
+
+def _render(ops: dict[str, dict[int, _Bucket]]) -> Table:
+    """Every bucket of the op in work, and a line for each op before it."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("OP", overflow="ellipsis", no_wrap=True)
+    for name in ("BUCKET", "LEFT", "BEST", "SPEED-UP"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for op, buckets in list(ops.items())[:-1]:
+        table.add_row(op, f"{len(buckets)} done", "", "", "", style="dim")
+    for op, buckets in list(ops.items())[-1:]:
+        for size, bucket in sorted(buckets.items()):
+            table.add_row(op, str(size), *bucket.cells(), style="green" if bucket.decided else "")
+    return table

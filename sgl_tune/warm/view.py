@@ -1,0 +1,52 @@
+"""What a warm came to, for a person."""
+
+from __future__ import annotations
+
+from sgl_tune.out import Output
+from sgl_tune.units import count
+from sgl_tune.warm.proof import Proof
+from sgl_tune.warm.story import WarmCache, Warmed
+
+
+def show_warmed(out: Output, warmed: Warmed) -> None:
+    stages = ", ".join(f"{name} {took:.1f} s" for name, took in warmed.seconds_by_stage.items())
+    out.line(f"{warmed.plan.deployment.name}: {sum(warmed.seconds_by_stage.values()):.1f} s", style="bold")
+    out.line(stages, indent=2)
+    if warmed.peak_bytes:
+        out.line(f"memory at most {warmed.peak_bytes / 2**30:.2f} GiB on the first device", indent=2)
+    for cache in warmed.caches:
+        _show_cache(out, warmed, cache)
+
+
+def _show_cache(out: Output, warmed: Warmed, cache: WarmCache) -> None:
+    folder = warmed.plan.deployment.cache_dir / cache.plan.folder
+    out.line(f"{count(len(cache.plan.files), 'rank file')} in {folder}", indent=2)
+    out.line(f"{count(cache.written.entries, 'entry')}: {cache.tuned} tuned, {cache.reused} reused", indent=2)
+    out.line(f"the same bytes in every file, sha256 {cache.written.digest[:16]}", indent=2)
+    if cache.report.failed_tactics:
+        out.line(f"{count(cache.report.failed_tactics, 'tactic')} failed and lost the race", indent=2)
+    for failure in cache.report.failed:
+        reason = next(iter(failure.reasons.values()), "no tactic fits")
+        out.line(f"no tactic works for {failure.op} at bucket {failure.bucket}: {reason}", "red", indent=2)
+    if cache.proof:
+        _show_proof(out, cache.proof)
+    if cache.tuned:
+        out.line(f"every later start is spared this search: {cache.report.seconds:.1f} s here", indent=2)
+
+
+def _show_proof(out: Output, proof: Proof) -> None:
+    if proof.is_good:
+        out.line(
+            f"proof: {proof.asked} lookups in a fresh process, no miss, nothing tuned", "green", indent=2
+        )
+    else:
+        out.line(f"proof: {len(proof.misses)} entries are missing", "red", indent=2)
+    for path in proof.ignored:
+        out.line(f"FlashInfer's loader ignores {path}", "red", indent=4)
+    for key in proof.misses:
+        out.line(key, indent=4)
+    out.line(
+        f"forward of {proof.rows} rows: {proof.tuned_ms:.2f} ms tuned, {proof.untuned_ms:.2f} ms untuned"
+        f" ({proof.untuned_ms / proof.tuned_ms:.2f}x); loading took {proof.load_seconds * 1e3:.0f} ms",
+        indent=2,
+    )
