@@ -8,8 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-FP8 = torch.float8_e4m3fn
-FP8_MAX = 448.0
+from runtime.kv_packing import FP8, FP8_MAX
 
 
 @triton.jit

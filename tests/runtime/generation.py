@@ -27,8 +27,10 @@ def make_runtime(**changes: Any) -> RuntimeConfig:
     return RuntimeConfig(**{"dtype": "float32", "moe_runner_backend": "torch", **changes})
 
 
-def make_pool(model: ModelConfig, comm: Communicator, layers: Sequence[int]) -> KVPool:
-    shape = PoolShape(TOKENS, 1, tuple(layers), torch.float32, CPU)
+def make_pool(
+    model: ModelConfig, comm: Communicator, layers: Sequence[int], dtype: torch.dtype, device: torch.device
+) -> KVPool:
+    shape = PoolShape(TOKENS, 1, tuple(layers), dtype, device)
     cache: GqaPool | LatentPool
     if model.is_mla:
         assert model.mla is not None
@@ -36,21 +38,26 @@ def make_pool(model: ModelConfig, comm: Communicator, layers: Sequence[int]) -> 
     else:
         heads = kv_shard(model.num_kv_heads, comm.size("attn_tp"), comm.rank("attn_tp"))
         cache = GqaPool(shape, heads.stop - heads.start, model.head_dim)
-    return KVPool(ReqToTokenPool(8, 64, CPU), SlotAllocator(TOKENS, CPU), cache)
+    return KVPool(ReqToTokenPool(8, 64, device), SlotAllocator(TOKENS, device), cache)
 
 
 class Generation:
     """The prompts of one attention-DP rank; `peers` are those of all of them."""
 
     def __init__(
-        self, folder: Path, parallel: ParallelConfig, runtime: RuntimeConfig, comm: Communicator
+        self,
+        folder: Path,
+        parallel: ParallelConfig,
+        runtime: RuntimeConfig,
+        comm: Communicator,
+        device: torch.device = CPU,
     ) -> None:
         self.parallel, self.runtime, self.comm = parallel, runtime, comm
         self.model = read_config(folder)
         self.layers = stage_layers(self.model.num_layers, parallel, comm.layout.pp_rank)
-        self.decoder = Decoder(self.model, runtime, comm, CPU, self.layers)
+        self.decoder = Decoder(self.model, runtime, comm, device, self.layers)
         self.decoder.load_hf(folder)
-        self.pool = make_pool(self.model, comm, self.layers)
+        self.pool = make_pool(self.model, comm, self.layers, self.decoder.build.dtype, device)
 
     def run(self, prompts: list[list[int]], steps: int) -> dict[int, list[torch.Tensor]]:
         """The last `steps` tokens of each prompt are decoded. Prompt -> one row of logits a forward."""
@@ -84,7 +91,7 @@ class Generation:
             moe_a2a_backend=self.runtime.moe_a2a_backend,
             peers=peers,
             dp_rank=self.comm.layout.attn_dp_rank,
-            device=CPU,
+            device=batch.input_ids.device,
         )
         output = run_stage(self.decoder, batch.with_dp(dp), self.pool, self.comm)
         return output.next_token_logits if isinstance(output, LogitsOutput) else None
