@@ -179,6 +179,8 @@ class RuntimeConfig:
     page_size: int = 1
     moe_runner_backend: str = "auto"
     moe_a2a_backend: str = "none"
+    # Tokens a rank that the all-to-all workspace holds; None: a chunk or a full decode batch.
+    a2a_max_tokens: int | None = None
     chunked_prefill_size: int | None = None
     max_running_requests: int | None = None
     mem_fraction_static: float | None = None

@@ -13,6 +13,10 @@ DSA_PAGE_SIZE = 64
 TABLE_HEADROOM = 4
 
 
+class NoRoomForTokens(ConfigError):
+    """The weights take more than the static fraction: how a start ends, and no mistake in its flags."""
+
+
 @dataclass(frozen=True, slots=True)
 class FreeMemory:
     """Bytes free on the fullest rank, torch's cache emptied: all groups joined, and all weights loaded."""
@@ -58,7 +62,7 @@ def plan_pool(
     per_token = int(per_layer * layers * (1 + draft_layers / layers))  # SGLang's, with its rounding
     tokens = agree(kv_tokens(free.after_load, free.baseline, mem_fraction, per_token, page))
     if tokens <= 0:
-        raise ConfigError(_no_room(free, mem_fraction))
+        raise NoRoomForTokens(_no_room(free, mem_fraction))
     return plan_tokens(tokens, model, parallel, runtime, sm_major)
 
 

@@ -27,17 +27,16 @@ class GpuConstants:
     outside: Mapping[str, Constant]
     nccl: Mapping[int, Constant] = field(default_factory=dict)
 
-    def claimed(self, what: str) -> int:
-        if what.startswith("nccl:"):
-            return self._nccl_bytes(int(what.removeprefix("nccl:")))
-        return self.outside[what].bytes
-
-    def _nccl_bytes(self, ranks: int) -> int:
-        """Between the sizes that were measured: in proportion to the peers."""
+    def claimed(self, what: str) -> Constant:
+        """By its name in `outside`, or `nccl:8`, whose bytes grow with the peers between measured sizes."""
+        if not what.startswith("nccl:"):
+            return self.outside[what]
+        ranks = int(what.removeprefix("nccl:"))
         if ranks < 2 or not self.nccl:
-            return 0
+            return Constant(0, "one rank needs none")
         nearest = min(self.nccl, key=lambda known: abs(known - ranks))
-        return self.nccl[nearest].bytes * (min(ranks, 8) - 1) // (nearest - 1)
+        known = self.nccl[nearest]
+        return Constant(known.bytes * (min(ranks, 8) - 1) // (nearest - 1), known.source)
 
 
 _START = "stock SGLang 0.5.17 on one H200, torch 2.11+cu130: "

@@ -154,7 +154,7 @@ class Meta(_Counted):
 
     def claim(self, what: str, count: int = 1) -> None:
         self.claims[what] += count
-        self.tracker.allocator.non_torch += count * self.constants.claimed(what)
+        self.tracker.allocator.non_torch += count * self.constants.claimed(what).bytes
 
     def _capture(self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]) -> Graph:
         self.claim("graph")
