@@ -14,6 +14,7 @@ from sgl_tune.cache.layouts import RankName
 from sgl_tune.cache.recipes import KeyInputs, cache_folder, cache_key, key_parts, recipe_for
 from sgl_tune.deployment import Deployment
 from sgl_tune.deployment_json import deployment_to_json
+from sgl_tune.tuning_memory import tuning_bytes
 from sgl_tune.versions import Gpu, local_gpus
 
 UNKNOWN_GPU = "<UUID>"
@@ -80,6 +81,11 @@ class Plan:
     workers: int
 
     @property
+    def worker_bytes(self) -> int:
+        """About what each worker's GPU must have free."""
+        return tuning_bytes(self.deployment, self.target.ops)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What was assumed, and what the server tunes that this plan leaves out."""
         return self.deployment.notes + gaps(self.deployment)
@@ -98,6 +104,7 @@ class Plan:
             "cache_dir": str(self.deployment.cache_dir),
             **self.target.to_json(),
             "workers": self.workers,
+            "worker_bytes": self.worker_bytes,
             "notes": list(self.notes),
         }
         return data if self.draft is None else {**data, "draft": self.draft.to_json()}

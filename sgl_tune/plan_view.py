@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sgl_tune.cache.keys import TunedOp
 from sgl_tune.out import Column, Output
 from sgl_tune.plan import CachePlan, Plan
-from sgl_tune.units import count
+from sgl_tune.units import count, human_bytes
 
 _OPS = (Column("OP", path=True), Column("ENTRIES", right=True), Column("BUCKETS"), Column("SERVING ONLY"))
 _PART_NAMES = (
@@ -40,6 +40,12 @@ def _show_plan(out: Output, plan: Plan) -> None:
     _show_cache(out, plan, plan.target, "")
     if plan.draft is not None:
         _show_cache(out, plan, plan.draft, " of the draft worker")
+    if plan.target.ops:
+        out.line()
+        out.line(
+            f"{count(plan.workers, 'worker')}, about {human_bytes(plan.worker_bytes)} of memory each: "
+            "one layer of each kind"
+        )
     out.line()
 
 

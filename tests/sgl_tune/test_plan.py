@@ -126,6 +126,20 @@ def test_megamoe_before_0_5_22_and_without_gpus() -> None:
     assert make_plan(_megamoe("0.5.23"), ()).target.paths[0].endswith("_gpu<UUID>.json")
 
 
+@pytest.mark.parametrize(
+    ("flags", "low", "high"),
+    [
+        # the experts' weights alone are 32 x 3 x 6144 x 2048 in bf16: 2.4 GB, of a 78-layer model's 1.5 TB
+        (("--model-path", "GLM-5.1", "--tp", 8, "--ep", 8), 4e9, 8e9),
+        (("--model-path", "Qwen3-30B-A3B"), 1.2e9, 3e9),
+        (("--model-path", "demo-moe"), 1e6, 1e8),
+    ],
+)
+def test_a_worker_needs_layers_and_not_the_model(flags: tuple[object, ...], low: float, high: float) -> None:
+    data = plan(*flags, "--moe-runner-backend", "flashinfer_cutlass", *HOPPER)
+    assert low < data["worker_bytes"] < high
+
+
 def test_workers_are_the_gpus_at_hand() -> None:
     assert make_plan(_megamoe("0.5.23"), GPUS).workers == 2
     assert make_plan(_megamoe("0.5.23"), ()).workers == 1

@@ -14,7 +14,7 @@ from tests.sgl_tune.running import environment, run, run_on_terminal
 
 CONTRACT = {
     *("schema_version", "deployment", "cache_dir", "key", "key_parts", "files", "groups", "ops", "workers"),
-    "notes",
+    *("notes", "worker_bytes"),
 }
 PROJECT = """
 [deployments.a]
@@ -74,6 +74,7 @@ def test_the_page_says_key_files_ops_and_what_was_assumed() -> None:
         "8 files in /c/flashinfer/autotune/0.7.2/sm100/",
         "  rank_tp0_pp0_dp0.json .. rank_tp7_pp0_dp7.json: 8, the same bytes in each",
         "flashinfer::trtllm_fp8_block_scale_moe",
+        "of memory each: one layer of each kind",
     ):
         assert said in ran.out, said
     assert "\x1b" not in ran.out
