@@ -13,7 +13,7 @@ import torch
 from runtime.device import Device, Graph, MemoryReading, nothing
 from runtime.run_record import Held
 from runtime.simulate.allocator import CachingAllocator
-from runtime.simulate.constants import constants_for
+from runtime.simulate.constants import GpuConstants, constants_for
 from runtime.simulate.folding import fold_with, record, replay, tensors_of
 from runtime.simulate.tracker import AllocationTracker, Recording
 from runtime.simulate.workspaces import Workspaces
@@ -132,11 +132,12 @@ class Meta(_Counted):
         fold: bool = True,
         frames: bool = False,
         log: bool = False,
+        constants: GpuConstants | None = None,
     ) -> None:
         model = CachingAllocator(total)
         if frames:
             model.events = []
-        self.constants = constants_for(arch)
+        self.constants = constants or constants_for(arch)
         self.sm_major = int(arch.removeprefix("sm")[:-1])
         workspaces = Workspaces(gemm_bytes=self.constants.gemm_workspace.bytes)
         super().__init__(AllocationTracker(model, "meta", workspaces, frames=frames, log=log))

@@ -92,7 +92,29 @@ def _triton_moe(args: Mapping[str, Any], out: Any) -> Sequence[int]:
     return [slots * max(double, hidden) * itemsize, slots * double // 2 * itemsize]
 
 
+def _cutlass_moe(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+    """One buffer: the inputs of either product, the outputs of either, and maps from slots to rows."""
+    tokens, top_k = args["ids"].shape
+    experts, double, hidden = args["w13"].shape
+    slots, itemsize, out_size = tokens * top_k, args["w13"].element_size(), args["x"].element_size()
+    inputs = slots * max(hidden * max(itemsize, out_size), double // 2 * itemsize)
+    outputs = slots * max(double, hidden) * out_size
+    return [inputs + outputs + 4 * (4 * slots + experts * tokens)]
+
+
+def _trtllm_moe(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+    """Both products' results for slots padded to a tile an expert; in fp8 the activation is apart."""
+    tokens, top_k = args["ids"].shape
+    slots, inner = tokens * top_k, args["intermediate"]
+    tile = min(128, max(8, 1 << (slots // args["num_experts"]).bit_length()))
+    padded = slots + min(slots, args["num_experts"]) * (tile - 1)
+    first = {"bf16": [2 * inner], "fp8_block": [2 * inner, inner], "nvfp4": [inner]}[args["kind"]]
+    return [padded * width for width in (*first, 2 * args["x"].shape[1])]
+
+
 DECLARED: dict[str, Declaration] = {
+    "sgl_tune::cutlass_moe": _cutlass_moe,
+    "sgl_tune::trtllm_moe": _trtllm_moe,
     "sgl_tune::fp8_block_linear": _fp8_block_linear,
     "sgl_tune::fp8_tensor_linear": _fp8_tensor_linear,
     "sgl_tune::fp4_linear": _fp4_linear,
