@@ -21,7 +21,7 @@ from runtime.comm import VirtualCommunicator
 from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.cuda_device import Cuda
 from runtime.device import Device
-from runtime.model_runner import ModelRunner
+from runtime.model_runner import Autotune, ModelRunner
 from runtime.phases import PhaseRecorder
 from runtime.run_record import Phase
 from runtime.simulate.constants import Constant, constants_for
@@ -67,7 +67,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--speculative", action="store_true", help="EAGLE with the default of 3 steps")
     parser.add_argument("--as-sglang", action="store_true", help="allocate what SGLang does beyond our needs")
     parser.add_argument("--no-prefill-graphs", action="store_true")
-    parser.add_argument("--no-autotune", action="store_true")
+    parser.add_argument("--no-autotune", action="store_true", help="leave the dummy run out")
+    parser.add_argument("--tune", action="store_true", help="tune for real in the dummy run, without a cache")
     parser.add_argument("--lm-head-in-autotune", action="store_true")
     parser.add_argument("--history", action="store_true", help="name the largest allocations (slow)")
     parser.add_argument("--predict-only", metavar="GIB", type=float, help="no GPU: predict one of this size")
@@ -76,6 +77,7 @@ def parse() -> argparse.Namespace:
 
 
 def start(args: argparse.Namespace, device: Device) -> ModelRunner:
+    """Up to ready, or to the error, which is in the runner's recorder too."""
     parallel = ParallelConfig(tp=args.tp, pp=args.pp, dp=args.dp, ep=args.ep, enable_dp_attention=args.dp > 1)
     runtime = RuntimeConfig(
         kv_cache_dtype=args.kv_cache_dtype,
@@ -100,12 +102,19 @@ def start(args: argparse.Namespace, device: Device) -> ModelRunner:
         lambda: VirtualCommunicator(parallel, args.rank),
         options=options,
         recorder=PhaseRecorder(device),
+        autotune=session(device, runtime) if args.tune and isinstance(device, Cuda) else None,
     )
     try:
         runner.start()
     except torch.OutOfMemoryError as error:
         print(f"out of memory: {error}\n")
     return runner
+
+
+def session(device: Device, runtime: RuntimeConfig) -> Autotune:
+    from runtime.autotune.session import AutotuneSession
+
+    return AutotuneSession(device.torch_device, runtime)
 
 
 def like(cuda: Cuda, context_bytes: int) -> Meta:
