@@ -48,7 +48,8 @@ class Deployment:
         """The draft worker as a deployment of its own, on the same ranks."""
         if self.draft is None:
             return None
-        runtime = replace(self.runtime, moe_runner_backend=self.draft.moe_runner_backend)
+        backend, quantization = self.draft.moe_runner_backend, self.draft.quantization
+        runtime = replace(self.runtime, moe_runner_backend=backend, quantization=quantization)
         return replace(self, model=self.draft.model, runtime=runtime, draft=None)
 
     @property

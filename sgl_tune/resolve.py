@@ -234,5 +234,5 @@ def _draft(
         model_path=path,
         model=draft,
         quantization=flags.quantization or draft.checkpoint_quantization,
-        moe_runner_backend=runtime.moe_runner_backend,
+        moe_runner_backend=rules.draft_moe_runner_backend(runtime.moe_runner_backend),
     )

@@ -67,6 +67,11 @@ def resolve_moe_runner_backend(
     return "auto"
 
 
+def draft_moe_runner_backend(target: str) -> str:
+    """A draft follows its target, except that megamoe kernels know only the target's weights."""
+    return "flashinfer_trtllm" if target == "flashinfer_megamoe" else target
+
+
 def resolve_ep(asked: int, tp: int, a2a: str) -> int:
     """All-to-all backends spread the experts over the whole TP group, whatever --ep-size says."""
     return tp if a2a in _EP_SPANS_TP else asked

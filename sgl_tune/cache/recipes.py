@@ -41,7 +41,7 @@ RECIPES = (
     replace(_SKIP, sglang="0.5.18", flashinfer="0.6.17"),
     replace(_SKIP, sglang="0.5.19", flashinfer="0.6.18"),
     replace(_SKIP, sglang="0.5.20", flashinfer="0.6.18"),
-    replace(_SKIP, sglang="0.5.21", flashinfer="0.7.1"),
+    replace(_SKIP, sglang="0.5.21", flashinfer="0.6.18"),
     replace(_SKIP, sglang="0.5.22", flashinfer="0.7.1"),
     replace(_SKIP, sglang="0.5.23", flashinfer="0.7.2", candidate_selection="v2_default"),
 )

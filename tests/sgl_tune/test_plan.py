@@ -119,6 +119,9 @@ def test_megamoe_files_name_their_gpu_since_0_5_22() -> None:
     assert made.draft is not None
     assert [path.rsplit("/")[-1] for path in made.draft.paths] == _ranks((0, 0, 0), (1, 0, 1))
     assert made.target.key_parts[3] == "flashinfer_megamoe" and made.target.key_parts[7] == "2"
+    assert made.draft.key_parts[3] == "flashinfer_megamoe"
+    assert made.deployment.draft_deployment is not None
+    assert made.deployment.draft_deployment.runtime.moe_runner_backend == "flashinfer_trtllm"
 
 
 def test_megamoe_before_0_5_22_and_without_gpus() -> None:

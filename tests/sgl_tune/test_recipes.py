@@ -97,4 +97,5 @@ def test_a_post_release_is_the_release() -> None:
 def test_releases_are_in_order_and_each_pins_a_flashinfer() -> None:
     assert [recipe.sglang for recipe in RECIPES] == [f"0.5.{minor}" for minor in range(12, 24)]
     assert recipe_for("0.5.17").flashinfer == "0.6.15.post1"
+    assert recipe_for("0.5.21").flashinfer == "0.6.18"
     assert recipe_for("0.5.23").flashinfer == "0.7.2"
