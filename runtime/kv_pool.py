@@ -105,12 +105,12 @@ class GqaPool:
 class LatentPool:
     """One buffer [slots, 1, latent + rotary] a layer; the values are its first `kv_lora_rank` columns.
 
-    Sparse attention packs fp8 latents with their scales, and keeps its indexer's keys beside them: always in
-    packed fp8, except in a float32 pool.
+    Sparse attention packs fp8 latents with their scales unless its kernels take them plain, and keeps its
+    indexer's keys beside them: always in packed fp8, except in a float32 pool.
     """
 
-    def __init__(self, shape: PoolShape, mla: MLAConfig) -> None:
-        self.latent_row, self.index_row = packed_rows(shape.dtype, mla)
+    def __init__(self, shape: PoolShape, mla: MLAConfig, packed: bool = True) -> None:
+        self.latent_row, self.index_row = packed_rows(shape.dtype, mla, packed)
         width = self.latent_row.bytes if self.latent_row else mla.cache_dim
         dtype = torch.uint8 if self.latent_row else shape.dtype
         self._latents = _layers(shape, (shape.rows, 1, width), dtype)
@@ -127,11 +127,14 @@ class LatentPool:
         return self._index_keys[layer_id]
 
 
-def packed_rows(dtype: torch.dtype, mla: MLAConfig) -> tuple[PackedRow | None, PackedRow | None]:
+def packed_rows(
+    dtype: torch.dtype, mla: MLAConfig, packed: bool = True
+) -> tuple[PackedRow | None, PackedRow | None]:
     """How latents and indexer keys are packed; `None` means plain values of `dtype`."""
     if mla.indexer is None:
         return None, None
-    latent = PackedRow(mla.kv_lora_rank, mla.qk_rope_head_dim) if dtype.itemsize == 1 else None
+    packs = packed and dtype.itemsize == 1
+    latent = PackedRow(mla.kv_lora_rank, mla.qk_rope_head_dim) if packs else None
     index = PackedRow(mla.indexer.head_dim) if dtype is not torch.float32 else None
     return latent, index
 
@@ -169,5 +172,5 @@ def make_cache(
     """The buffers alone, as a draft model adds them to its target's pool."""
     shape = PoolShape(plan.tokens, plan.page_size, tuple(layers), DTYPES[plan.kv_dtype], device)
     if model.mla is not None:
-        return LatentPool(shape, model.mla)
+        return LatentPool(shape, model.mla, plan.packed)
     return GqaPool(shape, max(1, model.num_kv_heads // parallel.attn_tp), model.head_dim)

@@ -32,6 +32,7 @@ class PoolPlan:
     kv_dtype: str
     max_running_requests: int
     row_length: int
+    packed: bool = True  # fp8 latents of sparse attention, with their scales
 
 
 def resolve_kv_dtype(model: ModelConfig, runtime: RuntimeConfig, sm_major: int) -> str:
@@ -43,6 +44,11 @@ def resolve_kv_dtype(model: ModelConfig, runtime: RuntimeConfig, sm_major: int) 
     if asked not in DTYPE_BYTES:
         raise ConfigError(f"--kv-cache-dtype {asked}: this runtime has auto, {', '.join(DTYPE_BYTES)}")
     return asked
+
+
+def packs_latents(model: ModelConfig, sm_major: int) -> bool:
+    """Sparse attention's kernels want fp8 latents with scales, but for TRT-LLM's, which Blackwell defaults to."""
+    return sm_major < 10 or (sm_major == 12 and model.model_type == "glm_moe_dsa")
 
 
 def plan_pool(
@@ -58,7 +64,8 @@ def plan_pool(
 ) -> PoolPlan:
     """`layers` of this stage; a draft's layers hold as many tokens. `agree` takes the minimum over stages."""
     kv_dtype, page = resolve_kv_dtype(model, runtime, sm_major), page_size(model, runtime)
-    per_layer = kv_bytes_per_token_and_layer(model, parallel, kv_dtype)
+    packed = packs_latents(model, sm_major)
+    per_layer = kv_bytes_per_token_and_layer(model, parallel, kv_dtype, packed)
     per_token = int(per_layer * layers * (1 + draft_layers / layers))  # SGLang's, with its rounding
     tokens = agree(kv_tokens(free.after_load, free.baseline, mem_fraction, per_token, page))
     if tokens <= 0:
@@ -81,6 +88,7 @@ def plan_tokens(
         kv_dtype=resolve_kv_dtype(model, runtime, sm_major),
         max_running_requests=requests,
         row_length=context + table_headroom(runtime.speculative, page),
+        packed=packs_latents(model, sm_major),
     )
 
 

@@ -7,8 +7,10 @@ Where the rule changed between releases the function takes the release; everythi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from runtime.config import MLAConfig, ModelConfig, ParallelConfig, RuntimeConfig
+if TYPE_CHECKING:
+    from runtime.config import MLAConfig, ModelConfig, ParallelConfig, RuntimeConfig
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -118,24 +120,25 @@ def _default_graph_max_bs(defaults: GpuDefaults, runtime: RuntimeConfig) -> int:
     return min(defaults.decode_graph_max_bs, limit)
 
 
-def kv_bytes_per_token_and_layer(model: ModelConfig, parallel: ParallelConfig, kv_dtype: str) -> int:
+def kv_bytes_per_token_and_layer(
+    model: ModelConfig, parallel: ParallelConfig, kv_dtype: str, packed: bool = True
+) -> int:
     """What one token costs one layer of one rank. `kv_dtype` is resolved: a key of `DTYPE_BYTES`."""
     if model.mla is not None:
-        return _mla_bytes_per_token(model.mla, kv_dtype)
+        return _mla_bytes_per_token(model.mla, kv_dtype, packed)
     kv_heads = max(1, model.num_kv_heads // parallel.attn_tp)
     return 2 * kv_heads * model.head_dim * DTYPE_BYTES[kv_dtype]
 
 
-def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str) -> int:
-    """Sparse attention packs fp8 latents with scales; its indexer's keys are fp8 but in a float32 pool."""
+def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str, packed: bool) -> int:
+    """Sparse attention's fp8 latents may be packed with scales; its indexer's keys are, but in float32 pools."""
     width = DTYPE_BYTES[kv_dtype]
     if mla.indexer is None:
         return mla.cache_dim * width
-    packed = packed_fp8_bytes(mla.kv_lora_rank, mla.qk_rope_head_dim)
-    keys = mla.indexer.head_dim
-    return (packed if width == 1 else mla.cache_dim * width) + (
-        4 * keys if width == 4 else packed_fp8_bytes(keys)
-    )
+    latent, keys = mla.cache_dim * width, mla.indexer.head_dim
+    if packed and width == 1:
+        latent = packed_fp8_bytes(mla.kv_lora_rank, mla.qk_rope_head_dim)
+    return latent + (4 * keys if width == 4 else packed_fp8_bytes(keys))
 
 
 def packed_fp8_bytes(quantized: int, plain: int = 0) -> int:
