@@ -62,6 +62,8 @@ class Report:
     notes: tuple[str, ...] = ()
     what_if: Mapping[str, Report] = field(default_factory=dict)
     ranks: tuple[Report, ...] = ()
+    title: str = ""
+    subtitle: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -107,6 +109,8 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         failed = self.failure.at_failure if self.failure else None
         return {
+            "title": self.title,
+            "subtitle": self.subtitle,
             "verdict": self.verdict,
             "gpu": self.gpu,
             "total_bytes": self.total_bytes,
@@ -119,6 +123,7 @@ class Report:
             "margin_bytes": self.margin_bytes,
             "constants": [asdict(constant) for constant in self.constants],
             "failed_in": self.run.failed_in,
+            "failure": self.failure.error if self.failure else None,
             "oom": self._oom_json(),
             "remedies": [asdict(remedy) for remedy in self.remedies],
             "notes": list(self.notes),
@@ -132,7 +137,6 @@ class Report:
         return {
             "phase": self.failure.phase,
             **asdict(self.oom),
-            "message": self.failure.error,
             "remedies": [asdict(remedy) for remedy in self.remedies],
         }
 

@@ -72,7 +72,7 @@ class ServerLog:
 @dataclass
 class _Rank:
     steps: list[Step] = field(default_factory=list)
-    phase: str = "context and communicators"
+    phase: str = "communicator"
     baseline: int | None = None
     kv_tokens: int | None = None
     kv_bytes: int | None = None
@@ -155,21 +155,21 @@ class _Reader:
 
     def _entry(self, rank: _Rank, text: str) -> None:
         if text.startswith(("Init torch distributed ends", "Memory baseline taken")):
-            rank.steps.append(_step("context and communicators", text))
+            rank.steps.append(_step("communicator", text))
         elif text.startswith("Load weight begin"):
             rank.phase = "draft weights" if rank.has_done("weights") else "weights"
             if rank.baseline is None:
                 rank.baseline = _gib(_FREE, text)
         elif text.startswith("Load weight end"):
             rank.steps.append(_step(rank.phase, text))
-            rank.phase = "KV pools"
+            rank.phase = "kv pool"
         elif pool := _POOL.search(text):
             # The draft's pool and a sparse-attention indexer come in lines of their own.
             rank.kv_tokens = rank.kv_tokens or int(pool[1])
             rank.kv_bytes = (rank.kv_bytes or 0) + round((float(pool[2] or 0) + float(pool[3])) * GIB)
         elif text.startswith("Memory pool end"):
-            rank.steps.append(_step("KV pools", text))
-            rank.phase = "attention workspaces"
+            rank.steps.append(_step("kv pool", text))
+            rank.phase = "attention backend"
         elif text.startswith("Running FlashInfer autotune"):
             rank.phase = "autotune"
         elif text.startswith("FlashInfer autotune completed"):
@@ -209,7 +209,7 @@ def _captured(name: str) -> str:
     """`target prefill`, `draft decode`; releases before 0.5.12 named none, and captured only decode."""
     words = name.split()
     if words[:1] == ["draft"]:
-        return "draft runners"
+        return "draft graphs"
     if "piecewise" in words:
         return "prefill graphs"
     return _CAPTURED.get(words[-1] if words else "decode", "decode graphs")

@@ -55,7 +55,7 @@ def _make_failure(tried: float = 6.38) -> Failure:
 
 def make_report(failed: bool = False, free: float = 3.0, kv_tokens: int = 1_000_000) -> Report:
     """With `free` GiB left at the peak, which is in autotune."""
-    phases = [_make_phase("weights", 0, 40), _make_phase("KV pools", 40, 72)]
+    phases = [_make_phase("weights", 0, 40), _make_phase("kv pool", 40, 72)]
     peak = (TOTAL - NON_TORCH) / GIB - free
     if not failed:
         inner = _make_phase("dummy run", 72, 72, peak, depth=1)

@@ -35,7 +35,7 @@ def test_phases_stand_in_the_order_they_began() -> None:
     ended = make_report().run.phases
     assert [phase.name for phase in ended] == [
         "weights",
-        "KV pools",
+        "kv pool",
         "dummy run",
         "autotune",
         "decode graphs",

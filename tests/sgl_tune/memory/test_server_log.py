@@ -85,7 +85,7 @@ def _read(tmp_path: Path, content: str | bytes) -> ServerLog:
 def test_an_old_release(tmp_path: Path) -> None:
     log = _read(tmp_path, RELEASE_0_4)
     assert [step.phase for step in log.steps] == [
-        "context and communicators", "weights", "KV pools", "decode graphs", "ready",
+        "communicator", "weights", "kv pool", "decode graphs", "ready",
     ]  # fmt: skip
     assert log.rank == "TP0" and log.baseline_bytes == round(139.21 * GIB)
     assert log.steps[1].used_bytes == round(8.13 * GIB)
@@ -99,7 +99,7 @@ def test_an_old_release(tmp_path: Path) -> None:
 def test_a_release_that_names_its_captures(tmp_path: Path) -> None:
     log = _read(tmp_path, RELEASE_0_5_17)
     assert [step.phase for step in log.steps][2:] == [
-        "KV pools",
+        "kv pool",
         "autotune",
         "prefill graphs",
         "decode graphs",
@@ -135,7 +135,7 @@ def test_a_draft_has_weights_and_graphs_of_its_own(tmp_path: Path) -> None:
 mem usage=0.10 GB, avail mem=14.90 GB.
 """
     phases = [step.phase for step in _read(tmp_path, RELEASE_0_5_17 + more).steps]
-    assert phases[-2:] == ["draft weights", "draft runners"]
+    assert phases[-2:] == ["draft weights", "draft graphs"]
 
 
 def test_lines_of_a_wrapper_are_read(tmp_path: Path) -> None:

@@ -1,0 +1,226 @@
+"use strict";
+const report = JSON.parse(document.getElementById("data").textContent);
+const GIB = 2 ** 30, MIB = 2 ** 20;
+const size = n => n == null ? "–" : Math.abs(n) >= GIB ? (n / GIB).toFixed(2) + " GiB" : (n / MIB).toFixed(n < MIB ? 2 : 0) + " MiB";
+const count = n => n == null ? "–" : n.toLocaleString("en-US");
+const at = id => document.getElementById(id);
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function shape(name, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text != null) made.textContent = text;
+  return made;
+}
+
+function table(titles, rows) {
+  const cell = (kind, value, i) => element(kind, { className: titles[i][1] || "" }, value instanceof Node ? value : String(value));
+  const head = element("tr", {}, ...titles.map((title, i) => cell("th", title[0], i)));
+  const body = rows.map(row => element("tr", { className: row.mark || "" }, ...row.cells.map((value, i) => cell("td", value, i))));
+  return element("div", { className: "scroll" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
+}
+
+function section(title, ...content) {
+  at("sections").append(element("section", {}, element("h2", {}, title), ...content));
+}
+
+// ---- the verdict
+
+function verdictText(of) {
+  if (of.oom) return `Out of memory in ${of.oom.phase}: tried ${size(of.oom.tried_bytes)}, ${size(of.oom.free_bytes)} free, ${size(of.oom.allocated_bytes)} allocated`;
+  if (of.verdict !== "fits") return `${of.verdict === "failed" ? "Failed" : "Not finished"} in ${of.failed_in}`;
+  return `Fits: ${size(of.free_at_peak_bytes)} free at the peak, ±${size(of.margin_bytes)}`;
+}
+
+function showVerdict() {
+  const box = at("verdict");
+  const barely = report.verdict === "fits" && report.free_at_peak_bytes < report.margin_bytes;
+  box.className = report.verdict !== "fits" ? "bad" : barely ? "warn" : "";
+  box.append(element("strong", {}, verdictText(report)));
+  if (report.failure) box.append(element("p", {}, element("code", {}, report.failure)));
+  if (report.oom && report.oom.where) box.append(element("p", {}, "at ", element("code", {}, report.oom.where)));
+  for (const remedy of report.remedies) {
+    const effect = remedy.fits ? `fits, ${size(remedy.free_at_peak_bytes)} free at the peak` : "still out of memory";
+    box.append(element("p", {}, element("code", {}, remedy.flags), `: ${effect}${remedy.cost ? ", " + remedy.cost : ""}`));
+  }
+}
+
+// ---- the timeline: each top-level phase is a column, its peak stands in the middle
+
+const WIDTH = 1060, HEIGHT = 400, LEFT = 62, TOP = 16, BOTTOM = 92;
+const stages = of => of.phases.filter(phase => phase.depth === 0);
+const names = [];
+for (const of of [report, ...Object.values(report.what_if)])
+  for (const phase of stages(of)) if (!names.includes(phase.name)) names.push(phase.name);
+const step = (WIDTH - LEFT - 8) / Math.max(1, names.length);
+const wanted = of => of.oom ? of.oom.allocated_bytes + of.oom.tried_bytes + lastOf(of).non_torch_bytes : 0;
+const lastOf = of => stages(of).at(-1) || { non_torch_bytes: 0 };
+const ceiling = 1.04 * Math.max(report.total_bytes, ...[report, ...Object.values(report.what_if)].map(wanted));
+const x = i => LEFT + i * step;
+const y = bytes => TOP + (1 - bytes / ceiling) * (HEIGHT - TOP - BOTTOM);
+
+/** [x, bytes] along the start: from where a phase begins over its peak to what it leaves. */
+function profile(of, end, peak) {
+  const points = [];
+  let before = 0;
+  for (const phase of stages(of)) {
+    const left = x(names.indexOf(phase.name)), after = end(phase), top = Math.max(before, after, peak(phase));
+    points.push([left, before], [left + step * .3, top], [left + step * .7, top], [left + step, after]);
+    before = after;
+  }
+  return points;
+}
+
+const path = points => "M" + points.map(([px, bytes]) => `${px.toFixed(1)},${y(bytes).toFixed(1)}`).join("L");
+const area = (upper, lower) => path(upper) + "L" + path([...lower].reverse()).slice(1) + "Z";
+const outside = of => profile(of, p => p.non_torch_bytes, () => 0);
+const allocated = of => profile(of, p => p.non_torch_bytes + p.allocated_bytes, p => p.non_torch_bytes + p.peak_bytes);
+const held = of => profile(of, p => p.non_torch_bytes + p.allocated_bytes, () => 0);
+const reserved = of => profile(of, p => p.non_torch_bytes + p.reserved_bytes, p => p.non_torch_bytes + p.reserved_peak_bytes);
+
+function drawChart() {
+  const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "Memory of each phase against the GPU's capacity" });
+  drawGrid(svg);
+  const ground = outside(report).map(([px]) => [px, 0]);
+  if (ground.length) {
+    svg.append(shape("path", { d: area(allocated(report), held(report)), fill: "var(--peak)" }));
+    svg.append(shape("path", { d: area(held(report), outside(report)), fill: "var(--allocated)" }));
+    svg.append(shape("path", { d: area(outside(report), ground), fill: "var(--outside)" }));
+    svg.append(shape("path", { d: path(reserved(report)), fill: "none", stroke: "var(--reserved)", "stroke-width": 2 }));
+  }
+  drawFailure(svg, report, "var(--limit)");
+  Object.values(report.what_if).forEach((of, i) => svg.append(drawOther(of, i)));
+  names.forEach((name, i) => drawColumn(svg, name, i));
+  at("chart").append(svg);
+}
+
+function drawGrid(svg) {
+  const unit = [5, 10, 20, 25, 50, 100, 200].find(gib => ceiling / GIB / gib <= 8) || 500;
+  for (let gib = 0; gib * GIB <= ceiling; gib += unit) {
+    svg.append(shape("line", { class: "grid", x1: LEFT, x2: WIDTH - 8, y1: y(gib * GIB), y2: y(gib * GIB) }));
+    svg.append(shape("text", { x: LEFT - 8, y: y(gib * GIB) + 4, "text-anchor": "end" }, `${gib} GiB`));
+  }
+  svg.append(shape("line", { class: "limit", x1: LEFT, x2: WIDTH - 8, y1: y(report.total_bytes), y2: y(report.total_bytes) }));
+  svg.append(shape("text", { x: LEFT + 6, y: y(report.total_bytes) + 14, style: "fill: var(--limit)" }, `${report.gpu}: ${size(report.total_bytes)}`));
+}
+
+function drawFailure(parent, of, colour) {
+  if (!of.oom) return;
+  const column = names.indexOf(lastOf(of).name), middle = x(column) + step / 2, top = y(wanted(of));
+  parent.append(shape("line", { x1: middle, x2: middle, y1: y(wanted(of) - of.oom.tried_bytes), y2: top, stroke: colour, "stroke-width": 2, "stroke-dasharray": "3 3" }));
+  parent.append(shape("path", { d: `M${middle - 6},${top - 6}l12,12m0,-12l-12,12`, stroke: colour, "stroke-width": 3 }));
+}
+
+function drawOther(of, i) {
+  const colour = `var(--other-${i % 6})`;
+  const group = shape("g", { id: `other-${i}` });
+  group.append(shape("path", { d: path(allocated(of)), fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": "7 3" }));
+  drawFailure(group, of, colour);
+  return group;
+}
+
+function drawColumn(svg, name, i) {
+  const label = shape("text", { x: x(i) + step / 2, y: HEIGHT - BOTTOM + 16, transform: `rotate(28 ${x(i) + step / 2} ${HEIGHT - BOTTOM + 16})` }, name);
+  const column = shape("rect", { class: "column", x: x(i), y: TOP, width: step, height: HEIGHT - TOP - BOTTOM, tabindex: 0, role: "button", "aria-label": `${name}: details` });
+  column.addEventListener("pointermove", event => showTip(name, event.clientX, event.clientY));
+  column.addEventListener("pointerleave", hideTip);
+  column.addEventListener("focus", () => { const box = column.getBoundingClientRect(); showTip(name, box.right, box.top + 20); });
+  column.addEventListener("blur", hideTip);
+  svg.append(label, column);
+}
+
+function showTip(name, left, top) {
+  const tip = at("tip"), phase = stages(report).find(p => p.name === name);
+  tip.replaceChildren(element("h3", {}, name), ...(phase ? phaseFacts(phase) : []));
+  for (const [title, of] of Object.entries(report.what_if)) {
+    const other = stages(of).find(p => p.name === name);
+    if (other) tip.append(element("div", {}, `${title}: peak ${size(other.peak_bytes)}, ${other.failed ? "out of memory" : size(other.free_at_peak_bytes) + " free"}`));
+  }
+  tip.hidden = false;
+  const box = tip.getBoundingClientRect();
+  tip.style.left = Math.max(8, left + 16 + box.width > innerWidth ? left - box.width - 16 : left + 16) + "px";
+  tip.style.top = Math.max(8, Math.min(top + 12, innerHeight - box.height - 8)) + "px";
+}
+
+function hideTip() { at("tip").hidden = true; }
+
+function phaseFacts(phase) {
+  const facts = [["leaves", phase.persistent_bytes], ["torch's peak", phase.peak_bytes], ["gone afterwards", phase.transient_bytes],
+    ["reserved at most", phase.reserved_peak_bytes], ["outside torch", phase.non_torch_bytes], ["free at the peak", phase.free_at_peak_bytes]];
+  const rows = facts.map(([what, bytes]) => ({ cells: [what, size(bytes)] }));
+  const largest = phase.largest.slice(0, 6).map(held => ({ cells: [size(held.bytes), element("span", { className: "mono" }, held.what || held.where)] }));
+  return [table([[""], ["", "number"]], rows), ...(largest.length ? [element("strong", {}, "largest at the peak"), table([["", "number"], [""]], largest)] : [])];
+}
+
+function drawLegend() {
+  const key = (colour, text, line) => element("span", {}, element("i", line ? { className: "line", style: `border-color: ${colour}` } : { style: `background: ${colour}` }), text);
+  at("legend").append(key("var(--outside)", "outside torch"), key("var(--allocated)", "allocated afterwards"), key("var(--peak)", "allocated at the peak"), key("var(--reserved)", "reserved", true));
+  Object.keys(report.what_if).forEach((name, i) => {
+    const box = element("input", { type: "checkbox", checked: true });
+    box.addEventListener("change", () => { at(`other-${i}`).style.display = box.checked ? "" : "none"; });
+    at("legend").append(element("label", {}, box, key(`var(--other-${i % 6})`, name, true)));
+  });
+}
+
+// ---- the tables
+
+const NUMBER = "number";
+
+function showPhases() {
+  const tight = Math.min(...report.phases.map(p => p.free_at_peak_bytes));
+  const rows = report.phases.map(phase => ({
+    mark: phase.failed ? "bad" : phase.free_at_peak_bytes === tight ? "peak" : "",
+    cells: ["  ".repeat(phase.depth) + phase.name, size(phase.persistent_bytes), size(phase.peak_bytes), size(phase.transient_bytes),
+      size(phase.reserved_peak_bytes), size(phase.free_at_peak_bytes), phase.seconds.toFixed(1) + " s"],
+  }));
+  section("Phases", table([["Phase"], ["Leaves", NUMBER], ["Peak", NUMBER], ["Transient", NUMBER], ["Reserved peak", NUMBER], ["Free at peak", NUMBER], ["Took", NUMBER]], rows));
+}
+
+function showLargest() {
+  const tight = report.phases.find(p => p.failed) || report.phases.toSorted((a, b) => a.free_at_peak_bytes - b.free_at_peak_bytes || b.depth - a.depth)[0];
+  if (!tight || !tight.largest.length) return;
+  section(`Largest allocations at the peak of ${tight.name}`, table([["Size", NUMBER], ["What", "mono"], ["Where", "mono"]],
+    tight.largest.map(held => ({ cells: [size(held.bytes), held.what, held.where] }))));
+}
+
+function showSideBySide(title, first, starts) {
+  const rows = Object.entries(starts).map(([name, of]) => ({ mark: of.verdict === "fits" ? "" : "bad", cells: [name, verdictText(of), count(of.sizes.kv_tokens)] }));
+  if (rows.length > 1) section(title, table([[first], ["Verdict"], ["KV tokens", NUMBER]], rows));
+}
+
+function showSizes() {
+  const rows = Object.entries(report.sizes).filter(([, value]) => value != null && value.length !== 0)
+    .map(([name, value]) => ({ cells: [name.replaceAll("_", " "), Array.isArray(value) ? `${value.length}: ${value.join(" ")}` : count(value)] }));
+  if (rows.length) section("Sizes that followed", table([["What"], ["Size"]], rows));
+}
+
+function showConstants() {
+  if (!report.constants.length) return;
+  const rows = report.constants.map(of => ({ cells: [of.name, size(of.bytes), of.source] }));
+  section("Outside torch's count: calibrated constants", table([["What"], ["Size", NUMBER], ["Known from"]], rows));
+}
+
+function showComparisons() {
+  for (const comparison of report.comparisons || []) {
+    const rows = comparison.rows.map(row => ({ cells: [row.what, size(row.predicted_bytes), size(row.other_bytes), row.difference] }));
+    section(comparison.title, table([["Step"], ["Predicted", NUMBER], [comparison.other, NUMBER], ["Difference", NUMBER]], rows));
+  }
+}
+
+at("title").textContent = report.title;
+at("subtitle").textContent = report.subtitle;
+showVerdict();
+drawLegend();
+drawChart();
+showPhases();
+showLargest();
+showSideBySide("What if", "Start", { "as is": report, ...report.what_if });
+showSideBySide("Ranks", "Rank", Object.fromEntries(report.ranks.map(of => [of.rank_name, of])));
+showComparisons();
+showSizes();
+showConstants();

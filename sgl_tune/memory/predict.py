@@ -1,0 +1,108 @@
+"""A start predicted: the runtime's own start on meta tensors, as one virtual rank of a GPU nobody has."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runtime.config import ConfigError
+from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.memory.report import Constant, Report
+from sgl_tune.memory.run_report import read_report
+from sgl_tune.memory.start import Start
+
+if TYPE_CHECKING:
+    from runtime.device import Device
+    from runtime.phases import PhaseRecorder
+    from runtime.simulate.device import Meta
+
+Done = Callable[[], None]
+_PROCESSES = 2  # a prediction takes one core and 350 MB
+
+
+def predict_all(starts: Sequence[Start], done: Done = lambda: None) -> list[Report]:
+    """The reports in the order of `starts`; several are predicted side by side."""
+    processes = min(_PROCESSES, os.cpu_count() or 1, len(starts))
+    if processes < 2:
+        return [_counted(predict(start), done) for start in starts]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        try:
+            return [_counted(report, done) for report in pool.map(predict, starts)]
+        except BrokenProcessPool as error:
+            raise WorkFailed(
+                "a process that predicted a start was killed",
+                "one prediction needs about 400 MB: is this machine out of memory?",
+            ) from error
+
+
+def predict(start: Start) -> Report:
+    import torch
+
+    from runtime.phases import PhaseRecorder
+    from runtime.simulate.device import Meta
+
+    torch.set_num_threads(1)
+    device = Meta(start.gpu.total_bytes, start.arch)
+    with tempfile.TemporaryDirectory(prefix="sgl-tune-") as folder:
+        out = Path(folder) / "run.jsonl"
+        recorder = PhaseRecorder(device, out, start.about())
+        run_start(start, device, recorder)
+        recorder.tell(constants=[asdict(constant) for constant in _constants(device)])
+        recorder.close()
+        return read_report(out)
+
+
+def run_start(start: Start, device: Device, recorder: PhaseRecorder) -> None:
+    """An end that belongs into a report is in the recorder's file; any other is raised."""
+    import torch
+
+    from runtime.comm import VirtualCommunicator
+    from runtime.graphs.policy import CapturePolicy
+    from runtime.model_runner import ModelRunner
+    from runtime.moe.a2a_workspace import WorkspaceOverflow
+    from runtime.pool_plan import NoRoomForTokens
+    from runtime.start_options import StartOptions
+
+    options = StartOptions(
+        gpu_mib=start.gpu.driver_mib,
+        lm_head_in_autotune=start.lm_head,
+        as_sglang=True,
+        capture=CapturePolicy(order="ascending" if start.ascending else "descending"),
+    )
+    runner = ModelRunner(
+        start.model,
+        start.parallel,
+        start.runtime,
+        device,
+        lambda: VirtualCommunicator(start.parallel, start.rank),
+        recorder,
+        options,
+    )
+    try:
+        with suppress(torch.OutOfMemoryError, NoRoomForTokens, WorkspaceOverflow):
+            runner.start()
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def _constants(device: Meta) -> list[Constant]:
+    """What was claimed beside torch's allocator, by its name."""
+    known = {what: device.constants.claimed(what) for what in device.claims}
+    return [
+        Constant(what, times * known[what].bytes, known[what].source)
+        for what, times in device.claims.items()
+        if known[what].bytes
+    ]
+
+
+def _counted(report: Report, done: Done) -> Report:
+    done()
+    return report

@@ -1,0 +1,107 @@
+"""One start of one rank, told so that another process can predict or measure it. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.parallel import rank_layout, stage_layers
+from runtime.pool_plan import packs_latents, resolve_kv_dtype
+from runtime.sizing import chunk_per_rank, gpu_defaults, kv_bytes_per_token_and_layer
+from sgl_tune.deployment import Deployment
+from sgl_tune.memory.ranks import choose_ranks, rank_name
+from sgl_tune.memory.target import TargetGpu
+from sgl_tune.memory.what_if import AS_IS, ASCENDING, DISPATCHER, LM_HEAD, WhatIf
+from sgl_tune.server_rules import arch_major
+
+_MOST_REQUESTS = 4096  # that SGLang resolves to for a rank
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """`lm_head` runs the head in the autotune dummy run, `ascending` captures the smallest graph first."""
+
+    name: str
+    model: ModelConfig
+    parallel: ParallelConfig
+    runtime: RuntimeConfig
+    gpu: TargetGpu
+    arch: str
+    rank: int = 0
+    lm_head: bool = False
+    ascending: bool = False
+
+    @property
+    def rank_name(self) -> str:
+        return rank_name(self.parallel, self.rank)
+
+    def with_runtime(self, **changes: Any) -> Start:
+        return replace(self, runtime=replace(self.runtime, **changes))
+
+    def about(self) -> dict[str, Any]:
+        """The first line of the run's file."""
+        return {
+            "title": self.name,
+            "subtitle": f"{layout_text(self.parallel)}, SGLang {self.runtime.sglang_version}",
+            "gpu": self.gpu.name,
+            "arch": self.arch,
+            "rank": self.rank,
+            "rank_name": self.rank_name,
+            "kv_bytes_per_token": self._kv_bytes_per_token(),
+        }
+
+    def _kv_bytes_per_token(self) -> int:
+        stage = stage_layers(
+            self.model.num_layers, self.parallel, rank_layout(self.parallel, self.rank).pp_rank
+        )
+        major = arch_major(self.arch)
+        kv_dtype = resolve_kv_dtype(self.model, self.runtime, major)
+        packed = packs_latents(self.model, major)
+        return kv_bytes_per_token_and_layer(self.model, self.parallel, kv_dtype, packed) * len(stage)
+
+
+def starts_of(
+    deployment: Deployment, gpu: TargetGpu, ranks: str, what_if: WhatIf = AS_IS
+) -> tuple[Start, ...]:
+    """One for each rank that is worth a report."""
+    by_requests = DISPATCHER in what_if.behaviours
+    runtime = replace(deployment.runtime, a2a_max_tokens=_dispatch_tokens(deployment, gpu, by_requests))
+    return tuple(
+        Start(
+            name=deployment.name,
+            model=deployment.model,
+            parallel=deployment.parallel,
+            runtime=runtime,
+            gpu=gpu,
+            arch=deployment.arch,
+            rank=rank,
+            lm_head=LM_HEAD in what_if.behaviours,
+            ascending=ASCENDING in what_if.behaviours,
+        )
+        for rank in choose_ranks(ranks, deployment.model, deployment.parallel)
+    )
+
+
+def _dispatch_tokens(deployment: Deployment, gpu: TargetGpu, by_requests: bool) -> int:
+    """SGLang's workspace holds a rank's chunk and any batch it resolves; once it held the requests alone."""
+    runtime, parallel = deployment.runtime, deployment.parallel
+    if by_requests and runtime.max_running_requests is not None:
+        return max(1, runtime.max_running_requests // parallel.attn_dp)
+    if by_requests:
+        return _MOST_REQUESTS
+    default = gpu_defaults(gpu.driver_mib, parallel.tp, runtime.sglang_version).chunked_prefill_size
+    return max(chunk_per_rank(runtime.chunked_prefill_size or default, parallel), _MOST_REQUESTS)
+
+
+def layout_text(parallel: ParallelConfig) -> str:
+    parts = [f"tp {parallel.tp}"]
+    if parallel.dp > 1:
+        parts.append(
+            f"dp {parallel.dp}{' with DP attention' if parallel.enable_dp_attention else ' replicas'}"
+        )
+    if parallel.pp > 1:
+        parts.append(f"pp {parallel.pp}")
+    if parallel.ep > 1:
+        parts.append(f"ep {parallel.ep}")
+    return ", ".join(parts)
