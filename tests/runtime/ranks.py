@@ -40,15 +40,15 @@ class Ranks:
         pipes = self._pipes[: parallel.world_size]
         for pipe in pipes:
             pipe.send((parallel, meeting, function, args))
-        return [self._answer(rank, pipe) for rank, pipe in enumerate(pipes)]
+        answers = [self._answer(rank, pipe) for rank, pipe in enumerate(pipes)]
+        failures = [f"rank {rank}:\n{value}" for rank, (good, value) in enumerate(answers) if not good]
+        assert not failures, "\n".join(failures)
+        return [value for _, value in answers]
 
-    def _answer(self, rank: int, pipe: Connection) -> Any:
+    def _answer(self, rank: int, pipe: Connection) -> tuple[bool, Any]:
         if not pipe.poll(TIMEOUT):
             raise TimeoutError(f"rank {rank} gave no answer in {TIMEOUT} s")
-        good, value = pipe.recv()
-        if not good:
-            raise AssertionError(f"rank {rank}:\n{value}")
-        return value
+        return pipe.recv()
 
     def close(self) -> None:
         for process in self._processes:

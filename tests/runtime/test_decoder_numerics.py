@@ -14,7 +14,6 @@ from runtime.models.checkpoint import Checkpoint
 from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
 
-pytest.importorskip("transformers")
 TOLERANCE = 1e-4
 
 

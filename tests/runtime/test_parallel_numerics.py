@@ -15,7 +15,6 @@ from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, promp
 from tests.runtime.generation import Generation, make_runtime
 from tests.runtime.ranks import Ranks
 
-pytest.importorskip("transformers")
 TOLERANCE = 1e-4
 STEPS = 3
 TEXTS = prompts(13, 8, 10)

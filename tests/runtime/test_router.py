@@ -12,8 +12,6 @@ from runtime.config import ModelConfig, MoEConfig
 from runtime.moe.router import Router, select_experts
 from tests.runtime.families import make_reference
 
-pytest.importorskip("transformers")
-
 
 def _make_moe(**changes: Any) -> MoEConfig:
     return replace(MoEConfig(num_experts=4, top_k=2, intermediate_size=8), **changes)
