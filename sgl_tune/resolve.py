@@ -50,8 +50,6 @@ def resolve_deployment(
     found = find_model(model_path, environ)
     notes.append(f"model shape: {found.source}")
     model = found.config
-    if flags.quantization == "unquant":
-        model = replace(model, checkpoint_quantization=None, quantization_block=None)
     target = _target(flags, model_path, notes)
     try:
         parallel = _parallel(flags, notes, verbatim)
@@ -233,6 +231,6 @@ def _draft(
     return DraftWorker(
         model_path=path,
         model=draft,
-        quantization=flags.quantization or draft.checkpoint_quantization,
+        quantization=rules.asked_quantization(flags.quantization) or draft.checkpoint_quantization,
         moe_runner_backend=rules.draft_moe_runner_backend(runtime.moe_runner_backend),
     )

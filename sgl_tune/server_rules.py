@@ -39,13 +39,16 @@ def resolve_dtype(asked: str | None, model: ModelConfig) -> str:
 
 def resolve_quantization(asked: str | None, model: ModelConfig, arch: str) -> str | None:
     """The server argument, which is what the key holds: not always what the checkpoint is quantized with."""
-    if asked == "unquant":
-        return None
     if asked is not None:
-        return asked
+        return asked_quantization(asked)
     if arch_major(arch) == 10 and model.model_type in _WRITES_CHECKPOINT_QUANTIZATION:
         return model.checkpoint_quantization
     return None
+
+
+def asked_quantization(asked: str | None) -> str | None:
+    """`unquant` keeps the argument empty; the weights stay what the checkpoint holds."""
+    return None if asked == "unquant" else asked
 
 
 def resolve_moe_runner_backend(

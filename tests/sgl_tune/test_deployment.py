@@ -96,9 +96,12 @@ def test_an_all_to_all_backend_keeps_the_moe_backend_and_spreads_experts() -> No
     assert found.parallel.moe_ep == 8
 
 
-def test_unquant_forgets_the_checkpoints_quantization() -> None:
-    found = _deployment(model_path="GLM-5.1-FP8", quantization="unquant", arch="sm100")
-    assert found.runtime.quantization is None and found.quantization is None
+def test_unquant_empties_the_argument_and_not_the_checkpoint() -> None:
+    found = _deployment(
+        model_path="GLM-5.1-FP8", quantization="unquant", arch="sm100", speculative_algorithm="EAGLE"
+    )
+    assert found.runtime.quantization is None and found.quantization == "fp8"
+    assert found.draft is not None and found.draft.quantization == "fp8"
 
 
 def test_the_weights_quantization_is_the_checkpoints_where_the_key_says_none() -> None:
