@@ -5,15 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Any
 
 import torch
 from flashinfer.autotuner import AutoTuner, TunableRunner, TuningConfig
 from flashinfer.autotuner.autotuner import _profile_measurement_scope
 
+from runtime.autotune.progress import Watch, unwatched
+from runtime.autotune.search import Effort, SearchPolicy
+from runtime.autotune.team import Team
 from runtime.autotune.tuner import SearchTuner
 
 _CACHE_BYTES = 32 << 20
+# No queue to fill, no turns to complete: the best of a few runs.
+CPU_POLICY = SearchPolicy(
+    stages=(Effort(0, 1, 0), Effort(0, 3, 0)), samples=3, uneven=inf, full=Effort(0, 3, 0), rounds=2
+)
 
 
 class CpuClock(AutoTuner):
@@ -49,6 +57,11 @@ class CpuClock(AutoTuner):
 
 class CpuSearchTuner(CpuClock, SearchTuner):
     """The shared search, timed by the CPU's clock."""
+
+    def __init__(
+        self, team: Team | None = None, policy: SearchPolicy | None = None, watch: Watch = unwatched
+    ) -> None:
+        super().__init__(team, policy or CPU_POLICY, watch)
 
 
 @contextmanager

@@ -1,20 +1,23 @@
 """Which tactic is fastest, in as few launches as the answer needs. Decisions only: the clock is an argument.
 
-Three steps. `screen` launches every tactic once and gives up at once on the hopeless ones; the rest are
-launched a few times more and keep their best time, because disturbances only ever add. `finalists` are those
-that the observed noise cannot tell from the best. `play_off` measures them in turns, on one device, for
-longer than FlashInfer itself would have measured every tactic.
+FlashInfer's MoE kernels take turns through 16 synthetic routings while they are profiled, so times are only
+comparable over whole turns; with fewer launches the spread between routings is a known error. `screen`
+launches every tactic once, keeps what that error cannot rule out for a few launches more, and again for a
+whole turn. `finalists` are those that noise cannot tell from the best. `play_off` measures them in turns, on
+one device, for longer than FlashInfer itself would have measured each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
-from statistics import median
+from math import inf, isfinite, sqrt
+from statistics import median, pstdev
 from typing import Generic, TypeVar
 
 Candidate = TypeVar("Candidate", bound=Hashable)
+
+WHOLE_TURN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +34,24 @@ Measure = Callable[[Candidate, Effort], float]  # milliseconds; infinite where t
 
 @dataclass(frozen=True, slots=True)
 class SearchPolicy:
-    glance: Effort = Effort(warmup=0, repeat=1, delay_us=100)
-    glances: int = 3
-    hopeless: float = 1.5
-    jitter_ms: float = 0.01  # what a first launch may cost beyond its time
-    margin: float = 0.05
-    noise_margins: float = 2.0
+    stages: tuple[Effort, ...] = (Effort(0, 1, 100), Effort(0, 4, 200), Effort(0, WHOLE_TURN, 500))
+    samples: int = 8  # single launches of one tactic, which tell the spread
+    uneven: float = 0.2  # a spread beyond which only whole turns are compared
+    margin: float = 0.06
+    errors: float = 3.0  # standard errors that a tactic may be behind
+    jitter_ms: float = 0.005  # what a first launch may cost beyond its time
     other_device: float = 0.03  # two GPUs of one kind differ by this much
-    full: Effort = Effort(warmup=1, repeat=5, delay_us=500)
-    rounds: int = 5
+    full: Effort = Effort(1, WHOLE_TURN, 500)
+    rounds: int = 3
     round_margin: float = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What is known of one tactic: its best time, and how far its glances were apart (0: only one)."""
+    """One tactic: its mean time in the last stage it reached, and whether that was the end."""
 
     time: float
-    spread: float = 0.0
-    hopeless: bool = False
+    standing: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +63,17 @@ class PlayOff(Generic[Candidate]):
 
 
 def screen(
-    candidates: Iterable[Candidate], measure: Measure[Candidate], policy: SearchPolicy
+    candidates: Sequence[Candidate], measure: Measure[Candidate], policy: SearchPolicy
 ) -> dict[Candidate, Screened]:
-    """One worker's share. The likely winners should come first: they make the others hopeless sooner."""
+    """One worker's share; the first candidate should be a likely winner."""
     found: dict[Candidate, Screened] = {}
-    best = inf
-    for candidate in candidates:
-        times = [measure(candidate, policy.glance)]
-        if times[0] > best * policy.hopeless + policy.jitter_ms:
-            found[candidate] = Screened(times[0], hopeless=True)
-            continue
-        if isfinite(times[0]):
-            times += [measure(candidate, policy.glance) for _ in range(policy.glances - 1)]
-        found[candidate] = Screened(min(times), _spread(times))
-        best = min(best, min(times))
+    spread = _spread(candidates, measure, policy)
+    standing = list(candidates)
+    for effort in policy.stages if spread <= policy.uneven else policy.stages[-1:]:
+        times = {name: measure(name, effort) for name in standing}
+        limit = _limit(min(times.values(), default=inf), effort.repeat, spread, policy)
+        standing = [name for name in standing if isfinite(times[name]) and times[name] <= limit]
+        found.update({name: Screened(time, name in standing) for name, time in times.items()})
     return found
 
 
@@ -82,14 +81,10 @@ def finalists(
     screened: Mapping[Candidate, Screened], policy: SearchPolicy, devices: int = 1
 ) -> list[Candidate]:
     """Everything that may be the best, fastest first. Empty where every tactic failed."""
-    standing = [name for name, seen in screened.items() if isfinite(seen.time) and not seen.hopeless]
-    if not standing:
-        return []
-    best = min(screened[name].time for name in standing)
-    close = [name for name in standing if screened[name].time <= 2 * best]
-    noise = median(screened[name].spread for name in close)
-    margin = policy.margin + policy.noise_margins * noise + policy.other_device * (devices > 1)
-    near = [name for name in close if screened[name].time <= best * (1 + margin)]
+    standing = [name for name, seen in screened.items() if seen.standing]
+    best = min((screened[name].time for name in standing), default=inf)
+    margin = policy.margin + policy.other_device * (devices > 1)
+    near = [name for name in standing if screened[name].time <= best * (1 + margin)]
     return sorted(near, key=lambda name: screened[name].time)
 
 
@@ -111,5 +106,17 @@ def play_off(
     return PlayOff(min(running, key=lambda name: times[name], default=None), times)
 
 
-def _spread(times: Sequence[float]) -> float:
-    return sorted(times)[1] / min(times) - 1 if len(times) > 2 else 0.0
+def _spread(candidates: Sequence[Candidate], measure: Measure[Candidate], policy: SearchPolicy) -> float:
+    """How far single launches are apart, relative to their mean."""
+    for name in candidates:
+        times = [measure(name, policy.stages[0]) for _ in range(policy.samples)]
+        if all(map(isfinite, times)):
+            return pstdev(times) / (sum(times) / len(times))
+    return 0.0
+
+
+def _limit(best: float, launches: int, spread: float, policy: SearchPolicy) -> float:
+    """A sample of `launches` of the routings errs by this much; two such samples are compared."""
+    error = spread * sqrt(2 * max(0.0, 1 / launches - 1 / WHOLE_TURN))
+    jitter = policy.jitter_ms if launches == 1 else 0.0
+    return best * (1 + policy.margin + policy.errors * error) + jitter

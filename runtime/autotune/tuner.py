@@ -7,6 +7,7 @@ same order and ends with the same table.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
@@ -31,7 +32,7 @@ from runtime.autotune.team import Team
 
 # Their tactics are collectives: all ranks must run the same one at the same time.
 COLLECTIVE_OPS = frozenset({"comm/pcie_ipc_ar"})
-_CLOCK_WARM_UPS = 20
+_CLOCK_WARM_UP_SECONDS = 0.05
 _NEEDED = (
     "_generate_optimization_profiles",
     "_prepare_input_tensors_with_batches",
@@ -173,7 +174,8 @@ class SearchTuner(AutoTuner):
         return reports
 
     def _warm_clock(self, bench: Bench, candidate: Candidate) -> None:
-        for _ in range(_CLOCK_WARM_UPS):
+        end = time.perf_counter() + _CLOCK_WARM_UP_SECONDS
+        while time.perf_counter() < end:
             bench.measure(candidate, self.policy.full)
 
     def _play_off_all(
