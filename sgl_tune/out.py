@@ -7,9 +7,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from sgl_tune.errors import UsageError
 from sgl_tune.options import Format
@@ -21,8 +20,7 @@ _MIN_PATH = 16
 _DEEPEST = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """`right` aligns numbers; `path` may lose its middle when the terminal is too narrow."""
 
     title: str
@@ -46,7 +44,8 @@ class Output:
     def result(self, data: Mapping[str, Any], human: Callable[[], None], quiet: Iterable[str] = ()) -> None:
         """Print the data in the asked format; `human` calls `line` and `table` of this object."""
         if self.format is Format.json:
-            self._stdout.write(to_json({"schema_version": SCHEMA_VERSION, **data}) + "\n")
+            indent = 2 if self._stdout.isatty() else None  # indenting a megabyte takes longer than reading it
+            self._stdout.write(to_json({"schema_version": SCHEMA_VERSION, **data}, indent) + "\n")
         elif self.format is Format.quiet:
             self._stdout.writelines(printable(line) + "\n" for line in quiet)
         else:
@@ -150,12 +149,12 @@ class Progress:
         return f"{self._done}/{self._total}" if self._total else (str(self._done) if self._done else "")
 
 
-def to_json(data: Any) -> str:
+def to_json(data: Any, indent: int | None = None) -> str:
     """Valid JSON whatever a hostile file held: no NaN, no bottomless nesting."""
     try:
-        return json.dumps(data, indent=2, allow_nan=False)
+        return json.dumps(data, indent=indent, allow_nan=False)
     except (ValueError, RecursionError):
-        return json.dumps(_plain(data, 0), indent=2, allow_nan=False)
+        return json.dumps(_plain(data, 0), indent=indent, allow_nan=False)
 
 
 def _plain(value: Any, depth: int) -> Any:

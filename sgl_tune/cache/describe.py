@@ -28,9 +28,9 @@ def cache_json(cache: ScannedCache, with_entries: bool, filters: Sequence[Filter
             {
                 "path": str(file.path),
                 "rank": rank_json(file.rank),
-                "entries": len(file.content.entries),
+                "entries": file.content.count,
                 "bytes": file.bytes,
-                "digest": file.content.digest,
+                "digest": file.digest,
                 "environment": file.content.environment or cache.environment,
                 "problem": file.content.problem,
             }
@@ -42,8 +42,8 @@ def cache_json(cache: ScannedCache, with_entries: bool, filters: Sequence[Filter
     }
     if with_entries:
         data["contents"] = {
-            content.digest: [entry_json(entry) for entry in wanted(content, filters)]
-            for content in cache.contents
+            file.digest: [entry_json(entry) for entry in wanted(file.content, filters)]
+            for file in {id(file.content): file for file in cache.files}.values()
         }
     return data
 
@@ -66,7 +66,7 @@ def entry_json(entry: Entry) -> dict[str, Any]:
 
 def wanted(content: Content, filters: Sequence[Filter]) -> list[Entry]:
     """The entries that pass, in the order people read them: by op, then by bucket."""
-    entries = [entry for entry in content if all(f.keeps_entry(entry) for f in filters)]
+    entries = [entry for entry in content.read_entries() if all(f.keeps_entry(entry) for f in filters)]
     return sorted(entries, key=_reading_order)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sgl_tune.cache.layouts import RankName
-from sgl_tune.cache.record import GENERATION, RECORDS, parse_cache_file
+from sgl_tune.cache.record import GENERATION, RECORDS, read_cache_file
 from sgl_tune.cache.scan import Content, ScannedCache
 from sgl_tune.errors import CheckFailed, UsageError
 
@@ -96,7 +96,7 @@ def _compare_caches(a: ScannedCache, b: ScannedCache) -> Comparison:
 
 def _whole(cache: ScannedCache) -> Side | None:
     if cache.cache.layout == "flashinfer-v2":
-        entries = {key: value for content in cache.contents for key, value in content.entries.items()}
+        entries = {entry.key: entry.value for content in cache.contents for entry in content.read_entries()}
         return Side(str(cache.cache.path), entries, cache.environment or {}, {})
     if len(cache.contents) != 1:
         return None
@@ -113,9 +113,9 @@ def _by_rank(cache: ScannedCache) -> dict[RankName | str, Side]:
 def _side(path: Path, content: Content, name: str) -> Side:
     if content.problem:
         raise CheckFailed(f"{path}: cannot be compared, {content.problem}", "`sgl-tune verify` says more")
-    document = parse_cache_file(path, content.raw).document
-    others = {member: document[member] for member in (RECORDS, GENERATION) if member in document}
-    return Side(name, content.entries, content.environment or {}, others)
+    file = read_cache_file(path)
+    others = {member: file.document[member] for member in (RECORDS, GENERATION) if member in file.document}
+    return Side(name, file.entries, content.environment or {}, others)
 
 
 def _difference(a: Side, b: Side) -> Difference:

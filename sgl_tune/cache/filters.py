@@ -5,8 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sgl_tune.cache.record import Entry
 from sgl_tune.cache.scan import ScannedCache
@@ -42,8 +41,7 @@ _ENTRIES: dict[str, Callable[[Entry], str | None]] = {
 FIELDS = (*_NUMBERS, *_TEXTS, *_ENTRIES)
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(NamedTuple):
     """A cache passes when it has the property; by op, runner or bucket, when one of its entries has it."""
 
     field: str
@@ -52,7 +50,9 @@ class Filter:
 
     def keeps(self, cache: ScannedCache) -> bool:
         if self.field in _ENTRIES:
-            return any(self.keeps_entry(entry) for content in cache.contents for entry in content)
+            return any(
+                self.keeps_entry(entry) for content in cache.contents for entry in content.read_entries()
+            )
         if self.field in _TEXTS:
             return self._is(_TEXTS[self.field](cache))
         number = _NUMBERS[self.field][0](cache)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from sgl_tune.errors import UsageError, WorkFailed
 
@@ -46,8 +47,7 @@ class RankName:
         return self.filename.removeprefix("rank_").removesuffix(".json")
 
 
-@dataclass(frozen=True, slots=True)
-class RankFile:
+class RankFile(NamedTuple):
     path: Path
     rank: RankName | None
 
@@ -86,8 +86,7 @@ def _is_replicated(files: list[RankFile], stage: int) -> bool:
     return len(set(ranks)) < len(ranks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Listing:
+class _Listing(NamedTuple):
     folder: Path
     files: tuple[str, ...]
     folders: tuple[str, ...]

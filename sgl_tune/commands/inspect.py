@@ -78,7 +78,11 @@ def inspect(
     filters = parse_filters(where or [])
     root = cache_dir or default_cache_dir()
     found = resolve(target, root, on_error=lambda error: out.warn(f"{error.filename}: {error.strerror}"))
-    caches = [cache for cache in map(Scanner().scan, found) if all(f.keeps(cache) for f in filters)]
+    caches = [
+        cache
+        for cache in map(Scanner(digests=format is Format.json).scan, found)
+        if all(f.keeps(cache) for f in filters)
+    ]
     if sort in _ORDER:
         caches.sort(key=_ORDER[sort])
     caches = caches[:limit]
@@ -123,7 +127,7 @@ def _show(
 def _rows(cache: ScannedCache) -> list[tuple[object, ...]]:
     if cache.cache.layout == "files":
         return [
-            (file.path.name, "-", len(file.content.entries), human_bytes(file.bytes), "", "", "")
+            (file.path.name, "-", file.content.count, human_bytes(file.bytes), "", "", "")
             for file in cache.files
         ]
     ranks = [file.rank for file in cache.files if file.rank]

@@ -25,7 +25,7 @@ def _output(format: Format = Format.human, terminal: bool = False) -> tuple[Outp
     ("format", "expected"),
     [
         (Format.human, "two caches\n"),
-        (Format.json, '{\n  "schema_version": 1,\n  "n": 2\n}\n'),
+        (Format.json, '{"schema_version": 1, "n": 2}\n'),
         (Format.quiet, "a\nb\n"),
     ],
 )

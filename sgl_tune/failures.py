@@ -1,0 +1,52 @@
+"""Every way a command can end badly, as a line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from sgl_tune.errors import SglTuneError
+
+INTERRUPTED = 130
+UNEXPECTED = 3
+
+
+def guarded(command: Callable[[], Any]) -> int:
+    try:
+        command()
+        sys.stdout.flush()
+    except SglTuneError as error:
+        _say(error.message, error.remedy)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return interrupted()
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `head` does. Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def interrupted() -> int:
+    _say("interrupted")
+    return INTERRUPTED
+
+
+def unexpected(error: Exception) -> int:
+    if os.environ.get("SGL_TUNE_TRACEBACK"):
+        import traceback
+
+        traceback.print_exception(error)
+    reason = str(error).strip().splitlines()
+    _say(
+        f"unexpected {type(error).__name__}{': ' + reason[0] if reason else ''}",
+        "this is a bug in sgl-tune; SGL_TUNE_TRACEBACK=1 or `sgl-tune --traceback ...` shows where",
+    )
+    return UNEXPECTED
+
+
+def _say(message: str, remedy: str | None = None) -> None:
+    from sgl_tune.out import Output
+
+    Output().error(message, remedy)
