@@ -28,7 +28,7 @@ def cache_json(cache: ScannedCache, with_entries: bool, filters: Sequence[Filter
             {
                 "path": str(file.path),
                 "rank": rank_json(file.rank),
-                "entries": file.content.count,
+                "entries": file.content.entries,
                 "bytes": file.bytes,
                 "digest": file.digest,
                 "environment": file.content.environment or cache.environment,

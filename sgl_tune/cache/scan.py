@@ -27,7 +27,7 @@ class Content(NamedTuple):
 
     path: Path
     layout: str
-    count: int = 0
+    entries: int = 0
     environment: Mapping[str, Any] | None = None
     generation: Any = None
     problem: str | None = None
@@ -78,7 +78,7 @@ class ScannedCache:
     @cached_property
     def entries(self) -> int:
         """Of one rank; in FlashInfer's managed store every entry is a file of its own."""
-        counts = [content.count for content in self.contents]
+        counts = [content.entries for content in self.contents]
         return sum(counts) if self.cache.layout == "flashinfer-v2" else max(counts, default=0)
 
     @cached_property
@@ -150,7 +150,7 @@ def _parse(path: Path, layout: str, raw: bytes) -> Content:
         return Content(path, layout, problem=error.what)
     if layout == "flashinfer-v2":
         problem = _entry_problem(document)
-        return Content(path, layout, count=0 if problem else 1, problem=problem)
+        return Content(path, layout, entries=0 if problem else 1, problem=problem)
     environment = document.get(METADATA)
     count = len(document) - sum(name in document for name in RESERVED)
     environment = environment if isinstance(environment, dict) else None

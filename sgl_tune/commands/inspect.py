@@ -127,7 +127,7 @@ def _show(
 def _rows(cache: ScannedCache) -> list[tuple[object, ...]]:
     if cache.cache.layout == "files":
         return [
-            (file.path.name, "-", file.content.count, human_bytes(file.bytes), "", "", "")
+            (file.path.name, "-", file.content.entries, human_bytes(file.bytes), "", "", "")
             for file in cache.files
         ]
     ranks = [file.rank for file in cache.files if file.rank]
