@@ -1,0 +1,224 @@
+"""What a rank holds, to the byte, and weights that no file was read for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from runtime.comm import VirtualCommunicator
+from runtime.config import ConfigError, ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.layers.loading import fill_dummy
+from runtime.layers.quantization import Fp4
+from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
+from runtime.models.decoder import Decoder
+from runtime.parallel import stage_layers
+from runtime.simulate.allocator import CachingAllocator
+from runtime.simulate.tracker import AllocationTracker
+from tests.runtime.families import FAMILIES, make_reference, prompts, reference_logits, save
+from tests.runtime.generation import Generation, make_runtime
+
+CPU, META = torch.device("cpu"), torch.device("meta")
+PRESETS = Path(__file__).parents[2] / "sgl_tune/presets/models"
+GIB = 1 << 30
+
+
+def _make_model(preset: str) -> ModelConfig:
+    return ModelConfig.from_hf(json.loads((PRESETS / f"{preset}.json").read_text())["config"])
+
+
+def _make_decoder(model: ModelConfig, parallel: ParallelConfig, rank: int = 0, **flags: Any) -> Decoder:
+    comm = VirtualCommunicator(parallel, rank)
+    layers = stage_layers(model.num_layers, parallel, comm.layout.pp_rank)
+    return Decoder(model, RuntimeConfig(moe_runner_backend="torch", **flags), comm, META, layers)
+
+
+def _bytes(decoder: Decoder) -> int:
+    return sum(parameter.nbytes for parameter in decoder.parameters())
+
+
+def _parameters(decoder: Decoder) -> int:
+    return sum(parameter.numel() for parameter in decoder.parameters())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_rank_holds_the_models_parameters(family: str) -> None:
+    reference = make_reference(family, vocab_size=128)
+    model = ModelConfig.from_hf(reference.config.to_dict())
+    ours = _make_decoder(model, ParallelConfig())
+    corrections = sum(
+        buffer.numel() for name, buffer in reference.named_buffers() if "correction_bias" in name
+    )
+    assert _parameters(ours) == sum(p.numel() for p in reference.parameters()) + corrections
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    [
+        ParallelConfig(tp=8),
+        ParallelConfig(tp=8, ep=8),
+        ParallelConfig(tp=4, pp=2),
+        ParallelConfig(tp=8, ep=2, pp=2),
+    ],
+)
+def test_shards_add_up(parallel: ParallelConfig) -> None:
+    """Qwen3-30B-A3B has 4 KV heads and 48 layers; what every rank repeats is counted once."""
+    model = _make_model("Qwen3-30B-A3B")
+    total = _bytes(_make_decoder(model, ParallelConfig()))
+    held = sum(_bytes(_make_decoder(model, parallel, rank)) for rank in range(parallel.world_size))
+    layer = 2 * (2 * 2048 + 2 * 128 + 128 * 2048)  # norms and router
+    kv = 2 * 2 * 2048 * 512  # of 8 ranks, two hold the same KV head
+    repeated = 48 * layer * (parallel.tp - 1) + 2 * 2048 * (parallel.tp - 1)
+    repeated += 48 * kv * (max(parallel.tp, 4) // 4 - 1)
+    assert held == total + repeated
+
+
+def test_dp_attention_repeats_attention_and_splits_the_rest() -> None:
+    """The GLM deployment, from its published sizes."""
+    parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
+    decoder = _make_decoder(_make_model("GLM-5.1-FP8"), parallel)
+    sizes = {"experts": 0, "attention": 0, "indexer": 0, "embedding": 0, "head": 0}
+    for name, parameter in decoder.named_parameters():
+        kind = next((kind for kind in sizes if kind in name.replace("attention.indexer", "indexer")), None)
+        if kind:
+            sizes[kind] += parameter.nbytes
+    block = 1 + 4 / 128**2
+    experts = 75 * 256 * 3 * 6144 * 2048 // 8 * block
+    attention = 78 * (6144 * (2048 + 576) + 2048 * 64 * 256 + 512 * 64 * 448 + 64 * 256 * 6144)
+    assert sizes["experts"] == experts
+    assert sizes["attention"] == pytest.approx(attention * block, rel=1e-3)
+    assert sizes["indexer"] / GIB == pytest.approx(0.695, abs=0.001)
+    assert sizes["embedding"] == 154880 * 6144 * 2
+    assert sizes["head"] == 154880 * 6144 * 2 // 8
+
+
+def test_a_real_checkpoints_size() -> None:
+    """Qwen3-30B-A3B in bf16, as a stock server reported it on one GPU: 61.09 GB."""
+    assert _bytes(_make_decoder(_make_model("Qwen3-30B-A3B"), ParallelConfig())) / 1e9 == pytest.approx(
+        61.09, abs=0.05
+    )
+
+
+@pytest.mark.parametrize(
+    ("quantization", "bits"), [("modelopt_fp8", 8), ("modelopt_fp4", 4 + 8 / 16), ("mxfp4", 4 + 8 / 32)]
+)
+def test_packed_experts_take_their_bits(quantization: str, bits: float) -> None:
+    model = replace(_make_model("Qwen3-30B-A3B"), checkpoint_quantization=None)
+    decoder = _make_decoder(model, ParallelConfig(), quantization=quantization)
+    experts = sum(p.nbytes for name, p in decoder.named_parameters() if "experts" in name)
+    assert experts * 8 == pytest.approx(48 * 128 * 3 * 2048 * 768 * bits, rel=1e-5)
+
+
+def test_an_unknown_quantization_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--quantization awq: this runtime knows fp8"):
+        _make_decoder(_make_model("Qwen3-30B-A3B"), ParallelConfig(), quantization="awq")
+
+
+def test_a_shard_inside_a_quantization_block_is_refused() -> None:
+    """2048 columns of an expert over 32 ranks would be half a block each."""
+    decoder = _make_decoder(_make_model("GLM-5.1-FP8"), ParallelConfig(tp=32), rank=1)
+    with pytest.raises(
+        ConfigError, match=r"starts inside a quantisation block of 128: choose a smaller --tp"
+    ):
+        list(decoder.pieces())
+
+
+def test_heads_must_divide() -> None:
+    with pytest.raises(ConfigError, match=r"the number of heads 32 cannot be split over 64 ranks"):
+        _make_decoder(_make_model("Qwen3-30B-A3B"), ParallelConfig(tp=64))
+
+
+# -- dummy weights ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.uint8])
+def test_dummies_are_filled_in_place(dtype: torch.dtype) -> None:
+    weight = torch.empty(512, 512, dtype=dtype)
+    tracker = AllocationTracker(CachingAllocator(), "cpu", log=True)
+    with tracker:
+        fill_dummy("weight", weight, seed=0)
+    assert tracker.log == []
+    values = weight.float()
+    assert values.isfinite().all() and values.std() > 0
+
+
+def test_dummies_are_the_same_on_every_rank_and_differ_by_name_and_seed() -> None:
+    def fill(name: str, seed: int) -> torch.Tensor:
+        weight = torch.empty(64)
+        fill_dummy(name, weight, seed)
+        return weight
+
+    assert torch.equal(fill("a", 1), fill("a", 1))
+    assert not torch.equal(fill("a", 1), fill("b", 1))
+    assert not torch.equal(fill("a", 1), fill("a", 2))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_dummy_model_decodes_to_finite_logits(family: str, tmp_path: Path) -> None:
+    folder = save(make_reference(family), tmp_path)
+    comm = VirtualCommunicator(ParallelConfig())
+    generation = Generation(folder, ParallelConfig(), make_runtime(), comm)
+    generation.decoder.load_dummy(seed=3)
+    for rows in generation.run(prompts(7, 5), steps=2).values():
+        assert torch.stack(rows).isfinite().all()
+
+
+# -- quantised values ---------------------------------------------------------------------------------------
+
+
+def _quantize_blocks(weight: torch.Tensor, block: int) -> tuple[torch.Tensor, torch.Tensor]:
+    tiles = weight.unflatten(0, (-1, block)).unflatten(2, (-1, block))
+    scale = tiles.abs().amax((1, 3)) / 448
+    quantized = (tiles / scale[:, None, :, None]).to(torch.float8_e4m3fn)
+    return quantized.flatten(2, 3).flatten(0, 1), scale
+
+
+def _save_in_fp8(model: Any, folder: Path, block: int) -> Path:
+    """The folder of a block-quantised checkpoint; `model` keeps the same values in fp32."""
+    from safetensors.torch import load_file, save_file
+
+    plain = ("embed_tokens", "lm_head", "norm", "gate.weight", "weights_proj", "bias")
+    for name, parameter in model.named_parameters():
+        if parameter.dim() >= 2 and not any(part in name for part in plain):
+            for matrix in parameter.data.view(-1, *parameter.shape[-2:]):
+                quantized, scale = _quantize_blocks(matrix, block)
+                matrix.copy_(dequantize_blocks(quantized, scale, [block, block]))
+    save(model, folder)
+    tensors = load_file(folder / "model.safetensors")
+    for name in list(tensors):
+        if tensors[name].dim() == 2 and not any(part in name for part in plain):
+            tensors[name], tensors[f"{name}_scale_inv"] = _quantize_blocks(tensors[name], block)
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [block, block]}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3"])
+def test_a_checkpoint_in_fp8_blocks(family: str, tmp_path: Path) -> None:
+    model = make_reference(family)
+    folder = _save_in_fp8(model, tmp_path, block=8)
+    comm = VirtualCommunicator(ParallelConfig())
+    generation = Generation(folder, ParallelConfig(), make_runtime(), comm)
+    assert generation.decoder.build.scheme.block == (8, 8)  # type: ignore[attr-defined]
+    [text] = prompts(11)
+    rows = generation.run([text], steps=3)
+    torch.testing.assert_close(torch.stack(rows[0]), reference_logits(model, text)[-4:], atol=1e-4, rtol=0)
+
+
+def test_fp4_values() -> None:
+    codes = torch.tensor([[0x21, 0xF9]], dtype=torch.uint8)
+    nvfp4 = dequantize_fp4(codes, torch.tensor([[2.0]]).to(torch.float8_e4m3fn), torch.tensor([0.5]))
+    mxfp4 = dequantize_fp4(codes, torch.tensor([[126]], dtype=torch.uint8), None)
+    assert nvfp4.tolist() == [[0.5, 1.0, -0.5, -6.0]]
+    assert mxfp4.tolist() == [[0.25, 0.5, -0.25, -3.0]]
+
+
+def test_packed_fp4_checkpoints_are_refused() -> None:
+    with pytest.raises(ConfigError, match="use dummy weights"):
+        Fp4(16).part("weight", slice(0, 8), slice(0, 16))
