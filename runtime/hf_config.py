@@ -190,8 +190,13 @@ def _quantization(hf: HF) -> tuple[str | None, tuple[int, int] | None]:
     if not isinstance(section, Mapping):
         return None, None
     method = section.get("quant_method")
-    if method == "modelopt":
-        algorithm = str(section.get("quant_algo", "")).upper()
-        method = {"FP8": "modelopt_fp8", "NVFP4": "modelopt_fp4"}.get(algorithm, "modelopt")
+    if method == "modelopt" or (method is None and "quant_algo" in section):
+        method = _modelopt(str(section.get("quant_algo", "")).upper())
     block = section.get("weight_block_size")
     return method, tuple(block) if block else None
+
+
+def _modelopt(algorithm: str) -> str:
+    if "FP4" in algorithm:
+        return "modelopt_fp4"
+    return {"FP8": "modelopt_fp8", "MIXED_PRECISION": "modelopt_mixed"}.get(algorithm, "modelopt")

@@ -32,8 +32,14 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
+    """`declared` is what config.json alone says: SGLang resolves its arguments from that.
+
+    ModelOpt may write how it quantized the weights into a file of its own, which only the loader reads.
+    """
+
     config: ModelConfig
     source: str
+    declared: ModelConfig
 
 
 @cache
@@ -52,7 +58,8 @@ def find_model(model_path: str, environ: Mapping[str, str]) -> FoundModel:
         return _from_file(folder / "config.json")
     preset = next((preset for preset in presets() if preset.answers_to(model_path)), None)
     if preset is not None:
-        return FoundModel(ModelConfig.from_hf(preset.config), f"preset {preset.name}")
+        model = ModelConfig.from_hf(preset.config)
+        return FoundModel(model, f"preset {preset.name}", declared=model)
     cached = _in_hub_cache(model_path, environ)
     if cached is not None:
         return _from_file(cached)
@@ -66,6 +73,22 @@ def find_model(model_path: str, environ: Mapping[str, str]) -> FoundModel:
 def _from_file(file: Path) -> FoundModel:
     if not file.is_file():
         raise UsageError(f"{file} is missing", "a model folder holds the checkpoint's config.json")
+    hf = _read_object(file)
+    declared = _checked_model(hf, file)
+    modelopt = file.with_name("hf_quant_config.json")
+    if declared.checkpoint_quantization is not None or not modelopt.is_file():
+        return FoundModel(declared, str(file), declared)
+    section = {"quant_method": "modelopt", **_section(_read_object(modelopt))}
+    quantized = _checked_model({**hf, "quantization_config": section}, modelopt)
+    return FoundModel(quantized, f"{file} and {modelopt.name}", declared)
+
+
+def _section(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    section = content.get("quantization")
+    return section if isinstance(section, Mapping) else {}
+
+
+def _read_object(file: Path) -> dict[str, Any]:
     if file.stat().st_size > _LARGEST_CONFIG:
         raise UsageError(f"{file} has {file.stat().st_size} bytes: no config.json is that large")
     try:
@@ -74,7 +97,7 @@ def _from_file(file: Path) -> FoundModel:
         raise UsageError(f"{file} cannot be read as JSON: {error}") from error
     if not isinstance(hf, dict):
         raise UsageError(f"{file} holds a {type(hf).__name__}, not an object")
-    return FoundModel(_checked_model(hf, file), str(file))
+    return hf
 
 
 def _checked_model(hf: Mapping[str, Any], file: Path) -> ModelConfig:
@@ -97,5 +120,5 @@ def _in_hub_cache(model_path: str, environ: Mapping[str, str]) -> Path | None:
     main = repository / "refs" / "main"
     if not main.is_file():
         return None
-    config = repository / "snapshots" / main.read_text().strip() / "config.json"
+    config = repository / "snapshots" / Path(main.read_text().strip()).name / "config.json"
     return config if config.is_file() else None

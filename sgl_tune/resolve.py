@@ -53,7 +53,7 @@ def resolve_deployment(
     target = _target(flags, model_path, notes)
     try:
         parallel = _parallel(flags, notes, verbatim)
-        runtime = _runtime(flags, model, parallel, target, environ)
+        runtime = _runtime(flags, found.declared, parallel, target, environ)
     except ConfigError as error:
         raise UsageError(str(error)) from error
     if runtime.max_running_requests is None and runtime.speculative is None:

@@ -104,6 +104,21 @@ def test_unquant_empties_the_argument_and_not_the_checkpoint() -> None:
     assert found.draft is not None and found.draft.quantization == "fp8"
 
 
+def test_modelopts_own_file_tells_the_loader_and_not_the_arguments(tmp_path: Path) -> None:
+    experts = {"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2}
+    model = _model_folder(tmp_path, **experts, moe_intermediate_size=64)
+    (tmp_path / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "NVFP4"}}')
+    found = _deployment(model_path=model, arch="sm100")
+    assert (found.quantization, found.runtime.quantization) == ("modelopt_fp4", None)
+    _model_folder(tmp_path, **experts, quantization_config={"quant_method": "modelopt", "quant_algo": "FP8"})
+    found = _deployment(model_path=model, arch="sm100")
+    assert (found.quantization, found.runtime.quantization) == ("modelopt_fp8", "modelopt_fp8")
+    (tmp_path / "hf_quant_config.json").write_text("[]")
+    _model_folder(tmp_path)
+    with pytest.raises(UsageError, match=r"hf_quant_config\.json holds a list"):
+        _deployment(model_path=model)
+
+
 def test_the_weights_quantization_is_the_checkpoints_where_the_key_says_none() -> None:
     found = _deployment(model_path="DeepSeek-V3")
     assert found.runtime.quantization is None and found.quantization == "fp8"
