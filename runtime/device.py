@@ -67,6 +67,9 @@ class Device(ABC):
     def claim(self, what: str, count: int = 1) -> None:  # noqa: B027
         """Something outside torch's sight takes memory from now on: only a prediction has to be told."""
 
+    def in_phase(self, name: str) -> None:  # noqa: B027
+        """The phase that allocations belong to from now on."""
+
     @contextmanager
     def side_stream(self) -> Iterator[None]:
         """A stream of its own, as autotuning uses; torch caches blocks for each stream apart."""

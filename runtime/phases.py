@@ -78,6 +78,7 @@ class PhaseRecorder:
         self.device.reset_peak()
         before = self.device.memory()
         self._open.append(_Open(name, time.perf_counter(), before))
+        self.device.in_phase(name)
         self._write({"event": "begin", "phase": name, "depth": len(self._open) - 1})
 
     def _end(self) -> None:
@@ -90,6 +91,7 @@ class PhaseRecorder:
     def _close_phase(self, after: MemoryReading) -> Phase:
         depth = len(self._open) - 1
         opened = self._open.pop()
+        self.device.in_phase(self._open[-1].name if self._open else "")
         opened.merge(after.peak_allocated, after.peak_reserved, self.device.largest_at_peak(LARGEST))
         if self._open:
             self._open[-1].merge(opened.peak_allocated, opened.peak_reserved, opened.largest)

@@ -118,7 +118,7 @@ def read_run(path: Path) -> Run:
         )
     try:
         return _run(records)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RunFileError(f"{path} lacks or misplaces a member: {error}") from None
 
 

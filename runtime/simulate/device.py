@@ -60,6 +60,9 @@ class _Counted(Device):
     def largest_at_peak(self, count: int) -> list[Held]:
         return [Held(a.nbytes, a.what, a.where) for a in self.tracker.largest_at_peak(count)]
 
+    def in_phase(self, name: str) -> None:
+        self.tracker.phase = name
+
     def empty_cache(self) -> None:
         self.tracker.allocator.empty_cache()
 

@@ -74,7 +74,7 @@ def _repeats(steps: Sequence[Step], starts: Sequence[int]) -> bool:
 def _form(steps: Sequence[Step], earlier: Sequence[Step]) -> list[tuple[bool, int]] | None:
     """Sizes made, and what is freed as its place among those made here or, negative, in `earlier`.
 
-    None if something older is freed.
+    None if something older is freed, or if something is kept for good: such rounds never go in a circle.
     """
     places = {a: ~n for n, a in enumerate(a for made, a in earlier if made)}
     own = 0
@@ -87,7 +87,7 @@ def _form(steps: Sequence[Step], earlier: Sequence[Step]) -> list[tuple[bool, in
             form.append((False, places[allocation]))
         else:
             return None
-    return form
+    return form if 2 * own == len(form) else None
 
 
 def _run_on(recording: Recording, loop: Loop, tracker: AllocationTracker) -> None:

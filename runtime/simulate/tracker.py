@@ -24,6 +24,7 @@ from runtime.simulate.workspaces import Workspaces
 
 _RUNTIME = str(Path(__file__).parent.parent) + "/"
 _SIMULATE = str(Path(__file__).parent) + "/"
+_SKIPPED = (_SIMULATE, str(Path(torch.__file__).parent) + "/")
 _MAX_FRAMES = 24
 _ours: dict[CodeType, bool] = {}
 
@@ -296,7 +297,7 @@ def _stack(frame: FrameType | None) -> tuple[tuple[str, int, str], ...]:
     frames: list[tuple[str, int, str]] = []
     while frame is not None and len(frames) < _MAX_FRAMES:
         code = frame.f_code
-        if not code.co_filename.startswith(_SIMULATE):
+        if not code.co_filename.startswith(_SKIPPED):
             frames.append((code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
     return tuple(frames)
