@@ -171,11 +171,6 @@ def test_no_model_is_the_demo_and_says_so() -> None:
     assert own.runtime.max_running_requests == 64
 
 
-def test_unset_requests_are_planned_for_at_most_and_said() -> None:
-    assert any("4096 a rank" in note for note in _deployment().notes)
-    assert not any("4096 a rank" in note for note in _deployment(max_running_requests=512).notes)
-
-
 def test_environment_that_changes_the_servers_calls() -> None:
     assert not _deployment().runtime.fused_finalize
     assert _deployment({"SGLANG_FLASHINFER_MOE_FUSED_FINALIZE": "true"}).runtime.fused_finalize

@@ -119,6 +119,12 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(arguments: tuple[str, ...],
     assert message in ran.err and ran.err.startswith("error: ") and "Traceback" not in ran.err
 
 
+def test_unset_requests_are_planned_for_at_most_and_said() -> None:
+    flags = ("--model-path", "DeepSeek-V3", *BLACKWELL)
+    assert any("4096 a rank" in note for note in plan(*flags)["notes"])
+    assert not any("4096 a rank" in note for note in plan(*flags, "--max-running-requests", 512)["notes"])
+
+
 def test_a_newer_sglang_is_planned_with_a_warning() -> None:
     data = plan("--model-path", "DeepSeek-V3", *BLACKWELL, "--sglang-version", "0.6.0")
     assert any("0.6.0 is newer than 0.5.23" in note for note in data["notes"])
