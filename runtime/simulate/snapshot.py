@@ -1,4 +1,4 @@
-"""A prediction as PyTorch's memory snapshot: opens in its memory_viz page, every frame as if it had been recorded.
+"""A prediction as PyTorch's memory snapshot: it opens in the memory_viz page as a recorded one does.
 
 Built from builtin types alone and pickled with protocol 4, which is what that page reads.
 """
