@@ -155,6 +155,9 @@ class ServerFlags:
         str | None,
         _target("--flashinfer-version", help="Default: the installed one, else SGLang's.", metavar="X.Y.Z"),
     ] = None
+    gpu: Annotated[
+        str | None, _target("--gpu", help="Default: this machine's.", metavar="h100|h200|b200|...")
+    ] = None
     arch: Annotated[
         str | None, _target("--arch", help="Default: this machine's GPU.", metavar="sm90|sm100|...")
     ] = None
@@ -164,7 +167,7 @@ class ServerFlags:
 
 
 # Not the server's: which versions, GPU and folder are meant.
-TARGET_FIELDS = frozenset(("cache_dir", "sglang_version", "flashinfer_version", "arch"))
+TARGET_FIELDS = frozenset(("cache_dir", "sglang_version", "flashinfer_version", "gpu", "arch"))
 
 
 @functools.cache

@@ -88,7 +88,7 @@ class Plan:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was assumed, and what the server tunes that this plan leaves out."""
-        return self.deployment.notes + gaps(self.deployment)
+        return self.deployment.notes + _assumed(self.deployment) + gaps(self.deployment)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -180,3 +180,10 @@ def _files(
                 uuid = gpus[index].uuid if index < len(gpus) else UNKNOWN_GPU
             name = RankName(layout.tp_rank, layout.pp_rank, layout.attn_dp_rank or replica, uuid)
             yield PlannedFile(f"{folder}/{name.filename}", rank, layout.pp_rank, replica)
+
+
+def _assumed(deployment: Deployment) -> tuple[str, ...]:
+    runtime = deployment.runtime
+    if runtime.max_running_requests is not None or runtime.speculative is not None:
+        return ()
+    return ("--max-running-requests is not set: planned for the most that SGLang chooses, 4096 a rank",)

@@ -14,7 +14,7 @@ from sgl_tune.cache.recipes import recipe_for
 from sgl_tune.cache.tuning_rules import CPU_ARCH
 from sgl_tune.deployment import Deployment, DraftWorker
 from sgl_tune.errors import UsageError
-from sgl_tune.gpus import largest_gpu
+from sgl_tune.gpus import find_gpu, largest_gpu
 from sgl_tune.models import DEMO, find_model
 from sgl_tune.options import ServerFlags
 from sgl_tune.versions import installed_version, local_gpus
@@ -56,10 +56,6 @@ def resolve_deployment(
         runtime = _runtime(flags, found.declared, parallel, target, environ)
     except ConfigError as error:
         raise UsageError(str(error)) from error
-    if runtime.max_running_requests is None and runtime.speculative is None:
-        notes.append(
-            "--max-running-requests is not set: planned for the most that SGLang chooses, 4096 a rank"
-        )
     return Deployment(
         name=name or model_path.rstrip("/").rsplit("/", 1)[-1],
         model_path=model_path,
@@ -110,14 +106,18 @@ def _target(flags: ServerFlags, model_path: str, notes: list[str]) -> _Target:
         notes.append(
             f"FlashInfer {flashinfer} is installed here; SGLang {recipe.sglang} pins {recipe.flashinfer}"
         )
-    arch, gpu_mib = _gpu(flags.arch, model_path, notes)
+    arch, gpu_mib = _gpu(flags, model_path, notes)
     return _Target(recipe.sglang, flashinfer, arch, gpu_mib)
 
 
-def _gpu(asked: str | None, model_path: str, notes: list[str]) -> tuple[str, int | None]:
+def _gpu(flags: ServerFlags, model_path: str, notes: list[str]) -> tuple[str, int | None]:
     """The architecture, and the memory that SGLang's default sizes follow."""
+    asked = flags.arch
     if asked is not None and asked != CPU_ARCH and not rules.arch_major(asked):
         raise UsageError(f"--arch {asked!r} is not a GPU's architecture", "write sm90, sm100, sm120 ...")
+    if flags.gpu is not None:
+        named = find_gpu(flags.gpu)
+        return asked or named.arch, named.memory_mib
     here = local_gpus() if asked != CPU_ARCH else ()
     if here and asked in (None, here[0].arch):
         return here[0].arch, here[0].mib

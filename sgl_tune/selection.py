@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from sgl_tune.deployment import Deployment
 from sgl_tune.errors import UsageError
@@ -21,21 +23,25 @@ def select_deployments(
     name: str | None = None,
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    changes: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Deployment, ...]:
-    """One, or all of the project file's when no model is named. `name` picks one of them."""
+    """One, or all of the project file's when no model is named. `name` picks one of them.
+
+    `changes` are flags set last, whoever gave the others: the same deployment started another way.
+    """
     environ = os.environ if environ is None else environ
     if command:
         if name is not None:
             raise UsageError("--deployment and a server command after -- name two deployments", "give one")
-        return (_from_command(command, flags, "", environ),)
+        return (_from_command(command, flags, "", environ, changes),)
     project = (folder or Path.cwd()) / PROJECT_FILE
     if flags.model_path is None and project.is_file():
         chosen = _chosen(project, read_project_file(project), name)
-        return tuple(_from_project(deployment, flags, environ) for deployment in chosen)
+        return tuple(_from_project(deployment, flags, environ, changes) for deployment in chosen)
     if name is not None:
         where = "a model is given too" if flags.model_path else f"there is no {project}"
         raise UsageError(f"--deployment {name}: {where}", f"--deployment picks one of {PROJECT_FILE}")
-    return (resolve_deployment(flags, environ=environ),)
+    return (resolve_deployment(replace(flags, **changes), environ=environ),)
 
 
 def _chosen(
@@ -50,15 +56,21 @@ def _chosen(
     return chosen
 
 
-def _from_project(project: ProjectDeployment, flags: ServerFlags, environ: Mapping[str, str]) -> Deployment:
+def _from_project(
+    project: ProjectDeployment, flags: ServerFlags, environ: Mapping[str, str], changes: Mapping[str, Any]
+) -> Deployment:
     merged = replace(project.flags, **flags.given())
     if project.command is not None:
-        return _from_command([project.command], merged, project.name, environ)
-    return resolve_deployment(merged, project.name, environ)
+        return _from_command([project.command], merged, project.name, environ, changes)
+    return resolve_deployment(replace(merged, **changes), project.name, environ)
 
 
 def _from_command(
-    command: Sequence[str], beside: ServerFlags, name: str, environ: Mapping[str, str]
+    command: Sequence[str],
+    beside: ServerFlags,
+    name: str,
+    environ: Mapping[str, str],
+    changes: Mapping[str, Any],
 ) -> Deployment:
     """Beside a server command only the target may be given: what the server does, the command says."""
     twice = set(beside.given()) - TARGET_FIELDS
@@ -66,7 +78,7 @@ def _from_command(
         flag = min(twice).replace("_", "-")
         raise UsageError(f"--{flag} is given beside a server command", "write it into the command, after --")
     line = parse_server_command(list(command))
-    flags = replace(line.flags, **beside.given())
+    flags = replace(line.flags, **{**beside.given(), **changes})
     deployment = resolve_deployment(flags, name, {**environ, **line.environment}, verbatim=True)
     notes = [*deployment.notes]
     if line.without_effect:

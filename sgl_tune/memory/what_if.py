@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, get_type_hints
+from dataclasses import dataclass, field
+from typing import Any
 
 from sgl_tune.errors import UsageError
-from sgl_tune.options import ServerFlags
+from sgl_tune.options import flag_names, flag_types
 
 LM_HEAD = "lm-head-in-autotune"
 ASCENDING = "graphs-ascending"
@@ -26,9 +26,6 @@ class WhatIf:
     behaviours: frozenset[str] = frozenset()
     flags: dict[str, Any] = field(default_factory=dict)
 
-    def apply(self, flags: ServerFlags) -> ServerFlags:
-        return replace(flags, **self.flags)
-
 
 AS_IS = WhatIf("as is")
 
@@ -42,8 +39,8 @@ def parse_what_if(text: str) -> WhatIf:
             behaviours.add(part)
         elif part == NO_GRAPHS:
             flags["disable_cuda_graph"] = True
-        elif equals and name in _flag_fields():
-            field_name = _flag_fields()[name]
+        elif equals and f"--{name}" in flag_names():
+            field_name = flag_names()[f"--{name}"]
             flags[field_name] = _value(field_name, name, value)
         else:
             raise UsageError(
@@ -57,7 +54,7 @@ def parse_what_if(text: str) -> WhatIf:
 def parse_sweep(text: str) -> tuple[WhatIf, ...]:
     """`mem-fraction-static=0.80:0.94:0.01`: first, last, step."""
     match = _SWEEP.fullmatch(text)
-    if match is None or match[1] not in _flag_fields():
+    if match is None or f"--{match[1]}" not in flag_names():
         raise UsageError(
             f"--sweep {text!r} is not FLAG=FIRST:LAST:STEP", "write mem-fraction-static=0.80:0.94:0.01"
         )
@@ -71,23 +68,11 @@ def parse_sweep(text: str) -> tuple[WhatIf, ...]:
     return tuple(parse_what_if(f"{match[1]}={first + i * step:.{digits}f}") for i in range(count))
 
 
-def _flag_fields() -> dict[str, str]:
-    """`dp` and every other spelling of a flag, to the field that holds it."""
-    spellings: dict[str, str] = {}
-    for name, hint in get_type_hints(ServerFlags, include_extras=True).items():
-        option = hint.__metadata__[0]
-        for spelling in (option.default, *option.param_decls):  # typer takes the first one for a default
-            spellings[spelling.partition("/")[0].removeprefix("--")] = name
-    return spellings
-
-
 def _value(field_name: str, flag: str, text: str) -> Any:
-    kind = next(f for f in fields(ServerFlags) if f.name == field_name).type
+    kind = flag_types()[field_name]
     try:
-        if "bool" in str(kind):
+        if kind is bool:
             return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
-        if "int" in str(kind):
-            return int(text)
-        return float(text) if "float" in str(kind) else text
+        return kind(text)
     except (KeyError, ValueError):
         raise UsageError(f"--what-if {flag}={text}: {text!r} is no value of --{flag}") from None
