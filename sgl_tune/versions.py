@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from dataclasses import dataclass
-from importlib import metadata
+from importlib.util import find_spec
 
 DISTRIBUTIONS = {"sglang": "sglang", "flashinfer": "flashinfer-python"}
 _NVIDIA_SMI_SECONDS = 20
@@ -22,6 +22,10 @@ class Gpu:
 
 
 def installed_version(package: str) -> str | None:
+    if find_spec(package) is None:
+        return None
+    from importlib import metadata  # a seventh of a file command's start
+
     try:
         return metadata.version(DISTRIBUTIONS[package])
     except metadata.PackageNotFoundError:

@@ -57,10 +57,6 @@ def _named(name: str) -> pwd.struct_passwd:
         raise UsageError(f"--as-user {name}: no such user here", "give the number: --as-user 1000") from None
 
 
-def current_user() -> User:
-    return User("you", os.geteuid(), frozenset({os.getegid(), *os.getgroups()}))
-
-
 class Access:
     """Asks every folder once."""
 
@@ -100,13 +96,7 @@ class Access:
         if self.user.may(status, _WRITE | _SEARCH) and not read_only:
             return []
         why = "a read-only file system" if read_only else stat.filemode(status.st_mode)
-        return [
-            finding(
-                "not-writable",
-                f"{folder}: {self.user.name} cannot write there ({why}); the server saves here after tuning",
-                "mount it writable, or let the server's user own it",
-            )
-        ]
+        return [_not_writable(folder, f"{self.user.name} cannot write there ({why})")]
 
     def _blocking_folder(self, folder: Path) -> Path | None:
         """The first folder on the way that the user may not pass; links are followed to where they lead."""
@@ -131,22 +121,21 @@ def _unreachable(user: User, path: Path, blocked: Path) -> Finding:
     )
 
 
-def owner_only(files: list[Path]) -> list[Finding]:
-    """A cache that root wrote for itself, as FlashInfer's own writer does, is useless to other users."""
-    closed = []
-    for path in files:
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        if status.st_uid == 0 and not status.st_mode & (stat.S_IRGRP | stat.S_IROTH):
-            closed.append(path)
-    if not closed:
+def own_writing(folder: Path) -> list[Finding]:
+    if os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
         return []
-    return [
-        finding(
-            "owner-only",
-            f"{closed[0].parent}: only root can read {len(closed)} of the files",
-            "verify with --as-user NAME, or chmod a+r, if the server does not run as root",
-        )
-    ]
+    return [_not_writable(folder, "you cannot write there")]
+
+
+def _not_writable(folder: Path, why: str) -> Finding:
+    message = f"{folder}: {why}, and the server saves here after tuning: it dies with PermissionError"
+    return finding("not-writable", message, "mount it writable, or let the server's user own it")
+
+
+def only_root_reads(folder: Path, files: int) -> list[Finding]:
+    """What root wrote for itself, as FlashInfer's own writer does, is useless to a server of another user."""
+    if not files:
+        return []
+    message = f"{folder}: only root can read {files} of the files"
+    remedy = "verify with --as-user NAME, or chmod a+r, if the server does not run as root"
+    return [finding("owner-only", message, remedy)]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sgl_tune.cache.entries import Lookups, entry_name, lookups_of, miss_seconds, some
 from sgl_tune.cache.findings import Finding, Severity, finding
-from sgl_tune.cache.keys import TunedOp
 from sgl_tune.cache.loader import Loaded
 from sgl_tune.cache.op_shapes import HOT
 from sgl_tune.cache.record import KeyParts, Profile, parse_key
 from sgl_tune.units import count
+
+if TYPE_CHECKING:
+    from sgl_tune.cache.keys import TunedOp
 
 _WARM = "sgl-tune warm with the server's own flags"
 _FATES = {

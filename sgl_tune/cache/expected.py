@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sgl_tune.cache.keys import TunedOp
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.errors import UsageError
 
 if TYPE_CHECKING:
+    from sgl_tune.cache.keys import TunedOp
     from sgl_tune.plan import CachePlan, Plan
 
 

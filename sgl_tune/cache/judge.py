@@ -1,4 +1,4 @@
-"""One file's content against one server: the verdict, and why. Equal contents are judged once."""
+"""One file's content against one server: the verdict, and why. A group's equal contents are judged once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sgl_tune.cache.coverage import Coverage
 from sgl_tune.cache.entries import check_entries
@@ -18,10 +18,13 @@ from sgl_tune.cache.environment import (
     own_environment,
 )
 from sgl_tune.cache.findings import Finding, Verdict, finding
-from sgl_tune.cache.keys import TunedOp
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, next_save
 from sgl_tune.cache.record import GENERATION, BrokenCacheFile, CacheFile, parse_cache_file
 
+if TYPE_CHECKING:
+    from sgl_tune.cache.keys import TunedOp
+
+_RECENT = 64  # enough for a group; to hold on to thousands takes longer than to parse them again
 _REWARM = "delete the file, or warm it again"
 _BROKEN_CODES = {
     "UnicodeDecodeError": "not-text",
@@ -59,12 +62,14 @@ class Judge:
     def __init__(self, target: Target, ops: Sequence[TunedOp] = ()) -> None:
         self.target = target
         self._coverage = Coverage(ops) if ops else None
-        self._judged: dict[bytes, Judged] = {}
+        self._recent: dict[bytes, Judged] = {}
 
     def judge(self, path: Path, raw: bytes) -> Judged:
-        judged = self._judged.get(raw)
+        judged = self._recent.get(raw)
         if judged is None:
-            judged = self._judged[raw] = self._judge(path, raw)
+            judged = self._recent[raw] = self._judge(path, raw)
+            if len(self._recent) > _RECENT:
+                del self._recent[next(iter(self._recent))]
         return judged
 
     def _judge(self, path: Path, raw: bytes) -> Judged:

@@ -105,7 +105,8 @@ def _load(document: Mapping[str, Any], target: Mapping[str, str]) -> Loaded | Ig
     records = document.get(RECORDS, {})
     if not isinstance(records, dict):
         raise ValueError(f"{RECORDS} must be a JSON object, not {type(records).__name__}")
-    copy.deepcopy(records)
+    if records:
+        copy.deepcopy(records)
     return _load_entries(document)
 
 
@@ -117,7 +118,9 @@ def _load_entries(document: Mapping[str, Any]) -> Loaded:
         if key in (METADATA, RECORDS, GENERATION):
             continue
         try:
-            runner, tactic = value[0], _restore_tactic(value[1])
+            runner, tactic = value[0], value[1]
+            if type(tactic) is list:
+                tactic = _restore_tactic(tactic)
             if runner.startswith("Cudnn") and isinstance(tactic, int) and tactic >= 0:
                 skipped.append(key)
                 continue

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from sgl_tune.cache.entries import entry_name, some
 from sgl_tune.cache.findings import Finding, Severity, finding
 from sgl_tune.cache.layouts import Cache, RankName
-from sgl_tune.cache.record import METADATA, CacheFile
+from sgl_tune.cache.record import METADATA, RESERVED, CacheFile
 
 DELETES_SINCE = (0, 5, 19)
 _COPY = "copy one rank's file over the others of its group, or warm again"
@@ -43,10 +43,12 @@ class Disagreement:
 
 def compare(members: Sequence[Member], sglang: tuple[int, ...]) -> Disagreement | None:
     """As the ranks of one TP group compare at their start: by parsed content, an unreadable file as none."""
+    if len({id(member.file) for member in members}) <= 1:
+        return None
     contents = [_signature(member.file) for member in members]
     if len(set(contents)) <= 1:
         return None
-    usual = Counter(filter(None, contents)).most_common(1)[0][0]
+    usual = Counter(content for content in contents if content[1]).most_common(1)[0][0]
     model = members[contents.index(usual)]
     odd = {
         member.path: _oddity(member, model)
@@ -65,14 +67,9 @@ def compare(members: Sequence[Member], sglang: tuple[int, ...]) -> Disagreement 
     return Disagreement(finding("ranks-differ", message, _COPY, severity), odd, deletes)
 
 
-def _signature(file: CacheFile | None) -> str:
+def _signature(file: CacheFile | None) -> tuple[str | None, str]:
     """SGLang's own comparison: order and white space do not count, everything else does."""
-    if file is None:
-        return ""
-    try:
-        return sha256(json.dumps(file.document, sort_keys=True).encode()).hexdigest()
-    except RecursionError:
-        return file.digest
+    return (None, "") if file is None else (file.computed_generation, _text(file.generation))
 
 
 def _oddity(member: Member, model: Member) -> str:
@@ -85,26 +82,34 @@ def _oddity(member: Member, model: Member) -> str:
 
 def differences(one: CacheFile, other: CacheFile) -> list[str]:
     """What differs, entries first: a name for each."""
+    return _differences(one, other, operator.ne) or _differences(one, other, _differ_as_text)
+
+
+def _differences(one: CacheFile, other: CacheFile, differ: Callable[[Any, Any], bool]) -> list[str]:
     ours, theirs = one.entries, other.entries
     names = [f"{entry_name(key)} (only in {_rank(one.path)})" for key in ours if key not in theirs]
     names += [f"{entry_name(key)} (only in {_rank(other.path)})" for key in theirs if key not in ours]
     names += [
         f"{entry_name(key)} (tactic {_tactic(value)}, not {_tactic(theirs[key])})"
         for key, value in ours.items()
-        if key in theirs and _text(value) != _text(theirs[key])
+        if key in theirs and differ(value, theirs[key])
     ]
-    members = [name for name in {**one.document, **other.document} if name not in ours and name not in theirs]
-    for name in members:
+    for name in sorted(RESERVED):
         mine, its = one.document.get(name), other.document.get(name)
-        if _text(mine) != _text(its):
+        if differ(mine, its):
             names.append(name + _fields(name, mine, its))
     return names
+
+
+def _differ_as_text(one: Any, other: Any) -> bool:
+    """To SGLang True is not 1, and 1 is not 1.0."""
+    return _text(one) != _text(other)
 
 
 def _fields(name: str, mine: Any, its: Any) -> str:
     if name != METADATA or not (isinstance(mine, dict) and isinstance(its, dict)):
         return ""
-    changed = [field for field in {**mine, **its} if _text(mine.get(field)) != _text(its.get(field))]
+    changed = [field for field in {**mine, **its} if _differ_as_text(mine.get(field), its.get(field))]
     return f" ({some(changed)})"
 
 

@@ -93,7 +93,8 @@ def _parse_profile(text: str) -> Profile | None:
 def _parse_extras(text: str) -> tuple[str, ...] | None:
     tokens: list[str] = []
     current, depth = "", 0
-    for part in _TOKEN.findall(text):
+    for match in _TOKEN.finditer(text):
+        part = match[0]
         if part == "," and depth == 0:
             tokens.append(current.strip())
             current = ""

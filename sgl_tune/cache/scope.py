@@ -13,7 +13,6 @@ from sgl_tune.cache.layouts import Cache, default_cache_dir, find_caches, resolv
 from sgl_tune.cache.recipes import recipe_for
 from sgl_tune.errors import UsageError
 from sgl_tune.options import TARGET_FIELDS, ServerFlags
-from sgl_tune.project_file import PROJECT_FILE
 from sgl_tune.versions import installed_version
 
 if TYPE_CHECKING:
@@ -33,6 +32,8 @@ class Asked:
     def names_a_deployment(self) -> bool:
         if self.command or self.deployment or self.flags.given().keys() - TARGET_FIELDS:
             return True
+        from sgl_tune.project_file import PROJECT_FILE
+
         return self.path is None and Path(PROJECT_FILE).is_file()
 
 

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from sgl_tune.cache.access import find_user
-from sgl_tune.cache.describe import ranks_text
 from sgl_tune.cache.environment import read_target, target_here
 from sgl_tune.cache.findings import FileReport, Finding, Report, Severity, Verdict
 from sgl_tune.cache.layouts import RankName
@@ -107,6 +106,8 @@ def _row(verdict: Verdict, files: Sequence[FileReport]) -> tuple[object, ...]:
 
 
 def _which(files: Sequence[FileReport]) -> str:
+    from sgl_tune.cache.describe import ranks_text
+
     ranks = [rank for file in files if (rank := RankName.parse(file.path.name))]
     if len(ranks) == len(files):
         return ranks_text(ranks)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.cache.access import Access, User, current_user, find_user, owner_only
+from sgl_tune.cache.access import Access, User, find_user, own_writing
 from sgl_tune.errors import UsageError
 from tests.sgl_tune.cache.caches import (
     HERE,
@@ -121,7 +121,12 @@ def test_users_are_found_by_name_and_by_number() -> None:
     assert find_user("0") == root
     nobody_here = find_user("3999999")
     assert (nobody_here.uid, nobody_here.groups) == (3999999, frozenset({3999999}))
-    assert current_user().uid == ME
+
+
+def test_whoever_runs_this_is_asked_of_the_system(tmp_path: Path) -> None:
+    assert own_writing(tmp_path) == []
+    (found,) = own_writing(tmp_path / "gone")
+    assert found.code == "not-writable"
 
 
 @pytest.mark.parametrize("name", ["no-such-user", "", "-1", "9" * 40])
@@ -134,6 +139,5 @@ def test_an_unknown_user_is_a_usage_error(name: str) -> None:
 def test_root_is_told_that_only_root_can_read(tmp_path: Path) -> None:
     paths = write_ranks(cache_folder(tmp_path), rank_names(tp=2))
     paths[0].chmod(0o600)
-    assert [found.code for found in owner_only(paths)] == ["owner-only"]
-    assert "1 of the files" in owner_only(paths)[0].message
-    assert "owner-only" in codes(verify_all(tmp_path, HERE))
+    (found,) = verify_all(tmp_path, HERE).findings
+    assert found.code == "owner-only" and "1 of the files" in found.message
