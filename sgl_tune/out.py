@@ -51,10 +51,10 @@ class Output:
         else:
             human()
 
-    def line(self, text: str = "", style: str | None = None, indent: int = 0) -> None:
+    def line(self, text: str = "", style: str | None = None, indent: int = 0, hanging: int = 2) -> None:
         """One paragraph of human output, folded at the terminal's width with a hanging indent."""
         if self.format is Format.human:
-            for part in _fold(text, _width(self._stdout), indent):
+            for part in _fold(text, _width(self._stdout), indent, hanging):
                 self._stdout.write(_styled(part, style, self._stdout) + "\n")
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
@@ -65,6 +65,13 @@ class Output:
         head = _row([column.title for column in columns], columns, widths)
         self._stdout.write(_styled(head, "bold", self._stdout) + "\n")
         self._stdout.writelines(_row(row, columns, widths) + "\n" for row in cells)
+
+    def fields(self, values: Mapping[str, object]) -> None:
+        """A name and its value a line; what is None goes without saying."""
+        width = max(map(len, values), default=0) + 2
+        for name, value in values.items():
+            if value is not None:
+                self.line(f"{name:<{width}}{value}", indent=2, hanging=width)
 
     def note(self, text: str) -> None:
         if self.format is not Format.quiet:

@@ -17,6 +17,9 @@ from sgl_tune.options import CacheDirOption, Format, FormatOption
 from sgl_tune.out import Column, Output
 from sgl_tune.units import count
 
+_SIDES = (Column(""), Column("FILE OR CACHE", path=True), Column("ENTRIES", right=True))
+_CHANGES = (Column("OP", path=True), Column("BUCKET", right=True), Column("A"), Column("B"))
+
 
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A file, a folder, or the beginning of a key.")],
@@ -58,12 +61,11 @@ def _show(out: Output, comparison: Comparison) -> None:
 
 
 def _show_pair(out: Output, difference: Difference) -> None:
-    for letter, side in (("A", difference.a), ("B", difference.b)):
-        out.line(f"{letter}  {side.name}, {count(len(side.entries), 'entry')}", style="bold")
+    sides = (("A", difference.a), ("B", difference.b))
+    out.table(_SIDES, [(letter, side.name, len(side.entries)) for letter, side in sides])
     out.line()
     if difference.changed:
-        columns = (Column("OP", path=True), Column("BUCKET", right=True), Column("A"), Column("B"))
-        out.table(columns, [_row(change) for change in _in_order(difference.changed)])
+        out.table(_CHANGES, [_row(change) for change in _in_order(difference.changed)])
         out.line()
     for letter, keys in (("A", difference.only_a), ("B", difference.only_b)):
         for text in _grouped(keys):

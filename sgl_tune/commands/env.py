@@ -28,16 +28,18 @@ def env(format: FormatOption = Format.human) -> None:
 
 def _show(out: Output, fingerprint: Fingerprint) -> None:
     out.line("What FlashInfer compares", style="bold")
-    for name, value in (fingerprint.metadata or {}).items():
-        out.line(f"{name:<24}{value}", indent=2)
+    out.fields(fingerprint.metadata or {"nothing": "FlashInfer cannot be asked here"})
     out.line("What it does not", style="bold")
-    rows = {
-        "driver": fingerprint.driver,
-        "arch": fingerprint.arch,
-        "torch": fingerprint.torch,
-        "sglang": fingerprint.sglang,
+    gpus = {
+        f"gpu {number}": f"{gpu.name}, {gpu.arch}, {gpu.mib} MiB, {gpu.uuid}"
+        for number, gpu in enumerate(fingerprint.gpus)
     }
-    for name, text in rows.items():
-        out.line(f"{name:<24}{text or '-'}", indent=2)
-    for gpu in fingerprint.gpus:
-        out.line(f"{'gpu':<24}{gpu.name}, {gpu.arch}, {gpu.mib} MiB, {gpu.uuid}", indent=2)
+    out.fields(
+        {
+            "driver": fingerprint.driver,
+            "arch": fingerprint.arch,
+            "torch": fingerprint.torch,
+            "sglang": fingerprint.sglang,
+            **gpus,
+        }
+    )

@@ -114,7 +114,7 @@ def _show(
         for remark in (remark for cache in group for remark in remarks(cache)):
             out.line(f"! {remark}", style="yellow")
         out.line()
-    if len(caches) == 1:
+    if len(caches) == 1 and len(caches[0].contents) == 1:
         _show_environment(out, caches[0])
     if with_entries:
         for cache in caches:
@@ -148,20 +148,18 @@ def _name(cache: ScannedCache) -> str:
 
 
 def _show_environment(out: Output, cache: ScannedCache) -> None:
-    for name, value in (cache.environment or {}).items():
-        out.line(f"{name:<24}{value}", indent=2)
+    fields = dict(cache.environment or {})
     manifest = cache.manifest
     if manifest:
-        for name, value in (
-            ("driver", manifest.driver),
-            ("SGLang", manifest.sglang),
-            ("tuned", manifest.created),
-            ("seconds", manifest.seconds),
-            ("key parts", " | ".join(manifest.key_parts)),
-            ("notes", manifest.notes),
-        ):
-            if value:
-                out.line(f"{name:<24}{value}", indent=2)
+        fields |= {
+            "driver": manifest.driver,
+            "SGLang": manifest.sglang,
+            "tuned": manifest.created,
+            "seconds": manifest.seconds,
+            "key parts": " | ".join(manifest.key_parts) or None,
+            "notes": manifest.notes,
+        }
+    out.fields(fields)
     out.line()
 
 

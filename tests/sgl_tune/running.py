@@ -44,12 +44,16 @@ def run(*arguments: object, cwd: Path | None = None, **changes: str) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def run_on_terminal(*arguments: object, columns: int = 80, answer: str = "", **changes: str) -> Ran:
+def run_on_terminal(
+    *arguments: object, columns: int = 80, answer: str = "", cwd: Path | None = None, **changes: str
+) -> Ran:
     """On a real pseudo-terminal; what went to stdout and stderr comes back in one."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     command = [*PROGRAM, *map(str, arguments)]
-    child = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(**changes))
+    child = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=environment(**changes)
+    )
     os.close(theirs)
     if answer:
         os.write(ours, answer.encode())
