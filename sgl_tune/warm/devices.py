@@ -66,5 +66,6 @@ def check_target(deployment: Deployment, devices: Devices, here: tuple[Gpu, ...]
     arch = CPU_ARCH if devices.kind == "cpu" else here[devices.gpus[0]].arch
     if arch != deployment.arch:
         raise UsageError(
-            f"the target is {deployment.arch}, the devices here are {arch}", "tune on a machine of its kind"
+            f"the target is {deployment.arch}, the devices here are {arch}",
+            f"tune on a machine of its kind; --arch {arch} plans for this one",
         )

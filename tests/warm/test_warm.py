@@ -1,0 +1,303 @@
+"""`sgl-tune warm` as its users run it, on the demo model's CPU kernels: files, proof, and what goes wrong."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sgl_tune.running import PROGRAM, ROOT, environment
+
+SECONDS = 180
+MODEL = {
+    "model_type": "qwen3_moe",
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "moe_intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "max_position_embeddings": 128,
+}
+SMALL = (
+    "--moe-runner-backend",
+    "flashinfer_cutlass",
+    "--chunked-prefill-size",
+    "16",
+    "--max-running-requests",
+    "16",
+)
+
+
+def _command(cache: Path, *arguments: str) -> list[str]:
+    return [*PROGRAM, "warm", "--cache-dir", str(cache), *arguments]
+
+
+def _start(cache: Path, *arguments: str, **changes: Any) -> subprocess.Popen[str]:
+    settings = environment(OMP_NUM_THREADS="1", **changes.pop("env", {}))
+    return subprocess.Popen(
+        _command(cache, *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=settings,
+        **changes,
+    )
+
+
+def _end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=SECONDS)
+    return process.returncode, out, err
+
+
+def _warm(cache: Path, *arguments: str, **changes: Any) -> tuple[int, str, str]:
+    return _end(_start(cache, *arguments, **changes))
+
+
+def _rank_files(cache: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(cache.rglob("rank_*.json"))}
+
+
+def _entries(content: bytes) -> dict[str, Any]:
+    return {key: value for key, value in json.loads(content).items() if not key.startswith("_")}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> tuple[str, ...]:
+    """A model that is tuned in a moment."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(MODEL))
+    return ("--model-path", str(folder), "--arch", "cpu", *SMALL)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    cache = tmp_path_factory.mktemp("demo")
+    code, out, err = _warm(cache, "--tp", "8", "--dp", "8", "--format", "json")
+    assert code == 0, err
+    return cache, json.loads(out)
+
+
+def test_the_main_job_writes_eight_identical_files_and_proves_them(demo: tuple[Path, dict[str, Any]]) -> None:
+    cache, result = demo
+    files = _rank_files(cache)
+    assert list(files) == [f"rank_tp{rank}_pp0_dp{rank}.json" for rank in range(8)]
+    assert len(set(files.values())) == 1
+    planned = {key for op in result["ops"] for key in op["keys"]}
+    assert set(_entries(next(iter(files.values())))) == planned
+    assert (result["tuned"], result["reused"], result["failed"]) == (len(planned), 0, [])
+    proof = result["proof"]
+    assert (
+        proof["misses"] == [] and proof["profiled"] == {} and proof["hits"] == proof["asked"] > len(planned)
+    )
+
+
+def test_a_second_warm_tunes_nothing(demo: tuple[Path, dict[str, Any]]) -> None:
+    cache, first = demo
+    code, out, err = _warm(cache, "--tp", "8", "--dp", "8", "--format", "json")
+    assert code == 0, err
+    again = json.loads(out)
+    assert (again["tuned"], again["reused"]) == (0, first["tuned"])
+    assert again["digest"] == first["digest"]
+
+
+def test_workers_share_the_search_and_agree(small: tuple[str, ...], tmp_path: Path) -> None:
+    code, out, err = _warm(tmp_path / "cache", *small, "--tp", "2", "--workers", "2", "--format", "json")
+    assert code == 0, err
+    result = json.loads(out)
+    assert result["workers"] == 2 and result["proof"]["misses"] == []
+    assert len(set(_rank_files(tmp_path / "cache").values())) == 1
+
+
+def test_two_nodes_write_the_files_of_one(small: tuple[str, ...], tmp_path: Path) -> None:
+    code, _, err = _warm(tmp_path / "one", *small, "--tp", "4")
+    assert code == 0, err
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    nodes = [
+        _start(
+            tmp_path / f"node{node}",
+            *(*small, "--tp", "4", "--nnodes", "2", "--node-rank", str(node), "--dist-init-addr", address),
+        )
+        for node in (0, 1)
+    ]
+    for node in nodes:
+        code, _, err = _end(node)
+        assert code == 0, err
+    first, second = _rank_files(tmp_path / "node0"), _rank_files(tmp_path / "node1")
+    assert list(first) == ["rank_tp0_pp0_dp0.json", "rank_tp1_pp0_dp0.json"]
+    assert list(second) == ["rank_tp2_pp0_dp0.json", "rank_tp3_pp0_dp0.json"]
+    assert [*first, *second] == list(_rank_files(tmp_path / "one"))
+    assert len({*first.values(), *second.values()}) == 1
+
+
+def test_under_torchrun_the_processes_found_are_the_workers(small: tuple[str, ...], tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*torchrun, "-m", "sgl_tune.cli", "warm", "--cache-dir", str(cache), *small, "--format", "json"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        cwd=ROOT,
+        env=environment(OMP_NUM_THREADS="1"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["proof"]["misses"] == []
+    assert list(_rank_files(cache)) == ["rank_tp0_pp0_dp0.json"]
+
+
+def test_a_worker_killed_in_the_search_is_one_line_and_no_partial_set(tmp_path: Path) -> None:
+    cache, scratch = tmp_path / "cache", tmp_path / "scratch"
+    scratch.mkdir()
+    process = _start(cache, "--tp", "8", "--dp", "8", env={"TMPDIR": str(scratch)})
+    os.kill(_searching_worker(scratch), signal.SIGKILL)
+    code, out, err = _end(process)
+    assert code == 3 and out == ""
+    assert "error: worker 0 of 1 was killed by SIGKILL; " in err
+    assert len(_rank_files(cache)) in (0, 8) and len(set(_rank_files(cache).values())) <= 1
+
+
+def test_ctrl_c_keeps_what_was_decided_and_the_next_warm_goes_on(tmp_path: Path) -> None:
+    cache, scratch = tmp_path / "cache", tmp_path / "scratch"
+    scratch.mkdir()
+    process = _start(cache, "--tp", "8", "--dp", "8", env={"TMPDIR": str(scratch)}, start_new_session=True)
+    _searching_worker(scratch, until="tuned")
+    os.killpg(process.pid, signal.SIGINT)
+    code, out, err = _end(process)
+    assert code == 3 and out == ""
+    assert "interrupted by SIGINT: the workers were stopped; 12 decided entries are kept" in err
+    assert len(set(_rank_files(cache).values())) == 1 and len(_rank_files(cache)) == 8
+    code, out, err = _warm(cache, "--tp", "8", "--dp", "8", "--format", "json")
+    assert code == 0, err
+    assert (json.loads(out)["reused"], json.loads(out)["tuned"]) == (12, 12)
+
+
+def test_a_corrupt_file_is_set_aside_and_written_anew(small: tuple[str, ...], tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    code, _, err = _warm(cache, *small, "--tp", "2", "--no-prove")
+    assert code == 0, err
+    broken = next(cache.rglob("rank_tp1*.json"))
+    broken.write_bytes(broken.read_bytes()[:200])
+    code, out, err = _warm(cache, *small, "--tp", "2", "--format", "json")
+    assert code == 0, err
+    assert f"kept as {broken.name}.broken" in err
+    assert json.loads(out)["tuned"] == 0
+    assert len(set(_rank_files(cache).values())) == 1
+
+
+def test_two_warms_at_once_both_end_well(small: tuple[str, ...], tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    both = [_start(cache, *small, "--tp", "2") for _ in range(2)]
+    for process in both:
+        code, _, err = _end(process)
+        assert code == 0, err
+    assert len(set(_rank_files(cache).values())) == 1
+
+
+@contextmanager
+def _mounted(folder: Path, options: str) -> Iterator[Path]:
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("mounting a tmpfs needs rights")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_directory_that_cannot_be_written_is_said_before_the_search(
+    small: tuple[str, ...], tmp_path: Path
+) -> None:
+    with _mounted(tmp_path / "cache", "ro") as cache:
+        code, out, err = _warm(cache, *small)
+    assert (code, out) == (3, "")
+    assert str(cache) in err and "Traceback" not in err and "starting" not in err
+
+
+def test_a_full_disk_ends_in_one_line_and_no_damaged_file(tmp_path: Path) -> None:
+    with _mounted(tmp_path / "cache", "size=32k") as cache:
+        code, out, err = _warm(cache, "--tp", "8", "--dp", "8")
+        assert _rank_files(cache) == {}
+    assert (code, out) == (3, "")
+    assert "Traceback" not in err
+    assert [line for line in err.splitlines() if line.startswith("error: ")] and "full" in err
+
+
+def test_another_environments_files_are_refused_until_told_otherwise(
+    small: tuple[str, ...], tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    assert _warm(cache, *small, "--no-prove")[0] == 0
+    path = next(cache.rglob("rank_*.json"))
+    document = json.loads(path.read_bytes())
+    document["_metadata"]["cudnn_frontend_version"] = "0.0.1"
+    path.write_text(json.dumps(document))
+    code, _, err = _warm(cache, *small)
+    assert code == 3 and "cudnn_frontend_version is '0.0.1' there" in err and "--replace" in err
+    code, _, err = _warm(cache, *small, "--replace")
+    assert code == 0, err
+
+
+def test_every_deployment_of_the_project_file_is_warmed(small: tuple[str, ...], tmp_path: Path) -> None:
+    lines = ['arch = "cpu"', f'model-path = "{small[1]}"', 'moe-runner-backend = "flashinfer_cutlass"']
+    lines += ["chunked-prefill-size = 16", "max-running-requests = 16"]
+    project = "".join(
+        f"[deployments.{name}]\n" + "\n".join([*lines, f"tp = {tp}\n"]) for name, tp in [("a", 1), ("b", 2)]
+    )
+    (tmp_path / "sgl-tune.toml").write_text(project)
+    done = subprocess.run(
+        _command(tmp_path / "cache", "--format", "json"),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        cwd=tmp_path,
+        env=environment(OMP_NUM_THREADS="1"),
+    )
+    assert done.returncode == 0, done.stderr
+    plans = json.loads(done.stdout)["plans"]
+    assert [len(plan["files"]) for plan in plans] == [1, 2]
+    assert all(plan["proof"]["misses"] == [] for plan in plans)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--arch", "sm90", "--flashinfer-version", "0.7.2"), "the target is sm90, the devices here are cpu"),
+        (("--flashinfer-version", "0.7.1"), "the target reads caches of FlashInfer 0.7.1"),
+        (("--device", "cuda"), "no GPU driver answers here"),
+    ],
+)
+def test_a_target_that_cannot_be_tuned_here_is_wrong_usage(
+    tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    code, out, err = _warm(tmp_path / "cache", *arguments)
+    assert (code, out) == (2, "") and sentence in err
+
+
+def _searching_worker(scratch: Path, until: str = "progress") -> int:
+    """The pid of worker 0, once it has said `until`."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        for path in scratch.glob("sgl-tune-*/events.0.jsonl"):
+            said = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+            if any(event["kind"] == until for event in said):
+                return next(event["pid"] for event in said if event["kind"] == "start")
+        time.sleep(0.02)
+    raise AssertionError("the search never began")
