@@ -56,7 +56,7 @@ class Device(ABC):
 
     @abstractmethod
     def largest_at_peak(self, count: int) -> list[Held]:
-        """Empty where allocations are not followed."""
+        """Of what was made since `reset_peak`; empty where allocations are not followed."""
 
     @abstractmethod
     def empty_cache(self) -> None: ...

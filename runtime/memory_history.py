@@ -13,7 +13,10 @@ _RUNTIME = str(Path(__file__).parent) + "/"
 
 
 def largest_at_peak(snapshot: Mapping[str, Any], device: int, since_us: float, count: int) -> list[Held]:
-    """Walk the record backwards from what is live now to the moment of the highest total since `since_us`."""
+    """Of what was made since `since_us`, the largest that were live when the total was highest.
+
+    The record is walked backwards from what is live now.
+    """
     live = {
         block["address"]: block
         for segment in snapshot["segments"]
@@ -31,7 +34,9 @@ def largest_at_peak(snapshot: Mapping[str, Any], device: int, since_us: float, c
             total += event["size"]
             if total > peak:
                 peak, at_peak = total, list(live.values())
-    return [_held(block) for block in heapq.nlargest(count, at_peak, key=lambda block: block["size"])]
+    older = {id(block) for block in live.values()}
+    made = [block for block in at_peak if id(block) not in older]
+    return [_held(block) for block in heapq.nlargest(count, made, key=lambda block: block["size"])]
 
 
 def _since(trace: Sequence[Mapping[str, Any]], since_us: float) -> list[Mapping[str, Any]]:

@@ -124,6 +124,7 @@ class AllocationTracker(TorchDispatchMode):
         self._sequence = 0
         self._peak = 0
         self._peak_sequence = 0
+        self._reset_sequence = 0
         self._freed_since_peak: list[Allocation] = []
         self._fresh: dict[Any, tuple[bool, str]] = {}
         self._composite: dict[Any, bool] = {}
@@ -228,13 +229,14 @@ class AllocationTracker(TorchDispatchMode):
     def reset_peak(self) -> None:
         self.allocator.reset_peaks()
         self._peak = self.allocator.allocated
-        self._peak_sequence = self._sequence
+        self._peak_sequence = self._reset_sequence = self._sequence
         self._freed_since_peak.clear()
 
     def largest_at_peak(self, count: int) -> list[Allocation]:
-        """What was live when `allocated` was highest since `reset_peak`, largest first."""
-        alive = [a for a in self._live if a.sequence <= self._peak_sequence]
-        return heapq.nlargest(count, [*alive, *self._freed_since_peak], key=lambda a: (a.nbytes, -a.sequence))
+        """What was made since `reset_peak` and live when `allocated` was highest since then, largest first."""
+        alive = (a for a in self._live if a.sequence <= self._peak_sequence)
+        made = [a for a in (*alive, *self._freed_since_peak) if a.sequence > self._reset_sequence]
+        return heapq.nlargest(count, made, key=lambda a: (a.nbytes, -a.sequence))
 
     def allocation_of(self, tensor: torch.Tensor) -> Allocation | None:
         stored = self._stored.get(tensor.untyped_storage()._cdata)
