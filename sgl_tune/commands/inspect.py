@@ -13,13 +13,12 @@ from sgl_tune.cache.describe import (
     cache_json,
     deployment_text,
     place_text,
-    ranks_text,
     remarks,
     tactic_text,
     wanted,
 )
 from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
-from sgl_tune.cache.layouts import default_cache_dir, resolve
+from sgl_tune.cache.layouts import default_cache_dir, ranks_text, resolve
 from sgl_tune.cache.scan import ScannedCache, Scanner
 from sgl_tune.options import CacheDirOption, Format, FormatOption
 from sgl_tune.out import Column, Output
@@ -154,7 +153,7 @@ def _show_environment(out: Output, cache: ScannedCache) -> None:
         fields |= {
             "driver": manifest.driver,
             "SGLang": manifest.sglang,
-            "tuned": manifest.created,
+            "written": manifest.created,
             "seconds": manifest.seconds,
             "key parts": " | ".join(manifest.key_parts) or None,
             "notes": manifest.notes,
