@@ -107,8 +107,7 @@ class LogitsProcessor:
     def _head_counts(self, rows: int, batch: ForwardBatch) -> list[int]:
         if not self.gathers_dp_rows:
             return [rows]
-        if batch.dp is None or batch.dp.logprob_num_tokens_cpu is None:
-            raise ValueError("a batch under DP attention needs its token counts: see plan_dp_tokens")
+        assert batch.dp is not None and batch.dp.logprob_num_tokens_cpu is not None
         return batch.dp.logprob_num_tokens_cpu
 
     def _gather_vocab(self, shard: torch.Tensor) -> torch.Tensor:

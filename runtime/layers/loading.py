@@ -61,7 +61,8 @@ def fill_dummy(name: str, parameter: torch.Tensor, seed: int) -> None:
         return
     generator = torch.Generator(parameter.device).manual_seed(seed + zlib.crc32(name.encode()))
     if "scale" in name:
-        parameter.fill_(0.01)
+        # Packed in a byte, a scale is a power of two: 120 is 2 ** -7.
+        parameter.fill_(120 if parameter.dtype == torch.uint8 else 0.01)
     elif parameter.dtype == torch.float8_e4m3fn:
         # Any byte without the top exponent bit: up to 1.875 of either sign, never a NaN.
         parameter.view(torch.uint8).random_(0, 256, generator=generator).bitwise_and_(0xBF)

@@ -10,7 +10,7 @@ from runtime.comm import Communicator
 from runtime.config import ConfigError, ModelConfig, RuntimeConfig
 from runtime.layers.linear import Linear, Part
 from runtime.layers.norm import RMSNorm
-from runtime.layers.quantization import PLAIN, Scheme, expert_scheme, linear_scheme
+from runtime.layers.quantization import Scheme, expert_scheme, linear_scheme
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -53,6 +53,3 @@ def make_build(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator, d
         linear_scheme(model, runtime),
         expert_scheme(model, runtime),
     )
-
-
-__all__ = ["DTYPES", "PLAIN", "Build", "make_build"]

@@ -143,10 +143,12 @@ class Decoder(nn.Module):
         return self.logits.forward(self.norm.add(state.hidden, state.residual), batch)
 
     def _publish_token_counts(self, batch: ForwardBatch) -> None:
-        if batch.dp is None:
+        if batch.dp is not None:
+            batch.dp.publish()
+        elif self.comm.size("attn_dp") == 1:
             set_dp_buffer_len(batch.num_tokens, batch.num_tokens, True)
         else:
-            batch.dp.publish()
+            raise ValueError("a batch under DP attention needs its token counts: see plan_dp_tokens")
 
     def empty_state(self, tokens: int) -> StageState:
         """Room for what the previous stage sends."""

@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 import torch
 
+from runtime.batch import make_extend_batch
 from runtime.comm import VirtualCommunicator
 from runtime.config import ConfigError, ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.layers.loading import fill_dummy
 from runtime.layers.quantization import Fp4
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
+from runtime.models.checkpoint import read_config
 from runtime.models.decoder import Decoder
 from runtime.parallel import stage_layers
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
 from tests.runtime.families import FAMILIES, make_reference, prompts, reference_logits, save
-from tests.runtime.generation import Generation, make_runtime
+from tests.runtime.generation import Generation, make_pool, make_runtime
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 PRESETS = Path(__file__).parents[2] / "sgl_tune/presets/models"
@@ -165,6 +167,19 @@ def test_a_dummy_model_decodes_to_finite_logits(family: str, tmp_path: Path) -> 
     generation.decoder.load_dummy(seed=3)
     for rows in generation.run(prompts(7, 5), steps=2).values():
         assert torch.stack(rows).isfinite().all()
+
+
+@pytest.mark.parametrize("quantization", ["modelopt_fp8", "modelopt_fp4", "mxfp4"])
+def test_a_quantized_dummy_model_decodes_to_finite_logits(quantization: str, tmp_path: Path) -> None:
+    folder = save(make_reference("qwen3_moe"), tmp_path)
+    comm = VirtualCommunicator(ParallelConfig())
+    model, runtime = read_config(folder), make_runtime(quantization=quantization)
+    decoder = Decoder(model, runtime, comm, CPU, range(model.num_layers))
+    decoder.load_dummy()
+    pool = make_pool(model, comm, range(model.num_layers), torch.float32, CPU)
+    output = decoder(make_extend_batch(prompts(5), pool.requests.allocate(1), pool), pool)
+    assert output.next_token_logits is not None
+    assert output.next_token_logits.isfinite().all() and output.next_token_logits.std() > 0
 
 
 # -- quantised values ---------------------------------------------------------------------------------------
