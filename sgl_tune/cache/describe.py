@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sgl_tune.cache.filters import Filter
@@ -90,29 +90,6 @@ def place_text(cache: ScannedCache) -> str:
     if isinstance(gpu, str) and gpu != place.arch:
         words.append(gpu)
     return ", ".join(words)
-
-
-def ranks_text(ranks: Sequence[RankName]) -> str:
-    """`tp0-7 dp0-7`; an axis with nothing but 0 goes without saying."""
-    if not ranks:
-        return "-"
-    words = [f"tp{_spans(rank.tp for rank in ranks)}"]
-    for axis in ("pp", "dp"):
-        values = {getattr(rank, axis) for rank in ranks}
-        if values != {0}:
-            words.append(f"{axis}{_spans(values)}")
-    return " ".join(words)
-
-
-def _spans(numbers: Iterable[int]) -> str:
-    ordered = sorted(set(numbers))
-    spans: list[list[int]] = []
-    for number in ordered:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
 
 
 def deployment_text(cache: ScannedCache) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runtime.sizing import release
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.errors import UsageError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN = "_gpu<UUID>"
+_NEWEST = (1_000_000,)
 
 
 @dataclass(frozen=True)
@@ -50,23 +52,21 @@ class Expected:
 
 @dataclass(frozen=True)
 class Checked:
-    """`whole`: all of the cache's files are asked about, and not one alone."""
+    """`sglang` is None for the newest there is; `whole`: not one of the cache's files alone."""
 
     cache: Cache
-    sglang: str
+    sglang: str | None = None
     expected: Expected | None = None
     whole: bool = True
     manifest: Manifest | None = None
     manifest_problem: BrokenManifest | None = None
 
+    @property
+    def release(self) -> tuple[int, ...]:
+        return release(self.sglang) if self.sglang else _NEWEST
 
-def check(
-    cache: Cache,
-    sglang: str | None,
-    newest_sglang: str,
-    whole: bool = True,
-    expected: Sequence[Expected] = (),
-) -> Checked:
+
+def check(cache: Cache, sglang: str | None, whole: bool = True, expected: Sequence[Expected] = ()) -> Checked:
     """What nobody said is taken from the cache's own manifest. Of several expectations the key decides."""
     manifest, problem = _manifest_of(cache)
     mine = next((item for item in expected if item.key == cache.key), None)
@@ -74,8 +74,8 @@ def check(
         mine = expected[0]
     elif mine is None and manifest:
         mine = _expected_by_manifest(cache, manifest)
-    version = sglang or (manifest.sglang if manifest else None) or newest_sglang
     named = mine.named_as_in(cache) if mine else None
+    version = sglang or (manifest.sglang if manifest else None)
     return Checked(cache, version, named, whole, manifest, problem)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -45,6 +45,29 @@ class RankName:
 
     def __str__(self) -> str:
         return self.filename.removeprefix("rank_").removesuffix(".json")
+
+
+def ranks_text(ranks: Sequence[RankName]) -> str:
+    """`tp0-7 dp0-7`; an axis with nothing but 0 goes without saying."""
+    if not ranks:
+        return "-"
+    words = [f"tp{_spans(rank.tp for rank in ranks)}"]
+    for axis in ("pp", "dp"):
+        values = {getattr(rank, axis) for rank in ranks}
+        if values != {0}:
+            words.append(f"{axis}{_spans(values)}")
+    return " ".join(words)
+
+
+def _spans(numbers: Iterable[int]) -> str:
+    ordered = sorted(set(numbers))
+    spans: list[list[int]] = []
+    for number in ordered:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
 
 
 class RankFile(NamedTuple):

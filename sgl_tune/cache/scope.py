@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from sgl_tune.cache.environment import Target
 from sgl_tune.cache.expected import Checked, Expected, check, expected_of
 from sgl_tune.cache.layouts import Cache, default_cache_dir, find_caches, resolve
-from sgl_tune.cache.recipes import recipe_for
 from sgl_tune.errors import UsageError
 from sgl_tune.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.versions import installed_version
@@ -48,8 +47,7 @@ class Scope:
 
 def scope_of(asked: Asked, target: Target, on_error: Callable[[OSError], None]) -> Scope:
     plans = _plans(asked, target) if asked.names_a_deployment else []
-    sglang = asked.flags.sglang_version or (plans[0].deployment.sglang_version if plans else None)
-    newest = recipe_for(sglang or installed_version("sglang")).sglang
+    sglang = _sglang(asked.flags.sglang_version, plans)
     expected = [item for plan in plans for item in expected_of(plan)]
     notes = tuple(f"{plan.deployment.name}: {note}" for plan in plans for note in plan.deployment.notes)
     cache_dir = Path(asked.flags.cache_dir) if asked.flags.cache_dir else default_cache_dir()
@@ -58,8 +56,17 @@ def scope_of(asked: Asked, target: Target, on_error: Callable[[OSError], None]) 
     else:
         found = _matching(resolve(asked.path, cache_dir, on_error), expected, asked.path or str(cache_dir))
     whole = asked.path is None or not Path(asked.path).is_file()
-    checked = tuple(check(cache, sglang, newest, whole, expected) for cache in found)
+    checked = tuple(check(cache, sglang, whole, expected) for cache in found)
     return Scope(checked, _narrowed(target, plans), notes)
+
+
+def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:
+    """None where only a cache's manifest may know."""
+    if asked:
+        from sgl_tune.cache.recipes import recipe_for
+
+        return recipe_for(asked).sglang
+    return plans[0].deployment.sglang_version if plans else installed_version("sglang")
 
 
 def _plans(asked: Asked, target: Target) -> list[Plan]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runtime.sizing import release
 from sgl_tune.cache.access import Access, User, only_root_reads, own_writing
 from sgl_tune.cache.entries import some
 from sgl_tune.cache.environment import Target, other_driver, unknown_target_finding
@@ -96,17 +95,18 @@ def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> Report:
     if checked.whole:
         found += _settle_ranks(checked, read, reports)
         found += _leftovers(cache)
-    if cache.layout == "sglang" and cache.files and release(checked.sglang) >= SAVES_SINCE:
+    if cache.layout == "sglang" and cache.files and checked.release >= SAVES_SINCE:
         found += access.writing(cache.path) if access else own_writing(cache.path)
     if user is None:
         found += only_root_reads(cache.path, sum(item.only_root for item in read.values()))
     found += _manifest_findings(checked, read.values(), judge.target)
-    return Report(tuple(reports[name] for name in sorted(reports, key=_by_rank)), tuple(found))
+    names = sorted(reports, key=_by_rank) if len(reports) > len(read) else reports
+    return Report(tuple(reports[name] for name in names), tuple(found))
 
 
 def _by_rank(name: str) -> tuple[int, int, int, str]:
     rank = RankName.parse(name)
-    return (rank.pp, rank.dp, rank.tp, name) if rank else (0, 0, 0, name)
+    return (rank.tp, rank.pp, rank.dp, name) if rank else (0, 0, 0, name)
 
 
 def _read(path: Path, judge: Judge, access: Access | None) -> _Read:
@@ -136,7 +136,7 @@ def _settle_ranks(
         for name in names:
             if name not in reports:
                 reports[name] = FileReport(cache.path / name, Verdict.MISSING, (_MISSING,))
-        unequal = compare(members, release(checked.sglang))
+        unequal = compare(members, checked.release)
         if unequal is None:
             continue
         yield unequal.summary

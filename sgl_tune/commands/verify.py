@@ -12,7 +12,7 @@ import typer
 from sgl_tune.cache.access import find_user
 from sgl_tune.cache.environment import read_target, target_here
 from sgl_tune.cache.findings import FileReport, Finding, Report, Severity, Verdict
-from sgl_tune.cache.layouts import RankName
+from sgl_tune.cache.layouts import RankName, ranks_text
 from sgl_tune.cache.scope import Asked, scope_of
 from sgl_tune.cache.verify import Server
 from sgl_tune.cache.verify import verify as predict
@@ -106,8 +106,6 @@ def _row(verdict: Verdict, files: Sequence[FileReport]) -> tuple[object, ...]:
 
 
 def _which(files: Sequence[FileReport]) -> str:
-    from sgl_tune.cache.describe import ranks_text
-
     ranks = [rank for file in files if (rank := RankName.parse(file.path.name))]
     if len(ranks) == len(files):
         return ranks_text(ranks)
