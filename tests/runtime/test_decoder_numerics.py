@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -62,24 +63,23 @@ def test_fused_experts_load_like_single_ones(family: str, tmp_path: Path) -> Non
         assert torch.equal(one, other), name
 
 
-def test_softmax_scores_need_not_be_renormalized(tmp_path: Path) -> None:
-    model = make_reference("qwen3_moe", norm_topk_prob=False)
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("qwen3_moe", {"norm_topk_prob": False}),
+        ("qwen3_moe", {"attention_bias": True, "tie_word_embeddings": True}),
+        ("deepseek_v3", {"q_lora_rank": None}),
+        ("deepseek_v3", {"attention_bias": True, "n_shared_experts": 2}),
+        ("mixtral", {"num_key_value_heads": 1}),
+    ],
+)
+def test_variants_of_a_family(family: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    model = make_reference(family, **changes)
     generation = _make_generation(save(model, tmp_path))
     [text] = prompts(9)
     rows = generation.run([text], steps=1)
-    torch.testing.assert_close(
-        torch.stack(rows[0]), reference_logits(model, text)[-2:], atol=TOLERANCE, rtol=0
-    )
-
-
-def test_queries_without_a_lora(tmp_path: Path) -> None:
-    model = make_reference("deepseek_v3", q_lora_rank=None)
-    generation = _make_generation(save(model, tmp_path))
-    [text] = prompts(9)
-    rows = generation.run([text], steps=1)
-    torch.testing.assert_close(
-        torch.stack(rows[0]), reference_logits(model, text)[-2:], atol=TOLERANCE, rtol=0
-    )
+    want = reference_logits(model, text)[-2:]
+    torch.testing.assert_close(torch.stack(rows[0]), want, atol=TOLERANCE, rtol=0)
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
