@@ -10,6 +10,8 @@ from runtime.batch import ForwardBatch
 from runtime.kv_pool import GqaPool, KVPool, LatentPool
 from runtime.layers.attention import ops
 
+SCORE_BYTES = 512 << 20  # of the indexer's scores at a time: a long prefill's would take gigabytes
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionLayer:
@@ -98,16 +100,23 @@ def select_tokens(
     ops.store_rows(keys, batch.out_cache_loc, k)
     if batch.max_seq_len <= count:
         return None
-    scores = ops.index_scores(
-        q,
-        keys,
-        head_weights,
-        pool.requests.table,
-        batch.req_pool_indices,
-        batch.seq_lens,
-        batch.query_starts,
-        batch.max_query_len,
-        batch.max_seq_len,
-    )
-    best = scores.topk(count, dim=-1)
-    return best.indices.to(torch.int32).masked_fill_(best.values == float("-inf"), -1)
+    selected = torch.empty(batch.num_tokens, count, dtype=torch.int32, device=q.device)
+    rows = max(1, SCORE_BYTES // (4 * batch.max_seq_len))
+    for first in range(0, batch.num_tokens, rows):
+        part = selected[first : first + rows]
+        scores = ops.index_scores(
+            q,
+            keys,
+            head_weights,
+            pool.requests.table,
+            batch.req_pool_indices,
+            batch.seq_lens,
+            batch.query_starts,
+            batch.max_query_len,
+            batch.max_seq_len,
+            first,
+            part.shape[0],
+        )
+        best = scores.topk(count, dim=-1, sorted=False)
+        part.copy_(best.indices.masked_fill_(best.values == float("-inf"), -1))
+    return selected

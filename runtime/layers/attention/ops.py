@@ -112,14 +112,19 @@ def index_scores(
     query_starts: torch.Tensor,
     max_query_len: int,
     max_seq_len: int,
+    first: int,
+    count: int,
 ) -> torch.Tensor:
-    """[T, max_seq_len] fp32: how much each token wants each position of its request, -inf for later ones."""
+    """[count, max_seq_len] fp32: how much token `first` and the next want each position; -inf if later."""
+    out = q.new_full((count, max_seq_len), float("-inf"), dtype=torch.float32)
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len)
     if q.is_cuda:
         from runtime.layers.attention import row_kernels
 
-        return row_kernels.index_scores(q, keys, head_weights, paging, max_seq_len)
-    return reference.index_scores(q, keys, head_weights, paging, max_seq_len)
+        row_kernels.index_scores(q, keys, head_weights, paging, out, first)
+    else:
+        reference.index_scores(q, keys, head_weights, paging, out, first)
+    return out
 
 
 @index_scores.register_fake
@@ -133,5 +138,7 @@ def _(
     query_starts: torch.Tensor,
     max_query_len: int,
     max_seq_len: int,
+    first: int,
+    count: int,
 ) -> torch.Tensor:
-    return q.new_empty(q.shape[0], max_seq_len, dtype=torch.float32)
+    return q.new_empty(count, max_seq_len, dtype=torch.float32)

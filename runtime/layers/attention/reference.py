@@ -83,17 +83,23 @@ def latent(
 
 
 def index_scores(
-    q: torch.Tensor, keys: torch.Tensor, head_weights: torch.Tensor, paging: Paging, max_seq_len: int
-) -> torch.Tensor:
-    out = q.new_full((q.shape[0], max_seq_len), float("-inf"), dtype=torch.float32)
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    head_weights: torch.Tensor,
+    paging: Paging,
+    out: torch.Tensor,
+    first: int,
+) -> None:
     for span in _spans(paging):
-        rows = slice(span.start, span.end)
+        start, end = max(span.start, first), min(span.end, first + len(out))
+        if start >= end:
+            continue
         k = _unpacked(keys[span.slots], PackedRow(q.shape[-1]))
-        each_head = torch.einsum("thd,nd->thn", q[rows].float(), k).relu_()
-        scores = torch.einsum("thn,th->tn", each_head, head_weights[rows].float())
-        later = torch.arange(len(span.slots)) > span.positions[:, None]
-        out[rows, : len(span.slots)] = scores.masked_fill_(later, float("-inf"))
-    return out
+        each_head = torch.einsum("thd,nd->thn", q[start:end].float(), k).relu_()
+        scores = torch.einsum("thn,th->tn", each_head, head_weights[start:end].float())
+        positions = span.positions[start - span.start : end - span.start]
+        later = torch.arange(len(span.slots)) > positions[:, None]
+        out[start - first : end - first, : len(span.slots)] = scores.masked_fill_(later, float("-inf"))
 
 
 def _spans(paging: Paging) -> Iterator[Span]:

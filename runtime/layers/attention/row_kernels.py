@@ -45,8 +45,8 @@ def _store_packed(
     place = block[:, None] * BLOCK + column[None, :]
     inside = (block < BLOCKS)[:, None] & (column < BLOCK)[None, :]
     values = tl.load(rows + token * rows_token + place, mask=inside, other=0.0).to(tl.float32)
-    scale = tl.maximum(tl.max(tl.abs(values), 1), 1e-4) / LIMIT
-    small = (values / scale[:, None]).to(quantized.dtype.element_ty)
+    scale = tl.div_rn(tl.maximum(tl.max(tl.abs(values), 1), 1e-4), LIMIT)
+    small = tl.div_rn(values, scale[:, None]).to(quantized.dtype.element_ty)
     tl.store(quantized + slot * quantized_slot + place, small, mask=inside)
     tl.store(scales + slot * scales_slot + block, scale, mask=block < BLOCKS)
     if PLAIN:
@@ -57,16 +57,19 @@ def _store_packed(
 
 @triton.jit
 def _index_scores(
-    q, keys, scales, head_weights, out, table, requests, seq_lens, query_starts, q_token, q_head, keys_slot,
-    scales_slot, weights_token, out_token, table_row,
+    q, keys, scales, head_weights, out, table, requests, seq_lens, query_starts, first, last, q_token, q_head,
+    keys_slot, scales_slot, weights_token, out_token, table_row,
     HEADS: tl.constexpr, DIM: tl.constexpr, PACKED: tl.constexpr, ALL_HEADS: tl.constexpr,
     ALL_DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """One program: BLOCK_Q queries of a request against BLOCK_N of its keys."""
+    """One program: BLOCK_Q queries of a request against BLOCK_N of its keys, for batch rows first to last."""
     request = tl.program_id(2)
     first_row = tl.load(query_starts + request)
     queries = (tl.load(query_starts + request + 1) - first_row).to(tl.int32)
     length = tl.load(seq_lens + request).to(tl.int32)
+    own_first = first_row + tl.program_id(1) * BLOCK_Q
+    if (own_first >= last) | (own_first + BLOCK_Q <= first):
+        return
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     head = tl.arange(0, ALL_HEADS)
     dim = tl.arange(0, ALL_DIM)
@@ -81,13 +84,13 @@ def _index_scores(
         query = tl.program_id(1) * BLOCK_Q + i
         position = length - queries + query
         row = first_row + query
-        live = query < queries
+        live = (query < queries) & (row >= first) & (row < last)
         q_mask = live & (head < HEADS)[:, None] & (dim < DIM)[None, :]
         one = tl.load(q + row * q_token + head[:, None] * q_head + dim[None, :], mask=q_mask, other=0.0)
         weight = tl.load(head_weights + row * weights_token + head, mask=live & (head < HEADS), other=0.0)
         each_head = tl.maximum(tl.dot(one, k, input_precision="ieee"), 0.0)
         score = tl.sum(each_head * weight.to(tl.float32)[:, None], 0)
-        tl.store(out + row * out_token + n, score, mask=live & inside & (n <= position))
+        tl.store(out + (row - first) * out_token + n, score, mask=live & inside & (n <= position))
 
 
 def store(buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, plain: int) -> None:
@@ -119,25 +122,25 @@ def _launch_packed(
 
 
 def index_scores(
-    q: torch.Tensor, keys: torch.Tensor, head_weights: torch.Tensor, paging: Paging, max_seq_len: int
-) -> torch.Tensor:
-    out = q.new_full((q.shape[0], max_seq_len), float("-inf"), dtype=torch.float32)
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    head_weights: torch.Tensor,
+    paging: Paging,
+    out: torch.Tensor,
+    first: int,
+) -> None:
     heads, dim = q.shape[1:]
     packed = keys.dtype is torch.uint8
     values, scales, _ = PackedRow(dim).views(keys) if packed else (keys, keys, keys)
     block_q, block_n = 8, 64
-    grid = (
-        triton.cdiv(max_seq_len, block_n),
-        triton.cdiv(paging.max_query_len, block_q),
-        len(paging.requests),
-    )
+    query_blocks = triton.cdiv(paging.max_query_len, block_q)
+    grid = (triton.cdiv(out.shape[1], block_n), query_blocks, paging.requests.shape[0])
     if 0 in grid:
-        return out
+        return
     _index_scores[grid](
         q, values, scales, head_weights, out, paging.table, paging.requests, paging.seq_lens,
-        paging.query_starts, *q.stride()[:2], values.stride(0), scales.stride(0), head_weights.stride(0),
-        out.stride(0), paging.table.stride(0), HEADS=heads, DIM=dim, PACKED=packed,
+        paging.query_starts, first, first + out.shape[0], *q.stride()[:2], values.stride(0), scales.stride(0),
+        head_weights.stride(0), out.stride(0), paging.table.stride(0), HEADS=heads, DIM=dim, PACKED=packed,
         ALL_HEADS=max(16, triton.next_power_of_2(heads)), ALL_DIM=max(16, triton.next_power_of_2(dim)),
         BLOCK_Q=block_q, BLOCK_N=block_n,
     )  # fmt: skip
-    return out
