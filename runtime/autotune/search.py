@@ -35,8 +35,8 @@ Measure = Callable[[Candidate, Effort], float]  # milliseconds; infinite where t
 @dataclass(frozen=True, slots=True)
 class SearchPolicy:
     stages: tuple[Effort, ...] = (Effort(0, 1, 100), Effort(0, 4, 200), Effort(0, WHOLE_TURN, 500))
-    samples: int = 8  # single launches of one tactic, which tell the spread
-    uneven: float = 0.2  # a spread beyond which only whole turns are compared
+    samples: int = WHOLE_TURN  # single launches of one tactic, which tell the spread
+    uneven: float = 0.15  # a spread beyond which only whole turns are compared
     margin: float = 0.06
     errors: float = 3.0  # standard errors that a tactic may be behind
     jitter_ms: float = 0.005  # what a first launch may cost beyond its time

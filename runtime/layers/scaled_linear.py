@@ -47,7 +47,7 @@ def fp8_tensor_linear(
     weight_scale: torch.Tensor,
     input_scale: torch.Tensor,
     bias: torch.Tensor | None,
-    tuned: bool,
+    tuned: bool = False,
 ) -> torch.Tensor:
     if x.is_cuda:
         quantized = quantize_fp8(x, input_scale)
@@ -66,7 +66,7 @@ def _(
     weight_scale: torch.Tensor,
     input_scale: torch.Tensor,
     bias: torch.Tensor | None,
-    tuned: bool,
+    tuned: bool = False,
 ) -> torch.Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
