@@ -1,36 +1,99 @@
-"""Where the driver puts a segment: torch breaks ties between free blocks of one size by address."""
+"""Where the CUDA driver puts a segment: torch breaks ties between free blocks of one size by address.
+
+The rules were read off 958 segments of one H200 (CUDA 13.0), all of which they place exactly. A segment goes
+into a range that the driver already holds, the youngest first, best fit; else into a new range of whole 32 MiB
+at the top of the highest gap that leaves 32 MiB spare. A range is given up when it is empty.
+"""
 
 from __future__ import annotations
 
 from bisect import insort
 
-_FIRST = 0x7F00_0000_0000
-_GRANULE = 2 << 20
+MIB = 1 << 20
+_GRANULE = 2 * MIB
+_RANGE = 32 * MIB
+
+_TOP = 0x7F20_0000_0000
+# What a process has when its context stands: a range of which the context left 28 MiB, a gap below, and from
+# 512 MiB further down nothing taken.
+_CONTEXT_LEFT = 28 * MIB
+_FIRST_GAP = 352 * MIB
+_TAKEN_BELOW = 512 * MIB
+
+Hole = tuple[int, int]  # address, size
+
+
+class _Range:
+    def __init__(self, address: int, size: int) -> None:
+        self.address, self.size = address, size
+        self.holes: list[Hole] = [(address, size)]
+
+    def best_fit(self, nbytes: int) -> int | None:
+        fitting = [(size, address) for address, size in self.holes if size >= nbytes]
+        return min(fitting)[1] if fitting else None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.holes == [(self.address, self.size)]
 
 
 class AddressSpace:
-    """Addresses that only grow, except that the lowest freed range that is large enough is used again."""
-
     def __init__(self) -> None:
-        self._end = _FIRST
-        self._holes: list[tuple[int, int]] = []  # (address, size), in address order
+        first = _Range(_TOP, _RANGE)
+        _cut(first.holes, _TOP, _RANGE - _CONTEXT_LEFT)
+        bottom = _TOP - _FIRST_GAP - _TAKEN_BELOW
+        self._gaps: list[Hole] = [(0, bottom), (_TOP - _FIRST_GAP, _FIRST_GAP)]
+        self._ranges = [first]  # oldest first
+        self._owners: dict[int, _Range] = {}
 
     def take(self, nbytes: int) -> int:
-        nbytes = -(-nbytes // _GRANULE) * _GRANULE
-        for i, (address, size) in enumerate(self._holes):
-            if size >= nbytes:
-                self._holes[i : i + 1] = [(address + nbytes, size - nbytes)] if size > nbytes else []
-                return address
-        address, self._end = self._end, self._end + nbytes
+        nbytes = _rounded(nbytes, _GRANULE)
+        for held in reversed(self._ranges):
+            address = held.best_fit(nbytes)
+            if address is not None:
+                break
+        else:
+            held = self._new_range(_rounded(nbytes, _RANGE))
+            address = held.address
+        _cut(held.holes, address, nbytes)
+        self._owners[address] = held
         return address
 
     def give(self, address: int, nbytes: int) -> None:
-        nbytes = -(-nbytes // _GRANULE) * _GRANULE
-        insort(self._holes, (address, nbytes))
-        merged: list[tuple[int, int]] = []
-        for start, size in self._holes:
-            if merged and sum(merged[-1]) == start:
-                merged[-1] = (merged[-1][0], merged[-1][1] + size)
-            else:
-                merged.append((start, size))
-        self._holes = merged
+        held = self._owners.pop(address)
+        _mend(held.holes, address, _rounded(nbytes, _GRANULE))
+        if held.is_empty:
+            self._ranges.remove(held)
+            _mend(self._gaps, held.address, held.size)
+
+    def _new_range(self, size: int) -> _Range:
+        gap, room = next(gap for gap in reversed(self._gaps) if gap[1] >= size + _RANGE)
+        address = (gap + room - size) // _RANGE * _RANGE
+        _cut(self._gaps, address, size)
+        self._ranges.append(_Range(address, size))
+        return self._ranges[-1]
+
+
+def _rounded(nbytes: int, unit: int) -> int:
+    return -(-nbytes // unit) * unit
+
+
+def _cut(holes: list[Hole], address: int, size: int) -> None:
+    """Take a piece out of the hole that contains it."""
+    for i, (start, room) in enumerate(holes):
+        if start <= address < start + room:
+            rest = [(start, address - start), (address + size, start + room - address - size)]
+            holes[i : i + 1] = [hole for hole in rest if hole[1]]
+            return
+
+
+def _mend(holes: list[Hole], address: int, size: int) -> None:
+    """Put a piece back and join it with its neighbours."""
+    insort(holes, (address, size))
+    joined: list[Hole] = []
+    for start, room in holes:
+        if joined and sum(joined[-1]) == start:
+            joined[-1] = (joined[-1][0], joined[-1][1] + room)
+        else:
+            joined.append((start, room))
+    holes[:] = joined

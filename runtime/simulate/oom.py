@@ -41,7 +41,8 @@ def message(tried: int, state: MemoryState, device: int = 0) -> str:
         f"{format_size(state.reserved - in_use)} is reserved by PyTorch but unallocated. "
         "If reserved but unallocated memory is large try setting "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for "
-        "Memory Management  (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
+        "Memory Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html"
+        "#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
     )
 
 
