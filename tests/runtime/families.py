@@ -30,6 +30,13 @@ _LATENT = {
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 32,
 }
+# So many heads that no two scores are equal: a tie would be a choice.
+_SPARSE = {
+    "index_topk": 6,
+    "index_n_heads": 16,
+    "index_head_dim": 16,
+    "mlp_layer_types": ["dense", "sparse"],
+}
 _QWEN_MOE = {"head_dim": 32, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 
 # name -> (transformers config class, what differs from the common sizes)
@@ -86,18 +93,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0},
         },
     ),
-    "glm_moe_dsa": (
-        "GlmMoeDsaConfig",
-        {
-            **_LATENT,
-            "n_group": 1,
-            "topk_group": 1,
-            "index_topk": 6,
-            "index_n_heads": 16,
-            "index_head_dim": 16,
-            "mlp_layer_types": ["dense", "sparse"],
-        },
-    ),
+    "deepseek_v32": ("DeepseekV32Config", {**_LATENT, **_SPARSE, "n_group": 4, "topk_group": 2}),
+    "glm_moe_dsa": ("GlmMoeDsaConfig", {**_LATENT, **_SPARSE, "n_group": 1, "topk_group": 1}),
 }
 MOE_FAMILIES = tuple(name for name in FAMILIES if name not in ("llama", "qwen3"))
 
