@@ -25,6 +25,8 @@ ENVIRONMENT_FIELDS = (
     "gpu",
 )
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
 Profile = tuple[tuple[int, ...], ...]
 
 _MAX_KEY = 16_384
@@ -218,4 +220,4 @@ def serialise(
 
 
 def _generation(document: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(_CANONICAL.encode(document).encode()).hexdigest()

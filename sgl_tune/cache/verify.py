@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,15 +113,40 @@ def _by_rank(name: str) -> tuple[int, int, int, str]:
 def _read(path: Path, judge: Judge, access: Access | None) -> _Read:
     blocked = tuple(access.reading(path)) if access else ()
     try:
-        with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 twice as fast on a thousand files
-            status, raw = os.fstat(stream.fileno()), stream.readall()
+        status, raw = _slurp(path)
     except FileNotFoundError:
         return _Read(path, Judged(Verdict.MISSING, (_MISSING,)), blocked)
     except OSError as error:
         message = f"it cannot be read here ({error.strerror})"
         remedy = "run as a user who may, or repair the file's mode"
         return _Read(path, Judged(Verdict.CRASH, (finding("not-readable", message, remedy),)), blocked)
+    if raw is None:
+        return _Read(path, _not_a_file(status), blocked)
     return _Read(path, judge.judge(path, raw), blocked, status.st_uid == 0 and not status.st_mode & 0o044)
+
+
+def _slurp(path: Path) -> tuple[os.stat_result, bytes | None]:
+    """None for what is no regular file. Not through a file object: that takes three times as long."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return status, None
+        parts = [os.read(descriptor, status.st_size + 1)]
+        while parts[-1]:
+            parts.append(os.read(descriptor, 1 << 20))
+        return status, b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def _not_a_file(status: os.stat_result) -> Judged:
+    """The server looks for a file, finds none, tunes, and moves its own into place: no folder gives way."""
+    if stat.S_ISDIR(status.st_mode):
+        message = "it is a folder: the server dies with IsADirectoryError when it saves"
+        return Judged(Verdict.CRASH, (finding("not-a-file", message, "remove it"),))
+    message = "it is no regular file: the server tunes and puts a file in its place"
+    return Judged(Verdict.REPLACED, (finding("not-a-file", message, "remove it"),))
 
 
 def _settle_ranks(

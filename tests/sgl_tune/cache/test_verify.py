@@ -212,6 +212,13 @@ def test_a_directory_in_the_place_of_a_file_does_not_stop_the_others(tmp_path: P
     (folder / "rank_tp1_pp0_dp0.json").mkdir()
     report = verify([Checked(cache, "0.5.17") for cache in caches], Server(HERE))
     assert verdicts(report) == ["hit", "crash"]
+    assert report.files[1].findings[-1].code == "not-a-file"
+
+
+def test_a_pipe_in_the_place_of_a_file_blocks_nobody(tmp_path: Path) -> None:
+    os.mkfifo(cache_folder(tmp_path) / "rank_tp0_pp0_dp0.json")
+    report = verify_all(tmp_path)
+    assert verdicts(report) == ["replaced"] and codes(report) == {"not-a-file"}
 
 
 def test_a_file_that_vanishes_meanwhile_is_missing(tmp_path: Path) -> None:
