@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from sgl_tune.cache.record import GENERATION, BrokenCacheFile, CacheFile, parse_
 if TYPE_CHECKING:
     from sgl_tune.cache.keys import TunedOp
 
-_RECENT = 64  # enough for a group; to hold on to thousands takes longer than to parse them again
+_RECENT = 8  # the contents of a cache's stages; to look for more takes longer than to parse again
 _REWARM = "delete the file, or warm it again"
 _BROKEN_CODES = {
     "UnicodeDecodeError": "not-text",
@@ -62,14 +63,14 @@ class Judge:
     def __init__(self, target: Target, ops: Sequence[TunedOp] = ()) -> None:
         self.target = target
         self._coverage = Coverage(ops) if ops else None
-        self._recent: dict[bytes, Judged] = {}
+        self._recent: deque[tuple[bytes, Judged]] = deque(maxlen=_RECENT)
 
     def judge(self, path: Path, raw: bytes) -> Judged:
-        judged = self._recent.get(raw)
-        if judged is None:
-            judged = self._recent[raw] = self._judge(path, raw)
-            if len(self._recent) > _RECENT:
-                del self._recent[next(iter(self._recent))]
+        for known, judged in self._recent:
+            if known == raw:
+                return judged
+        judged = self._judge(path, raw)
+        self._recent.appendleft((raw, judged))
         return judged
 
     def _judge(self, path: Path, raw: bytes) -> Judged:
