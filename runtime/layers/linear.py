@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from runtime.layers.loading import Piece, Source, length
-from runtime.layers.quantization import PLAIN, Scheme, Tensors
+from runtime.layers.quantization import PLAIN, Plain, Scheme, Tensors
 
 
 def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
@@ -70,4 +70,5 @@ class Linear(nn.Module):
             return Piece(tensor[local], (Source(source, (part.rows,)),))
         index = self.scheme.part(name, part.rows, self.cols)
         target = tensor[self.scheme.part(name, local, slice(0, length(self.cols)))] if index else tensor
-        return Piece(target, (Source(source, index),))
+        block = self.scheme.stored_block if isinstance(self.scheme, Plain) else None
+        return Piece(target, (Source(source, index, block=block),))

@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 
 from runtime.config import ConfigError
+from runtime.layers.scaled_linear import dequantize_blocks
 
 Index = tuple[slice, ...]
 
@@ -21,6 +22,7 @@ class Source:
     name: str
     index: Index = ()
     view: Callable[[torch.Tensor], torch.Tensor] | None = None
+    block: tuple[int, int] | None = None  # of the fp8 that the checkpoint may have where this rank has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +47,22 @@ def load(pieces: Iterable[Piece], checkpoint: TensorReader) -> None:
         if source is None:
             names = " nor ".join(source.name for source in piece.sources)
             raise ConfigError(f"{checkpoint.describe()} has no {names}: is it a checkpoint of this model?")
-        tensor = checkpoint.read(source.name, source.index)
-        tensor = source.view(tensor) if source.view else tensor
+        tensor = _read(source, checkpoint)
         if tensor.shape != piece.target.shape:
             raise ConfigError(
                 f"{checkpoint.describe()}: {source.name} is {list(tensor.shape)} where this rank needs "
                 f"{list(piece.target.shape)}: does config.json belong to these weights?"
             )
         piece.target.copy_(tensor)
+
+
+def _read(source: Source, checkpoint: TensorReader) -> torch.Tensor:
+    scale = f"{source.name}_scale_inv"
+    if source.block and scale in checkpoint:
+        whole, scales = checkpoint.read(source.name, ()), checkpoint.read(scale, ())
+        return dequantize_blocks(whole, scales, list(source.block))[source.index]
+    tensor = checkpoint.read(source.name, source.index)
+    return source.view(tensor) if source.view else tensor
 
 
 def fill_dummy(name: str, parameter: torch.Tensor, seed: int) -> None:

@@ -47,7 +47,12 @@ class Scheme(ABC):
         return (rows, cols)
 
 
+@dataclass(frozen=True, slots=True)
 class Plain(Scheme):
+    """`stored_block`: the checkpoint may hold it in fp8 blocks all the same."""
+
+    stored_block: tuple[int, int] | None = None
+
     def create(
         self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
     ) -> dict[str, torch.Tensor]:

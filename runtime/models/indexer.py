@@ -13,7 +13,7 @@ from runtime.kv_pool import KVPool
 from runtime.layers.attention import select_tokens
 from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, Source
-from runtime.layers.quantization import PLAIN
+from runtime.layers.quantization import Plain
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
 
@@ -31,8 +31,11 @@ class Indexer(nn.Module):
         heads, size = mla.indexer.num_heads, mla.indexer.head_dim
         hidden = slice(0, build.model.hidden_size)
         self.query = build.linear([Part(f"{name}.wq_b", slice(0, heads * size))], slice(0, mla.q_lora_rank))
-        self.key = build.linear([Part(f"{name}.wk", slice(0, size))], hidden)
-        self.weight = build.linear([Part(f"{name}.weights_proj", slice(0, heads))], hidden, scheme=PLAIN)
+        # One product in the model's dtype, as on a server: fp8 keys of a checkpoint are unpacked.
+        keys, weights = Part(f"{name}.wk", slice(0, size)), Part(f"{name}.weights_proj", slice(0, heads))
+        self.key_and_weights = build.linear(
+            [keys, weights], hidden, scheme=Plain(build.model.quantization_block)
+        )
         self.key_norm_weight, self.key_norm_bias = (
             nn.Parameter(torch.empty(size, dtype=build.dtype, device=build.device), requires_grad=False)
             for _ in range(2)
@@ -48,13 +51,14 @@ class Indexer(nn.Module):
     ) -> torch.Tensor | None:
         heads, size = self.config.num_heads, self.config.head_dim
         q = self.query(compressed).unflatten(-1, (heads, size))
-        k = F.layer_norm(self.key(x), (size,), self.key_norm_weight, self.key_norm_bias, _KEY_NORM_EPS)
+        k, weights = self.key_and_weights(x).split([size, heads], dim=-1)
+        k = F.layer_norm(k, (size,), self.key_norm_weight, self.key_norm_bias, _KEY_NORM_EPS)
         rope_(q, k.unsqueeze(1), rope_table, batch.positions, self.interleaved)
-        weights = self.weight(x).float().mul_((heads * size) ** -0.5)
+        weights = weights.float() * (heads * size) ** -0.5
         return select_tokens(q, k, weights, self.config.top_k, self.layer_id, batch, pool)
 
     def pieces(self) -> Iterator[Piece]:
-        for part in (self.query, self.key, self.weight):
-            yield from part.pieces()
+        yield from self.query.pieces()
+        yield from self.key_and_weights.pieces()
         yield Piece(self.key_norm_weight, (Source(f"{self.name}.k_norm.weight"),))
         yield Piece(self.key_norm_bias, (Source(f"{self.name}.k_norm.bias"),))

@@ -93,7 +93,7 @@ def test_dp_attention_repeats_attention_and_splits_the_rest() -> None:
     attention = 78 * (6144 * (2048 + 576) + 2048 * 64 * 256 + 512 * 64 * 448 + 64 * 256 * 6144)
     assert sizes["experts"] == experts
     assert sizes["attention"] == pytest.approx(attention * block, rel=1e-3)
-    assert sizes["indexer"] / GIB == pytest.approx(0.695, abs=0.001)
+    assert sizes["indexer"] / GIB == pytest.approx(0.75, abs=0.01)
     assert sizes["embedding"] == 154880 * 6144 * 2
     assert sizes["head"] == 154880 * 6144 * 2 // 8
 
@@ -214,7 +214,7 @@ def _save_in_fp8(model: Any, folder: Path, block: int) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3"])
+@pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3", "glm_moe_dsa"])
 def test_a_checkpoint_in_fp8_blocks(family: str, tmp_path: Path) -> None:
     model = make_reference(family)
     folder = _save_in_fp8(model, tmp_path, block=8)
