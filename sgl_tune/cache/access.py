@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sgl_tune.cache.findings import Finding, finding
 from sgl_tune.errors import UsageError
+from sgl_tune.units import count
 
 _READ, _WRITE, _SEARCH = 4, 2, 1
 _LARGEST_UID = 2**32 - 2
@@ -136,6 +137,6 @@ def only_root_reads(folder: Path, files: int) -> list[Finding]:
     """What root wrote for itself, as FlashInfer's own writer does, is useless to a server of another user."""
     if not files:
         return []
-    message = f"{folder}: only root can read {files} of the files"
+    message = f"{folder}: only root can read {count(files, 'file')} in it"
     remedy = "verify with --as-user NAME, or chmod a+r, if the server does not run as root"
     return [finding("owner-only", message, remedy)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 
 from runtime.sizing import release
 from sgl_tune.cache.findings import Finding, finding
@@ -27,13 +27,13 @@ class OpRule:
     """What a server's lookups of an op ask for, and the tactics its kernels take."""
 
     policy: Policy
-    tactic: str  # "index" or "pair": a tile size and an index
+    tactic: Literal["index", "pair", "any"]  # a pair is a tile size and an index
 
 
-_OPS = {
+OPS: dict[str, OpRule] = {
     "trtllm::fused_moe::gemm1": OpRule(HOT, "index"),
     "trtllm::fused_moe::gemm2": OpRule(HOT, "index"),
-    "fp8_gemm": OpRule(HOT, "index"),
+    "fp8_gemm": OpRule(HOT, "any"),  # each of its runners has its own
     **{
         f"flashinfer::trtllm_{kind}_moe": OpRule(COLD, "pair")
         for kind in (
@@ -106,7 +106,7 @@ def _is_ordinary(value: Any, asked: tuple[str, list[Any]] | None) -> bool:
 def _ordinary_value(key: str, lookups: Lookups) -> tuple[str, list[Any]] | None:
     """Runner and policy of an entry that hits with an integer tactic, where that can be told from its key."""
     parts = parse_key(key)
-    rule = _OPS.get(parts.op) if parts else None
+    rule = OPS.get(parts.op) if parts else None
     if parts is None or rule is None or parts.has_extras != lookups.have_extras:
         return None
     return None if parts.runner.startswith("Cudnn") else (parts.runner, list(rule.policy))
@@ -124,7 +124,7 @@ def _problems(key: str, value: Any, loaded: Loaded, lookups: Lookups) -> Iterato
     elif choice[0] != asked.runner:
         yield "runner-mismatch"
     else:
-        rule = _OPS.get(asked.op)
+        rule = OPS.get(asked.op)
         if not _is_usable(choice[1], rule):
             yield "tactic-unusable"
         # Without a policy the loader assumes hot L2: right for the hot ops.
@@ -135,7 +135,7 @@ def _problems(key: str, value: Any, loaded: Loaded, lookups: Lookups) -> Iterato
 def _is_usable(tactic: Any, rule: OpRule | None) -> bool:
     if type(tactic) is int:
         return tactic >= -1
-    if rule is None:
+    if rule is None or rule.tactic == "any":
         return _is_plain(tactic)
     return rule.tactic == "pair" and isinstance(tactic, tuple) and all(type(item) is int for item in tactic)
 

@@ -37,7 +37,7 @@ class Expected:
 
     def named_as_in(self, cache: Cache) -> Expected:
         """Where a plan cannot know the GPU in a file's name, the name that is there."""
-        there = {replace(file.rank, gpu=None).filename: file.path.name for file in cache.files if file.rank}
+        there = {file.rank._replace(gpu=None).filename: file.path.name for file in cache.files if file.rank}
         groups = tuple(
             tuple(there.get(name.replace(_UNKNOWN, ""), name) if _UNKNOWN in name else name for name in group)
             for group in self.groups

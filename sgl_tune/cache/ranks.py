@@ -12,7 +12,8 @@ from typing import Any
 
 from sgl_tune.cache.entries import entry_name, some
 from sgl_tune.cache.findings import Finding, Severity, finding
-from sgl_tune.cache.layouts import Cache, RankName
+from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import METADATA, RESERVED, CacheFile
 
 DELETES_SINCE = (0, 5, 19)
@@ -57,9 +58,9 @@ def compare(members: Sequence[Member], sglang: tuple[int, ...]) -> Disagreement 
     }
     deletes = sglang >= DELETES_SINCE
     fate = (
-        "this SGLang deletes every file of the group at its start and tunes from scratch"
+        "SGLang since 0.5.19 deletes every file of the group at its start and tunes from scratch"
         if deletes
-        else "every rank uses its own file; SGLang 0.5.19 and later delete them all"
+        else "every rank loads its own; SGLang since 0.5.19 would delete them all"
     )
     who = some([f"{_rank(path)} {how}" for path, how in odd.items()])
     severity = Severity.ERROR if deletes else Severity.WARNING

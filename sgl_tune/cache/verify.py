@@ -15,11 +15,13 @@ from sgl_tune.cache.environment import Target, other_driver, unknown_target_find
 from sgl_tune.cache.expected import Checked, Expected
 from sgl_tune.cache.findings import FileReport, Finding, Report, Verdict, finding
 from sgl_tune.cache.judge import Judge, Judged
-from sgl_tune.cache.layouts import Cache, RankName
+from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.managed import verify_managed
 from sgl_tune.cache.manifest import Manifest
+from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.ranks import Member, compare, inferred_groups
 from sgl_tune.cache.siblings import is_elsewhere, stale_siblings, verify_elsewhere
+from sgl_tune.units import count
 
 if TYPE_CHECKING:
     from sgl_tune.cache.keys import TunedOp
@@ -198,7 +200,7 @@ def _leftovers(cache: Cache) -> Iterator[Finding]:
         message = f"{cache.path}: a write was interrupted, so the files may be half old and half new"
         yield finding("interrupted-write", message, "the next `sgl-tune warm` or `prune` finishes it")
     if temporaries:
-        message = f"{cache.path}: {temporaries} temporary files of writers, most of them dead"
+        message = f"{cache.path}: {count(temporaries, 'temporary file')} of writers that are likely dead"
         yield finding("leftover-temporary", message, "sgl-tune prune --stale")
     if cache.runs:
         message = (

@@ -140,4 +140,4 @@ def test_root_is_told_that_only_root_can_read(tmp_path: Path) -> None:
     paths = write_ranks(cache_folder(tmp_path), rank_names(tp=2))
     paths[0].chmod(0o600)
     (found,) = verify_all(tmp_path, HERE).findings
-    assert found.code == "owner-only" and "1 of the files" in found.message
+    assert found.code == "owner-only" and "1 file" in found.message
