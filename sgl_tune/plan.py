@@ -10,7 +10,7 @@ from typing import Any
 from runtime.parallel import node_ranks, rank_layout
 from runtime.sizing import release
 from sgl_tune.cache.keys import TunedOp, expected_keys, gaps
-from sgl_tune.cache.layouts import RankName
+from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.recipes import KeyInputs, cache_folder, cache_key, key_parts, recipe_for
 from sgl_tune.deployment import Deployment
 from sgl_tune.deployment_json import deployment_to_json

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sgl_tune.cache.filters import Filter
-from sgl_tune.cache.layouts import RankName, is_unfinished
+from sgl_tune.cache.layouts import is_unfinished
+from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import Entry
 from sgl_tune.cache.scan import Content, ScannedCache
 from sgl_tune.units import count, human_bytes

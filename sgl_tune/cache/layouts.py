@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from sgl_tune.cache.rank_names import RankName
 from sgl_tune.errors import UsageError, WorkFailed
 
 MANIFEST = "sgl-tune.json"
@@ -17,57 +17,10 @@ VLLM_FILE = "autotune_configs.json"
 LOCK = ".sgl-tune.lock"
 JOURNAL = ".sgl-tune.journal"
 _TEMPORARY = re.compile(r"\.sgl-tune-\d+-[0-9a-f]{8}\.tmp")
-_RANK = re.compile(r"rank_tp(\d{1,6})_pp(\d{1,6})_dp(\d{1,6})(?:_gpu([\w-]{1,80}))?\.json")
 _ARCH = re.compile(r"sm\d{2,4}[a-z]?|cpu")
 _KEY = re.compile(r"[0-9a-f]{4,64}")
 _ROOTS = ("flashinfer/autotune", "flashinfer_autotune_cache", "autotune/v2", "v2")
 _DEEPEST = 8
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class RankName:
-    """The rank that SGLang puts into a file's name; the GPU's UUID only for the megamoe backend."""
-
-    tp: int
-    pp: int
-    dp: int
-    gpu: str | None = None
-
-    @classmethod
-    def parse(cls, filename: str) -> RankName | None:
-        match = _RANK.fullmatch(filename)
-        return cls(int(match[1]), int(match[2]), int(match[3]), match[4]) if match else None
-
-    @property
-    def filename(self) -> str:
-        gpu = f"_gpu{self.gpu}" if self.gpu else ""
-        return f"rank_tp{self.tp}_pp{self.pp}_dp{self.dp}{gpu}.json"
-
-    def __str__(self) -> str:
-        return self.filename.removeprefix("rank_").removesuffix(".json")
-
-
-def ranks_text(ranks: Sequence[RankName]) -> str:
-    """`tp0-7 dp0-7`; an axis with nothing but 0 goes without saying."""
-    if not ranks:
-        return "-"
-    words = [f"tp{_spans(rank.tp for rank in ranks)}"]
-    for axis in ("pp", "dp"):
-        values = {getattr(rank, axis) for rank in ranks}
-        if values != {0}:
-            words.append(f"{axis}{_spans(values)}")
-    return " ".join(words)
-
-
-def _spans(numbers: Iterable[int]) -> str:
-    ordered = sorted(set(numbers))
-    spans: list[list[int]] = []
-    for number in ordered:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
 
 
 class RankFile(NamedTuple):
@@ -75,8 +28,7 @@ class RankFile(NamedTuple):
     rank: RankName | None
 
 
-@dataclass(frozen=True, slots=True)
-class Cache:
+class Cache(NamedTuple):
     """One folder that one deployment reads. `runs` are SGLang's results of starts that were told to reuse
     nothing; `leftovers` are the temporary files of writers, most of them dead."""
 
@@ -93,20 +45,19 @@ class Cache:
     def groups(self) -> list[tuple[RankFile, ...]]:
         """The files that a server compares byte for byte: a pipeline stage's TP ranks, and under plain
         data parallelism each replica's own."""
-        ranked = sorted((f for f in self.files if f.rank), key=lambda f: f.rank or RankName(0, 0, 0))
-        replicas = {pp: _is_replicated(ranked, pp) for pp in {f.rank.pp for f in ranked if f.rank}}
+        ranked = sorted(((f.rank, f) for f in self.files if f.rank), key=lambda pair: pair[0].order)
+        ranks = [rank for rank, _ in ranked]
+        replicas = {stage: _is_replicated(ranks, stage) for stage in {rank.pp for rank in ranks}}
         groups: dict[tuple[int, int], list[RankFile]] = {}
-        for file in ranked:
-            assert file.rank
-            replica = file.rank.dp if replicas[file.rank.pp] else 0
-            groups.setdefault((file.rank.pp, replica), []).append(file)
+        for rank, file in ranked:
+            groups.setdefault((rank.pp, rank.dp if replicas[rank.pp] else 0), []).append(file)
         return [tuple(groups[which]) for which in sorted(groups)]
 
 
-def _is_replicated(files: list[RankFile], stage: int) -> bool:
+def _is_replicated(ranks: Sequence[RankName], stage: int) -> bool:
     """Under DP attention a TP rank has one DP rank; seen with several, the DP ranks are whole replicas."""
-    ranks = [(f.rank.tp, f.rank.gpu) for f in files if f.rank and f.rank.pp == stage]
-    return len(set(ranks)) < len(ranks)
+    seen = [(rank.tp, rank.gpu) for rank in ranks if rank.pp == stage]
+    return len(set(seen)) < len(seen)
 
 
 class _Listing(NamedTuple):
@@ -216,7 +167,9 @@ def _read_sglang(listing: _Listing, on_error: Callable[[OSError], None]) -> Cach
     ranks = [(name, rank) for name in listing.files if (rank := RankName.parse(name))]
     if not ranks and not placed:
         return None
-    files = (RankFile(listing.folder / name, rank) for name, rank in sorted(ranks, key=lambda pair: pair[1]))
+    files = (
+        RankFile(listing.folder / name, rank) for name, rank in sorted(ranks, key=lambda pair: pair[1].order)
+    )
     runs = _list(listing.folder / "runs", on_error) if "runs" in listing.folders else None
     leftovers = listing.paths(_temporary(listing)) + (runs.paths(_temporary(runs)) if runs else ())
     return Cache(
@@ -301,5 +254,5 @@ def _around(path: Path, on_error: Callable[[OSError], None]) -> Cache:
         if cache:
             mine = [file for file in cache.files if file.path == path]
             if mine:
-                return replace(cache, files=tuple(mine), leftovers=(), runs=())
+                return cache._replace(files=tuple(mine), leftovers=(), runs=())
     return Cache(path.parent, "files", files=(RankFile(path, RankName.parse(path.name)),))

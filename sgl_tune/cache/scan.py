@@ -11,7 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sgl_tune.cache.layouts import Cache, RankFile, RankName
+from sgl_tune.cache.layouts import Cache, RankFile
+from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import GENERATION, METADATA, RESERVED, BrokenCacheFile, Entry, parse_cache_file
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from sgl_tune.cache.describe import (
     wanted,
 )
 from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
-from sgl_tune.cache.layouts import default_cache_dir, ranks_text, resolve
+from sgl_tune.cache.layouts import default_cache_dir, resolve
+from sgl_tune.cache.rank_names import ranks_text
 from sgl_tune.cache.scan import ScannedCache, Scanner
 from sgl_tune.options import CacheDirOption, Format, FormatOption
 from sgl_tune.out import Column, Output

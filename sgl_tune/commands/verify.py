@@ -12,7 +12,7 @@ import typer
 from sgl_tune.cache.access import find_user
 from sgl_tune.cache.environment import read_target, target_here
 from sgl_tune.cache.findings import FileReport, Finding, Report, Severity, Verdict
-from sgl_tune.cache.layouts import RankName, ranks_text
+from sgl_tune.cache.rank_names import RankName, ranks_text
 from sgl_tune.cache.scope import Asked, scope_of
 from sgl_tune.cache.verify import Server
 from sgl_tune.cache.verify import verify as predict

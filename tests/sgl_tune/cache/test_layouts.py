@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.cache.layouts import Cache, RankName, default_cache_dir, find_caches, resolve
+from sgl_tune.cache.layouts import Cache, default_cache_dir, find_caches, resolve
+from sgl_tune.cache.rank_names import RankName
 from sgl_tune.errors import UsageError, WorkFailed
 from tests.sgl_tune.cache.children import in_child
 
@@ -69,6 +70,8 @@ def test_sglang_from_any_folder(tmp_path: Path, below: str) -> None:
     cache = _only(tmp_path / below)
     assert (cache.layout, cache.flashinfer, cache.arch, cache.key) == ("sglang", "0.7.2", "sm90", KEY)
     assert [file.rank.tp for file in cache.files if file.rank] == list(range(12)), "in the order of the ranks"
+    _make(tmp_path, f"{folder}/rank_tp0_pp0_dp0_gpu6f.json")
+    assert [file.rank for file in _only(tmp_path).files][:2] == [RankName(0, 0, 0), RankName(0, 0, 0, "6f")]
     assert [path.name for path in cache.leftovers] == [
         ".autotuner_x.tmp",
         ".sgl-tune.journal",
