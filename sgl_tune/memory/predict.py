@@ -43,20 +43,24 @@ def predict_all(starts: Sequence[Start], done: Done = lambda: None) -> list[Repo
             ) from error
 
 
-def predict(start: Start) -> Report:
+def predict(start: Start, snapshot: Path | None = None) -> Report:
+    """`snapshot` is written as PyTorch's memory_viz page reads it."""
     import torch
 
     from runtime.phases import PhaseRecorder
     from runtime.simulate.device import Meta
+    from runtime.simulate.snapshot import write_snapshot
 
     torch.set_num_threads(1)
-    device = Meta(start.gpu.total_bytes, start.arch)
+    device = Meta(start.gpu.total_bytes, start.arch, frames=snapshot is not None, constants=start.constants)
     with tempfile.TemporaryDirectory(prefix="sgl-tune-") as folder:
         out = Path(folder) / "run.jsonl"
         recorder = PhaseRecorder(device, out, start.about())
         run_start(start, device, recorder)
         recorder.tell(constants=[asdict(constant) for constant in _constants(device)])
         recorder.close()
+        if snapshot is not None:
+            write_snapshot(device.tracker.allocator, snapshot)
         return read_report(out)
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from runtime.run_record import Failure, OutOfMemory, Phase, Run
+from sgl_tune.units import memory_bytes
 
 Source = Literal["predicted", "measured"]
 Verdict = Literal["fits", "oom", "failed", "unfinished"]
@@ -38,13 +39,47 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change of flags and the start with it: simulated, not guessed."""
+    """A change of flags with which the start fits: simulated, not guessed."""
 
     flags: str
-    fits: bool
     free_at_peak_bytes: int
     kv_tokens: int | None
     cost: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    what: str
+    predicted: int
+    other: int
+    in_bytes: bool = True
+
+    @property
+    def difference(self) -> str:
+        """Of the prediction from what happened: `+120 MiB, +0.1 %`."""
+        amount = self.predicted - self.other
+        text = f"{'+' if amount > 0 else ''}{memory_bytes(amount) if self.in_bytes else f'{amount:,}'}"
+        return f"{text}, {amount / self.other:+.1%}".replace("%", " %") if self.other else text
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    title: str
+    other: str
+    rows: tuple[Row, ...]
+
+    def to_json(self) -> dict[str, object]:
+        rows = [
+            {
+                "what": row.what,
+                "predicted": row.predicted,
+                "other": row.other,
+                "in_bytes": row.in_bytes,
+                "difference": row.difference,
+            }
+            for row in self.rows
+        ]
+        return {"title": self.title, "other": self.other, "rows": rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +97,7 @@ class Report:
     notes: tuple[str, ...] = ()
     what_if: Mapping[str, Report] = field(default_factory=dict)
     ranks: tuple[Report, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
     title: str = ""
     subtitle: str = ""
 
@@ -128,6 +164,7 @@ class Report:
             "remedies": [asdict(remedy) for remedy in self.remedies],
             "notes": list(self.notes),
             "what_if": {name: report.to_json() for name, report in self.what_if.items()},
+            "comparisons": [comparison.to_json() for comparison in self.comparisons],
             "ranks": [report.to_json() for report in self.ranks],
         }
 

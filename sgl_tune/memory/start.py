@@ -8,6 +8,7 @@ from typing import Any
 from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.parallel import rank_layout, stage_layers
 from runtime.pool_plan import packs_latents, resolve_kv_dtype
+from runtime.simulate.constants import GpuConstants
 from runtime.sizing import chunk_per_rank, gpu_defaults, kv_bytes_per_token_and_layer
 from sgl_tune.deployment import Deployment
 from sgl_tune.memory.ranks import choose_ranks, rank_name
@@ -29,6 +30,7 @@ class Start:
     gpu: TargetGpu
     arch: str
     rank: int = 0
+    constants: GpuConstants | None = None
     lm_head: bool = False
     ascending: bool = False
 
@@ -38,6 +40,20 @@ class Start:
 
     def with_runtime(self, **changes: Any) -> Start:
         return replace(self, runtime=replace(self.runtime, **changes))
+
+    def shortened(self) -> Start:
+        """The first layers, one of each kind among them, on one stage."""
+        first_moe = self.model.layer_kinds.index("moe") if "moe" in self.model.layer_kinds else 0
+        layers = min(self.model.num_layers, max(2, first_moe + 1))
+        model = replace(
+            self.model,
+            num_layers=layers,
+            layer_kinds=self.model.layer_kinds[:layers],
+            attention_kinds=self.model.attention_kinds[:layers],
+        )
+        return replace(
+            self, model=model, parallel=replace(self.parallel, pp=1, nnodes=1, node_rank=0), rank=0
+        )
 
     def about(self) -> dict[str, Any]:
         """The first line of the run's file."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from runtime.run_record import Phase
-from sgl_tune.memory.report import Report
+from sgl_tune.memory.report import Constant, Report
 from sgl_tune.out import Column, Output
 from sgl_tune.units import memory_bytes
 
@@ -120,52 +120,9 @@ def _show_constants(out: Output, report: Report) -> None:
         f"Counted, as torch does: {memory_bytes(counted)} at the peak. Outside torch's count, "
         f"{memory_bytes(total)} of calibrated constants (±{memory_bytes(report.margin_bytes)}):"
     )
+    show_constants(out, report.constants)
+
+
+def show_constants(out: Output, constants: Sequence[Constant]) -> None:
     columns = (Column("SIZE", right=True), Column("OF"), Column("KNOWN FROM", path=True))
-    out.table(columns, [(memory_bytes(c.bytes), c.name, c.source) for c in report.constants])
-
-
-def show_ranks(out: Output, reports: Sequence[Report]) -> None:
-    out.line("Ranks", style="bold")
-    _show_side_by_side(out, "RANK", {report.rank_name: report for report in reports})
-
-
-def show_what_ifs(out: Output, report: Report) -> None:
-    out.line("What if", style="bold")
-    _show_side_by_side(out, "START", {"as is": report, **report.what_if})
-
-
-def _show_side_by_side(out: Output, title: str, reports: Mapping[str, Report]) -> None:
-    columns = (
-        Column(title, path=True),
-        Column("VERDICT"),
-        Column("TIGHTEST IN", path=True),
-        Column("FREE", right=True),
-        Column("KV TOKENS", right=True),
-    )
-    out.table(columns, [(name, *_summary(report)) for name, report in reports.items()])
-    for name, report in reports.items():
-        if report.failure is not None:
-            out.line(f"{name}: {verdict(report)[0]}", style="red")
-        for note in report.notes:
-            out.line(f"{name}: {note}", style="yellow")
-
-
-def _summary(report: Report) -> tuple[str, str, str, str]:
-    phase = report.run.failed_in or (report.peak.name if report.peak else "-")
-    tokens = f"{report.sizes.kv_tokens:,}" if report.sizes.kv_tokens is not None else "-"
-    free = memory_bytes(report.free_at_peak_bytes) if report.verdict == "fits" else "-"
-    return ("OOM" if report.verdict == "oom" else report.verdict, phase, free, tokens)
-
-
-def show_remedies(out: Output, report: Report) -> None:
-    if not report.remedies:
-        return
-    out.line("What would help, each one simulated", style="bold")
-    for remedy in report.remedies:
-        effect = (
-            f"fits, {memory_bytes(remedy.free_at_peak_bytes)} free at the peak"
-            if remedy.fits
-            else "still OOM"
-        )
-        out.line(f"{remedy.flags}: {effect}{', ' + remedy.cost if remedy.cost else ''}", indent=2)
-    out.line()
+    out.table(columns, [(memory_bytes(of.bytes), of.name, of.source) for of in constants])

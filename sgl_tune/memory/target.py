@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sgl_tune.errors import UsageError
 from sgl_tune.gpus import GpuModel, find_gpu, gpu_models
@@ -24,6 +24,7 @@ class TargetGpu:
     driver_mib: int
     arch: str | None
     note: str
+    preset: str | None = None  # its name among the known GPUs
 
 
 def target_gpu(name: str | None, memory: str | None, arch: str | None, here: Sequence[Gpu] = ()) -> TargetGpu:
@@ -35,7 +36,7 @@ def target_gpu(name: str | None, memory: str | None, arch: str | None, here: Seq
     if here:
         return _local(here[0])
     gpu = _known(find_gpu(_USUAL.get(arch or "", "H200")))
-    return TargetGpu(gpu.name, gpu.total_bytes, gpu.driver_mib, gpu.arch, "assumed: no --gpu, and none here")
+    return replace(gpu, note="assumed: no --gpu, and none here")
 
 
 def _of_size(name: str | None, memory: str, arch: str | None) -> TargetGpu:
@@ -49,12 +50,13 @@ def _of_size(name: str | None, memory: str, arch: str | None) -> TargetGpu:
         driver_mib=known.memory_mib if known else total // _MIB,
         arch=arch or (known.arch if known else None),
         note="--gpu-memory",
+        preset=known.name if known else None,
     )
 
 
 def _known(gpu: GpuModel) -> TargetGpu:
     total = gpu.cuda_bytes or int(gpu.memory_mib * _MIB * _USABLE)
-    return TargetGpu(gpu.name, total, gpu.memory_mib, gpu.arch, gpu.source)
+    return TargetGpu(gpu.name, total, gpu.memory_mib, gpu.arch, gpu.source, gpu.name)
 
 
 def _local(gpu: Gpu) -> TargetGpu:

@@ -45,8 +45,7 @@ function showVerdict() {
   if (report.failure) box.append(element("p", {}, element("code", {}, report.failure)));
   if (report.oom && report.oom.where) box.append(element("p", {}, "at ", element("code", {}, report.oom.where)));
   for (const remedy of report.remedies) {
-    const effect = remedy.fits ? `fits, ${size(remedy.free_at_peak_bytes)} free at the peak` : "still out of memory";
-    box.append(element("p", {}, element("code", {}, remedy.flags), `: ${effect}${remedy.cost ? ", " + remedy.cost : ""}`));
+    box.append(element("p", {}, element("code", {}, remedy.flags), `: fits, ${size(remedy.free_at_peak_bytes)} free at the peak, ${remedy.cost}`));
   }
 }
 
@@ -207,7 +206,8 @@ function showConstants() {
 
 function showComparisons() {
   for (const comparison of report.comparisons || []) {
-    const rows = comparison.rows.map(row => ({ cells: [row.what, size(row.predicted_bytes), size(row.other_bytes), row.difference] }));
+    const amount = (row, n) => row.in_bytes ? size(n) : count(n);
+    const rows = comparison.rows.map(row => ({ cells: [row.what, amount(row, row.predicted), amount(row, row.other), row.difference] }));
     section(comparison.title, table([["Step"], ["Predicted", NUMBER], [comparison.other, NUMBER], ["Difference", NUMBER]], rows));
   }
 }

@@ -6,7 +6,8 @@ import io
 import json
 
 from sgl_tune.memory.report import in_begin_order, worst
-from sgl_tune.memory.table import phase_lines, show_remedies, show_report, show_what_ifs, verdict
+from sgl_tune.memory.side_by_side import highest_that_fits, show_remedies, show_sweep, show_what_ifs
+from sgl_tune.memory.table import phase_lines, show_report, verdict
 from sgl_tune.options import Format
 from sgl_tune.out import Output, to_json
 from tests.sgl_tune.memory.reports import GIB, make_report
@@ -100,3 +101,20 @@ def test_what_ifs_stand_side_by_side() -> None:
 
 def test_no_remedy_no_heading() -> None:
     assert _shown(show_remedies, make_report()) == ""
+
+
+def test_a_sweep_is_a_frontier_and_names_the_highest_that_fits() -> None:
+    sweep = {
+        "mem-fraction-static=0.88": make_report(free=4),
+        "mem-fraction-static=0.89": make_report(free=2),
+        "mem-fraction-static=0.90": make_report(failed=True),
+    }
+    text = _shown(show_sweep, sweep)
+    rows = text.splitlines()[2:5]
+    assert [row.split()[:2] for row in rows] == [["0.88", "fits"], ["0.89", "fits"], ["0.90", "OOM"]]
+    assert [row.count("█") for row in rows] == [24, 12, 0]
+    assert "Highest that fits: mem-fraction-static=0.89" in text
+
+
+def test_a_sweep_in_which_nothing_fits() -> None:
+    assert highest_that_fits({"dp=1": make_report(failed=True)}) is None

@@ -1,0 +1,135 @@
+"""`sgl-tune mem-report`: which startup phase takes the memory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sgl_tune.memory.answer import Answer, Asked, answer
+from sgl_tune.memory.answer import calibrate as measure_constants
+from sgl_tune.memory.files import write_page
+from sgl_tune.memory.side_by_side import (
+    show_comparison,
+    show_ranks,
+    show_remedies,
+    show_sweep,
+    show_what_ifs,
+)
+from sgl_tune.memory.table import show_constants, show_report
+from sgl_tune.options import Format, FormatOption, ServerCommand, ServerFlags, takes_server_flags
+from sgl_tune.out import Output
+
+_QUESTION = "The question"
+_FILES = "Files"
+
+
+def _question(*names: str, help: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_QUESTION, show_default=False)
+
+
+def _file(*names: str, help: str) -> Any:
+    return typer.Option(*names, help=help, metavar="FILE", rich_help_panel=_FILES, show_default=False)
+
+
+@takes_server_flags
+def mem_report(
+    flags: ServerFlags,
+    command: ServerCommand = None,
+    deployment: Annotated[
+        str | None, typer.Option("--deployment", metavar="NAME", help="One of sgl-tune.toml's.")
+    ] = None,
+    gpu_memory: Annotated[
+        str | None, _question("--gpu-memory", help="A GPU of another size.", metavar="178.35GiB")
+    ] = None,
+    ranks: Annotated[
+        str, _question("--ranks", help="distinct (those that differ), all, or one number.", metavar="WHICH")
+    ] = "distinct",
+    what_if: Annotated[
+        list[str] | None,
+        _question(
+            "--what-if",
+            help="Start it another way too; repeatable, parts joined by +: lm-head-in-autotune, "
+            "graphs-ascending, dispatcher-by-max-running-requests, no-graphs, or any flag as dp=4.",
+            metavar="CHANGE",
+        ),
+    ] = None,
+    sweep: Annotated[
+        str | None,
+        _question("--sweep", help="mem-fraction-static=0.80:0.94:0.01", metavar="FLAG=FIRST:LAST:STEP"),
+    ] = None,
+    measure: Annotated[
+        bool, _question("--measure", help="Measure on this machine's GPU too; it stands for any rank.")
+    ] = False,
+    calibrate: Annotated[
+        bool, _question("--calibrate", help="Measure what torch cannot count on this machine's GPU.")
+    ] = False,
+    out_file: Annotated[
+        Path | None,
+        _file("--out", help="Of --measure: its phases as they happen. Of --calibrate: constants."),
+    ] = None,
+    from_run: Annotated[
+        Path | None, _file("--from", help="Report what --measure wrote, even if it died.")
+    ] = None,
+    from_log: Annotated[
+        Path | None, _file("--from-log", help="A server's own output, beside the prediction.")
+    ] = None,
+    constants: Annotated[Path | None, _file("--constants", help="What --calibrate wrote.")] = None,
+    html: Annotated[Path | None, _file("--html", help="One page with a timeline.")] = None,
+    snapshot: Annotated[Path | None, _file("--snapshot", help="For pytorch.org/memory_viz.")] = None,
+    format: FormatOption = Format.human,
+) -> None:
+    """Predict or measure the memory of every phase of a server's start: does it fit, and what would help.
+
+    The start is given by SGLang's own flags, by a server command after --, or by sgl-tune.toml. A prediction
+    needs no GPU. docs/memory.md explains the report.
+
+    Example: sgl-tune mem-report --model zai-org/GLM-5.1-FP8 --tp 8 --dp 8 --gpu b200 --what-if dp=4
+    """
+    out = Output(format)
+    asked = Asked(
+        flags=flags,
+        command=tuple(command or ()),
+        deployment=deployment,
+        gpu_memory=gpu_memory,
+        ranks=ranks,
+        what_if=tuple(what_if or ()),
+        sweep=sweep,
+        measure=measure,
+        out=out_file,
+        from_run=from_run,
+        from_log=from_log,
+        constants=constants,
+        snapshot=snapshot,
+    )
+    if calibrate:
+        _calibrate(out, asked)
+        return
+    found = answer(asked, out)
+    if html is not None:
+        write_page(html, found.to_json())
+    out.result(found.to_json(), human=lambda: _show(out, found), quiet=[found.report.verdict])
+    raise typer.Exit(0 if found.report.verdict == "fits" else 1)
+
+
+def _calibrate(out: Output, asked: Asked) -> None:
+    constants = measure_constants(asked, out)
+    out.result(constants.to_json(), human=lambda: show_constants(out, constants.constants))
+
+
+def _show(out: Output, found: Answer) -> None:
+    encoding = sys.stdout.encoding or "utf-8"
+    out.line(f"{found.report.title}: {found.report.subtitle}", style="bold")
+    for note in found.report.notes:
+        out.line(f"- {note}", style="dim", indent=2)
+    show_report(out, found.report, encoding)
+    out.line()
+    show_remedies(out, found.report)
+    show_what_ifs(out, found.report)
+    show_ranks(out, found.report.ranks)
+    if found.sweep:
+        show_sweep(out, found.sweep, unicode="utf" in encoding.lower())
+    for comparison in found.report.comparisons:
+        show_comparison(out, comparison)

@@ -1,0 +1,130 @@
+"""What would let a start that dies fit: every remedy is itself a predicted start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sgl_tune.memory.report import Remedy, Report
+from sgl_tune.memory.start import Start
+
+Predict = Callable[[Sequence[Start]], list[Report]]
+_HIGHEST_FRACTION = 0.97
+_AT_ONCE = 2
+_GRAPHS = ("prefill graphs", "decode graphs", "draft graphs")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    flags: str
+    start: Start
+    cost: str = ""
+
+
+def remedies(start: Start, report: Report, predict: Predict) -> tuple[Remedy, ...]:
+    """Of each kind the mildest that fits; those that keep most of the KV cache first."""
+    kinds = (
+        _fractions(start, report),
+        _requests(start, report),
+        _chunks(start, report),
+        _graphs(start, report),
+    )
+    found = [remedy for attempts in kinds if (remedy := _first_that_fits(attempts, report, predict))]
+    return tuple(sorted(found, key=lambda remedy: -(remedy.kv_tokens or 0)))
+
+
+def _first_that_fits(attempts: Sequence[Attempt], report: Report, predict: Predict) -> Remedy | None:
+    for i in range(0, len(attempts), _AT_ONCE):
+        some = attempts[i : i + _AT_ONCE]
+        for attempt, outcome in zip(some, predict([attempt.start for attempt in some]), strict=True):
+            if outcome.verdict == "fits" and outcome.free_at_peak_bytes > outcome.margin_bytes:
+                return Remedy(
+                    flags=attempt.flags,
+                    free_at_peak_bytes=outcome.free_at_peak_bytes,
+                    kv_tokens=outcome.sizes.kv_tokens,
+                    cost=", ".join(filter(None, (attempt.cost, _kv_change(outcome, report)))),
+                )
+    return None
+
+
+def _kv_change(outcome: Report, report: Report) -> str:
+    before, after = report.sizes.kv_tokens, outcome.sizes.kv_tokens
+    if not before or not after:
+        return f"{after:,} KV tokens" if after else ""
+    percent = round(100 * (after / before - 1))
+    return f"{abs(percent)} % {'more' if percent > 0 else 'less'} KV" if percent else "as much KV"
+
+
+def _fractions(start: Start, report: Report) -> list[Attempt]:
+    """Lower where memory ran out, by what was missing; higher where the weights left the pool no room."""
+    fraction = report.sizes.mem_fraction_static
+    if fraction is None:
+        return []
+    if report.oom is not None:
+        missing = report.oom.tried_bytes - report.oom.free_bytes + report.margin_bytes
+        first = min(fraction - 0.01, fraction - missing / report.total_bytes + 0.01)
+        values = [_hundredth(first) - step / 100 for step in (0, 1, 2, 3, 5, 8, 12, 18)]
+    else:
+        weights = report.phase("weights")
+        taken = weights.allocated_bytes / (report.total_bytes - weights.non_torch_bytes) if weights else 1.0
+        values = [_hundredth(max(fraction, taken)) + step / 100 for step in (1, 2, 3, 5)]
+    return [
+        Attempt(f"--mem-fraction-static {value:.2f}", start.with_runtime(mem_fraction_static=round(value, 2)))
+        for value in values
+        if 0 < value <= _HIGHEST_FRACTION
+    ]
+
+
+def _hundredth(value: float) -> float:
+    return math.floor(value * 100 + 1e-9) / 100
+
+
+def _requests(start: Start, report: Report) -> list[Attempt]:
+    """The dummy batch has a row for each request that may run; the flag counts those of all DP ranks."""
+    now = report.sizes.max_running_requests
+    if now is None or report.run.failed_in not in ("eager buffers", "autotune", *_GRAPHS):
+        return []
+    ranks = start.parallel.attn_dp
+    return [
+        Attempt(
+            f"--max-running-requests {requests * ranks}",
+            start.with_runtime(max_running_requests=requests * ranks),
+            f"at most {requests:,} requests at once on a rank, not {now:,}",
+        )
+        for requests in (2048, 1024, 512, 256, 128, 64, 32)
+        if requests < now
+    ]
+
+
+def _chunks(start: Start, report: Report) -> list[Attempt]:
+    chunk = report.sizes.chunked_prefill_size
+    if chunk is None or report.run.failed_in not in ("autotune extend", "prefill graphs"):
+        return []
+    ranks = start.parallel.attn_dp
+    return [
+        Attempt(
+            f"--chunked-prefill-size {size * ranks}",
+            start.with_runtime(chunked_prefill_size=size * ranks),
+            f"prefills of {size:,} tokens at a time on a rank, not {chunk:,}",
+        )
+        for size in (chunk // 2, chunk // 4)
+        if size >= 256
+    ]
+
+
+def _graphs(start: Start, report: Report) -> list[Attempt]:
+    if report.run.failed_in not in _GRAPHS:
+        return []
+    largest = max(report.sizes.decode_graphs, default=0)
+    smaller = [
+        Attempt(
+            f"--cuda-graph-max-bs {size}",
+            start.with_runtime(cuda_graph_max_bs=size),
+            f"decode batches over {size} run without a graph",
+        )
+        for size in (largest // 2, largest // 4)
+        if size and report.run.failed_in != "prefill graphs"
+    ]
+    none = start.with_runtime(disable_cuda_graph=True)
+    return [*smaller, Attempt("--disable-cuda-graph", none, "every batch runs without a graph")]

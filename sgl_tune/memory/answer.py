@@ -1,0 +1,164 @@
+"""From what was asked on the command line to one report: predicted, measured, read from a file or a log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.calibration import Calibration, calibrated, read_constants
+from sgl_tune.memory.compare import beside_log, beside_measured
+from sgl_tune.memory.files import write_text
+from sgl_tune.memory.measure import measure
+from sgl_tune.memory.predict import predict
+from sgl_tune.memory.report import Report
+from sgl_tune.memory.run_report import read_report
+from sgl_tune.memory.server_args import flags_of_log
+from sgl_tune.memory.server_log import ServerLog, read_server_log
+from sgl_tune.memory.study import Question, Study, study
+from sgl_tune.memory.target import target_gpu
+from sgl_tune.memory.what_if import parse_sweep, parse_what_if
+from sgl_tune.options import ServerFlags
+from sgl_tune.out import Output, to_json
+from sgl_tune.resolve import ASSUMED_ARCH
+from sgl_tune.versions import local_gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The command's own options, as typed."""
+
+    flags: ServerFlags
+    command: tuple[str, ...] = ()
+    deployment: str | None = None
+    gpu_memory: str | None = None
+    ranks: str = "distinct"
+    what_if: tuple[str, ...] = ()
+    sweep: str | None = None
+    measure: bool = False
+    out: Path | None = None
+    from_run: Path | None = None
+    from_log: Path | None = None
+    constants: Path | None = None
+    snapshot: Path | None = None
+
+    @property
+    def names_a_start(self) -> bool:
+        return bool(self.flags.model_path or self.command or self.deployment)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    report: Report
+    sweep: Mapping[str, Report] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.report.to_json(),
+            "sweep": {name: report.to_json() for name, report in self.sweep.items()},
+        }
+
+
+def answer(asked: Asked, out: Output) -> Answer:
+    if sum((asked.measure, asked.from_run is not None, asked.from_log is not None)) > 1:
+        raise UsageError("--measure, --from and --from-log are three sources of one report", "give one")
+    if asked.from_run is not None:
+        return _from_run(asked, asked.from_run, out)
+    if asked.from_log is not None:
+        return _from_log(asked, asked.from_log, out)
+    found = _study(asked, asked.flags, out)
+    if asked.measure:
+        return _measured(asked, found, out)
+    return _predicted(asked, found)
+
+
+def calibrate(asked: Asked, out: Output) -> Calibration:
+    """Measure a start of the deployment's first layers on this GPU, into a file that --constants reads."""
+    if not local_gpus():
+        raise UsageError("--calibrate measures a GPU, and there is none here")
+    start = _question(asked, asked.flags).starts()[0].shortened()
+    with TemporaryDirectory(prefix="sgl-tune-") as folder:
+        found = calibrated(measure(start, Path(folder) / "run.jsonl", out))
+    if asked.out is not None:
+        write_text(asked.out, to_json(found.to_json()) + "\n")
+    return found
+
+
+def _question(asked: Asked, flags: ServerFlags, total_bytes: int | None = None) -> Question:
+    gpu = target_gpu(flags.gpu, asked.gpu_memory, flags.arch, local_gpus())
+    if total_bytes is not None:
+        gpu = replace(gpu, total_bytes=total_bytes)
+    return Question(
+        flags=replace(flags, gpu=gpu.preset, arch=gpu.arch or flags.arch),
+        gpu=gpu,
+        command=asked.command,
+        deployment=asked.deployment,
+        ranks=asked.ranks,
+        constants=read_constants(asked.constants, gpu.arch or ASSUMED_ARCH) if asked.constants else None,
+    )
+
+
+def _study(asked: Asked, flags: ServerFlags, out: Output, total_bytes: int | None = None) -> Study:
+    """Predict the start, each what-if and each step of the sweep."""
+    what_ifs = [parse_what_if(text) for text in asked.what_if]
+    sweep = parse_sweep(asked.sweep) if asked.sweep else ()
+    return study(_question(asked, flags, total_bytes), what_ifs, sweep, out)
+
+
+def _predicted(asked: Asked, found: Study) -> Answer:
+    if asked.snapshot is not None:
+        predict(found.start, asked.snapshot)
+    return Answer(found.report, found.sweep)
+
+
+def _measured(asked: Asked, found: Study, out: Output) -> Answer:
+    with TemporaryDirectory(prefix="sgl-tune-") as folder:
+        file = asked.out or Path(folder) / "run.jsonl"
+        measured = measure(found.start, file, out, asked.snapshot)
+    report = replace(
+        measured,
+        comparisons=(beside_measured(found.report, measured),),
+        what_if={"predicted": found.report, **found.report.what_if},
+        remedies=found.report.remedies,
+        notes=found.report.notes,
+    )
+    return Answer(report, found.sweep)
+
+
+def _from_run(asked: Asked, file: Path, out: Output) -> Answer:
+    measured = read_report(file)
+    if not asked.names_a_start:
+        return Answer(measured)
+    predicted = _study(asked, asked.flags, out, measured.total_bytes).report
+    comparison = beside_measured(predicted, measured)
+    return Answer(replace(measured, comparisons=(comparison,), what_if={"predicted": predicted}))
+
+
+def _from_log(asked: Asked, file: Path, out: Output) -> Answer:
+    """The log's own flags say what to predict, where the command line does not."""
+    log = read_server_log(file)
+    flags = asked.flags if asked.command else flags_of_log(log.server_args or "", asked.flags)
+    if not (asked.names_a_start or flags.model_path):
+        raise UsageError(
+            f"{file} does not say which server it is of: it has no server_args= line",
+            "give the server's flags as well, --model-path first",
+        )
+    found = _study(asked, flags, out, _total_bytes(log))
+    report = replace(found.report, comparisons=(beside_log(found.report, log),))
+    return Answer(replace(report, notes=(*report.notes, *_log_notes(log))), found.sweep)
+
+
+def _total_bytes(log: ServerLog) -> int | None:
+    return log.oom.numbers.total_bytes if log.oom and log.oom.numbers else None
+
+
+def _log_notes(log: ServerLog) -> list[str]:
+    if log.oom is None:
+        return [
+            f"the log of {log.rank or 'the server'} ends after {log.phase_now}, without running out of memory"
+        ]
+    where = f" at {log.oom.where}" if log.oom.where else ""
+    return [f"in the log, {log.oom.rank or 'the server'} ran out of memory in {log.oom.phase}{where}"]

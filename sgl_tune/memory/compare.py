@@ -1,0 +1,62 @@
+"""A prediction beside what happened: a measured run, or a server's own log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sgl_tune.memory.report import Comparison, Report, Row
+from sgl_tune.memory.server_log import ServerLog
+
+
+def beside_measured(predicted: Report, measured: Report) -> Comparison:
+    return Comparison("Predicted and measured", "measured", tuple(_measured_rows(predicted, measured)))
+
+
+def _measured_rows(predicted: Report, measured: Report) -> Iterator[Row]:
+    for phase in measured.run.phases:
+        twin = predicted.phase(phase.name)
+        if twin is not None:
+            yield Row(f"{phase.name}: torch's peak", twin.peak_bytes, phase.peak_bytes)
+            yield Row(f"{phase.name}: reserved at most", twin.reserved_peak_bytes, phase.reserved_peak_bytes)
+            yield Row(f"{phase.name}: outside torch", twin.non_torch_bytes, phase.non_torch_bytes)
+    for what in ("kv_tokens", "max_running_requests"):
+        values = getattr(predicted.sizes, what), getattr(measured.sizes, what)
+        if None not in values:
+            yield Row(what.replace("_", " "), *values, in_bytes=False)
+    if predicted.oom and measured.oom:
+        yield Row("tried to allocate", predicted.oom.tried_bytes, measured.oom.tried_bytes)
+
+
+def beside_log(predicted: Report, log: ServerLog) -> Comparison:
+    who = f"log of {log.rank}" if log.rank else "log"
+    return Comparison("Predicted and logged", who, tuple(_logged_rows(predicted, log)))
+
+
+def _logged_rows(predicted: Report, log: ServerLog) -> Iterator[Row]:
+    for step in log.steps:
+        twin = predicted.phase(step.phase)
+        if twin is None or step.free_bytes is None:
+            continue
+        free = predicted.total_bytes - twin.non_torch_bytes - twin.reserved_bytes
+        yield Row(f"free after {step.phase}", free, step.free_bytes)
+    yield from _used_rows(predicted, log)
+    for what, logged in (
+        ("kv_tokens", log.kv_tokens),
+        ("max_running_requests", log.sizes.get("max_running_requests")),
+    ):
+        value = getattr(predicted.sizes, what)
+        if value is not None and logged is not None:
+            yield Row(what.replace("_", " "), value, logged, in_bytes=False)
+    numbers = log.oom.numbers if log.oom else None
+    if numbers and predicted.oom:
+        yield Row("tried to allocate", predicted.oom.tried_bytes, numbers.tried_bytes)
+        yield Row("free at the failure", predicted.oom.free_bytes, numbers.free_bytes)
+        yield Row("allocated at the failure", predicted.oom.allocated_bytes, numbers.allocated_bytes)
+
+
+def _used_rows(predicted: Report, log: ServerLog) -> Iterator[Row]:
+    for step in log.steps:
+        twin = predicted.phase(step.phase)
+        if twin is not None and step.used_bytes is not None:
+            used = twin.non_torch_bytes if step.phase == "communicator" else twin.persistent_bytes
+            yield Row(f"taken by {step.phase}", used, step.used_bytes)

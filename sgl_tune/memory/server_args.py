@@ -1,0 +1,38 @@
+"""The flags of the server whose log it is: SGLang prints all of them, resolved, in its first line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from sgl_tune.options import TARGET_FIELDS, ServerFlags, flag_types
+
+_NAMES = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size", "attn_dp": "attn_dp_size"}
+# Printed resolved: SGLang reads them from elsewhere when they are not set.
+_LEFT_OUT = TARGET_FIELDS | {"dist_init_addr", "skip_ops"}
+
+
+def flags_of_log(server_args: str, given: ServerFlags) -> ServerFlags:
+    """`given` flags win over the log's. The line is a repr of ServerArgs, or of a dict since 0.5.18."""
+    logged = {}
+    for name, kind in flag_types().items():
+        if name not in _LEFT_OUT and (value := _value(server_args, _NAMES.get(name, name), kind)) is not None:
+            logged[name] = value
+    if logged.get("enable_dp_attention") and "chunked_prefill_size" in logged:
+        # SGLang divides the chunk among DP ranks before it prints it.
+        logged["chunked_prefill_size"] *= max(1, logged.get("dp", 1))
+    return replace(ServerFlags(**logged), **given.given())
+
+
+def _value(text: str, name: str, kind: type) -> Any:
+    match = re.search(rf"[(,{{ ]'?{name}'?[=:] ?('[^']{{0,400}}'|[\w.-]{{1,40}})", text)
+    if match is None or match[1] in ("None", "auto"):
+        return None
+    word = match[1].strip("'")
+    if kind is bool:
+        return {"True": True, "False": False}.get(word)
+    try:
+        return kind(word)
+    except ValueError:
+        return None

@@ -1,0 +1,78 @@
+"""A deployment's start on a GPU: its ranks, other ways to start it, a sweep, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from runtime.simulate.constants import GpuConstants
+from sgl_tune.deployment import Deployment
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.advice import remedies
+from sgl_tune.memory.predict import predict_all
+from sgl_tune.memory.report import Remedy, Report, worst
+from sgl_tune.memory.start import Start, starts_of
+from sgl_tune.memory.target import TargetGpu
+from sgl_tune.memory.what_if import AS_IS, WhatIf
+from sgl_tune.options import ServerFlags
+from sgl_tune.out import Output
+from sgl_tune.selection import select_deployments
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which start: `select_deployments`' arguments, the GPU, and which of its ranks."""
+
+    flags: ServerFlags
+    gpu: TargetGpu
+    command: tuple[str, ...] = ()
+    deployment: str | None = None
+    ranks: str = "distinct"
+    constants: GpuConstants | None = None
+
+    def chosen(self, what_if: WhatIf = AS_IS) -> Deployment:
+        deployments = select_deployments(self.flags, self.command, self.deployment, changes=what_if.flags)
+        if len(deployments) > 1:
+            names = ", ".join(deployment.name for deployment in deployments)
+            raise UsageError(f"sgl-tune.toml has several deployments: {names}", "pick one with --deployment")
+        return deployments[0]
+
+    def starts(self, what_if: WhatIf = AS_IS) -> tuple[Start, ...]:
+        starts = starts_of(self.chosen(what_if), self.gpu, self.ranks, what_if)
+        return tuple(replace(start, constants=self.constants) for start in starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """`report` is of `start`, the rank that leads; of everything else each worst rank."""
+
+    start: Start
+    report: Report
+    sweep: Mapping[str, Report]
+
+
+def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf], out: Output) -> Study:
+    asked = (AS_IS, *what_ifs, *sweep)
+    groups = [question.starts(what_if) for what_if in asked]
+    with out.progress("predicting", sum(map(len, groups))) as progress:
+        reports = iter(predict_all([start for group in groups for start in group], progress.advance))
+    outcomes = [[next(reports) for _ in group] for group in groups]
+    ranks = outcomes[0]
+    lead = worst(ranks)
+    start = groups[0][ranks.index(lead)]
+    others = {what_if.name: worst(outcome) for what_if, outcome in zip(asked, outcomes, strict=True)}
+    report = replace(
+        lead,
+        what_if={what_if.name: others[what_if.name] for what_if in what_ifs},
+        ranks=tuple(ranks) if len(ranks) > 1 else (),
+        remedies=_advise(start, lead, out),
+        notes=question.chosen().notes,
+    )
+    return Study(start, report, {step.name: others[step.name] for step in sweep})
+
+
+def _advise(start: Start, report: Report, out: Output) -> tuple[Remedy, ...]:
+    if report.verdict == "fits":
+        return ()
+    with out.progress("looking for what would help") as progress:
+        return remedies(start, report, lambda starts: predict_all(starts, progress.advance))

@@ -1,0 +1,125 @@
+"""Remedies: the right direction, the mildest that fits, best first, with starts judged by a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from runtime.config import ParallelConfig, RuntimeConfig
+from runtime.run_record import Failure, Run
+from sgl_tune.memory.advice import remedies
+from sgl_tune.memory.report import Report, Sizes
+from sgl_tune.memory.start import Start
+from sgl_tune.memory.target import target_gpu
+from sgl_tune.models import find_model
+from tests.sgl_tune.memory.reports import GIB, make_report
+
+
+def _make_start(fraction: float = 0.9, **runtime: object) -> Start:
+    return Start(
+        name="test",
+        model=find_model("Qwen3-30B-A3B", {}).config,
+        parallel=ParallelConfig(tp=8, dp=8, enable_dp_attention=True),
+        runtime=RuntimeConfig(mem_fraction_static=fraction, **runtime),  # type: ignore[arg-type]
+        gpu=target_gpu("h100", None, None),
+        arch="sm90",
+    )
+
+
+def _failing(phase: str = "autotune", fraction: float = 0.9) -> Report:
+    report = make_report(failed=True)
+    failure = report.failure
+    assert failure is not None
+    sizes = Sizes(
+        mem_fraction_static=fraction,
+        kv_tokens=1_000_000,
+        max_running_requests=2764,
+        chunked_prefill_size=8192,
+        decode_graphs=(1, 2, 256),
+    )
+    at_failure = replace(failure.at_failure, name=phase)
+    run = replace(report.run, failure=replace(failure, phase=phase, at_failure=at_failure))
+    return replace(report, run=run, sizes=sizes)
+
+
+def _judged(start: Start) -> Report:
+    """Fits up to a fraction of 0.83, to 1024 requests a rank, to a chunk of 4096, or to 64 graphs."""
+    runtime = start.runtime
+    fits = (
+        (runtime.mem_fraction_static or 1) <= 0.83
+        or (runtime.max_running_requests or 1 << 20) <= 1024 * 8
+        or (runtime.chunked_prefill_size or 1 << 20) <= 4096 * 8
+        or runtime.disable_cuda_graph
+    )
+    tokens = round(1_000_000 * (runtime.mem_fraction_static or 1) / 0.9)
+    return make_report(failed=not fits, free=2.0, kv_tokens=tokens)
+
+
+def _predict(starts: Sequence[Start]) -> list[Report]:
+    return [_judged(start) for start in starts]
+
+
+def test_a_lower_fraction_and_fewer_requests_help_a_dummy_run_that_dies() -> None:
+    found = remedies(_make_start(), _failing(), _predict)
+    assert [remedy.flags for remedy in found] == [
+        "--max-running-requests 8192",
+        "--mem-fraction-static 0.83",
+    ]
+    assert found[0].cost == "at most 1,024 requests at once on a rank, not 2,764, as much KV"
+    assert found[1].cost == "8 % less KV"
+    assert found[1].free_at_peak_bytes == 2 * GIB
+
+
+@pytest.mark.parametrize(
+    ("phase", "flags"),
+    [
+        (
+            "prefill graphs",
+            {"--chunked-prefill-size 32768", "--disable-cuda-graph", "--max-running-requests 8192"},
+        ),
+        ("decode graphs", {"--disable-cuda-graph", "--max-running-requests 8192"}),
+        ("kv pool", set()),
+    ],
+)
+def test_what_is_made_smaller_is_what_the_failing_phase_needs(phase: str, flags: set[str]) -> None:
+    found = {remedy.flags for remedy in remedies(_make_start(), _failing(phase), _predict)}
+    assert found == flags | {"--mem-fraction-static 0.83"}
+
+
+def test_a_pool_without_room_needs_a_higher_fraction() -> None:
+    report = make_report(failed=True)
+    assert report.failure is not None
+    failure = Failure(
+        "kv pool", "NoRoomForTokens: no memory for the KV pool", None, report.failure.at_failure
+    )
+    report = replace(
+        report, run=Run({}, report.run.phases, failure, ()), sizes=Sizes(mem_fraction_static=0.5)
+    )
+    assert report.verdict == "failed"
+
+    def predict(starts: Sequence[Start]) -> list[Report]:
+        return [make_report(failed=(start.runtime.mem_fraction_static or 0) < 0.53) for start in starts]
+
+    [remedy] = remedies(_make_start(0.5), report, predict)
+    # the weights alone are 40 of 78 GiB: 0.51 and a hundredth more is tried first
+    assert remedy.flags == "--mem-fraction-static 0.53"
+
+
+def test_what_only_just_fits_is_no_remedy() -> None:
+    def barely(starts: Sequence[Start]) -> list[Report]:
+        return [make_report(free=0.1) for _ in starts]
+
+    assert remedies(_make_start(), _failing(), barely) == ()
+
+
+def test_nothing_is_advised_below_no_fraction() -> None:
+    tried: list[float] = []
+
+    def record(starts: Sequence[Start]) -> list[Report]:
+        tried.extend(start.runtime.mem_fraction_static or 0 for start in starts)
+        return [make_report(failed=True) for _ in starts]
+
+    assert remedies(_make_start(0.12), _failing(fraction=0.12), record) == ()
+    assert all(0 < fraction <= 0.97 for fraction in tried)
