@@ -24,15 +24,17 @@ class Cuda(Device):
         torch.cuda.set_device(self.torch_device)
         self.sm_major = torch.cuda.get_device_capability(self.torch_device)[0]
         self._history = history
+        self._recording = False
         self._reset_us = 0.0
         self._capture_stream = torch.cuda.Stream(self.torch_device)
         self._side_stream = torch.cuda.Stream(self.torch_device)
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        if not self._history:
+        if not self._history or self._recording:
             yield
             return
+        self._recording = True
         torch.cuda.memory._record_memory_history(
             context="alloc", stacks="python", max_entries=_HISTORY_EVENTS
         )
@@ -40,6 +42,7 @@ class Cuda(Device):
             yield
         finally:
             torch.cuda.memory._record_memory_history(enabled=None)
+            self._recording = False
 
     def memory(self) -> MemoryReading:
         self.synchronize()
