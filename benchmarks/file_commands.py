@@ -56,8 +56,12 @@ def make_cache(root: Path, distinct: bool) -> list[Path]:
 
 def seconds(command: Sequence[str]) -> float:
     """0 and 1 are both answers: where all files differ, the ranks do, and verify says so."""
+    # As after an installation: with compiled modules, which a shell may have forbidden to write.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     start = time.perf_counter()
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    done = subprocess.run(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+    )
     took = time.perf_counter() - start
     if done.returncode not in (0, 1):
         raise SystemExit(f"{' '.join(command[:5])} ended with {done.returncode}: {done.stderr}")
