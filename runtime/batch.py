@@ -76,7 +76,7 @@ def make_extend_batch(
     prefixes = list(prefix_lens) if prefix_lens is not None else [0] * len(lens)
     totals = [prefix + length for prefix, length in zip(prefixes, lens, strict=True)]
     starts = [0, *accumulate(lens)]
-    slots = pool.slots.allocate(starts[-1])
+    slots = pool.allocate(starts[-1])
     for request, prefix, start, end in zip(requests, prefixes, starts, starts[1:], strict=False):
         pool.requests.write(request, prefix, slots[start:end])
     device = pool.requests.device

@@ -42,7 +42,7 @@ class PackedRow:
         quantized = (blocks / scales[..., None]).to(FP8).flatten(-2)
         plain = values[..., self.quantized :].to(torch.bfloat16)
         parts = (quantized.contiguous(), scales.contiguous(), plain.contiguous())
-        return torch.cat([part.view(torch.uint8) for part in parts if part.numel()], dim=-1)
+        return torch.cat([part.view(torch.uint8) for part in parts if part.shape[-1]], dim=-1)
 
     def views(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """[..., bytes] uint8 -> the quantized values, the scales and the plain values, in their dtypes."""

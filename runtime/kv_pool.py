@@ -5,7 +5,7 @@ Slot 0 and table row 0 are padding: dummy and padded tokens read and write there
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ import torch
 from runtime.config import MLAConfig, ModelConfig, ParallelConfig
 from runtime.kv_packing import FP8, PackedRow
 from runtime.pool_plan import PoolPlan
+from runtime.sizing import sliding_layers
 
 PADDING_REQUEST = 0
 PADDING_SLOT = 0
@@ -87,19 +88,49 @@ class PoolShape:
         return self.tokens + self.page_size
 
 
+class SlidingSlots:
+    """Fewer slots for `layers` that look back a window only, and the `map` to them from a token's slot.
+
+    A token has both for as long as its request runs, or until it is dropped.
+    """
+
+    def __init__(self, tokens: int, layers: Sequence[int], shape: PoolShape) -> None:
+        self.rows, self.layers = tokens + shape.page_size, frozenset(layers)
+        self.map = torch.zeros(shape.rows, dtype=torch.int64, device=shape.device)
+        self._slots = SlotAllocator(tokens, shape.device)
+
+    @property
+    def available(self) -> int:
+        return self._slots.available
+
+    def admit(self, slots: torch.Tensor) -> None:
+        self.map[slots] = self._slots.allocate(slots.shape[0])
+
+    def drop(self, slots: torch.Tensor) -> None:
+        self._slots.free(self.map[slots])
+        self.map[slots] = PADDING_SLOT
+
+
 class GqaPool:
     """Keys and values apart: two buffers [slots, kv heads, head size] a layer."""
 
-    def __init__(self, shape: PoolShape, kv_heads: int, head_dim: int) -> None:
-        size = (shape.rows, kv_heads, head_dim)
-        self._keys = _layers(shape, size, shape.dtype)
-        self._values = _layers(shape, size, shape.dtype)
+    def __init__(
+        self, shape: PoolShape, kv_heads: int, head_dim: int, sliding: SlidingSlots | None = None
+    ) -> None:
+        self.sliding = sliding
+        fewer = dict.fromkeys(sliding.layers, sliding.rows) if sliding else {}
+        self._keys = _buffers(shape, (kv_heads, head_dim), shape.dtype, fewer)
+        self._values = _buffers(shape, (kv_heads, head_dim), shape.dtype, fewer)
 
     def keys(self, layer_id: int) -> torch.Tensor:
         return self._keys[layer_id]
 
     def values(self, layer_id: int) -> torch.Tensor:
         return self._values[layer_id]
+
+    def slot_map(self, layer_id: int) -> torch.Tensor | None:
+        """From a token's slot to the one it has in this layer, where these differ."""
+        return self.sliding.map if self.sliding and layer_id in self.sliding.layers else None
 
 
 class LatentPool:
@@ -113,12 +144,12 @@ class LatentPool:
         self.latent_row, self.index_row = packed_rows(shape.dtype, mla, packed)
         width = self.latent_row.bytes if self.latent_row else mla.cache_dim
         dtype = torch.uint8 if self.latent_row else shape.dtype
-        self._latents = _layers(shape, (shape.rows, 1, width), dtype)
+        self._latents = _buffers(shape, (1, width), dtype)
         self._index_keys: dict[int, torch.Tensor] = {}
         if mla.indexer:
             width = self.index_row.bytes if self.index_row else mla.indexer.head_dim
             dtype = torch.uint8 if self.index_row else shape.dtype
-            self._index_keys = _layers(shape, (shape.rows, width), dtype)
+            self._index_keys = _buffers(shape, (width,), dtype)
 
     def latents(self, layer_id: int) -> torch.Tensor:
         return self._latents[layer_id]
@@ -139,8 +170,12 @@ def packed_rows(
     return latent, index
 
 
-def _layers(shape: PoolShape, size: tuple[int, ...], dtype: torch.dtype) -> dict[int, torch.Tensor]:
-    return {layer: torch.zeros(size, dtype=dtype, device=shape.device) for layer in shape.layers}
+def _buffers(
+    shape: PoolShape, row: tuple[int, ...], dtype: torch.dtype, fewer: Mapping[int, int] | None = None
+) -> dict[int, torch.Tensor]:
+    """A buffer of rows a layer; of `fewer` rows in some layers."""
+    rows = dict.fromkeys(shape.layers, shape.rows) | dict(fewer or {})
+    return {layer: torch.zeros(rows[layer], *row, dtype=dtype, device=shape.device) for layer in shape.layers}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +186,29 @@ class KVPool:
     slots: SlotAllocator
     cache: GqaPool | LatentPool
 
+    def allocate(self, count: int) -> torch.Tensor:
+        """A slot for each of `count` tokens, and one in the sliding layers."""
+        sliding = self._sliding
+        if sliding and count > sliding.available:
+            raise PoolExhausted(
+                f"{count} more tokens, but sliding layers have {sliding.available} slots left"
+            )
+        slots = self.slots.allocate(count)
+        if sliding:
+            sliding.admit(slots)
+        return slots
+
     def release(self, request: int, length: int) -> None:
         """A request of `length` tokens has ended."""
-        self.slots.free(self.requests.table[request, :length])
+        slots = self.requests.table[request, :length].long()
+        if self._sliding:
+            self._sliding.drop(slots)
+        self.slots.free(slots)
         self.requests.free([request])
+
+    @property
+    def _sliding(self) -> SlidingSlots | None:
+        return self.cache.sliding if isinstance(self.cache, GqaPool) else None
 
 
 def make_kv_pool(
@@ -162,15 +216,21 @@ def make_kv_pool(
 ) -> KVPool:
     """The pool of one stage of a target model."""
     requests = ReqToTokenPool(plan.max_running_requests, plan.row_length, device)
-    cache = make_cache(plan, model, parallel, layers, device)
+    cache = make_cache(plan, model, parallel, layers, device, sliding_layers(model, layers))
     return KVPool(requests, SlotAllocator(plan.tokens, device), cache)
 
 
 def make_cache(
-    plan: PoolPlan, model: ModelConfig, parallel: ParallelConfig, layers: Sequence[int], device: torch.device
+    plan: PoolPlan,
+    model: ModelConfig,
+    parallel: ParallelConfig,
+    layers: Sequence[int],
+    device: torch.device,
+    apart: Sequence[int] = (),
 ) -> GqaPool | LatentPool:
-    """The buffers alone, as a draft model adds them to its target's pool."""
+    """The buffers alone, as a draft adds them to its target's pool; layers `apart` keep fewer tokens."""
     shape = PoolShape(plan.tokens, plan.page_size, tuple(layers), DTYPES[plan.kv_dtype], device)
     if model.mla is not None:
         return LatentPool(shape, model.mla, plan.packed)
-    return GqaPool(shape, max(1, model.num_kv_heads // parallel.attn_tp), model.head_dim)
+    sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None
+    return GqaPool(shape, max(1, model.num_kv_heads // parallel.attn_tp), model.head_dim, sliding)

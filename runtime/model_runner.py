@@ -246,8 +246,9 @@ class ModelRunner:
         """NCCL takes its buffers at the first collective of a group: now, not in the middle of a phase."""
         ranks = max(self.comm.size(group) for group in COLLECTIVE_GROUPS)
         self.device.claim(f"nccl:{ranks}")
+        one = torch.zeros(1, device=self.device.torch_device)
         for group in COLLECTIVE_GROUPS:
-            self.comm.all_reduce(torch.zeros(1, device=self.device.torch_device), group)
+            self.comm.all_reduce(one, group)
 
     def _start_cublas(self) -> None:
         """A small product makes cuBLAS load and take its workspace, again outside the phases that follow."""
@@ -269,7 +270,7 @@ class ModelRunner:
             self.model,
             self.parallel,
             self.runtime,
-            len(self.layers),
+            self.layers,
             draft_layers=len(self.drafts) if self._drafts_write else 0,
             sm_major=self.device.sm_major,
             agree=lambda tokens: self.comm.min_over(tokens),

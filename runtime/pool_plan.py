@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runtime.config import ConfigError, ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
-from runtime.sizing import DTYPE_BYTES, kv_bytes_per_token_and_layer, kv_tokens, max_running_requests
+from runtime.sizing import (
+    DTYPE_BYTES,
+    SLIDING_SHARE,
+    kv_bytes_per_token,
+    kv_tokens,
+    max_running_requests,
+    sliding_layers,
+)
 
 DSA_PAGE_SIZE = 64
 TABLE_HEADROOM = 4
@@ -33,6 +40,7 @@ class PoolPlan:
     max_running_requests: int
     row_length: int
     packed: bool = True  # fp8 latents of sparse attention, with their scales
+    sliding_tokens: int = 0  # of sliding layers, where they have a pool of their own
 
 
 def resolve_kv_dtype(model: ModelConfig, runtime: RuntimeConfig, sm_major: int) -> str:
@@ -47,7 +55,7 @@ def resolve_kv_dtype(model: ModelConfig, runtime: RuntimeConfig, sm_major: int) 
 
 
 def packs_latents(model: ModelConfig, sm_major: int) -> bool:
-    """Sparse attention's kernels want fp8 latents with scales, but for TRT-LLM's, which Blackwell defaults to."""
+    """Sparse attention's kernels want fp8 latents with scales, but for TRT-LLM's, Blackwell's default."""
     return sm_major < 10 or (sm_major == 12 and model.model_type == "glm_moe_dsa")
 
 
@@ -57,7 +65,7 @@ def plan_pool(
     model: ModelConfig,
     parallel: ParallelConfig,
     runtime: RuntimeConfig,
-    layers: int,
+    layers: Sequence[int],
     draft_layers: int = 0,
     sm_major: int = 9,
     agree: Callable[[int], int] = int,
@@ -65,8 +73,7 @@ def plan_pool(
     """`layers` of this stage; a draft's layers hold as many tokens. `agree` takes the minimum over stages."""
     kv_dtype, page = resolve_kv_dtype(model, runtime, sm_major), page_size(model, runtime)
     packed = packs_latents(model, sm_major)
-    per_layer = kv_bytes_per_token_and_layer(model, parallel, kv_dtype, packed)
-    per_token = int(per_layer * layers * (1 + draft_layers / layers))  # SGLang's, with its rounding
+    per_token = kv_bytes_per_token(model, parallel, kv_dtype, layers, draft_layers, packed)
     tokens = agree(kv_tokens(free.after_load, free.baseline, mem_fraction, per_token, page))
     if tokens <= 0:
         raise NoRoomForTokens(_no_room(free, mem_fraction))
@@ -78,17 +85,20 @@ def plan_tokens(
 ) -> PoolPlan:
     """The pool of a known number of tokens, and the requests that these allow."""
     page = page_size(model, runtime)
+    tokens = tokens // page * page
     context = runtime.context_length or model.max_position
     requests = max_running_requests(
         tokens, context, runtime.max_running_requests, parallel, speculative=runtime.speculative is not None
     )
+    hybrid = sliding_layers(model, range(model.num_layers))
     return PoolPlan(
-        tokens=tokens // page * page,
+        tokens=tokens,
         page_size=page,
         kv_dtype=resolve_kv_dtype(model, runtime, sm_major),
         max_running_requests=requests,
         row_length=context + table_headroom(runtime.speculative, page),
         packed=packs_latents(model, sm_major),
+        sliding_tokens=int(tokens * SLIDING_SHARE) // page * page if hybrid else 0,
     )
 
 

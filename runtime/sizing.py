@@ -6,6 +6,7 @@ Where the rule changed between releases the function takes the release; everythi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ DTYPE_BYTES = {
     "float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3fn": 1,
 }  # fmt: skip
 FP8_BLOCK = 128
+HYBRID_TYPES = {"gpt_oss"}
+SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio: what such a pool holds of the other's tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ def kv_bytes_per_token_and_layer(
 
 
 def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str, packed: bool) -> int:
-    """Sparse attention's fp8 latents may be packed with scales; its indexer's keys are, but in float32 pools."""
+    """Sparse attention may pack fp8 latents with scales; its indexer's keys it does, but in float32."""
     width = DTYPE_BYTES[kv_dtype]
     if mla.indexer is None:
         return mla.cache_dim * width
@@ -141,17 +144,41 @@ def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str, packed: bool) -> int:
     return latent + (4 * keys if width == 4 else packed_fp8_bytes(keys))
 
 
+def sliding_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
+    """Those whose tokens SGLang keeps in a smaller pool of their own."""
+    if model.model_type not in HYBRID_TYPES:
+        return []
+    sliding = [layer for layer in layers if model.attention_kinds[layer] == "sliding"]
+    return sliding if len(sliding) < len(layers) else []
+
+
+def kv_bytes_per_token(
+    model: ModelConfig,
+    parallel: ParallelConfig,
+    kv_dtype: str,
+    layers: Sequence[int],
+    draft_layers: int = 0,
+    packed: bool = True,
+) -> float:
+    """What one token costs one stage: a fraction where sliding layers keep only a share of the tokens."""
+    each = kv_bytes_per_token_and_layer(model, parallel, kv_dtype, packed)
+    sliding = len(sliding_layers(model, layers))
+    if sliding:
+        return each * (len(layers) - sliding + draft_layers) + SLIDING_SHARE * (each * sliding)
+    return int(each * len(layers) * (1 + draft_layers / len(layers)))  # SGLang's, with its rounding
+
+
 def packed_fp8_bytes(quantized: int, plain: int = 0) -> int:
     """fp8 values, one fp32 scale a block of 128, then bfloat16 values: DeepSeek's 656 and 132 bytes."""
     return quantized + 4 * (quantized // min(FP8_BLOCK, quantized)) + 2 * plain
 
 
 def kv_tokens(
-    free_after_load: int, baseline_free: int, mem_fraction: float, bytes_per_token: int, page: int = 1
+    free_after_load: int, baseline_free: int, mem_fraction: float, bytes_per_token: float, page: int = 1
 ) -> int:
     """Tokens of the KV pool: what is left of the static fraction once the weights are in."""
     budget = free_after_load - baseline_free * (1 - mem_fraction)
-    return max(0, int(budget) // bytes_per_token // page * page)
+    return max(0, int(int(budget) // bytes_per_token) // page * page)
 
 
 def max_running_requests(tokens: int, context_length: int, requested: int | None, parallel: ParallelConfig,

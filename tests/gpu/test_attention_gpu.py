@@ -35,7 +35,7 @@ GROUPED = {
     "Qwen3": Grouped(32, 4, 128),
     "Llama tp 8": Grouped(8, 1, 128),
     "gpt-oss": Grouped(64, 8, 64, sinks=True),
-    "gpt-oss, sliding": Grouped(64, 8, 64, window=128, sinks=True),
+    "gpt-oss, sliding": Grouped(64, 8, 64, window=128, sinks=True, slots_apart=True),
     "a narrow window": Grouped(6, 2, 64, window=5),
     "a small head": Grouped(4, 4, 16),
 }

@@ -8,7 +8,15 @@ import torch
 
 from runtime.batch import ForwardBatch, make_extend_batch
 from runtime.config import IndexerConfig, MLAConfig
-from runtime.kv_pool import GqaPool, KVPool, LatentPool, PoolShape, ReqToTokenPool, SlotAllocator
+from runtime.kv_pool import (
+    GqaPool,
+    KVPool,
+    LatentPool,
+    PoolShape,
+    ReqToTokenPool,
+    SlidingSlots,
+    SlotAllocator,
+)
 from runtime.layers.attention import AttentionLayer, attend, attend_latent
 
 CONTEXT = 256
@@ -40,6 +48,7 @@ class Grouped:
     head_dim: int
     window: int | None = None
     sinks: bool = False
+    slots_apart: bool = False  # in a smaller pool of sliding layers
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,8 @@ def make_pool(kind: Grouped | Latent, dtype: torch.dtype, device: torch.device) 
     if isinstance(kind, Latent):
         cache = LatentPool(shape, kind.mla)
     else:
-        cache = GqaPool(shape, kind.kv_heads, kind.head_dim)
+        sliding = SlidingSlots(SLOTS // 2, [LAYER], shape) if kind.slots_apart else None
+        cache = GqaPool(shape, kind.kv_heads, kind.head_dim, sliding)
     pool = KVPool(ReqToTokenPool(8, CONTEXT, device), SlotAllocator(SLOTS, device), cache)
     pool.slots.free(pool.slots.allocate(SLOTS).flip(0))  # so that no request's slots ascend
     return pool

@@ -32,6 +32,7 @@ GROUPED = {
     "one group": Grouped(4, 4, 64),
     "eight to a kv head": Grouped(16, 2, 128),
     "window": Grouped(6, 2, 32, window=16),
+    "window, slots apart": Grouped(4, 2, 32, window=16, slots_apart=True),
     "sinks": Grouped(4, 2, 64, sinks=True),
     "window and sinks": Grouped(8, 1, 64, window=5, sinks=True),
 }
@@ -54,9 +55,10 @@ def test_latents(kind: Latent, lengths: Lengths, keep: int | None) -> None:
 
 
 @pytest.mark.parametrize("kv_dtype", [torch.bfloat16, FP8])
-def test_a_narrower_pool_is_read_as_it_was_stored(kv_dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("lengths", [LENGTHS["prefill"], LENGTHS["behind prefixes"]], ids=["new", "old"])
+def test_a_narrower_pool_is_read_as_it_was_stored(kv_dtype: torch.dtype, lengths: Lengths) -> None:
     torch.manual_seed(0)
-    lengths, latent = LENGTHS["behind prefixes"], Latent(4, 64, 16)
+    latent = Latent(4, 64, 16)
     packed = Latent(4, 256, 16, INDEXER)
     assert relative_error(*run_grouped(GROUPED["sinks"], lengths, torch.float32, CPU, kv_dtype)) < 1e-6
     assert relative_error(*run_latent(latent, lengths, torch.float32, CPU, kv_dtype)) < 1e-6

@@ -15,6 +15,7 @@ from runtime.kv_pool import (
     PoolExhausted,
     PoolShape,
     ReqToTokenPool,
+    SlidingSlots,
     SlotAllocator,
 )
 
@@ -58,6 +59,21 @@ def test_a_released_request_gives_back_its_row_and_all_of_its_slots():
     assert pool.slots.available == 64 - 7
     slots = pool.slots.allocate(57).tolist()
     assert set(slots).isdisjoint(pool.requests.table[second, :7].tolist())
+
+
+def test_sliding_layers_have_slots_of_their_own_and_give_them_back() -> None:
+    shape = PoolShape(64, 1, (0, 1), torch.float32, CPU)
+    sliding = SlidingSlots(10, [1], shape)
+    pool = KVPool(ReqToTokenPool(4, 32, CPU), SlotAllocator(64, CPU), GqaPool(shape, 1, 8, sliding))
+    first, second = pool.requests.allocate(2)
+    make_extend_batch([[1] * 5, [1] * 4], [first, second], pool)
+    mapped = sliding.map[pool.requests.table[:, :5].long()][[first, second]].flatten().tolist()
+    assert sorted(mapped) == [PADDING_SLOT, *sorted({*mapped} - {PADDING_SLOT})] and max(mapped) <= 10
+    with pytest.raises(PoolExhausted, match="2 more tokens, but sliding layers have 1 slots left"):
+        make_extend_batch([[1] * 2], [first], pool, prefix_lens=[5])
+    assert pool.slots.available == 64 - 9
+    pool.release(first, 5)
+    assert sliding.available == 6 and pool.slots.available == 64 - 4
 
 
 def test_a_draft_shares_everything_but_the_buffers():

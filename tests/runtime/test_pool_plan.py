@@ -38,7 +38,11 @@ def _preset(name: str) -> ModelConfig:
 
 def _plan(name: str, free: FreeMemory = MEASURED, fraction: float = 0.85, **fields: object) -> PoolPlan:
     model = _preset(name)
-    options = {"parallel": ParallelConfig(), "runtime": RuntimeConfig(), "layers": model.num_layers} | fields
+    options = {
+        "parallel": ParallelConfig(),
+        "runtime": RuntimeConfig(),
+        "layers": range(model.num_layers),
+    } | fields
     return plan_pool(free, fraction, model, **options)
 
 
@@ -114,6 +118,18 @@ def test_glm_on_blackwell_keeps_fp8_latents_and_its_requests_follow_from_them():
     assert plan.max_running_requests == int(plan.tokens / 202752 * 512) > 2048
 
 
+def test_sliding_layers_of_gpt_oss_keep_four_fifths_of_the_tokens() -> None:
+    model, plan = _preset("gpt-oss-120b"), _plan("gpt-oss-120b")
+    each = kv_bytes_per_token_and_layer(model, ParallelConfig(), "bfloat16")
+    assert plan.sliding_tokens == int(plan.tokens * 0.8)
+    budget = MEASURED.after_load - MEASURED.baseline * (1 - 0.85)
+    spent = each * 18 * (plan.tokens + plan.sliding_tokens)
+    assert budget - each * 36 < spent <= budget
+    pool = make_kv_pool(plan, model, ParallelConfig(), range(36), META)
+    assert [pool.cache.keys(layer).shape[0] for layer in (0, 1)] == [plan.sliding_tokens + 1, plan.tokens + 1]
+    assert _plan("Qwen3-30B-A3B").sliding_tokens == 0
+
+
 def test_asked_requests_are_split_over_attention_dp_ranks():
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
     speculative = RuntimeConfig(speculative=SpeculativeConfig("EAGLE"))
@@ -125,7 +141,7 @@ def test_asked_requests_are_split_over_attention_dp_ranks():
 def test_a_draft_shares_the_budget_and_stages_agree_on_the_fewest_tokens():
     alone, shared = _plan("Llama-3.1-8B"), _plan("Llama-3.1-8B", draft_layers=1)
     assert shared.tokens == pytest.approx(alone.tokens * 32 / 33, abs=1)
-    assert _plan("Llama-3.1-8B", layers=16, agree=lambda tokens: min(tokens, 1000)).tokens == 1000
+    assert _plan("Llama-3.1-8B", layers=range(16), agree=lambda tokens: min(tokens, 1000)).tokens == 1000
 
 
 @pytest.mark.parametrize("kv_cache_dtype, sm_major, expected", [

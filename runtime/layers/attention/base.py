@@ -34,8 +34,9 @@ def attend(
     """q [T, heads, D], k and v [T, kv heads, D] of the new tokens -> [T, heads, D]; nobody's are 0."""
     assert isinstance(pool.cache, GqaPool)
     keys, values = pool.cache.keys(layer.layer_id), pool.cache.values(layer.layer_id)
-    ops.store_rows(keys, batch.out_cache_loc, k)
-    ops.store_rows(values, batch.out_cache_loc, v)
+    slot_map = pool.cache.slot_map(layer.layer_id)
+    ops.store_rows(keys, batch.out_cache_loc, k, slot_map=slot_map)
+    ops.store_rows(values, batch.out_cache_loc, v, slot_map=slot_map)
     return ops.paged_attention(
         q,
         keys,
@@ -48,6 +49,7 @@ def attend(
         layer.scale,
         layer.window or 0,
         layer.sinks,
+        slot_map,
     )
 
 

@@ -21,6 +21,7 @@ def paged_flash(
     sinks,
     selected,
     table,
+    slot_map,
     requests,
     seq_lens,
     query_starts,
@@ -36,6 +37,7 @@ def paged_flash(
     out_token,
     out_head,
     table_row,
+    MAPPED: tl.constexpr,
     SELECTED: tl.constexpr,
     WINDOW: tl.constexpr,
     HAS_SINKS: tl.constexpr,
@@ -105,6 +107,8 @@ def paged_flash(
         else:
             at = tl.where(n < end, n, -1)
         slot = tl.load(table + at, mask=at >= 0, other=0).to(tl.int64)
+        if MAPPED:
+            slot = tl.load(slot_map + slot)
         k_mask = (at >= 0)[:, None] & (dim < DIM)[None, :]
         k = tl.load(
             keys + slot[:, None] * key_slot + kv_head * key_head + dim[None, :], mask=k_mask, other=0.0

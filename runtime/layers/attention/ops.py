@@ -8,18 +8,30 @@ from runtime.layers.attention import reference
 
 
 @torch.library.custom_op("sgl_tune::store_rows", mutates_args=("buffer",))
-def store_rows(buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, plain: int = 0) -> None:
+def store_rows(
+    buffer: torch.Tensor,
+    slots: torch.Tensor,
+    rows: torch.Tensor,
+    plain: int = 0,
+    slot_map: torch.Tensor | None = None,
+) -> None:
     """Row t goes to slot `slots[t]` in the buffer's dtype; packed, the last `plain` values unquantized."""
     if buffer.is_cuda:
         from runtime.layers.attention import row_kernels
 
-        row_kernels.store(buffer, slots, rows, plain)
+        row_kernels.store(buffer, slots, rows, plain, slot_map)
     else:
-        reference.store(buffer, slots, rows, plain)
+        reference.store(buffer, slots, rows, plain, slot_map)
 
 
 @store_rows.register_fake
-def _(buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, plain: int = 0) -> None:
+def _(
+    buffer: torch.Tensor,
+    slots: torch.Tensor,
+    rows: torch.Tensor,
+    plain: int = 0,
+    slot_map: torch.Tensor | None = None,
+) -> None:
     return None
 
 
@@ -36,9 +48,10 @@ def paged_attention(
     scale: float,
     window: int = 0,
     sinks: torch.Tensor | None = None,
+    slot_map: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """q [T, heads, D] over keys and values [slots, kv heads, D]; `window` 0 sees the whole request."""
-    paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len)
+    paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len, slot_map)
     if q.is_cuda:
         from runtime.layers.attention import flash
 
@@ -59,6 +72,7 @@ def _(
     scale: float,
     window: int = 0,
     sinks: torch.Tensor | None = None,
+    slot_map: torch.Tensor | None = None,
 ) -> torch.Tensor:
     return q.new_empty(q.shape)
 

@@ -21,6 +21,7 @@ class Paging:
     seq_lens: torch.Tensor
     query_starts: torch.Tensor
     max_query_len: int
+    slot_map: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,14 @@ class Span:
         return torch.arange(self.position, self.position + self.end - self.start)
 
 
-def store(buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, plain: int) -> None:
+def store(
+    buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, plain: int, slot_map: torch.Tensor | None
+) -> None:
     if buffer.dtype is torch.uint8:
         rows = PackedRow(rows.shape[-1] - plain, plain).pack(rows)
     elif buffer.dtype is FP8:
         rows = rows.float().clamp(-FP8_MAX, FP8_MAX)
-    buffer[slots] = rows.to(buffer.dtype)
+    buffer[slots if slot_map is None else slot_map[slots]] = rows.to(buffer.dtype)
 
 
 def grouped(
@@ -111,7 +114,8 @@ def _spans(paging: Paging) -> Iterator[Span]:
         for start in range(starts[i], starts[i + 1], QUERY_BLOCK):
             end = min(start + QUERY_BLOCK, starts[i + 1])
             position = first + start - starts[i]
-            yield Span(start, end, position, paging.table[request, : position + end - start])
+            slots = paging.table[request, : position + end - start]
+            yield Span(start, end, position, slots if paging.slot_map is None else paging.slot_map[slots])
 
 
 def _unpacked(rows: torch.Tensor, packed: PackedRow) -> torch.Tensor:

@@ -16,8 +16,8 @@ from runtime.layers.attention.reference import Paging
 
 @triton.jit
 def _store_plain(
-    rows, buffer, slots, rows_token, rows_head, buffer_slot, LIMIT: tl.constexpr, DIM: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    rows, buffer, slots, slot_map, rows_token, rows_head, buffer_slot, MAPPED: tl.constexpr,
+    LIMIT: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program a token: WIDTH values, DIM to a head."""
     token = tl.program_id(0).to(tl.int64)
@@ -27,8 +27,10 @@ def _store_plain(
     values = tl.load(source, mask=inside)
     if LIMIT > 0:
         values = tl.clamp(values.to(tl.float32), -LIMIT, LIMIT)
-    target = buffer + tl.load(slots + token) * buffer_slot + column
-    tl.store(target, values.to(buffer.dtype.element_ty), mask=inside)
+    slot = tl.load(slots + token)
+    if MAPPED:
+        slot = tl.load(slot_map + slot)
+    tl.store(buffer + slot * buffer_slot + column, values.to(buffer.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -93,7 +95,9 @@ def _index_scores(
         tl.store(out + (row - first) * out_token + n, score, mask=live & inside & (n <= position))
 
 
-def store(buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, plain: int) -> None:
+def store(
+    buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, plain: int, slot_map: torch.Tensor | None
+) -> None:
     assert rows.stride(-1) == 1, "the kernel reads a row's values as one run"
     grid = (rows.shape[0],)
     if 0 in grid:
@@ -103,9 +107,9 @@ def store(buffer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, plain: 
         return
     width = math.prod(rows.shape[1:])
     _store_plain[grid](
-        rows, buffer, slots, rows.stride(0), rows.stride(-2), buffer.stride(0),
-        LIMIT=FP8_MAX if buffer.dtype is FP8 else 0.0, DIM=rows.shape[-1],
-        WIDTH=width, BLOCK=triton.next_power_of_2(width),
+        rows, buffer, slots, slots if slot_map is None else slot_map, rows.stride(0), rows.stride(-2),
+        buffer.stride(0), MAPPED=slot_map is not None, LIMIT=FP8_MAX if buffer.dtype is FP8 else 0.0,
+        DIM=rows.shape[-1], WIDTH=width, BLOCK=triton.next_power_of_2(width),
     )  # fmt: skip
 
 
