@@ -1,0 +1,173 @@
+"""What surrounds a dummy forward: files, modes, the table that serving finds, and errors with a way out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from flashinfer.autotuner import AutoTuner
+
+from runtime.autotune.cpu_clock import CpuSearchTuner
+from runtime.autotune.errors import AutotuneError
+from runtime.autotune.progress import Progress
+from runtime.autotune.record import record_asked
+from runtime.autotune.session import AutotuneSession
+from runtime.batch import dummy_decode_batch
+from runtime.comm import VirtualCommunicator
+from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.model_runner import ModelRunner
+from runtime.simulate.device import Cpu
+from runtime.start_options import StartOptions
+from tests.runtime.tuned_layer import BUCKETS, Layer, installed
+
+CPU = torch.device("cpu")
+RUNTIME = RuntimeConfig(moe_runner_backend="flashinfer_cutlass")
+
+
+@pytest.fixture(autouse=True)
+def _no_tuner() -> Iterator[None]:
+    with installed(None):
+        yield
+
+
+def _session(cache: Path | None = None, version: str = "0.5.23", **options: object) -> AutotuneSession:
+    config = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", sglang_version=version)
+    return AutotuneSession(CPU, config, cache=cache, **options)
+
+
+def _entries(cache: Path) -> dict[str, list[object]]:
+    return {key: value for key, value in json.loads(cache.read_text()).items() if not key.startswith("_")}
+
+
+@pytest.mark.parametrize("version", ["0.5.17", "0.5.23"])
+def test_every_bucket_is_tuned_saved_and_found(tmp_path: Path, version: str) -> None:
+    session, layer = _session(tmp_path / "rank.json", version), Layer()
+    session.run(layer, "decode")
+    (tuned,) = session.tuned
+    assert (tuned.what, tuned.calls, len(tuned.buckets), tuned.failed) == ("decode", 2, 2 * len(BUCKETS), ())
+    assert not session.tuner.stats.failed_tactics
+    entries = _entries(tmp_path / "rank.json")
+    assert set(entries) == layer.keys()
+    hot = ["cuda_graph_profile_replays", None, "l2_cache_policy", "hot"]
+    assert all(value[0] == "CpuGroupedGemm" and value[2] == hot for value in entries.values())
+    with record_asked() as record:
+        for rows in range(1, 20):
+            layer(rows)
+    assert not record.missed and record.keys("serving") == layer.keys()
+
+
+def test_a_second_start_measures_nothing(tmp_path: Path) -> None:
+    cache = tmp_path / "rank.json"
+    _session(cache).run(Layer(), "decode")
+    written = cache.read_bytes()
+    AutoTuner._instance = None
+    session = _session(cache)
+    session.run(Layer(), "decode")
+    assert session.tuned[0].buckets == () and session.tuned[0].calls == 2
+    assert cache.read_bytes() == written
+
+
+def test_a_larger_batch_tunes_only_what_is_new(tmp_path: Path) -> None:
+    cache = tmp_path / "rank.json"
+    _session(cache).run(Layer(), "decode")
+    session = _session(cache)
+    session.run(Layer(most=32), "extend")
+    assert [bucket.bucket for bucket in session.tuned[0].buckets] == [32, 32]
+    assert len(_entries(cache)) == 2 * (len(BUCKETS) + 1)
+
+
+def test_a_draft_keeps_the_target_s_table(tmp_path: Path) -> None:
+    target, draft = Layer(), Layer(experts=4)
+    _session(tmp_path / "target.json").run(target, "decode")
+    _session(tmp_path / "draft.json").run(draft, "draft")
+    with record_asked() as record:
+        target(), draft()
+    assert not record.missed
+    assert draft.keys() <= set(_entries(tmp_path / "draft.json"))
+
+
+def test_skipped_ops_are_not_tuned() -> None:
+    session = _session(skip_ops=("sgl_tune::cpu_grouped_gemm2",))
+    session.run(Layer(), "decode")
+    assert {bucket.op for bucket in session.tuned[0].buckets} == {"sgl_tune::cpu_grouped_gemm1"}
+
+
+def test_progress_tells_each_step_of_each_bucket() -> None:
+    told: list[Progress] = []
+    _session(watch=told.append).run(Layer(), "decode")
+    steps = {(progress.op[-5:], progress.bucket, progress.stage) for progress in told}
+    stages = ("screen", "play_off")
+    assert steps == {(op, b, stage) for op in ("gemm1", "gemm2") for b in BUCKETS for stage in stages}
+    assert all(0 < progress.best_ms <= progress.default_ms for progress in told)
+    assert all(1 <= progress.left <= progress.tactics for progress in told)
+
+
+def test_a_forward_that_asks_for_nothing_is_an_error() -> None:
+    with pytest.raises(
+        AutotuneError, match=r"decode forward asked FlashInfer for nothing.*flashinfer_cutlass"
+    ):
+        _session().run(lambda: None, "decode")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1}', b"\x1f\x8b"])
+def test_a_file_that_flashinfer_cannot_load(tmp_path: Path, content: bytes) -> None:
+    cache = tmp_path / "rank.json"
+    cache.write_bytes(content)
+    with pytest.raises(AutotuneError, match=rf"{cache}: FlashInfer cannot load it"):
+        _session(cache).run(Layer(), "decode")
+    assert cache.read_bytes() == content
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(AutotuneError, match="cannot be written"):
+        _session(tmp_path / "file" / "rank.json").run(Layer(), "decode")
+
+
+def test_a_failing_forward_leaves_no_mode_and_no_file(tmp_path: Path) -> None:
+    def fail() -> None:
+        Layer()()
+        raise ValueError("broken layer")
+
+    session = _session(tmp_path / "rank.json")
+    with pytest.raises(ValueError, match="broken layer"):
+        session.run(fail, "decode")
+    assert not session.tuner.is_tuning_mode and not session.tuner._v2_local.active
+    assert not (tmp_path / "rank.json").exists() and session.tuned == []
+
+
+def test_the_first_tuner_stays() -> None:
+    first = _session().tuner
+    assert isinstance(first, CpuSearchTuner) and _session().tuner is first
+
+
+def test_a_whole_start_tunes_what_it_serves(tmp_path: Path) -> None:
+    """One layer of each kind of a tp 8, dp 8 deployment, for one virtual rank, through the model."""
+    preset = Path(__file__).parents[2] / "sgl_tune/presets/models/demo-moe.json"
+    model = ModelConfig.from_hf(json.loads(preset.read_text())["config"])
+    parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
+    runtime = RuntimeConfig(
+        moe_runner_backend="flashinfer_cutlass", chunked_prefill_size=64, mem_fraction_static=0.5
+    )
+    session = AutotuneSession(CPU, runtime, cache=tmp_path / "rank.json")
+    options = StartOptions(sample_layers=True, max_running_requests=2)
+    runner = ModelRunner(
+        model,
+        parallel,
+        runtime,
+        Cpu(),
+        lambda: VirtualCommunicator(parallel),
+        options=options,
+        autotune=session,
+    )
+    runner.start()
+    assert [tuned.what for tuned in session.tuned] == ["decode"]
+    assert len(session.tuned[0].buckets) == 2 * 7  # 1, 2, 4 .. 64 tokens: a chunk of 8 from each of 8 ranks
+    AutoTuner._instance = None
+    AutoTuner.get().load_configs(str(tmp_path / "rank.json"))
+    with record_asked() as record:
+        runner.forward(runner.dp_batch(dummy_decode_batch(2, 1, CPU), "eager"))
+    assert record.hits == len(record.asked) == 2
