@@ -120,7 +120,7 @@ def _load_entries(document: Mapping[str, Any]) -> Loaded:
         try:
             runner, tactic = value[0], value[1]
             if type(tactic) is list:
-                tactic = _restore_tactic(tactic)
+                tactic = restore_tactic(tactic)
             if runner.startswith("Cudnn") and isinstance(tactic, int) and tactic >= 0:
                 skipped.append(key)
                 continue
@@ -132,10 +132,10 @@ def _load_entries(document: Mapping[str, Any]) -> Loaded:
     return Loaded(entries, policies, tuple(skipped))
 
 
-def _restore_tactic(value: Any) -> Any:
+def restore_tactic(value: Any) -> Any:
     # Recursive on purpose, two frames a level: the loader gives up at the same nesting.
     if isinstance(value, list):
-        return tuple(_restore_tactic(item) for item in value)
+        return tuple(restore_tactic(item) for item in value)
     return value
 
 

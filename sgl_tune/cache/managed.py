@@ -1,4 +1,4 @@
-"""FlashInfer's managed store: one entry a file, where whatever is wrong is a miss and never a crash."""
+"""FlashInfer's managed store: one entry a file, where nearly all that is wrong is a miss and no crash."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from sgl_tune.cache.entries import check_entries
 from sgl_tune.cache.environment import Target, looking_up
 from sgl_tune.cache.findings import FileReport, Finding, Report, Verdict, finding
 from sgl_tune.cache.layouts import Cache
-from sgl_tune.cache.loader import Loaded
+from sgl_tune.cache.loader import Loaded, restore_tactic
 from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
 
 _SCHEMA = {"cache_schema": "v2"}
+_REMEDY = "delete it: the server measures and writes it again"
+# FlashInfer takes what it cannot parse for a miss, but unpacks the tactic outside of that care.
+_TOO_DEEP = finding("nested-too-deep", "its tactic kills the lookup with RecursionError", _REMEDY)
 
 
 def verify_managed(cache: Cache, target: Target) -> Report:
@@ -60,11 +63,11 @@ def _read_object(path: Path) -> dict[str, Any] | None:
 def _verify_entry(path: Path, elsewhere: bool, version: str) -> FileReport:
     try:
         document = parse_cache_file(path, path.read_bytes()).document
-        key, runner, tactic = document["key"], document["runner"], _tuples(document["tactic"])
+        key, runner, tactic = document["key"], document["runner"], restore_tactic(document["tactic"])
     except OSError as error:
         return _miss(path, f"it cannot be read ({error.strerror})")
     except RecursionError:
-        return _miss(path, "its tactic is nested too deep")
+        return FileReport(path, Verdict.IGNORED if elsewhere else Verdict.CRASH, (_TOO_DEEP,))
     except BrokenCacheFile as error:
         return _miss(path, error.what)
     except KeyError as error:
@@ -79,10 +82,5 @@ def _verify_entry(path: Path, elsewhere: bool, version: str) -> FileReport:
     return FileReport(path, Verdict.IGNORED if elsewhere else verdict, tuple(found))
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
 def _miss(path: Path, why: str) -> FileReport:
-    remedy = "delete it: the server measures and writes it again"
-    return FileReport(path, Verdict.IGNORED, (finding("managed-entry-invalid", f"{why}: a miss", remedy),))
+    return FileReport(path, Verdict.IGNORED, (finding("managed-entry-invalid", f"{why}: a miss", _REMEDY),))

@@ -13,18 +13,18 @@ from sgl_tune.cache.layouts import Cache
 
 
 def is_elsewhere(cache: Cache, target: Target) -> bool:
-    """In a folder that the target's server does not look into, whatever its files say."""
-    version = cache.layout != "flashinfer-v2" and cache.flashinfer and target.flashinfer
-    arch = cache.arch and target.arch
-    return bool(
-        (version and cache.flashinfer != target.flashinfer)
-        or (arch and _capability(cache.arch) != _capability(target.arch))
-    )
+    """In a folder that the target's server does not look into, whatever its files say. The managed store
+    names its folders after more than version and architecture."""
+    if cache.layout == "flashinfer-v2":
+        return False
+    version = cache.flashinfer and target.flashinfer and cache.flashinfer != target.flashinfer
+    arch = cache.arch and target.arch and _capability(cache.arch) != _capability(target.arch)
+    return bool(version or arch)
 
 
-def _capability(arch: str | None) -> str:
+def _capability(arch: str) -> str:
     """SGLang writes sm90 where vLLM writes 90."""
-    return "".join(filter(str.isdigit, arch or ""))
+    return "".join(filter(str.isdigit, arch))
 
 
 def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> Report:

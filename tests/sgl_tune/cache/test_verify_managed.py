@@ -1,0 +1,108 @@
+"""FlashInfer's managed store: a broken entry is a miss, another environment another folder."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.cache.environment import Target
+from tests.sgl_tune.cache.caches import HERE, codes, verdicts, verify_all
+from tests.sgl_tune.cache.corpus import COLD, HOT, TARGET, moe_key, nested
+
+UNKNOWN = Target(None, "nobody")
+
+
+def _make_store(root: Path, manifest: dict[str, str] | None = None) -> Path:
+    """As FlashInfer lays it out: the folder is the hash of the manifest."""
+    manifest = {**(TARGET if manifest is None else manifest), "cache_schema": "v2"}
+    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    folder = root / "v2" / sha256(canonical.encode()).hexdigest()[:16]
+    (folder / "entries").mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def _add(folder: Path, key: str = moe_key(1), name: str | None = None, **members: Any) -> Path:
+    entry = {"key": key, "runner": "MoERunner", "tactic": 3, "profiling_policy": HOT, **members}
+    path = folder / "entries" / f"{name or sha256(key.encode()).hexdigest()[:24]}.json"
+    path.write_text(json.dumps(entry))
+    return path
+
+
+@pytest.mark.parametrize("target", [HERE, UNKNOWN], ids=["known", "unknown"])
+def test_a_store_of_this_environment_is_a_hit(target: Target, tmp_path: Path) -> None:
+    folder = _make_store(tmp_path)
+    _add(folder)
+    _add(folder, moe_key(2))
+    assert verdicts(verify_all(tmp_path, target)) == ["hit", "hit"]
+
+
+def test_a_store_of_another_environment_is_never_opened(tmp_path: Path) -> None:
+    _add(_make_store(tmp_path, {**TARGET, "cudnn_version": "90000"}))
+    report = verify_all(tmp_path)
+    assert verdicts(report) == ["ignored"] and codes(report) == {"other-folder"}
+    assert "cudnn_version: store 90000, server 91900" in report.findings[0].message
+
+
+def test_a_measurement_policy_is_part_of_the_environment(tmp_path: Path) -> None:
+    _add(_make_store(tmp_path, {**TARGET, "measure_execution_mode": "eager"}))
+    assert verdicts(verify_all(tmp_path)) == ["hit"]
+
+
+def test_a_renamed_store_is_found_by_nobody(tmp_path: Path) -> None:
+    folder = _make_store(tmp_path)
+    _add(folder)
+    folder.rename(folder.with_name("0" * 16))
+    report = verify_all(tmp_path, UNKNOWN)
+    assert verdicts(report) == ["ignored"]
+    assert "renamed" in report.findings[0].message
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"[]", b"\xff", b'{"key": 3, "runner": "R", "tactic": 1}', b'{"runner": "R"}', b"[" * 100_000],
+)
+def test_a_broken_entry_is_a_miss_and_no_crash(raw: bytes, tmp_path: Path) -> None:
+    folder = _make_store(tmp_path)
+    (folder / "entries" / "0.json").write_bytes(raw)
+    report = verify_all(tmp_path)
+    assert verdicts(report) == ["ignored"] and codes(report) == {"managed-entry-invalid"}
+    assert report.ok() and not report.ok(strict=True)
+
+
+def test_an_entry_under_another_keys_name_is_a_miss(tmp_path: Path) -> None:
+    _add(_make_store(tmp_path), name="0" * 24)
+    assert codes(verify_all(tmp_path)) == {"managed-entry-invalid"}
+
+
+def test_a_tactic_too_deep_to_unpack_kills_the_lookup(tmp_path: Path) -> None:
+    path = _add(_make_store(tmp_path), tactic="@")
+    path.write_bytes(path.read_bytes().replace(b'"@"', nested(900)))
+    report = verify_all(tmp_path)
+    assert verdicts(report) == ["crash"] and codes(report) == {"nested-too-deep"}
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({"profiling_policy": COLD}, "policy-misses"),
+        ({"profiling_policy": None}, "policy-misses"),
+        ({"runner": "OtherRunner"}, "runner-mismatch"),
+        ({"tactic": None}, "tactic-unusable"),
+    ],
+)
+def test_entries_are_judged_like_those_of_a_file(members: dict[str, Any], code: str, tmp_path: Path) -> None:
+    _add(_make_store(tmp_path), **members)
+    report = verify_all(tmp_path)
+    assert verdicts(report) == ["partial"] and codes(report) == {code}
+
+
+def test_a_store_without_a_manifest_cannot_be_placed(tmp_path: Path) -> None:
+    folder = _make_store(tmp_path)
+    _add(folder)
+    (folder / "manifest.json").write_text("{")
+    assert codes(verify_all(tmp_path)) == {"manifest-broken"}
