@@ -18,9 +18,9 @@ from runtime.autotune.team import Team
 from runtime.autotune.tuner import SearchTuner
 
 _CACHE_BYTES = 32 << 20
-# No queue to fill, no turns to complete: the best of a few runs.
+# No queue to fill and no turns to complete, but a busy machine: the best of a few runs, never one alone.
 CPU_POLICY = SearchPolicy(
-    stages=(Effort(0, 1, 0), Effort(0, 3, 0)), samples=3, uneven=inf, full=Effort(0, 3, 0), rounds=2
+    stages=(Effort(0, 2, 0), Effort(0, 4, 0)), samples=3, uneven=inf, full=Effort(0, 3, 0), rounds=3
 )
 
 
