@@ -89,10 +89,7 @@ class PoolShape:
 
 
 class SlidingSlots:
-    """Fewer slots for `layers` that look back a window only, and the `map` to them from a token's slot.
-
-    A token has both for as long as its request runs, or until it is dropped.
-    """
+    """Fewer slots for `layers` that look back a window only, and the `map` to them from a token's slot."""
 
     def __init__(self, tokens: int, layers: Sequence[int], shape: PoolShape) -> None:
         self.rows, self.layers = tokens + shape.page_size, frozenset(layers)
