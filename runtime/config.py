@@ -177,6 +177,7 @@ class RuntimeConfig:
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
     page_size: int = 1
+    attention_backend: str = "triton"
     moe_runner_backend: str = "auto"
     moe_a2a_backend: str = "none"
     # Tokens a rank that the all-to-all workspace holds; None: a chunk or a full decode batch.

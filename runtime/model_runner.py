@@ -63,7 +63,7 @@ class ModelRunner:
         self.options = options or StartOptions()
         self.autotune, self.progress = autotune, progress
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def start(self) -> None:
         with self.device.active():
             self.init_communicator()
@@ -147,7 +147,7 @@ class ModelRunner:
         with self.recorder.phase("attention backend"):
             self._start_cublas()
             if self.sglang:
-                self.sglang.init_attention_backend()
+                self.sglang.init_attention_backend(self.device.sm_major)
 
     def init_eager_buffers(self) -> None:
         if self.sglang:
@@ -177,6 +177,7 @@ class ModelRunner:
         self.graph_pool = self.device.graph_pool()
         if not self.sizes.prefill_graphs or self.options.sample_layers:
             return
+        self.device.empty_cache()
         with self.recorder.phase("prefill graphs"):
             self.prefill_graphs = PrefillGraphs(
                 self._site(), self.decoder, self.kv, self.sizes.prefill_graphs
@@ -188,9 +189,10 @@ class ModelRunner:
         sizes = self.sizes.decode_graphs(self.max_running_requests, self.parallel, self.runtime)
         if not sizes or self.options.sample_layers:
             return
+        self.device.empty_cache()
         with self.recorder.phase("decode graphs"):
             if self.sglang:
-                self.sglang.init_decode_graphs(sizes[-1])
+                self.sglang.init_decode_graphs(sizes)
             self.decode_graphs = DecodeGraphs(self._site(), self.decoder, self.kv, sizes, self.sizes.width)
             self.decode_graphs.capture()
 
@@ -199,6 +201,7 @@ class ModelRunner:
         sizes = self.sizes.decode_graphs(self.max_running_requests, self.parallel, self.runtime)
         if not self.drafts or not sizes or self.options.sample_layers:
             return
+        self.device.empty_cache()
         with self.recorder.phase("draft graphs"):
             self.draft_runners = make_draft_runners(self._site(), self.drafts, self.draft_kvs, sizes)
             self.draft_runners.capture()

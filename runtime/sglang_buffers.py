@@ -1,20 +1,19 @@
 """What SGLang allocates at a start beyond what this runtime needs, under SGLang's own names and sizes.
 
-Made only when SGLang's memory is being predicted. Read from SGLang 0.5.17 and unchanged in 0.5.23, with the
-triton attention backend's metadata.
+Made only when SGLang's memory is being predicted. Read from SGLang 0.5.17 and unchanged in 0.5.23.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.pool_plan import PoolPlan
+from runtime.sglang_attention import KV_SPLITS, Buffer, backend_buffers, decode_graph_buffers
 from runtime.start_sizes import StartSizes
-
-KV_SPLITS = 8  # --triton-attention-num-kv-splits
 
 
 @dataclass(slots=True, eq=False)
@@ -27,11 +26,9 @@ class SglangBuffers:
     device: torch.device
     held: dict[str, torch.Tensor] = field(default_factory=dict)
 
-    def init_attention_backend(self) -> None:
-        requests = self.plan.max_running_requests
-        self._hold("kv_indptr", torch.int32, requests + 1)
-        self._hold("qo_indptr", torch.int64, requests + 1)
-        self._hold("mask_indptr", torch.int64, requests + 1)
+    def init_attention_backend(self, sm_major: int) -> None:
+        backend, requests = self.runtime.attention_backend, self.plan.max_running_requests
+        self._hold_all(backend_buffers(backend, requests, sm_major))
 
     def init_eager_runner(self) -> None:
         """One set of inputs for the longest batch, shared by all runners."""
@@ -54,17 +51,23 @@ class SglangBuffers:
         }
         return {**batch, **self._split_kv_logits(requests)}
 
-    def init_decode_graphs(self, max_bs: int) -> None:
-        rows = max_bs * self.sizes.width
+    def init_decode_graphs(self, graphs: Sequence[int]) -> None:
+        max_bs, width = max(graphs), self.sizes.width
+        rows = max_bs * width
         for name, tensor in self._split_kv_logits(rows).items():
             self.held[f"cuda_graph_{name}"] = tensor
-        self._hold("cuda_graph_kv_indices", torch.int64, rows * self.sizes.context_length)
+        backend, context, page = (
+            self.runtime.attention_backend,
+            self.sizes.context_length,
+            self.plan.page_size,
+        )
+        self._hold_all(decode_graph_buffers(backend, max_bs, width, context, page, len(graphs)))
         self._hold("decode input_embeds", self._dtype, rows, self.model.hidden_size)
         self._hold("decode custom_mask", torch.bool, (max_bs + rows) * self.sizes.width)
 
     def _split_kv_logits(self, rows: int) -> dict[str, torch.Tensor]:
         """The triton decode kernel's partial results, fp32, a set for every split of the keys."""
-        if self.model.is_mla:
+        if self.model.is_mla or self.runtime.attention_backend != "triton":
             return {}
         heads = self.model.num_heads // self.parallel.attn_tp
         return {
@@ -79,6 +82,10 @@ class SglangBuffers:
 
     def _make(self, dtype: torch.dtype, *shape: int) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype, device=self.device)
+
+    def _hold_all(self, buffers: Iterable[Buffer]) -> None:
+        for buffer in buffers:
+            self._hold(buffer.name, getattr(torch, buffer.dtype), *buffer.shape)
 
     def _hold(self, name: str, dtype: torch.dtype, *shape: int) -> None:
         self.held[name] = self._make(dtype, *shape)

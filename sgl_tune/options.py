@@ -88,6 +88,7 @@ class ServerFlags:
     quantization: Annotated[str | None, _server("--quantization", help="Used verbatim when set.")] = None
     kv_cache_dtype: Annotated[str | None, _server("--kv-cache-dtype", help="auto, fp8_e4m3 ...")] = None
     page_size: Annotated[int | None, _server("--page-size", help="Tokens per KV page.")] = None
+    attention_backend: Annotated[str | None, _server("--attention-backend", help="fa3, triton ...")] = None
     moe_runner_backend: Annotated[
         str | None, _server("--moe-runner-backend", help="Used verbatim when set.")
     ] = None

@@ -178,6 +178,7 @@ def _runtime(
         moe_runner_backend=rules.resolve_moe_runner_backend(
             flags.moe_runner_backend, a2a, quantization, model, target.arch, parallel.ep, target.sglang
         ),
+        attention_backend=rules.resolve_attention_backend(flags.attention_backend, model, target.arch),
         moe_a2a_backend=a2a,
         chunked_prefill_size=flags.chunked_prefill_size,
         max_running_requests=flags.max_running_requests,

@@ -70,6 +70,22 @@ def resolve_moe_runner_backend(
     return "auto"
 
 
+def resolve_attention_backend(asked: str | None, model: ModelConfig, arch: str) -> str:
+    """Not part of the key, but it holds memory of its own."""
+    if asked is not None and asked != "auto":
+        return asked
+    major = arch_major(arch)
+    if model.mla is not None and model.mla.indexer is not None:
+        return "dsa"
+    if major == 9:
+        return "fa3"
+    if model.mla is not None:
+        return "trtllm_mla" if major == 10 else "triton"
+    if major == 10:
+        return "trtllm_mha"
+    return "triton" if model.attention_sinks else "flashinfer"
+
+
 def draft_moe_runner_backend(target: str) -> str:
     """A draft follows its target, except that megamoe kernels know only the target's weights."""
     return "flashinfer_trtllm" if target == "flashinfer_megamoe" else target

@@ -9,7 +9,7 @@ from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.parallel import rank_layout, stage_layers
 from runtime.pool_plan import packs_latents, resolve_kv_dtype
 from runtime.simulate.constants import GpuConstants
-from runtime.sizing import chunk_per_rank, gpu_defaults, kv_bytes_per_token_and_layer
+from runtime.sizing import chunk_per_rank, gpu_defaults, kv_bytes_per_token
 from sgl_tune.deployment import Deployment
 from sgl_tune.memory.ranks import choose_ranks, rank_name
 from sgl_tune.memory.target import TargetGpu
@@ -74,7 +74,7 @@ class Start:
         major = arch_major(self.arch)
         kv_dtype = resolve_kv_dtype(self.model, self.runtime, major)
         packed = packs_latents(self.model, major)
-        return kv_bytes_per_token_and_layer(self.model, self.parallel, kv_dtype, packed) * len(stage)
+        return round(kv_bytes_per_token(self.model, self.parallel, kv_dtype, stage, packed=packed))
 
 
 def starts_of(
