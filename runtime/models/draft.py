@@ -42,8 +42,9 @@ class DraftModel(nn.Module):
         weight = torch.empty(size, 2 * size, dtype=build.dtype, device=device)
         self.mix = nn.Parameter(weight, requires_grad=False)
         self.decoder.load_dummy(seed)
-        for name, parameter in self.named_parameters(recurse=False):
-            fill_dummy(name, parameter.data, seed)
+        for name, parameter in self.named_parameters():
+            if not name.startswith("decoder."):
+                fill_dummy(name, parameter.data, seed)
 
     def share_tables(self, target: Decoder) -> None:
         self.embedding = target.embedding or self.embedding

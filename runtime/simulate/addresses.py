@@ -1,8 +1,8 @@
 """Where the CUDA driver puts a segment: torch breaks ties between free blocks of one size by address.
 
-The rules were read off 958 segments of one H200 (CUDA 13.0), all of which they place exactly. A segment goes
-into a range that the driver already holds, the youngest first, best fit; else into a new range of whole 32 MiB
-at the top of the highest gap that leaves 32 MiB spare. A range is given up when it is empty.
+The rules were read off 958 segments of one H200 (CUDA 13.0), all of which they place exactly. A segment
+goes into a range that the driver already holds, the youngest first, best fit; else into a new range of whole
+32 MiB at the top of the highest gap that leaves 32 MiB spare. A range is given up when it is empty.
 """
 
 from __future__ import annotations

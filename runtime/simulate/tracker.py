@@ -233,7 +233,7 @@ class AllocationTracker(TorchDispatchMode):
         self._freed_since_peak.clear()
 
     def largest_at_peak(self, count: int) -> list[Allocation]:
-        """What was made since `reset_peak` and live when `allocated` was highest since then, largest first."""
+        """What was made since `reset_peak` and live when `allocated` was highest, largest first."""
         alive = (a for a in self._live if a.sequence <= self._peak_sequence)
         made = [a for a in (*alive, *self._freed_since_peak) if a.sequence > self._reset_sequence]
         return heapq.nlargest(count, made, key=lambda a: (a.nbytes, -a.sequence))
@@ -266,7 +266,12 @@ class AllocationTracker(TorchDispatchMode):
 
 
 def _makes_storage(func: Any) -> bool:
-    """False for ops whose tensors all share an input's storage: views, in-place and out= variants."""
+    """False for ops whose tensors all share an input's storage: views, in-place and out= variants.
+
+    `torch.tensor` makes its storage out of sight and shows it in this one op.
+    """
+    if func._schema.name == "aten::lift_fresh":
+        return True
     return any(result.alias_info is None for result in func._schema.returns)
 
 

@@ -1,0 +1,122 @@
+"""Small models through the whole start, on whichever device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from runtime.comm import VirtualCommunicator
+from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.device import Device
+from runtime.model_runner import ModelRunner
+from runtime.run_record import Phase
+from runtime.simulate.constants import Constant, GpuConstants
+from runtime.simulate.device import Meta
+from runtime.start_options import StartOptions
+
+PRESETS = Path(__file__).parents[2] / "sgl_tune" / "presets" / "models"
+ONE = ParallelConfig()
+_NOTHING = Constant(0, "a GPU that holds nothing but tensors")
+BARE = GpuConstants(
+    gemm_workspace=_NOTHING, outside=dict.fromkeys(("context", "cublas", "kernels", "graph"), _NOTHING)
+)
+
+
+def make_preset(name: str) -> ModelConfig:
+    return ModelConfig.from_hf(json.loads((PRESETS / f"{name}.json").read_text())["config"])
+
+
+def make_qwen(layers: int = 3) -> ModelConfig:
+    """One dense layer, then MoE layers; grouped-query attention."""
+    return ModelConfig.from_hf(
+        {
+            "architectures": ["Qwen3MoeForCausalLM"],
+            "model_type": "qwen3_moe",
+            "vocab_size": 320,
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "moe_intermediate_size": 32,
+            "num_hidden_layers": layers,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+            "head_dim": 16,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "norm_topk_prob": True,
+            "mlp_only_layers": [0],
+            "max_position_embeddings": 128,
+        }
+    )
+
+
+def make_glm(layers: int = 4) -> ModelConfig:
+    """Latent attention with a sparse indexer, one dense layer, then MoE layers with a shared expert."""
+    return ModelConfig.from_hf(
+        {
+            "architectures": ["GlmMoeDsaForCausalLM"],
+            "model_type": "glm_moe_dsa",
+            "vocab_size": 320,
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "moe_intermediate_size": 32,
+            "num_hidden_layers": layers,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+            "n_shared_experts": 1,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 2,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 2.5,
+            "first_k_dense_replace": 1,
+            "q_lora_rank": 24,
+            "kv_lora_rank": 32,
+            "qk_nope_head_dim": 16,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 16,
+            "index_head_dim": 128,
+            "index_n_heads": 2,
+            "index_topk": 16,
+            "max_position_embeddings": 128,
+        }
+    )
+
+
+def make_runtime(**changes: Any) -> RuntimeConfig:
+    settings = {
+        "dtype": "float32",
+        "moe_runner_backend": "torch",
+        "chunked_prefill_size": 32,
+        "max_running_requests": 8,
+        "cuda_graph_max_bs": 8,
+        "mem_fraction_static": 0.5,
+    }
+    return RuntimeConfig(**{**settings, **changes})
+
+
+def make_runner(
+    model: ModelConfig,
+    device: Device,
+    parallel: ParallelConfig = ONE,
+    runtime: RuntimeConfig | None = None,
+    rank: int = 0,
+    **options: Any,
+) -> ModelRunner:
+    return ModelRunner(
+        model,
+        parallel,
+        runtime or make_runtime(),
+        device,
+        lambda: VirtualCommunicator(parallel, rank),
+        options=StartOptions(**{"kv_tokens": 512, **options}),
+    )
+
+
+def make_meta(total: int = 1 << 40, **settings: Any) -> Meta:
+    return Meta(total, **{"constants": BARE, **settings})
+
+
+def sizes(phases: list[Phase]) -> list[tuple[str, int, int, int]]:
+    return [(p.name, p.persistent_bytes, p.peak_bytes, p.reserved_peak_bytes) for p in phases]

@@ -1,0 +1,142 @@
+"""Capture policies and graph runners: sizes, order, pools, padding, and what later captures reuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from runtime.batch import dummy_decode_batch
+from runtime.config import ParallelConfig, SpeculativeConfig
+from runtime.dp_attention import plan_dp_tokens
+from runtime.graphs.draft import best_branches
+from runtime.graphs.policy import CapturePolicy
+from runtime.logits_processor import LogitsOutput, in_autotune_dummy_run
+from runtime.model_runner import ModelRunner
+from runtime.simulate.device import Cpu
+from runtime.start_sizes import start_sizes
+from tests.runtime.starts import make_glm, make_meta, make_preset, make_qwen, make_runner, make_runtime
+
+MIB = 1 << 20
+DP4 = ParallelConfig(tp=4, dp=4, enable_dp_attention=True)
+
+
+def _started(**kwargs: Any) -> ModelRunner:
+    runner = make_runner(make_qwen(), make_meta(), **kwargs)
+    runner.start()
+    return runner
+
+
+class TestSizes:
+    def test_decode_graphs_stop_at_the_requests_that_may_run(self) -> None:
+        runtime = make_runtime(cuda_graph_max_bs=None)
+        sizes = start_sizes(143771, make_preset("Qwen3-30B-A3B"), ParallelConfig(), runtime)
+        graphs = sizes.decode_graphs(4096, ParallelConfig(), make_runtime())
+        assert (len(graphs), graphs[-1]) == (36, 256)
+        assert sizes.decode_graphs(20, ParallelConfig(), make_runtime())[-2:] == (16, 20)
+
+    def test_gathered_rows_must_split_over_attention_tp(self) -> None:
+        parallel = ParallelConfig(tp=8, dp=2, enable_dp_attention=True)
+        sizes = start_sizes(143771, make_preset("GLM-5.1-FP8"), parallel, make_runtime(cuda_graph_max_bs=16))
+        assert sizes.decode_graphs(64, parallel, make_runtime()) == (4, 8, 12, 16)
+
+    def test_no_graphs_when_they_are_off(self) -> None:
+        runtime = make_runtime(disable_cuda_graph=True)
+        sizes = start_sizes(143771, make_qwen(), ParallelConfig(), runtime)
+        assert (sizes.prefill_graphs, sizes.decode_graphs(64, ParallelConfig(), runtime)) == ((), ())
+
+    @pytest.mark.parametrize(("version", "top"), [("0.5.17", 2048), ("0.5.23", 8192)])
+    def test_latent_attention_captures_shorter_prefills(self, version: str, top: int) -> None:
+        runtime = make_runtime(chunked_prefill_size=16384, sglang_version=version)
+        assert start_sizes(143771, make_glm(), ParallelConfig(), runtime).prefill_graphs[-1] == top
+
+    def test_a_chunk_is_shared_by_the_dp_ranks(self) -> None:
+        assert start_sizes(143771, make_qwen(), DP4, make_runtime(chunked_prefill_size=8192)).chunk == 2048
+
+
+class TestPolicy:
+    def test_the_largest_is_captured_first(self) -> None:
+        assert CapturePolicy().ordered([1, 8, 4]) == [8, 4, 1]
+        assert CapturePolicy(order="ascending").ordered([8, 1]) == [1, 8]
+
+    def test_ascending_order_needs_more_memory(self) -> None:
+        model, peaks = make_preset("Llama-3.1-8B"), {}
+        for order in ("descending", "ascending"):
+            runner = make_runner(
+                model, make_meta(), runtime=make_runtime(dtype="bfloat16", cuda_graph_max_bs=256,
+                max_running_requests=256), capture=CapturePolicy(order=order),
+            )  # fmt: skip
+            runner.start()
+            peaks[order] = next(p for p in runner.recorder.phases if p.name == "decode graphs").reserved_bytes
+        assert peaks["ascending"] - peaks["descending"] > 1000 * MIB
+
+    def test_a_pool_for_each_graph_shares_nothing(self) -> None:
+        shared, apart = (
+            _started(capture=CapturePolicy(shared_pool=flag)).recorder.phases[-1].reserved_bytes
+            for flag in (True, False)
+        )
+        assert apart > shared
+
+
+class TestRunners:
+    def test_every_size_is_captured_and_padding_finds_the_next(self) -> None:
+        runner = make_runner(make_qwen(), Cpu())
+        runner.start()
+        graphs = runner.decode_graphs
+        assert graphs is not None
+        assert sorted(graphs.graphs) == [1, 2, 4, 8]
+        for requests, size in ((1, 1), (3, 4), (5, 8), (8, 8)):
+            assert graphs.graph_size(dummy_decode_batch(requests, 1, torch.device("cpu"))) == size
+        assert not graphs.can_run(dummy_decode_batch(9, 1, torch.device("cpu")))
+
+    def test_ranks_that_gather_take_the_graph_of_the_longest(self) -> None:
+        runner = _started(parallel=DP4, runtime=make_runtime(max_running_requests=32))
+        graphs = runner.decode_graphs
+        assert graphs is not None
+        batch = dummy_decode_batch(1, 1, torch.device("meta"))
+        of_all = plan_dp_tokens(6, "decode_graph", DP4, device=torch.device("meta"))
+        assert graphs.graph_size(batch.with_dp(of_all)) == 8
+
+    @pytest.mark.parametrize(
+        ("settings", "expected"),
+        [
+            ({"algorithm": "EAGLE"}, {"draft": [2] * 4, "draft_extend": [2 * 4] * 4, "decode": [2 * 4] * 4}),
+            ({"algorithm": "EAGLE", "eagle_topk": 2}, {"draft": [2 * 2] * 4}),
+            ({"algorithm": "FROZEN_KV_MTP", "eagle_topk": 2}, {"frozen_kv_mtp": [2 * 2] * 4}),
+            ({"algorithm": "EAGLE", "multi_layer": True}, {"multi_layer_draft_extend": [2 * 4] * 4}),
+        ],
+    )
+    def test_each_runners_global_token_counts(self, settings: dict, expected: dict) -> None:
+        runtime = make_runtime(speculative=SpeculativeConfig(**settings))
+        runner = _started(parallel=DP4, runtime=runtime)
+        assert runner.decode_graphs is not None
+        assert runner.draft_runners is not None
+        drafts = [r for r in (runner.draft_runners.steps, *runner.draft_runners.extends) if r]
+        counts = {r.name: r._dp_tokens(2).global_num_tokens_cpu for r in (runner.decode_graphs, *drafts)}
+        assert expected.items() <= counts.items()
+
+    def test_a_draft_extend_asks_the_head_for_one_row_a_request(self) -> None:
+        runtime = make_runtime(speculative=SpeculativeConfig("EAGLE"))
+        runner = _started(parallel=DP4, runtime=runtime)
+        assert runner.draft_runners is not None
+        assert runner.draft_runners.extends[0]._dp_tokens(2).logprob_num_tokens_cpu == [2] * 4
+
+    def test_capture_never_runs_in_the_dummy_mode(self) -> None:
+        modes = []
+        runner = make_runner(make_qwen(), make_meta())
+        runner.progress = lambda name, done, total: modes.append(in_autotune_dummy_run())
+        runner.start()
+        assert modes
+        assert not any(modes)
+
+
+def test_the_best_branches_of_a_tree() -> None:
+    """Two requests of two branches each, a vocabulary of three."""
+    probabilities = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.5, 0.4, 0.1], [0.3, 0.3, 0.4]])
+    scores = torch.tensor([[0.6, 0.4], [0.9, 0.1]]).log()
+    out = LogitsOutput(probabilities.log())
+    tokens, totals, rows = best_branches(out, scores, 2)
+    assert tokens.tolist() == [0, 2, 0, 1]
+    assert rows.tolist() == [0, 1, 2, 2]
+    torch.testing.assert_close(totals.exp(), torch.tensor([[0.42, 0.32], [0.45, 0.36]]))
