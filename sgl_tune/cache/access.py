@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from sgl_tune.cache.findings import Finding, finding
 from sgl_tune.errors import UsageError
@@ -20,11 +20,10 @@ _READ, _WRITE, _SEARCH = 4, 2, 1
 _LARGEST_UID = 2**32 - 2
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(NamedTuple):
     name: str
     uid: int
-    groups: frozenset[int] = field(default_factory=frozenset)
+    groups: frozenset[int] = frozenset()
 
     def may(self, status: os.stat_result, bits: int) -> bool:
         if self.uid == 0:

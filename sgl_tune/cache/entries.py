@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from runtime.sizing import release
 from sgl_tune.cache.findings import Finding, finding
@@ -22,8 +21,7 @@ _POLICIES_SINCE = (0, 7, 1)
 _WARM = "warm the cache again"
 
 
-@dataclass(frozen=True, slots=True)
-class OpRule:
+class OpRule(NamedTuple):
     """What a server's lookups of an op ask for, and the tactics its kernels take."""
 
     policy: Policy
@@ -49,8 +47,7 @@ OPS: dict[str, OpRule] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Lookups:
+class Lookups(NamedTuple):
     """How one FlashInfer version looks entries up while it tunes."""
 
     have_extras: bool

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from runtime.sizing import release
 from sgl_tune.cache.layouts import Cache
@@ -21,8 +20,7 @@ _UNKNOWN = "_gpu<UUID>"
 _NEWEST = (1_000_000,)
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(NamedTuple):
     """`groups` are the names of the files that a start compares with each other."""
 
     folder: str
@@ -42,7 +40,7 @@ class Expected:
             tuple(there.get(name.replace(_UNKNOWN, ""), name) if _UNKNOWN in name else name for name in group)
             for group in self.groups
         )
-        return replace(self, groups=groups)
+        return self._replace(groups=groups)
 
     def empty_cache(self, cache_dir: Path) -> Cache:
         """The folder as a server finds it before anybody warmed it."""
@@ -50,8 +48,7 @@ class Expected:
         return Cache(cache_dir / self.folder, "sglang", flashinfer=flashinfer, arch=arch, key=key)
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(NamedTuple):
     """`sglang` is None for the newest there is; `whole`: not one of the cache's files alone."""
 
     cache: Cache

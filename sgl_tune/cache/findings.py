@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Severity(str, Enum):
@@ -74,8 +73,7 @@ CODES: dict[str, Severity] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     code: str
     severity: Severity
     message: str
@@ -94,8 +92,7 @@ def finding(code: str, message: str, remedy: str, severity: Severity | None = No
     return Finding(code, severity or CODES[code], message, remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class FileReport:
+class FileReport(NamedTuple):
     path: Path
     verdict: Verdict
     findings: tuple[Finding, ...] = ()
@@ -108,8 +105,7 @@ class FileReport:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """`findings` are those of whole caches and of the deployment, not of one file."""
 
     files: tuple[FileReport, ...]

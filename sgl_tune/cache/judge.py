@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sgl_tune.cache.coverage import Coverage
 from sgl_tune.cache.entries import check_entries
@@ -48,8 +47,7 @@ _SERVED_IN_PART = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """`file` is None when the loader cannot even parse it."""
 
     verdict: Verdict

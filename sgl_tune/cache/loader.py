@@ -9,10 +9,9 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sgl_tune.cache.record import (
     GENERATION,
@@ -26,16 +25,14 @@ INDETERMINATE = (None, "unknown", "None")
 _SAFE_DEPTH = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(NamedTuple):
     """One environment field: what the file says, what the target has."""
 
     saved: Any
     current: str
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(NamedTuple):
     """The table the server looks entries up in: key -> (runner, tactic), key -> policy."""
 
     entries: dict[str, tuple[str, Any]]
@@ -43,16 +40,14 @@ class Loaded:
     skipped: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Ignored:
+class Ignored(NamedTuple):
     """Another environment's file. A hard mismatch also forbids every later save to this path."""
 
     hard: dict[str, Mismatch]
     soft: dict[str, Mismatch]
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(NamedTuple):
     """The loader dies with this exception; `key` is the entry that kills it, if it is one."""
 
     exception: str

@@ -6,9 +6,8 @@ import json
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sgl_tune.cache.entries import entry_name, some
 from sgl_tune.cache.findings import Finding, Severity, finding
@@ -20,8 +19,7 @@ DELETES_SINCE = (0, 5, 19)
 _COPY = "copy one rank's file over the others of its group, or warm again"
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """One rank of a group. `file` is None when it is missing or the server cannot parse it."""
 
     path: Path
@@ -29,8 +27,7 @@ class Member:
     file: CacheFile | None
 
 
-@dataclass(frozen=True)
-class Disagreement:
+class Disagreement(NamedTuple):
     """`odd` says how a path differs from most of its group; `deletes`: the start removes all of them."""
 
     summary: Finding

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sgl_tune.errors import CheckFailed
 
@@ -48,8 +48,7 @@ class BrokenCacheFile(CheckFailed):
         self.exception = exception
 
 
-@dataclass(frozen=True, slots=True)
-class KeyParts:
+class KeyParts(NamedTuple):
     """What an entry's key says. `extras` are source tokens: dtypes and the like have no literal form."""
 
     op: str
@@ -111,8 +110,7 @@ def _parse_extras(text: str) -> tuple[str, ...] | None:
     return tuple(tokens) if depth == 0 and canonical == text else None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One tuned choice: `value` is the JSON as found, whatever it is."""
 
     key: str

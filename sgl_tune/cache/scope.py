@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sgl_tune.cache.environment import Target
 from sgl_tune.cache.expected import Checked, Expected, check, expected_of
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from sgl_tune.plan import Plan
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """The command line, as far as it says what to look at."""
 
     flags: ServerFlags
@@ -36,8 +35,7 @@ class Asked:
         return self.path is None and Path(PROJECT_FILE).is_file()
 
 
-@dataclass(frozen=True)
-class Scope:
+class Scope(NamedTuple):
     """`target` knows at least what the deployments say of FlashInfer and GPU."""
 
     checked: tuple[Checked, ...]

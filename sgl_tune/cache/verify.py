@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sgl_tune.cache.access import Access, User, only_root_reads, own_writing
 from sgl_tune.cache.entries import some
@@ -35,16 +34,14 @@ _MISSING = finding(
 )
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(NamedTuple):
     """The start that is predicted. `user` is None for whoever runs this."""
 
     target: Target
     user: User | None = None
 
 
-@dataclass(frozen=True)
-class _Read:
+class _Read(NamedTuple):
     """`blocked`: why the server's user cannot read it."""
 
     path: Path
