@@ -9,6 +9,8 @@ import torch
 
 from runtime.config import ConfigError
 from runtime.layers.fp8_gemm import quantize_fp8
+from runtime.logits_processor import in_autotune_dummy_run
+from runtime.moe.profile_workspace import ProfiledShape, hold_profile_workspace
 from runtime.moe.trtllm_layout import swap_halves
 from runtime.moe.tuned import TunedBackend, swiglu_values
 from runtime.moe.weights import ExpertWeights, TopK
@@ -18,6 +20,8 @@ class FlashInferCutlassBackend(TunedBackend):
     """bf16, and fp8 with one scale a tensor. The kernel takes [up, gate] rows."""
 
     name: ClassVar[str] = "flashinfer_cutlass"
+    _profiled = 0
+    _held: torch.Tensor | None = None
 
     def prepare_for_gpu(self, weights: ExpertWeights) -> ExpertWeights:
         if weights.w13.dtype not in (torch.bfloat16, torch.float16, torch.float8_e4m3fn) or weights.block:
@@ -33,6 +37,8 @@ class FlashInferCutlassBackend(TunedBackend):
         return _with_kernel_scales(weights) if weights.w13.dtype == torch.float8_e4m3fn else weights
 
     def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
+        if x.is_meta and in_autotune_dummy_run():
+            self._hold_profile_workspace(x, topk, weights)
         return cutlass_moe(
             x,
             topk.ids,
@@ -46,8 +52,19 @@ class FlashInferCutlassBackend(TunedBackend):
             len(self.layout.group("moe_ep")),
             self.layout.moe_ep_rank,
             self.tune_max(x.shape[0]),
+            self.runtime.moe_a2a_backend == "flashinfer",
             self.runtime.fused_finalize,
         )
+
+    def _hold_profile_workspace(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> None:
+        """A prediction tunes nothing, but takes the memory of it: once, for the layer that comes first."""
+        tune_max = self.tune_max(x.shape[0])
+        if tune_max <= self._profiled:
+            return
+        experts, hidden, inner = weights.w2.shape
+        sizes = weights.w2.element_size(), x.element_size()
+        shape = ProfiledShape(experts, hidden, inner, topk.ids.shape[1], *sizes)
+        self._profiled, self._held = tune_max, hold_profile_workspace(shape, tune_max)
 
     def _quant_scales(self, weights: ExpertWeights) -> list[torch.Tensor]:
         held = (weights.w13_scale, weights.w2_input_scale, weights.w2_scale, weights.w13_input_scale)
@@ -68,6 +85,7 @@ def cutlass_moe(
     ep_size: int,
     ep_rank: int,
     tune_max: int,
+    alltoall: bool,
     fused_finalize: bool,
 ) -> torch.Tensor:
     from flashinfer.fused_moe import cutlass_fused_moe
@@ -90,7 +108,7 @@ def cutlass_moe(
         "tp_rank": tp_rank,
         "tune_max_num_tokens": tune_max,
         "activation_type": ActivationType.Swiglu,
-        "enable_alltoall": False,
+        "enable_alltoall": alltoall,
         "use_fused_finalize": fused_finalize,
     }
     for name, value in zip(("swiglu_alpha", "swiglu_beta", "swiglu_limit"), swiglu, strict=False):
