@@ -29,14 +29,15 @@ class _Matrix:
 
 
 class Experts(nn.Module):
-    def __init__(self, build: Build, name: str) -> None:
+    """`fused_shared`: shared experts that are kept and run behind the routed ones."""
+
+    def __init__(self, build: Build, name: str, fused_shared: int = 0) -> None:
         super().__init__()
         moe, comm = build.model.moe, build.comm
         assert moe is not None
         self.name, self.moe, self.scheme = name, moe, build.expert_scheme
-        self.numbers = shard(
-            moe.num_experts, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts"
-        )
+        self.total = moe.num_experts + fused_shared
+        self.numbers = shard(self.total, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts")
         self.inner = shard(
             moe.intermediate_size, comm.size("moe_tp"), comm.rank("moe_tp"), "the experts' intermediate size"
         )
@@ -59,7 +60,7 @@ class Experts(nn.Module):
         return ExpertWeights(
             w13=self.up["weight"],
             w2=self.down["weight"],
-            num_experts=self.moe.num_experts,
+            num_experts=self.total,
             first=self.numbers.start,
             w13_scale=self.up.get(scale),
             w2_scale=self.down.get(scale),
@@ -94,23 +95,23 @@ class Experts(nn.Module):
                 yield from self._expert_pieces(matrix, number)
 
     def _expert_pieces(self, matrix: _Matrix, number: int) -> Iterator[Piece]:
-        own, other = matrix.spellings
         for name, tensor in matrix.tensors.items():
             local_cols = slice(0, length(matrix.cols))
             target = tensor[number - self.numbers.start][self.scheme.part(name, matrix.local, local_cols)]
-            index = self.scheme.part(name, matrix.rows, matrix.cols)
-            fused_index = self.scheme.part(name, matrix.fused_rows, matrix.cols)
-            fused = matrix.fused + name.removeprefix("weight")
-            yield Piece(
-                target,
-                (
-                    Source(f"{self.name}.mlp.experts.{number}.{own}.{name}", index),
-                    Source(f"{self.name}.block_sparse_moe.experts.{number}.{other}.{name}", index),
-                    Source(
-                        f"{self.name}.mlp.experts.{fused}", (slice(number, number + 1), *fused_index), _first
-                    ),
-                ),
-            )
+            yield Piece(target, self._sources(matrix, name, number))
+
+    def _sources(self, matrix: _Matrix, name: str, number: int) -> tuple[Source, ...]:
+        own, other = matrix.spellings
+        index = self.scheme.part(name, matrix.rows, matrix.cols)
+        if number >= self.moe.num_experts:
+            return (Source(f"{self.name}.mlp.shared_experts.{own}.{name}", index),)
+        fused = matrix.fused + name.removeprefix("weight")
+        fused_index = (slice(number, number + 1), *self.scheme.part(name, matrix.fused_rows, matrix.cols))
+        return (
+            Source(f"{self.name}.mlp.experts.{number}.{own}.{name}", index),
+            Source(f"{self.name}.block_sparse_moe.experts.{number}.{other}.{name}", index),
+            Source(f"{self.name}.mlp.experts.{fused}", fused_index, _first),
+        )
 
     def _transposed_pieces(self) -> Iterator[Piece]:
         """gpt-oss: [experts, in, out], and gates and ups take turns."""

@@ -13,6 +13,7 @@ from runtime.layers.mlp import GatedMLP
 from runtime.models.build import Build
 from runtime.models.experts import Experts
 from runtime.moe.backends import MoEBackend
+from runtime.moe.call_rules import fused_shared_experts
 from runtime.moe.dispatcher import Dispatcher
 from runtime.moe.router import Router
 
@@ -38,10 +39,11 @@ class MoELayer(nn.Module):
         assert moe is not None
         self.dispatcher, self.backend = dispatcher, backend
         names = tuple(f"{name}.{router}" for router in ("mlp.gate", "mlp.router", "block_sparse_moe.gate"))
-        self.router = Router(names, model.hidden_size, moe, build.dtype, build.device)
-        self.experts = Experts(build, name)
+        fused = fused_shared_experts(model, build.runtime, build.comm.size("moe_ep"))
+        self.router = Router(names, model.hidden_size, moe, build.dtype, build.device, fused)
+        self.experts = Experts(build, name, fused)
         self.shared: GatedMLP | None = None
-        if moe.shared_intermediate_size:
+        if moe.shared_intermediate_size and not fused:
             alone = dispatcher.replicates_shared_experts
             size, rank = (1, 0) if alone else (build.comm.size("tp"), build.comm.rank("tp"))
             inner = moe.shared_intermediate_size

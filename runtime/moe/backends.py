@@ -35,7 +35,7 @@ _BACKENDS = {
     "torch": ("runtime.moe.torch_backend", "TorchBackend"),
     "flashinfer_cutlass": ("runtime.moe.flashinfer_cutlass", "FlashInferCutlassBackend"),
     "flashinfer_trtllm": ("runtime.moe.flashinfer_trtllm", "FlashInferTrtllmBackend"),
-    "flashinfer_trtllm_routed": ("runtime.moe.flashinfer_trtllm", "FlashInferTrtllmRoutedBackend"),
+    "flashinfer_trtllm_routed": ("runtime.moe.flashinfer_trtllm", "FlashInferTrtllmBackend"),
 }
 
 

@@ -5,35 +5,32 @@ bf16, fp8 in blocks and nvfp4; experts chosen by the kernel from router logits, 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 
 from runtime.config import ConfigError, MoEConfig
 from runtime.kv_packing import FP8_MAX
-from runtime.moe.trtllm_layout import Kind, kind_of, lay_out
+from runtime.moe.call_rules import routing_form
+from runtime.moe.trtllm_layout import kind_of, lay_out
 from runtime.moe.tuned import TunedBackend, swiglu_values
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.sizing import release
-
-Routing = Literal["logits", "packed", "apart"]
 
 # FlashInfer's RoutingMethodType
 _SOFTMAX, _RENORMALIZE, _DEEPSEEK, _TOP_K, _SIGMOID_RENORMALIZE, _SIGMOID = 0, 1, 2, 5, 6, 8
 _SWIGLU = 3
 _FP8_GROUP = 128
 _KERNEL_MULTIPLE: dict[str, int] = {"bf16": 128, "fp8_block": 128, "nvfp4": 16}
-_FP8_ROUTED_UNDER_EP_SINCE = (0, 5, 18)
-_ROUTING_APART_SINCE = (0, 5, 23)
 
 
 class FlashInferTrtllmBackend(TunedBackend):
     name: ClassVar[str] = "flashinfer_trtllm"
-    routes_before: ClassVar[bool] = False
 
     def prepare_for_gpu(self, weights: ExpertWeights) -> ExpertWeights:
         if weights.w13_bias is not None:
-            raise ConfigError(f"SGLang passes no expert biases to {self.name}: use another backend")
+            raise ConfigError(
+                f"SGLang passes no expert biases to {self.runtime.moe_runner_backend}: use another backend"
+            )
         return lay_out(weights)
 
     def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
@@ -53,7 +50,12 @@ class FlashInferTrtllmBackend(TunedBackend):
             weights.w2,
             _scales(weights),
             kind,
-            self._routing(kind),
+            routing_form(
+                self.runtime,
+                kind == "fp8_block",
+                len(self.layout.group("moe_ep")),
+                len(self.layout.group("attn_dp")),
+            ),
             _routing_method(moe),
             groups,
             weights.num_experts,
@@ -63,19 +65,6 @@ class FlashInferTrtllmBackend(TunedBackend):
             swiglu_values(weights),
             self.tune_max(x.shape[0]),
         )
-
-    def _routing(self, kind: Kind) -> Routing:
-        version = release(self.runtime.sglang_version)
-        spread = len(self.layout.group("moe_ep")) > 1 and len(self.layout.group("attn_dp")) == 1
-        routed = kind == "fp8_block" and spread and version >= _FP8_ROUTED_UNDER_EP_SINCE
-        if not (routed or self.routes_before):
-            return "logits"
-        return "apart" if version >= _ROUTING_APART_SINCE else "packed"
-
-
-class FlashInferTrtllmRoutedBackend(FlashInferTrtllmBackend):
-    name: ClassVar[str] = "flashinfer_trtllm_routed"
-    routes_before: ClassVar[bool] = True
 
 
 @torch.library.custom_op("sgl_tune::trtllm_moe", mutates_args=())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -13,13 +14,22 @@ from runtime.moe.weights import TopK
 
 
 class Router(nn.Module):
-    """Replicated on every rank. Scores are fp32, from logits of the model's dtype."""
+    """Replicated on every rank. Scores are fp32, from logits of the model's dtype.
+
+    `fused_shared`: experts behind the last that every token goes to.
+    """
 
     def __init__(
-        self, names: tuple[str, ...], hidden: int, moe: MoEConfig, dtype: torch.dtype, device: torch.device
+        self,
+        names: tuple[str, ...],
+        hidden: int,
+        moe: MoEConfig,
+        dtype: torch.dtype,
+        device: torch.device,
+        fused_shared: int = 0,
     ) -> None:
         super().__init__()
-        self.names, self.moe = names, moe
+        self.names, self.moe, self.fused_shared = names, moe, fused_shared
         self.weight = nn.Parameter(torch.empty(moe.num_experts, hidden, dtype=dtype, device=device), False)
         self.bias = self._vector(moe.router_bias, dtype, device)
         self.correction = self._vector(moe.correction_bias, torch.float32, device)
@@ -31,7 +41,17 @@ class Router(nn.Module):
 
     def forward(self, x: torch.Tensor) -> TopK:
         logits = nn.functional.linear(x, self.weight, self.bias).float()
-        return select_experts(logits, self.moe, self.correction)
+        chosen = select_experts(logits, self.moe, self.correction)
+        return self._with_shared(chosen) if self.fused_shared else chosen
+
+    def _with_shared(self, chosen: TopK) -> TopK:
+        rows, first = chosen.ids.shape[0], self.moe.num_experts
+        numbers = torch.arange(first, first + self.fused_shared, dtype=torch.int32, device=chosen.ids.device)
+        return replace(
+            chosen,
+            ids=torch.cat((chosen.ids, numbers.expand(rows, -1)), dim=-1),
+            weights=torch.cat((chosen.weights, chosen.weights.new_ones(rows, self.fused_shared)), dim=-1),
+        )
 
     def pieces(self) -> Iterator[Piece]:
         yield Piece(self.weight, tuple(Source(f"{name}.weight") for name in self.names))

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from runtime.config import ModelConfig
-from runtime.sizing import release
+from runtime.moe.call_rules import Routing, fused_shared_experts, routing_form
 from sgl_tune.cache.op_shapes import (
     Dtype,
     Experts,
     OpShape,
-    Routing,
     cpu_moe,
     cutlass_moe,
     dense_fp8,
@@ -23,15 +22,11 @@ from sgl_tune.cache.op_shapes import (
     trtllm_nvfp4_moe,
 )
 from sgl_tune.cache.tuning_rules import CPU_ARCH, MODELOPT_FP8, tunes_dense, tunes_moe
-from sgl_tune.server_rules import DEEPSEEK, arch_major
+from sgl_tune.server_rules import arch_major
 
 if TYPE_CHECKING:
     from sgl_tune.deployment import Deployment
 
-_ROUTED_FP8_UNDER_EP_SINCE = (0, 5, 18)
-_ROUTING_APART_SINCE = (0, 5, 18)
-_UNFINALISED_SINCE = (0, 5, 18)
-_UNFINALISED_ROWS = 192
 _E4M3 = Dtype("torch.float8_e4m3fn")
 
 
@@ -70,16 +65,17 @@ def _dtype(deployment: Deployment) -> Dtype:
     return Dtype(f"torch.{deployment.runtime.dtype}")
 
 
-def _experts(deployment: Deployment, multiple: int = 1, fused_shared: int = 0) -> Experts:
+def _experts(deployment: Deployment, multiple: int = 1) -> Experts:
     model, parallel = deployment.model, deployment.parallel
     assert model.moe is not None
-    total = model.moe.num_experts + fused_shared
+    shared = fused_shared_experts(model, deployment.runtime, parallel.moe_ep)
+    total = model.moe.num_experts + shared
     return Experts(
         hidden=model.hidden_size,
         intermediate=_round_up(model.moe.intermediate_size // parallel.moe_tp, multiple),
         local=total // parallel.moe_ep,
         total=total,
-        top_k=model.moe.top_k + fused_shared,
+        top_k=model.moe.top_k + shared,
         tp=parallel.moe_tp,
         ep=parallel.moe_ep,
     )
@@ -89,21 +85,10 @@ def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def _fused_shared_experts(deployment: Deployment) -> int:
-    """CUTLASS MoE runs the shared expert of DeepSeek or GLM as a routed one, unless experts are spread."""
-    model = deployment.model
-    assert model.moe is not None
-    fusing = model.model_type in ("deepseek_v3", "glm_moe_dsa", "glm4_moe")
-    spread = deployment.parallel.moe_ep > 1 or deployment.runtime.moe_a2a_backend != "none"
-    if not fusing or spread or not model.moe.shared_intermediate_size:
-        return 0
-    return model.moe.shared_intermediate_size // model.moe.intermediate_size
-
-
 def _cutlass(deployment: Deployment) -> tuple[OpShape, ...]:
     dtype, quantized = _dtype(deployment), deployment.quantization in MODELOPT_FP8
     return cutlass_moe(
-        _experts(deployment, fused_shared=_fused_shared_experts(deployment)),
+        _experts(deployment),
         key_form(deployment.flashinfer_version),
         activation=_E4M3 if quantized else dtype,
         weight=_E4M3 if quantized else dtype,
@@ -113,25 +98,14 @@ def _cutlass(deployment: Deployment) -> tuple[OpShape, ...]:
     )
 
 
+def _routing(deployment: Deployment, in_fp8_blocks: bool = False) -> Routing:
+    parallel = deployment.parallel
+    return routing_form(deployment.runtime, in_fp8_blocks, parallel.moe_ep, parallel.attn_dp)
+
+
 def _trtllm_fp8_block(deployment: Deployment) -> tuple[OpShape, ...]:
-    experts, version = _experts(deployment, multiple=128), release(deployment.sglang_version)
-    spread = deployment.parallel.moe_ep > 1 and not deployment.parallel.enable_dp_attention
-    if spread and version >= _ROUTED_FP8_UNDER_EP_SINCE:
-        return _trtllm_fp8_block_routed(deployment)
-    return (trtllm_fp8_block_moe(experts, "logits"),)
-
-
-def _trtllm_fp8_block_routed(deployment: Deployment) -> tuple[OpShape, ...]:
-    experts = _experts(deployment, multiple=128)
-    return tuple(trtllm_fp8_block_moe(experts, routing) for routing in _routed_forms(deployment))
-
-
-def _routed_forms(deployment: Deployment) -> tuple[Routing, ...]:
-    """0.5.17 packs ids and weights, 0.5.23 does not; what lies between is covered both ways."""
-    version = release(deployment.sglang_version)
-    if version < _ROUTING_APART_SINCE:
-        return ("packed",)
-    return ("apart",) if version >= (0, 5, 23) else ("apart", "packed")
+    routing = _routing(deployment, in_fp8_blocks=True)
+    return (trtllm_fp8_block_moe(_experts(deployment, multiple=128), routing),)
 
 
 def _trtllm_fp8_tensor(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -139,25 +113,11 @@ def _trtllm_fp8_tensor(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _trtllm_bf16(deployment: Deployment) -> tuple[OpShape, ...]:
-    return (trtllm_bf16_moe(_experts(deployment, multiple=128), "logits"),)
-
-
-def _trtllm_bf16_routed(deployment: Deployment) -> tuple[OpShape, ...]:
-    experts = _experts(deployment, multiple=128)
-    return tuple(trtllm_bf16_moe(experts, routing) for routing in _routed_forms(deployment))
+    return (trtllm_bf16_moe(_experts(deployment, multiple=128), _routing(deployment)),)
 
 
 def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
-    """With a shared expert beside the routed ones, decode graphs leave finalising to a later kernel."""
-    experts = _experts(deployment, multiple=16)
-    finalised = trtllm_nvfp4_moe(experts, "logits, buffers")
-    if deployment.model.model_type not in DEEPSEEK or release(deployment.sglang_version) < _UNFINALISED_SINCE:
-        return (finalised,)
-    return (finalised, trtllm_nvfp4_moe(experts, "logits, buffers", unfinalised_rows=_UNFINALISED_ROWS))
-
-
-def _trtllm_nvfp4_routed(deployment: Deployment) -> tuple[OpShape, ...]:
-    return (trtllm_nvfp4_moe(_experts(deployment, multiple=16), "apart"),)
+    return (trtllm_nvfp4_moe(_experts(deployment, multiple=16), _routing(deployment)),)
 
 
 def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -179,9 +139,9 @@ _MOE_CALLS: dict[tuple[str, str | None], Callable[[Deployment], tuple[OpShape, .
     ("flashinfer_trtllm", "fp8"): _trtllm_fp8_block,
     ("flashinfer_trtllm", "modelopt_fp8"): _trtllm_fp8_tensor,
     ("flashinfer_trtllm", "modelopt_fp4"): _trtllm_nvfp4,
-    ("flashinfer_trtllm_routed", None): _trtllm_bf16_routed,
-    ("flashinfer_trtllm_routed", "fp8"): _trtllm_fp8_block_routed,
-    ("flashinfer_trtllm_routed", "modelopt_fp4"): _trtllm_nvfp4_routed,
+    ("flashinfer_trtllm_routed", None): _trtllm_bf16,
+    ("flashinfer_trtllm_routed", "fp8"): _trtllm_fp8_block,
+    ("flashinfer_trtllm_routed", "modelopt_fp4"): _trtllm_nvfp4,
     ("flashinfer_mxfp4", "mxfp4"): _mxfp4,
 }
 

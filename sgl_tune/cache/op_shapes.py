@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from runtime.moe.call_rules import Routing
 from runtime.sizing import release
 
 Shape = tuple[int, ...]
 Profile = tuple[Shape, ...]
 Policy = tuple[str, int | None, str, str]
-# Where a trtllm op's experts come from: from logits, with placeholders for top-k ids and weights or with
-# buffers that the op allocates; or routed before, ids and weights packed into one tensor or apart.
-Routing = Literal["logits", "logits, buffers", "packed", "apart"]
 
 HOT: Policy = ("cuda_graph_profile_replays", None, "l2_cache_policy", "hot")
 COLD: Policy = ("cuda_graph_profile_replays", 1, "l2_cache_policy", "cold")
@@ -64,17 +62,13 @@ def key_form(flashinfer: str) -> KeyForm:
 
 @dataclass(frozen=True, slots=True)
 class OpShape:
-    """One op of one deployment. `extras` has a member for each rank where a version names ranks, else one.
-
-    `only_serving_rows`: asked only inside decode graphs of up to that many rows, never by the dummy batch.
-    """
+    """One op of one deployment. `extras` has a member for each rank where a version names ranks, else one."""
 
     op: str
     policy: Policy
     profile: Callable[[int], Profile]
     extras: tuple[tuple[Any, ...], ...]
     runner: str = MOE_RUNNER
-    only_serving_rows: int | None = None
 
     def keys(self, bucket: int, form: KeyForm) -> tuple[str, ...]:
         head = (self.op, self.runner, self.profile(bucket))
@@ -142,7 +136,7 @@ def trtllm_fp8_block_moe(experts: Experts, routing: Routing) -> OpShape:
 def trtllm_fp8_tensor_moe(experts: Experts) -> OpShape:
     extras = _trtllm_extras(experts, E4M3, E4M3, shuffled=True)
     op = "flashinfer::trtllm_fp8_per_tensor_scale_moe"
-    return OpShape(op, COLD, _trtllm_profile(experts, "logits, buffers"), extras)
+    return OpShape(op, COLD, _trtllm_profile(experts, "logits", buffers=True), extras)
 
 
 def trtllm_bf16_moe(experts: Experts, routing: Routing) -> OpShape:
@@ -150,24 +144,18 @@ def trtllm_bf16_moe(experts: Experts, routing: Routing) -> OpShape:
     return OpShape("flashinfer::trtllm_bf16_moe", COLD, _trtllm_profile(experts, routing), extras)
 
 
-def trtllm_nvfp4_moe(experts: Experts, routing: Routing, unfinalised_rows: int | None = None) -> OpShape:
-    """Activations are packed two a byte, with one scale for sixteen. Unfinalised output has no columns."""
+def trtllm_nvfp4_moe(experts: Experts, routing: Routing) -> OpShape:
+    """Activations are packed two a byte, with one scale for sixteen."""
     h = experts.hidden
-    profile = _trtllm_profile(
-        experts,
-        routing,
-        scale=lambda t: (t, h // 16),
-        output=h if unfinalised_rows is None else 0,
-        width=h // 2,
-    )
+    profile = _trtllm_profile(experts, routing, scale=lambda t: (t, h // 16), width=h // 2, buffers=True)
     extras = _trtllm_extras(experts, E2M1, E2M1, shuffled=True)
-    return OpShape(TRTLLM_FP4, COLD, profile, extras, only_serving_rows=unfinalised_rows)
+    return OpShape(TRTLLM_FP4, COLD, profile, extras)
 
 
 def trtllm_mxfp4_moe(experts: Experts, output: int) -> OpShape:
     """gpt-oss: mxfp8 activations, mxfp4 weights, both padded; `output` is the model's own width."""
     h = experts.hidden
-    profile = _trtllm_profile(experts, "logits, buffers", scale=lambda t: (t, h // 32), output=output)
+    profile = _trtllm_profile(experts, "logits", scale=lambda t: (t, h // 32), output=output, buffers=True)
     extras = _trtllm_extras(experts, MX_E4M3, MX_E2M1, shuffled=True)
     return OpShape(TRTLLM_FP4, COLD, profile, extras)
 
@@ -178,14 +166,18 @@ def _trtllm_profile(
     scale: Callable[[int], Shape] = lambda t: ABSENT,
     output: int | None = None,
     width: int | None = None,
+    buffers: bool = False,
 ) -> Callable[[int], Profile]:
-    """Output, logits, top-k ids and weights, activations, their scales, LoRA delta, per-token scales."""
+    """Output, logits, top-k ids and weights, activations, their scales, LoRA delta, per-token scales.
+
+    Where the kernel routes, ids and weights are placeholders, or `buffers` that the op allocates.
+    """
     h, k = experts.hidden, experts.top_k
 
     def profile(t: int) -> Profile:
-        logits = (t, experts.total) if routing.startswith("logits") else ABSENT
-        ids = (t,) if routing == "logits" else (t, k)
-        weights = (t,) if routing in ("logits", "packed") else (t, k)
+        logits = (t, experts.total) if routing == "logits" else ABSENT
+        ids = (t, k) if buffers or routing != "logits" else (t,)
+        weights = (t, k) if buffers or routing == "apart" else (t,)
         out, columns = h if output is None else output, width or h
         return ((t, out), logits, ids, weights, (t, columns), scale(t), ABSENT, ABSENT)
 

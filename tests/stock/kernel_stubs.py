@@ -1,13 +1,15 @@
 """FlashInfer's own Python on meta tensors: what is compiled or asks a GPU is replaced, and nothing else.
 
-Replaced are the compiled kernel modules (the JIT specifications that would compile them), the function that
-asks CUDA which trtllm module fits the current GPU, and the one that asks for dependent-launch support.
+Replaced are the compiled kernel modules (the JIT specifications that would compile them) and the functions
+that ask CUDA: for the compute capability, which trtllm module fits the GPU, whether it has dependent
+launches; and the one that enters a device.
 The tuner, its configurations, the runners, their key functions and the ops around them are FlashInfer's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -66,6 +68,14 @@ def asking_tuner(monkeypatch: pytest.MonkeyPatch) -> AskingTuner:
 def cutlass_module(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(core, "gen_cutlass_fused_moe_sm90_module", lambda *_: Specification())
     return core.get_cutlass_fused_moe_module.__wrapped__("90")
+
+
+def install_cutlass_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = cutlass_module(monkeypatch)
+    monkeypatch.setattr(core, "get_cutlass_fused_moe_module", lambda arch: module)
+    monkeypatch.setattr(core, "get_compute_capability", lambda device: (9, 0))
+    monkeypatch.setattr(core, "device_support_pdl", lambda device: True)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
 
 
 def install_trtllm_module(monkeypatch: pytest.MonkeyPatch) -> None:

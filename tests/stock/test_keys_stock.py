@@ -29,8 +29,6 @@ from tests.stock.kernel_stubs import (
 
 FP8, FP4, BF16, INT32 = torch.float8_e4m3fn, torch.uint8, torch.bfloat16, torch.int32
 Call = Callable[[Deployment, int], None]
-# SGLang's decode graphs of up to so many rows leave finalising nvfp4 experts to a later kernel.
-UNFINALISED_ROWS = 192
 
 
 def _meta(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
@@ -55,7 +53,7 @@ def _serve(deployment: Deployment, call: Call, tuner: AskingTuner) -> dict[str, 
     """Every bucket's own row count, and rows between the buckets, up to the largest batch."""
     largest = batch_rows(deployment).serving
     buckets = {bucket for op in expected_keys(deployment) for bucket in op.buckets}
-    between = {bucket - 1 for bucket in buckets if bucket > 2} | {UNFINALISED_ROWS, largest}
+    between = {bucket - 1 for bucket in buckets if bucket > 2} | {largest}
     for rows in sorted(buckets | between):
         call(deployment, rows)
     return tuner.asked
@@ -239,7 +237,7 @@ def _fp4(
     x: torch.Tensor,
     x_scale: torch.Tensor,
     group: int,
-    out: torch.Tensor | None,
+    out: torch.Tensor,
 ) -> None:
     _, e, total, _, _ = _sizes(deployment)
     common = _common(deployment, rows, 128 if group == 32 else 16)
@@ -261,7 +259,7 @@ def _fp4(
         output1_scale_scalar=None,
         output1_scale_gate_scalar=None,
         output2_scale_scalar=None,
-        do_finalize=out is not None,
+        do_finalize=True,
         output=out,
         **common,
     )
@@ -271,8 +269,6 @@ def _nvfp4(deployment: Deployment, rows: int) -> None:
     h = deployment.model.hidden_size
     packed = {"x": _meta(rows, h // 2, dtype=FP4), "x_scale": _meta(rows, h // 16, dtype=FP8), "group": 16}
     _fp4(deployment, rows, **packed, out=_meta(rows, h))
-    if deployment.model.is_mla and rows <= UNFINALISED_ROWS:
-        _fp4(deployment, rows, **packed, out=None)
 
 
 def _mxfp4(deployment: Deployment, rows: int) -> None:

@@ -1,0 +1,72 @@
+"""A shared expert that runs as one more routed expert: loaded from its own tensors, same logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flashinfer.autotuner import AutoTuner
+
+from runtime.autotune.cpu_clock import CpuClock
+from runtime.comm import VirtualCommunicator
+from runtime.config import ParallelConfig
+from runtime.moe.call_rules import fused_shared_experts
+from tests.runtime.families import make_reference, prompts, reference_logits, save
+from tests.runtime.generation import Generation, make_runtime
+
+CUTLASS = "flashinfer_cutlass"
+
+
+@pytest.fixture(autouse=True)
+def _a_tuner_without_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(AutoTuner, "_instance", CpuClock())
+    yield
+
+
+def _generation(folder: Path, backend: str) -> Generation:
+    runtime = make_runtime(moe_runner_backend=backend)
+    return Generation(folder, ParallelConfig(), runtime, VirtualCommunicator(ParallelConfig()))
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("glm4_moe", {}),
+        ("deepseek_v3", {"n_routed_experts": 256}),
+        ("glm_moe_dsa", {"n_routed_experts": 256}),
+    ],
+)
+def test_a_fused_shared_expert_adds_what_it_adds_alone(
+    family: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    model = make_reference(family, **changes)
+    generation = _generation(save(model, tmp_path), CUTLASS)
+    layer: Any = generation.decoder.layers[-1]
+    assert layer.mlp.shared is None
+    assert layer.mlp.weights.num_experts == generation.model.moe.num_experts + 1  # type: ignore[union-attr]
+    [text] = prompts(11)
+    rows = generation.run([text], steps=2)
+    torch.testing.assert_close(torch.stack(rows[0]), reference_logits(model, text)[-3:], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "runtime", "ep"),
+    [
+        ("glm4_moe", {}, {"moe_runner_backend": CUTLASS}, 2),
+        ("glm4_moe", {}, {"moe_runner_backend": CUTLASS, "moe_a2a_backend": "flashinfer"}, 1),
+        ("glm4_moe", {}, {"moe_runner_backend": "flashinfer_trtllm"}, 1),
+        ("glm4_moe", {"n_shared_experts": 2}, {"moe_runner_backend": CUTLASS}, 1),
+        ("deepseek_v3", {}, {"moe_runner_backend": CUTLASS}, 1),
+        ("deepseek_v32", {"n_routed_experts": 256}, {"moe_runner_backend": CUTLASS}, 1),
+        ("qwen3_moe", {}, {"moe_runner_backend": CUTLASS}, 1),
+    ],
+)
+def test_where_it_stays_apart(
+    family: str, changes: dict[str, Any], runtime: dict[str, str], ep: int, tmp_path: Path
+) -> None:
+    folder = save(make_reference(family, **changes), tmp_path)
+    model = _generation(folder, "torch").model
+    assert fused_shared_experts(model, make_runtime(**runtime), ep) == 0

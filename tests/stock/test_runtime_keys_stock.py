@@ -1,0 +1,99 @@
+"""The keys that the runtime's own layers ask FlashInfer for, on meta tensors, are the plan's and no others.
+
+SGLang's calls, transcribed, are held against the plan in test_keys_stock; this is what `warm` really runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from runtime.moe import flashinfer_cutlass, flashinfer_trtllm
+from runtime.rehearsal import Rehearsal
+from sgl_tune.cache.keys import expected_keys
+from sgl_tune.deployment import Deployment
+from sgl_tune.options import ServerFlags
+from sgl_tune.plan import make_plan
+from sgl_tune.resolve import resolve_deployment
+from sgl_tune.warm.job import make_job
+from tests.stock.kernel_stubs import AskingTuner, asking_tuner, install_cutlass_module, install_trtllm_module
+
+
+class _Meta:
+    torch_device = torch.device("meta")
+    sm_major = 10
+
+
+CUTLASS = [
+    {"model_path": "Qwen3-30B-A3B"},
+    {"model_path": "Qwen3-30B-A3B", "sglang_version": "0.5.17"},
+    {"model_path": "Qwen3-30B-A3B", "tp": 4, "ep": 2},
+    {"model_path": "Qwen3-235B-A22B", "tp": 8, "dp": 8, "ep": 8},
+    {"model_path": "Qwen3-235B-A22B", "tp": 8, "dp": 8, "ep": 8, "moe_a2a_backend": "flashinfer"},
+    {"model_path": "GLM-5.1", "tp": 8},
+    {"model_path": "GLM-5.1", "tp": 8, "ep": 8},
+    {"model_path": "Qwen3-30B-A3B", "tp": 2, "quantization": "modelopt_fp8"},
+]
+ROUTED = {"moe_runner_backend": "flashinfer_trtllm_routed"}
+TRTLLM = [
+    {"model_path": "DeepSeek-V3", "tp": 8},
+    {"model_path": "GLM-5.1-FP8", "tp": 8, "dp": 8},
+    {"model_path": "DeepSeek-V3", "tp": 8, "ep": 8},
+    {"model_path": "DeepSeek-V3", "tp": 8, "ep": 8, "dp": 8},
+    {"model_path": "DeepSeek-V3", "tp": 8, "ep": 8, "sglang_version": "0.5.17"},
+    {"model_path": "DeepSeek-V3", "tp": 8, "ep": 8, "sglang_version": "0.5.20"},
+    {"model_path": "DeepSeek-V3", "tp": 8, **ROUTED},
+    {"model_path": "Qwen3-30B-A3B", "tp": 4},
+    {"model_path": "Qwen3-30B-A3B", **ROUTED},
+    {"model_path": "Qwen3-30B-A3B", **ROUTED, "sglang_version": "0.5.17"},
+    {"model_path": "DeepSeek-V3", "tp": 8, "quantization": "modelopt_fp4"},
+    {"model_path": "Qwen3-235B-A22B", "tp": 4, "quantization": "modelopt_fp4", **ROUTED},
+    {
+        "model_path": "Qwen3-235B-A22B",
+        "tp": 4,
+        "quantization": "modelopt_fp4",
+        **ROUTED,
+        "sglang_version": "0.5.17",
+    },
+]
+
+
+def _deployment(flags: dict[str, Any]) -> Deployment:
+    target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm100"}
+    return resolve_deployment(ServerFlags(**{**target, **flags}), environ={})
+
+
+def _assert_asks_what_is_planned(deployment: Deployment, tuner: AskingTuner) -> None:
+    (cache, *_) = make_job(make_plan(deployment), "cuda", (0,), 1.0, False).caches
+    Rehearsal(cache.model, cache.parallel, cache.runtime, _Meta()).forward_all(cache.serving_rows)
+    assert tuner.asked == {
+        entry.key: op.policy
+        for op in expected_keys(deployment)
+        # Gathered from all DP ranks, rows are at least one of each.
+        for entry in op.entries
+        if entry.bucket >= deployment.parallel.attn_dp and op.op != "fp8_gemm"
+    }
+
+
+def _opened(op: Any) -> Any:
+    """What an opaque op does, meta tensors included."""
+    return op._init_fn
+
+
+@pytest.mark.parametrize("flags", CUTLASS)
+def test_cutlass(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    install_cutlass_module(monkeypatch)
+    monkeypatch.setattr(flashinfer_cutlass, "cutlass_moe", _opened(flashinfer_cutlass.cutlass_moe))
+    deployment = _deployment({"arch": "sm90", "moe_runner_backend": "flashinfer_cutlass", **flags})
+    _assert_asks_what_is_planned(deployment, asking_tuner(monkeypatch))
+
+
+@pytest.mark.filterwarnings("ignore:Calling a trtllm-gen block-scale MoE op:DeprecationWarning")
+@pytest.mark.parametrize("flags", TRTLLM)
+def test_trtllm(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    install_trtllm_module(monkeypatch)
+    monkeypatch.setattr(flashinfer_trtllm, "trtllm_moe", _opened(flashinfer_trtllm.trtllm_moe))
+    deployment = _deployment({"moe_runner_backend": "flashinfer_trtllm", **flags})
+    _assert_asks_what_is_planned(deployment, asking_tuner(monkeypatch))
