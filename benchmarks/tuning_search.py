@@ -30,7 +30,10 @@ from runtime.autotune.bench import Bench, Candidate
 from runtime.autotune.search import WHOLE_TURN, Effort, SearchPolicy
 from runtime.autotune.team import Team
 from runtime.autotune.tuner import SearchTuner
-from runtime.moe.flashinfer_cutlass import cutlass_moe
+from runtime.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
+from runtime.moe.backends import make_backend
+from runtime.moe.weights import ExpertWeights, TopK
+from runtime.parallel import rank_layout
 
 # Whole turns: FlashInfer's own 3 + 10 launches show every tactic another selection of the 16 routings.
 JUDGE = Effort(warmup=WHOLE_TURN, repeat=2 * WHOLE_TURN, delay_us=5000)
@@ -47,6 +50,21 @@ class Shape:
     tokens: int
     tune_max: int = 8192
 
+    def model(self) -> ModelConfig:
+        return ModelConfig(
+            config_class="",
+            model_type="qwen3_moe",
+            hidden_size=self.hidden,
+            num_layers=1,
+            num_heads=1,
+            num_kv_heads=1,
+            head_dim=self.hidden,
+            intermediate_size=self.intermediate,
+            vocab_size=1,
+            max_position=self.tokens,
+            moe=MoEConfig(self.experts, self.top_k, self.intermediate),
+        )
+
 
 SHAPES = {
     "glm-5.1-moe-ep8": Shape(6144, 2048, 256, 8, ep=8, tokens=16384),
@@ -58,23 +76,25 @@ class Layer:
     """One MoE layer's experts on this GPU, and a batch for them."""
 
     def __init__(self, shape: Shape) -> None:
-        self.shape = shape
         local, generator = shape.experts // shape.ep, torch.Generator("cuda").manual_seed(0)
+        runtime = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", chunked_prefill_size=shape.tune_max)
+        layout = rank_layout(ParallelConfig(tp=shape.ep, ep=shape.ep), 0)
+        self.backend = make_backend("flashinfer_cutlass", shape.model(), runtime, layout)
 
         def random(*sizes: int) -> torch.Tensor:
             return torch.randn(*sizes, generator=generator, device="cuda", dtype=torch.bfloat16) * 0.05
 
-        self.w13 = random(local, 2 * shape.intermediate, shape.hidden)
-        self.w2 = random(local, shape.hidden, shape.intermediate)
+        w13 = random(local, 2 * shape.intermediate, shape.hidden)
+        w2 = random(local, shape.hidden, shape.intermediate)
+        self.weights = ExpertWeights(w13, w2, num_experts=shape.experts)
         self.x = random(shape.tokens, shape.hidden)
-        logits = torch.randn(shape.tokens, shape.experts, generator=generator, device="cuda")
-        scores, ids = logits.softmax(-1).topk(shape.top_k)
+        self.logits = torch.randn(shape.tokens, shape.experts, generator=generator, device="cuda")
+        scores, ids = self.logits.softmax(-1).topk(shape.top_k)
         self.scores, self.ids = scores, ids.int()
 
     def forward(self, rows: int | None = None) -> torch.Tensor:
-        x, ids, scores = self.x[:rows], self.ids[:rows], self.scores[:rows]
-        sizes = (1, 0, self.shape.ep, 0, self.shape.tune_max, False)
-        return cutlass_moe(x, ids, scores, self.w13, self.w2, [], [], *sizes)
+        topk = TopK(self.ids[:rows], self.scores[:rows], self.logits[:rows])
+        return self.backend.forward(self.x[:rows], topk, self.weights)
 
     def milliseconds(self, rows: int | None = None) -> float:
         times = []
