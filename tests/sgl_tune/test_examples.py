@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -65,7 +66,10 @@ def test_every_broken_file_is_one_of_the_corpus() -> None:
     files = sorted((EXAMPLES / "broken").iterdir())
     assert len(files) > 20
     for path in files:
-        assert path.read_bytes() == corpus[path.stem].raw, path.name
+        raw, expected = path.read_bytes(), corpus[path.stem].raw
+        if path.stem == "gzip":  # whose header names the system, which Python 3.13 leaves unknown
+            raw, expected = gzip.decompress(raw), gzip.decompress(expected)
+        assert raw == expected, path.name
     assert (EXAMPLES / "broken" / "good.json").read_bytes() == serialise(example.metadata, few)
 
 
