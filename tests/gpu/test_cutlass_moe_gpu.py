@@ -1,0 +1,159 @@
+"""FlashInfer's CUTLASS MoE through our backend: right answers, and the very keys that a plan expects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from flashinfer.autotuner import AutoTuner, autotune
+
+from runtime.autotune.record import record_asked
+from runtime.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
+from runtime.layers.fp8_gemm import fp8_gemm, quantize_fp8
+from runtime.moe.backends import MoEBackend, make_backend
+from runtime.moe.weights import ExpertWeights, TopK
+from runtime.parallel import rank_layout
+from sgl_tune.cache.keys import expected_keys
+from sgl_tune.options import ServerFlags
+from sgl_tune.resolve import resolve_deployment
+from tests.runtime.tuned_layer import installed
+
+if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
+    pytest.skip("needs a Hopper GPU", allow_module_level=True)
+
+HIDDEN, INNER, EXPERTS, TOP_K = 1024, 512, 16, 4
+
+
+@pytest.fixture(autouse=True)
+def _own_tuner() -> Iterator[None]:
+    with installed(AutoTuner()):
+        yield
+
+
+def _random(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator("cuda").manual_seed(seed + sum(shape))
+    return torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16) * 0.1
+
+
+def _backend(name: str, ep: int = 1, rank: int = 0) -> MoEBackend:
+    model = ModelConfig(
+        config_class="Qwen3MoeConfig",
+        model_type="qwen3_moe",
+        hidden_size=HIDDEN,
+        num_layers=1,
+        num_heads=8,
+        num_kv_heads=8,
+        head_dim=128,
+        intermediate_size=INNER,
+        vocab_size=128,
+        max_position=128,
+        moe=MoEConfig(num_experts=EXPERTS, top_k=TOP_K, intermediate_size=INNER),
+    )
+    runtime = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", chunked_prefill_size=64)
+    return make_backend(name, model, runtime, rank_layout(ParallelConfig(tp=ep, ep=ep), rank))
+
+
+def _weights(first: int = 0, local: int = EXPERTS) -> ExpertWeights:
+    mine = slice(first, first + local)
+    w13, w2 = _random(EXPERTS, 2 * INNER, HIDDEN), _random(EXPERTS, HIDDEN, INNER)
+    return ExpertWeights(w13[mine].clone(), w2[mine].clone(), num_experts=EXPERTS, first=first)
+
+
+def _topk(rows: int) -> TopK:
+    logits = _random(rows, EXPERTS, seed=5).float()
+    scores, ids = logits.softmax(-1).topk(TOP_K)
+    return TopK(ids.int(), scores, logits)
+
+
+def _error(got: torch.Tensor, want: torch.Tensor) -> float:
+    return ((got.float() - want.float()).norm() / want.float().norm()).item()
+
+
+@pytest.mark.parametrize("rows", [1, 37, 300])
+def test_bf16_equals_the_reference(rows: int) -> None:
+    ours, reference, x, topk = (
+        _backend("flashinfer_cutlass"),
+        _backend("torch"),
+        _random(rows, HIDDEN),
+        _topk(rows),
+    )
+    want = reference.forward(x, topk, _weights())
+    assert _error(ours.forward(x, topk, ours.prepare(_weights())), want) < 1e-2
+
+
+def test_a_clamped_gate_equals_the_reference() -> None:
+    ours, reference, x, topk = (
+        _backend("flashinfer_cutlass"),
+        _backend("torch"),
+        _random(64, HIDDEN),
+        _topk(64),
+    )
+    clamped = replace(_weights(), swiglu_alpha=1.7, swiglu_limit=0.3)
+    want = reference.forward(x, topk, clamped)
+    got = ours.forward(x, topk, ours.prepare(replace(clamped, w13=clamped.w13.clone())))
+    assert _error(got, want) < 1e-2
+
+
+def test_the_parts_of_expert_parallel_ranks_add_up() -> None:
+    x, topk = _random(64, HIDDEN), _topk(64)
+    want = _backend("torch").forward(x, topk, _weights())
+    total = torch.zeros_like(want, dtype=torch.float32)
+    for rank in range(4):
+        ours = _backend("flashinfer_cutlass", ep=4, rank=rank)
+        total += ours.forward(x, topk, ours.prepare(_weights(first=4 * rank, local=4))).float()
+    assert _error(total, want) < 1e-2
+
+
+def test_dense_fp8_equals_the_product() -> None:
+    x, weight = _random(64, 512), _random(256, 512)
+    scales = [t.abs().amax().float() / 448 for t in (x, weight)]
+    quantized = [quantize_fp8(t, scale) for t, scale in zip((x, weight), scales, strict=True)]
+    got = fp8_gemm(quantized[0], quantized[1], scales[0], scales[1], torch.bfloat16)
+    assert _error(got, x.float() @ weight.float().t()) < 5e-2
+
+
+def test_the_keys_asked_for_are_the_plan_s() -> None:
+    """Qwen3-30B-A3B's experts at full width: tuning asks for all that a plan lists, and for nothing else."""
+    flags = ServerFlags(
+        model_path="Qwen3-30B-A3B",
+        moe_runner_backend="flashinfer_cutlass",
+        sglang_version="0.5.23",
+        flashinfer_version="0.7.2",
+        arch="sm90",
+    )
+    deployment = resolve_deployment(flags, environ={})
+    model, moe = deployment.model, deployment.model.moe
+    assert moe is not None
+    layout = rank_layout(deployment.parallel, 0)
+    runtime = replace(
+        deployment.runtime, chunked_prefill_size=deployment.runtime.chunked_prefill_size or 8192
+    )
+    backend = make_backend("flashinfer_cutlass", model, runtime, layout)
+    experts, hidden, inner = moe.num_experts, model.hidden_size, moe.intermediate_size
+    weights = ExpertWeights(
+        torch.zeros(experts, 2 * inner, hidden, device="cuda", dtype=torch.bfloat16),
+        torch.zeros(experts, hidden, inner, device="cuda", dtype=torch.bfloat16),
+        num_experts=experts,
+    )
+    planned = {key for op in expected_keys(deployment) for key in op.keys}
+    with record_asked() as record:
+        for rows in sorted({bucket for op in expected_keys(deployment) for bucket in op.buckets}):
+            topk = TopK(
+                torch.zeros(rows, moe.top_k, dtype=torch.int32, device="cuda"),
+                torch.ones(rows, moe.top_k, device="cuda"),
+                torch.zeros(rows, experts, device="cuda"),
+            )
+            backend.forward(torch.zeros(rows, hidden, device="cuda", dtype=torch.bfloat16), topk, weights)
+    assert record.keys("serving") == planned
+
+
+def test_tuning_changes_the_time_and_not_the_answer() -> None:
+    ours, x, topk = _backend("flashinfer_cutlass"), _random(64, HIDDEN), _topk(64)
+    weights = ours.prepare(_weights())
+    before = ours.forward(x, topk, weights)
+    with autotune(True):
+        ours.forward(x, topk, weights)
+    assert len(AutoTuner.get().profiling_cache) == 14
+    assert _error(ours.forward(x, topk, weights), before) < 1e-2
