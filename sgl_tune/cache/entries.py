@@ -13,11 +13,13 @@ from sgl_tune.cache.findings import Finding, finding
 from sgl_tune.cache.loader import Loaded
 from sgl_tune.cache.op_shapes import COLD, HOT, Policy, key_form
 from sgl_tune.cache.record import parse_key
+from sgl_tune.units import count
 
 _MISS_SECONDS_EMPTY = 27e-6
 _MISS_SECONDS_PER_ENTRY = (2.65e-3 - 27e-6) / 20_000  # measured at 20,000 entries; the scan is linear
 _COSTLY_MISS_SECONDS = 250e-6
 _POLICIES_SINCE = (0, 7, 1)
+_TOO_LARGE = 1 << 31
 _WARM = "warm the cache again"
 
 
@@ -63,8 +65,13 @@ def entry_name(key: str) -> str:
     """Short enough for a sentence: the op and its bucket."""
     parts = parse_key(key)
     if parts is None:
-        return repr(key if len(key) <= 40 else key[:37] + "...")
-    return f"{parts.op.rsplit('::', 1)[-1]} bucket {parts.bucket}"
+        return repr(cut(key))
+    return f"{cut(parts.op.rsplit('::', 1)[-1])} bucket {parts.bucket}"
+
+
+def cut(text: str, length: int = 40) -> str:
+    """Keys and values are anybody's: none may fill a screen."""
+    return text if len(text) <= length else text[: length - 3] + "..."
 
 
 def some(names: Sequence[str], shown: int = 3) -> str:
@@ -93,7 +100,7 @@ def _is_ordinary(value: Any, asked: tuple[str, list[Any]] | None) -> bool:
         and type(value) is list
         and len(value) == 3
         and type(value[1]) is int
-        and value[1] >= -1
+        and -1 <= value[1] < _TOO_LARGE
         and value[0] == asked[0]
         and value[2] == asked[1]
     )
@@ -131,7 +138,7 @@ def _problems(key: str, value: Any, loaded: Loaded, lookups: Lookups) -> Iterato
 
 def _is_usable(tactic: Any, rule: OpRule | None) -> bool:
     if type(tactic) is int:
-        return tactic >= -1
+        return -1 <= tactic < _TOO_LARGE
     if rule is None or rule.tactic == "any":
         return _is_plain(tactic)
     return rule.tactic == "pair" and isinstance(tactic, tuple) and all(type(item) is int for item in tactic)
@@ -147,12 +154,9 @@ def _is_plain(tactic: Any) -> bool:
 def _describe(code: str, keys: list[str], loaded: Loaded) -> Finding:
     sentence, remedy = _SENTENCES[code]
     if code == "tactic-unusable":
-        tactic = repr(loaded.entries[keys[0]][1])
-        sentence += f", such as {tactic if len(tactic) <= 40 else tactic[:37] + '...'}"
+        sentence += f", such as {cut(repr(loaded.entries[keys[0]][1]))}"
     names = some([entry_name(key) for key in keys])
-    return finding(
-        code, f"{len(keys)} {'entry' if len(keys) == 1 else 'entries'} ({names}): {sentence}", remedy
-    )
+    return finding(code, f"{count(len(keys), 'entry')} ({names}): {sentence}", remedy)
 
 
 _SENTENCES = {

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.sizing import release
+from sgl_tune.cache.entries import cut
 from sgl_tune.cache.findings import Finding, finding
 from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
 from sgl_tune.cache.record import ENVIRONMENT_FIELDS
@@ -144,8 +145,7 @@ def _fields(mismatches: Mapping[str, Mismatch]) -> str:
 def _short(value: Any) -> str:
     if value is None:
         return "says nothing"
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return cut(value if isinstance(value, str) else repr(value))
 
 
 def no_environment_finding() -> Finding:

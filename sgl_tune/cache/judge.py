@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sgl_tune.cache.coverage import Coverage
-from sgl_tune.cache.entries import check_entries
+from sgl_tune.cache.entries import check_entries, cut
 from sgl_tune.cache.environment import (
     Target,
     ignored_finding,
@@ -111,8 +111,7 @@ def _broken(error: BrokenCacheFile) -> Finding:
 
 def _killing(outcome: Raised) -> Finding:
     if outcome.key is not None:
-        key = outcome.key if len(outcome.key) <= 90 else outcome.key[:87] + "..."
-        what = f"the entry {key!r} cannot be read: the server dies with {outcome.exception}"
+        what = f"the entry {cut(outcome.key, 90)!r} cannot be read: the server dies with {outcome.exception}"
         return finding("entry-kills-loader", what, _REWARM)
     if outcome.exception == "RecursionError":
         return finding("nested-too-deep", "nested too deep: the server dies with RecursionError", _REWARM)
@@ -140,7 +139,9 @@ def _checksum(file: CacheFile) -> list[Finding]:
     if saved is not None and saved == file.computed_generation:
         return []
     found = [
-        finding("duplicate-key", f"{key!r} stands in it more than once; the last one counts", _REWARM)
+        finding(
+            "duplicate-key", f"{cut(key, 90)!r} stands in it more than once; the last one counts", _REWARM
+        )
         for key in _duplicates(file.raw)[:1]
     ]
     if saved is None:

@@ -13,13 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgl_tune.cache.record import (
-    GENERATION,
-    METADATA,
-    RECORDS,
-    BrokenCacheFile,
-    parse_cache_file,
-)
+from sgl_tune.cache.record import METADATA, RECORDS, RESERVED, BrokenCacheFile, parse_cache_file
 
 INDETERMINATE = (None, "unknown", "None")
 _SAFE_DEPTH = 100
@@ -110,7 +104,7 @@ def _load_entries(document: Mapping[str, Any]) -> Loaded:
     policies: dict[str, tuple[Any, ...]] = {}
     skipped = []
     for key, value in document.items():
-        if key in (METADATA, RECORDS, GENERATION):
+        if key in RESERVED:
             continue
         try:
             runner, tactic = value[0], value[1]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgl_tune.cache.entries import entry_name, some
+from sgl_tune.cache.entries import cut, entry_name, some
 from sgl_tune.cache.findings import Finding, Severity, finding
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import METADATA, RESERVED, CacheFile
 
 DELETES_SINCE = (0, 5, 19)
+_LARGEST_GROUP = 1024  # a number beyond is no rank, and no reason to look for a million files
 _COPY = "copy one rank's file over the others of its group, or warm again"
 
 
@@ -75,28 +75,29 @@ def _oddity(member: Member, model: Member) -> str:
         return "is missing"
     if member.file is None or model.file is None:
         return "cannot be read"
-    return f"differs from {_rank(model.path)} in {some(differences(model.file, member.file))}"
+    ours, theirs = model.file, member.file
+    names = [f"{entry_name(key)} (lacks it)" for key in ours.entries if key not in theirs.entries]
+    names += [f"{entry_name(key)} (alone has it)" for key in theirs.entries if key not in ours.entries]
+    names += _changes(ours, theirs, _differ) or _changes(ours, theirs, _differ_as_text)
+    return f"differs from {_rank(model.path)} in {some(names)}"
 
 
-def differences(one: CacheFile, other: CacheFile) -> list[str]:
-    """What differs, entries first: a name for each."""
-    return _differences(one, other, operator.ne) or _differences(one, other, _differ_as_text)
-
-
-def _differences(one: CacheFile, other: CacheFile, differ: Callable[[Any, Any], bool]) -> list[str]:
-    ours, theirs = one.entries, other.entries
-    names = [f"{entry_name(key)} (only in {_rank(one.path)})" for key in ours if key not in theirs]
-    names += [f"{entry_name(key)} (only in {_rank(other.path)})" for key in theirs if key not in ours]
-    names += [
-        f"{entry_name(key)} (tactic {_tactic(value)}, not {_tactic(theirs[key])})"
-        for key, value in ours.items()
-        if key in theirs and differ(value, theirs[key])
+def _changes(ours: CacheFile, theirs: CacheFile, differ: Callable[[Any, Any], bool]) -> list[str]:
+    names = [
+        f"{entry_name(key)} (tactic {_tactic(theirs.entries[key])}, not {_tactic(value)})"
+        for key, value in ours.entries.items()
+        if key in theirs.entries and differ(value, theirs.entries[key])
     ]
     for name in sorted(RESERVED):
-        mine, its = one.document.get(name), other.document.get(name)
+        mine, its = ours.document.get(name), theirs.document.get(name)
         if differ(mine, its):
             names.append(name + _fields(name, mine, its))
     return names
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Cheap, and right for all but what Python holds equal and JSON does not."""
+    return one != other and _differ_as_text(one, other)
 
 
 def _differ_as_text(one: Any, other: Any) -> bool:
@@ -112,8 +113,7 @@ def _fields(name: str, mine: Any, its: Any) -> str:
 
 
 def _tactic(value: Any) -> str:
-    text = _text(value[1]) if isinstance(value, list) and len(value) > 1 else _text(value)
-    return text if len(text) <= 24 else text[:21] + "..."
+    return cut(_text(value[1] if isinstance(value, list) and len(value) > 1 else value), 24)
 
 
 def _text(value: Any) -> str:
@@ -131,9 +131,9 @@ def inferred_groups(cache: Cache) -> list[tuple[str, ...]]:
     """The groups as far as the names tell: holes between the ranks, and stages that lack a rank."""
     groups = cache.groups()
     ranks = [[file.rank for file in group if file.rank] for group in groups]
-    if any(rank.gpu for group in ranks for rank in group):
-        return [tuple(file.path.name for file in group) for group in groups]
     numbers = {rank.tp for group in ranks for rank in group}
+    if max(numbers, default=0) >= _LARGEST_GROUP or any(rank.gpu for group in ranks for rank in group):
+        return [tuple(file.path.name for file in group) for group in groups]
     wanted = range(min(numbers), max(numbers) + 1) if numbers else range(0)
     dp_of = _dp_of([rank for group in ranks for rank in group])
     return [tuple(_group_names(group, wanted, dp_of)) for group in ranks if group]

@@ -25,10 +25,9 @@ ENVIRONMENT_FIELDS = (
     "gpu",
 )
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-
 Profile = tuple[tuple[int, ...], ...]
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _MAX_KEY = 16_384
 _HEAD = re.compile(r"\('([^'\\\n]+)', '(\w+)', (\((?:\([^()]*\)(?:, |,(?=\))|(?=\))))*\))(, \(|\)\Z)")
 _SHAPE = re.compile(r"\(((?:-?[0-9]{1,18}(?:, |,(?=\))|(?=\))))*)\)")

@@ -61,7 +61,7 @@ def test_one_other_tactic_costs_the_whole_group_since_0_5_19(
     (summary,) = report.findings
     assert (summary.code, summary.severity) == ("ranks-differ", severity)
     assert "rank_tp2_pp0_dp0 differs from rank_tp0_pp0_dp0" in summary.message
-    assert "gemm1 bucket 1 (tactic 20, not 33)" in summary.message
+    assert "gemm1 bucket 1 (tactic 33, not 20)" in summary.message
     assert "0.5.19" in summary.message or "deletes" in summary.message
     assert all(file.findings[0].code == "ranks-differ" for file in report.files)
 
@@ -169,6 +169,19 @@ def test_two_attention_ranks_each_keep_their_dp_number(tmp_path: Path) -> None:
 def test_a_second_nodes_files_start_at_its_first_rank(tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), [f"rank_tp{t}_pp0_dp0.json" for t in range(8, 16)])
     assert verdicts(verify_all(tmp_path)) == ["hit"] * 8
+
+
+def test_an_absurd_rank_number_is_no_reason_to_miss_a_million_files(tmp_path: Path) -> None:
+    write_ranks(cache_folder(tmp_path), ["rank_tp0_pp0_dp0.json", "rank_tp999999_pp0_dp999999.json"])
+    assert verdicts(verify_all(tmp_path)) == ["hit", "hit"]
+
+
+def test_equal_nans_are_not_named_as_a_difference(tmp_path: Path) -> None:
+    odd = {moe_key(2): ["MoERunner", float("nan"), list(HOT)]}
+    paths = write_ranks(cache_folder(tmp_path), rank_names(tp=2), good(**odd))
+    paths[1].write_bytes(good(**odd, **{moe_key(1): ["MoERunner", 33, list(HOT)]}))
+    (summary, *_) = verify_all(tmp_path).findings
+    assert "bucket 1 (" in summary.message and "bucket 2 (" not in summary.message
 
 
 def test_a_known_deployment_misses_ranks_that_no_hole_shows(tmp_path: Path) -> None:
