@@ -18,8 +18,8 @@ class Terms:
     """One worker's view of a call: what it asks for, what it has no entry for, and where it runs."""
 
     op: str
-    keys: Sequence[str]
-    missing: Sequence[str]
+    keys: tuple[str, ...]
+    missing: tuple[str, ...]
     environment: Mapping[str, str]
 
 
@@ -41,12 +41,15 @@ def check_terms(terms: Sequence[Terms]) -> None:
         for name, value in first.environment.items():
             if other.environment.get(name) != value:
                 raise _disagreement(name, value, worker, other.environment.get(name))
-        for what in ("keys", "missing"):
-            mine, theirs = set(getattr(first, what)), set(getattr(other, what))
-            if mine != theirs:
-                odd = min(mine ^ theirs)
-                has, lacks = (odd, "not") if odd in mine else ("not", odd)
-                raise _disagreement(f"the {what} entries of {first.op}", has, worker, lacks)
+        _same_entries(f"the entries that {first.op} asks for", first.keys, worker, other.keys)
+        _same_entries(f"the entries that {first.op} still lacks", first.missing, worker, other.missing)
+
+
+def _same_entries(what: str, mine: Sequence[str], worker: int, theirs: Sequence[str]) -> None:
+    if mine != theirs:
+        odd = min(set(mine) ^ set(theirs))
+        has, lacks = (odd, "not") if odd in mine else ("not", odd)
+        raise _disagreement(what, has, worker, lacks)
 
 
 def merge_reports(where: str, reports: Sequence[BucketReport]) -> BucketReport:

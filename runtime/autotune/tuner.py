@@ -10,9 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from math import inf
 from typing import Any
 
+import torch
 from flashinfer.autotuner import (
     AutoTuner,
     OptimizationProfile,
@@ -31,7 +33,7 @@ from runtime.autotune.search import Effort, PlayOff, Screened, SearchPolicy, fin
 from runtime.autotune.team import Team
 
 # Their tactics are collectives: all ranks must run the same one at the same time.
-COLLECTIVE_OPS = frozenset({"comm/pcie_ipc_ar"})
+COLLECTIVE_OPS = frozenset({"flashinfer::pcie_ipc_all_reduce"})
 _CLOCK_WARM_UP_SECONDS = 0.05
 _NEEDED = (
     "_generate_optimization_profiles",
@@ -131,13 +133,19 @@ class SearchTuner(AutoTuner):
         profiles: dict[str, OptimizationProfile] = {}
         for profile in self._generate_optimization_profiles(ask.config, ask.inputs):
             profiles.setdefault(self._key(ask, 0, profile).file_key, profile)
-        missing = [
+        missing = tuple(
             key for key, profile in profiles.items() if not self._search(ask, profile.get_opt_shapes())[0]
-        ]
-        check_terms(self.team.gather(Terms(ask.op, list(profiles), missing, _collect_metadata())))
+        )
+        check_terms(self.team.gather(Terms(ask.op, tuple(profiles), missing, self._environment)))
         return [profiles[key] for key in missing]
 
+    @cached_property
+    def _environment(self) -> dict[str, str]:
+        return _collect_metadata()
+
     def _tune(self, ask: Ask, profiles: Sequence[OptimizationProfile]) -> None:
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            raise AutotuneError(f"{ask.op} is not tuned yet, and a CUDA graph is being captured: tune before")
         self.stats.tuned_op_total_configs[ask.op] = len(profiles)
         reports = self.team.together(f"screening {ask.op}", lambda: self._screen_all(ask, profiles))
         merged = [

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from flashinfer.autotuner import AutoTuner, autotune
+from flashinfer.comm import PCIE_IPC_CUSTOM_OP
 
 from runtime.autotune.cpu_clock import CpuSearchTuner
 from runtime.autotune.errors import AutotuneError, TuningOutOfMemory, WorkersDisagree
 from runtime.autotune.record import record_asked
 from runtime.autotune.team import Team
+from runtime.autotune.tuner import COLLECTIVE_OPS
 from runtime.comm import DistributedCommunicator
 from runtime.config import ParallelConfig
 from tests.runtime.ranks import Ranks, started
@@ -108,14 +110,22 @@ def _with_team_of_two(comm: DistributedCommunicator, what: str) -> tuple[str, st
             TuningOutOfMemory,
             "screening tests::timed on worker 1 of 2: out of memory in tactic",
         ),
-        ("another width", WorkersDisagree, "workers 0 and 1 differ in the keys entries of tests::timed"),
+        (
+            "another width",
+            WorkersDisagree,
+            "workers 0 and 1 differ in the entries that tests::timed asks for",
+        ),
         ("another op", WorkersDisagree, "workers 0 and 1 differ in op (tests::timed and tests::other)"),
         (
             "other tactics",
             WorkersDisagree,
             "workers 0 and 1 differ in the tactics of tests::timed at bucket 1",
         ),
-        ("one has a table", WorkersDisagree, "workers 0 and 1 differ in the missing entries of tests::timed"),
+        (
+            "one has a table",
+            WorkersDisagree,
+            "workers 0 and 1 differ in the entries that tests::timed still lacks",
+        ),
         ("a bug", AutotuneError, "screening tests::timed on worker 1 of 2: division by zero"),
     ],
 )
@@ -139,10 +149,14 @@ def test_a_failed_tactic_is_known_to_all(ranks: Ranks) -> None:
     assert answers == [(3, failed, [{"1": "no such kernel"}] * 3)] * 2
 
 
+def test_the_collective_op_of_this_flashinfer_is_known() -> None:
+    assert PCIE_IPC_CUSTOM_OP in COLLECTIVE_OPS
+
+
 def _tune_collective(comm: DistributedCommunicator) -> dict[Any, int]:
     runner = Timed(TIMES)
     with installed(_tuner()), autotune(True):
-        ask(runner, op="comm/pcie_ipc_ar")
+        ask(runner, op=PCIE_IPC_CUSTOM_OP)
     return dict(runner.launches)
 
 
