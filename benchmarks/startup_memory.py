@@ -90,6 +90,7 @@ def start(args: argparse.Namespace, device: Device) -> ModelRunner:
         cuda_graph_max_bs=args.cuda_graph_max_bs,
         disable_prefill_graph=args.no_prefill_graphs,
         disable_autotune=args.no_autotune,
+        autotune_cached=not args.tune,
         speculative=SpeculativeConfig("EAGLE") if args.speculative else None,
         sglang_version=args.sglang_version,
     )
@@ -118,11 +119,11 @@ def session(device: Device, runtime: RuntimeConfig) -> Autotune:
 
 
 def like(cuda: Cuda, context_bytes: int) -> Meta:
-    """A prediction of this very GPU: its memory, and what its driver and context took."""
+    """A prediction of this very process: its GPU and context, and no peers to join."""
     arch = f"sm{cuda.sm_major}0"
     constants = constants_for(arch)
     outside = {**constants.outside, "context": Constant(context_bytes, "this GPU, this process")}
-    return Meta(cuda.memory().total, arch, constants=replace(constants, outside=outside))
+    return Meta(cuda.memory().total, arch, constants=replace(constants, outside=outside, nccl={}))
 
 
 def compare(measured: Phase | None, predicted: Phase) -> dict[str, Any]:

@@ -190,6 +190,8 @@ class RuntimeConfig:
     disable_cuda_graph: bool = False
     disable_prefill_graph: bool = False
     disable_autotune: bool = False
+    # Every tactic is in the cache: the dummy forward still runs, but nothing is profiled.
+    autotune_cached: bool = False
     autotune_extend: bool = False
     # FlashInfer's default up to SGLang 0.5.17; later SGLANG_FLASHINFER_MOE_FUSED_FINALIZE, off when unset.
     fused_finalize: bool = False

@@ -62,6 +62,7 @@ class ModelRunner:
         self.recorder = recorder or PhaseRecorder(device)
         self.options = options or StartOptions()
         self.autotune, self.progress = autotune, progress
+        self.kernels_loaded = False
 
     @torch.no_grad()
     def start(self) -> None:
@@ -160,6 +161,7 @@ class ModelRunner:
             return
         rows = dummy_batch_rows(self.max_running_requests, self.parallel, self.runtime)
         with self.recorder.phase("autotune"):
+            self._load_kernels()
             held = self.sglang.autotune_batch(rows) if self.sglang else None
             batch = dummy_decode_batch(rows // self.sizes.width, self.sizes.width, self.device.torch_device)
             self._tune_with(batch, "eager", "decode")
@@ -179,6 +181,7 @@ class ModelRunner:
             return
         self.device.empty_cache()
         with self.recorder.phase("prefill graphs"):
+            self._load_kernels()
             self.prefill_graphs = PrefillGraphs(
                 self._site(), self.decoder, self.kv, self.sizes.prefill_graphs
             )
@@ -191,6 +194,7 @@ class ModelRunner:
             return
         self.device.empty_cache()
         with self.recorder.phase("decode graphs"):
+            self._load_kernels()
             if self.sglang:
                 self.sglang.init_decode_graphs(sizes)
             self.decode_graphs = DecodeGraphs(self._site(), self.decoder, self.kv, sizes, self.sizes.width)
@@ -258,6 +262,12 @@ class ModelRunner:
         self.device.claim("cublas")
         ones = torch.ones(16, 16, device=self.device.torch_device)
         torch.mm(ones, ones)
+
+    def _load_kernels(self) -> None:
+        """The first forward loads their modules."""
+        if not self.kernels_loaded:
+            self.device.claim("kernels")
+            self.kernels_loaded = True
 
     def _free_everywhere(self) -> int:
         self.device.empty_cache()

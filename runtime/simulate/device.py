@@ -161,15 +161,29 @@ class Meta(_Counted):
         self.tracker.allocator.non_torch += count * self.constants.claimed(what).bytes
 
     def _capture(self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]) -> Graph:
-        self.claim("graph")
+        counted = self._counting_kernels(run)
         if not (self._fold and warm_ups):
-            return self._capture_unfolded(run, pool, warm_ups, before)
+            return self._capture_unfolded(counted, pool, warm_ups, before)
         before()
-        outputs, recording = record(run, self.tracker)
+        outputs, recording = record(counted, self.tracker)
         if recording is None:
             outputs = None
-            return self._capture_unfolded(run, pool, warm_ups - 1, before)
+            return self._capture_unfolded(counted, pool, warm_ups - 1, before)
         return self._capture_replayed(outputs, recording, pool, warm_ups - 1, before)
+
+    def _counting_kernels(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        """The first run tells how many nodes the graph will have, and so what the driver takes for it."""
+        pending = [True]
+
+        def counted() -> Any:
+            before = self.tracker.kernels
+            result = run()
+            if pending:
+                pending.pop()
+                self.claim("graph node", self.tracker.kernels - before)
+            return result
+
+        return counted
 
     def _capture_unfolded(
         self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]

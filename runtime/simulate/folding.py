@@ -52,10 +52,12 @@ def _fold(run: list[Item], tracker: AllocationTracker) -> Iterator[Item]:
     try:
         starts = [len(recording.steps)]
         for done, item in enumerate(run, 1):
+            kernels = tracker.kernels
             yield item
             starts.append(len(recording.steps))
             if done < len(run) and _repeats(recording.steps, starts):
                 loop = Loop(starts[-2], starts[-1], len(run) - done)
+                tracker.kernels += loop.count * (tracker.kernels - kernels)
                 _run_on(recording, loop, tracker)
                 return
     finally:

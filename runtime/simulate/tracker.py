@@ -116,6 +116,7 @@ class AllocationTracker(TorchDispatchMode):
         self.phase = ""
         self.log: list[LogEntry] | None = [] if log else None
         self.recording: Recording | None = None
+        self.kernels = 0  # ops that launch something, repeated layers included
         self._device_type = device_type
         self._workspaces = workspaces or Workspaces()
         self._frames = frames
@@ -126,38 +127,30 @@ class AllocationTracker(TorchDispatchMode):
         self._peak_sequence = 0
         self._reset_sequence = 0
         self._freed_since_peak: list[Allocation] = []
-        self._fresh: dict[Any, tuple[bool, str]] = {}
-        self._composite: dict[Any, bool] = {}
+        self._ops: dict[Any, _Op] = {}
 
     # -- torch's side ---------------------------------------------------------------------------------------
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if torch.is_inference_mode_enabled() and self._is_composite(func):
+        op = self._ops.get(func)
+        if op is None:
+            op = self._ops[func] = _describe(func)
+        if op.composite and torch.is_inference_mode_enabled():
             # Elsewhere autograd has taken it apart already: a reshape that copies would look like a view.
             with self:
                 return func.decompose(*args, **(kwargs or {}))
         out = func(*args, **kwargs) if kwargs else func(*args)
-        known = self._fresh.get(func)
-        if known is None:
-            known = self._fresh[func] = (_makes_storage(func), _op_name(func))
-        fresh, name = known
-        if fresh:
+        self.kernels += op.launches
+        if op.fresh:
             if isinstance(out, torch.Tensor):
-                self._track(out, name)
+                self._track(out, op.name)
             elif isinstance(out, (tuple, list)):
                 for tensor in _flatten(out):
-                    self._track(tensor, name)
-        self._run_workspaces(func, name, args, kwargs or {}, out)
+                    self._track(tensor, op.name)
+        self._run_workspaces(func, op.name, args, kwargs or {}, out)
         return out
-
-    def _is_composite(self, func: Any) -> bool:
-        known = self._composite.get(func)
-        if known is None:
-            key = torch._C.DispatchKey.CompositeImplicitAutograd
-            known = self._composite[func] = func.has_kernel_for_dispatch_key(key)
-        return known
 
     def _track(self, tensor: torch.Tensor, op: str) -> None:
         if tensor.device.type != self._device_type:
@@ -265,18 +258,30 @@ class AllocationTracker(TorchDispatchMode):
         self._stored[reference.key] = (reference, allocation)
 
 
-def _makes_storage(func: Any) -> bool:
-    """False for ops whose tensors all share an input's storage: views, in-place and out= variants.
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """`fresh`: some result has a storage of its own; `launches`: something runs on the device."""
 
-    `torch.tensor` makes its storage out of sight and shows it in this one op.
-    """
-    if func._schema.name == "aten::lift_fresh":
-        return True
-    return any(result.alias_info is None for result in func._schema.returns)
+    name: str
+    fresh: bool
+    launches: bool
+    composite: bool
 
 
-def _op_name(func: Any) -> str:
-    return func._schema.name.removeprefix("aten::")
+def _describe(func: Any) -> _Op:
+    schema = func._schema
+    # `torch.tensor` makes its storage out of sight and shows it in this one op.
+    shown = schema.name == "aten::lift_fresh"
+    fresh = any(result.alias_info is None for result in schema.returns)
+    writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+    name = schema.name.removeprefix("aten::")
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return _Op(
+        name=name,
+        fresh=fresh or shown,
+        launches=(fresh or writes) and "empty" not in name,
+        composite=func.has_kernel_for_dispatch_key(key),
+    )
 
 
 def _flatten(values: Iterable[Any]) -> Iterable[torch.Tensor]:

@@ -19,7 +19,8 @@ PRESETS = Path(__file__).parents[2] / "sgl_tune" / "presets" / "models"
 ONE = ParallelConfig()
 _NOTHING = Constant(0, "a GPU that holds nothing but tensors")
 BARE = GpuConstants(
-    gemm_workspace=_NOTHING, outside=dict.fromkeys(("context", "cublas", "kernels", "graph"), _NOTHING)
+    gemm_workspace=_NOTHING,
+    outside=dict.fromkeys(("context", "cublas", "kernels", "graph node"), _NOTHING),
 )
 
 

@@ -267,6 +267,8 @@ def test_a_stock_server_on_an_h200_is_predicted() -> None:
         cuda_graph_max_bs=256,
         mem_fraction_static=0.85,
         context_length=40960,
+        attention_backend="triton",
+        autotune_cached=True,
         sglang_version="0.5.17",
     )
     device = Meta(150_109_880_320)
