@@ -131,7 +131,8 @@ def simulate_search(
             seen |= screen(share, gpu.measure, policy)
         hints |= seen
         chosen = finalists(seen, policy, workers)
-        result = play_off(chosen, gpus[number % workers].measure, policy)
+        fastest = min(seen[tactic].time for tactic in chosen)
+        result = play_off(chosen, gpus[number % workers].measure, policy, fastest)
         assert result.winner is not None
         won.append((bucket, result.winner))
         counts.append(len(chosen))

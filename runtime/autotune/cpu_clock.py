@@ -13,15 +13,13 @@ from flashinfer.autotuner import AutoTuner, TunableRunner, TuningConfig
 from flashinfer.autotuner.autotuner import _profile_measurement_scope
 
 from runtime.autotune.progress import Watch, unwatched
-from runtime.autotune.search import Effort, SearchPolicy
+from runtime.autotune.search import SearchPolicy
 from runtime.autotune.team import Team
 from runtime.autotune.tuner import SearchTuner
 
 _CACHE_BYTES = 32 << 20
 # No queue to fill and no turns to complete, but a busy machine: the best of a few runs, never one alone.
-CPU_POLICY = SearchPolicy(
-    stages=(Effort(0, 2, 0), Effort(0, 4, 0)), samples=3, uneven=inf, full=Effort(0, 3, 0), rounds=3
-)
+CPU_POLICY = SearchPolicy(stages=(2, 4), samples=3, uneven=inf, full=3, start_us=0, launch_us=0)
 
 
 class CpuClock(AutoTuner):

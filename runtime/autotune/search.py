@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
-from statistics import median, pstdev
+from statistics import mean, median, pstdev
 from typing import Generic, TypeVar
 
 Candidate = TypeVar("Candidate", bound=Hashable)
@@ -34,16 +34,23 @@ Measure = Callable[[Candidate, Effort], float]  # milliseconds; infinite where t
 
 @dataclass(frozen=True, slots=True)
 class SearchPolicy:
-    stages: tuple[Effort, ...] = (Effort(0, 1, 100), Effort(0, 4, 200), Effort(0, WHOLE_TURN, 500))
+    stages: tuple[int, ...] = (1, 4, WHOLE_TURN)  # launches
     samples: int = WHOLE_TURN  # single launches of one tactic, which tell the spread
     uneven: float = 0.15  # a spread beyond which only whole turns are compared
     margin: float = 0.06
     errors: float = 3.0  # standard errors that a tactic may be behind
     jitter_ms: float = 0.005  # what a first launch may cost beyond its time
     other_device: float = 0.03  # two GPUs of one kind differ by this much
-    full: Effort = Effort(1, WHOLE_TURN, 500)
+    full: int = WHOLE_TURN
     rounds: int = 3
     round_margin: float = 0.02
+    start_us: int = 150
+    launch_us: int = 80  # what the host needs to queue one launch
+
+    def effort(self, launches: int, kernel_ms: float, warmup: int = 0) -> Effort:
+        """Kernels shorter than their launches must queue up first, or the host would be measured."""
+        ahead = max(0.0, self.launch_us - kernel_ms * 1e3)
+        return Effort(warmup, launches, self.start_us + round(launches * ahead))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +74,14 @@ def screen(
 ) -> dict[Candidate, Screened]:
     """One worker's share; the first candidate should be a likely winner."""
     found: dict[Candidate, Screened] = {}
-    spread = _spread(candidates, measure, policy)
+    sample = _sample(candidates, measure, policy)
+    stages = policy.stages if sample.spread <= policy.uneven else policy.stages[-1:]
     standing = list(candidates)
-    for effort in policy.stages if spread <= policy.uneven else policy.stages[-1:]:
+    for launches in stages:
+        # The sampled tactic may be a poor one: others may take half its time.
+        effort = policy.effort(launches, sample.time / 2)
         times = {name: measure(name, effort) for name in standing}
-        limit = _limit(min(times.values(), default=inf), effort.repeat, spread, policy)
+        limit = _limit(min(times.values(), default=inf), launches, sample.spread, policy)
         standing = [name for name in standing if isfinite(times[name]) and times[name] <= limit]
         found.update({name: Screened(time, name in standing) for name, time in times.items()})
     return found
@@ -89,14 +99,15 @@ def finalists(
 
 
 def play_off(
-    contenders: Sequence[Candidate], measure: Measure[Candidate], policy: SearchPolicy
+    contenders: Sequence[Candidate], measure: Measure[Candidate], policy: SearchPolicy, fastest: float = 0.0
 ) -> PlayOff[Candidate]:
     """In turns, so that a drifting clock disturbs all alike; the median of the rounds counts."""
+    effort = policy.effort(policy.full, fastest, warmup=1)
     seen: dict[Candidate, list[float]] = {name: [] for name in contenders}
     running = list(contenders)
     for _ in range(policy.rounds):
         for name in running:
-            seen[name].append(measure(name, policy.full))
+            seen[name].append(measure(name, effort))
         running = [name for name in running if isfinite(median(seen[name]))]
         best = min((median(seen[name]) for name in running), default=inf)
         running = [name for name in running if median(seen[name]) <= best * (1 + policy.round_margin)]
@@ -106,13 +117,21 @@ def play_off(
     return PlayOff(min(running, key=lambda name: times[name], default=None), times)
 
 
-def _spread(candidates: Sequence[Candidate], measure: Measure[Candidate], policy: SearchPolicy) -> float:
-    """How far single launches are apart, relative to their mean."""
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Single launches of one tactic: the shortest, and how far they are apart relative to their mean."""
+
+    time: float
+    spread: float
+
+
+def _sample(candidates: Sequence[Candidate], measure: Measure[Candidate], policy: SearchPolicy) -> _Sample:
+    effort = policy.effort(1, 0.0)
     for name in candidates:
-        times = [measure(name, policy.stages[0]) for _ in range(policy.samples)]
+        times = [measure(name, effort) for _ in range(policy.samples)]
         if all(map(isfinite, times)):
-            return pstdev(times) / (sum(times) / len(times))
-    return 0.0
+            return _Sample(min(times), pstdev(times) / mean(times))
+    return _Sample(0.0, 0.0)
 
 
 def _limit(best: float, launches: int, spread: float, policy: SearchPolicy) -> float:

@@ -152,9 +152,8 @@ class SearchTuner(AutoTuner):
             merge_reports(ask.where(profile), [report[i] for report in reports])
             for i, profile in enumerate(profiles)
         ]
-        chosen = [_contenders(report, self.policy, self.team.size) for report in merged]
         played = self.team.together(
-            f"play-off of {ask.op}", lambda: self._play_off_all(ask, profiles, chosen)
+            f"play-off of {ask.op}", lambda: self._play_off_all(ask, profiles, merged)
         )
         for i, profile in enumerate(profiles):
             self._install(ask, profile, merged[i], played[i % self.team.size][i])
@@ -184,22 +183,24 @@ class SearchTuner(AutoTuner):
     def _warm_clock(self, bench: Bench, candidate: Candidate) -> None:
         end = time.perf_counter() + _CLOCK_WARM_UP_SECONDS
         while time.perf_counter() < end:
-            bench.measure(candidate, self.policy.full)
+            bench.measure(candidate, self.policy.effort(self.policy.full, 0.0))
 
     def _play_off_all(
-        self, ask: Ask, profiles: Sequence[OptimizationProfile], chosen: Sequence[Sequence[Candidate]]
+        self, ask: Ask, profiles: Sequence[OptimizationProfile], reports: Sequence[BucketReport]
     ) -> dict[int, Played]:
         """A bucket's finalists meet on one device; the buckets are dealt out to the workers."""
         played: dict[int, Played] = {}
         for i in range(self.team.rank, len(profiles), self.team.size):
             bench = Bench(self, ask, profiles[i])
-            bench.prepare(chosen[i])
-            result = play_off(chosen[i], bench.measure, self.policy)
+            contenders = _contenders(reports[i], self.policy, self.team.size)
+            bench.prepare(contenders)
+            fastest = min((reports[i].screened[candidate].time for candidate in contenders), default=0.0)
+            result = play_off(contenders, bench.measure, self.policy, fastest)
             played[i] = (result, dict(bench.failures))
             best = inf if result.winner is None else result.times[result.winner]
             default = result.times.get(DEFAULT, inf)
             bucket = ask.bucket(profiles[i])
-            self.watch(Progress(ask.op, bucket, "play_off", len(chosen[i]), 1, best, default))
+            self.watch(Progress(ask.op, bucket, "play_off", len(contenders), 1, best, default))
         return played
 
     def _install(self, ask: Ask, profile: OptimizationProfile, report: BucketReport, played: Played) -> None:

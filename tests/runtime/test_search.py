@@ -113,6 +113,12 @@ def test_regret_on_recorded_times(shape: str, workers: int) -> None:
     assert ours.seconds < stock.seconds * (0.35 if workers == 1 else 0.12)
 
 
+@pytest.mark.parametrize(("kernel_ms", "delay_us"), [(0.0, 150 + 16 * 80), (0.05, 150 + 16 * 30), (2.0, 150)])
+def test_kernels_shorter_than_their_launches_queue_up_first(kernel_ms: float, delay_us: int) -> None:
+    """Or the host's time to launch them would be measured, which is the same for all."""
+    assert POLICY.effort(16, kernel_ms).delay_us == delay_us
+
+
 def test_careless_screening_would_show_in_the_simulation() -> None:
     """One launch a tactic, taken at its word: the regret that the policy's stages avoid."""
     careless = replace(SearchPolicy(), errors=0.0, uneven=inf, margin=0.01, rounds=1, samples=1)
