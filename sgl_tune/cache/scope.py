@@ -50,12 +50,12 @@ def scope_of(asked: Asked, target: Target, on_error: Callable[[OSError], None]) 
     notes = tuple(f"{plan.deployment.name}: {note}" for plan in plans for note in plan.deployment.notes)
     cache_dir = Path(asked.flags.cache_dir) if asked.flags.cache_dir else default_cache_dir()
     if plans and asked.path is None:
-        found = list(_of_deployments(plans, on_error))
+        checked = [check(cache, sglang, True, [item]) for cache, item in _of_deployments(plans, on_error)]
     else:
         found = _matching(resolve(asked.path, cache_dir, on_error), expected, asked.path or str(cache_dir))
-    whole = asked.path is None or not Path(asked.path).is_file()
-    checked = tuple(check(cache, sglang, whole, expected) for cache in found)
-    return Scope(checked, _narrowed(target, plans), notes)
+        whole = asked.path is None or not Path(asked.path).is_file()
+        checked = [check(cache, sglang, whole, expected) for cache in found]
+    return Scope(tuple(checked), _narrowed(target, asked.flags, plans), notes)
 
 
 def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:
@@ -79,18 +79,21 @@ def _plans(asked: Asked, target: Target) -> list[Plan]:
     return [make_plan(chosen) for chosen in select_deployments(flags, asked.command, asked.deployment)]
 
 
-def _of_deployments(plans: Sequence[Plan], on_error: Callable[[OSError], None]) -> Iterator[Cache]:
+def _of_deployments(
+    plans: Sequence[Plan], on_error: Callable[[OSError], None]
+) -> Iterator[tuple[Cache, Expected]]:
     """Each folder that a start looks into, there or not; then the same key under other versions and GPUs."""
     for plan in plans:
         cache_dir = plan.deployment.cache_dir
         for expected in expected_of(plan):
             folder = cache_dir / expected.folder
-            yield from (
-                find_caches(folder, on_error) if folder.is_dir() else [expected.empty_cache(cache_dir)]
-            )
-            for other in sorted(cache_dir.glob(f"flashinfer/autotune/*/*/{expected.key}")):
-                if other != folder and other.is_dir():
-                    yield from find_caches(other, on_error)
+            same_key = sorted(cache_dir.glob(f"flashinfer/autotune/*/*/{expected.key}"))
+            others = [other for other in same_key if other != folder and other.is_dir()]
+            found = find_caches(folder, on_error) if folder.is_dir() else []
+            yield found[0] if found else expected.empty_cache(cache_dir), expected
+            for other in others:
+                for cache in find_caches(other, on_error):
+                    yield cache, expected
 
 
 def _matching(caches: list[Cache], expected: Sequence[Expected], where: str) -> list[Cache]:
@@ -105,9 +108,9 @@ def _matching(caches: list[Cache], expected: Sequence[Expected], where: str) -> 
     )
 
 
-def _narrowed(target: Target, plans: Sequence[Plan]) -> Target:
-    versions = {plan.deployment.flashinfer_version for plan in plans}
-    archs = {plan.deployment.arch for plan in plans}
+def _narrowed(target: Target, flags: ServerFlags, plans: Sequence[Plan]) -> Target:
+    versions = {flags.flashinfer_version, *(plan.deployment.flashinfer_version for plan in plans)} - {None}
+    archs = {flags.arch, *(plan.deployment.arch for plan in plans)} - {None}
     return replace(
         target,
         flashinfer=target.flashinfer or (versions.pop() if len(versions) == 1 else None),

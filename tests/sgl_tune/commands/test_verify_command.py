@@ -132,6 +132,13 @@ def test_without_a_target_it_says_so(tmp_path: Path) -> None:
     assert data["target"]["metadata"] is None and "target-unknown" in _codes(data)
 
 
+def test_a_version_and_a_gpu_are_a_server_too(tmp_path: Path) -> None:
+    write_ranks(cache_folder(tmp_path), rank_names())
+    write_ranks(cache_folder(tmp_path, arch="sm100"), rank_names())
+    ran = run("verify", "--cache-dir", tmp_path, "--arch", "sm100", "--format", "json", PATH=str(tmp_path))
+    assert sorted(_verdicts(_report(ran))) == ["hit", "ignored"]
+
+
 def test_a_warm_deployment_is_a_hit(tmp_path: Path, target: Path) -> None:
     _warmed(tmp_path)
     ran = run(
@@ -224,6 +231,19 @@ def test_the_project_file_names_the_deployment(tmp_path: Path, target: Path) -> 
     for chosen in ((), ("--deployment", "chat")):
         assert _verdicts(_report(run(*arguments, *chosen, cwd=tmp_path))) == ["hit", "hit"]
     assert run(*arguments, "--deployment", "other", cwd=tmp_path).code == 2
+
+
+def test_two_deployments_under_one_key_are_each_asked_for(tmp_path: Path, target: Path) -> None:
+    _warmed(tmp_path / "cache")
+    (tmp_path / "sgl-tune.toml").write_text(
+        '[defaults]\nmodel-path = "Qwen/Qwen3-30B-A3B"\nmoe-runner-backend = "flashinfer_cutlass"\n'
+        'sglang-version = "0.5.23"\ntp = 2\n[deployments.usual]\n'
+        "[deployments.odd]\nchunked-prefill-size = 6144\n"
+    )
+    arguments = ("--cache-dir", tmp_path / "cache", "--target", target, "--format", "json")
+    data = _report(run("verify", *arguments, cwd=tmp_path))
+    assert _verdicts(data) == ["hit", "hit", "partial", "partial"]
+    assert "6144" in str([file["findings"] for file in data["files"]])
 
 
 def test_another_user_is_asked_for(tmp_path: Path, target: Path) -> None:
