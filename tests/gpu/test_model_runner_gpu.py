@@ -1,0 +1,102 @@
+"""A start on this GPU: it serves what eager forwards would, and its memory is what was predicted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a GPU", allow_module_level=True)
+
+from runtime.batch import make_decode_batch, make_extend_batch
+from runtime.config import ModelConfig
+from runtime.cuda_device import Cuda
+from runtime.logits_processor import LogitsOutput
+from runtime.model_runner import ModelRunner
+from runtime.simulate.constants import Constant, constants_for
+from runtime.simulate.device import Meta
+from tests.runtime.starts import make_preset, make_runner, make_runtime
+
+MIB = 1 << 20
+
+
+def _small() -> ModelConfig:
+    """Qwen3-30B-A3B cut to three layers."""
+    model = make_preset("Qwen3-30B-A3B")
+    return replace(
+        model, num_layers=3, layer_kinds=model.layer_kinds[:3], attention_kinds=model.attention_kinds[:3]
+    )
+
+
+def _start(device: Cuda | Meta) -> ModelRunner:
+    runtime = make_runtime(
+        dtype="bfloat16",
+        moe_runner_backend="flashinfer_cutlass",
+        chunked_prefill_size=512,
+        max_running_requests=32,
+        cuda_graph_max_bs=32,
+        autotune_cached=True,
+    )
+    runner = make_runner(_small(), device, runtime=runtime, kv_tokens=8192)
+    runner.start()
+    return runner
+
+
+@pytest.fixture(scope="module")
+def started() -> ModelRunner:
+    return _start(Cuda())
+
+
+def _logits(result: object) -> torch.Tensor:
+    assert isinstance(result, LogitsOutput)
+    assert result.next_token_logits is not None
+    return result.next_token_logits.clone()
+
+
+def test_graphs_answer_as_eager_forwards_do(started: ModelRunner) -> None:
+    requests = started.kv.requests.allocate(3)
+    prompts = [[(7 * n + 3 * i) % 1000 for i in range(40 + n)] for n in range(3)]
+    batch = make_extend_batch(prompts, requests, started.kv)
+    assert started.prefill_graphs is not None
+    assert started.prefill_graphs.can_run(batch)
+    torch.testing.assert_close(
+        _logits(started.forward(batch)), _logits(started.forward_eager(batch)), atol=0.05, rtol=0.05
+    )
+    for step in range(3):
+        lens = [len(prompt) + step for prompt in prompts]
+        decode = make_decode_batch([1, 2, 3], requests, started.kv, lens)
+        assert started.decode_graphs is not None
+        assert started.decode_graphs.graph_size(decode) == 4
+        torch.testing.assert_close(
+            _logits(started.forward(decode)), _logits(started.forward_eager(decode)), atol=0.05, rtol=0.05
+        )
+
+
+def test_every_phase_is_predicted(started: ModelRunner) -> None:
+    measured = {phase.name: phase for phase in started.recorder.phases}
+    known = constants_for(f"sm{started.device.sm_major}0")
+    context = Constant(measured["communicator"].non_torch_bytes, "this process")
+    constants = replace(known, outside={**known.outside, "context": context})
+    predicted = _start(Meta(started.device.memory().total, constants=constants))
+    for phase in predicted.recorder.phases:
+        real = measured[phase.name]
+        assert phase.peak_bytes == pytest.approx(real.peak_bytes, rel=0.03, abs=64 * MIB), phase.name
+        assert phase.persistent_bytes == pytest.approx(real.persistent_bytes, abs=16 * MIB), phase.name
+        assert phase.non_torch_bytes == pytest.approx(real.non_torch_bytes, abs=192 * MIB), phase.name
+
+
+def test_history_names_the_largest() -> None:
+    device = Cuda(history=True)
+    with device.active():
+        device.reset_peak()
+        kept = torch.empty(30 * MIB, dtype=torch.uint8, device="cuda")
+        gone = torch.empty(50 * MIB, dtype=torch.uint8, device="cuda")
+        del gone
+        later = torch.empty(20 * MIB, dtype=torch.uint8, device="cuda")
+        largest = device.largest_at_peak(200)
+    sizes = [held.bytes for held in largest]
+    assert 50 * MIB in sizes
+    assert 30 * MIB in sizes
+    del kept, later
