@@ -24,6 +24,7 @@ from sgl_tune.memory.what_if import parse_sweep, parse_what_if
 from sgl_tune.options import ServerFlags
 from sgl_tune.out import Output, to_json
 from sgl_tune.resolve import ASSUMED_ARCH
+from sgl_tune.units import memory_bytes
 from sgl_tune.versions import local_gpus
 
 
@@ -81,7 +82,7 @@ def calibrate(asked: Asked, out: Output) -> Calibration:
         raise UsageError("--calibrate measures a GPU, and there is none here")
     start = _question(asked, asked.flags).starts()[0].shortened()
     with TemporaryDirectory(prefix="sgl-tune-") as folder:
-        found = calibrated(measure(start, Path(folder) / "run.jsonl", out))
+        found = calibrated(measure(start, Path(folder) / "run.jsonl", out), predict(start))
     if asked.out is not None:
         write_text(asked.out, to_json(found.to_json()) + "\n")
     return found
@@ -118,23 +119,33 @@ def _measured(asked: Asked, found: Study, out: Output) -> Answer:
     with TemporaryDirectory(prefix="sgl-tune-") as folder:
         file = asked.out or Path(folder) / "run.jsonl"
         measured = measure(found.start, file, out, asked.snapshot)
-    report = replace(
-        measured,
-        comparisons=(beside_measured(found.report, measured),),
-        what_if={"predicted": found.report, **found.report.what_if},
-        remedies=found.report.remedies,
-        notes=found.report.notes,
-    )
-    return Answer(report, found.sweep)
+    return Answer(_beside_prediction(measured, found), found.sweep)
 
 
 def _from_run(asked: Asked, file: Path, out: Output) -> Answer:
     measured = read_report(file)
     if not asked.names_a_start:
         return Answer(measured)
-    predicted = _study(asked, asked.flags, out, measured.total_bytes).report
-    comparison = beside_measured(predicted, measured)
-    return Answer(replace(measured, comparisons=(comparison,), what_if={"predicted": predicted}))
+    found = _study(asked, asked.flags, out, measured.total_bytes)
+    return Answer(_beside_prediction(measured, found), found.sweep)
+
+
+def _beside_prediction(measured: Report, found: Study) -> Report:
+    """Compared with a prediction of the same lone rank; as a server's rank it also holds NCCL's buffers."""
+    alone = found.report if found.start.parallel.world_size == 1 else predict(found.start.alone())
+    notes = list(found.report.notes)
+    if alone is not found.report:
+        nccl = sum(constant.bytes for constant in found.report.constants if constant.name.startswith("nccl"))
+        notes.append(
+            f"one GPU stood for {measured.rank_name}: without the {memory_bytes(nccl)} of NCCL's buffers"
+        )
+    return replace(
+        measured,
+        comparisons=(beside_measured(alone, measured),),
+        what_if={"predicted": found.report, **found.report.what_if},
+        remedies=found.report.remedies,
+        notes=tuple(notes),
+    )
 
 
 def _from_log(asked: Asked, file: Path, out: Output) -> Answer:

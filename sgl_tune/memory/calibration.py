@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from runtime.run_record import Phase, Run
+from runtime.run_record import Run
 from runtime.simulate.constants import Constant as Known
 from runtime.simulate.constants import GpuConstants, constants_for
 from sgl_tune.errors import UsageError, WorkFailed
@@ -26,30 +26,32 @@ class Calibration:
         return {"gpu": self.gpu, "constants": [asdict(constant) for constant in self.constants]}
 
 
-def calibrated(report: Report) -> Calibration:
-    """From a measured start: what grew outside torch, step by step."""
-    run = report.run
-    if report.verdict != "fits":
-        raise WorkFailed(f"the start that calibrates ended in {run.failed_in}: {report.run.failure}")
-    decode, prefill = len(report.sizes.decode_graphs), len(report.sizes.prefill_graphs)
-    context = _outside(run, "communicator")
-    cublas = _outside(run, "attention backend") - _outside(run, "kv pool")
-    graph = (_outside(run, "decode graphs") - _outside(run, "prefill graphs")) // max(1, decode)
-    kernels = _outside(run, "ready") - context - cublas - graph * (decode + prefill)
-    source = f"measured on {report.gpu}, {date.today().isoformat()}: "
-    how = {
-        "context": (context, "before the weights are loaded"),
-        "cublas": (cublas, "growth at the first product"),
-        "graph": (graph, f"growth over {decode} decode graphs"),
-        "kernels": (max(0, kernels), "growth during autotune and capture, less the graphs"),
+def calibrated(measured: Report, predicted: Report) -> Calibration:
+    """What grew outside torch step by step; the prediction tells how many kernels the graphs hold."""
+    run = measured.run
+    if measured.verdict != "fits":
+        raise WorkFailed(f"the start that calibrates ended in {run.failed_in}")
+    nodes = next((of.times for of in predicted.constants if of.name == "graph node"), 0)
+    steps = {
+        "context": ("communicator", None, 1, "before the weights are loaded"),
+        "cublas": ("attention backend", "kv pool", 1, "growth at the first GEMM"),
+        "kernels": ("autotune", "attention backend", 1, "growth in the first forward"),
+        "graph node": ("ready", "autotune", nodes, f"growth during capture, over {nodes} kernels captured"),
     }
-    return Calibration(report.gpu, tuple(Constant(name, n, source + text) for name, (n, text) in how.items()))
+    source = f"measured on {measured.gpu}, {date.today().isoformat()}: "
+    constants = []
+    for name, (after, before, times, how) in steps.items():
+        if not times:
+            raise WorkFailed("the start that calibrates captured no graphs", "leave --disable-cuda-graph out")
+        grown = _outside(run, after) - (_outside(run, before) if before else 0)
+        constants.append(Constant(name, max(0, grown) // times, source + how))
+    return Calibration(measured.gpu, tuple(constants))
 
 
 def _outside(run: Run, name: str) -> int:
-    phase: Phase | None = next((phase for phase in run.phases if phase.name == name), None)
+    phase = next((phase for phase in run.phases if phase.name == name), None)
     if phase is None:
-        raise WorkFailed(f"the start that calibrates had no phase {name!r}", "let it capture graphs")
+        raise WorkFailed(f"the start that calibrates had no phase {name!r}", "let it tune and capture")
     return phase.non_torch_bytes
 
 

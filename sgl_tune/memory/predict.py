@@ -101,7 +101,7 @@ def _constants(device: Meta) -> list[Constant]:
     """What was claimed beside torch's allocator, by its name."""
     known = {what: device.constants.claimed(what) for what in device.claims}
     return [
-        Constant(what, times * known[what].bytes, known[what].source)
+        Constant(what, times * known[what].bytes, known[what].source, times)
         for what, times in device.claims.items()
         if known[what].bytes
     ]

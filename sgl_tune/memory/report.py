@@ -15,11 +15,12 @@ Verdict = Literal["fits", "oom", "failed", "unfinished"]
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Memory that torch cannot count: `bytes` of it in this start, and where the number comes from."""
+    """Memory that torch cannot count: `bytes` of it, for `times` things of a kind, and how it is known."""
 
     name: str
     bytes: int
     source: str
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)

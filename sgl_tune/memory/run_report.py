@@ -65,7 +65,10 @@ def _sizes(facts: _Facts) -> Sizes:
 
 def _constant(item: Any, where: str) -> Constant:
     facts = _Facts(item if isinstance(item, Mapping) else {}, where)
-    return Constant(facts.text("name"), facts.whole("bytes") or 0, facts.text("source"))
+    times = facts.whole("times")
+    return Constant(
+        facts.text("name"), facts.whole("bytes") or 0, facts.text("source"), 1 if times is None else times
+    )
 
 
 class _Facts:

@@ -8,7 +8,7 @@ from typing import Any
 from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.parallel import rank_layout, stage_layers
 from runtime.pool_plan import packs_latents, resolve_kv_dtype
-from runtime.simulate.constants import GpuConstants
+from runtime.simulate.constants import GpuConstants, constants_for
 from runtime.sizing import chunk_per_rank, gpu_defaults, kv_bytes_per_token
 from sgl_tune.deployment import Deployment
 from sgl_tune.memory.ranks import choose_ranks, rank_name
@@ -17,6 +17,9 @@ from sgl_tune.memory.what_if import AS_IS, ASCENDING, DISPATCHER, LM_HEAD, WhatI
 from sgl_tune.server_rules import arch_major
 
 _MOST_REQUESTS = 4096  # that SGLang resolves to for a rank
+RUNTIME_MOE_BACKENDS = frozenset(
+    ("auto", "triton", "torch", "flashinfer_cutlass", "flashinfer_trtllm", "flashinfer_trtllm_routed")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Start:
     constants: GpuConstants | None = None
     lm_head: bool = False
     ascending: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def rank_name(self) -> str:
@@ -40,6 +44,11 @@ class Start:
 
     def with_runtime(self, **changes: Any) -> Start:
         return replace(self, runtime=replace(self.runtime, **changes))
+
+    def alone(self) -> Start:
+        """As one GPU can start it: its peers are arithmetic, and take no buffers."""
+        constants = self.constants or constants_for(self.arch)
+        return replace(self, constants=replace(constants, nccl={}))
 
     def shortened(self) -> Start:
         """The first layers, one of each kind among them, on one stage."""
@@ -83,6 +92,7 @@ def starts_of(
     """One for each rank that is worth a report."""
     by_requests = DISPATCHER in what_if.behaviours
     runtime = replace(deployment.runtime, a2a_max_tokens=_dispatch_tokens(deployment, gpu, by_requests))
+    runtime, notes = _stand_ins(runtime)
     return tuple(
         Start(
             name=deployment.name,
@@ -94,9 +104,23 @@ def starts_of(
             rank=rank,
             lm_head=LM_HEAD in what_if.behaviours,
             ascending=ASCENDING in what_if.behaviours,
+            notes=notes,
         )
         for rank in choose_ranks(ranks, deployment.model, deployment.parallel)
     )
+
+
+def _stand_ins(runtime: RuntimeConfig) -> tuple[RuntimeConfig, tuple[str, ...]]:
+    """The nearest that this runtime has of the kernels that it lacks: their weights take the same memory."""
+    notes = []
+    moe, a2a = runtime.moe_runner_backend, runtime.moe_a2a_backend
+    if moe not in RUNTIME_MOE_BACKENDS:
+        notes.append(f"predicted with triton's workspaces in place of {moe}'s, which are not known")
+        runtime = replace(runtime, moe_runner_backend="triton")
+    if a2a not in ("none", "flashinfer"):
+        notes.append(f"predicted with flashinfer's all-to-all workspace in place of {a2a}'s")
+        runtime = replace(runtime, moe_a2a_backend="flashinfer")
+    return runtime, tuple(notes)
 
 
 def _dispatch_tokens(deployment: Deployment, gpu: TargetGpu, by_requests: bool) -> int:

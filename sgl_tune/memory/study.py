@@ -66,7 +66,7 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
         what_if={what_if.name: others[what_if.name] for what_if in what_ifs},
         ranks=tuple(ranks) if len(ranks) > 1 else (),
         remedies=_advise(start, lead, out),
-        notes=question.chosen().notes,
+        notes=(*question.chosen().notes, *start.notes),
     )
     return Study(start, report, {step.name: others[step.name] for step in sweep})
 

@@ -30,9 +30,16 @@ def show_verdict(out: Output, report: Report) -> None:
     text, style = verdict(report)
     out.line(text, style=style)
     if report.failure is not None:
-        out.line(report.failure.error, style="red", indent=2)
+        out.line(failure_text(report), style="red", indent=2)
         if report.oom and report.oom.where:
             out.line(f"at {report.oom.where}", style="red", indent=2)
+
+
+def failure_text(report: Report) -> str:
+    """torch's own words, as far as they are about this failure."""
+    error = report.failure.error if report.failure else ""
+    message = error.partition(": ")[2]
+    return message.partition(" If reserved but")[0] if report.oom else error
 
 
 def verdict(report: Report) -> tuple[str, str]:
@@ -62,14 +69,24 @@ def phase_lines(report: Report, unicode: bool = True) -> Iterator[tuple[str, str
     for phase in report.phases:
         mark = "!" if phase is failed else ">" if phase is report.peak else " "
         name = mark + " " * (1 + phase.depth) + phase.name
-        numbers = (phase.persistent_bytes, phase.peak_bytes, phase.free_at_peak_bytes)
-        cells = "".join(f"{number / _GIB:>{_NUMBER}.2f}" for number in numbers)
+        cells = "".join(_number(amount) for amount in _amounts(report, phase))
         style = "red" if phase is failed else "bold" if phase is report.peak else None
         yield f"{name[: _NAME - 1]:<{_NAME}}{cells}  {_bar(phase, report.total_bytes, unicode)}", style
     for name in report.run.unfinished:
         yield f"! {name}: not finished", "red"
     held, peak = (_HELD, _PEAK) if unicode else (_HELD_ASCII, _PEAK_ASCII)
     yield f"{held} held afterwards   {peak} at the phase's peak   > least free", "dim"
+
+
+def _amounts(report: Report, phase: Phase) -> tuple[int | None, int, int]:
+    """A phase that ran out of memory leaves nothing, and what was free then torch has told."""
+    if report.oom is not None and report.failure is not None and phase is report.failure.at_failure:
+        return None, phase.peak_bytes, report.oom.free_bytes
+    return phase.persistent_bytes, phase.peak_bytes, phase.free_at_peak_bytes
+
+
+def _number(amount: int | None) -> str:
+    return f"{'-' if amount is None else f'{amount / _GIB:.2f}':>{_NUMBER}}"
 
 
 def _bar(phase: Phase, total: int, unicode: bool) -> str:
@@ -125,4 +142,8 @@ def _show_constants(out: Output, report: Report) -> None:
 
 def show_constants(out: Output, constants: Sequence[Constant]) -> None:
     columns = (Column("SIZE", right=True), Column("OF"), Column("KNOWN FROM", path=True))
-    out.table(columns, [(memory_bytes(of.bytes), of.name, of.source) for of in constants])
+    out.table(columns, [(memory_bytes(of.bytes), _of(of), of.source) for of in constants])
+
+
+def _of(constant: Constant) -> str:
+    return constant.name if constant.times == 1 else f"{constant.times:,} x {constant.name}"

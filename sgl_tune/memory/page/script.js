@@ -60,8 +60,10 @@ const step = (WIDTH - LEFT - 8) / Math.max(1, names.length);
 const wanted = of => of.oom ? of.oom.allocated_bytes + of.oom.tried_bytes + lastOf(of).non_torch_bytes : 0;
 const lastOf = of => stages(of).at(-1) || { non_torch_bytes: 0 };
 const ceiling = 1.04 * Math.max(report.total_bytes, ...[report, ...Object.values(report.what_if)].map(wanted));
+const hidden = {};
+let floor = 0;  // what the axis begins with: a server fills its GPU, and what matters happens at the top
 const x = i => LEFT + i * step;
-const y = bytes => TOP + (1 - bytes / ceiling) * (HEIGHT - TOP - BOTTOM);
+const y = bytes => TOP + Math.min(1, 1 - (bytes - floor) / (ceiling - floor)) * (HEIGHT - TOP - BOTTOM);
 
 /** [x, bytes] along the start: from where a phase begins over its peak to what it leaves. */
 function profile(of, end, peak) {
@@ -83,9 +85,10 @@ const held = of => profile(of, p => p.non_torch_bytes + p.allocated_bytes, () =>
 const reserved = of => profile(of, p => p.non_torch_bytes + p.reserved_bytes, p => p.non_torch_bytes + p.reserved_peak_bytes);
 
 function drawChart() {
+  at("chart").replaceChildren();
   const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "Memory of each phase against the GPU's capacity" });
   drawGrid(svg);
-  const ground = outside(report).map(([px]) => [px, 0]);
+  const ground = outside(report).map(([px]) => [px, floor]);
   if (ground.length) {
     svg.append(shape("path", { d: area(allocated(report), held(report)), fill: "var(--peak)" }));
     svg.append(shape("path", { d: area(held(report), outside(report)), fill: "var(--allocated)" }));
@@ -99,8 +102,8 @@ function drawChart() {
 }
 
 function drawGrid(svg) {
-  const unit = [5, 10, 20, 25, 50, 100, 200].find(gib => ceiling / GIB / gib <= 8) || 500;
-  for (let gib = 0; gib * GIB <= ceiling; gib += unit) {
+  const unit = [1, 2, 5, 10, 20, 25, 50, 100].find(gib => (ceiling - floor) / GIB / gib <= 9) || 500;
+  for (let gib = Math.ceil(floor / GIB / unit) * unit; gib * GIB <= ceiling; gib += unit) {
     svg.append(shape("line", { class: "grid", x1: LEFT, x2: WIDTH - 8, y1: y(gib * GIB), y2: y(gib * GIB) }));
     svg.append(shape("text", { x: LEFT - 8, y: y(gib * GIB) + 4, "text-anchor": "end" }, `${gib} GiB`));
   }
@@ -117,7 +120,7 @@ function drawFailure(parent, of, colour) {
 
 function drawOther(of, i) {
   const colour = `var(--other-${i % 6})`;
-  const group = shape("g", { id: `other-${i}` });
+  const group = shape("g", { display: hidden[i] ? "none" : "inline" });
   group.append(shape("path", { d: path(allocated(of)), fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": "7 3" }));
   drawFailure(group, of, colour);
   return group;
@@ -156,12 +159,18 @@ function phaseFacts(phase) {
   return [table([[""], ["", "number"]], rows), ...(largest.length ? [element("strong", {}, "largest at the peak"), table([["", "number"], [""]], largest)] : [])];
 }
 
+function drawZoom() {
+  const box = element("input", { type: "checkbox" });
+  box.addEventListener("change", () => { floor = box.checked ? .8 * report.total_bytes : 0; drawChart(); });
+  at("legend").append(element("label", {}, box, "only the top fifth"));
+}
+
 function drawLegend() {
   const key = (colour, text, line) => element("span", {}, element("i", line ? { className: "line", style: `border-color: ${colour}` } : { style: `background: ${colour}` }), text);
   at("legend").append(key("var(--outside)", "outside torch"), key("var(--allocated)", "allocated afterwards"), key("var(--peak)", "allocated at the peak"), key("var(--reserved)", "reserved", true));
   Object.keys(report.what_if).forEach((name, i) => {
     const box = element("input", { type: "checkbox", checked: true });
-    box.addEventListener("change", () => { at(`other-${i}`).style.display = box.checked ? "" : "none"; });
+    box.addEventListener("change", () => { hidden[i] = !box.checked; drawChart(); });
     at("legend").append(element("label", {}, box, key(`var(--other-${i % 6})`, name, true)));
   });
 }
@@ -174,8 +183,8 @@ function showPhases() {
   const tight = Math.min(...report.phases.map(p => p.free_at_peak_bytes));
   const rows = report.phases.map(phase => ({
     mark: phase.failed ? "bad" : phase.free_at_peak_bytes === tight ? "peak" : "",
-    cells: ["  ".repeat(phase.depth) + phase.name, size(phase.persistent_bytes), size(phase.peak_bytes), size(phase.transient_bytes),
-      size(phase.reserved_peak_bytes), size(phase.free_at_peak_bytes), phase.seconds.toFixed(1) + " s"],
+    cells: ["\u2003".repeat(phase.depth) + phase.name, phase.failed ? "–" : size(phase.persistent_bytes), size(phase.peak_bytes), size(phase.transient_bytes),
+      size(phase.reserved_peak_bytes), size(phase.failed && report.oom ? report.oom.free_bytes : phase.free_at_peak_bytes), phase.seconds.toFixed(1) + " s"],
   }));
   section("Phases", table([["Phase"], ["Leaves", NUMBER], ["Peak", NUMBER], ["Transient", NUMBER], ["Reserved peak", NUMBER], ["Free at peak", NUMBER], ["Took", NUMBER]], rows));
 }
@@ -216,6 +225,7 @@ at("title").textContent = report.title;
 at("subtitle").textContent = report.subtitle;
 showVerdict();
 drawLegend();
+drawZoom();
 drawChart();
 showPhases();
 showLargest();
