@@ -196,7 +196,7 @@ def takes_server_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     hints = get_type_hints(command, include_extras=True)
     flag_hints = get_type_hints(ServerFlags, include_extras=True)
     own = [p for p in inspect.signature(command).parameters.values() if p.name != "flags"]
-    own = [p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in own]
+    own = [p.replace(annotation=_declared(hints[p.name]), kind=p.KEYWORD_ONLY) for p in own]
     flags = [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=flag_hints[f.name])
         for f in fields(ServerFlags)
@@ -212,3 +212,8 @@ def takes_server_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     expanded.__annotations__ = {p.name: p.annotation for p in parameters}
     del expanded.__wrapped__  # type: ignore[attr-defined]
     return expanded
+
+
+def _declared(hint: Any) -> Any:
+    """Python 3.10 wraps the hint of what defaults to None in an Optional, and Typer sees no option there."""
+    return next((arm for arm in get_args(hint) if get_origin(arm) is Annotated), hint)
