@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.layouts import JOURNAL, LOCK
+from sgl_tune.cache.layouts import JOURNAL, LOCK, is_temporary
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.cache.record import read_cache_file, serialise
 from sgl_tune.cache.store import Written, write_group
@@ -174,22 +175,23 @@ def test_64_processes_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_a_stock_writer_that_takes_no_lock_is_noticed(tmp_path: Path) -> None:
-    """It saves all the time while we add; each of our writes must build on what it saved."""
+    """It saves after we have read, at the moment when our own new file is begun."""
     path = tmp_path / "rank_tp0_pp0_dp0.json"
+    path.write_bytes(serialise(TARGET, _entry(1)))
+    saves = [serialise(TARGET, _entry(2)), serialise(TARGET, _entry(2) | _entry(3))]
 
-    def stock_saves() -> None:
-        temporary = tmp_path / "stock"
-        for round_ in range(60):
-            temporary.write_bytes(serialise(TARGET, _entry(1_000 + round_)))
-            temporary.replace(path)
-            time.sleep(0.002)
+    def meanwhile(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and is_temporary(Path(str(arguments[0])).name) and saves:
+            content = saves.pop(0)
+            (tmp_path / "stock").write_bytes(content)
+            (tmp_path / "stock").replace(path)
 
-    server = start_child(stock_saves)
-    for bucket in range(30):
-        write_group([path], _entry(bucket), TARGET)
-        kept = read_cache_file(path).entries.keys()
-        assert any(key in kept for key in [moe_key(bucket), *(moe_key(1_000 + r) for r in range(60))])
-    finish_child(*server)
+    def write() -> None:
+        sys.addaudithook(meanwhile)
+        write_group([path], _entry(4), TARGET)
+
+    in_child(write)
+    assert read_cache_file(path).entries == _entry(2) | _entry(3) | _entry(4)
     assert _names(tmp_path) == {path.name}
 
 
