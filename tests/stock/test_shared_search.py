@@ -21,9 +21,9 @@ from runtime.comm import DistributedCommunicator
 from runtime.config import ParallelConfig
 from tests.runtime.ranks import Ranks, started
 from tests.runtime.tuned_layer import Layer, installed
-from tests.stock.timed_op import DEFAULT_MS, Timed, ask
+from tests.stock.timed_op import TIMES, Timed, ask
 
-TIMES = {-1: DEFAULT_MS, 0: 0.9, 1: 0.3, 2: 0.6, 3: 0.45, 4: 0.7, 5: 0.8, 6: 0.9}
+MANY = {**TIMES, 4: 1.2, 5: 1.2, 6: 2.4}
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def test_every_worker_writes_the_same_bytes(ranks: Ranks, workers: int, tmp_path
 
 
 def _tune_timed(comm: DistributedCommunicator) -> tuple[Any, dict[Any, int], Any]:
-    runner = Timed(TIMES)
-    with installed(_tuner()) as _, autotune(True):
+    runner = Timed(MANY)
+    with installed(_tuner()), autotune(True):
         tactic = ask(runner)
         return tactic, dict(runner.launches), AutoTuner.get().results
 
@@ -71,8 +71,8 @@ def test_tactics_are_divided_and_the_best_wins(ranks: Ranks) -> None:
     assert [tactic for tactic, _, _ in answers] == [1] * 4
     for _, launches, results in answers:
         # Three buckets, dealt out with a shift: nobody meets every tactic in each.
-        assert len(launches) <= 7 and results == answers[0][2]
-    assert {tactic for _, launches, _ in answers for tactic in launches} == set(TIMES)
+        assert len(launches) < len(MANY) and results == answers[0][2]
+    assert {tactic for _, launches, _ in answers for tactic in launches} == set(MANY)
 
 
 def _with_team_of_two(comm: DistributedCommunicator, what: str) -> tuple[str, str, float]:
@@ -87,7 +87,7 @@ def _with_team_of_two(comm: DistributedCommunicator, what: str) -> tuple[str, st
     elif what == "another op" and odd:
         op = "tests::other"
     elif what == "other tactics" and odd:
-        runner = Timed({**TIMES, 7: 0.1})
+        runner = Timed(MANY)
     elif what == "a bug" and odd:
         runner.get_valid_tactics = lambda inputs, profile: 1 / 0  # type: ignore[method-assign,assignment]
     start = time.perf_counter()

@@ -15,9 +15,7 @@ from flashinfer.autotuner import AutoTuner, autotune
 from runtime.autotune.cpu_clock import CpuClock, CpuSearchTuner
 from runtime.autotune.errors import TuningOutOfMemory
 from tests.runtime.tuned_layer import BUCKETS, Layer, installed
-from tests.stock.timed_op import CONFIG, DEFAULT_MS, OP, TOKENS, Timed, ask, key
-
-TIMES = {-1: DEFAULT_MS, 0: 0.9, 1: 0.3, 2: 0.6, 3: 0.45}
+from tests.stock.timed_op import CONFIG, OP, TIMES, TOKENS, Timed, ask, key
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +40,7 @@ def test_the_winner_is_the_fastest_and_the_slow_ones_cost_little() -> None:
     assert _stock_tactic(stock) == 1
     assert runner.launches[0] < stock.launches[0] / 3
     assert {result.tactic for result in AutoTuner.get().results} == {1}
-    assert all(2 < result.speedup < 6 for result in AutoTuner.get().results)
+    assert all(result.speedup > 4 for result in AutoTuner.get().results)
 
 
 def test_files_are_stock_s_but_for_the_winners(tmp_path: Path) -> None:
@@ -61,12 +59,12 @@ def test_files_are_stock_s_but_for_the_winners(tmp_path: Path) -> None:
 
 def test_a_default_that_is_faster_than_all_tactics_wins() -> None:
     with autotune(True):
-        assert ask(Timed({-1: 0.1, 0: 0.5, 1: 0.6})) == -1
+        assert ask(Timed({-1: 0.15, 0: 0.6, 1: 1.2})) == -1
     assert AutoTuner.get().results[0].speedup == 1.0
 
 
 def test_compound_tactics_come_back_as_a_file_would_give_them(tmp_path: Path) -> None:
-    runner = Timed({-1: 0.5, (8, 1): 0.1, (8, 2): 0.4})
+    runner = Timed({-1: 0.6, (8, 1): 0.15, (8, 2): 0.6})
     with autotune(True, cache=str(tmp_path / "f.json")):
         assert ask(runner) == (8, 1)
     assert _entries(tmp_path / "f.json")[key(1)][1] == [8, 1]
@@ -147,7 +145,7 @@ def test_outside_tuning_it_is_stock() -> None:
 
 def test_an_op_inside_a_measured_op_is_looked_up_and_not_tuned() -> None:
     inner = Timed(TIMES)
-    outer = Timed({-1: 0.1, 0: 0.05}, inner=lambda: ask(inner, op="tests::inner"))
+    outer = Timed({-1: 0.6, 0: 0.15}, inner=lambda: ask(inner, op="tests::inner"))
     with autotune(True):
         assert ask(outer) == 0
     assert not inner.launches
