@@ -15,14 +15,16 @@ from runtime.comm import Communicator
 from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.device import Device
 from runtime.dp_attention import RunnerKind, plan_dp_tokens
+from runtime.first_use import open_channels, start_cublas
 from runtime.graphs.base import CaptureSite, Progress
 from runtime.graphs.decode import DecodeGraphs
 from runtime.graphs.draft import DraftRunners, make_draft_runners
 from runtime.graphs.prefill import PrefillGraphs
+from runtime.graphs.stage import StageGraphs
 from runtime.kv_pool import KVPool, make_cache, make_kv_pool
 from runtime.logits_processor import LogitsOutput, autotune_dummy_run_mode
 from runtime.models.decoder import Decoder, StageState, run_stage, sample_layers
-from runtime.models.draft import DraftModel
+from runtime.models.draft import DraftModel, load_drafts
 from runtime.parallel import stage_layers
 from runtime.phases import PhaseRecorder
 from runtime.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
@@ -32,8 +34,6 @@ from runtime.start_options import StartOptions
 from runtime.start_sizes import start_sizes
 
 MIB = 1 << 20
-COLLECTIVE_GROUPS = ("tp", "attn_tp", "attn_dp", "moe_tp", "moe_ep")
-_DECODES = (ForwardMode.DECODE, ForwardMode.TARGET_VERIFY)
 UNLIMITED_TOKENS = 4096  # of the KV pool of a device whose memory is not limited
 TUNING_TOKENS = 64  # of a KV pool that dummy batches alone use
 
@@ -86,7 +86,7 @@ class ModelRunner:
         with self.recorder.phase("communicator"):
             self.device.claim("context")
             self.comm = self.connect()
-            self._open_channels()
+            open_channels(self.comm, self.device)
             self.baseline = self._free_everywhere()
         gpu_mib = self.options.gpu_mib or self.device.memory().total / MIB
         self.sizes = start_sizes(gpu_mib, self.model, self.parallel, self.runtime)
@@ -113,12 +113,7 @@ class ModelRunner:
         if speculative is None or not self.decoder.is_last:
             return
         with self.recorder.phase("draft weights"):
-            for number in range(speculative.num_steps if speculative.multi_layer else 1):
-                draft = DraftModel(
-                    self.model, self.runtime, self.comm, self.device.torch_device, self.options.seed + number
-                )
-                draft.share_tables(self.decoder)
-                self.drafts.append(draft)
+            self.drafts = load_drafts(self.decoder, self.model, self.runtime, self.options.seed)
 
     def init_kv_pool(self) -> None:
         """What the static fraction leaves after the weights becomes tokens, and tokens bound the requests."""
@@ -146,7 +141,7 @@ class ModelRunner:
 
     def init_attention_backend(self) -> None:
         with self.recorder.phase("attention backend"):
-            self._start_cublas()
+            start_cublas(self.device)
             if self.sglang:
                 self.sglang.init_attention_backend(self.device.sm_major)
 
@@ -214,15 +209,15 @@ class ModelRunner:
     def forward(self, batch: ForwardBatch) -> LogitsOutput | StageState:
         """Logits on the last pipeline stage, elsewhere what went to the next: by a graph where one fits."""
         with self.device.active():
-            if self.decode_graphs and batch.mode in _DECODES and self.decode_graphs.can_run(batch):
-                return self.decode_graphs.forward(batch)
-            if (
-                self.prefill_graphs
-                and batch.mode is ForwardMode.EXTEND
-                and self.prefill_graphs.can_run(batch)
-            ):
-                return self.prefill_graphs.forward(batch)
+            graphs = self._graphs_for(batch)
+            if graphs is not None and graphs.can_run(batch):
+                return graphs.forward(batch)
             return self.forward_eager(batch)
+
+    def _graphs_for(self, batch: ForwardBatch) -> StageGraphs | None:
+        if batch.mode in (ForwardMode.DECODE, ForwardMode.TARGET_VERIFY):
+            return self.decode_graphs
+        return self.prefill_graphs if batch.mode is ForwardMode.EXTEND else None
 
     def forward_eager(self, batch: ForwardBatch) -> LogitsOutput | StageState:
         return run_stage(self.decoder, batch, self.kv, self.comm)
@@ -234,7 +229,6 @@ class ModelRunner:
             kind,
             self.parallel,
             moe_a2a_backend=self.runtime.moe_a2a_backend,
-            requests=batch.num_requests,
             device=self.device.torch_device,
         )
         return batch.with_dp(tokens)
@@ -248,20 +242,6 @@ class ModelRunner:
 
         with self.device.side_stream():
             self.autotune.run(forward, what) if self.autotune else forward()
-
-    def _open_channels(self) -> None:
-        """NCCL takes its buffers at the first collective of a group: now, not in the middle of a phase."""
-        ranks = max(self.comm.size(group) for group in COLLECTIVE_GROUPS)
-        self.device.claim(f"nccl:{ranks}")
-        one = torch.zeros(1, device=self.device.torch_device)
-        for group in COLLECTIVE_GROUPS:
-            self.comm.all_reduce(one, group)
-
-    def _start_cublas(self) -> None:
-        """A small product makes cuBLAS load and take its workspace, again outside the phases that follow."""
-        self.device.claim("cublas")
-        ones = torch.ones(16, 16, device=self.device.torch_device)
-        torch.mm(ones, ones)
 
     def _load_kernels(self) -> None:
         """The first forward loads their modules."""
@@ -284,7 +264,7 @@ class ModelRunner:
             self.parallel,
             self.runtime,
             self.layers,
-            draft_layers=len(self.drafts) if self._drafts_write else 0,
+            draft_layers=self._draft_layers,
             sm_major=self.device.sm_major,
             agree=lambda tokens: self.comm.min_over(tokens),
         )
@@ -296,18 +276,20 @@ class ModelRunner:
             return UNLIMITED_TOKENS
         return self.options.kv_tokens
 
-    @property
-    def _drafts_write(self) -> bool:
-        speculative = self.runtime.speculative
-        return speculative is not None and speculative.algorithm != "FROZEN_KV_MTP"
-
     def _draft_kv(self, draft: DraftModel) -> KVPool:
         """A draft's own keys and values in the target's slots; a frozen one reads the target's."""
-        if not self._drafts_write:
+        if not self._draft_layers:
             return self.kv
         device = self.device.torch_device
         cache = make_cache(self.plan, self.model, self.parallel, [draft.layer_id], device)
         return KVPool(self.kv.requests, self.kv.slots, cache)
+
+    @property
+    def _draft_layers(self) -> int:
+        """Those that keep keys and values of their own."""
+        speculative = self.runtime.speculative
+        frozen = speculative is not None and speculative.algorithm == "FROZEN_KV_MTP"
+        return 0 if frozen else len(self.drafts)
 
     def _site(self) -> CaptureSite:
         return CaptureSite(

@@ -19,11 +19,10 @@ import torch
 
 from runtime.device import Device, MemoryReading
 from runtime.run_record import SCHEMA_VERSION, Held, OutOfMemory, Phase, parse_out_of_memory
+from runtime.simulate.frames import RUNTIME, SIMULATE
 from runtime.simulate.oom import SimulatedOutOfMemory
 
 LARGEST = 8
-_RUNTIME = str(Path(__file__).parent) + "/"
-_SIMULATE = _RUNTIME + "simulate/"
 
 
 @dataclass(slots=True)
@@ -164,7 +163,7 @@ def _raised_at(error: BaseException) -> str:
     where, step = "", error.__traceback__
     while step is not None:
         code = step.tb_frame.f_code
-        if code.co_filename.startswith(_RUNTIME) and not code.co_filename.startswith(_SIMULATE):
-            where = f"{code.co_filename.removeprefix(_RUNTIME)}:{step.tb_lineno} {code.co_name}"
+        if code.co_filename.startswith(RUNTIME) and not code.co_filename.startswith(SIMULATE):
+            where = f"{code.co_filename.removeprefix(RUNTIME)}:{step.tb_lineno} {code.co_name}"
         step = step.tb_next
     return where

@@ -64,6 +64,18 @@ class DraftModel(nn.Module):
         return self.decoder.run_head(self.decoder.run_layers(batch, kv, state), batch)
 
 
+def load_drafts(target: Decoder, model: ModelConfig, runtime: RuntimeConfig, seed: int) -> list[DraftModel]:
+    """One for every step where each has a layer of its own, else one for all."""
+    speculative = runtime.speculative
+    assert speculative is not None
+    drafts = []
+    for number in range(speculative.num_steps if speculative.multi_layer else 1):
+        draft = DraftModel(model, runtime, target.comm, target.build.device, seed + number)
+        draft.share_tables(target)
+        drafts.append(draft)
+    return drafts
+
+
 def next_step(batch: ForwardBatch, tokens: torch.Tensor, step: int, slots: torch.Tensor) -> ForwardBatch:
     """The batch of a draft's token number `step`, so many positions further on."""
     return replace(

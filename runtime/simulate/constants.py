@@ -1,7 +1,7 @@
 """What a GPU holds that torch cannot count: calibrated bytes, each with where it was read.
 
-A prediction adds them to what the allocator model counts. `benchmarks/startup_memory.py --calibrate` measures
-those that one GPU can tell.
+A prediction adds them to what the allocator model counts. `sgl-tune mem-report --calibrate` measures those
+that one GPU can tell.
 """
 
 from __future__ import annotations

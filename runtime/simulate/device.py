@@ -12,10 +12,11 @@ import torch
 
 from runtime.device import Device, Graph, MemoryReading, nothing
 from runtime.run_record import Held
+from runtime.simulate.allocation import Recording
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.constants import GpuConstants, constants_for
 from runtime.simulate.folding import fold_with, record, replay, tensors_of
-from runtime.simulate.tracker import AllocationTracker, Recording
+from runtime.simulate.tracker import AllocationTracker
 from runtime.simulate.workspaces import Workspaces
 
 CAPTURE_STREAM, SIDE_STREAM = 1, 2

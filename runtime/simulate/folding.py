@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
-from itertools import groupby
 from typing import Any, TypeVar
 
 import torch
 
-from runtime.simulate.tracker import Allocation, AllocationTracker, Loop, Recording
+from runtime.simulate.allocation import Allocation, Loop, Recording
+from runtime.simulate.tracker import AllocationTracker
 
 Item = TypeVar("Item")
 Step = tuple[bool, Allocation]
+
+_WIDEST_ROUND = 4
 
 _folding: ContextVar[AllocationTracker | None] = ContextVar("folding", default=None)
 
@@ -37,23 +39,43 @@ def fold_with(tracker: AllocationTracker) -> Iterator[None]:
 
 
 def repeat(items: Iterable[Item], kind: Callable[[Item], object]) -> Iterator[Item]:
-    """Iterate over layers; under `fold_with`, over as few of each run of one kind as tell the rest."""
+    """Iterate over layers; under `fold_with`, over as few of each run of equal rounds as tell the rest."""
     tracker = _folding.get()
     if tracker is None:
         yield from items
         return
-    for _, run in groupby(items, key=kind):
-        yield from _fold(list(run), tracker)
+    for run in _runs(list(items), kind):
+        yield from _fold(run, tracker)
 
 
-def _fold(run: list[Item], tracker: AllocationTracker) -> Iterator[Item]:
+def _runs(items: list[Item], kind: Callable[[Item], object]) -> Iterator[list[list[Item]]]:
+    """Rounds of a layer, or of a few whose kinds take turns, as long as they repeat."""
+    kinds = [kind(item) for item in items]
+    start = 0
+    while start < len(items):
+        lengths = {width: _repeated(kinds, start, width) for width in range(1, _WIDEST_ROUND + 1)}
+        width = max(lengths, key=lambda width: (lengths[width], -width))
+        end = start + lengths[width]
+        yield [items[i : i + width] for i in range(start, end, width)]
+        start = end
+
+
+def _repeated(kinds: list[object], start: int, width: int) -> int:
+    """Items from `start` on that are whole rounds of `width`; of wider ones at least two."""
+    end = start + width
+    while kinds[end : end + width] == kinds[start : start + width]:
+        end += width
+    return end - start if width == 1 or end - start > width else 0
+
+
+def _fold(run: list[list[Item]], tracker: AllocationTracker) -> Iterator[Item]:
     outer = tracker.recording
     recording = tracker.recording = outer or Recording()
     try:
         starts = [len(recording.steps)]
-        for done, item in enumerate(run, 1):
+        for done, items in enumerate(run, 1):
             kernels = tracker.kernels
-            yield item
+            yield from items
             starts.append(len(recording.steps))
             if done < len(run) and _repeats(recording.steps, starts):
                 loop = Loop(starts[-2], starts[-1], len(run) - done)

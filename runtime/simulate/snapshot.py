@@ -9,9 +9,9 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+from runtime.simulate.allocation import Allocation
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.blocks import Block, Event, Segment
-from runtime.simulate.tracker import Allocation
 
 _PROTOCOL = 4
 

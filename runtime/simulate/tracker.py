@@ -10,87 +10,16 @@ import heapq
 import sys
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from runtime.simulate.allocation import Allocation, LogEntry, Recording
 from runtime.simulate.allocator import CachingAllocator
-from runtime.simulate.blocks import Block
+from runtime.simulate.frames import innermost_runtime_frame, stack
+from runtime.simulate.op_traits import OpTraits, describe
 from runtime.simulate.workspaces import Workspaces
-
-_RUNTIME = str(Path(__file__).parent.parent) + "/"
-_SIMULATE = str(Path(__file__).parent) + "/"
-_SKIPPED = (_SIMULATE, str(Path(torch.__file__).parent) + "/")
-_MAX_FRAMES = 24
-_ours: dict[CodeType, bool] = {}
-
-
-class Allocation:
-    """One live storage or workspace: what made it, with which shape, from which line of the runtime."""
-
-    __slots__ = ("block", "code", "dtype", "frames", "line", "nbytes", "op", "phase", "sequence", "shape")
-
-    block: Block
-
-    def __init__(self, nbytes: int, op: str, shape: tuple[int, ...], dtype: str) -> None:
-        self.nbytes = nbytes
-        self.op = op
-        self.shape = shape
-        self.dtype = dtype
-        self.sequence = 0
-        self.phase = ""
-        self.code: CodeType | None = None
-        self.line = 0
-        self.frames: tuple[tuple[str, int, str], ...] = ()
-
-    def copy(self) -> Allocation:
-        """The same thing allocated once more: not yet placed."""
-        other = Allocation(self.nbytes, self.op, self.shape, self.dtype)
-        other.code, other.line, other.frames = self.code, self.line, self.frames
-        return other
-
-    @property
-    def what(self) -> str:
-        return f"{self.op} [{', '.join(map(str, self.shape))}] {self.dtype}"
-
-    @property
-    def where(self) -> str:
-        if self.code is None:
-            return ""
-        file = self.code.co_filename.removeprefix(_RUNTIME)
-        return f"{file}:{self.line} {self.code.co_name}"
-
-
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One allocation as tests and comparisons want it."""
-
-    phase: str
-    nbytes: int
-    op: str
-    shape: tuple[int, ...]
-    where: str
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """Steps `start` to `end` of a recording stand for themselves and for `count` more rounds of the same."""
-
-    start: int
-    end: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """Allocations (True) and frees (False) in the order they happened."""
-
-    steps: list[tuple[bool, Allocation]] = field(default_factory=list)
-    loops: list[Loop] = field(default_factory=list)
 
 
 class _StorageRef(weakref.ref[Any]):
@@ -127,7 +56,7 @@ class AllocationTracker(TorchDispatchMode):
         self._peak_sequence = 0
         self._reset_sequence = 0
         self._freed_since_peak: list[Allocation] = []
-        self._ops: dict[Any, _Op] = {}
+        self._ops: dict[Any, OpTraits] = {}
 
     # -- torch's side ---------------------------------------------------------------------------------------
 
@@ -136,7 +65,7 @@ class AllocationTracker(TorchDispatchMode):
     ) -> Any:
         op = self._ops.get(func)
         if op is None:
-            op = self._ops[func] = _describe(func)
+            op = self._ops[func] = describe(func)
         if op.composite and torch.is_inference_mode_enabled():
             # Elsewhere autograd has taken it apart already: a reshape that copies would look like a view.
             with self:
@@ -184,11 +113,11 @@ class AllocationTracker(TorchDispatchMode):
 
     def _new(self, nbytes: int, op: str, shape: tuple[int, ...], dtype: str) -> Allocation:
         allocation = Allocation(nbytes, op, shape, dtype)
-        frame = _innermost_runtime_frame(sys._getframe(2))
+        frame = innermost_runtime_frame(sys._getframe(2))
         if frame is not None:
             allocation.code, allocation.line = frame.f_code, frame.f_lineno
         if self._frames:
-            allocation.frames = _stack(sys._getframe(2))
+            allocation.frames = stack(sys._getframe(2))
         self.allocate(allocation)
         return allocation
 
@@ -258,58 +187,9 @@ class AllocationTracker(TorchDispatchMode):
         self._stored[reference.key] = (reference, allocation)
 
 
-@dataclass(frozen=True, slots=True)
-class _Op:
-    """`fresh`: some result has a storage of its own; `launches`: something runs on the device."""
-
-    name: str
-    fresh: bool
-    launches: bool
-    composite: bool
-
-
-def _describe(func: Any) -> _Op:
-    schema = func._schema
-    # `torch.tensor` makes its storage out of sight and shows it in this one op.
-    shown = schema.name == "aten::lift_fresh"
-    fresh = any(result.alias_info is None for result in schema.returns)
-    writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
-    name = schema.name.removeprefix("aten::")
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
-    return _Op(
-        name=name,
-        fresh=fresh or shown,
-        launches=(fresh or writes) and "empty" not in name,
-        composite=func.has_kernel_for_dispatch_key(key),
-    )
-
-
 def _flatten(values: Iterable[Any]) -> Iterable[torch.Tensor]:
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, (tuple, list)):
             yield from _flatten(value)
-
-
-def _innermost_runtime_frame(frame: FrameType | None) -> FrameType | None:
-    while frame is not None:
-        code = frame.f_code
-        ours = _ours.get(code)
-        if ours is None:
-            name = code.co_filename
-            ours = _ours[code] = name.startswith(_RUNTIME) and not name.startswith(_SIMULATE)
-        if ours:
-            return frame
-        frame = frame.f_back
-    return None
-
-
-def _stack(frame: FrameType | None) -> tuple[tuple[str, int, str], ...]:
-    frames: list[tuple[str, int, str]] = []
-    while frame is not None and len(frames) < _MAX_FRAMES:
-        code = frame.f_code
-        if not code.co_filename.startswith(_SKIPPED):
-            frames.append((code.co_filename, frame.f_lineno, code.co_name))
-        frame = frame.f_back
-    return tuple(frames)

@@ -175,6 +175,30 @@ class TestGraphPools:
             allocator.malloc(GIB)
 
 
+# MiB and address relative to the first, as one H200's driver placed torch's segments; negative: given back
+PLACED = """
+226 0, 122 -736, 48 -64, 226 -992, 2 -766, 2 -764, 122 -1120, 2 -998, 212 -1344, 2 -1132, 232 -1600,
+2 -1368, 236 -1856, 248 -2112, 290 -2432, 2 -2142, 2 -2140, 248 -2688, 2 -2440, 2 -2438, 260 -2976,
+292 -3296, 284 -3584, 122 -3712, 244 -3968, 2 -3724, 2 -3722, 2 -3720, 232 -4224, 290 -4544, 2 -4254,
+-2 -764, -2 -3720, -292 -3296, -122 -1120, -122 -736, 2 -4252, 2 -4250, 2 -4248, 226 -3232, 232 -4800,
+228 -5056, 266 -5344, 2 -5078, 284 -5632, 280 -5920, 290 -6240, 284 -6528, 284 -6816, 2 -6532, 2 -6530,
+2 -6244, 2 -6242, 296 -7136, 2 -6840, 288 -7424, 300 -7744, 2 -7444, 2 -7442, 2 -7440
+"""
+
+
+def test_segments_are_placed_as_a_driver_placed_them() -> None:
+    space, first = AddressSpace(), None
+    for line in PLACED.replace("\n", " ").split(","):
+        mib, where = map(int, line.split())
+        if mib > 0:
+            address = space.take(mib * MIB)
+            first = address if first is None else first
+            assert (address - first) // MIB == where
+        else:
+            assert first is not None
+            space.give(first + where * MIB, -mib * MIB)
+
+
 @given(st.lists(st.integers(1, 40), max_size=60), st.randoms(use_true_random=False))
 @settings(max_examples=100, deadline=None)
 def test_freed_ranges_are_taken_again_and_never_twice(sizes: list[int], rng) -> None:

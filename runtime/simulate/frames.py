@@ -1,0 +1,40 @@
+"""Whose line it was: cheap walks up the Python stack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import CodeType, FrameType
+
+import torch
+
+RUNTIME = str(Path(__file__).parent.parent) + "/"
+SIMULATE = str(Path(__file__).parent) + "/"
+_SKIPPED = (SIMULATE, str(Path(torch.__file__).parent) + "/")
+_MAX_FRAMES = 24
+
+Frame = tuple[str, int, str]  # file, line, function
+_ours: dict[CodeType, bool] = {}
+
+
+def innermost_runtime_frame(frame: FrameType | None) -> FrameType | None:
+    while frame is not None:
+        code = frame.f_code
+        ours = _ours.get(code)
+        if ours is None:
+            name = code.co_filename
+            ours = _ours[code] = name.startswith(RUNTIME) and not name.startswith(SIMULATE)
+        if ours:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def stack(frame: FrameType | None) -> tuple[Frame, ...]:
+    """Innermost first, without torch's own frames and this package's."""
+    frames: list[Frame] = []
+    while frame is not None and len(frames) < _MAX_FRAMES:
+        code = frame.f_code
+        if not code.co_filename.startswith(_SKIPPED):
+            frames.append((code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back
+    return tuple(frames)
