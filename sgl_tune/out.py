@@ -187,6 +187,11 @@ def shorten(text: str, width: int) -> str:
     """Drop the middle: of a path, the beginning and the last parts are what tells it apart."""
     if len(text) <= width or width < 5:
         return text
+    parts = text.split("/")
+    for kept in range(len(parts) - 1, 0, -1):
+        short = "/".join([parts[0], "…", *parts[-kept:]])
+        if len(short) <= width and kept < len(parts) - 1:
+            return short
     tail = (width - 1) * 2 // 3
     return text[: width - 1 - tail] + "…" + text[-tail:]
 

@@ -28,7 +28,8 @@ def env(format: FormatOption = Format.human) -> None:
 
 def _show(out: Output, fingerprint: Fingerprint) -> None:
     out.line("What FlashInfer compares", style="bold")
-    out.fields(fingerprint.metadata or {"nothing": "FlashInfer cannot be asked here"})
+    compared = {name: value.replace(";", "; ") for name, value in (fingerprint.metadata or {}).items()}
+    out.fields(compared or {"nothing": "FlashInfer cannot be asked here"})
     out.line("What it does not", style="bold")
     gpus = {
         f"gpu {number}": f"{gpu.name}, {gpu.arch}, {gpu.mib} MiB, {gpu.uuid}"

@@ -84,8 +84,10 @@ def test_json_stays_json_whatever_a_file_held() -> None:
 
 def test_paths_lose_their_middle() -> None:
     path = "/root/.cache/sglang/flashinfer/autotune/0.7.2/sm90/8e60e63bda689ee5/rank_tp0_pp0_dp0.json"
-    short = shorten(path, 40)
-    assert len(short) == 40 and short.startswith("/root/") and short.endswith("/rank_tp0_pp0_dp0.json")
+    assert shorten(path, 60) == "/…/0.7.2/sm90/8e60e63bda689ee5/rank_tp0_pp0_dp0.json"
+    assert shorten("caches" + path, 40) == "caches/…/rank_tp0_pp0_dp0.json"
+    assert shorten("org/a-model-of-a-long-name tp 8", 20) == "org/a-m…ng-name tp 8"
+    assert shorten("x" * 50, 20) == "x" * 7 + "…" + "x" * 12
     assert shorten("short", 40) == "short"
 
 
