@@ -96,7 +96,7 @@ class CachingAllocator:
         self.requested -= block.requested
         free_list = block.free_list
         if self.events is not None:
-            self.events.append(Event("free", block.address, block.size, free_list))
+            self.events.append(Event("free", block.address, block.size, free_list, block.tag))
         block.live = False
         block.requested = 0
         block.tag = None
