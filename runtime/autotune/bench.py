@@ -117,7 +117,8 @@ class Bench:
             return
         with suppress(RuntimeError):
             torch.cuda.synchronize()
-        torch.cuda.cudart().cudaGetLastError()
+        with suppress(AttributeError, RuntimeError):  # not every torch exposes it
+            torch.cuda.cudart().cudaGetLastError()
         try:
             torch.cuda.synchronize()
         except RuntimeError as lost:
