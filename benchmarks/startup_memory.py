@@ -39,7 +39,7 @@ def preset(name: str, layers: int | None) -> ModelConfig:
 
 
 def shortened(model: ModelConfig, layers: int) -> ModelConfig:
-    """The model's first layers, with at least one of each kind at the end."""
+    """The model's first layers."""
     return replace(
         model,
         num_layers=layers,

@@ -209,12 +209,12 @@ class ModelRunner:
     def forward(self, batch: ForwardBatch) -> LogitsOutput | StageState:
         """Logits on the last pipeline stage, elsewhere what went to the next: by a graph where one fits."""
         with self.device.active():
-            graphs = self._graphs_for(batch)
+            graphs = self.graphs_for(batch)
             if graphs is not None and graphs.can_run(batch):
                 return graphs.forward(batch)
             return self.forward_eager(batch)
 
-    def _graphs_for(self, batch: ForwardBatch) -> StageGraphs | None:
+    def graphs_for(self, batch: ForwardBatch) -> StageGraphs | None:
         if batch.mode in (ForwardMode.DECODE, ForwardMode.TARGET_VERIFY):
             return self.decode_graphs
         return self.prefill_graphs if batch.mode is ForwardMode.EXTEND else None

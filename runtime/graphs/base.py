@@ -14,7 +14,7 @@ from runtime.batch import ForwardBatch, StaticBuffers
 from runtime.comm import Communicator
 from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.device import Device, Graph
-from runtime.dp_attention import RunnerKind, plan_dp_tokens
+from runtime.dp_attention import DpTokens, RunnerKind, plan_dp_tokens
 from runtime.graphs.policy import CapturePolicy
 from runtime.kv_pool import KVPool
 from runtime.logits_processor import logits_wanted
@@ -111,7 +111,7 @@ class GraphRunner(ABC):
         padded = self.inputs.fill(batch, self.requests(size), self.tokens(size))
         return padded.with_dp(self._dp_tokens(size))
 
-    def _dp_tokens(self, size: int) -> Any:
+    def _dp_tokens(self, size: int) -> DpTokens:
         return plan_dp_tokens(
             self.tokens(size),
             self.kind,

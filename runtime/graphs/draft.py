@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -37,8 +38,9 @@ class _DraftRunner(GraphRunner):
         self.hidden = torch.zeros(self.tokens(largest), size, dtype=build.dtype, device=build.device)
         return self.make_draft_outputs(largest)
 
+    @abstractmethod
     def make_draft_outputs(self, largest: int) -> Tensors:
-        raise NotImplementedError
+        """Room for the results."""
 
 
 class DraftGraphs(_DraftRunner):

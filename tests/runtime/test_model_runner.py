@@ -10,6 +10,7 @@ import torch
 from runtime.batch import ForwardBatch, make_decode_batch, make_extend_batch
 from runtime.comm import Communicator
 from runtime.config import ParallelConfig, SpeculativeConfig
+from runtime.dp_attention import PeerRows, plan_dp_tokens
 from runtime.logits_processor import LogitsOutput
 from runtime.model_runner import ModelRunner
 from runtime.pool_plan import NoRoomForTokens
@@ -284,6 +285,38 @@ def test_a_stock_server_on_an_h200_is_predicted() -> None:
     assert peak == pytest.approx(REAL_PEAK, abs=128 * MIB)
     reserved = max(phases[name].reserved_peak_bytes for name in steps)
     assert reserved == pytest.approx(REAL_RESERVED_PEAK, abs=3 * 128 * MIB)
+
+
+def _serve_distributed(comm: Communicator, parallel: ParallelConfig) -> list[float]:
+    """By how much graphs and eager forwards differ on this rank, and nothing where it has no logits."""
+    options = StartOptions(kv_tokens=512)
+    runner = ModelRunner(make_qwen(4), parallel, make_runtime(), Cpu(), lambda: comm, options=options)
+    runner.start()
+    lens = [5, 4, 6]
+    requests, prefill = _prefill(runner, lens)
+    decode = make_decode_batch([11, 12, 13], requests, runner.kv, lens)
+    differences = []
+    for rows, batch in ((sum(lens), prefill), (len(lens), decode)):
+        peers = PeerRows([rows] * parallel.attn_dp, [len(lens)] * parallel.attn_dp, batch is prefill)
+        batch = batch.with_dp(plan_dp_tokens(rows, "eager", parallel, peers=peers))
+        graphs = runner.graphs_for(batch)
+        assert graphs is not None
+        assert graphs.can_run(batch)
+        by_graph, eagerly = runner.forward(batch), runner.forward_eager(batch)
+        if isinstance(by_graph, LogitsOutput):
+            differences.append((_logits(by_graph) - _logits(eagerly)).abs().max().item())
+    return differences
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    [ParallelConfig(tp=2, pp=2), ParallelConfig(tp=4, dp=2, enable_dp_attention=True)],
+    ids=["tp2 pp2", "tp4 dp2"],
+)
+def test_ranks_serve_by_graphs_together(ranks: Ranks, parallel: ParallelConfig) -> None:
+    differences = ranks.run(parallel, _serve_distributed, parallel)
+    assert len(differences[-1]) == 2
+    assert max(max(of_rank, default=0) for of_rank in differences) < 1e-5
 
 
 def _start_distributed(comm: Communicator, parallel: ParallelConfig) -> list[tuple[str, int, int, int]]:
