@@ -23,7 +23,6 @@ from sgl_tune.memory.target import target_gpu
 from sgl_tune.memory.what_if import parse_sweep, parse_what_if
 from sgl_tune.options import ServerFlags
 from sgl_tune.out import Output, to_json
-from sgl_tune.resolve import ASSUMED_ARCH
 from sgl_tune.units import memory_bytes
 from sgl_tune.versions import local_gpus
 
@@ -93,12 +92,12 @@ def _question(asked: Asked, flags: ServerFlags, total_bytes: int | None = None) 
     if total_bytes is not None:
         gpu = replace(gpu, total_bytes=total_bytes)
     return Question(
-        flags=replace(flags, gpu=gpu.preset, arch=gpu.arch or flags.arch),
+        flags=replace(flags, gpu=gpu.preset, arch=flags.arch or gpu.arch),
         gpu=gpu,
         command=asked.command,
         deployment=asked.deployment,
         ranks=asked.ranks,
-        constants=read_constants(asked.constants, gpu.arch or ASSUMED_ARCH) if asked.constants else None,
+        constants=read_constants(asked.constants, gpu.arch) if asked.constants else None,
     )
 
 

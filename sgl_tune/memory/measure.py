@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sgl_tune.errors import WorkFailed
 from sgl_tune.memory.report import Report
@@ -20,12 +20,18 @@ _POLL_SECONDS = 0.2
 SNAPSHOT_SUFFIX = ".snapshot.pickle"
 
 
-def measure(start: Start, file: Path, out: Output, snapshot: Path | None = None) -> Report:
+def measure(
+    start: Start,
+    file: Path,
+    out: Output,
+    snapshot: Path | None = None,
+    device: Literal["cuda", "cpu"] = "cuda",
+) -> Report:
     """`file` is written as the start goes on. A start that dies of memory leaves a snapshot beside it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
     child = get_context("spawn").Process(
-        target=_run, args=(start, file, snapshot), name="mem-report --measure"
+        target=_run, args=(start, file, snapshot, device), name="mem-report --measure"
     )
     child.start()
     try:
@@ -59,19 +65,24 @@ def _last_phase(file: Path) -> str:
     return begun[-1].partition('"phase": "')[2].partition('"')[0] if begun else "starting"
 
 
-def _run(start: Start, file: Path, snapshot: Path | None) -> None:
-    import torch
-
+def _run(start: Start, file: Path, snapshot: Path | None, kind: str) -> None:
     from runtime.cuda_device import Cuda
     from runtime.phases import PhaseRecorder
+    from runtime.simulate.device import Cpu
     from sgl_tune.memory.predict import run_start
 
-    device = Cuda(history=True)
+    device = Cuda(history=True) if kind == "cuda" else Cpu()
     recorder = PhaseRecorder(device, file, start.about())
     with device.active():
         run_start(start, device, recorder)
         if recorder.out_of_memory is not None:
             snapshot = snapshot or file.with_suffix(SNAPSHOT_SUFFIX)
-        if snapshot is not None:
-            torch.cuda.memory._dump_snapshot(str(snapshot))
+        if snapshot is not None and kind == "cuda":
+            _dump_snapshot(snapshot)
     recorder.close()
+
+
+def _dump_snapshot(path: Path) -> None:
+    import torch
+
+    torch.cuda.memory._dump_snapshot(str(path))

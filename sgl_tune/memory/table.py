@@ -91,6 +91,8 @@ def _number(amount: int | None) -> str:
 
 def _bar(phase: Phase, total: int, unicode: bool) -> str:
     held, peak = (_HELD, _PEAK) if unicode else (_HELD_ASCII, _PEAK_ASCII)
+    if not total:
+        return ""
     used = phase.non_torch_bytes + phase.reserved_bytes
     at_peak = max(used, phase.non_torch_bytes + phase.reserved_peak_bytes)
     full, most = (min(_BAR, round(amount / total * _BAR)) for amount in (used, at_peak))

@@ -14,6 +14,7 @@ _MIB = 1 << 20
 _GIB = 1 << 30
 # Where nobody published torch's own figure: what it is of the driver's on an H200.
 _USABLE = 150_109_880_320 / (143_771 * _MIB)
+_USUAL_ARCH = "sm90"
 _USUAL = {"sm80": "A100 80GB", "sm89": "L40S", "sm90": "H200", "sm100": "B200", "sm103": "B300"}
 
 
@@ -22,7 +23,7 @@ class TargetGpu:
     name: str
     total_bytes: int
     driver_mib: int
-    arch: str | None
+    arch: str
     note: str
     preset: str | None = None  # its name among the known GPUs
 
@@ -35,7 +36,7 @@ def target_gpu(name: str | None, memory: str | None, arch: str | None, here: Seq
         return _known(find_gpu(name.replace("-", " ")))
     if here:
         return _local(here[0])
-    gpu = _known(find_gpu(_USUAL.get(arch or "", "H200")))
+    gpu = _known(find_gpu(_USUAL.get(arch or "", _USUAL[_USUAL_ARCH])))
     return replace(gpu, note="assumed: no --gpu, and none here")
 
 
@@ -48,7 +49,7 @@ def _of_size(name: str | None, memory: str, arch: str | None) -> TargetGpu:
         name=known.name if known else f"GPU of {total / _GIB:.2f} GiB",
         total_bytes=total,
         driver_mib=known.memory_mib if known else total // _MIB,
-        arch=arch or (known.arch if known else None),
+        arch=arch or (known.arch if known else _USUAL_ARCH),
         note="--gpu-memory",
         preset=known.name if known else None,
     )

@@ -1,0 +1,41 @@
+"""Deployments as the command line gives them, and their predictions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from sgl_tune.memory.predict import predict
+from sgl_tune.memory.report import Report
+from sgl_tune.memory.start import Start, starts_of
+from sgl_tune.memory.target import target_gpu
+from sgl_tune.memory.what_if import AS_IS, parse_what_if
+from sgl_tune.options import ServerFlags
+from sgl_tune.selection import select_deployments
+
+GIB, MIB = 1 << 30, 1 << 20
+GLM = {"model_path": "zai-org/GLM-5.1-FP8", "tp": 8, "gpu": "b200", "mem_fraction_static": 0.9}
+GLM_DP = {**GLM, "dp": 8, "enable_dp_attention": True}
+# Small enough to be predicted in a second.
+DEMO = {"model_path": "demo-moe", "gpu": "l40s", "moe_runner_backend": "triton", "cuda_graph_max_bs": 8}
+
+
+def make_starts(what_if: str | None = None, ranks: str = "distinct", **flags: Any) -> tuple[Start, ...]:
+    change = parse_what_if(what_if) if what_if else AS_IS
+    deployment = select_deployments(ServerFlags(**flags), changes=change.flags)[0]
+    return starts_of(deployment, target_gpu(flags.get("gpu"), None, None), ranks, change)
+
+
+def make_start(what_if: str | None = None, **flags: Any) -> Start:
+    return make_starts(what_if, **flags)[0]
+
+
+@cache
+def predicted(start: Start) -> Report:
+    return predict(start)
+
+
+def of_size(start: Start, gib: float) -> Start:
+    """On a GPU of that much memory."""
+    return replace(start, gpu=replace(start.gpu, total_bytes=round(gib * GIB), driver_mib=round(gib * 1024)))

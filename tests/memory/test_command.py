@@ -1,0 +1,129 @@
+"""The command as its users run it: predictions, sweeps, pages, logs and runs that died."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sgl_tune.running import Ran, run, run_on_terminal
+
+DEMO = ("mem-report", "--model", "demo-moe", "--moe-runner-backend", "triton", "--cuda-graph-max-bs", "8")
+LOG = """\
+[2026-08-02 10:00:00] server_args=ServerArgs(model_path='demo-moe', tp_size=1, mem_fraction_static=0.8, \
+moe_runner_backend='triton', attention_backend='fa3', cuda_graph_max_bs=8, max_running_requests=None)
+[2026-08-02 10:00:01] Load weight begin. avail mem=78.40 GB
+[2026-08-02 10:00:02] Load weight end. type=Demo, avail mem=78.38 GB, mem usage=0.02 GB.
+[2026-08-02 10:00:03] KV Cache is allocated. #tokens: 16000000, K size: 30.00 GB, V size: 30.00 GB
+[2026-08-02 10:00:03] Memory pool end. avail mem=15.60 GB
+[2026-08-02 10:00:04] Running FlashInfer autotune with cache: x
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of \
+79.11 GiB of which 14.00 GiB is free. Including non-PyTorch memory, this process has 65.11 GiB memory in \
+use. Of the allocated memory 64.00 GiB is allocated by PyTorch, and 0.50 GiB is reserved by PyTorch but \
+unallocated.
+"""
+
+
+def _json(ran: Ran) -> dict[str, Any]:
+    assert ran.code in (0, 1), ran.err
+    data: dict[str, Any] = json.loads(ran.out)
+    return data
+
+
+def test_a_prediction_as_json() -> None:
+    ran = run(*DEMO, "--gpu", "l40s", "--what-if", "no-graphs", "--ranks", "0", "--format", "json")
+    data = _json(ran)
+    assert ran.code == 0 and data["schema_version"] == 1
+    assert (data["verdict"], data["source"], data["gpu"]) == ("fits", "predicted", "L40S")
+    names = [phase["name"] for phase in data["phases"]]
+    assert names[:3] == ["communicator", "weights", "kv pool"] and names[-1] == "ready"
+    assert data["phases"][2]["largest"][0].keys() >= {"bytes", "what", "where"}
+    assert "decode graphs" not in [p["name"] for p in data["what_if"]["no-graphs"]["phases"]]
+    assert data["oom"] is None and data["constants"][0]["source"]
+
+
+def test_a_start_that_dies_exits_with_1_and_says_what_would_help(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    snapshot = tmp_path / "snapshot.pickle"
+    ran = run(*DEMO, "--gpu", "l40s", "--mem-fraction-static", "0.97", "--max-running-requests", "4096",
+              "--context-length", "1024", "--html", page, "--snapshot", snapshot)  # fmt: skip
+    assert ran.code == 1, ran.out + ran.err
+    assert "OUT OF MEMORY in" in ran.out and "CUDA out of memory. Tried to allocate" in ran.out
+    assert "--mem-fraction-static 0.9" in ran.out.partition("What would help")[2]
+    text = page.read_text()
+    assert not re.search(r"(src|href)\s*=\s*.?https?:|url\(.?https?:|@import|fetch\(", text)
+    assert text.count("<script") == 2 and "out of memory" in text.lower()
+    trace = pickle.loads(snapshot.read_bytes())
+    assert trace["device_traces"][0][-1]["action"] == "oom" and trace["segments"]
+
+
+def test_a_sweep_ends_with_the_highest_that_fits() -> None:
+    ran = run(
+        *DEMO, "--gpu", "l40s", "--context-length", "1024", "--sweep", "mem-fraction-static=0.9:0.98:0.04"
+    )
+    assert "Highest that fits: mem-fraction-static=0.9" in ran.out, ran.out
+    assert ran.out.count("mem-fraction") == 1
+
+
+def test_on_a_terminal_no_line_is_wider_than_80_columns() -> None:
+    ran = run_on_terminal(*DEMO, "--gpu-memory", "44.4GiB", columns=80)
+    lines = re.sub(r"\x1b\[\d+m", "", ran.out.replace("\r", "")).splitlines()
+    assert any("█" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_log_alone_says_which_start_to_predict(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(LOG)
+    data = _json(run("mem-report", "--from-log", log, "--gpu", "h100", "--format", "json"))
+    rows = {row["what"]: row for row in data["comparisons"][0]["rows"]}
+    assert rows["free after weights"]["predicted"] == pytest.approx(
+        rows["free after weights"]["other"], rel=0.01
+    )
+    assert {"free after kv pool", "taken by weights", "kv tokens"} <= rows.keys()
+    assert data["total_bytes"] == round(79.11 * (1 << 30))
+    assert "ran out of memory in autotune" in data["notes"][-1]
+
+
+def test_a_run_that_was_killed_is_reported_up_to_there(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    phase = {
+        "name": "weights", "depth": 0, "seconds": 1.0, "persistent_bytes": 1 << 30, "peak_bytes": 1 << 30,
+        "transient_bytes": 0, "allocated_bytes": 1 << 30, "reserved_bytes": 1 << 30,
+        "reserved_peak_bytes": 1 << 30, "free_at_peak_bytes": 9 << 30, "non_torch_bytes": 0, "largest": [],
+    }  # fmt: skip
+    records = [
+        {"event": "run", "schema_version": 1, "device": "cuda", "total_bytes": 10 << 30, "gpu": "H200"},
+        {"event": "begin", "phase": "weights", "depth": 0},
+        {"event": "end", **phase},
+        {"event": "begin", "phase": "kv pool", "depth": 0},
+    ]
+    file.write_text("".join(json.dumps(record) + "\n" for record in records) + '{"event": "en')
+    ran = run("mem-report", "--from", file)
+    assert ran.code == 1 and "UNFINISHED: the run ended in kv pool" in ran.out
+    assert "weights" in ran.out and "! kv pool: not finished" in ran.out
+    data = _json(run("mem-report", "--from", file, "--format", "json"))
+    assert (data["verdict"], data["failed_in"], data["source"]) == ("unfinished", "kv pool", "measured")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model", "demo-moe", "--what-if", "nonsense"), "--what-if 'nonsense'"),
+        (("--model", "demo-moe", "--gpu", "h9000"), "h9000"),
+        (("--model", "demo-moe", "--gpu-memory", "lots"), "lots"),
+        (("--model", "demo-moe", "--ranks", "9"), "--ranks 9"),
+        (("--measure", "--from", "x.jsonl"), "give one"),
+        (("--from", "/nonexistent/run.jsonl"), "cannot be read"),
+        (("--calibrate",), "there is none here"),
+        (("--model", "demo-moe", "--tp", "4", "--what-if", "ep=3"), "--ep 3 does not divide"),
+        (("--model", "demo-moe", "--constants", "/nonexistent.json"), "cannot be read"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(arguments: tuple[str, ...], message: str) -> None:
+    ran = run("mem-report", *arguments)
+    assert ran.code == 2 and message in ran.err and "Traceback" not in ran.err

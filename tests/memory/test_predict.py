@@ -1,0 +1,151 @@
+"""Whole starts predicted: public failures and a stock start must come out, from nothing but flags."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.predict import predict, predict_all
+from sgl_tune.memory.report import Report, worst
+from sgl_tune.memory.start import RUNTIME_MOE_BACKENDS
+from tests.memory.starts import DEMO, GIB, GLM, GLM_DP, MIB, make_start, make_starts, of_size
+
+STOCK = json.loads((Path(__file__).parent / "data" / "sglang-0.5.17-qwen3-30b-start.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def head_run() -> Report:
+    return predict(make_start("lm-head-in-autotune", **GLM_DP))
+
+
+class TestGlmOnB200:
+    """sgl-project/sglang#23796: tried 6.38 GiB, 2.98 GiB free, 170.11 GiB allocated."""
+
+    def test_the_public_failure_comes_out(self, head_run: Report) -> None:
+        assert head_run.verdict == "oom" and head_run.run.failed_in == "autotune"
+        assert head_run.oom is not None
+        assert head_run.oom.tried_bytes == pytest.approx(6.38 * GIB, rel=0.03)
+        assert head_run.oom.allocated_bytes == pytest.approx(170.11 * GIB, rel=0.01)
+        assert head_run.oom.free_bytes < head_run.oom.tried_bytes
+        assert head_run.oom.where.startswith("logits_processor.py") and "_gather_vocab" in head_run.oom.where
+
+    def test_its_rows_follow_from_the_kv_pool(self, head_run: Report) -> None:
+        sizes = head_run.sizes
+        assert sizes.kv_tokens is not None and sizes.context_length is not None
+        assert sizes.max_running_requests == int(sizes.kv_tokens / sizes.context_length * 512)
+        assert sizes.dummy_batch_rows == sizes.max_running_requests > 2048
+        gathered = sizes.dummy_batch_rows * 8 * 154880 * 2
+        assert head_run.phases[-1].largest[0].bytes == gathered
+
+    def test_it_fits_without_the_head(self) -> None:
+        assert predict(make_start(**GLM_DP)).verdict == "fits"
+
+    def test_it_fits_without_dp_even_with_the_head(self) -> None:
+        assert predict(make_start("lm-head-in-autotune", **GLM)).verdict == "fits"
+
+    def test_with_a_draft_the_gathered_logits_are_57_mib(self) -> None:
+        report = predict(make_start("lm-head-in-autotune", speculative_algorithm="EAGLE", **GLM_DP))
+        assert report.verdict == "fits" and report.sizes.max_running_requests == 6
+        tuned = report.phase("autotune")
+        assert tuned is not None
+        gathered = [held for held in tuned.largest if "_gather_vocab" in held.where]
+        assert [round(held.bytes / MIB) for held in gathered] == [57, 57]
+        assert {"draft weights", "draft graphs"} <= {phase.name for phase in report.phases}
+
+
+@pytest.fixture(scope="module")
+def stock_start() -> Report:
+    start = make_start(
+        model_path="Qwen/Qwen3-30B-A3B",
+        gpu="h200",
+        moe_runner_backend="flashinfer_cutlass",
+        attention_backend="triton",
+        mem_fraction_static=0.85,
+        context_length=40960,
+        cuda_graph_max_bs=256,
+        sglang_version="0.5.17",
+    )
+    return predict(start.with_runtime(autotune_cached=True))
+
+
+class TestStockStart:
+    """Qwen3-30B-A3B under SGLang 0.5.17 on an H200: its tactics were cached, so nothing was profiled."""
+
+    @pytest.mark.parametrize(
+        ("phase", "step"),
+        [
+            ("weights", "load_model"),
+            ("kv pool", "alloc_memory_pool"),
+            ("attention backend", "init_attention_backends"),
+            ("ready", "init_cuda_graphs"),
+        ],
+    )
+    def test_each_step(self, stock_start: Report, phase: str, step: str) -> None:
+        predicted, real = stock_start.phase(phase), STOCK["after"][step]
+        assert predicted is not None
+        assert predicted.allocated_bytes == pytest.approx(real["alloc"], abs=128 * MIB)
+        outside = real["total"] - real["free"] - real["reserved"]
+        assert predicted.non_torch_bytes == pytest.approx(outside, abs=128 * MIB)
+
+    def test_the_pool_and_the_peak(self, stock_start: Report) -> None:
+        assert stock_start.sizes.kv_tokens == pytest.approx(STOCK["kv_tokens"], rel=0.001)
+        assert stock_start.sizes.max_running_requests == STOCK["max_running_requests"]
+        last = STOCK["after"]["init_cuda_graphs"]
+        assert max(phase.peak_bytes for phase in stock_start.phases) == pytest.approx(
+            last["peak"], abs=128 * MIB
+        )
+        reserved = max(phase.reserved_peak_bytes for phase in stock_start.phases)
+        assert reserved == pytest.approx(last["rpeak"], rel=0.03)
+
+
+def test_stages_are_predicted_apart_and_the_tightest_leads() -> None:
+    starts = make_starts(pp=2, **DEMO)
+    assert [start.rank_name for start in starts] == ["PP0 TP0", "PP1 TP0"]
+    first, last = predict_all(starts)
+    assert worst([first, last]).free_at_peak_bytes == min(r.free_at_peak_bytes for r in (first, last))
+    assert [report.rank for report in (first, last)] == [0, 1]
+
+
+def test_a_workspace_for_requests_alone_overflows_at_a_chunk() -> None:
+    flags = {**DEMO, "tp": 8, "dp": 8, "ep": 8, "moe_a2a_backend": "flashinfer", "chunked_prefill_size": 8192}
+    flags["max_running_requests"] = 64
+    report = predict(make_start("dispatcher-by-max-running-requests", **flags))
+    assert report.verdict == "failed" and report.failure is not None
+    assert "1024 tokens a rank do not fit an all-to-all workspace made for 8" in report.failure.error
+    assert predict(make_start(**flags)).verdict == "fits"
+
+
+def test_weights_without_room_for_a_pool_are_an_outcome_and_not_a_mistake() -> None:
+    report = predict(of_size(make_start(**{**DEMO, "mem_fraction_static": 0.02}), 2))
+    assert report.verdict == "failed" and report.run.failed_in == "kv pool"
+    assert report.failure is not None and "--mem-fraction-static 0.02" in report.failure.error
+
+
+def test_what_no_server_could_run_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="kv-cache-dtype"):
+        predict(make_start(kv_cache_dtype="int3", **DEMO))
+
+
+def test_ascending_capture_reserves_more() -> None:
+    flags: dict[str, Any] = {"model_path": "Qwen/Qwen3-30B-A3B", "gpu": "h200", "chunked_prefill_size": 2048}
+    down, up = (predict(make_start(what_if, **flags)) for what_if in (None, "graphs-ascending"))
+    ready = [report.phase("ready") for report in (down, up)]
+    assert ready[0] is not None and ready[1] is not None
+    assert ready[1].reserved_bytes > ready[0].reserved_bytes
+    assert ready[1].allocated_bytes >= ready[0].allocated_bytes
+
+
+def test_every_backend_that_needs_no_stand_in_is_the_runtimes() -> None:
+    from runtime.moe.backends import _BACKENDS
+
+    assert set(_BACKENDS) == RUNTIME_MOE_BACKENDS
+
+
+def test_unknown_kernels_have_a_stand_in_that_is_told() -> None:
+    start = make_start(**{**DEMO, "moe_runner_backend": "deep_gemm"})
+    assert start.runtime.moe_runner_backend == "triton"
+    assert "in place of deep_gemm" in start.notes[0]
