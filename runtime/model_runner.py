@@ -294,7 +294,6 @@ class ModelRunner:
     def _site(self) -> CaptureSite:
         return CaptureSite(
             device=self.device,
-            model=self.model,
             parallel=self.parallel,
             runtime=self.runtime,
             comm=self.comm,

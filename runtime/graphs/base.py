@@ -12,7 +12,7 @@ import torch
 
 from runtime.batch import ForwardBatch, StaticBuffers
 from runtime.comm import Communicator
-from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.config import ParallelConfig, RuntimeConfig
 from runtime.device import Device, Graph
 from runtime.dp_attention import DpTokens, RunnerKind, plan_dp_tokens
 from runtime.graphs.policy import CapturePolicy
@@ -29,7 +29,6 @@ class CaptureSite:
     """What the graph runners of one rank share."""
 
     device: Device
-    model: ModelConfig
     parallel: ParallelConfig
     runtime: RuntimeConfig
     comm: Communicator
