@@ -70,8 +70,8 @@ class _Listing(NamedTuple):
 
     def parents(self, count: int) -> list[str]:
         """The names of the folder and its ancestors, nearest first."""
-        here = Path(os.path.abspath(self.folder))  # noqa: PTH100 resolve() would follow links
-        return ([*here.parts[::-1]] + [""] * count)[:count]
+        here = os.path.abspath(self.folder).split(os.sep)  # noqa: PTH100, PTH206 resolve() follows links
+        return (here[::-1] + [""] * count)[:count]
 
 
 def is_temporary(name: str) -> bool:
@@ -144,11 +144,11 @@ def _list(folder: Path, on_error: Callable[[OSError], None]) -> _Listing:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
+                if entry.is_file(follow_symlinks=False):
+                    files.append(entry.name)
+                elif entry.is_dir(follow_symlinks=False):
                     folders.append(entry.name)
-                elif entry.is_symlink() and entry.is_dir():
-                    continue
-                else:
+                elif not entry.is_dir():
                     files.append(entry.name)
     except (FileNotFoundError, NotADirectoryError):
         pass  # it vanished while we walked

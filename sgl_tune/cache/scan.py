@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -62,7 +61,7 @@ class ScannedCache:
     manifest_problem: str | None
     environment: Mapping[str, Any] | None
 
-    @cached_property
+    @property
     def contents(self) -> list[Content]:
         """The distinct contents, in the order of the ranks."""
         return list({id(file.content): file.content for file in self.files}.values())
@@ -76,13 +75,13 @@ class ScannedCache:
         """Seconds since the last write."""
         return max(0.0, time.time() - max(f.modified for f in self.files)) if self.files else None
 
-    @cached_property
+    @property
     def entries(self) -> int:
         """Of one rank; in FlashInfer's managed store every entry is a file of its own."""
         counts = [content.entries for content in self.contents]
         return sum(counts) if self.cache.layout == "flashinfer-v2" else max(counts, default=0)
 
-    @cached_property
+    @property
     def agree(self) -> bool:
         """Whether every group that a server compares holds the same JSON."""
         if len(self.contents) < 2:
@@ -196,13 +195,13 @@ def _environment(cache: Cache, files: Sequence[ScannedFile]) -> Mapping[str, Any
 
 
 def _slurp(path: Path) -> tuple[bytes, os.stat_result]:
-    """Path.read_bytes takes three times as long, which a thousand files make felt."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Path.read_bytes takes three times as long, which a thousand files make felt, and waits at a pipe."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
-        parts = [os.read(descriptor, status.st_size + 1)]
-        while parts[-1]:
-            parts.append(os.read(descriptor, 1 << 20))
-        return b"".join(parts), status
+        raw = os.read(descriptor, status.st_size + 1)
+        while len(raw) > status.st_size and (more := os.read(descriptor, 1 << 20)):  # it grew meanwhile
+            raw += more
+        return raw, status
     finally:
         os.close(descriptor)

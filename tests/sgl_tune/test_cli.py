@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sgl_tune.cache.store import write_group
+from sgl_tune.cache.transaction import locked
 from tests.sgl_tune.running import PROGRAM, ROOT, environment, run, run_on_terminal
 
 HEAVY = ("torch", "transformers", "flashinfer", "numpy", "rich")
@@ -101,15 +102,16 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
-    fifo = tmp_path / "rank_tp0_pp0_dp0.json"
-    os.mkfifo(fifo)
-    child = subprocess.Popen(
-        [*PROGRAM, "diff", str(tmp_path), str(tmp_path)], stderr=subprocess.PIPE, text=True, env=environment()
-    )
-    time.sleep(0.7)
-    child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=20)
+    folder = tmp_path / "flashinfer" / "autotune" / "0.7.2" / "sm90" / "aaaa000000000000"
+    write_group([folder / "rank_tp0_pp0_dp0.json"], {}, {"gpu": "X"})
+    with locked(folder):
+        command = [*PROGRAM, "prune", str(tmp_path), "--max-size", "0", "-y"]
+        child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment())
+        time.sleep(1.0)
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=20)
     assert (child.returncode, err) == (130, "error: interrupted\n")
+    assert len(list(folder.glob("rank*"))) == 1
 
 
 def test_no_colour_codes_in_a_pipe_even_where_ci_forces_them(tmp_path: Path) -> None:

@@ -180,6 +180,13 @@ def test_broken_files_are_listed_and_never_stop_it(tmp_path: Path) -> None:
         assert ran.code == 0 and ran.err == ""
 
 
+def test_a_pipe_in_the_place_of_a_file_does_not_hold_it_up(cache_dir: Path) -> None:
+    folder = cache_dir / "flashinfer" / "autotune" / "0.7.2" / "sm90" / BIG
+    os.mkfifo(folder / "rank_tp8_pp0_dp0.json")
+    ran = run("inspect", folder)
+    assert ran.code == 0 and "! rank_tp8_pp0_dp0.json: not JSON" in ran.out
+
+
 def test_a_managed_store(tmp_path: Path) -> None:
     store = tmp_path / "v2" / "0123456789abcdef"
     (store / "entries").mkdir(parents=True)
