@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from multiprocessing import get_context
 from pathlib import Path
@@ -41,9 +43,7 @@ def measure(
             child.kill()
             child.join()
     if not file.exists():
-        raise WorkFailed(
-            f"the measuring process ended with {child.exitcode} before it began", "see its output"
-        )
+        raise WorkFailed(f"the measuring process ended with {child.exitcode} before it began")
     report = read_report(file)
     if report.verdict == "fits" and child.exitcode:
         raise WorkFailed(f"the measuring process ended with {child.exitcode}; {file} holds what it measured")
@@ -66,6 +66,16 @@ def _last_phase(file: Path) -> str:
 
 
 def _run(start: Start, file: Path, snapshot: Path | None, kind: str) -> None:
+    """What fails inside a phase is in the file already; a traceback is for who asked for it."""
+    try:
+        _start(start, file, snapshot, kind)
+    except Exception as error:
+        if os.environ.get("SGL_TUNE_TRACEBACK"):
+            raise
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+def _start(start: Start, file: Path, snapshot: Path | None, kind: str) -> None:
     from runtime.cuda_device import Cuda
     from runtime.phases import PhaseRecorder
     from runtime.simulate.device import Cpu

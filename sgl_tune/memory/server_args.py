@@ -27,9 +27,9 @@ def flags_of_log(server_args: str, given: ServerFlags) -> ServerFlags:
 
 def _value(text: str, name: str, kind: type) -> Any:
     match = re.search(rf"[(,{{ ]'?{name}'?[=:] ?('[^']{{0,400}}'|[\w.-]{{1,40}})", text)
-    if match is None or match[1] in ("None", "auto"):
+    word = match[1].strip("'") if match else "None"
+    if word in ("None", "auto"):
         return None
-    word = match[1].strip("'")
     if kind is bool:
         return {"True": True, "False": False}.get(word)
     try:

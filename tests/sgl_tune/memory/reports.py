@@ -10,7 +10,7 @@ TOTAL = 80 * GIB
 NON_TORCH = 2 * GIB
 
 
-def _make_phase(
+def make_phase(
     name: str,
     before: float,
     after: float,
@@ -37,7 +37,7 @@ def _make_phase(
 
 
 def _make_failure(tried: float = 6.38) -> Failure:
-    at_failure = _make_phase(
+    at_failure = make_phase(
         "autotune", 72, 72, 75, largest=(Held(3 * GIB, "new_empty [8, 154880] bfloat16", "logits.py:7 f"),)
     )
     numbers = OutOfMemory(
@@ -55,11 +55,11 @@ def _make_failure(tried: float = 6.38) -> Failure:
 
 def make_report(failed: bool = False, free: float = 3.0, kv_tokens: int = 1_000_000) -> Report:
     """With `free` GiB left at the peak, which is in autotune."""
-    phases = [_make_phase("weights", 0, 40), _make_phase("kv pool", 40, 72)]
+    phases = [make_phase("weights", 0, 40), make_phase("kv pool", 40, 72)]
     peak = (TOTAL - NON_TORCH) / GIB - free
     if not failed:
-        inner = _make_phase("dummy run", 72, 72, peak, depth=1)
-        phases += [inner, _make_phase("autotune", 72, 72.5, peak), _make_phase("decode graphs", 72.5, 73)]
+        inner = make_phase("dummy run", 72, 72, peak, depth=1)
+        phases += [inner, make_phase("autotune", 72, 72.5, peak), make_phase("decode graphs", 72.5, 73)]
     return Report(
         gpu="Test GPU",
         total_bytes=TOTAL,

@@ -1,0 +1,71 @@
+"""Measured starts in a process of their own, on the CPU here: what is left of one that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.errors import WorkFailed
+from sgl_tune.memory.measure import measure
+from sgl_tune.memory.run_report import read_report
+from sgl_tune.options import Format
+from sgl_tune.out import Output
+from tests.memory.starts import DEMO, make_start
+
+QUIET = Output(Format.quiet)
+
+
+def test_every_phase_is_measured(tmp_path: Path) -> None:
+    report = measure(make_start(**DEMO), tmp_path / "run.jsonl", QUIET, device="cpu")
+    assert report.verdict == "fits" and report.source == "measured"
+    assert [phase.name for phase in report.phases][-2:] == ["decode graphs", "ready"]
+    assert report.title == "demo-moe" and report.sizes.kv_tokens
+
+
+def test_a_killed_start_leaves_what_it_completed(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    killer = threading.Thread(target=_kill_in, args=("kv pool", file))
+    killer.start()
+    report = measure(make_start(**DEMO), file, QUIET, device="cpu")
+    killer.join()
+    assert report.verdict == "unfinished"
+    done = [phase.name for phase in report.phases]
+    assert done[:2] == ["communicator", "weights"] and report.run.failed_in not in done
+    assert read_report(file).run == report.run
+
+
+def _kill_in(phase: str, file: Path) -> None:
+    """The child of this process, as soon as its file says that the phase has begun."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if file.exists() and f'"begin", "phase": "{phase}"' in file.read_text():
+            for child in _children():
+                os.kill(child, signal.SIGKILL)
+            return
+        time.sleep(0.001)
+
+
+def _children() -> list[int]:
+    me = str(os.getpid())
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[1] == me and "spawn_main" in (status.parent / "cmdline").read_text():
+            found.append(int(status.parent.name))
+    return found
+
+
+def test_a_child_that_never_began_is_the_works_failure(tmp_path: Path) -> None:
+    start = make_start(**DEMO)
+    broken = replace(start, model=replace(start.model, num_heads=7))
+    with pytest.raises(WorkFailed, match="ended with 1"):
+        measure(replace(broken, rank=-1), tmp_path / "run.jsonl", QUIET, device="cpu")

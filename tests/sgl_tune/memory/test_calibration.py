@@ -1,0 +1,70 @@
+"""Constants measured by a start, written and read back; files that are something else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runtime.simulate.constants import constants_for
+from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.memory.calibration import calibrated, read_constants
+from sgl_tune.memory.report import Constant, Report
+from tests.sgl_tune.memory.reports import make_phase, make_report
+
+MIB = 1 << 20
+OUTSIDE = {"communicator": 700, "kv pool": 700, "attention backend": 766, "autotune": 856, "ready": 1256}
+
+
+def _make_measured(**outside: int) -> Report:
+    report = make_report()
+    phases = tuple(
+        replace(make_phase(name, 1, 1), non_torch_bytes=amount * MIB)
+        for name, amount in {**OUTSIDE, **outside}.items()
+    )
+    return replace(report, run=replace(report.run, phases=phases))
+
+
+def _make_predicted(nodes: int) -> Report:
+    return replace(make_report(), constants=(Constant("graph node", nodes * 4810, "known", nodes),))
+
+
+def test_each_constant_is_the_growth_of_its_step(tmp_path: Path) -> None:
+    found = calibrated(_make_measured(), _make_predicted(nodes=100_000))
+    amounts = {constant.name: constant.bytes for constant in found.constants}
+    assert amounts == {
+        "context": 700 * MIB,
+        "cublas": 66 * MIB,
+        "kernels": 90 * MIB,
+        "graph node": 400 * MIB // 100_000,
+    }
+    file = tmp_path / "constants.json"
+    file.write_text(json.dumps(found.to_json()))
+    read = read_constants(file, "sm90")
+    assert {name: constant.bytes for name, constant in read.outside.items()} == amounts
+    assert read.nccl == constants_for("sm90").nccl and "Test GPU" in read.outside["context"].source
+
+
+def test_a_start_that_died_or_captured_nothing_calibrates_nothing() -> None:
+    with pytest.raises(WorkFailed, match="ended in autotune"):
+        calibrated(make_report(failed=True), _make_predicted(1))
+    with pytest.raises(WorkFailed, match="no graphs"):
+        calibrated(_make_measured(), _make_predicted(0))
+    with pytest.raises(WorkFailed, match="no phase"):
+        calibrated(make_report(), _make_predicted(1))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", "{\"constants\": 3}", "[" * 100_000, '{"constants": [{"name": "context"}]}',
+     '{"constants": [{"name": "moon", "bytes": 1, "source": ""}]}',
+     '{"constants": [{"name": "context", "bytes": -1, "source": ""}]}'],
+    ids=range(8),
+)  # fmt: skip
+def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "constants.json"
+    file.write_text(content)
+    with pytest.raises(UsageError, match=r"constants\.json"):
+        read_constants(file, "sm90")
