@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sgl_tune.cache.disk import slurp
 from sgl_tune.cache.layouts import Cache, RankFile
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import GENERATION, METADATA, RESERVED, BrokenCacheFile, Entry, parse_cache_file
@@ -121,12 +121,15 @@ class Scanner:
 
     def _scan_file(self, file: RankFile, layout: str) -> ScannedFile | None:
         try:
-            raw, status = _slurp(file.path)
+            status, raw = slurp(file.path)
         except FileNotFoundError:
             return None  # a server replaced or removed it meanwhile
         except OSError as error:
             broken = Content(file.path, layout, problem=f"unreadable ({error.strerror})")
             return ScannedFile(file.path, file.rank, 0, 0.0, broken)
+        if raw is None:
+            broken = Content(file.path, layout, problem="no regular file")
+            return ScannedFile(file.path, file.rank, 0, status.st_mtime, broken)
         content, digest = self._content(file.path, layout, raw)
         return ScannedFile(file.path, file.rank, status.st_size, status.st_mtime, content, digest)
 
@@ -192,16 +195,3 @@ def _environment(cache: Cache, files: Sequence[ScannedFile]) -> Mapping[str, Any
         return parse_cache_file(cache.manifest, cache.manifest.read_bytes()).document
     except (OSError, BrokenCacheFile):
         return None
-
-
-def _slurp(path: Path) -> tuple[bytes, os.stat_result]:
-    """Path.read_bytes takes three times as long, which a thousand files make felt, and waits at a pipe."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        raw = os.read(descriptor, status.st_size + 1)
-        while len(raw) > status.st_size and (more := os.read(descriptor, 1 << 20)):  # it grew meanwhile
-            raw += more
-        return raw, status
-    finally:
-        os.close(descriptor)

@@ -9,13 +9,15 @@ from datetime import datetime, timezone
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 import sgl_tune
+from sgl_tune.cache.disk import slurp
 from sgl_tune.cache.layouts import MANIFEST
 from sgl_tune.cache.loader import Loaded, load_document, metadata_mismatches
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
-from sgl_tune.cache.record import RECORDS, BrokenCacheFile, CacheFile, read_cache_file, serialise
+from sgl_tune.cache.record import RECORDS, BrokenCacheFile, CacheFile, parse_cache_file, serialise
 from sgl_tune.cache.transaction import LOCK_SECONDS, explained, locked, publish
 from sgl_tune.errors import WorkFailed
 
@@ -112,11 +114,18 @@ def _merge(paths: Sequence[Path], metadata: Mapping[str, str], replace_conflicti
     merged = _Merged(dict(metadata))
     for path in paths:
         try:
-            file = read_cache_file(path)
+            status, raw = slurp(path)
         except FileNotFoundError:
             continue
+        if S_ISDIR(status.st_mode):
+            raise WorkFailed(f"{path}: is a folder, so no cache file can take its place", "remove it")
+        if raw is None:
+            merged.notes.append(f"{path}: no regular file; replaced by one")
+            continue
+        try:
+            file = parse_cache_file(path, raw)
         except BrokenCacheFile as error:
-            _set_aside(merged, path, path.read_bytes(), error.what)
+            _set_aside(merged, path, raw, error.what)
             continue
         _keep(merged, file, metadata, replace_conflicting)
     return merged

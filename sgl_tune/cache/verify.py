@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sgl_tune.cache.access import Access, User, only_root_reads, own_writing
+from sgl_tune.cache.disk import slurp
 from sgl_tune.cache.entries import some
 from sgl_tune.cache.environment import Target, other_driver, unknown_target_finding
 from sgl_tune.cache.expected import Checked, Expected
@@ -112,7 +113,7 @@ def _by_rank(name: str) -> tuple[int, int, int, str]:
 def _read(path: Path, judge: Judge, access: Access | None) -> _Read:
     blocked = tuple(access.reading(path)) if access else ()
     try:
-        status, raw = _slurp(path)
+        status, raw = slurp(path)
     except FileNotFoundError:
         return _Read(path, Judged(Verdict.MISSING, (_MISSING,)), blocked)
     except OSError as error:
@@ -122,21 +123,6 @@ def _read(path: Path, judge: Judge, access: Access | None) -> _Read:
     if raw is None:
         return _Read(path, _not_a_file(status), blocked)
     return _Read(path, judge.judge(path, raw), blocked, status.st_uid == 0 and not status.st_mode & 0o044)
-
-
-def _slurp(path: Path) -> tuple[os.stat_result, bytes | None]:
-    """None for what is no regular file. Not through a file object: that takes three times as long."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return status, None
-        parts = [os.read(descriptor, status.st_size + 1)]
-        while parts[-1]:
-            parts.append(os.read(descriptor, 1 << 20))
-        return status, b"".join(parts)
-    finally:
-        os.close(descriptor)
 
 
 def _not_a_file(status: os.stat_result) -> Judged:

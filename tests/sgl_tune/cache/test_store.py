@@ -109,6 +109,21 @@ def test_no_existing_file_stops_a_write(tmp_path: Path, name: str) -> None:
     assert not aside.exists() or aside.read_bytes() == case.raw
 
 
+def test_a_pipe_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
+    paths = _paths(tmp_path, 2)
+    os.mkfifo(paths[1])
+    assert "no regular file" in write_group(paths, _entry(1), TARGET).notes[0]
+    assert len(_contents(paths)) == 1
+
+
+def test_a_folder_in_the_place_of_a_file_is_a_clear_failure(tmp_path: Path) -> None:
+    paths = _paths(tmp_path, 2)
+    paths[1].mkdir()
+    with pytest.raises(WorkFailed, match=r"rank_tp1_pp0_dp1\.json: is a folder"):
+        write_group(paths, _entry(1), TARGET)
+    assert _names(tmp_path) == {paths[1].name}
+
+
 def test_files_are_readable_as_the_umask_says(tmp_path: Path) -> None:
     def write() -> None:
         os.umask(0o027)
