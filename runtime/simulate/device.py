@@ -14,6 +14,7 @@ from runtime.device import Device, Graph, MemoryReading, nothing
 from runtime.run_record import Held
 from runtime.simulate.allocation import Recording
 from runtime.simulate.allocator import CachingAllocator
+from runtime.simulate.blocks import Block
 from runtime.simulate.constants import GpuConstants, constants_for
 from runtime.simulate.folding import fold_with, record, replay, tensors_of
 from runtime.simulate.tracker import AllocationTracker
@@ -26,6 +27,8 @@ class _Counted(Device):
     def __init__(self, tracker: AllocationTracker) -> None:
         self.tracker = tracker
         self._depth = 0
+        # The random generator's seed and offset, which torch puts beside the first graph's pool.
+        self._graph_seeds: list[Block] = []
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -64,6 +67,11 @@ class _Counted(Device):
     def in_phase(self, name: str) -> None:
         self.tracker.phase = name
 
+    def label(self, tensor: torch.Tensor, name: str) -> None:
+        allocation = self.tracker.allocation_of(tensor)
+        if allocation is not None:
+            allocation.op = name
+
     def empty_cache(self) -> None:
         self.tracker.allocator.empty_cache()
 
@@ -98,6 +106,8 @@ class _Counted(Device):
     def _captured(self, pool: int) -> Iterator[None]:
         model = self.tracker.allocator
         model.empty_cache()  # as `torch.cuda.graph` does first
+        if not self._graph_seeds:
+            self._graph_seeds = [model.malloc(8, self.tracker.stream) for _ in range(2)]
         model.begin_capture(pool, self.tracker.stream)
         try:
             yield

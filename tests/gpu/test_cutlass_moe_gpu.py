@@ -149,11 +149,14 @@ def test_the_keys_asked_for_are_the_plan_s() -> None:
     assert record.keys("serving") == planned
 
 
+OPS = {"trtllm::fused_moe::gemm1", "trtllm::fused_moe::gemm2"}
+
+
 def test_tuning_changes_the_time_and_not_the_answer() -> None:
     ours, x, topk = _backend("flashinfer_cutlass"), _random(64, HIDDEN), _topk(64)
     weights = ours.prepare(_weights())
     before = ours.forward(x, topk, weights)
     with autotune(True):
         ours.forward(x, topk, weights)
-    assert len(AutoTuner.get().profiling_cache) == 14
+    assert {entry.custom_op for entry in AutoTuner.get().profiling_cache} == OPS
     assert _error(ours.forward(x, topk, weights), before) < 1e-2
