@@ -70,6 +70,9 @@ class Device(ABC):
     def in_phase(self, name: str) -> None:  # noqa: B027
         """The phase that allocations belong to from now on."""
 
+    def label(self, tensor: torch.Tensor, name: str) -> None:  # noqa: B027
+        """What `tensor` is called in reports, where allocations are followed one by one."""
+
     @contextmanager
     def side_stream(self) -> Iterator[None]:
         """A stream of its own, as autotuning uses; torch caches blocks for each stream apart."""

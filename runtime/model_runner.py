@@ -23,8 +23,10 @@ from runtime.graphs.prefill import PrefillGraphs
 from runtime.graphs.stage import StageGraphs
 from runtime.kv_pool import KVPool, make_cache, make_kv_pool
 from runtime.logits_processor import LogitsOutput, autotune_dummy_run_mode
+from runtime.models.build import make_build
 from runtime.models.decoder import Decoder, StageState, run_stage, sample_layers
 from runtime.models.draft import DraftModel, load_drafts
+from runtime.moe.dispatcher import Dispatcher, make_dispatcher
 from runtime.parallel import stage_layers
 from runtime.phases import PhaseRecorder
 from runtime.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
@@ -100,12 +102,24 @@ class ModelRunner:
     def load_weights(self) -> None:
         stage = stage_layers(self.model.num_layers, self.parallel, self.comm.layout.pp_rank)
         self.layers = sample_layers(self.model) if self.options.sample_layers else tuple(stage)
+        dispatcher = self._make_dispatcher()
         with self.recorder.phase("weights"):
-            self.decoder = Decoder(self.model, self.runtime, self.comm, self.device.torch_device, self.layers)
+            self.decoder = Decoder(
+                self.model, self.runtime, self.comm, self.device.torch_device, self.layers, dispatcher
+            )
             if self.options.weights is None:
                 self.decoder.load_dummy(self.options.seed)
             else:
                 self.decoder.load_hf(self.options.weights)
+
+    def _make_dispatcher(self) -> Dispatcher | None:
+        """An all-to-all comes with a workspace: told apart from the weights, which it precedes."""
+        if self.model.moe is None or self.runtime.moe_a2a_backend == "none":
+            return None
+        device = self.device.torch_device
+        with self.recorder.phase("moe dispatcher"):
+            build = make_build(self.model, self.runtime, self.comm, device)
+            return make_dispatcher(self.model, self.runtime, self.comm, build.dtype, device)
 
     def load_draft_weights(self) -> None:
         self.drafts: list[DraftModel] = []
@@ -127,7 +141,7 @@ class ModelRunner:
         self.sglang = None
         if self.options.as_sglang:
             self.sglang = SglangBuffers(
-                self.model, self.parallel, self.runtime, self.sizes, self.plan, self.device.torch_device
+                self.model, self.parallel, self.runtime, self.sizes, self.plan, self.device
             )
 
     def _tell_pool(self) -> None:

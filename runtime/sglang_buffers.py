@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.device import Device
 from runtime.pool_plan import PoolPlan
 from runtime.sglang_attention import KV_SPLITS, Buffer, backend_buffers, decode_graph_buffers
 from runtime.start_sizes import StartSizes
@@ -23,7 +24,7 @@ class SglangBuffers:
     runtime: RuntimeConfig
     sizes: StartSizes
     plan: PoolPlan
-    device: torch.device
+    device: Device
     held: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def init_attention_backend(self, sm_major: int) -> None:
@@ -44,10 +45,12 @@ class SglangBuffers:
         """The dummy batch of the eager runner: it contains logits although the LM head is skipped."""
         requests = rows // self.sizes.width
         batch = {
-            "input_embeds": self._make(self._dtype, rows, self.model.hidden_size),
-            "custom_mask": self._make(torch.bool, (requests + rows) * self.sizes.width),
-            "next_token_logits_buffer": self._make(torch.float32, rows, self.model.vocab_size),
-            "mrope_positions": self._make(torch.int64, 3, rows),
+            "input_embeds": self._make("input_embeds", self._dtype, rows, self.model.hidden_size),
+            "custom_mask": self._make("custom_mask", torch.bool, (requests + rows) * self.sizes.width),
+            "next_token_logits_buffer": self._make(
+                "next_token_logits_buffer", torch.float32, rows, self.model.vocab_size
+            ),
+            "mrope_positions": self._make("mrope_positions", torch.int64, 3, rows),
         }
         return {**batch, **self._split_kv_logits(requests)}
 
@@ -71,8 +74,10 @@ class SglangBuffers:
             return {}
         heads = self.model.num_heads // self.parallel.attn_tp
         return {
-            "attn_logits": self._make(torch.float32, rows, heads, KV_SPLITS, self.model.head_dim),
-            "attn_lse": self._make(torch.float32, rows, heads, KV_SPLITS),
+            "attn_logits": self._make(
+                "attn_logits", torch.float32, rows, heads, KV_SPLITS, self.model.head_dim
+            ),
+            "attn_lse": self._make("attn_lse", torch.float32, rows, heads, KV_SPLITS),
         }
 
     @property
@@ -80,12 +85,14 @@ class SglangBuffers:
         dtype: torch.dtype = getattr(torch, self.runtime.dtype)
         return dtype
 
-    def _make(self, dtype: torch.dtype, *shape: int) -> torch.Tensor:
-        return torch.zeros(shape, dtype=dtype, device=self.device)
+    def _make(self, name: str, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+        tensor = torch.zeros(shape, dtype=dtype, device=self.device.torch_device)
+        self.device.label(tensor, f"SGLang's {name}")
+        return tensor
 
     def _hold_all(self, buffers: Iterable[Buffer]) -> None:
         for buffer in buffers:
             self._hold(buffer.name, getattr(torch, buffer.dtype), *buffer.shape)
 
     def _hold(self, name: str, dtype: torch.dtype, *shape: int) -> None:
-        self.held[name] = self._make(dtype, *shape)
+        self.held[name] = self._make(name, dtype, *shape)

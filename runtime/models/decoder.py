@@ -87,6 +87,7 @@ class Decoder(nn.Module):
         comm: Communicator,
         device: torch.device,
         layers: Sequence[int],
+        dispatcher: Dispatcher | None = None,
     ) -> None:
         super().__init__()
         self.model, self.comm = model, comm
@@ -95,7 +96,7 @@ class Decoder(nn.Module):
         self.is_first = comm.layout.pp_rank == 0
         self.is_last = comm.layout.pp_rank == comm.size("pp") - 1
         self.embedding = self._embedding() if self.is_first else None
-        dispatcher = make_dispatcher(model, runtime, comm, build.dtype, device)
+        dispatcher = dispatcher or make_dispatcher(model, runtime, comm, build.dtype, device)
         backend = None
         if any(model.layer_kinds[layer] == "moe" for layer in layers):
             backend = make_backend(runtime.moe_runner_backend, model, runtime, comm.layout)
