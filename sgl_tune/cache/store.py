@@ -46,6 +46,16 @@ class _Merged:
     set_aside: dict[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
+    def add(
+        self, entries: Mapping[str, Any], records: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> None:
+        self.entries.update(entries)
+        self.records.update(records)
+        self.metadata.update(metadata)
+
+    def serialise(self) -> bytes:
+        return serialise(self.metadata, self.entries, self.records or None)
+
 
 def _silent(text: str) -> None:
     """Where nobody listens."""
@@ -71,16 +81,14 @@ def write_group(
             seen = _signatures(paths)
             with explained(folder):
                 merged = _merge(paths, metadata, replace_conflicting)
-            merged.metadata.update(extra_metadata or {})
-            before = dict(merged.entries)
-            merged.entries.update(entries)
-            merged.records.update(records or {})
-            content = serialise(merged.metadata, merged.entries, merged.records or None)
+            kept = dict(merged.entries)
+            merged.add(entries, records or {}, extra_metadata or {})
+            content = merged.serialise()
             files = merged.set_aside | {path.name: content for path in paths}
             if manifest:
                 files[MANIFEST] = _stamp(manifest, folder, [path.name for path in paths], content)
             if publish(folder, files, unchanged=partial(_still, paths, seen)):
-                return _report(paths, content, before, merged, settled)
+                return _report(paths, content, kept, merged, settled)
     raise WorkFailed(
         f"{folder}: a server keeps writing these files", "stop it, or warm before starting the server"
     )
@@ -193,14 +201,14 @@ def _stamp(manifest: Manifest, folder: Path, names: Sequence[str], content: byte
 
 
 def _report(
-    paths: Sequence[Path], content: bytes, before: Mapping[str, Any], merged: _Merged, settled: Sequence[str]
+    paths: Sequence[Path], content: bytes, kept: Mapping[str, Any], merged: _Merged, settled: Sequence[str]
 ) -> Written:
-    shared = before.keys() & merged.entries.keys()
+    shared = kept.keys() & merged.entries.keys()
     return Written(
         tuple(paths),
         sha256(content).hexdigest(),
         entries=len(merged.entries),
         added=len(merged.entries) - len(shared),
-        changed=sum(before[key] != merged.entries[key] for key in shared),
+        changed=sum(kept[key] != merged.entries[key] for key in shared),
         notes=(*settled, *merged.notes),
     )
