@@ -80,6 +80,11 @@ def test_sglang_from_any_folder(tmp_path: Path, below: str) -> None:
     assert len(cache.runs) == 1 and cache.manifest == cache.path / "sgl-tune.json"
 
 
+def test_a_cache_tuned_on_a_cpu_has_a_place_too(tmp_path: Path) -> None:
+    _make(tmp_path, f"flashinfer/autotune/0.7.2/cpu/{KEY}/rank_tp0_pp0_dp0.json")
+    assert (_only(tmp_path).arch, _only(tmp_path).key) == ("cpu", KEY)
+
+
 def test_a_file_brings_its_cache_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _make(tmp_path, *_sglang())
     file = tmp_path / _sglang()[1]
