@@ -53,7 +53,7 @@ def launch(module: str, folder: Path, fleet: Fleet, on_event: OnEvent) -> None:
     from torch.distributed.elastic.rendezvous.api import RendezvousError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    _hush("torch.distributed.elastic")
     endpoint, local = _meeting_point(fleet)
     config = LaunchConfig(
         min_nodes=fleet.nnodes,
@@ -169,6 +169,13 @@ def _meeting_point(fleet: Fleet) -> tuple[str, str | None]:
         except OSError as error:
             raise UsageError(f"--dist-init-addr {fleet.address}: {error.strerror or error}") from None
         return fleet.address, probe.getsockname()[0]
+
+
+def _hush(package: str) -> None:
+    """Each of its loggers has a level of its own; what they would say, `Watch` says in one line."""
+    for name in logging.root.manager.loggerDict:
+        if name.startswith(package):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _made(folder: Path) -> Path:

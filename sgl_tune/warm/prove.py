@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from sgl_tune.warm.job import CacheJob, load_job, make_device
@@ -83,25 +82,25 @@ def _ask_as_a_start_does(cache: CacheJob, rehearsal: Rehearsal, device: Device) 
 def _compare(
     tuner: AutoTuner, forward: Callable[[int], None], rows: int, device: Device
 ) -> dict[str, float | int]:
-    tuned = _time(forward, rows, device)
+    """The least disturbed run of each, in turns: whatever else the machine does only adds time."""
     found = tuner._file_configs
-    tuner._file_configs = {}
+    times: dict[str, list[float]] = {"tuned_ms": [], "untuned_ms": []}
     try:
-        untuned = _time(forward, rows, device)
+        for _ in range(_TIMED_RUNS):
+            for name, configs in (("tuned_ms", found), ("untuned_ms", {})):
+                tuner._file_configs = configs
+                times[name].append(_milliseconds(forward, rows, device))
     finally:
         tuner._file_configs = found
-    return {"rows": rows, "tuned_ms": tuned, "untuned_ms": untuned}
+    return {"rows": rows, **{name: min(taken) for name, taken in times.items()}}
 
 
-def _time(forward: Callable[[int], None], rows: int, device: Device) -> float:
-    times = []
-    for _ in range(_TIMED_RUNS):
-        device.synchronize()
-        started = time.perf_counter()
-        forward(rows)
-        device.synchronize()
-        times.append((time.perf_counter() - started) * 1e3)
-    return median(times)
+def _milliseconds(forward: Callable[[int], None], rows: int, device: Device) -> float:
+    device.synchronize()
+    started = time.perf_counter()
+    forward(rows)
+    device.synchronize()
+    return (time.perf_counter() - started) * 1e3
 
 
 if __name__ == "__main__":

@@ -240,4 +240,4 @@ def _prove(
     job: Job, written: Sequence[Written], folder: Path, settings: Settings, out: Output
 ) -> Sequence[Proof]:
     with out.progress("proving in a fresh process") as progress:
-        return prove(job, written, folder, settings.timeout, progress.advance)
+        return prove(job, written, folder, settings.timeout, lambda: progress.advance(0))

@@ -41,10 +41,11 @@ class _Bucket:
         self.default_ms = event["default_ms"] or self.default_ms
 
     def cells(self) -> tuple[str, str, str]:
+        left = "decided" if self.decided else f"{sum(self.left.values())} of {self.tactics}"
         best = "-" if self.best_ms is None else f"{self.best_ms:.3f} ms"
         if self.best_ms is None or self.default_ms is None:
-            return f"{sum(self.left.values())} of {self.tactics}", best, "-"
-        return f"{sum(self.left.values())} of {self.tactics}", best, f"{self.default_ms / self.best_ms:.2f}x"
+            return left, best, "-"
+        return left, best, f"{self.default_ms / self.best_ms:.2f}x"
 
 
 @contextmanager
