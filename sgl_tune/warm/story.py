@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,7 +122,7 @@ def warm_deployment(plan: Plan, settings: Settings, out: Output) -> Warmed | Non
     report = read_report(folder)
     with clock.stage("write"):
         written = [
-            _write(plan, cache, report, tuned_path(folder, number), settings.replacing)
+            _write(plan, cache, report, tuned_path(folder, number), settings.replacing, out.note)
             for number, cache in enumerate(_caches(plan))
         ]
     for cache in written:
@@ -203,7 +203,14 @@ def _with_what_is_kept(failure: WorkFailed, kept: int | None) -> WorkFailed:
     return type(failure)(f"{failure.message}; {said}", failure.remedy)
 
 
-def _write(plan: Plan, cache: CachePlan, report: Report, tuned: Path, replacing: bool) -> Written:
+def _write(
+    plan: Plan,
+    cache: CachePlan,
+    report: Report,
+    tuned: Path,
+    replacing: bool,
+    say: Callable[[str], None],
+) -> Written:
     file = read_cache_file(tuned)
     entries = _for_every_rank(dict(file.entries), cache)
     deployment = plan.deployment
@@ -217,7 +224,9 @@ def _write(plan: Plan, cache: CachePlan, report: Report, tuned: Path, replacing:
         tool=__version__,
     )
     paths = [deployment.cache_dir / path for path in cache.paths]
-    return write_group(paths, entries, report.environment, manifest=manifest, replace_conflicting=replacing)
+    return write_group(
+        paths, entries, report.environment, manifest=manifest, replace_conflicting=replacing, say=say
+    )
 
 
 def _for_every_rank(entries: dict[str, Any], cache: CachePlan) -> dict[str, Any]:
