@@ -57,7 +57,7 @@ def _kv_change(outcome: Report, report: Report) -> str:
 
 
 def _fractions(start: Start, report: Report) -> list[Attempt]:
-    """Lower where memory ran out, by what was missing; higher where the weights left the pool no room."""
+    """Lower where memory ran out, by what was missing; where the pool had no room, the highest that fits."""
     fraction = report.sizes.mem_fraction_static
     if fraction is None:
         return []
@@ -68,7 +68,8 @@ def _fractions(start: Start, report: Report) -> list[Attempt]:
     else:
         weights = report.phase("weights")
         taken = weights.allocated_bytes / (report.total_bytes - weights.non_torch_bytes) if weights else 1.0
-        values = [_hundredth(max(fraction, taken)) + step / 100 for step in (1, 2, 3, 5)]
+        least = _hundredth(max(fraction, taken)) + 0.01
+        values = [value for value in (0.95, 0.92, 0.9, 0.88, 0.86, 0.83, 0.8, 0.75, 0.7) if value > least]
     return [
         Attempt(f"--mem-fraction-static {value:.2f}", start.with_runtime(mem_fraction_static=round(value, 2)))
         for value in values

@@ -28,19 +28,37 @@ Done = Callable[[], None]
 _PROCESSES = 2  # a prediction takes one core and 350 MB
 
 
-def predict_all(starts: Sequence[Start], done: Done = lambda: None) -> list[Report]:
-    """The reports in the order of `starts`; several are predicted side by side."""
-    processes = min(_PROCESSES, os.cpu_count() or 1, len(starts))
-    if processes < 2:
-        return [_counted(predict(start), done) for start in starts]
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+class Predictor:
+    """Predicts several starts side by side, in processes that stay for the next ones; one alone, here."""
+
+    def __init__(self, done: Done = lambda: None) -> None:
+        self._done = done
+        self._processes = min(_PROCESSES, os.cpu_count() or 1)
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Predictor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def __call__(self, starts: Sequence[Start]) -> list[Report]:
+        """In the order of `starts`."""
+        if self._processes < 2 or (len(starts) < 2 and self._pool is None):
+            return [self._counted(predict(start)) for start in starts]
+        self._pool = self._pool or ProcessPoolExecutor(self._processes, mp_context=get_context("spawn"))
         try:
-            return [_counted(report, done) for report in pool.map(predict, starts)]
+            return [self._counted(report) for report in self._pool.map(predict, starts)]
         except BrokenProcessPool as error:
             raise WorkFailed(
                 "a process that predicted a start was killed",
                 "one prediction needs about 400 MB: is this machine out of memory?",
             ) from error
+
+    def _counted(self, report: Report) -> Report:
+        self._done()
+        return report
 
 
 def predict(start: Start, snapshot: Path | None = None) -> Report:
@@ -105,8 +123,3 @@ def _constants(device: Meta) -> list[Constant]:
         for what, times in device.claims.items()
         if known[what].bytes
     ]
-
-
-def _counted(report: Report, done: Done) -> Report:
-    done()
-    return report

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sgl_tune.memory.report import Comparison, Report, Row
-from sgl_tune.memory.table import verdict
+from sgl_tune.memory.table import failure_text, verdict
 from sgl_tune.out import Column, Output
 from sgl_tune.units import memory_bytes
 
@@ -35,7 +35,9 @@ def _show_starts(out: Output, title: str, reports: Mapping[str, Report]) -> None
     out.table(columns, [(name, *_summary(report)) for name, report in reports.items()])
     for name, report in reports.items():
         if report.failure is not None:
-            out.line(f"{name}: {verdict(report)[0]}", style="red")
+            where = f", at {report.oom.where}" if report.oom and report.oom.where else ""
+            text = verdict(report)[0] if report.oom else failure_text(report)
+            out.line(f"{name}: {text}{where}", style="red")
     out.line()
 
 

@@ -9,8 +9,8 @@ from runtime.simulate.constants import GpuConstants
 from sgl_tune.deployment import Deployment
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.advice import remedies
-from sgl_tune.memory.predict import predict_all
-from sgl_tune.memory.report import Remedy, Report, worst
+from sgl_tune.memory.predict import Predictor
+from sgl_tune.memory.report import Report, worst
 from sgl_tune.memory.start import Start, starts_of
 from sgl_tune.memory.target import TargetGpu
 from sgl_tune.memory.what_if import AS_IS, WhatIf
@@ -54,25 +54,18 @@ class Study:
 def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf], out: Output) -> Study:
     asked = (AS_IS, *what_ifs, *sweep)
     groups = [question.starts(what_if) for what_if in asked]
-    with out.progress("predicting", sum(map(len, groups))) as progress:
-        reports = iter(predict_all([start for group in groups for start in group], progress.advance))
-    outcomes = [[next(reports) for _ in group] for group in groups]
-    ranks = outcomes[0]
-    lead = worst(ranks)
-    start = groups[0][ranks.index(lead)]
+    with out.progress("predicting") as progress, Predictor(progress.advance) as predict:
+        reports = iter(predict([start for group in groups for start in group]))
+        outcomes = [[next(reports) for _ in group] for group in groups]
+        lead = worst(outcomes[0])
+        start = groups[0][outcomes[0].index(lead)]
+        helpful = () if lead.verdict == "fits" else remedies(start, lead, predict)
     others = {what_if.name: worst(outcome) for what_if, outcome in zip(asked, outcomes, strict=True)}
     report = replace(
         lead,
         what_if={what_if.name: others[what_if.name] for what_if in what_ifs},
-        ranks=tuple(ranks) if len(ranks) > 1 else (),
-        remedies=_advise(start, lead, out),
+        ranks=tuple(outcomes[0]) if len(outcomes[0]) > 1 else (),
+        remedies=helpful,
         notes=(*question.chosen().notes, *start.notes),
     )
     return Study(start, report, {step.name: others[step.name] for step in sweep})
-
-
-def _advise(start: Start, report: Report, out: Output) -> tuple[Remedy, ...]:
-    if report.verdict == "fits":
-        return ()
-    with out.progress("looking for what would help") as progress:
-        return remedies(start, report, lambda starts: predict_all(starts, progress.advance))

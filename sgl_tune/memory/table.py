@@ -37,9 +37,8 @@ def show_verdict(out: Output, report: Report) -> None:
 
 def failure_text(report: Report) -> str:
     """torch's own words, as far as they are about this failure."""
-    error = report.failure.error if report.failure else ""
-    message = error.partition(": ")[2]
-    return message.partition(" If reserved but")[0] if report.oom else error
+    message = report.failure.error.partition(": ")[2] if report.failure else ""
+    return message.partition(" If reserved but")[0]
 
 
 def verdict(report: Report) -> tuple[str, str]:

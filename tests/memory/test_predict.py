@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.predict import predict, predict_all
+from sgl_tune.memory.predict import Predictor, predict
 from sgl_tune.memory.report import Report, worst
 from sgl_tune.memory.start import RUNTIME_MOE_BACKENDS
 from tests.memory.starts import DEMO, GIB, GLM, GLM_DP, MIB, make_start, make_starts, of_size
@@ -105,7 +105,8 @@ class TestStockStart:
 def test_stages_are_predicted_apart_and_the_tightest_leads() -> None:
     starts = make_starts(pp=2, **DEMO)
     assert [start.rank_name for start in starts] == ["PP0 TP0", "PP1 TP0"]
-    first, last = predict_all(starts)
+    with Predictor() as predict_all:
+        first, last = predict_all(starts)
     assert worst([first, last]).free_at_peak_bytes == min(r.free_at_peak_bytes for r in (first, last))
     assert [report.rank for report in (first, last)] == [0, 1]
 
