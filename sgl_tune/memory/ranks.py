@@ -10,26 +10,25 @@ DISTINCT = "distinct"
 ALL = "all"
 
 
-def choose_ranks(asked: str, model: ModelConfig, parallel: ParallelConfig) -> tuple[int, ...]:
-    """`distinct`, `all` or one rank's number."""
+def choose_ranks(asked: str, model: ModelConfig, parallel: ParallelConfig) -> dict[int, int]:
+    """`distinct`, `all` or one number: the ranks to report, each with the first one that is like it."""
+    alike = _alike(model, parallel)
     if asked == ALL:
-        return tuple(range(parallel.world_size))
+        return alike
     if asked == DISTINCT:
-        return distinct_ranks(model, parallel)
+        return {rank: rank for rank, first in alike.items() if rank == first}
     if not asked.isdigit() or int(asked) >= parallel.world_size:
         raise UsageError(
             f"--ranks {asked}: the deployment has ranks 0 to {parallel.world_size - 1}",
             "write distinct, all or one number",
         )
-    return (int(asked),)
+    return {int(asked): int(asked)}
 
 
-def distinct_ranks(model: ModelConfig, parallel: ParallelConfig) -> tuple[int, ...]:
-    """The first rank of each kind: by the layers of its stage, the embedding, the head and its experts."""
+def _alike(model: ModelConfig, parallel: ParallelConfig) -> dict[int, int]:
+    """By the layers of its stage, the embedding, the head and its experts."""
     first: dict[tuple[object, ...], int] = {}
-    for rank in range(parallel.world_size):
-        first.setdefault(_kind(model, parallel, rank), rank)
-    return tuple(first.values())
+    return {rank: first.setdefault(_kind(model, parallel, rank), rank) for rank in range(parallel.world_size)}
 
 
 def rank_name(parallel: ParallelConfig, rank: int) -> str:

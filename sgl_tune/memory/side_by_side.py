@@ -22,6 +22,7 @@ def show_what_ifs(out: Output, report: Report) -> None:
     if report.what_if:
         out.line("What if", style="bold")
         _show_starts(out, "START", {"as is": report, **report.what_if})
+        _show_failures(out, report.what_if)
 
 
 def _show_starts(out: Output, title: str, reports: Mapping[str, Report]) -> None:
@@ -33,12 +34,17 @@ def _show_starts(out: Output, title: str, reports: Mapping[str, Report]) -> None
         Column("KV TOKENS", right=True),
     )
     out.table(columns, [(name, *_summary(report)) for name, report in reports.items()])
+    out.line()
+
+
+def _show_failures(out: Output, reports: Mapping[str, Report]) -> None:
     for name, report in reports.items():
         if report.failure is not None:
             where = f", at {report.oom.where}" if report.oom and report.oom.where else ""
             text = verdict(report)[0] if report.oom else failure_text(report)
             out.line(f"{name}: {text}{where}", style="red")
-    out.line()
+    if any(report.failure for report in reports.values()):
+        out.line()
 
 
 def _summary(report: Report) -> tuple[str, str, str, str]:

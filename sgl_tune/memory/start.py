@@ -93,7 +93,7 @@ class Start:
 def starts_of(
     deployment: Deployment, gpu: TargetGpu, ranks: str, what_if: WhatIf = AS_IS
 ) -> tuple[Start, ...]:
-    """One for each rank that is worth a report."""
+    """One for each kind of rank among those that are asked for."""
     by_requests = DISPATCHER in what_if.behaviours
     runtime = replace(deployment.runtime, a2a_max_tokens=_dispatch_tokens(deployment, gpu, by_requests))
     runtime, notes = _stand_ins(runtime)
@@ -110,7 +110,7 @@ def starts_of(
             ascending=ASCENDING in what_if.behaviours,
             notes=notes,
         )
-        for rank in choose_ranks(ranks, deployment.model, deployment.parallel)
+        for rank in dict.fromkeys(choose_ranks(ranks, deployment.model, deployment.parallel).values())
     )
 
 

@@ -10,6 +10,7 @@ from sgl_tune.deployment import Deployment
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.advice import remedies
 from sgl_tune.memory.predict import Predictor
+from sgl_tune.memory.ranks import choose_ranks, rank_name
 from sgl_tune.memory.report import Report, worst
 from sgl_tune.memory.start import Start, starts_of
 from sgl_tune.memory.target import TargetGpu
@@ -64,8 +65,20 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
     report = replace(
         lead,
         what_if={what_if.name: others[what_if.name] for what_if in what_ifs},
-        ranks=tuple(outcomes[0]) if len(outcomes[0]) > 1 else (),
+        ranks=_all_ranks(question, start, outcomes[0]),
         remedies=helpful,
         notes=(*question.chosen().notes, *start.notes),
     )
     return Study(start, report, {step.name: others[step.name] for step in sweep})
+
+
+def _all_ranks(question: Question, start: Start, predicted: Sequence[Report]) -> tuple[Report, ...]:
+    """Every rank that was asked for, with the report of the one that is like it."""
+    reports = {report.rank: report for report in predicted}
+    chosen = choose_ranks(question.ranks, start.model, start.parallel)
+    if len(chosen) == 1:
+        return ()
+    return tuple(
+        replace(reports[like], rank=rank, rank_name=rank_name(start.parallel, rank))
+        for rank, like in chosen.items()
+    )

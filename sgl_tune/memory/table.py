@@ -54,10 +54,16 @@ def verdict(report: Report) -> tuple[str, str]:
     if report.run.unfinished:
         return f"UNFINISHED: the run ended in {report.run.failed_in}", "red"
     least = f"{memory_bytes(report.free_at_peak_bytes)} free at the peak"
-    where = f", in {report.peak.name}" if report.peak else ""
+    where = f", in {report.peak.name}{_cached(report.peak)}" if report.peak else ""
     if report.margin_bytes > report.free_at_peak_bytes:
         return f"FITS, BARELY: {least}{where}, and ±{memory_bytes(report.margin_bytes)} of doubt", "yellow"
     return f"FITS: {least}{where} (±{memory_bytes(report.margin_bytes)})", "green"
+
+
+def _cached(phase: Phase) -> str:
+    """What torch holds and does not use: it gives some of it back before it gives up."""
+    cached = phase.reserved_peak_bytes - phase.peak_bytes
+    return f", {memory_bytes(cached)} cached" if cached >= _GIB else ""
 
 
 def phase_lines(report: Report, unicode: bool = True) -> Iterator[tuple[str, str | None]]:
