@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import linecache
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from runtime.run_record import Held
 
 _RUNTIME = str(Path(__file__).parent) + "/"
+_FOR_THEIR_CALLER = frozenset(("_make", "_hold", "_hold_all"))
 
 
 def largest_at_peak(snapshot: Mapping[str, Any], device: int, since_us: float, count: int) -> list[Held]:
@@ -44,8 +46,11 @@ def _since(trace: Sequence[Mapping[str, Any]], since_us: float) -> list[Mapping[
 
 
 def _held(block: Mapping[str, Any]) -> Held:
-    for frame in block.get("frames", ()):
-        if frame["filename"].startswith(_RUNTIME):
-            file = frame["filename"].removeprefix(_RUNTIME)
-            return Held(block["size"], "", f"{file}:{frame['line']} {frame['name']}")
-    return Held(block["size"], "", "")
+    """torch records no shapes: the line of source that asked stands for what it is."""
+    ours = (frame for frame in block.get("frames", ()) if frame["filename"].startswith(_RUNTIME))
+    frame = next((frame for frame in ours if frame["name"] not in _FOR_THEIR_CALLER), None)
+    if frame is None:
+        return Held(block["size"], "", "")
+    file = frame["filename"].removeprefix(_RUNTIME)
+    what = linecache.getline(frame["filename"], frame["line"]).strip()
+    return Held(block["size"], what, f"{file}:{frame['line']} {frame['name']}")

@@ -130,20 +130,19 @@ def _from_run(asked: Asked, file: Path, out: Output) -> Answer:
 
 
 def _beside_prediction(measured: Report, found: Study) -> Report:
-    """Compared with a prediction of the same lone rank; as a server's rank it also holds NCCL's buffers."""
-    alone = found.report if found.start.parallel.world_size == 1 else predict(found.start.alone())
-    notes = list(found.report.notes)
-    if alone is not found.report:
-        nccl = sum(constant.bytes for constant in found.report.constants if constant.name.startswith("nccl"))
+    """Compared with a prediction of what was measured, which is less than a server's start."""
+    nccl = sum(constant.bytes for constant in found.report.constants if constant.name.startswith("nccl"))
+    notes = ["measured without profiling tactics, as a start does whose cache is warm"]
+    if nccl:
         notes.append(
             f"one GPU stood for {measured.rank_name}: without the {memory_bytes(nccl)} of NCCL's buffers"
         )
     return replace(
         measured,
-        comparisons=(beside_measured(alone, measured),),
-        what_if={"predicted": found.report, **found.report.what_if},
+        comparisons=(beside_measured(predict(found.start.alone()), measured),),
+        what_if={"predicted, cold": found.report, **found.report.what_if},
         remedies=found.report.remedies,
-        notes=tuple(notes),
+        notes=(*found.report.notes, *notes),
     )
 
 

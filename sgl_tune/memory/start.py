@@ -47,9 +47,9 @@ class Start:
         return replace(self, runtime=replace(self.runtime, **changes))
 
     def alone(self) -> Start:
-        """As one GPU can start it: its peers are arithmetic, and take no buffers."""
-        constants = self.constants or constants_for(self.arch)
-        return replace(self, constants=replace(constants, nccl={}))
+        """As one GPU measures it: peers are arithmetic and take no buffers, and no tactic is profiled."""
+        constants = replace(self.constants or constants_for(self.arch), nccl={})
+        return replace(self.with_runtime(autotune_cached=True), constants=constants)
 
     def shortened(self) -> Start:
         """The first layers, one of each kind among them, on one stage."""
