@@ -177,9 +177,11 @@ class Decoder(nn.Module):
                 yield from part.pieces()
 
     def _finalize(self) -> None:
-        for module in self.modules():
-            if isinstance(module, LatentAttention | MoELayer):
-                module.finalize()
+        """What attention makes stays; made between the experts' temporaries, it would keep their segments."""
+        for kind in (LatentAttention, MoELayer):
+            for module in self.modules():
+                if isinstance(module, kind):
+                    module.finalize()
 
 
 def _layer_kind(layer: DecoderLayer) -> object:
