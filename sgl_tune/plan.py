@@ -9,7 +9,7 @@ from typing import Any
 
 from runtime.parallel import node_ranks, rank_layout
 from runtime.sizing import release
-from sgl_tune.cache.keys import TunedOp, expected_keys, gaps
+from sgl_tune.cache.keys import TunedOp, expected_keys, gaps, tunes_nothing
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.recipes import KeyInputs, cache_folder, cache_key, key_parts, recipe_for
 from sgl_tune.deployment import Deployment
@@ -86,6 +86,11 @@ class Plan:
         return tuning_bytes(self.deployment, self.target.ops)
 
     @property
+    def is_idle(self) -> bool:
+        """A server that tunes nothing: it has a key, but never looks for a file."""
+        return not any(cache.files for cache in (self.target, self.draft) if cache)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What was assumed, and what the server tunes that this plan leaves out."""
         return self.deployment.notes + _assumed(self.deployment) + gaps(self.deployment)
@@ -153,12 +158,13 @@ def _draft_key_inputs(deployment: Deployment) -> KeyInputs:
 def _cache_plan(deployment: Deployment, inputs: KeyInputs, gpus: tuple[Gpu, ...]) -> CachePlan:
     parts = key_parts(recipe_for(deployment.sglang_version), inputs)
     key = cache_key(parts)
+    files = not tunes_nothing(deployment)
     folder = cache_folder(deployment.flashinfer_version, deployment.arch, key)
     return CachePlan(
         key=key,
         key_parts=parts,
         folder=folder,
-        files=tuple(_files(deployment, folder, _named_by_gpu(deployment, inputs), gpus)),
+        files=tuple(_files(deployment, folder, _named_by_gpu(deployment, inputs), gpus)) if files else (),
         ops=expected_keys(deployment),
     )
 

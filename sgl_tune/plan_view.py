@@ -37,6 +37,9 @@ def _show_plan(out: Output, plan: Plan) -> None:
     )
     for note in plan.notes:
         out.line(f"- {note}", indent=2, style="dim")
+    if plan.is_idle:
+        out.line()
+        return
     _show_cache(out, plan, plan.target, "")
     if plan.draft is not None:
         _show_cache(out, plan, plan.draft, " of the draft worker")

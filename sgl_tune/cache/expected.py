@@ -86,8 +86,8 @@ def _manifest_of(cache: Cache) -> tuple[Manifest | None, BrokenManifest | None]:
 
 
 def expected_of(plan: Plan) -> list[Expected]:
-    """The target's, and a draft worker's own."""
-    return [Expected.from_plan(cache) for cache in (plan.target, plan.draft) if cache]
+    """The target's, and a draft worker's own; none of a server that tunes nothing."""
+    return [Expected.from_plan(cache) for cache in (plan.target, plan.draft) if cache and cache.files]
 
 
 def _expected_by_manifest(cache: Cache, manifest: Manifest) -> Expected | None:

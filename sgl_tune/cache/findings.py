@@ -59,6 +59,7 @@ CODES: dict[str, Severity] = {
     "ranks-differ": Severity.ERROR,
     "rank-missing": Severity.ERROR,
     "rank-unexpected": Severity.INFO,
+    "tunes-nothing": Severity.INFO,
     "not-a-file": Severity.ERROR,
     "not-readable": Severity.ERROR,
     "not-writable": Severity.ERROR,

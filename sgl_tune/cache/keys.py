@@ -61,6 +61,11 @@ def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
     return tuple(merged.values())
 
 
+def tunes_nothing(deployment: Deployment) -> bool:
+    """Such a server neither reads nor writes a cache file."""
+    return not (tunes_moe(deployment) or tunes_dense(deployment))
+
+
 def gaps(deployment: Deployment) -> tuple[str, ...]:
     """What the server tunes that is not planned for, and why; nothing when the plan is complete."""
     backend, quantization = deployment.runtime.moe_runner_backend, deployment.quantization
@@ -68,7 +73,7 @@ def gaps(deployment: Deployment) -> tuple[str, ...]:
         return ("--disable-flashinfer-autotune: this server tunes nothing and loads no cache",)
     if not autotune_runs(deployment):
         return (f"SGLang tunes from compute capability 9.0 on: not on {deployment.arch}",)
-    if not (tunes_moe(deployment) or tunes_dense(deployment)):
+    if tunes_nothing(deployment):
         return (
             f"this server tunes nothing: MoE backend {backend}, quantization {quantization}; "
             "with --moe-runner-backend flashinfer_cutlass or flashinfer_trtllm a MoE model is tuned",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sgl_tune.cache.environment import Target
 from sgl_tune.cache.expected import Checked, Expected, check, expected_of
+from sgl_tune.cache.findings import Finding, finding
 from sgl_tune.cache.layouts import Cache, default_cache_dir, find_caches, resolve
 from sgl_tune.errors import UsageError
 from sgl_tune.options import TARGET_FIELDS, ServerFlags
@@ -41,6 +42,7 @@ class Scope(NamedTuple):
     checked: tuple[Checked, ...]
     target: Target
     notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def scope_of(asked: Asked, target: Target, on_error: Callable[[OSError], None]) -> Scope:
@@ -55,7 +57,19 @@ def scope_of(asked: Asked, target: Target, on_error: Callable[[OSError], None]) 
         found = _matching(resolve(asked.path, cache_dir, on_error), expected, asked.path or str(cache_dir))
         whole = asked.path is None or not Path(asked.path).is_file()
         checked = [check(cache, sglang, whole, expected) for cache in found]
-    return Scope(tuple(checked), _narrowed(target, asked.flags, plans), notes)
+    if not plans and not any(item.cache.files for item in checked):
+        raise UsageError(
+            f"nothing to verify in {asked.path or cache_dir}: no cache file is there",
+            "fill it first, or name the deployment to see which files its server looks for",
+        )
+    return Scope(tuple(checked), _narrowed(target, asked.flags, plans), notes, tuple(_idle(plans)))
+
+
+def _idle(plans: Sequence[Plan]) -> Iterator[Finding]:
+    for plan in plans:
+        if plan.is_idle:
+            message = f"{plan.deployment.name}: this server tunes nothing, so there is nothing to load"
+            yield finding("tunes-nothing", message, "nothing to do")
 
 
 def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:

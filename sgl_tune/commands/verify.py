@@ -72,6 +72,7 @@ def verify(
     for note in scope.notes:
         out.note(note)
     report = predict(scope.checked, Server(scope.target, find_user(as_user) if as_user else None))
+    report = report._replace(findings=(*scope.findings, *report.findings))
     ok = report.ok(strict)
     out.result(
         {"ok": ok, "target": {"from": machine.origin, "metadata": machine.metadata}, **report.to_json()},
@@ -97,7 +98,8 @@ def _show(out: Output, report: Report, ok: bool) -> None:
         _show_finding(out, found, found.message)
     used = sum(file.verdict in (Verdict.HIT, Verdict.PARTIAL) for file in report.files)
     word, style = ("good", "green") if ok else ("bad", "red")
-    out.line(f"{word}: the next start loads {used} of {count(len(report.files), 'file')}", style=style)
+    does = f"loads {used} of {count(len(report.files), 'file')}" if report.files else "looks for no file"
+    out.line(f"{word}: the next start {does}", style=style)
 
 
 def _row(verdict: Verdict, files: Sequence[FileReport]) -> tuple[object, ...]:

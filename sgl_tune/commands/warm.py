@@ -72,6 +72,9 @@ def warm(
             human=lambda: show_plans(out, plans),
             quiet=(str(path) for plan in plans for path in plan.paths),
         )
+        for plan in plans:
+            if not plan.target.ops:
+                _warn_of_nothing(plan, out)
         return
     from sgl_tune.warm.story import Settings
 
@@ -92,7 +95,7 @@ def _warm_all(plans: Sequence[Plan], settings: Settings, out: Output) -> int:
         for note in plan.notes:
             out.note(f"{plan.deployment.name}: {note}")
         if not plan.target.ops:
-            out.warn(f"{plan.deployment.name}: its server tunes nothing, so there is nothing to warm")
+            _warn_of_nothing(plan, out)
             continue
         try:
             warmed = warm_deployment(plan, settings, out)
@@ -108,6 +111,11 @@ def _warm_all(plans: Sequence[Plan], settings: Settings, out: Output) -> int:
     if done:
         _show(done, out)
     return code
+
+
+def _warn_of_nothing(plan: Plan, out: Output) -> None:
+    what = "tunes nothing" if plan.is_idle else "tunes nothing that is known here"
+    out.warn(f"{plan.deployment.name}: its server {what}, so there is nothing to warm")
 
 
 def _show(done: Sequence[Warmed], out: Output) -> None:

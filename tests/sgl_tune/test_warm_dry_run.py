@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ PROJECT = """
 model-path = "Qwen/Qwen3-30B-A3B"
 moe-runner-backend = "flashinfer_cutlass"
 [deployments.b]
-command = "python -m sglang.launch_server --model-path zai-org/GLM-5.1-FP8 --tp 8"
+command = "sglang serve zai-org/GLM-5.1 --moe-runner-backend flashinfer_cutlass --tp 8"
 """
 
 
@@ -56,10 +57,7 @@ def test_the_demo_is_planned_without_any_flag(tmp_path: Path) -> None:
 def test_the_page_fits_80_columns(arguments: tuple[str, ...]) -> None:
     ran = run_on_terminal("warm", "--dry-run", "--arch", "sm100", "--cache-dir", "/c", *arguments)
     assert ran.code == 0
-    lines = [
-        line.replace("\x1b[0m", "").replace("\x1b[1m", "").replace("\x1b[2m", "")
-        for line in ran.out.splitlines()
-    ]
+    lines = [re.sub(r"\x1b\[\d+m", "", line) for line in ran.out.splitlines()]
     assert max(map(len, lines)) <= 80, max(lines, key=len)
 
 
@@ -80,15 +78,27 @@ def test_the_page_says_key_files_ops_and_what_was_assumed() -> None:
     assert "\x1b" not in ran.out
 
 
-def test_what_cannot_be_planned_is_said_on_the_page() -> None:
-    ran = warm("--model-path", "Qwen3-30B-A3B", *HOPPER)
-    assert ran.code == 0 and "this server tunes nothing: MoE backend auto" in ran.out
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--model-path", "Qwen3-30B-A3B"), "this server tunes nothing: MoE backend auto"),
+        (("--model-path", "DeepSeek-V3", "--disable-flashinfer-autotune"), "loads no cache"),
+        (("--model-path", "Llama-3.1-8B"), "this server tunes nothing"),
+    ],
+)
+def test_a_server_that_tunes_nothing_has_no_files(arguments: tuple[str, ...], why: str) -> None:
+    ran = warm(*arguments, *HOPPER)
+    assert ran.code == 0 and why in ran.out and "rank_tp0" not in ran.out
+    assert "its server tunes nothing, so there is nothing to warm" in ran.err
+    assert warm(*arguments, *HOPPER, "--format", "quiet").out == ""
+    assert plan(*arguments, *HOPPER)["files"] == []
 
 
 def test_quiet_is_one_path_a_line() -> None:
-    ran = warm("--model-path", "DeepSeek-V3", "--tp", "2", *HOPPER, "--cache-dir", "/c", "--format", "quiet")
+    model = ("--model-path", "DeepSeek-V3", "--tp", "2")
+    ran = warm(*model, *BLACKWELL, "--cache-dir", "/c", "--format", "quiet")
     paths = ran.out.splitlines()
-    assert len(paths) == 2 and all(path.startswith("/c/flashinfer/autotune/0.7.2/sm90/") for path in paths)
+    assert len(paths) == 2 and all(path.startswith("/c/flashinfer/autotune/0.7.2/sm100/") for path in paths)
 
 
 def test_all_deployments_of_a_project_or_one(tmp_path: Path) -> None:

@@ -279,3 +279,32 @@ def test_neither_help_nor_a_verdict_imports_torch(tmp_path: Path, target: Path) 
         ran = run("verify", *arguments, PYTHONPATH=f"{tmp_path}:{ROOT}")
         assert ran.code == 0 and "imported" not in ran.err
     assert "Example:" in run("verify", "--help").out
+
+
+@pytest.mark.parametrize("made", [[], ["flashinfer/autotune/0.7.2/sm90/" + KEY], ["unrelated/folder"]])
+def test_nothing_to_verify_is_no_good_news(tmp_path: Path, target: Path, made: list[str]) -> None:
+    """A forgotten COPY must not pass an image build's check."""
+    caches = tmp_path / "caches"
+    for name in [".", *made]:
+        (caches / name).mkdir(parents=True, exist_ok=True)
+    for where in (("--cache-dir", caches), (caches,)):
+        ran = run("verify", *where, "--target", target, "--strict", cwd=tmp_path)
+        assert (ran.code, ran.out) == (2, "") and f"nothing to verify in {caches}" in ran.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("--model-path", "zai-org/GLM-5.1-FP8", "--tp", 8),
+        (*MODEL, "--disable-flashinfer-autotune"),
+    ],
+)
+def test_a_server_that_tunes_nothing_lacks_nothing(
+    tmp_path: Path, target: Path, command: tuple[object, ...]
+) -> None:
+    server = ("--", "python", "-m", "sglang.launch_server", *command)
+    data = _report(run("verify", *_there(tmp_path, target), "--strict", *server))
+    assert data["ok"] and data["files"] == [] and _codes(data) == {"tunes-nothing"}
+    page = run("verify", "--cache-dir", tmp_path, "--target", target, *VERSIONS, *server)
+    assert "this server tunes nothing, so there is nothing to load" in page.out
+    assert page.out.endswith("good: the next start looks for no file\n")
