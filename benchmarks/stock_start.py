@@ -51,7 +51,7 @@ REASONS = {
     "attention backend: reserved": "as the KV pool",
     "attention backend: outside torch": "the constant is from starts of this runtime, which load 2 MiB less",
     "ready: allocated": "as the KV pool, less 32 MiB that SGLang's runners keep; not traced to a tensor",
-    "ready: reserved": "presumably its prefill graphs: broken at each attention, they keep more of their pool",
+    "ready: reserved": "presumably its prefill graphs: broken at each attention, they keep more",
     "ready: outside torch": "graph nodes are counted on this runtime's kernels, not SGLang's",
     "autotune and capture: peak allocated": "as the KV pool",
     "autotune and capture: peak reserved": "not traced",
