@@ -22,9 +22,10 @@ def guarded(command: Callable[[], Any]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return interrupted()
-    except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does. Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output has gone, as `head` does
+        _drop_output()
+    except OSError as error:
+        return refused(error)
     return 0
 
 
@@ -33,17 +34,38 @@ def interrupted() -> int:
     return INTERRUPTED
 
 
-def unexpected(error: Exception) -> int:
-    if os.environ.get("SGL_TUNE_TRACEBACK"):
-        import traceback
+def refused(error: OSError) -> int:
+    """The system said no: a folder nobody may enter, a full disk under our output."""
+    _trace(error)
+    where = f"{error.filename}: " if error.filename is not None else ""
+    _say(f"{where}{error.strerror or error}", None if where else "check where the output goes")
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+    return SglTuneError.exit_code
 
-        traceback.print_exception(error)
+
+def unexpected(error: Exception) -> int:
+    _trace(error)
     reason = str(error).strip().splitlines()
     _say(
         f"unexpected {type(error).__name__}{': ' + reason[0] if reason else ''}",
         "this is a bug in sgl-tune; SGL_TUNE_TRACEBACK=1 or `sgl-tune --traceback ...` shows where",
     )
     return UNEXPECTED
+
+
+def _drop_output() -> None:
+    """Python would complain when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _trace(error: Exception) -> None:
+    if os.environ.get("SGL_TUNE_TRACEBACK"):
+        import traceback
+
+        traceback.print_exception(error)
 
 
 def _say(message: str, remedy: str | None = None) -> None:

@@ -45,7 +45,9 @@ class Scope(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def scope_of(asked: Asked, target: Target, on_error: Callable[[OSError], None]) -> Scope:
+def scope_of(asked: Asked, target: Target) -> Scope:
+    unread: list[OSError] = []
+    on_error = unread.append
     plans = _plans(asked, target) if asked.names_a_deployment else []
     sglang = _sglang(asked.flags.sglang_version, plans)
     expected = [item for plan in plans for item in expected_of(plan)]
@@ -57,12 +59,18 @@ def scope_of(asked: Asked, target: Target, on_error: Callable[[OSError], None]) 
         found = _matching(resolve(asked.path, cache_dir, on_error), expected, asked.path or str(cache_dir))
         whole = asked.path is None or not Path(asked.path).is_file()
         checked = [check(cache, sglang, whole, expected) for cache in found]
-    if not plans and not any(item.cache.files for item in checked):
+    findings = (*map(_unreadable, unread), *_idle(plans))
+    if not findings and not plans and not any(item.cache.files for item in checked):
         raise UsageError(
             f"nothing to verify in {asked.path or cache_dir}: no cache file is there",
             "fill it first, or name the deployment to see which files its server looks for",
         )
-    return Scope(tuple(checked), _narrowed(target, asked.flags, plans), notes, tuple(_idle(plans)))
+    return Scope(tuple(checked), _narrowed(target, asked.flags, plans), notes, findings)
+
+
+def _unreadable(error: OSError) -> Finding:
+    message = f"{error.filename}: it cannot be looked into ({error.strerror}), so what it holds is unknown"
+    return finding("not-readable", message, "run as a user who may, or repair the folder's mode")
 
 
 def _idle(plans: Sequence[Plan]) -> Iterator[Finding]:

@@ -64,11 +64,7 @@ def verify(
     if len(paths) > 1:
         raise UsageError(f"verify takes one path or key, not {len(paths)}: {' '.join(paths)}")
     machine = read_target(target) if target else target_here()
-    scope = scope_of(
-        Asked(flags, paths[0] if paths else None, tuple(command), deployment),
-        machine,
-        on_error=lambda error: out.warn(f"{error.filename}: {error.strerror}"),
-    )
+    scope = scope_of(Asked(flags, paths[0] if paths else None, tuple(command), deployment), machine)
     for note in scope.notes:
         out.note(note)
     report = predict(scope.checked, Server(scope.target, find_user(as_user) if as_user else None))

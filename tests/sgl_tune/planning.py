@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from typing import Any
 
-from sgl_tune.cli import main
-from tests.sgl_tune.running import Ran
+from tests.sgl_tune.running import Ran, run_here
 
 TARGET = ("--flashinfer-version", "0.7.2", "--sglang-version", "0.5.23")
 HOPPER = (*TARGET, "--arch", "sm90")
@@ -17,14 +13,7 @@ BLACKWELL = (*TARGET, "--arch", "sm100")
 
 
 def warm(*arguments: object) -> Ran:
-    before, out, err = sys.argv, StringIO(), StringIO()
-    sys.argv = ["sgl-tune", "warm", "--dry-run", *map(str, arguments)]
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
-            code = main()
-    finally:
-        sys.argv = before
-    return Ran(code, out.getvalue(), err.getvalue())
+    return run_here("warm", "--dry-run", *arguments)
 
 
 def plan(*arguments: object) -> dict[str, Any]:

@@ -9,8 +9,12 @@ import struct
 import subprocess
 import sys
 import termios
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+
+from sgl_tune.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-m", "sgl_tune.cli"]
@@ -42,6 +46,18 @@ def run(*arguments: object, cwd: Path | None = None, **changes: str) -> Ran:
         timeout=60,
     )
     return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def run_here(*arguments: object) -> Ran:
+    """In this process: a hundred times as fast, and as whoever runs it."""
+    before, out, err = sys.argv, StringIO(), StringIO()
+    sys.argv = ["sgl-tune", *map(str, arguments)]
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main()
+    finally:
+        sys.argv = before
+    return Ran(code, out.getvalue(), err.getvalue())
 
 
 def run_on_terminal(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import pytest
 
 from sgl_tune.cache.store import write_group
 from sgl_tune.cache.transaction import locked
-from tests.sgl_tune.running import PROGRAM, ROOT, environment, run, run_on_terminal
+from tests.sgl_tune.cache.children import in_child
+from tests.sgl_tune.running import PROGRAM, ROOT, Ran, environment, run, run_here, run_on_terminal
 
 HEAVY = ("torch", "transformers", "flashinfer", "numpy", "rich")
 
@@ -86,6 +88,40 @@ def test_the_unexpected_is_one_line_unless_asked(tmp_path: Path) -> None:
         run("--traceback", "prune", "--stale", PYTHONPATH=path),
     ):
         assert traced.code == 3 and "Traceback" in traced.err and "filelock.py" in traced.err
+
+
+def test_what_the_system_refuses_is_no_bug(tmp_path: Path) -> None:
+    (tmp_path / "rank_tp0_pp0_dp0.json").write_text("{}")
+    full = f"{' '.join(PROGRAM)} inspect {tmp_path} > /dev/full"
+    done = subprocess.run(["bash", "-c", full], capture_output=True, text=True, env=environment())
+    assert done.returncode == 3
+    assert done.stderr == "error: No space left on device\n  fix: check where the output goes\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
+@pytest.mark.parametrize("where", ["closed", "."])
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(("verify",), 1), (("inspect",), 0), (("diff", "/etc/hostname"), 3), (("prune", "--stale"), 3)],
+)
+def test_a_folder_nobody_may_enter_is_named(
+    tmp_path: Path, command: tuple[str, ...], code: int, where: str
+) -> None:
+    closed = tmp_path / "closed"
+    (closed / "flashinfer" / "autotune").mkdir(parents=True)
+    closed.chmod(0o700)
+    for parent in [tmp_path, *tmp_path.parents]:
+        if parent.stat().st_mode & 0o005 != 0o005 and parent.is_relative_to("/tmp"):
+            parent.chmod(0o755)
+
+    def as_nobody() -> Ran:
+        os.setuid(65534)
+        return run_here(*command, tmp_path / where)
+
+    ran = in_child(as_nobody)
+    said = ran.out + ran.err
+    assert str(closed) in said and ("Permission denied" in said or "is not readable" in said)
+    assert "bug" not in said and ran.code in ((2, 3) if where == "closed" else (code,))
 
 
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
