@@ -14,7 +14,7 @@ from sgl_tune.memory.compare import beside_log, beside_measured
 from sgl_tune.memory.files import write_text
 from sgl_tune.memory.measure import measure
 from sgl_tune.memory.predict import predict
-from sgl_tune.memory.report import Report
+from sgl_tune.memory.report import Comparison, Report
 from sgl_tune.memory.run_report import read_report
 from sgl_tune.memory.server_args import flags_of_log
 from sgl_tune.memory.server_log import ServerLog, read_server_log
@@ -156,8 +156,16 @@ def _from_log(asked: Asked, file: Path, out: Output) -> Answer:
             "give the server's flags as well, --model-path first",
         )
     found = _study(asked, flags, out, _total_bytes(log))
-    report = replace(found.report, comparisons=(beside_log(found.report, log),))
+    report = replace(found.report, comparisons=(_beside_log(found.report, log),))
     return Answer(replace(report, notes=(*report.notes, *_log_notes(log))), found.sweep)
+
+
+def _beside_log(report: Report, log: ServerLog) -> Comparison:
+    """A log of a death is compared with the first of the predicted starts that dies."""
+    starts = {"": report, **report.what_if}
+    name = next((name for name, start in starts.items() if log.oom and start.oom), "")
+    comparison = beside_log(starts[name], log)
+    return replace(comparison, title=f"Predicted, {name}, and logged") if name else comparison
 
 
 def _total_bytes(log: ServerLog) -> int | None:

@@ -1,7 +1,7 @@
 "use strict";
 const report = JSON.parse(document.getElementById("data").textContent);
 const GIB = 2 ** 30, MIB = 2 ** 20;
-const size = n => n == null ? "–" : Math.abs(n) >= GIB ? (n / GIB).toFixed(2) + " GiB" : (n / MIB).toFixed(n < MIB ? 2 : 0) + " MiB";
+const size = n => n == null ? "–" : n === 0 ? "0" : Math.abs(n) >= GIB ? (n / GIB).toFixed(2) + " GiB" : (n / MIB).toFixed(n < MIB ? 2 : 0) + " MiB";
 const count = n => n == null ? "–" : n.toLocaleString("en-US");
 const at = id => document.getElementById(id);
 
@@ -37,12 +37,17 @@ function verdictText(of) {
   return `Fits: ${size(of.free_at_peak_bytes)} free at the peak, ±${size(of.margin_bytes)}`;
 }
 
+/** Of an error, what is about this failure: neither its class nor torch's advice. */
+function words(error) {
+  return error.slice(error.indexOf(": ") + 2).split(" If reserved but")[0];
+}
+
 function showVerdict() {
   const box = at("verdict");
   const barely = report.verdict === "fits" && report.free_at_peak_bytes < report.margin_bytes;
   box.className = report.verdict !== "fits" ? "bad" : barely ? "warn" : "";
   box.append(element("strong", {}, verdictText(report)));
-  if (report.failure) box.append(element("p", {}, element("code", {}, report.failure)));
+  if (report.failure) box.append(element("p", {}, element("code", {}, words(report.failure))));
   if (report.oom && report.oom.where) box.append(element("p", {}, "at ", element("code", {}, report.oom.where)));
   for (const remedy of report.remedies) {
     box.append(element("p", {}, element("code", {}, remedy.flags), `: fits, ${size(remedy.free_at_peak_bytes)} free at the peak, ${remedy.cost}`));
@@ -209,7 +214,7 @@ function showSizes() {
 
 function showConstants() {
   if (!report.constants.length) return;
-  const rows = report.constants.map(of => ({ cells: [of.name, size(of.bytes), of.source] }));
+  const rows = report.constants.map(of => ({ cells: [of.times === 1 ? of.name : `${count(of.times)} × ${of.name}`, size(of.bytes), of.source] }));
   section("Outside torch's count: calibrated constants", table([["What"], ["Size", NUMBER], ["Known from"]], rows));
 }
 
@@ -223,6 +228,7 @@ function showComparisons() {
 
 at("title").textContent = report.title;
 at("subtitle").textContent = report.subtitle;
+at("notes").append(...report.notes.map(note => element("li", {}, note)));
 showVerdict();
 drawLegend();
 drawZoom();
