@@ -18,7 +18,8 @@ LOCK = ".sgl-tune.lock"
 JOURNAL = ".sgl-tune.journal"
 _TEMPORARY = re.compile(r"\.sgl-tune-\d+-[0-9a-f]{8}\.tmp")
 _ARCH = re.compile(r"sm\d{2,4}[a-z]?|cpu")
-_KEY = re.compile(r"[0-9a-f]{4,64}")
+_SHORTEST_KEY = 4
+_KEY = re.compile(rf"[0-9a-f]{{{_SHORTEST_KEY},64}}")
 _ROOTS = ("flashinfer/autotune", "flashinfer_autotune_cache", "autotune/v2", "v2")
 _DEEPEST = 8
 
@@ -117,6 +118,11 @@ def resolve(
         return find_caches(cache_dir, on_error)
     if os.path.lexists(target):
         return find_caches(Path(target), on_error)
+    if 0 < len(target) < _SHORTEST_KEY and all(letter in "0123456789abcdef" for letter in target):
+        raise UsageError(
+            f"{target}: no such file or folder, and too short for the beginning of a key",
+            f"at least {_SHORTEST_KEY} characters of it; `sgl-tune inspect` lists the keys",
+        )
     found = []
     if _KEY.fullmatch(target) and cache_dir.is_dir():
         found = [c for c in find_caches(cache_dir, on_error) if c.key and c.key.startswith(target)]

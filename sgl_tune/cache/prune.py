@@ -31,8 +31,8 @@ class Rules:
 
     @property
     def choose_nothing(self) -> bool:
-        chosen = (self.stale or None, self.older_than, self.flashinfer, self.arch, self.max_size)
-        return all(rule is None for rule in chosen)
+        """A version or an architecture only narrows what the others choose."""
+        return not self.stale and self.older_than is None and self.max_size is None
 
 
 @dataclass(frozen=True, slots=True)

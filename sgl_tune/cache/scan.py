@@ -46,7 +46,7 @@ class ScannedFile(NamedTuple):
     path: Path
     rank: RankName | None
     bytes: int
-    modified: float
+    modified: float | None
     content: Content
     digest: str | None = None
 
@@ -73,13 +73,25 @@ class ScannedCache:
     @property
     def age(self) -> float | None:
         """Seconds since the last write."""
-        return max(0.0, time.time() - max(f.modified for f in self.files)) if self.files else None
+        times = [file.modified for file in self.files if file.modified is not None]
+        return max(0.0, time.time() - max(times)) if times else None
 
     @property
     def entries(self) -> int:
         """Of one rank; in FlashInfer's managed store every entry is a file of its own."""
         counts = [content.entries for content in self.contents]
         return sum(counts) if self.cache.layout == "flashinfer-v2" else max(counts, default=0)
+
+    @property
+    def is_foreign(self) -> bool:
+        """One file in no layout that nothing marks as a cache: some other text, or some other JSON."""
+        if self.cache.layout != "files" or len(self.files) != 1:
+            return False
+        path, content = self.files[0].path, self.files[0].content
+        if content.problem:
+            return path.suffix != ".json"
+        marked = content.environment is not None or content.generation is not None
+        return content.entries > 0 and not marked and not any(e.parts for e in content.read_entries())
 
     @property
     def agree(self) -> bool:
@@ -126,7 +138,7 @@ class Scanner:
             return None  # a server replaced or removed it meanwhile
         except OSError as error:
             broken = Content(file.path, layout, problem=f"unreadable ({error.strerror})")
-            return ScannedFile(file.path, file.rank, 0, 0.0, broken)
+            return ScannedFile(file.path, file.rank, 0, None, broken)
         if raw is None:
             broken = Content(file.path, layout, problem="no regular file")
             return ScannedFile(file.path, file.rank, 0, status.st_mtime, broken)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import groupby
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
 from sgl_tune.cache.layouts import default_cache_dir, resolve
 from sgl_tune.cache.rank_names import ranks_text
 from sgl_tune.cache.scan import ScannedCache, Scanner
+from sgl_tune.errors import UsageError
 from sgl_tune.options import CacheDirOption, Format, FormatOption
 from sgl_tune.out import Column, Output
 from sgl_tune.units import count, human_age, human_bytes
@@ -78,11 +80,10 @@ def inspect(
     filters = parse_filters(where or [])
     root = cache_dir or default_cache_dir()
     found = resolve(target, root, on_error=lambda error: out.warn(f"{error.filename}: {error.strerror}"))
-    caches = [
-        cache
-        for cache in map(Scanner(digests=format is Format.json).scan, found)
-        if all(f.keeps(cache) for f in filters)
-    ]
+    scanned = list(map(Scanner(digests=format is Format.json).scan, found))
+    if target and Path(target).is_file() and any(cache.is_foreign for cache in scanned):
+        raise UsageError(f"{target}: not a cache file", "`sgl-tune inspect` lists the caches there are")
+    caches = [cache for cache in scanned if all(f.keeps(cache) for f in filters)]
     if sort in _ORDER:
         caches.sort(key=_ORDER[sort])
     caches = caches[:limit]

@@ -55,7 +55,7 @@ def test_rules_narrow_each_other(tmp_path: Path) -> None:
     _make_cache(tmp_path, OTHER, arch="sm100", days=1)
     assert _choose(tmp_path, older_than=30 * DAY).keys() == {OLD, NEW}
     assert _choose(tmp_path, older_than=30 * DAY, flashinfer="0.7.2").keys() == {NEW}
-    assert _choose(tmp_path, arch="sm100").keys() == {OTHER}
+    assert _choose(tmp_path, older_than=0.0, arch="sm100").keys() == {OTHER}
     assert _choose(tmp_path, older_than=30 * DAY, keep=("aaaa",)).keys() == {NEW}
     assert _choose(tmp_path, older_than=30 * DAY, arch="sm100") == {}
     assert _choose(tmp_path, older_than=30 * DAY)[OLD] == "last used 40 d ago"
@@ -177,7 +177,7 @@ def test_what_is_in_use_is_skipped(tmp_path: Path) -> None:
     _aged(folder, 90)
     (folder / ".autotuner_now.tmp").write_bytes(b"{")
     os.utime(folder / ".autotuner_now.tmp")
-    (removal,) = plan(find_caches(tmp_path), Rules(arch="sm90"), time.time())
+    (removal,) = plan(find_caches(tmp_path), Rules(older_than=0.0, arch="sm90"), time.time())
     assert remove(removal, tmp_path).skipped == "a server may be writing to it"
 
 

@@ -13,8 +13,9 @@ import pytest
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.record import serialise
 from sgl_tune.cache.store import write_group
+from tests.sgl_tune.cache.children import in_child
 from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key
-from tests.sgl_tune.running import run, run_on_terminal
+from tests.sgl_tune.running import Ran, run, run_here, run_on_terminal
 
 BIG, SMALL = "b166000000000000", "5a11000000000000"
 
@@ -216,3 +217,43 @@ def test_an_empty_place(tmp_path: Path) -> None:
     assert run("inspect", tmp_path).out == f"No caches in {tmp_path}.\n"
     assert _json(tmp_path)["caches"] == []
     assert run("inspect", "--cache-dir", tmp_path / "none").code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("README.md", "# Caches\n"), ("hostname", "here\n"), ("env.json", '{"metadata": {}, "arch": "sm90"}')],
+)
+def test_another_file_is_no_cache(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    ran = run("inspect", tmp_path / name)
+    assert (ran.code, ran.out) == (2, "") and f"{name}: not a cache file" in ran.err
+
+
+def test_a_cache_file_under_another_name_is_one(tmp_path: Path) -> None:
+    (tmp_path / "copied").write_bytes(serialise(TARGET, moe_entries()))
+    (tmp_path / "cut.json").write_text('{"_metadata"')
+    assert _json(tmp_path / "copied")["caches"][0]["files"][0]["entries"] == len(moe_entries())
+    assert "cut.json" in run("inspect", tmp_path / "cut.json").out
+
+
+def test_a_key_needs_four_characters(cache_dir: Path) -> None:
+    ran = run("inspect", BIG[:3], "--cache-dir", cache_dir)
+    assert ran.code == 2 and "at least 4 characters" in ran.err
+    assert run("inspect", BIG[:4], "--cache-dir", cache_dir).code == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
+def test_what_cannot_be_read_has_no_age(tmp_path: Path) -> None:
+    path = tmp_path / "rank_tp0_pp0_dp0.json"
+    path.write_text("{}")
+    path.chmod(0o600)
+    for parent in [tmp_path, *tmp_path.parents]:
+        if parent.stat().st_mode & 0o005 != 0o005 and parent.is_relative_to("/tmp"):
+            parent.chmod(0o755)
+
+    def as_nobody() -> Ran:
+        os.setuid(65534)
+        return run_here("inspect", tmp_path)
+
+    ran = in_child(as_nobody)
+    assert ran.code == 0 and "unreadable (Permission denied)" in ran.out and " d " not in ran.out
