@@ -12,7 +12,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.memory.calibration import Calibration, calibrated, read_constants
 from sgl_tune.memory.compare import beside_log, beside_measured
 from sgl_tune.memory.files import write_text
-from sgl_tune.memory.measure import measure
+from sgl_tune.memory.measure import SNAPSHOT_SUFFIX, measure
 from sgl_tune.memory.predict import predict
 from sgl_tune.memory.report import Comparison, Report
 from sgl_tune.memory.run_report import read_report
@@ -69,6 +69,8 @@ def answer(asked: Asked, out: Output) -> Answer:
         return _from_run(asked, asked.from_run, out)
     if asked.from_log is not None:
         return _from_log(asked, asked.from_log, out)
+    if asked.measure and not local_gpus():
+        raise UsageError("--measure needs a GPU, and there is none here", "without it the start is predicted")
     found = _study(asked, asked.flags, out)
     if asked.measure:
         return _measured(asked, found, out)
@@ -88,7 +90,8 @@ def calibrate(asked: Asked, out: Output) -> Calibration:
 
 
 def _question(asked: Asked, flags: ServerFlags, total_bytes: int | None = None) -> Question:
-    gpu = target_gpu(flags.gpu, asked.gpu_memory, flags.arch, local_gpus())
+    here = local_gpus()
+    gpu = target_gpu(None if asked.measure else flags.gpu, asked.gpu_memory, flags.arch, here)
     if total_bytes is not None:
         gpu = replace(gpu, total_bytes=total_bytes)
     return Question(
@@ -118,7 +121,11 @@ def _measured(asked: Asked, found: Study, out: Output) -> Answer:
     with TemporaryDirectory(prefix="sgl-tune-") as folder:
         file = asked.out or Path(folder) / "run.jsonl"
         measured = measure(found.start, file, out, asked.snapshot)
-    return Answer(_beside_prediction(measured, found), found.sweep)
+        report = _beside_prediction(measured, found)
+        snapshot = asked.snapshot or file.with_suffix(SNAPSHOT_SUFFIX)
+        if snapshot.exists() and (asked.snapshot or asked.out):
+            report = replace(report, notes=(*report.notes, f"torch's memory snapshot: {snapshot}"))
+    return Answer(report, found.sweep)
 
 
 def _from_run(asked: Asked, file: Path, out: Output) -> Answer:
@@ -131,6 +138,8 @@ def _from_run(asked: Asked, file: Path, out: Output) -> Answer:
 
 def _beside_prediction(measured: Report, found: Study) -> Report:
     """Compared with a prediction of what was measured, which is less than a server's start."""
+    gpu = replace(found.start.gpu, total_bytes=measured.total_bytes)
+    alone = predict(replace(found.start.alone(), gpu=gpu))
     nccl = sum(constant.bytes for constant in found.report.constants if constant.name.startswith("nccl"))
     notes = ["measured without profiling tactics, as a start does whose cache is warm"]
     if nccl:
@@ -139,7 +148,7 @@ def _beside_prediction(measured: Report, found: Study) -> Report:
         )
     return replace(
         measured,
-        comparisons=(beside_measured(predict(found.start.alone()), measured),),
+        comparisons=(beside_measured(alone, measured),),
         what_if={"predicted, cold": found.report, **found.report.what_if},
         remedies=found.report.remedies,
         notes=(*found.report.notes, *notes),
@@ -149,7 +158,8 @@ def _beside_prediction(measured: Report, found: Study) -> Report:
 def _from_log(asked: Asked, file: Path, out: Output) -> Answer:
     """The log's own flags say what to predict, where the command line does not."""
     log = read_server_log(file)
-    flags = asked.flags if asked.command else flags_of_log(log.server_args or "", asked.flags)
+    given = asked.command or asked.deployment
+    flags = asked.flags if given else flags_of_log(log.server_args or "", asked.flags)
     if not (asked.names_a_start or flags.model_path):
         raise UsageError(
             f"{file} does not say which server it is of: it has no server_args= line",

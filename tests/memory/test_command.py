@@ -120,6 +120,7 @@ def test_a_run_that_was_killed_is_reported_up_to_there(tmp_path: Path) -> None:
         (("--measure", "--from", "x.jsonl"), "give one"),
         (("--from", "/nonexistent/run.jsonl"), "cannot be read"),
         (("--calibrate",), "there is none here"),
+        (("--measure",), "there is none here"),
         (("--model", "demo-moe", "--tp", "4", "--what-if", "ep=3"), "--ep 3 does not divide"),
         (("--model", "demo-moe", "--constants", "/nonexistent.json"), "cannot be read"),
     ],

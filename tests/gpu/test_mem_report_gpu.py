@@ -1,0 +1,84 @@
+"""mem-report on this GPU: measured beside predicted, an OOM that it reports, a kill that it survives."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a GPU", allow_module_level=True)
+
+from tests.sgl_tune.running import PROGRAM, Ran, environment
+
+MIB = 1 << 20
+# Dense: no kernels to compile before the first start.
+MODEL = ("mem-report", "--model", "meta-llama/Llama-3.1-8B", "--attention-backend", "triton")
+
+
+def run(*arguments: object) -> Ran:
+    """With time to load a model and to look for remedies."""
+    command = [*PROGRAM, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300)
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def _measured(*arguments: object) -> dict[str, Any]:
+    ran = run(*MODEL, "--measure", "--format", "json", *arguments)
+    assert ran.code in (0, 1), ran.err
+    data: dict[str, Any] = json.loads(ran.out)
+    return data
+
+
+def test_every_peak_is_what_was_predicted() -> None:
+    data = _measured("--cuda-graph-max-bs", "16", "--chunked-prefill-size", "1024")
+    assert data["verdict"] == "fits" and data["source"] == "measured"
+    rows = data["comparisons"][0]["rows"]
+    peaks = [row for row in rows if row["what"].endswith("torch's peak")]
+    assert len(peaks) >= 6
+    for row in peaks:
+        assert abs(row["predicted"] - row["other"]) <= max(0.03 * row["other"], 128 * MIB), row
+
+
+def test_an_out_of_memory_is_reported_with_its_snapshot(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    data = _measured("--mem-fraction-static", "0.99", "--out", file)
+    assert data["verdict"] == "oom" and data["oom"]["tried_bytes"] > 0 and data["oom"]["where"]
+    assert data["what_if"]["predicted, cold"]["verdict"] == "oom"
+    snapshot = pickle.loads((tmp_path / "run.snapshot.pickle").read_bytes())
+    assert snapshot["segments"]
+    later = run("mem-report", "--from", file)
+    assert later.code == 1 and f"OUT OF MEMORY in {data['oom']['phase']}" in later.out
+
+
+def test_a_kill_loses_only_the_phase_in_progress(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    command = [*PROGRAM, *MODEL, "--measure", "--out", str(file)]
+    child = subprocess.Popen(command, env=environment(), start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not (file.exists() and '"begin", "phase": "prefill graphs"' in file.read_text()):
+        assert time.monotonic() < deadline and child.poll() is None
+        time.sleep(0.02)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    ran = run("mem-report", "--from", file, "--format", "json")
+    data = json.loads(ran.out)
+    assert (data["verdict"], data["failed_in"]) == ("unfinished", "prefill graphs")
+    assert [phase["name"] for phase in data["phases"]][-1] == "autotune"
+
+
+def test_the_constants_of_this_gpu_are_measured(tmp_path: Path) -> None:
+    file = tmp_path / "constants.json"
+    ran = run(*MODEL, "--calibrate", "--out", file, "--format", "json")
+    assert ran.code == 0, ran.err
+    amounts = {constant["name"]: constant["bytes"] for constant in json.loads(ran.out)["constants"]}
+    assert 200 * MIB < amounts["context"] < 2048 * MIB and 0 < amounts["graph node"] < 64 << 10
+    assert run(*MODEL, "--constants", file, "--format", "quiet").out.strip() == "fits"
