@@ -20,7 +20,8 @@ class DraftWorker:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Everything a plan needs, resolved as the server would. `notes` says what was assumed on the way."""
+    """Everything a plan needs, resolved as the server would. `notes` says what was assumed on the way,
+    `warnings` what is doubtful about it."""
 
     name: str
     model_path: str
@@ -32,6 +33,7 @@ class Deployment:
     arch: str
     cache_dir: Path
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     draft: DraftWorker | None = None
     skip_ops: tuple[str, ...] = ()
     disaggregation_mode: str = "null"

@@ -92,8 +92,9 @@ class Plan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed, and what the server tunes that this plan leaves out."""
-        return self.deployment.notes + _assumed(self.deployment) + gaps(self.deployment)
+        """What is doubtful, what was assumed, and what the server tunes that this plan leaves out."""
+        chosen = self.deployment
+        return chosen.warnings + chosen.notes + _assumed(chosen) + gaps(chosen)
 
     @property
     def paths(self) -> tuple[Path, ...]:

@@ -13,6 +13,7 @@ from sgl_tune import server_rules as rules
 from sgl_tune.cache.recipes import recipe_for
 from sgl_tune.cache.tuning_rules import CPU_ARCH
 from sgl_tune.deployment import Deployment, DraftWorker
+from sgl_tune.doubts import doubts
 from sgl_tune.errors import UsageError
 from sgl_tune.gpus import find_gpu, largest_gpu
 from sgl_tune.models import DEMO, find_model
@@ -34,6 +35,7 @@ class _Target:
     flashinfer: str
     arch: str
     gpu_mib: int | None
+    warnings: tuple[str, ...]
 
 
 def resolve_deployment(
@@ -67,6 +69,7 @@ def resolve_deployment(
         arch=target.arch,
         cache_dir=resolve_cache_dir(flags.cache_dir, environ),
         notes=tuple(notes),
+        warnings=(*target.warnings, *doubts(flags, model, parallel)),
         draft=_draft(flags, model_path, model, runtime, environ),
         skip_ops=tuple(flags.skip_ops or ()),
         disaggregation_mode=flags.disaggregation_mode or "null",
@@ -107,7 +110,7 @@ def _target(flags: ServerFlags, model_path: str, notes: list[str]) -> _Target:
             f"FlashInfer {flashinfer} is installed here; SGLang {recipe.sglang} pins {recipe.flashinfer}"
         )
     arch, gpu_mib = _gpu(flags, model_path, notes)
-    return _Target(recipe.sglang, flashinfer, arch, gpu_mib)
+    return _Target(recipe.sglang, flashinfer, arch, gpu_mib, recipe.warnings)
 
 
 def _gpu(flags: ServerFlags, model_path: str, notes: list[str]) -> tuple[str, int | None]:
@@ -168,6 +171,9 @@ def _runtime(
     target: _Target,
     environ: Mapping[str, str],
 ) -> RuntimeConfig:
+    share = flags.mem_fraction_static
+    if share is not None and not 0 < share < 1:
+        raise UsageError(f"--mem-fraction-static {share} is no share of the GPU's memory", "between 0 and 1")
     a2a = flags.moe_a2a_backend or "none"
     quantization = rules.resolve_quantization(flags.quantization, model, target.arch)
     return RuntimeConfig(
@@ -182,7 +188,7 @@ def _runtime(
         moe_a2a_backend=a2a,
         chunked_prefill_size=flags.chunked_prefill_size,
         max_running_requests=flags.max_running_requests,
-        mem_fraction_static=flags.mem_fraction_static,
+        mem_fraction_static=share,
         context_length=flags.context_length,
         cuda_graph_max_bs=flags.cuda_graph_max_bs,
         disable_cuda_graph=bool(flags.disable_cuda_graph),

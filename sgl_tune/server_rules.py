@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from runtime.config import ModelConfig
 from runtime.sizing import release
+from sgl_tune.errors import UsageError
 
 DEEPSEEK = frozenset(("deepseek_v3", "deepseek_v32", "glm_moe_dsa"))
 _WRITES_CHECKPOINT_QUANTIZATION = DEEPSEEK | {"qwen3_moe", "glm4_moe"}
@@ -20,6 +21,7 @@ _EP_SPANS_TP = {
     *("megamoe", "flashinfer", "flashinfer_megamoe", "deepep", "deepep_v2"),
     *("mooncake", "nixl", "ascend_fuseep", "mori", "pplx"),
 }
+_DTYPES = ("bfloat16", "float16", "float32")
 _DTYPE_ALIASES = {"half": "float16", "float": "float32"}
 
 
@@ -31,7 +33,11 @@ def arch_major(arch: str) -> int:
 
 def resolve_dtype(asked: str | None, model: ModelConfig) -> str:
     if asked is not None and asked != "auto":
-        return _DTYPE_ALIASES.get(asked.lower(), asked.lower())
+        named = _DTYPE_ALIASES.get(asked.lower(), asked.lower())
+        if named not in _DTYPES:
+            known = ", ".join(("auto", *_DTYPES, *_DTYPE_ALIASES))
+            raise UsageError(f"--dtype {asked}: SGLang knows no such type", f"one of {known}")
+        return named
     if model.model_type == "gpt_oss" and model.checkpoint_quantization == "mxfp4":
         return "bfloat16"
     return "float16" if model.dtype == "float32" else model.dtype

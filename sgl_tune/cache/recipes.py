@@ -26,6 +26,7 @@ class Recipe:
     always_skipped: tuple[str, ...] = ()
     draft_part: bool = False
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 _BASE = Recipe("0.5.12", "0.6.11.post1")
@@ -63,8 +64,8 @@ def recipe_for(version: str | None) -> Recipe:
     match = next((recipe for recipe in RECIPES if release(recipe.sglang) == wanted), None)
     if match is not None:
         return replace(match, sglang=version)
-    note = f"SGLang {version} is newer than {newest.sglang}, the newest known: the same key is assumed"
-    return replace(newest, sglang=version, notes=(note,))
+    doubt = f"SGLang {version} is newer than {newest.sglang}, the newest known: the same key is assumed"
+    return replace(newest, sglang=version, warnings=(doubt,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from runtime.sizing import release
 from sgl_tune.cache.environment import Target
 from sgl_tune.cache.expected import Checked, Expected, check, expected_of
 from sgl_tune.cache.findings import Finding, finding
@@ -42,6 +43,7 @@ class Scope(NamedTuple):
     checked: tuple[Checked, ...]
     target: Target
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
@@ -52,6 +54,9 @@ def scope_of(asked: Asked, target: Target) -> Scope:
     sglang = _sglang(asked.flags.sglang_version, plans)
     expected = [item for plan in plans for item in expected_of(plan)]
     notes = tuple(f"{plan.deployment.name}: {note}" for plan in plans for note in plan.deployment.notes)
+    warnings = tuple(f"{plan.deployment.name}: {text}" for plan in plans for text in plan.deployment.warnings)
+    if not plans and sglang:
+        warnings = _warnings_of(sglang)
     cache_dir = Path(asked.flags.cache_dir) if asked.flags.cache_dir else default_cache_dir()
     if plans and asked.path is None:
         checked = [check(cache, sglang, True, [item]) for cache, item in _of_deployments(plans, on_error)]
@@ -65,7 +70,7 @@ def scope_of(asked: Asked, target: Target) -> Scope:
             f"nothing to verify in {asked.path or cache_dir}: no cache file is there",
             "fill it first, or name the deployment to see which files its server looks for",
         )
-    return Scope(tuple(checked), _narrowed(target, asked.flags, plans), notes, findings)
+    return Scope(tuple(checked), _narrowed(target, asked.flags, plans), notes, warnings, findings)
 
 
 def _unreadable(error: OSError) -> Finding:
@@ -87,6 +92,13 @@ def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:
 
         return recipe_for(asked).sglang
     return plans[0].deployment.sglang_version if plans else installed_version("sglang")
+
+
+def _warnings_of(sglang: str) -> tuple[str, ...]:
+    """None of an installed version without a cache: its caches may be for another machine."""
+    from sgl_tune.cache.recipes import FIRST, recipe_for
+
+    return recipe_for(sglang).warnings if release(sglang) >= FIRST else ()
 
 
 def _plans(asked: Asked, target: Target) -> list[Plan]:

@@ -65,6 +65,8 @@ def verify(
         raise UsageError(f"verify takes one path or key, not {len(paths)}: {' '.join(paths)}")
     machine = read_target(target) if target else target_here()
     scope = scope_of(Asked(flags, paths[0] if paths else None, tuple(command), deployment), machine)
+    for doubt in scope.warnings:
+        out.warn(doubt)
     for note in scope.notes:
         out.note(note)
     report = predict(scope.checked, Server(scope.target, find_user(as_user) if as_user else None))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sgl_tune.errors import SglTuneError
+from sgl_tune.errors import SglTuneError, UsageError
 from sgl_tune.options import Format, FormatOption, ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.out import Output
 from sgl_tune.plan import Plan, make_plan
@@ -66,6 +67,10 @@ def warm(
     out = Output(format)
     here = local_gpus()
     plans = [make_plan(chosen, here) for chosen in select_deployments(flags, command or (), deployment)]
+    for plan in plans:
+        _check_place(plan.deployment.cache_dir)
+        for doubt in plan.deployment.warnings:
+            out.warn(f"{plan.deployment.name}: {doubt}")
     if dry_run:
         out.result(
             _one_or_all([plan.to_json() for plan in plans]),
@@ -84,6 +89,12 @@ def warm(
     raise typer.Exit(_warm_all(plans, Settings(devices, timeout, replace, prove), out))
 
 
+def _check_place(cache_dir: Path) -> None:
+    there = next(path for path in (cache_dir, *cache_dir.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise UsageError(f"--cache-dir {cache_dir}: {there} is a file, not a directory", "name a folder")
+
+
 def _warm_all(plans: Sequence[Plan], settings: Settings, out: Output) -> int:
     """One deployment's failure is no reason to leave the others cold."""
     from sgl_tune.warm.launch import Interrupted
@@ -92,7 +103,7 @@ def _warm_all(plans: Sequence[Plan], settings: Settings, out: Output) -> int:
     done: list[Warmed] = []
     code = 0
     for plan in plans:
-        for note in plan.notes:
+        for note in plan.notes[len(plan.deployment.warnings) :]:
             out.note(f"{plan.deployment.name}: {note}")
         if not plan.target.ops:
             _warn_of_nothing(plan, out)

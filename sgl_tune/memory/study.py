@@ -67,7 +67,7 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
         what_if={what_if.name: others[what_if.name] for what_if in what_ifs},
         ranks=_all_ranks(question, start, outcomes[0]),
         remedies=helpful,
-        notes=(*question.chosen().notes, *start.notes),
+        notes=(*question.chosen().warnings, *question.chosen().notes, *start.notes),
     )
     return Study(start, report, {step.name: others[step.name] for step in sweep})
 

@@ -11,6 +11,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.versions import Gpu, installed_version
 
 CPU_ARCH = "cpu"
+ALL_GPUS = "all"
 
 
 class DeviceKind(str, Enum):
@@ -32,6 +33,9 @@ class Devices:
 
 
 def choose_devices(kind: DeviceKind, gpus: str, workers: int | None, here: tuple[Gpu, ...]) -> Devices:
+    if gpus != ALL_GPUS and (kind is DeviceKind.cpu or not here):
+        why = "--device cpu uses none" if kind is DeviceKind.cpu else "no GPU driver answers here"
+        raise UsageError(f"--gpus {gpus}: {why}", "leave it out to tune on the CPU")
     if kind is DeviceKind.cpu or (kind is DeviceKind.auto and not here):
         return Devices("cpu", (), workers or 1)
     if not here:
@@ -40,7 +44,7 @@ def choose_devices(kind: DeviceKind, gpus: str, workers: int | None, here: tuple
         raise UsageError(
             "--workers is for the CPU: on GPUs there is one worker each", "choose them with --gpus"
         )
-    chosen = tuple(range(len(here))) if gpus == "all" else _listed(gpus, len(here))
+    chosen = tuple(range(len(here))) if gpus == ALL_GPUS else _listed(gpus, len(here))
     return Devices("cuda", chosen, len(chosen))
 
 

@@ -21,7 +21,7 @@ arch = "sm90"
 model-path = "Qwen/Qwen3-30B-A3B"
 tensor-parallel-size = 4
 moe-runner-backend = "flashinfer_cutlass"
-mem-fraction-static = 1
+mem-fraction-static = 0.9
 
 [deployments.reason]
 command = "SGLANG_CACHE_DIR=/c python -m sglang.launch_server --model GLM-5.1-FP8 --tp 8 --port 8"
@@ -43,7 +43,7 @@ def test_deployments_by_flags_and_by_command(tmp_path: Path) -> None:
         model_path="Qwen/Qwen3-30B-A3B",
         tp=4,
         moe_runner_backend="flashinfer_cutlass",
-        mem_fraction_static=1.0,
+        mem_fraction_static=0.9,
         sglang_version="0.5.17",
         flashinfer_version="0.7.2",
         arch="sm90",

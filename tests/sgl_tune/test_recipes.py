@@ -76,7 +76,7 @@ def test_skipped_ops_are_sorted_with_the_versions_own() -> None:
 def test_a_newer_version_takes_the_newest_recipe_and_says_so(version: str) -> None:
     recipe = recipe_for(version)
     assert _key(version) == GOLDEN["0.5.23"]
-    assert recipe.sglang == version and version in recipe.notes[0]
+    assert recipe.sglang == version and version in recipe.warnings[0]
 
 
 @pytest.mark.parametrize("version", ["0.5.11", "0.5.9", "0.4.6.post1"])

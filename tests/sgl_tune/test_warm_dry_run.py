@@ -120,6 +120,9 @@ def test_all_deployments_of_a_project_or_one(tmp_path: Path) -> None:
         (("--tp", "8", "--ep", "3"), "--ep 3 does not divide --tp 8"),
         (("--sglang-version", "0.5.11"), "in memory only"),
         (("--arch", "hopper"), "--arch 'hopper'"),
+        (("--dtype", "float99"), "one of auto, bfloat16, float16"),
+        (("--mem-fraction-static", "1.5"), "--mem-fraction-static 1.5"),
+        (("--mem-fraction-static", "0"), "between 0 and 1"),
         (("--", "serve", "--tp", "8"), "after -- stands 'serve'"),
     ],
 )
@@ -136,8 +139,29 @@ def test_unset_requests_are_planned_for_at_most_and_said() -> None:
 
 
 def test_a_newer_sglang_is_planned_with_a_warning() -> None:
-    data = plan("--model-path", "DeepSeek-V3", *BLACKWELL, "--sglang-version", "0.6.0")
-    assert any("0.6.0 is newer than 0.5.23" in note for note in data["notes"])
+    flags = ("--model-path", "DeepSeek-V3", *BLACKWELL, "--sglang-version", "0.6.0")
+    assert any("0.6.0 is newer than 0.5.23" in note for note in plan(*flags)["notes"])
+    assert warm(*flags, "--format", "quiet").err.startswith("warning: DeepSeek-V3: SGLang 0.6.0 is newer")
+
+
+@pytest.mark.parametrize(
+    ("flags", "warning"),
+    [
+        (("--moe-runner-backend", "flashinfer_cutlas"), "did you mean flashinfer_cutlass"),
+        (("--tp", 7), "32 attention heads cannot be divided among 7 ranks"),
+        (("--tp", 8, "--dp", 3), "dp 3 does not divide tp 8: 3 replicas of the server"),
+    ],
+)
+def test_what_is_likely_a_mistake_is_a_warning(flags: tuple[object, ...], warning: str) -> None:
+    ran = warm("--model-path", "Qwen3-30B-A3B", *HOPPER, *flags)
+    assert ran.code == 0 and warning in ran.err and ran.err.startswith("warning: ")
+
+
+@pytest.mark.parametrize("inside", ["", "below/it"])
+def test_a_file_is_no_cache_directory(tmp_path: Path, inside: str) -> None:
+    (tmp_path / "file").write_text("")
+    ran = warm("--cache-dir", tmp_path / "file" / inside, *HOPPER)
+    assert ran.code == 2 and f"{tmp_path}/file is a file, not a directory" in ran.err
 
 
 def test_nothing_heavy_is_imported() -> None:

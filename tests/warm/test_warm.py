@@ -282,6 +282,8 @@ def test_every_deployment_of_the_project_file_is_warmed(small: tuple[str, ...], 
         (("--arch", "sm90", "--flashinfer-version", "0.7.2"), "the target is sm90, the devices here are cpu"),
         (("--flashinfer-version", "0.7.1"), "the target reads caches of FlashInfer 0.7.1"),
         (("--device", "cuda"), "no GPU driver answers here"),
+        (("--gpus", "0,9"), "--gpus 0,9: no GPU driver answers here"),
+        (("--device", "cpu", "--gpus", "0"), "--gpus 0: --device cpu uses none"),
     ],
 )
 def test_a_target_that_cannot_be_tuned_here_is_wrong_usage(

@@ -151,7 +151,7 @@ def test_a_key_may_be_shortened(tmp_path: Path) -> None:
     assert {cache.flashinfer for cache in resolve(KEY[:6], tmp_path)} == {"0.7.2", "0.7.1"}
     assert len(resolve(None, tmp_path)) == 3
     for target in ("ffff", "not/there", KEY[:3]):
-        with pytest.raises(UsageError, match="no such file or folder, and (no key|too short)"):
+        with pytest.raises(UsageError, match=r"no such file or folder, and (no key|too short)"):
             resolve(target, tmp_path)
     with pytest.raises(UsageError, match="no cache directory yet"):
         resolve(None, tmp_path / "none")

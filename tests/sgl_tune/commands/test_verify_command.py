@@ -308,3 +308,9 @@ def test_a_server_that_tunes_nothing_lacks_nothing(
     page = run("verify", "--cache-dir", tmp_path, "--target", target, *VERSIONS, *server)
     assert "this server tunes nothing, so there is nothing to load" in page.out
     assert page.out.endswith("good: the next start looks for no file\n")
+
+
+def test_a_newer_sglang_is_a_warning(tmp_path: Path, target: Path) -> None:
+    write_ranks(cache_folder(tmp_path), rank_names(tp=1))
+    ran = run("verify", "--cache-dir", tmp_path, "--target", target, "--sglang-version", "0.6.0")
+    assert ran.code == 0 and "warning: SGLang 0.6.0 is newer than 0.5.23" in ran.err
