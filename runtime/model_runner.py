@@ -31,13 +31,11 @@ from runtime.parallel import stage_layers
 from runtime.phases import PhaseRecorder
 from runtime.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
 from runtime.sglang_buffers import SglangBuffers
-from runtime.sizing import dummy_batch_rows
+from runtime.sizing import dummy_batch_rows, kv_bytes_per_token
 from runtime.start_options import StartOptions
 from runtime.start_sizes import start_sizes
 
 MIB = 1 << 20
-UNLIMITED_TOKENS = 4096  # of the KV pool of a device whose memory is not limited
-TUNING_TOKENS = 64  # of a KV pool that dummy batches alone use
 
 
 class Autotune(Protocol):
@@ -92,12 +90,7 @@ class ModelRunner:
             self.baseline = self._free_everywhere()
         gpu_mib = self.options.gpu_mib or self.device.memory().total / MIB
         self.sizes = start_sizes(gpu_mib, self.model, self.parallel, self.runtime)
-        self.recorder.tell(
-            mem_fraction_static=self.sizes.mem_fraction,
-            context_length=self.sizes.context_length,
-            chunked_prefill_size=self.sizes.chunk,
-            prefill_graphs=self.sizes.prefill_graphs,
-        )
+        self.recorder.tell(**self.sizes.facts())
 
     def load_weights(self) -> None:
         stage = stage_layers(self.model.num_layers, self.parallel, self.comm.layout.pp_rank)
@@ -145,12 +138,16 @@ class ModelRunner:
             )
 
     def _tell_pool(self) -> None:
+        plan, requests = self.plan, self.max_running_requests
+        bytes_per_token = kv_bytes_per_token(
+            self.model, self.parallel, plan.kv_dtype, self.layers, self._draft_layers, plan.packed
+        )
         self.recorder.tell(
-            kv_tokens=self.plan.tokens,
-            kv_dtype=self.plan.kv_dtype,
-            max_running_requests=self.max_running_requests,
-            dummy_batch_rows=dummy_batch_rows(self.max_running_requests, self.parallel, self.runtime),
-            decode_graphs=self.sizes.decode_graphs(self.max_running_requests, self.parallel, self.runtime),
+            kv_tokens=plan.tokens,
+            kv_bytes_per_token=round(bytes_per_token),
+            max_running_requests=requests,
+            dummy_batch_rows=dummy_batch_rows(requests, self.parallel, self.runtime),
+            decode_graphs=self.sizes.decode_graphs(requests, self.parallel, self.runtime),
         )
 
     def init_attention_backend(self) -> None:
@@ -268,7 +265,7 @@ class ModelRunner:
         return self.comm.min_over(self.device.memory().free)
 
     def _plan_pool(self) -> PoolPlan:
-        tokens = self._given_tokens()
+        tokens = self.options.given_tokens(limited=bool(self.device.memory().total))
         if tokens is not None:
             return plan_tokens(tokens, self.model, self.parallel, self.runtime, self.device.sm_major)
         return plan_pool(
@@ -282,13 +279,6 @@ class ModelRunner:
             sm_major=self.device.sm_major,
             agree=lambda tokens: self.comm.min_over(tokens),
         )
-
-    def _given_tokens(self) -> int | None:
-        if self.options.sample_layers:
-            return TUNING_TOKENS
-        if self.options.kv_tokens is None and not self.device.memory().total:
-            return UNLIMITED_TOKENS
-        return self.options.kv_tokens
 
     def _draft_kv(self, draft: DraftModel) -> KVPool:
         """A draft's own keys and values in the target's slots; a frozen one reads the target's."""

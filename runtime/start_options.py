@@ -7,6 +7,9 @@ from pathlib import Path
 
 from runtime.graphs.policy import CapturePolicy
 
+UNLIMITED_TOKENS = 4096  # of the KV pool of a device whose memory is not limited
+TUNING_TOKENS = 64  # of a KV pool that dummy batches alone use
+
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
@@ -28,3 +31,11 @@ class StartOptions:
     lm_head_in_autotune: bool = False
     as_sglang: bool = False
     capture: CapturePolicy = field(default_factory=CapturePolicy)
+
+    def given_tokens(self, limited: bool) -> int | None:
+        """Of the KV pool, where they do not follow from the memory of a `limited` device."""
+        if self.sample_layers:
+            return TUNING_TOKENS
+        if self.kv_tokens is None and not limited:
+            return UNLIMITED_TOKENS
+        return self.kv_tokens

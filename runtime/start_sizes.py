@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.dp_attention import needs_attn_tp_gather, needs_mlp_gather
@@ -26,6 +27,15 @@ class StartSizes:
     decode_max_bs: int
     width: int
     prefill_graphs: tuple[int, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """For the run's file."""
+        return {
+            "mem_fraction_static": self.mem_fraction,
+            "context_length": self.context_length,
+            "chunked_prefill_size": self.chunk,
+            "prefill_graphs": self.prefill_graphs,
+        }
 
     def decode_graphs(
         self, requests: int, parallel: ParallelConfig, runtime: RuntimeConfig

@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runtime.config import ConfigError, ModelConfig, ParallelConfig, RuntimeConfig
-from runtime.parallel import rank_layout, stage_layers
-from runtime.pool_plan import packs_latents, resolve_kv_dtype
+from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.simulate.constants import GpuConstants, constants_for
-from runtime.sizing import chunk_per_rank, gpu_defaults, kv_bytes_per_token
+from runtime.sizing import chunk_per_rank, gpu_defaults
 from sgl_tune.deployment import Deployment
-from sgl_tune.errors import UsageError
 from sgl_tune.memory.ranks import choose_ranks, rank_name
 from sgl_tune.memory.target import TargetGpu
 from sgl_tune.memory.what_if import AS_IS, ASCENDING, DISPATCHER, LM_HEAD, WhatIf
-from sgl_tune.server_rules import arch_major
 
 _MOST_REQUESTS = 4096  # that SGLang resolves to for a rank
 RUNTIME_MOE_BACKENDS = frozenset(
@@ -74,20 +70,7 @@ class Start:
             "arch": self.arch,
             "rank": self.rank,
             "rank_name": self.rank_name,
-            "kv_bytes_per_token": self._kv_bytes_per_token(),
         }
-
-    def _kv_bytes_per_token(self) -> int:
-        stage = stage_layers(
-            self.model.num_layers, self.parallel, rank_layout(self.parallel, self.rank).pp_rank
-        )
-        major = arch_major(self.arch)
-        try:
-            kv_dtype = resolve_kv_dtype(self.model, self.runtime, major)
-        except ConfigError as error:
-            raise UsageError(str(error)) from error
-        packed = packs_latents(self.model, major)
-        return round(kv_bytes_per_token(self.model, self.parallel, kv_dtype, stage, packed=packed))
 
 
 def starts_of(
