@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sgl_tune.errors import WorkFailed
+from sgl_tune.memory.files import written
 from sgl_tune.memory.report import Report
 from sgl_tune.memory.run_report import read_report
 from sgl_tune.memory.start import Start
@@ -30,8 +31,9 @@ def measure(
     device: Literal["cuda", "cpu"] = "cuda",
 ) -> Report:
     """`file` is written as the start goes on. A start that dies of memory leaves a snapshot beside it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.unlink(missing_ok=True)
+    with written(file) as part:
+        part.touch()
+    file.unlink()
     child = get_context("spawn").Process(
         target=_run, args=(start, file, snapshot, device), name="mem-report --measure"
     )

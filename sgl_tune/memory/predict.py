@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from runtime.config import ConfigError
 from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.memory.files import written
 from sgl_tune.memory.report import Constant, Report
 from sgl_tune.memory.run_report import read_report
 from sgl_tune.memory.start import Start
@@ -78,7 +79,8 @@ def predict(start: Start, snapshot: Path | None = None) -> Report:
         recorder.tell(constants=[asdict(constant) for constant in _constants(device)])
         recorder.close()
         if snapshot is not None:
-            write_snapshot(device.tracker.allocator, snapshot)
+            with written(snapshot) as part:
+                write_snapshot(device.tracker.allocator, part)
         return read_report(out)
 
 

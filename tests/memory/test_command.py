@@ -89,6 +89,12 @@ def test_a_log_alone_says_which_start_to_predict(tmp_path: Path) -> None:
     assert "ran out of memory in autotune" in data["notes"][-1]
 
 
+@pytest.mark.parametrize("option", ["--html", "--snapshot"])
+def test_a_place_that_cannot_be_written_is_said(option: str) -> None:
+    ran = run(*DEMO, "--gpu", "l40s", option, "/proc/nothing/here")
+    assert ran.code == 2 and "/proc/nothing/here cannot be written" in ran.err
+
+
 def test_a_run_that_was_killed_is_reported_up_to_there(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     phase = {

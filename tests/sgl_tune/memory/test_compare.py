@@ -7,7 +7,7 @@ from dataclasses import replace
 from sgl_tune.memory.compare import beside_log, beside_measured
 from sgl_tune.memory.report import Row
 from sgl_tune.memory.server_log import ServerLog, Step
-from tests.sgl_tune.memory.reports import GIB, make_report
+from tests.sgl_tune.memory.reports import GIB, make_phase, make_report
 
 
 def _rows(comparison) -> dict[str, Row]:  # type: ignore[no-untyped-def]
@@ -29,15 +29,20 @@ def test_an_oom_on_both_sides_is_compared() -> None:
 
 def test_a_logs_steps_are_compared_by_what_was_left_and_what_was_taken() -> None:
     steps = (Step("weights", free_bytes=39 * GIB, used_bytes=39 * GIB), Step("unheard of", free_bytes=1))
-    log = ServerLog("TP0", 1, None, steps, 1_000_100, None, {"max_running_requests": 2048}, None, None)
+    sizes = {"max_running_requests": 2048}
+    log = ServerLog("TP0", 1, 77 * GIB, steps, 1_000_100, 61_464_000_000, sizes, None, None)
     predicted = make_report()
+    first = make_phase("communicator", 0, 0)
+    predicted = replace(predicted, run=replace(predicted.run, phases=(first, *predicted.run.phases)))
     predicted = replace(predicted, sizes=replace(predicted.sizes, max_running_requests=2048))
     rows = _rows(beside_log(predicted, log))
     assert rows["free after weights"].difference == "-1.00 GiB, -2.6 %"
     assert rows["taken by weights"].difference == "+1.00 GiB, +2.6 %"
     assert rows["kv tokens"].difference == "-100, -0.0 %"
     assert rows["max running requests"].predicted == rows["max running requests"].other
-    assert len(rows) == 4
+    assert rows["free before weights"].difference == "+1.00 GiB, +1.3 %"
+    assert rows["KV cache"].difference == "0 KiB, +0.0 %"
+    assert len(rows) == 6
 
 
 def test_to_json_keeps_the_numbers() -> None:
