@@ -50,13 +50,13 @@ def prefill_tokens(deployment: Deployment) -> int:
         return 0
     parallel, chunk = deployment.parallel, deployment.runtime.chunked_prefill_size
     if chunk is None:
-        chunk = _default_chunk(deployment)
+        chunk = default_chunk(deployment)
     if chunk <= 0:
         return _PREFILL_WITHOUT_CHUNKS * parallel.attn_dp
     return sizing.chunk_per_rank(chunk, parallel) * parallel.attn_dp
 
 
-def _default_chunk(deployment: Deployment) -> int:
+def default_chunk(deployment: Deployment) -> int:
     if deployment.gpu_mib is None:
         return _CPU_CHUNK
     defaults = sizing.gpu_defaults(deployment.gpu_mib, deployment.parallel.tp, deployment.sglang_version)

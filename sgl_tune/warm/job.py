@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
-from runtime.sizing import gpu_defaults
+from sgl_tune.cache.rows import default_chunk
 from sgl_tune.deployment import Deployment
 from sgl_tune.plan import CachePlan, Plan
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from runtime.device import Device
 
 _FILE = "job.pickle"
-_CPU_MIB = 80 * 1024  # sizes the demo as if for a large GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +86,7 @@ def _resolved(deployment: Deployment) -> RuntimeConfig:
     """The chunk size decides the buckets of a call; unset, it follows from the GPU."""
     if deployment.runtime.chunked_prefill_size is not None:
         return deployment.runtime
-    defaults = gpu_defaults(deployment.gpu_mib or _CPU_MIB, deployment.parallel.tp, deployment.sglang_version)
-    return replace(deployment.runtime, chunked_prefill_size=defaults.chunked_prefill_size)
+    return replace(deployment.runtime, chunked_prefill_size=default_chunk(deployment))
 
 
 def make_device(name: str, index: int) -> Device:
