@@ -10,6 +10,7 @@ from pathlib import Path
 from runtime.config import ConfigError, ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.sizing import release
 from sgl_tune import server_rules as rules
+from sgl_tune.cache.layouts import default_cache_dir
 from sgl_tune.cache.recipes import recipe_for
 from sgl_tune.cache.tuning_rules import CPU_ARCH
 from sgl_tune.deployment import Deployment, DraftWorker
@@ -79,9 +80,7 @@ def resolve_deployment(
 
 
 def resolve_cache_dir(asked: str | None, environ: Mapping[str, str]) -> Path:
-    """SGLang's own rule: a `~` in the variable stays a `~`; only the default is expanded."""
-    given = asked or environ.get("SGLANG_CACHE_DIR")
-    return Path(given) if given else Path("~/.cache/sglang").expanduser()
+    return Path(asked) if asked else default_cache_dir(environ)
 
 
 def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:

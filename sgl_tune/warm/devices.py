@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 from importlib.util import find_spec
 
+from sgl_tune.cache.tuning_rules import CPU_ARCH
 from sgl_tune.deployment import Deployment
 from sgl_tune.errors import UsageError
 from sgl_tune.versions import Gpu, installed_version
 
-CPU_ARCH = "cpu"
 ALL_GPUS = "all"
 
 
