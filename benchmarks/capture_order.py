@@ -15,14 +15,14 @@ from typing import Any
 
 from benchmarks.record import write_record
 from benchmarks.startup_memory import preset
-from runtime.comm import VirtualCommunicator
-from runtime.config import ParallelConfig, RuntimeConfig
-from runtime.cuda_device import Cuda
-from runtime.device import Device
+from runtime.devices.base import Device
+from runtime.devices.cuda import Cuda
+from runtime.forward.comm import VirtualCommunicator
 from runtime.graphs.policy import CapturePolicy
-from runtime.model_runner import ModelRunner
+from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.simulate.device import Meta
-from runtime.start_options import StartOptions
+from runtime.start.model_runner import ModelRunner
+from runtime.start.options import StartOptions
 
 MIB = 1 << 20
 ORDERS = ("descending", "ascending")

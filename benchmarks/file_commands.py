@@ -84,7 +84,7 @@ def measure(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, Cos
 
 
 def measure_cache(ranks: int, rounds: int) -> dict[str, Cost]:
-    program = [sys.executable, "-m", "sgl_tune.cli"]
+    program = [sys.executable, "-m", "sgl_tune.cli.app"]
     with tempfile.TemporaryDirectory() as folder:
         paths = make_cache(Path(folder), ranks)
         commands = {
@@ -110,7 +110,9 @@ def main() -> None:
         for name, cost in best.items():
             print(f"  {name:<26}{cost.wall:>9.3f}{cost.cpu:>9.3f}{cost.cpu / base:>8.2f}")
         results[label] = {name: {**asdict(cost), "ratio": cost.cpu / base} for name, cost in best.items()}
-    help = measure({"--help": [sys.executable, "-m", "sgl_tune.cli", "--help"]}, arguments.rounds)["--help"]
+    help = measure({"--help": [sys.executable, "-m", "sgl_tune.cli.app", "--help"]}, arguments.rounds)[
+        "--help"
+    ]
     print(f"{'sgl-tune --help':<28}{help.wall:>9.3f}{help.cpu:>9.3f}")
     record = {
         "command": "python benchmarks/file_commands.py",

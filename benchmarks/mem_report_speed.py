@@ -33,7 +33,7 @@ CASES = {
 
 def measure(arguments: tuple[str, ...]) -> tuple[float, float, str]:
     """Seconds, MiB of the largest process, and the verdict."""
-    command = [sys.executable, "-m", "sgl_tune.cli", "mem-report", *arguments, "--format", "json"]
+    command = [sys.executable, "-m", "sgl_tune.cli.app", "mem-report", *arguments, "--format", "json"]
     started = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert child.stdout is not None

@@ -17,16 +17,16 @@ from typing import Any
 import torch
 
 from benchmarks.record import write_record
-from runtime.comm import VirtualCommunicator
-from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
-from runtime.cuda_device import Cuda
-from runtime.device import Device
-from runtime.model_runner import Autotune, ModelRunner
-from runtime.phases import PhaseRecorder
-from runtime.run_record import Phase
+from runtime.devices.base import Device
+from runtime.devices.cuda import Cuda
+from runtime.forward.comm import VirtualCommunicator
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.simulate.constants import Constant, constants_for
 from runtime.simulate.device import Meta
-from runtime.start_options import StartOptions
+from runtime.start.model_runner import Autotune, ModelRunner
+from runtime.start.options import StartOptions
+from runtime.start.phases import PhaseRecorder
+from runtime.start.run_record import Phase
 
 MIB = 1 << 20
 PRESETS = Path(__file__).parent.parent / "sgl_tune" / "presets" / "models"

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.record import write_record
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.predict import predict
 from sgl_tune.memory.report import Report
 from sgl_tune.memory.start import starts_of
 from sgl_tune.memory.target import target_gpu
-from sgl_tune.options import ServerFlags
-from sgl_tune.selection import select_deployments
 
 MIB = 1 << 20
 ALLOWED_RATIO, ALLOWED_MIB = 0.03, 128

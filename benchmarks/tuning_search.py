@@ -30,10 +30,10 @@ from runtime.autotune.bench import Bench, Candidate
 from runtime.autotune.search import WHOLE_TURN, Effort, SearchPolicy
 from runtime.autotune.team import Team
 from runtime.autotune.tuner import SearchTuner
-from runtime.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
 from runtime.moe.backends import make_backend
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.parallel import rank_layout
+from runtime.server.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
+from runtime.server.parallel import rank_layout
 
 # Whole turns: FlashInfer's own 3 + 10 launches show every tactic another selection of the 16 routings.
 JUDGE = Effort(warmup=WHOLE_TURN, repeat=2 * WHOLE_TURN, delay_us=5000)

@@ -2,7 +2,7 @@
 
 `autotune(cache=...)` would drop a target's entries when its draft is tuned, so files are loaded and saved by
 hand, and FlashInfer's context is entered once. The dummy forward, its stream and its missing logits are
-`runtime.model_runner`'s.
+`runtime.start.model_runner`'s.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from runtime.autotune.progress import BucketResult, Watch, unwatched
 from runtime.autotune.search import SearchPolicy
 from runtime.autotune.team import Team
 from runtime.autotune.tuner import SearchTuner
-from runtime.config import RuntimeConfig
-from runtime.sizing import release
+from runtime.server.config import RuntimeConfig
+from runtime.server.sizing import release
 
 # The release whose key says `candidate_selection=v2_default`.
 _DEFAULT_RACES_SINCE = (0, 5, 23)

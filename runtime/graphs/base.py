@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 
 import torch
 
-from runtime.batch import ForwardBatch, StaticBuffers
-from runtime.comm import Communicator
-from runtime.config import ParallelConfig, RuntimeConfig
-from runtime.device import Device, Graph
-from runtime.dp_attention import DpTokens, RunnerKind, plan_dp_tokens
+from runtime.devices.base import Device, Graph
+from runtime.forward.batch import ForwardBatch, StaticBuffers
+from runtime.forward.comm import Communicator
+from runtime.forward.dp_attention import DpTokens, RunnerKind, plan_dp_tokens
+from runtime.forward.kv_pool import KVPool
+from runtime.forward.logits_processor import logits_wanted
 from runtime.graphs.policy import CapturePolicy
-from runtime.kv_pool import KVPool
-from runtime.logits_processor import logits_wanted
 from runtime.models.decoder import Decoder
+from runtime.server.config import ParallelConfig, RuntimeConfig
 
 Tensors = Mapping[str, torch.Tensor]
 Progress = Callable[[str, int, int], None]  # runner, graphs captured, graphs in all

@@ -9,13 +9,13 @@ from typing import ClassVar
 
 import torch
 
-from runtime.batch import ForwardBatch, ForwardMode, LogitsMode, dummy_decode_batch
-from runtime.config import SpeculativeConfig
-from runtime.dp_attention import RunnerKind
+from runtime.forward.batch import ForwardBatch, ForwardMode, LogitsMode, dummy_decode_batch
+from runtime.forward.dp_attention import RunnerKind
+from runtime.forward.kv_pool import PADDING_SLOT, KVPool
+from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import CaptureSite, GraphRunner, Tensors
-from runtime.kv_pool import PADDING_SLOT, KVPool
-from runtime.logits_processor import LogitsOutput
 from runtime.models.draft import DraftModel, next_step
+from runtime.server.config import SpeculativeConfig
 
 
 class _DraftRunner(GraphRunner):

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import torch
 
-from runtime.batch import ForwardBatch, dummy_extend_batch
-from runtime.dp_attention import RunnerKind
+from runtime.forward.batch import ForwardBatch, dummy_extend_batch
+from runtime.forward.dp_attention import RunnerKind
+from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import Tensors
 from runtime.graphs.stage import StageGraphs, named
-from runtime.logits_processor import LogitsOutput
 
 REQUESTS = 8  # of one captured prefill; more of them run eagerly
 

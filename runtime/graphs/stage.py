@@ -6,9 +6,9 @@ from abc import abstractmethod
 
 import torch
 
-from runtime.batch import ForwardBatch
+from runtime.forward.batch import ForwardBatch
+from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import GraphRunner, Tensors
-from runtime.logits_processor import LogitsOutput
 from runtime.models.decoder import StageState
 
 

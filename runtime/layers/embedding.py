@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runtime.comm import Communicator
-from runtime.config import ModelConfig
+from runtime.forward.comm import Communicator
 from runtime.layers.loading import Piece, Source, length, shard
+from runtime.server.config import ModelConfig
 
 VOCAB_PADDING = 64
 

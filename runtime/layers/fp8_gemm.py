@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from runtime.kv_packing import FP8_MAX
+from runtime.forward.kv_packing import FP8_MAX
 
 # Hopper, and both Blackwells
 _TUNED_CAPABILITIES = (9, 10, 12)

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from runtime.kv_packing import FP8, FP8_MAX
+from runtime.forward.kv_packing import FP8, FP8_MAX
 
 
 @triton.jit

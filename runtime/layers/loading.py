@@ -9,8 +9,8 @@ from typing import Protocol
 
 import torch
 
-from runtime.config import ConfigError
 from runtime.layers.scaled_linear import dequantize_blocks
+from runtime.server.errors import ConfigError
 
 Index = tuple[slice, ...]
 

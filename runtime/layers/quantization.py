@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from runtime.config import ConfigError, ModelConfig, RuntimeConfig
 from runtime.layers.loading import Index, length
 from runtime.layers.scaled_linear import (
     dequantize_blocks,
@@ -21,7 +20,9 @@ from runtime.layers.scaled_linear import (
     fp8_block_linear,
     fp8_tensor_linear,
 )
-from runtime.sizing import release
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.errors import ConfigError
+from runtime.server.sizing import release
 
 Tensors = Mapping[str, torch.Tensor]
 _FP8_GEMM_SINCE = (0, 5, 18)

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from runtime.config import ConfigError, ModelConfig
+from runtime.server.config import ModelConfig
+from runtime.server.errors import ConfigError
 
 
 def rotary_dim(model: ModelConfig) -> int:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.comm import Communicator
-from runtime.config import ConfigError, ModelConfig, RuntimeConfig
+from runtime.forward.comm import Communicator
 from runtime.layers.linear import Linear, Part
 from runtime.layers.norm import RMSNorm
 from runtime.layers.quantization import Scheme, expert_scheme, linear_scheme
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.errors import ConfigError
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from runtime.config import ConfigError, ModelConfig
 from runtime.layers.loading import Index
+from runtime.server.config import ModelConfig
+from runtime.server.errors import ConfigError
 
 
 class Checkpoint:

@@ -9,15 +9,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from runtime.batch import ForwardBatch
-from runtime.comm import Communicator
-from runtime.config import ModelConfig, RuntimeConfig
-from runtime.dp_attention import set_dp_buffer_len
-from runtime.kv_pool import KVPool
+from runtime.forward.batch import ForwardBatch
+from runtime.forward.comm import Communicator
+from runtime.forward.dp_attention import set_dp_buffer_len
+from runtime.forward.kv_pool import KVPool
+from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.embedding import TokenEmbedding, VocabTable
 from runtime.layers.loading import Piece, fill_dummy, load
 from runtime.layers.rope import rope_table
-from runtime.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.models.build import Build, make_build
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.gqa import GroupedQueryAttention
@@ -25,6 +24,7 @@ from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.simulate.folding import repeat
 
 

@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runtime.batch import ForwardBatch
-from runtime.comm import Communicator
-from runtime.config import ModelConfig, RuntimeConfig
-from runtime.kv_pool import KVPool
+from runtime.forward.batch import ForwardBatch
+from runtime.forward.comm import Communicator
+from runtime.forward.kv_pool import KVPool
+from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.loading import fill_dummy
-from runtime.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.models.decoder import Decoder, StageState
+from runtime.server.config import ModelConfig, RuntimeConfig
 
 
 class DraftModel(nn.Module):

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from runtime.batch import ForwardBatch
-from runtime.config import ConfigError
-from runtime.kv_pool import KVPool
+from runtime.forward.batch import ForwardBatch
+from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend
 from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.rope import rope_, softmax_scale
 from runtime.models.build import Build
+from runtime.server.errors import ConfigError
 
 
 class GroupedQueryAttention(nn.Module):

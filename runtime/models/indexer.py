@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runtime.batch import ForwardBatch
-from runtime.kv_pool import KVPool
+from runtime.forward.batch import ForwardBatch
+from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import select_tokens
 from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, Source

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from runtime.batch import ForwardBatch
-from runtime.kv_pool import KVPool
+from runtime.forward.batch import ForwardBatch
+from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend_latent
 from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, length, shard

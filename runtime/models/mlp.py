@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from runtime.dp_attention import gather, scatter
+from runtime.forward.dp_attention import gather, scatter
 from runtime.layers.loading import Piece
 from runtime.layers.mlp import GatedMLP
 from runtime.models.build import Build
 from runtime.models.experts import Experts
 from runtime.moe.backends import MoEBackend
-from runtime.moe.call_rules import fused_shared_experts
 from runtime.moe.dispatcher import Dispatcher
 from runtime.moe.router import Router
+from runtime.server.call_rules import fused_shared_experts
 
 
 class DenseLayer(nn.Module):

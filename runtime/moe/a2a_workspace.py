@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.config import RuntimeConfig
+from runtime.server.config import RuntimeConfig
 
 # A dispatcher is built before it is known how many requests may run: this is the most SGLang resolves to.
 REQUEST_LIMIT = 4096

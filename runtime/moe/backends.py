@@ -7,9 +7,10 @@ from importlib import import_module
 
 import torch
 
-from runtime.config import ConfigError, ModelConfig, RuntimeConfig
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.parallel import RankLayout
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.errors import ConfigError
+from runtime.server.parallel import RankLayout
 
 
 class MoEBackend(ABC):

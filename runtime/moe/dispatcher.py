@@ -8,11 +8,12 @@ from typing import ClassVar
 
 import torch
 
-from runtime.comm import Communicator
-from runtime.config import ConfigError, ModelConfig, RuntimeConfig
-from runtime.dp_attention import dp_buffer_len, gather, pad_rows, scatter
+from runtime.forward.comm import Communicator
+from runtime.forward.dp_attention import dp_buffer_len, gather, pad_rows, scatter
 from runtime.moe.a2a_workspace import A2AWorkspace, max_dispatch_tokens
 from runtime.moe.weights import TopK
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.errors import ConfigError
 
 Route = Callable[[torch.Tensor], TopK]
 

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import torch
 
-from runtime.config import ConfigError
+from runtime.forward.logits_processor import in_autotune_dummy_run
 from runtime.layers.fp8_gemm import quantize_fp8
-from runtime.logits_processor import in_autotune_dummy_run
 from runtime.moe.profile_workspace import ProfiledShape, hold_profile_workspace
 from runtime.moe.trtllm_layout import swap_halves
 from runtime.moe.tuned import TunedBackend, swiglu_values
 from runtime.moe.weights import ExpertWeights, TopK
+from runtime.server.errors import ConfigError
 
 
 class FlashInferCutlassBackend(TunedBackend):

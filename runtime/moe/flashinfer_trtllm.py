@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 import torch
 
-from runtime.config import ConfigError, MoEConfig
-from runtime.kv_packing import FP8_MAX
-from runtime.moe.call_rules import routing_form
+from runtime.forward.kv_packing import FP8_MAX
 from runtime.moe.trtllm_layout import kind_of, lay_out
 from runtime.moe.tuned import TunedBackend, swiglu_values
 from runtime.moe.weights import ExpertWeights, TopK
+from runtime.server.call_rules import routing_form
+from runtime.server.config import MoEConfig
+from runtime.server.errors import ConfigError
 
 # FlashInfer's RoutingMethodType
 _SOFTMAX, _RENORMALIZE, _DEEPSEEK, _TOP_K, _SIGMOID_RENORMALIZE, _SIGMOID = 0, 1, 2, 5, 6, 8

@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from runtime.config import MoEConfig
 from runtime.layers.loading import Piece, Source
 from runtime.moe.weights import TopK
+from runtime.server.config import MoEConfig
 
 
 class Router(nn.Module):

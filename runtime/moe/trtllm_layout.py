@@ -10,8 +10,8 @@ from typing import Literal
 
 import torch
 
-from runtime.config import ConfigError
 from runtime.moe.weights import ExpertWeights
+from runtime.server.errors import ConfigError
 
 Kind = Literal["bf16", "fp8_block", "nvfp4"]
 

@@ -11,7 +11,7 @@ import torch
 from runtime.moe.backends import MoEBackend
 from runtime.moe.torch_backend import activate, expert_matrix
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.sizing import tune_max_num_tokens
+from runtime.server.sizing import tune_max_num_tokens
 
 # SGLang's max_prefill_tokens, which counts where chunked prefill is off
 _MAX_PREFILL_TOKENS = 16384

@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from runtime.device import Device, Graph, MemoryReading, nothing
-from runtime.run_record import Held
+from runtime.devices.base import Device, Graph, MemoryReading, nothing
 from runtime.simulate.allocation import Recording
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.blocks import Block
@@ -19,6 +18,7 @@ from runtime.simulate.constants import GpuConstants, constants_for
 from runtime.simulate.folding import fold_with, record, replay, tensors_of
 from runtime.simulate.tracker import AllocationTracker
 from runtime.simulate.workspaces import Workspaces
+from runtime.start.run_record import Held
 
 CAPTURE_STREAM, SIDE_STREAM = 1, 2
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from runtime.sizing import release
+from runtime.server.sizing import release
 from sgl_tune.cache.layouts import LOCK, MANIFEST, Cache, is_unfinished
 from sgl_tune.cache.manifest import BrokenManifest, read_manifest
 from sgl_tune.errors import UsageError

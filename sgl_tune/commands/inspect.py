@@ -22,9 +22,9 @@ from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
 from sgl_tune.cache.layouts import default_cache_dir, resolve
 from sgl_tune.cache.rank_names import ranks_text
 from sgl_tune.cache.scan import ScannedCache, Scanner
+from sgl_tune.cli.out import Column, Output
+from sgl_tune.deployment.options import CacheDirOption, Format, FormatOption
 from sgl_tune.errors import UsageError
-from sgl_tune.options import CacheDirOption, Format, FormatOption
-from sgl_tune.out import Column, Output
 from sgl_tune.units import count, human_age, human_bytes
 
 

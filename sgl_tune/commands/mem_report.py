@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from sgl_tune.cli.out import Output
+from sgl_tune.deployment.options import Format, FormatOption, ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.memory.answer import Answer, Asked, answer
 from sgl_tune.memory.answer import calibrate as measure_constants
 from sgl_tune.memory.files import write_page
@@ -19,8 +21,6 @@ from sgl_tune.memory.side_by_side import (
     show_what_ifs,
 )
 from sgl_tune.memory.table import show_constants, show_report
-from sgl_tune.options import Format, FormatOption, ServerCommand, ServerFlags, takes_server_flags
-from sgl_tune.out import Output
 
 _QUESTION = "The question"
 _FILES = "Files"

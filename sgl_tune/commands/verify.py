@@ -9,18 +9,18 @@ from typing import Annotated
 
 import typer
 
-from sgl_tune.cache.access import find_user
-from sgl_tune.cache.environment import read_target, target_here
-from sgl_tune.cache.findings import FileReport, Finding, Report, Severity, Verdict
 from sgl_tune.cache.rank_names import RankName, ranks_text
-from sgl_tune.cache.scope import Asked, scope_of
-from sgl_tune.cache.verify import Server
-from sgl_tune.cache.verify import verify as predict
+from sgl_tune.cli.out import Column, Output
+from sgl_tune.deployment.options import Format, FormatOption, ServerFlags, takes_server_flags
+from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import UsageError
-from sgl_tune.options import Format, FormatOption, ServerFlags, takes_server_flags
-from sgl_tune.out import Column, Output
-from sgl_tune.server_command import split_positionals
 from sgl_tune.units import count
+from sgl_tune.verify.access import find_user
+from sgl_tune.verify.environment import read_target, target_here
+from sgl_tune.verify.findings import FileReport, Finding, Report, Severity, Verdict
+from sgl_tune.verify.scope import Asked, scope_of
+from sgl_tune.verify.verify import Server
+from sgl_tune.verify.verify import verify as predict
 
 _UNUSED = (Verdict.IGNORED, Verdict.REPLACED, Verdict.DELETED, Verdict.CRASH)
 _STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}

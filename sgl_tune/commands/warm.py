@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sgl_tune.cli.out import Output
+from sgl_tune.deployment.options import Format, FormatOption, ServerCommand, ServerFlags, takes_server_flags
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import SglTuneError, UsageError
-from sgl_tune.options import Format, FormatOption, ServerCommand, ServerFlags, takes_server_flags
-from sgl_tune.out import Output
-from sgl_tune.plan import Plan, make_plan
-from sgl_tune.plan_view import show_plans
-from sgl_tune.selection import select_deployments
-from sgl_tune.versions import local_gpus
+from sgl_tune.keys.plan import Plan, make_plan
+from sgl_tune.keys.plan_view import show_plans
 from sgl_tune.warm.devices import DeviceKind, check_target, choose_devices
 
 if TYPE_CHECKING:

@@ -8,6 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sgl_tune.cli.out import Output, to_json
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.calibration import Calibration, calibrated, read_constants
 from sgl_tune.memory.compare import beside_log, beside_measured
@@ -21,10 +24,7 @@ from sgl_tune.memory.server_log import ServerLog, read_server_log
 from sgl_tune.memory.study import Question, Study, study
 from sgl_tune.memory.target import target_gpu
 from sgl_tune.memory.what_if import parse_sweep, parse_what_if
-from sgl_tune.options import ServerFlags
-from sgl_tune.out import Output, to_json
 from sgl_tune.units import memory_bytes
-from sgl_tune.versions import local_gpus
 
 
 @dataclass(frozen=True, slots=True)

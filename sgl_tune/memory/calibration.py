@@ -8,9 +8,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from runtime.run_record import Run
 from runtime.simulate.constants import Constant as Known
 from runtime.simulate.constants import GpuConstants, constants_for
+from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.report import Constant, Report
 

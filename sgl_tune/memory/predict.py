@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runtime.config import ConfigError
+from runtime.server.errors import ConfigError
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.files import written
 from sgl_tune.memory.report import Constant, Report
@@ -21,9 +21,9 @@ from sgl_tune.memory.run_report import read_report
 from sgl_tune.memory.start import Start
 
 if TYPE_CHECKING:
-    from runtime.device import Device
-    from runtime.phases import PhaseRecorder
+    from runtime.devices.base import Device
     from runtime.simulate.device import Meta
+    from runtime.start.phases import PhaseRecorder
 
 Done = Callable[[], None]
 _PROCESSES = 2  # a prediction takes one core and 350 MB
@@ -66,9 +66,9 @@ def predict(start: Start, snapshot: Path | None = None) -> Report:
     """`snapshot` is written as PyTorch's memory_viz page reads it."""
     import torch
 
-    from runtime.phases import PhaseRecorder
     from runtime.simulate.device import Meta
     from runtime.simulate.snapshot import write_snapshot
+    from runtime.start.phases import PhaseRecorder
 
     torch.set_num_threads(1)
     device = Meta(start.gpu.total_bytes, start.arch, frames=snapshot is not None, constants=start.constants)
@@ -88,12 +88,12 @@ def run_start(start: Start, device: Device, recorder: PhaseRecorder) -> None:
     """An end that belongs into a report is in the recorder's file; any other is raised."""
     import torch
 
-    from runtime.comm import VirtualCommunicator
+    from runtime.forward.comm import VirtualCommunicator
     from runtime.graphs.policy import CapturePolicy
-    from runtime.model_runner import ModelRunner
     from runtime.moe.a2a_workspace import WorkspaceOverflow
-    from runtime.pool_plan import NoRoomForTokens
-    from runtime.start_options import StartOptions
+    from runtime.server.pool_plan import NoRoomForTokens
+    from runtime.start.model_runner import ModelRunner
+    from runtime.start.options import StartOptions
 
     options = StartOptions(
         gpu_mib=start.gpu.driver_mib,
@@ -114,7 +114,7 @@ def run_start(start: Start, device: Device, recorder: PhaseRecorder) -> None:
         with suppress(torch.OutOfMemoryError, NoRoomForTokens, WorkspaceOverflow):
             runner.start()
     except ConfigError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(error.message, error.remedy) from error
 
 
 def _constants(device: Meta) -> list[Constant]:

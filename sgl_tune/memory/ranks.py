@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.config import ModelConfig, ParallelConfig
-from runtime.parallel import rank_layout, stage_layers
+from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.parallel import rank_layout, stage_layers
 from sgl_tune.errors import UsageError
 
 DISTINCT = "distinct"

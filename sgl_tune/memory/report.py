@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from runtime.run_record import Failure, OutOfMemory, Phase, Run
+from runtime.start.run_record import Failure, OutOfMemory, Phase, Run
 from sgl_tune.units import memory_bytes
 
 Source = Literal["predicted", "measured"]

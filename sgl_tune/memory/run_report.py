@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runtime.run_record import Run, RunFileError, read_run
+from runtime.start.run_record import Run, RunFileError, read_run
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.report import Constant, Report, Sizes
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from sgl_tune.options import TARGET_FIELDS, ServerFlags, flag_types
+from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, flag_types
 
 _NAMES = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size", "attn_dp": "attn_dp_size"}
 # Printed resolved: SGLang reads them from elsewhere when they are not set.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runtime.run_record import OutOfMemory, parse_out_of_memory
+from runtime.start.run_record import OutOfMemory, parse_out_of_memory
 from sgl_tune.errors import UsageError
 
 GIB = 1 << 30

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sgl_tune.cli.out import Column, Output
 from sgl_tune.memory.report import Comparison, Report, Row
 from sgl_tune.memory.table import failure_text, verdict
-from sgl_tune.out import Column, Output
 from sgl_tune.units import memory_bytes
 
 _FRONTIER = 24

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.sizing import chunk_per_rank, gpu_defaults
 from runtime.simulate.constants import GpuConstants, constants_for
-from runtime.sizing import chunk_per_rank, gpu_defaults
-from sgl_tune.deployment import Deployment
+from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.memory.ranks import choose_ranks, rank_name
 from sgl_tune.memory.target import TargetGpu
 from sgl_tune.memory.what_if import AS_IS, ASCENDING, DISPATCHER, LM_HEAD, WhatIf

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.simulate.constants import GpuConstants
-from sgl_tune.deployment import Deployment
+from sgl_tune.cli.out import Output
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.advice import remedies
 from sgl_tune.memory.predict import Predictor
@@ -15,9 +18,6 @@ from sgl_tune.memory.report import Report, worst
 from sgl_tune.memory.start import Start, starts_of
 from sgl_tune.memory.target import TargetGpu
 from sgl_tune.memory.what_if import AS_IS, WhatIf
-from sgl_tune.options import ServerFlags
-from sgl_tune.out import Output
-from sgl_tune.selection import select_deployments
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from runtime.run_record import Phase
+from runtime.start.run_record import Phase
+from sgl_tune.cli.out import Column, Output
 from sgl_tune.memory.report import Constant, Report
-from sgl_tune.out import Column, Output
 from sgl_tune.units import memory_bytes
 
 _GIB = 1 << 30

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from runtime.server.gpus import GPUS, GpuModel, find_gpu
+from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import UsageError
-from sgl_tune.gpus import GpuModel, find_gpu, gpu_models
 from sgl_tune.units import parse_size
-from sgl_tune.versions import Gpu
 
 _MIB = 1 << 20
 _GIB = 1 << 30
@@ -61,7 +61,7 @@ def _known(gpu: GpuModel) -> TargetGpu:
 
 
 def _local(gpu: Gpu) -> TargetGpu:
-    alike = next((model for model in gpu_models() if model.memory_mib == gpu.mib), None)
+    alike = next((model for model in GPUS if model.memory_mib == gpu.mib), None)
     total = (alike.cuda_bytes if alike else None) or int(gpu.mib * _MIB * _USABLE)
     name = gpu.name.removeprefix("NVIDIA ")
     return TargetGpu(name, total, gpu.mib, gpu.arch, "the GPU of this machine")

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from sgl_tune.deployment.options import flag_names, flag_types
 from sgl_tune.errors import UsageError
-from sgl_tune.options import flag_names, flag_types
 
 LM_HEAD = "lm-head-in-autotune"
 ASCENDING = "graphs-ascending"

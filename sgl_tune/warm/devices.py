@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 from importlib.util import find_spec
 
-from sgl_tune.cache.tuning_rules import CPU_ARCH
-from sgl_tune.deployment import Deployment
+from runtime.server.tuning_rules import CPU_ARCH
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.versions import Gpu, installed_version
 from sgl_tune.errors import UsageError
-from sgl_tune.versions import Gpu, installed_version
 
 ALL_GPUS = "all"
 

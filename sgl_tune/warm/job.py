@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
-from sgl_tune.cache.rows import default_chunk
-from sgl_tune.deployment import Deployment
-from sgl_tune.plan import CachePlan, Plan
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.rows import default_chunk
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.keys.plan import CachePlan, Plan
 
 if TYPE_CHECKING:
-    from runtime.device import Device
+    from runtime.devices.base import Device
 
 _FILE = "job.pickle"
 
@@ -91,7 +91,7 @@ def _resolved(deployment: Deployment) -> RuntimeConfig:
 
 def make_device(name: str, index: int) -> Device:
     if name == "cuda":
-        from runtime.cuda_device import Cuda
+        from runtime.devices.cuda import Cuda
 
         return Cuda(index)
     from runtime.simulate.device import Cpu

@@ -18,8 +18,8 @@ from sgl_tune.warm.job import CacheJob, load_job, make_device
 if TYPE_CHECKING:
     from flashinfer.autotuner import AutoTuner
 
-    from runtime.device import Device
-    from runtime.rehearsal import Rehearsal
+    from runtime.devices.base import Device
+    from runtime.start.rehearsal import Rehearsal
 
 _TIMED_RUNS = 5
 
@@ -46,7 +46,7 @@ def _stock_tuner(device: str) -> AutoTuner:
 
 def _prove(cache: CacheJob, device: Device, tuner: AutoTuner) -> dict[str, Any]:
     from runtime.autotune.record import record_asked
-    from runtime.rehearsal import Rehearsal
+    from runtime.start.rehearsal import Rehearsal
 
     tuner.clear_cache()
     started = time.perf_counter()

@@ -16,11 +16,11 @@ from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.record import parse_key, read_cache_file
 from sgl_tune.cache.store import Written, write_group
 from sgl_tune.cache.transaction import locked
-from sgl_tune.deployment_json import deployment_to_json
-from sgl_tune.env import driver_version
+from sgl_tune.cli.out import Output
+from sgl_tune.deployment.as_json import deployment_to_json
+from sgl_tune.deployment.env import driver_version
 from sgl_tune.errors import WorkFailed
-from sgl_tune.out import Output
-from sgl_tune.plan import CachePlan, Plan
+from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.events import ERROR
 from sgl_tune.warm.job import Job, make_job, tuned_path

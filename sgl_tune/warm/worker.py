@@ -21,7 +21,7 @@ from sgl_tune.warm.reuse import agreed, usable_entries, write_base
 if TYPE_CHECKING:
     from runtime.autotune.progress import Progress
     from runtime.autotune.tuner import SearchTuner
-    from runtime.device import Device
+    from runtime.devices.base import Device
 
 
 def main(folder: Path) -> int:
@@ -54,7 +54,7 @@ def _explained(error: Exception) -> dict[str, Any]:
 
 def _is_known(error: Exception) -> bool:
     from runtime.autotune.errors import AutotuneError
-    from runtime.config import ConfigError
+    from runtime.server.errors import ConfigError
 
     return isinstance(error, AutotuneError | ConfigError | SglTuneError)
 
@@ -95,7 +95,7 @@ class _Worker:
 
     def _tune(self, number: int, cache: CacheJob, environment: dict[str, str]) -> dict[str, Any]:
         from runtime.autotune.session import AutotuneSession
-        from runtime.rehearsal import Rehearsal
+        from runtime.start.rehearsal import Rehearsal
 
         started = time.perf_counter()
         replacing = self._job.replacing

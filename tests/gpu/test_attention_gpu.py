@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from runtime.batch import ForwardBatch, ForwardMode, StaticBuffers, make_extend_batch
-from runtime.config import IndexerConfig
-from runtime.kv_packing import FP8
-from runtime.kv_pool import GqaPool, KVPool, LatentPool
+from runtime.forward.batch import ForwardBatch, ForwardMode, StaticBuffers, make_extend_batch
+from runtime.forward.kv_packing import FP8
+from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool
 from runtime.layers.attention import AttentionLayer, attend, attend_latent, ops, select_tokens
+from runtime.server.config import IndexerConfig
 from tests.runtime.attention_cases import (
     CONTEXT,
     LAYER,

@@ -10,14 +10,14 @@ import torch
 from flashinfer.autotuner import AutoTuner, autotune
 
 from runtime.autotune.record import record_asked
-from runtime.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
 from runtime.layers.fp8_gemm import fp8_gemm, quantize_fp8
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.parallel import rank_layout
-from sgl_tune.cache.keys import expected_keys
-from sgl_tune.options import ServerFlags
-from sgl_tune.resolve import resolve_deployment
+from runtime.server.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
+from runtime.server.parallel import rank_layout
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.keys.keys import expected_keys
 from tests.runtime.tuned_layer import installed
 
 if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.comm import VirtualCommunicator
-from runtime.config import ParallelConfig
-from runtime.kv_packing import FP8_MAX
+from runtime.forward.comm import VirtualCommunicator
+from runtime.forward.kv_packing import FP8_MAX
 from runtime.layers.mlp import silu_and_mul
 from runtime.layers.norm import add_rms_norm_, rms_norm, rms_norm_
 from runtime.layers.rope import rope_
 from runtime.layers.scaled_linear import fp8_block_linear, fp8_tensor_linear
+from runtime.server.config import ParallelConfig
 from runtime.simulate.workspaces import DECLARED
 
 if not torch.cuda.is_available():

@@ -14,11 +14,11 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
-from runtime.batch import make_decode_batch, make_extend_batch
-from runtime.config import ModelConfig
-from runtime.cuda_device import Cuda
-from runtime.logits_processor import LogitsOutput
-from runtime.model_runner import ModelRunner
+from runtime.devices.cuda import Cuda
+from runtime.forward.batch import make_decode_batch, make_extend_batch
+from runtime.forward.logits_processor import LogitsOutput
+from runtime.server.config import ModelConfig
+from runtime.start.model_runner import ModelRunner
 from tests.runtime.starts import make_preset, make_runner, make_runtime
 
 MIB = 1 << 20

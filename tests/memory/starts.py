@@ -6,13 +6,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.predict import predict
 from sgl_tune.memory.report import Report
 from sgl_tune.memory.start import Start, starts_of
 from sgl_tune.memory.target import target_gpu
 from sgl_tune.memory.what_if import AS_IS, parse_what_if
-from sgl_tune.options import ServerFlags
-from sgl_tune.selection import select_deployments
 
 GIB, MIB = 1 << 30, 1 << 20
 GLM = {"model_path": "zai-org/GLM-5.1-FP8", "tp": 8, "gpu": "b200", "mem_fraction_static": 0.9}

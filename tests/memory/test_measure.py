@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from sgl_tune.cli.out import Output
+from sgl_tune.deployment.options import Format
 from sgl_tune.errors import WorkFailed
 from sgl_tune.memory.measure import measure
 from sgl_tune.memory.run_report import read_report
-from sgl_tune.options import Format
-from sgl_tune.out import Output
 from tests.memory.starts import DEMO, make_start
 
 QUIET = Output(Format.quiet)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.batch import ForwardBatch, make_extend_batch
-from runtime.config import IndexerConfig, MLAConfig
-from runtime.kv_pool import (
+from runtime.forward.batch import ForwardBatch, make_extend_batch
+from runtime.forward.kv_pool import (
     GqaPool,
     KVPool,
     LatentPool,
@@ -18,6 +17,7 @@ from runtime.kv_pool import (
     SlotAllocator,
 )
 from runtime.layers.attention import AttentionLayer, attend, attend_latent
+from runtime.server.config import IndexerConfig, MLAConfig
 
 CONTEXT = 256
 SLOTS = 1024

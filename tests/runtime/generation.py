@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from runtime.batch import ForwardBatch, ForwardMode, make_decode_batch, make_extend_batch
-from runtime.comm import Communicator
-from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
-from runtime.dp_attention import PeerRows, plan_dp_tokens
-from runtime.kv_pool import GqaPool, KVPool, LatentPool, PoolShape, ReqToTokenPool, SlotAllocator
-from runtime.logits_processor import LogitsOutput
+from runtime.forward.batch import ForwardBatch, ForwardMode, make_decode_batch, make_extend_batch
+from runtime.forward.comm import Communicator
+from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
+from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool, PoolShape, ReqToTokenPool, SlotAllocator
+from runtime.forward.logits_processor import LogitsOutput
 from runtime.models.checkpoint import read_config
 from runtime.models.decoder import Decoder, run_stage
 from runtime.models.gqa import kv_shard
-from runtime.parallel import stage_layers
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.parallel import stage_layers
 
 CPU = torch.device("cpu")
 TOKENS = 256

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from runtime.comm import DistributedCommunicator, connect
-from runtime.config import ParallelConfig
+from runtime.forward.comm import DistributedCommunicator, connect
+from runtime.server.config import ParallelConfig
 
 TIMEOUT = 60
 

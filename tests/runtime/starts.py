@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from runtime.comm import VirtualCommunicator
-from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
-from runtime.device import Device
-from runtime.model_runner import ModelRunner
-from runtime.run_record import Phase
+from runtime.devices.base import Device
+from runtime.forward.comm import VirtualCommunicator
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.simulate.constants import Constant, GpuConstants
 from runtime.simulate.device import Meta
-from runtime.start_options import StartOptions
+from runtime.start.model_runner import ModelRunner
+from runtime.start.options import StartOptions
+from runtime.start.run_record import Phase
 
 PRESETS = Path(__file__).parents[2] / "sgl_tune" / "presets" / "models"
 ONE = ParallelConfig()

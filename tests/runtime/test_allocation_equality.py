@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.batch import make_decode_batch, make_extend_batch
-from runtime.comm import Communicator, VirtualCommunicator
-from runtime.config import ParallelConfig
-from runtime.dp_attention import PeerRows, plan_dp_tokens
+from runtime.forward.batch import make_decode_batch, make_extend_batch
+from runtime.forward.comm import Communicator, VirtualCommunicator
+from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.models.checkpoint import read_config
 from runtime.models.decoder import Decoder, run_stage
-from runtime.parallel import stage_layers
+from runtime.server.config import ParallelConfig
+from runtime.server.parallel import stage_layers
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
 from tests.runtime.families import make_reference, prompts, save

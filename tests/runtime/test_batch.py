@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from runtime.batch import (
+from runtime.forward.batch import (
     ForwardBatch,
     ForwardMode,
     LogitsMode,
@@ -15,7 +15,7 @@ from runtime.batch import (
     make_decode_batch,
     make_extend_batch,
 )
-from runtime.kv_pool import PADDING_SLOT, KVPool
+from runtime.forward.kv_pool import PADDING_SLOT, KVPool
 from runtime.layers.attention import AttentionLayer, attend
 from tests.runtime.attention_cases import LAYER, Grouped, make_pool
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from runtime.comm import Communicator, VirtualCommunicator
-from runtime.config import ConfigError, ParallelConfig
+from runtime.forward.comm import Communicator, VirtualCommunicator
+from runtime.server.config import ParallelConfig
+from runtime.server.errors import ConfigError
 from tests.runtime.ranks import Ranks
 
 MIXED = ParallelConfig(tp=4, dp=2, ep=2, enable_dp_attention=True)
@@ -114,7 +115,7 @@ def test_processes_and_flags_must_agree(ranks: Ranks) -> None:
 
 
 def _wrong_size(comm: Communicator) -> None:
-    from runtime.comm import DistributedCommunicator
+    from runtime.forward.comm import DistributedCommunicator
 
     try:
         DistributedCommunicator(ParallelConfig(tp=4))

@@ -12,10 +12,10 @@ from flashinfer.autotuner import AutoTuner, autotune
 
 from runtime.autotune.cpu import GEMM1, KERNELS, CpuGroupedGemm, every_expert, gathered_weights, grouped_gemm
 from runtime.autotune.cpu_clock import CpuSearchTuner
-from runtime.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.parallel import rank_layout
+from runtime.server.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
+from runtime.server.parallel import rank_layout
 
 EXPERTS, HIDDEN, INNER, TOP_K = 8, 48, 32, 2
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.batch import LogitsMode, make_extend_batch
-from runtime.comm import VirtualCommunicator
-from runtime.config import ConfigError, ParallelConfig
+from runtime.forward.batch import LogitsMode, make_extend_batch
+from runtime.forward.comm import VirtualCommunicator
 from runtime.models.checkpoint import Checkpoint
+from runtime.server.config import ParallelConfig
+from runtime.server.errors import ConfigError
 from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.comm import Communicator, VirtualCommunicator
-from runtime.config import ConfigError, ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
-from runtime.dp_attention import PeerRows, plan_dp_tokens
+from runtime.forward.comm import Communicator, VirtualCommunicator
+from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.moe.a2a_workspace import A2AWorkspace, WorkspaceOverflow, max_dispatch_tokens
 from runtime.moe.dispatcher import AllToAllDispatcher, StandardDispatcher, make_dispatcher
 from runtime.moe.weights import TopK
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.errors import ConfigError
 from tests.runtime.ranks import Ranks
 
 CPU = torch.device("cpu")

@@ -7,9 +7,8 @@ import threading
 import pytest
 import torch
 
-from runtime.comm import Communicator, VirtualCommunicator
-from runtime.config import ConfigError, ParallelConfig
-from runtime.dp_attention import (
+from runtime.forward.comm import Communicator, VirtualCommunicator
+from runtime.forward.dp_attention import (
     RUNNER_KINDS,
     DpBufferLen,
     PaddingMode,
@@ -22,6 +21,8 @@ from runtime.dp_attention import (
     scatter,
     set_dp_buffer_len,
 )
+from runtime.server.config import ParallelConfig
+from runtime.server.errors import ConfigError
 from tests.runtime.ranks import Ranks
 
 DP8 = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)

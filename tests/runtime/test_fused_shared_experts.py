@@ -11,9 +11,9 @@ import torch
 from flashinfer.autotuner import AutoTuner
 
 from runtime.autotune.cpu_clock import CpuClock
-from runtime.comm import VirtualCommunicator
-from runtime.config import ParallelConfig
-from runtime.moe.call_rules import fused_shared_experts
+from runtime.forward.comm import VirtualCommunicator
+from runtime.server.call_rules import fused_shared_experts
+from runtime.server.config import ParallelConfig
 from tests.runtime.families import make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
 

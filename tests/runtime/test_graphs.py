@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.batch import dummy_decode_batch
-from runtime.config import ParallelConfig, SpeculativeConfig
-from runtime.dp_attention import plan_dp_tokens
+from runtime.forward.batch import dummy_decode_batch
+from runtime.forward.dp_attention import plan_dp_tokens
+from runtime.forward.logits_processor import LogitsOutput, in_autotune_dummy_run
 from runtime.graphs.draft import best_branches
 from runtime.graphs.policy import CapturePolicy
-from runtime.logits_processor import LogitsOutput, in_autotune_dummy_run
-from runtime.model_runner import ModelRunner
+from runtime.server.config import ParallelConfig, SpeculativeConfig
+from runtime.server.start_sizes import start_sizes
 from runtime.simulate.device import Cpu
-from runtime.start_sizes import start_sizes
+from runtime.start.model_runner import ModelRunner
 from tests.runtime.starts import make_glm, make_meta, make_preset, make_qwen, make_runner, make_runtime
 
 MIB = 1 << 20

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.batch import make_extend_batch
-from runtime.kv_packing import PackedRow
-from runtime.kv_pool import (
+from runtime.forward.batch import make_extend_batch
+from runtime.forward.kv_packing import PackedRow
+from runtime.forward.kv_pool import (
     PADDING_REQUEST,
     PADDING_SLOT,
     GqaPool,

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from runtime.batch import dummy_decode_batch
-from runtime.comm import VirtualCommunicator
-from runtime.config import ModelConfig, ParallelConfig, RuntimeConfig
-from runtime.dp_attention import plan_dp_tokens
-from runtime.kv_pool import KVPool, LatentPool, PoolShape, ReqToTokenPool, SlotAllocator
+from runtime.forward.batch import dummy_decode_batch
+from runtime.forward.comm import VirtualCommunicator
+from runtime.forward.dp_attention import plan_dp_tokens
+from runtime.forward.kv_pool import KVPool, LatentPool, PoolShape, ReqToTokenPool, SlotAllocator
+from runtime.forward.logits_processor import LogitsProcessor, autotune_dummy_run_mode
 from runtime.layers.embedding import VocabTable
-from runtime.logits_processor import LogitsProcessor, autotune_dummy_run_mode
 from runtime.models.decoder import Decoder, sample_layers
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker, LogEntry
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.batch import (
+from runtime.forward.batch import (
     ForwardBatch,
     ForwardMode,
     LogitsMode,
@@ -18,12 +18,10 @@ from runtime.batch import (
     make_decode_batch,
     make_extend_batch,
 )
-from runtime.comm import Communicator, VirtualCommunicator
-from runtime.config import ModelConfig, ParallelConfig
-from runtime.dp_attention import PeerRows, plan_dp_tokens
-from runtime.kv_pool import GqaPool, KVPool, PoolShape, ReqToTokenPool, SlotAllocator
-from runtime.layers.embedding import VocabTable
-from runtime.logits_processor import (
+from runtime.forward.comm import Communicator, VirtualCommunicator
+from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
+from runtime.forward.kv_pool import GqaPool, KVPool, PoolShape, ReqToTokenPool, SlotAllocator
+from runtime.forward.logits_processor import (
     DummyRunLeak,
     LogitsOutput,
     LogitsProcessor,
@@ -31,6 +29,8 @@ from runtime.logits_processor import (
     in_autotune_dummy_run,
     logits_wanted,
 )
+from runtime.layers.embedding import VocabTable
+from runtime.server.config import ModelConfig, ParallelConfig
 from tests.runtime.ranks import Ranks
 
 CPU = torch.device("cpu")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from runtime.layers.norm import RMSNorm
-from runtime.memory_history import largest_at_peak
 from runtime.simulate.device import Meta
 from runtime.simulate.snapshot import snapshot
+from runtime.start.memory_history import largest_at_peak
 
 MIB = 1 << 20
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.batch import ForwardBatch, make_decode_batch, make_extend_batch
-from runtime.comm import Communicator
-from runtime.config import ParallelConfig, SpeculativeConfig
-from runtime.dp_attention import PeerRows, plan_dp_tokens
-from runtime.logits_processor import LogitsOutput
-from runtime.model_runner import ModelRunner
-from runtime.pool_plan import NoRoomForTokens
+from runtime.forward.batch import ForwardBatch, make_decode_batch, make_extend_batch
+from runtime.forward.comm import Communicator
+from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
+from runtime.forward.logits_processor import LogitsOutput
+from runtime.server.config import ParallelConfig, SpeculativeConfig
+from runtime.server.pool_plan import NoRoomForTokens
 from runtime.simulate.device import Cpu, Meta
-from runtime.start_options import StartOptions
+from runtime.start.model_runner import ModelRunner
+from runtime.start.options import StartOptions
 from tests.runtime.ranks import Ranks
 from tests.runtime.starts import make_glm, make_meta, make_preset, make_qwen, make_runner, make_runtime, sizes
 
@@ -226,7 +226,7 @@ class TestMemory:
             runner.start()
         oom = runner.recorder.out_of_memory
         assert oom is not None
-        assert oom.where.startswith("kv_pool.py")
+        assert oom.where.startswith("forward/kv_pool.py")
         assert [phase.name for phase in runner.recorder.phases] == ["communicator", "weights"]
 
     def test_weights_that_leave_no_room_are_told(self) -> None:

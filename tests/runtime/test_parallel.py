@@ -6,8 +6,9 @@ from itertools import product
 
 import pytest
 
-from runtime.config import ConfigError, ParallelConfig
-from runtime.parallel import GROUP_NAMES, node_ranks, rank_layout, stage_layers
+from runtime.server.config import ParallelConfig
+from runtime.server.errors import ConfigError
+from runtime.server.parallel import GROUP_NAMES, node_ranks, rank_layout, stage_layers
 
 # flags -> attn_tp / attn_dp / moe_tp / moe_ep of a server
 SERVERS = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.comm import DistributedCommunicator
-from runtime.config import ParallelConfig
+from runtime.forward.comm import DistributedCommunicator
+from runtime.server.config import ParallelConfig
 from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
 from tests.runtime.ranks import Ranks

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.phases import PhaseRecorder
-from runtime.run_record import RunFileError, parse_out_of_memory, read_run
 from runtime.simulate.constants import constants_for
 from runtime.simulate.device import Cpu, Meta
+from runtime.start.phases import PhaseRecorder
+from runtime.start.run_record import RunFileError, parse_out_of_memory, read_run
 
 MIB = 1 << 20
 ROOT = Path(__file__).parents[2]
@@ -120,7 +120,7 @@ def test_a_killed_process_leaves_what_it_completed(tmp_path: Path) -> None:
     out = tmp_path / "run.jsonl"
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from runtime.phases import PhaseRecorder; from runtime.simulate.device import Cpu\n"
+        "from runtime.start.phases import PhaseRecorder; from runtime.simulate.device import Cpu\n"
         "recorder = PhaseRecorder(Cpu(), Path(sys.argv[1]))\n"
         "with recorder.phase('first'): pass\n"
         "with recorder.phase('second'):\n"

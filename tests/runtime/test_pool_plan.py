@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.config import ConfigError, ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
-from runtime.kv_pool import KVPool, LatentPool, make_kv_pool
-from runtime.pool_plan import FreeMemory, PoolPlan, plan_pool, resolve_kv_dtype, table_headroom
-from runtime.sizing import kv_bytes_per_token_and_layer
+from runtime.forward.kv_pool import KVPool, LatentPool, make_kv_pool
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.errors import ConfigError
+from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, resolve_kv_dtype, table_headroom
+from runtime.server.sizing import kv_bytes_per_token_and_layer
 
 PRESETS = Path(__file__).parents[2] / "sgl_tune" / "presets" / "models"
 META = torch.device("meta")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from runtime.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
-from runtime.logits_processor import autotune_dummy_run_mode
+from runtime.forward.logits_processor import autotune_dummy_run_mode
 from runtime.moe.flashinfer_cutlass import FlashInferCutlassBackend
 from runtime.moe.profile_workspace import ProfiledShape
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.parallel import rank_layout
+from runtime.server.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
+from runtime.server.parallel import rank_layout
 from runtime.simulate.workspaces import DECLARED
 
 MIB = 1 << 20

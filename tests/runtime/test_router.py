@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.config import ModelConfig, MoEConfig
 from runtime.moe.router import Router, select_experts
+from runtime.server.config import ModelConfig, MoEConfig
 from tests.runtime.families import make_reference
 
 

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.batch import make_extend_batch
-from runtime.comm import VirtualCommunicator
-from runtime.config import ConfigError, ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.forward.batch import make_extend_batch
+from runtime.forward.comm import VirtualCommunicator
 from runtime.layers.loading import fill_dummy
 from runtime.layers.quantization import Fp4
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.models.checkpoint import read_config
 from runtime.models.decoder import Decoder
-from runtime.parallel import stage_layers
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.errors import ConfigError
+from runtime.server.parallel import stage_layers
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
 from tests.runtime.families import FAMILIES, make_reference, prompts, reference_logits, save

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from sgl_tune.cli import main
+from sgl_tune.cli.app import main
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = [sys.executable, "-m", "sgl_tune.cli"]
+PROGRAM = [sys.executable, "-m", "sgl_tune.cli.app"]
 
 
 @dataclass(frozen=True)

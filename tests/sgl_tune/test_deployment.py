@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.deployment import Deployment
-from sgl_tune.deployment_json import deployment_from_json, deployment_to_json
+from sgl_tune.deployment.as_json import deployment_from_json, deployment_to_json
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_cache_dir, resolve_deployment
 from sgl_tune.errors import UsageError
-from sgl_tune.options import ServerFlags
-from sgl_tune.resolve import resolve_cache_dir, resolve_deployment
 
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 DENSE = {

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from runtime.server.recipes import cache_key
 from sgl_tune.cache.layouts import find_caches
 from sgl_tune.cache.manifest import read_manifest
-from sgl_tune.cache.recipes import cache_key
 from sgl_tune.cache.record import parse_key, read_cache_file, serialise
 from sgl_tune.cache.scan import Scanner
-from sgl_tune.deployment_json import deployment_from_json
-from sgl_tune.plan import make_plan
+from sgl_tune.deployment.as_json import deployment_from_json
+from sgl_tune.keys.plan import make_plan
 from tests.sgl_tune.cache.corpus import build_corpus
 from tests.sgl_tune.running import ROOT, run, run_on_terminal
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.keys import TunedOp, expected_keys, gaps
 from sgl_tune.cache.record import parse_key
-from sgl_tune.deployment import Deployment
-from sgl_tune.options import ServerFlags
-from sgl_tune.resolve import resolve_deployment
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.keys.keys import TunedOp, expected_keys, gaps
 from tests.sgl_tune.planning import keys_of, plan
 
 REAL_START = json.loads((Path(__file__).parent / "data" / "real_start_qwen3_30b.json").read_text())
@@ -47,7 +47,7 @@ def _only(**flags: Any) -> TunedOp:
 @contextmanager
 def _model_at(path: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A relative model path, as the real server was started with."""
-    from sgl_tune.models import presets
+    from sgl_tune.deployment.models import presets
 
     config = next(preset.config for preset in presets() if preset.name == "Qwen3-30B-A3B")
     (folder / path).mkdir(parents=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.deployment import Deployment
-from sgl_tune.options import ServerFlags
-from sgl_tune.plan import make_plan
-from sgl_tune.resolve import resolve_deployment
-from sgl_tune.versions import Gpu
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.deployment.versions import Gpu
+from sgl_tune.keys.plan import make_plan
 from tests.sgl_tune.planning import BLACKWELL, HOPPER, names, plan
 
 

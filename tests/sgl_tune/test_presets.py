@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.config import ModelConfig
-from sgl_tune.errors import UsageError
-from sgl_tune.gpus import find_gpu, gpu_models, largest_gpu
-from sgl_tune.models import find_model, presets
-from sgl_tune.versions import Gpu, parse_gpus
+from runtime.server.config import ModelConfig
+from runtime.server.errors import ConfigError
+from runtime.server.gpus import GPUS, find_gpu, largest_gpu
+from sgl_tune.deployment.models import find_model, presets
+from sgl_tune.deployment.versions import Gpu, parse_gpus
 
 # layers, hidden, vocabulary, experts, top k, expert width, config class; as published with the checkpoints
 SHAPES = {
@@ -82,13 +82,13 @@ def test_a_gpu_by_the_name_a_driver_reports(name: str, found: str) -> None:
 
 
 def test_an_unknown_gpu_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="no GPU named 'TPU'") as caught:
+    with pytest.raises(ConfigError, match="no GPU named 'TPU'") as caught:
         find_gpu("TPU")
     assert "B200" in (caught.value.remedy or "")
 
 
 def test_gpus_are_plausible() -> None:
-    for gpu in gpu_models():
+    for gpu in GPUS:
         assert gpu.source and gpu.arch.startswith("sm")
         assert 0.97 < gpu.usable_bytes / (gpu.memory_mib << 20) <= 1
     assert find_gpu("H200").usable_bytes == 150109880320

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.project_file import PROJECT_FILE, read_project_file
+from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
-from sgl_tune.options import ServerFlags
-from sgl_tune.project_file import PROJECT_FILE, read_project_file
-from sgl_tune.selection import select_deployments
 
 TWO = """
 [defaults]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sgl_tune.cache.recipes import RECIPES, KeyInputs, cache_key, key_parts, recipe_for
-from sgl_tune.errors import UsageError
+from runtime.server.errors import ConfigError
+from runtime.server.recipes import RECIPES, KeyInputs, cache_key, key_parts, recipe_for
 from tests.sgl_tune.planning import plan
 
 QWEN = KeyInputs(
@@ -81,12 +81,12 @@ def test_a_newer_version_takes_the_newest_recipe_and_says_so(version: str) -> No
 
 @pytest.mark.parametrize("version", ["0.5.11", "0.5.9", "0.4.6.post1"])
 def test_a_version_without_cache_files_is_refused(version: str) -> None:
-    with pytest.raises(UsageError, match=f"SGLang {version} keeps its autotune results in memory only"):
+    with pytest.raises(ConfigError, match=f"SGLang {version} keeps its autotune results in memory only"):
         recipe_for(version)
 
 
 def test_a_version_that_is_none_is_refused() -> None:
-    with pytest.raises(UsageError, match="'newest' is not a version"):
+    with pytest.raises(ConfigError, match="'newest' is not a version"):
         recipe_for("newest")
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, flag_names, flag_types
+from sgl_tune.deployment.server_command import parse_server_command, split_positionals
 from sgl_tune.errors import UsageError
-from sgl_tune.options import TARGET_FIELDS, ServerFlags, flag_names, flag_types
-from sgl_tune.server_command import parse_server_command, split_positionals
 from tests.sgl_tune.planning import TARGET, plan, warm
 
 START = "python -m sglang.launch_server"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from runtime import sizing
-from sgl_tune.deployment import Deployment
-from sgl_tune.options import ServerFlags
-from sgl_tune.resolve import resolve_deployment
+from runtime.server import sizing
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
 
 H200, B200 = 143771, 183359
 

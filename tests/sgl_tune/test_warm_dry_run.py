@@ -169,7 +169,7 @@ def test_nothing_heavy_is_imported() -> None:
         "sgl-tune warm --dry-run --format quiet --model DeepSeek-V3 --arch sm90 --flashinfer-version 0.7.2"
     )
     script = (
-        f"import sys; sys.argv = {words.split()!r}; from sgl_tune.cli import main; assert main() == 0;"
+        f"import sys; sys.argv = {words.split()!r}; from sgl_tune.cli.app import main; assert main() == 0;"
         "print(sorted({'torch', 'transformers', 'flashinfer', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment())

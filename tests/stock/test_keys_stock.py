@@ -12,13 +12,13 @@ from flashinfer.gemm.gemm_base import fp8_gemm_sm100
 from flashinfer.tllm_enums import Fp8QuantizationType
 
 from runtime.autotune.cpu import GEMM1, GEMM2, grouped_gemm
-from runtime.sizing import next_power_of_2, tune_max_num_tokens
-from sgl_tune.cache.call_shapes import _linear_sizes
-from sgl_tune.cache.keys import expected_keys
-from sgl_tune.cache.rows import batch_rows
-from sgl_tune.deployment import Deployment
-from sgl_tune.options import ServerFlags
-from sgl_tune.resolve import resolve_deployment
+from runtime.server.rows import batch_rows
+from runtime.server.sizing import next_power_of_2, tune_max_num_tokens
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.keys.call_shapes import _linear_sizes
+from sgl_tune.keys.keys import expected_keys
 from tests.stock.kernel_stubs import (
     AskingTuner,
     asking_tuner,

@@ -10,8 +10,8 @@ from flashinfer.autotuner import AutoTuner, TuningConfig
 from flashinfer.fused_moe import core
 from flashinfer.gemm import gemm_base
 
-from sgl_tune.cache.entries import OPS, lookups_of
-from sgl_tune.cache.op_shapes import COLD, HOT
+from sgl_tune.keys.op_shapes import COLD, HOT
+from sgl_tune.verify.entries import OPS, lookups_of
 
 TRTLLM_OPS = [op for op in OPS if op.startswith("flashinfer::trtllm_")]
 FUNCTIONS = [

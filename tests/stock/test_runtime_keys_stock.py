@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from runtime.moe import flashinfer_cutlass, flashinfer_trtllm
-from runtime.rehearsal import Rehearsal
-from sgl_tune.cache.keys import expected_keys
-from sgl_tune.deployment import Deployment
-from sgl_tune.options import ServerFlags
-from sgl_tune.plan import make_plan
-from sgl_tune.resolve import resolve_deployment
+from runtime.start.rehearsal import Rehearsal
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.keys.keys import expected_keys
+from sgl_tune.keys.plan import make_plan
 from sgl_tune.warm.job import make_job
 from tests.stock.kernel_stubs import AskingTuner, asking_tuner, install_cutlass_module, install_trtllm_module
 

@@ -17,8 +17,8 @@ from runtime.autotune.errors import AutotuneError, TuningOutOfMemory, WorkersDis
 from runtime.autotune.record import record_asked
 from runtime.autotune.team import Team
 from runtime.autotune.tuner import COLLECTIVE_OPS
-from runtime.comm import DistributedCommunicator
-from runtime.config import ParallelConfig
+from runtime.forward.comm import DistributedCommunicator
+from runtime.server.config import ParallelConfig
 from tests.runtime.ranks import Ranks, started
 from tests.runtime.tuned_layer import Layer, installed
 from tests.stock.timed_op import TIMES, Timed, ask

@@ -150,7 +150,7 @@ def test_under_torchrun_the_processes_found_are_the_workers(small: tuple[str, ..
     cache = tmp_path / "cache"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*torchrun, "-m", "sgl_tune.cli", "warm", "--cache-dir", str(cache), *small, "--format", "json"],
+        [*torchrun, "-m", "sgl_tune.cli.app", "warm", "--cache-dir", str(cache), *small, "--format", "json"],
         capture_output=True,
         text=True,
         timeout=SECONDS,

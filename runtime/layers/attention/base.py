@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.batch import ForwardBatch
-from runtime.kv_pool import GqaPool, KVPool, LatentPool
+from runtime.forward.batch import ForwardBatch
+from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool
 from runtime.layers.attention import ops
 
 SCORE_BYTES = 512 << 20  # of the indexer's scores at a time: a long prefill's would take gigabytes

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.kv_packing import PackedRow
+from runtime.forward.kv_packing import PackedRow
 from runtime.layers.attention.flash_kernel import LOG2E, paged_flash
 from runtime.layers.attention.reference import Paging
 

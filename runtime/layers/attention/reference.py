@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.kv_packing import FP8, FP8_MAX, PackedRow
+from runtime.forward.kv_packing import FP8, FP8_MAX, PackedRow
 
 QUERY_BLOCK = 512  # bounds the score matrix of a long prefill
 

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from runtime.kv_packing import FP8, FP8_MAX, PackedRow
+from runtime.forward.kv_packing import FP8, FP8_MAX, PackedRow
 from runtime.layers.attention.reference import Paging
 
 

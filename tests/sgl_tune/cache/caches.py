@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sgl_tune.cache.environment import Target
-from sgl_tune.cache.expected import Checked
-from sgl_tune.cache.findings import Report
 from sgl_tune.cache.layouts import find_caches
 from sgl_tune.cache.record import serialise
-from sgl_tune.cache.verify import Server, verify
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.expected import Checked
+from sgl_tune.verify.findings import Report
+from sgl_tune.verify.verify import Server, verify
 from tests.sgl_tune.cache.corpus import TARGET, moe_entries
 
 KEY = "8e60e63bda689ee5"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.cache.access import Access, User, find_user, own_writing
 from sgl_tune.errors import UsageError
+from sgl_tune.verify.access import Access, User, find_user, own_writing
 from tests.sgl_tune.cache.caches import (
     HERE,
     cache_folder,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.environment import Target, looking_up, other_driver, own_environment, read_target
 from sgl_tune.cache.loader import metadata_mismatches
 from sgl_tune.errors import UsageError
+from sgl_tune.verify.environment import Target, looking_up, other_driver, own_environment, read_target
 from tests.sgl_tune.cache.corpus import TARGET
 
 

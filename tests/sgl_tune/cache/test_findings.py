@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.cache.findings import CODES, FileReport, Report, Severity, Verdict, finding
+from sgl_tune.verify.findings import CODES, FileReport, Report, Severity, Verdict, finding
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs" / "findings.md"
@@ -25,7 +25,7 @@ def test_every_verdict_has_its_line() -> None:
 
 def test_every_code_is_used() -> None:
     source = "".join(
-        path.read_text() for path in (ROOT / "sgl_tune" / "cache").glob("*.py") if path.name != "findings.py"
+        path.read_text() for path in (ROOT / "sgl_tune" / "verify").glob("*.py") if path.name != "findings.py"
     )
     assert [code for code in CODES if f'"{code}"' not in source] == []
 

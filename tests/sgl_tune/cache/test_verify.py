@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.environment import Target
-from sgl_tune.cache.expected import Checked
-from sgl_tune.cache.findings import FileReport, Severity
 from sgl_tune.cache.layouts import find_caches
 from sgl_tune.cache.record import serialise
-from sgl_tune.cache.verify import Server, verify
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.expected import Checked
+from sgl_tune.verify.findings import FileReport, Severity
+from sgl_tune.verify.verify import Server, verify
 from tests.sgl_tune.cache.caches import (
     HERE,
     cache_folder,

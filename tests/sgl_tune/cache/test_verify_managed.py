@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.environment import Target
+from sgl_tune.verify.environment import Target
 from tests.sgl_tune.cache.caches import HERE, codes, verdicts, verify_all
 from tests.sgl_tune.cache.corpus import COLD, HOT, TARGET, moe_key, nested
 

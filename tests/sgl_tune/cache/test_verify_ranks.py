@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.cache.expected import Checked, Expected
-from sgl_tune.cache.findings import Severity
-from sgl_tune.cache.keys import ExpectedEntry, TunedOp
 from sgl_tune.cache.layouts import Cache, find_caches
-from sgl_tune.cache.op_shapes import HOT
 from sgl_tune.cache.record import serialise
-from sgl_tune.cache.verify import Server, verify
+from sgl_tune.keys.keys import ExpectedEntry, TunedOp
+from sgl_tune.keys.op_shapes import HOT
+from sgl_tune.verify.expected import Checked, Expected
+from sgl_tune.verify.findings import Severity
+from sgl_tune.verify.verify import Server, verify
 from tests.sgl_tune.cache.caches import (
     HERE,
     KEY,

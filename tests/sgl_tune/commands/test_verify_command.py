@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sgl_tune.cache.record import serialise
-from sgl_tune.options import ServerFlags
-from sgl_tune.plan import make_plan
-from sgl_tune.resolve import resolve_deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.keys.plan import make_plan
 from tests.sgl_tune.cache.caches import KEY, cache_folder, good, rank_names, write_ranks
 from tests.sgl_tune.cache.corpus import TARGET
 from tests.sgl_tune.running import ROOT, Ran, run, run_on_terminal

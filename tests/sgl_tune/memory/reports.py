@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.run_record import Failure, Held, OutOfMemory, Phase, Run
+from runtime.start.run_record import Failure, Held, OutOfMemory, Phase, Run
 from sgl_tune.memory.report import Constant, Report, Sizes
 
 GIB = 1 << 30

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.config import ParallelConfig, RuntimeConfig
-from runtime.run_record import Failure, Run
+from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.start.run_record import Failure, Run
+from sgl_tune.deployment.models import find_model
 from sgl_tune.memory.advice import remedies
 from sgl_tune.memory.report import Report, Sizes
 from sgl_tune.memory.start import Start
 from sgl_tune.memory.target import target_gpu
-from sgl_tune.models import find_model
 from tests.sgl_tune.memory.reports import GIB, make_report
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.config import ModelConfig, ParallelConfig
+from runtime.server.config import ModelConfig, ParallelConfig
+from sgl_tune.deployment.models import find_model
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.ranks import choose_ranks, rank_name
-from sgl_tune.models import find_model
 
 
 def _model(name: str = "GLM-5.1-FP8") -> ModelConfig:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import json
 
+from sgl_tune.cli.out import Output, to_json
+from sgl_tune.deployment.options import Format
 from sgl_tune.memory.report import in_begin_order, worst
 from sgl_tune.memory.side_by_side import highest_that_fits, show_remedies, show_sweep, show_what_ifs
 from sgl_tune.memory.table import phase_lines, show_report, verdict
-from sgl_tune.options import Format
-from sgl_tune.out import Output, to_json
 from tests.sgl_tune.memory.reports import GIB, make_report
 
 CONTRACT = {"name", "persistent_bytes", "peak_bytes", "transient_bytes", "reserved_peak_bytes",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.memory.server_args import flags_of_log
-from sgl_tune.options import ServerFlags
 
 REPR = (
     "server_args=ServerArgs(model_path='zai-org/GLM-5.1-FP8', tokenizer_path='zai-org/GLM-5.1-FP8', "

@@ -1,0 +1,106 @@
+"""A real GPU: readings from the driver and from torch's allocator, CUDA graphs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from runtime.devices.base import Device, Graph, MemoryReading, nothing
+from runtime.start.memory_history import largest_at_peak
+from runtime.start.run_record import Held
+
+_HISTORY_EVENTS = 1_000_000
+
+
+class Cuda(Device):
+    """`history` lets torch record every allocation with its Python stack, for the largest at each peak."""
+
+    def __init__(self, index: int = 0, history: bool = False) -> None:
+        self.torch_device = torch.device("cuda", index)
+        torch.cuda.set_device(self.torch_device)
+        self.sm_major = torch.cuda.get_device_capability(self.torch_device)[0]
+        self._history = history
+        self._recording = False
+        self._reset_us = 0.0
+        self._capture_stream = torch.cuda.Stream(self.torch_device)
+        self._side_stream = torch.cuda.Stream(self.torch_device)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        if not self._history or self._recording:
+            yield
+            return
+        self._recording = True
+        torch.cuda.memory._record_memory_history(
+            context="alloc", stacks="python", max_entries=_HISTORY_EVENTS
+        )
+        try:
+            yield
+        finally:
+            torch.cuda.memory._record_memory_history(enabled=None)
+            self._recording = False
+
+    def memory(self) -> MemoryReading:
+        self.synchronize()
+        free, total = torch.cuda.mem_get_info(self.torch_device)
+        stats = torch.cuda.memory_stats_as_nested_dict(self.torch_device)
+        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        return MemoryReading(
+            total=total,
+            free=free,
+            allocated=allocated["current"],
+            reserved=reserved["current"],
+            peak_allocated=allocated["peak"],
+            peak_reserved=reserved["peak"],
+            non_torch=total - free - reserved["current"],
+        )
+
+    def reset_peak(self) -> None:
+        self.synchronize()
+        torch.cuda.reset_peak_memory_stats(self.torch_device)
+        self._reset_us = time.time() * 1e6
+
+    def largest_at_peak(self, count: int) -> list[Held]:
+        if not self._history:
+            return []
+        snapshot = torch.cuda.memory._snapshot(self.torch_device)
+        return largest_at_peak(snapshot, self.torch_device.index, self._reset_us, count)
+
+    def empty_cache(self) -> None:
+        torch.cuda.empty_cache()
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.torch_device)
+
+    @contextmanager
+    def side_stream(self) -> Iterator[None]:
+        with self._on(self._side_stream):
+            yield
+
+    @contextmanager
+    def _on(self, stream: torch.cuda.Stream) -> Iterator[None]:
+        current = torch.cuda.current_stream(self.torch_device)
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            yield
+        current.wait_stream(stream)
+
+    def graph_pool(self) -> Any:
+        return torch.cuda.graph_pool_handle()
+
+    def capture(
+        self, run: Callable[[], Any], pool: Any, warm_ups: int = 2, before: Callable[[], None] = nothing
+    ) -> Graph:
+        with self._on(self._capture_stream):
+            for _ in range(warm_ups):
+                self.synchronize()
+                before()
+                run()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool, stream=self._capture_stream):
+                outputs = run()
+        return Graph(outputs, graph.replay)

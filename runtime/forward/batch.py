@@ -1,0 +1,205 @@
+"""One forward's requests and tokens: device tensors for kernels, Python lists for control.
+
+Tokens are packed request after request. `query_starts[i]` is the first row of request i, and `seq_lens[i]`
+counts its tokens including the new ones: what the KV pool already holds is the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import accumulate
+
+import torch
+
+from runtime.forward.dp_attention import DpTokens
+from runtime.forward.kv_pool import PADDING_REQUEST, PADDING_SLOT, KVPool
+
+
+class ForwardMode(Enum):
+    EXTEND = "extend"
+    DECODE = "decode"
+    IDLE = "idle"
+    TARGET_VERIFY = "target_verify"
+    DRAFT_EXTEND = "draft_extend"
+
+
+class LogitsMode(Enum):
+    """Which rows the LM head sees: each request's last, all of them, or those listed."""
+
+    LAST = "last"
+    ALL = "all"
+    INDICES = "indices"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForwardBatch:
+    mode: ForwardMode
+    input_ids: torch.Tensor  # [T]
+    positions: torch.Tensor  # [T]
+    out_cache_loc: torch.Tensor  # [T] the KV slot each new token is written to
+    req_pool_indices: torch.Tensor  # [bs] rows of the request table
+    seq_lens: torch.Tensor  # [bs] including the new tokens
+    query_starts: torch.Tensor  # [bs + 1]
+    max_query_len: int  # an upper bound is enough: kernels size their grids by it
+    max_seq_len: int  # likewise
+    extend_lens: list[int] | None = None
+    extend_prefix_lens: list[int] | None = None
+    logits_mode: LogitsMode = LogitsMode.LAST
+    logits_indices: torch.Tensor | None = None
+    dp: DpTokens | None = None
+    dummy: bool = False  # stands for requests that nobody made: autotuning may drop its logits
+
+    @property
+    def num_tokens(self) -> int:
+        return self.input_ids.shape[0]
+
+    @property
+    def num_requests(self) -> int:
+        return self.seq_lens.shape[0]
+
+    def with_dp(self, dp: DpTokens) -> ForwardBatch:
+        return replace(self, dp=dp)
+
+
+def make_extend_batch(
+    tokens: Sequence[Sequence[int]],
+    requests: Sequence[int],
+    pool: KVPool,
+    prefix_lens: Sequence[int] | None = None,
+    mode: ForwardMode = ForwardMode.EXTEND,
+    logits_mode: LogitsMode = LogitsMode.LAST,
+) -> ForwardBatch:
+    """New `tokens` of each request behind the prefix that the pool holds; takes their slots from the pool."""
+    lens = [len(part) for part in tokens]
+    prefixes = list(prefix_lens) if prefix_lens is not None else [0] * len(lens)
+    totals = [prefix + length for prefix, length in zip(prefixes, lens, strict=True)]
+    starts = [0, *accumulate(lens)]
+    slots = pool.allocate(starts[-1])
+    for request, prefix, start, end in zip(requests, prefixes, starts, starts[1:], strict=False):
+        pool.requests.write(request, prefix, slots[start:end])
+    device = pool.requests.device
+    return ForwardBatch(
+        mode=mode,
+        input_ids=_ints([token for part in tokens for token in part], device),
+        positions=_ints([p for span in zip(prefixes, totals, strict=True) for p in range(*span)], device),
+        out_cache_loc=slots,
+        req_pool_indices=_ints(requests, device),
+        seq_lens=_ints(totals, device),
+        query_starts=_ints(starts, device),
+        max_query_len=max(lens, default=0),
+        max_seq_len=max(totals, default=0),
+        extend_lens=lens,
+        extend_prefix_lens=prefixes,
+        logits_mode=logits_mode,
+    )
+
+
+def make_decode_batch(
+    tokens: Sequence[int], requests: Sequence[int], pool: KVPool, prefix_lens: Sequence[int]
+) -> ForwardBatch:
+    """One new token a request, at position `prefix_lens[i]`."""
+    batch = make_extend_batch([[token] for token in tokens], requests, pool, prefix_lens, ForwardMode.DECODE)
+    return replace(batch, extend_lens=None, extend_prefix_lens=None)
+
+
+def dummy_decode_batch(rows: int, width: int, device: torch.device) -> ForwardBatch:
+    """`rows` requests of `width` tokens each that read and write only the padding slot."""
+    tokens = rows * width
+    return ForwardBatch(
+        mode=ForwardMode.DECODE if width == 1 else ForwardMode.TARGET_VERIFY,
+        input_ids=torch.zeros(tokens, dtype=torch.int64, device=device),
+        positions=_ints([*range(width)] * rows, device),
+        out_cache_loc=torch.full((tokens,), PADDING_SLOT, dtype=torch.int64, device=device),
+        req_pool_indices=torch.full((rows,), PADDING_REQUEST, dtype=torch.int64, device=device),
+        seq_lens=torch.full((rows,), width, dtype=torch.int64, device=device),
+        query_starts=_ints(range(0, tokens + 1, width), device),
+        max_query_len=width,
+        max_seq_len=width,
+        extend_lens=None if width == 1 else [width] * rows,
+        extend_prefix_lens=None if width == 1 else [0] * rows,
+        logits_mode=LogitsMode.LAST if width == 1 else LogitsMode.ALL,
+        dummy=True,
+    )
+
+
+def dummy_extend_batch(tokens: int, context_length: int, device: torch.device) -> ForwardBatch:
+    """A prefill of `tokens` in as few requests as the context allows, on the padding slot."""
+    full, rest = divmod(tokens, context_length)
+    lens = [context_length] * full + [rest] * (rest > 0)
+    return ForwardBatch(
+        mode=ForwardMode.EXTEND,
+        input_ids=torch.zeros(tokens, dtype=torch.int64, device=device),
+        positions=_ints([p for length in lens for p in range(length)], device),
+        out_cache_loc=torch.full((tokens,), PADDING_SLOT, dtype=torch.int64, device=device),
+        req_pool_indices=torch.full((len(lens),), PADDING_REQUEST, dtype=torch.int64, device=device),
+        seq_lens=_ints(lens, device),
+        query_starts=_ints([0, *accumulate(lens)], device),
+        max_query_len=max(lens, default=0),
+        max_seq_len=max(lens, default=0),
+        extend_lens=lens,
+        extend_prefix_lens=[0] * len(lens),
+        dummy=True,
+    )
+
+
+class StaticBuffers:
+    """A graph's inputs: one tensor a field at the largest size, of which every batch is a slice."""
+
+    def __init__(self, max_requests: int, max_tokens: int, context_length: int, device: torch.device) -> None:
+        def ints(size: int) -> torch.Tensor:
+            return torch.zeros(size, dtype=torch.int64, device=device)
+
+        self.context_length = context_length
+        self.input_ids = ints(max_tokens)
+        self.positions = ints(max_tokens)
+        self.out_cache_loc = ints(max_tokens)
+        self.req_pool_indices = ints(max_requests)
+        self.seq_lens = ints(max_requests)
+        self.query_starts = ints(max_requests + 1)
+
+    def fill(self, batch: ForwardBatch, padded_requests: int, padded_tokens: int) -> ForwardBatch:
+        """Copy `batch` in and return the padded one to capture or replay with.
+
+        Padding requests hold as many padding tokens as a real one in a batch of equal widths (decode,
+        verify), and none in a ragged batch, whose padding tokens belong to nobody.
+        """
+        width = _width(batch)
+        self._fill_starts(batch, padded_requests, width)
+        return replace(
+            batch,
+            input_ids=_padded(self.input_ids, batch.input_ids, padded_tokens, 0),
+            positions=_padded(self.positions, batch.positions, padded_tokens, 0),
+            out_cache_loc=_padded(self.out_cache_loc, batch.out_cache_loc, padded_tokens, PADDING_SLOT),
+            req_pool_indices=_padded(
+                self.req_pool_indices, batch.req_pool_indices, padded_requests, PADDING_REQUEST
+            ),
+            seq_lens=_padded(self.seq_lens, batch.seq_lens, padded_requests, width),
+            query_starts=self.query_starts[: padded_requests + 1],
+            max_query_len=width or padded_tokens,
+            max_seq_len=self.context_length,
+        )
+
+    def _fill_starts(self, batch: ForwardBatch, padded_requests: int, width: int) -> None:
+        starts = self.query_starts[: padded_requests + 1]
+        if width:
+            torch.arange(0, padded_requests * width + 1, width, out=starts)
+        else:
+            _padded(starts, batch.query_starts, padded_requests + 1, batch.num_tokens)
+
+
+def _width(batch: ForwardBatch) -> int:
+    """Tokens of every request where all have the same by nature of the mode; 0 in a ragged batch."""
+    ragged = batch.mode in (ForwardMode.EXTEND, ForwardMode.IDLE)
+    return 0 if ragged else batch.num_tokens // batch.num_requests
+
+
+def _padded(buffer: torch.Tensor, values: torch.Tensor, size: int, padding: int) -> torch.Tensor:
+    buffer[: values.shape[0]].copy_(values)
+    buffer[values.shape[0] : size].fill_(padding)
+    return buffer[:size]
+
+
+def _ints(values: Sequence[int], device: torch.device) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int64).to(device)

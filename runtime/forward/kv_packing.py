@@ -1,0 +1,60 @@
+"""Bytes of one token under sparse attention: fp8 values packed with their scales, one uint8 row a token.
+
+latent row:  kv_lora_rank fp8 | one fp32 scale a block of 128 | rotary part in bfloat16
+indexer row: head_dim fp8     | one fp32 scale a block of 128
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from runtime.server.sizing import FP8_BLOCK, packed_fp8_bytes
+
+FP8 = torch.float8_e4m3fn
+FP8_MAX = 448.0
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRow:
+    """`quantized` values in fp8 with a scale a block, then `plain` values in bfloat16."""
+
+    quantized: int
+    plain: int = 0
+
+    @property
+    def block(self) -> int:
+        return min(FP8_BLOCK, self.quantized)
+
+    @property
+    def blocks(self) -> int:
+        return self.quantized // self.block
+
+    @property
+    def bytes(self) -> int:
+        return packed_fp8_bytes(self.quantized, self.plain)
+
+    def pack(self, values: torch.Tensor) -> torch.Tensor:
+        """[..., quantized + plain] -> [..., bytes] uint8."""
+        blocks = values[..., : self.quantized].float().unflatten(-1, (self.blocks, self.block))
+        scales = blocks.abs().amax(-1).clamp(min=1e-4) / FP8_MAX
+        quantized = (blocks / scales[..., None]).to(FP8).flatten(-2)
+        plain = values[..., self.quantized :].to(torch.bfloat16)
+        parts = (quantized.contiguous(), scales.contiguous(), plain.contiguous())
+        return torch.cat([part.view(torch.uint8) for part in parts if part.shape[-1]], dim=-1)
+
+    def views(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """[..., bytes] uint8 -> the quantized values, the scales and the plain values, in their dtypes."""
+        after_scales = self.quantized + 4 * self.blocks
+        return (
+            rows.view(FP8)[..., : self.quantized],
+            rows.view(torch.float32)[..., self.quantized // 4 : after_scales // 4],
+            rows.view(torch.bfloat16)[..., after_scales // 2 :],
+        )
+
+    def unpack(self, rows: torch.Tensor) -> torch.Tensor:
+        """[..., bytes] uint8 -> [..., quantized + plain] fp32."""
+        quantized, scales, plain = self.views(rows)
+        blocks = quantized.float().unflatten(-1, (self.blocks, self.block)) * scales[..., None]
+        return torch.cat([blocks.flatten(-2), plain.float()], dim=-1)

@@ -1,0 +1,233 @@
+"""Where keys and values live: a table from (request, position) to slot, and buffers of slots for each layer.
+
+Slot 0 and table row 0 are padding: dummy and padded tokens read and write there, and no request ever does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from runtime.forward.kv_packing import FP8, PackedRow
+from runtime.server.config import MLAConfig, ModelConfig, ParallelConfig
+from runtime.server.pool_plan import PoolPlan
+from runtime.server.sizing import sliding_layers
+
+PADDING_REQUEST = 0
+PADDING_SLOT = 0
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "fp8_e4m3": FP8,
+    "fp8_e5m2": torch.float8_e5m2,
+}
+
+
+class PoolExhausted(RuntimeError):
+    """No slot or request row is left: a running request has to end first."""
+
+
+class ReqToTokenPool:
+    """`table` [requests + 1, context + headroom] int32: the slot of each token of each running request."""
+
+    def __init__(self, max_requests: int, row_length: int, device: torch.device) -> None:
+        self.device = device
+        self.table = torch.zeros(max_requests + 1, row_length, dtype=torch.int32, device=device)
+        self._free = list(range(max_requests, PADDING_REQUEST, -1))
+
+    def allocate(self, count: int) -> list[int]:
+        if count > len(self._free):
+            raise PoolExhausted(f"{count} more requests, but the table has {len(self._free)} rows left")
+        return [self._free.pop() for _ in range(count)]
+
+    def free(self, requests: Sequence[int]) -> None:
+        self._free.extend(requests)
+
+    def write(self, request: int, start: int, slots: torch.Tensor) -> None:
+        self.table[request, start : start + slots.shape[0]].copy_(slots)
+
+
+class SlotAllocator:
+    """The free slots as a stack on the device: nothing is transferred and the stack itself never grows."""
+
+    def __init__(self, tokens: int, device: torch.device) -> None:
+        self._slots = torch.arange(PADDING_SLOT + 1, tokens + 1, dtype=torch.int64, device=device)
+        self._taken = 0
+
+    @property
+    def available(self) -> int:
+        return self._slots.shape[0] - self._taken
+
+    def allocate(self, count: int) -> torch.Tensor:
+        if count > self.available:
+            raise PoolExhausted(f"{count} more tokens, but the KV pool has {self.available} slots left")
+        slots = self._slots[self._taken : self._taken + count].clone()
+        self._taken += count
+        return slots
+
+    def free(self, slots: torch.Tensor) -> None:
+        self._taken -= slots.shape[0]
+        self._slots[self._taken : self._taken + slots.shape[0]].copy_(slots)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolShape:
+    """`tokens` usable slots behind one page of padding, for these layers."""
+
+    tokens: int
+    page_size: int
+    layers: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def rows(self) -> int:
+        return self.tokens + self.page_size
+
+
+class SlidingSlots:
+    """Fewer slots for `layers` that look back a window only, and the `map` to them from a token's slot."""
+
+    def __init__(self, tokens: int, layers: Sequence[int], shape: PoolShape) -> None:
+        self.rows, self.layers = tokens + shape.page_size, frozenset(layers)
+        self.map = torch.zeros(shape.rows, dtype=torch.int64, device=shape.device)
+        self._slots = SlotAllocator(tokens, shape.device)
+
+    @property
+    def available(self) -> int:
+        return self._slots.available
+
+    def admit(self, slots: torch.Tensor) -> None:
+        self.map[slots] = self._slots.allocate(slots.shape[0])
+
+    def drop(self, slots: torch.Tensor) -> None:
+        self._slots.free(self.map[slots])
+        self.map[slots] = PADDING_SLOT
+
+
+class GqaPool:
+    """Keys and values apart: two buffers [slots, kv heads, head size] a layer."""
+
+    def __init__(
+        self, shape: PoolShape, kv_heads: int, head_dim: int, sliding: SlidingSlots | None = None
+    ) -> None:
+        self.sliding = sliding
+        fewer = dict.fromkeys(sliding.layers, sliding.rows) if sliding else {}
+        self._keys = _buffers(shape, (kv_heads, head_dim), shape.dtype, fewer)
+        self._values = _buffers(shape, (kv_heads, head_dim), shape.dtype, fewer)
+
+    def keys(self, layer_id: int) -> torch.Tensor:
+        return self._keys[layer_id]
+
+    def values(self, layer_id: int) -> torch.Tensor:
+        return self._values[layer_id]
+
+    def slot_map(self, layer_id: int) -> torch.Tensor | None:
+        """From a token's slot to the one it has in this layer, where these differ."""
+        return self.sliding.map if self.sliding and layer_id in self.sliding.layers else None
+
+
+class LatentPool:
+    """One buffer [slots, 1, latent + rotary] a layer; the values are its first `kv_lora_rank` columns.
+
+    Sparse attention packs fp8 latents with their scales unless its kernels take them plain, and keeps its
+    indexer's keys beside them: always in packed fp8, except in a float32 pool.
+    """
+
+    def __init__(self, shape: PoolShape, mla: MLAConfig, packed: bool = True) -> None:
+        self.latent_row, self.index_row = packed_rows(shape.dtype, mla, packed)
+        width = self.latent_row.bytes if self.latent_row else mla.cache_dim
+        dtype = torch.uint8 if self.latent_row else shape.dtype
+        self._latents = _buffers(shape, (1, width), dtype)
+        self._index_keys: dict[int, torch.Tensor] = {}
+        if mla.indexer:
+            width = self.index_row.bytes if self.index_row else mla.indexer.head_dim
+            dtype = torch.uint8 if self.index_row else shape.dtype
+            self._index_keys = _buffers(shape, (width,), dtype)
+
+    def latents(self, layer_id: int) -> torch.Tensor:
+        return self._latents[layer_id]
+
+    def index_keys(self, layer_id: int) -> torch.Tensor:
+        return self._index_keys[layer_id]
+
+
+def packed_rows(
+    dtype: torch.dtype, mla: MLAConfig, packed: bool = True
+) -> tuple[PackedRow | None, PackedRow | None]:
+    """How latents and indexer keys are packed; `None` means plain values of `dtype`."""
+    if mla.indexer is None:
+        return None, None
+    packs = packed and dtype.itemsize == 1
+    latent = PackedRow(mla.kv_lora_rank, mla.qk_rope_head_dim) if packs else None
+    index = PackedRow(mla.indexer.head_dim) if dtype is not torch.float32 else None
+    return latent, index
+
+
+def _buffers(
+    shape: PoolShape, row: tuple[int, ...], dtype: torch.dtype, fewer: Mapping[int, int] | None = None
+) -> dict[int, torch.Tensor]:
+    """A buffer of rows a layer; of `fewer` rows in some layers."""
+    rows = dict.fromkeys(shape.layers, shape.rows) | dict(fewer or {})
+    return {layer: torch.zeros(rows[layer], *row, dtype=dtype, device=shape.device) for layer in shape.layers}
+
+
+@dataclass(frozen=True, slots=True)
+class KVPool:
+    """What a forward reads and writes. A draft model shares all but the `cache`."""
+
+    requests: ReqToTokenPool
+    slots: SlotAllocator
+    cache: GqaPool | LatentPool
+
+    def allocate(self, count: int) -> torch.Tensor:
+        """A slot for each of `count` tokens, and one in the sliding layers."""
+        sliding = self._sliding
+        if sliding and count > sliding.available:
+            raise PoolExhausted(
+                f"{count} more tokens, but sliding layers have {sliding.available} slots left"
+            )
+        slots = self.slots.allocate(count)
+        if sliding:
+            sliding.admit(slots)
+        return slots
+
+    def release(self, request: int, length: int) -> None:
+        """A request of `length` tokens has ended."""
+        slots = self.requests.table[request, :length].long()
+        if self._sliding:
+            self._sliding.drop(slots)
+        self.slots.free(slots)
+        self.requests.free([request])
+
+    @property
+    def _sliding(self) -> SlidingSlots | None:
+        return self.cache.sliding if isinstance(self.cache, GqaPool) else None
+
+
+def make_kv_pool(
+    plan: PoolPlan, model: ModelConfig, parallel: ParallelConfig, layers: Sequence[int], device: torch.device
+) -> KVPool:
+    """The pool of one stage of a target model."""
+    requests = ReqToTokenPool(plan.max_running_requests, plan.row_length, device)
+    cache = make_cache(plan, model, parallel, layers, device, sliding_layers(model, layers))
+    return KVPool(requests, SlotAllocator(plan.tokens, device), cache)
+
+
+def make_cache(
+    plan: PoolPlan,
+    model: ModelConfig,
+    parallel: ParallelConfig,
+    layers: Sequence[int],
+    device: torch.device,
+    apart: Sequence[int] = (),
+) -> GqaPool | LatentPool:
+    """The buffers alone, as a draft adds them to its target's pool; layers `apart` keep fewer tokens."""
+    shape = PoolShape(plan.tokens, plan.page_size, tuple(layers), DTYPES[plan.kv_dtype], device)
+    if model.mla is not None:
+        return LatentPool(shape, model.mla, plan.packed)
+    sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None
+    return GqaPool(shape, max(1, model.num_kv_heads // parallel.attn_tp), model.head_dim, sliding)

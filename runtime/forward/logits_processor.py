@@ -1,0 +1,138 @@
+"""From hidden states to logits: the LM head, its gathers over ranks, and the short cut of autotuning.
+
+Under DP attention the head works on the rows of all ranks, so a dummy batch of 2048 rows a rank becomes 16384
+rows of logits, twice: gathered, and copied into rows. Autotuning needs none: `autotune_dummy_run_mode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from runtime.forward.batch import ForwardBatch, ForwardMode, LogitsMode
+from runtime.forward.comm import Communicator
+from runtime.forward.dp_attention import gather_rows, own_rows
+from runtime.layers.embedding import VocabTable
+
+
+class DummyRunLeak(RuntimeError):
+    """The autotune dummy-run mode met something whose logits are wanted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogitsOutput:
+    next_token_logits: torch.Tensor | None = None  # [rows, vocab] fp32
+    hidden_states: torch.Tensor | None = None
+    full_logits: torch.Tensor | None = None  # diffusion LLM: every token's
+    item_logprobs: torch.Tensor | None = None  # multi-item scoring: of the rows asked for
+
+
+# None outside a dummy run; inside one, whether it runs the LM head.
+_run_lm_head: ContextVar[bool | None] = ContextVar("autotune_run_lm_head", default=None)
+_wanted_by: ContextVar[str | None] = ContextVar("logits_wanted_by", default=None)
+
+
+@contextmanager
+def autotune_dummy_run_mode(run_lm_head: bool = False) -> Iterator[None]:
+    """Forwards inside are dummies whose logits nobody reads; drafts set `run_lm_head` to tune their head."""
+    if (what := _wanted_by.get()) is not None:
+        raise DummyRunLeak(f"an autotune dummy run cannot start inside {what}: its logits are wanted")
+    token = _run_lm_head.set(run_lm_head)
+    try:
+        yield
+    finally:
+        _run_lm_head.reset(token)
+
+
+@contextmanager
+def logits_wanted(what: str) -> Iterator[None]:
+    """Around graph capture and profiling, whose dummy batches stand for real ones."""
+    _refuse_dummy_run(what)
+    token = _wanted_by.set(what)
+    try:
+        yield
+    finally:
+        _wanted_by.reset(token)
+
+
+def in_autotune_dummy_run() -> bool:
+    return _run_lm_head.get() is not None
+
+
+def _refuse_dummy_run(what: str) -> None:
+    if in_autotune_dummy_run():
+        raise DummyRunLeak(
+            f"{what} inside autotune_dummy_run_mode would lose its logits: leave the mode first"
+        )
+
+
+class LogitsProcessor:
+    def __init__(
+        self, vocab_size: int, comm: Communicator, head: VocabTable, keep_hidden_states: bool = False
+    ) -> None:
+        self.vocab_size, self.comm, self.head = vocab_size, comm, head
+        self.keep_hidden_states = keep_hidden_states
+        # A head tied to an embedding that every DP rank holds needs nobody else's rows.
+        self.gathers_dp_rows = head.group == "tp" and comm.size("attn_dp") > 1
+
+    def forward(self, hidden: torch.Tensor, batch: ForwardBatch) -> LogitsOutput:
+        if _skips_head(batch):
+            return LogitsOutput()
+        if batch.logits_mode is LogitsMode.INDICES:
+            return self._score_items(hidden, batch)
+        if batch.logits_mode is LogitsMode.ALL and batch.mode is ForwardMode.EXTEND:
+            return LogitsOutput(full_logits=self._logits(hidden, batch))
+        kept = hidden if self.keep_hidden_states else None
+        return LogitsOutput(self._logits(_pruned(hidden, batch), batch), kept)
+
+    def _score_items(self, hidden: torch.Tensor, batch: ForwardBatch) -> LogitsOutput:
+        """Many items after one query in one prompt: the rows before each delimiter, as log-probabilities."""
+        assert batch.logits_indices is not None
+        logits = self._logits(hidden[batch.logits_indices], batch)
+        return LogitsOutput(item_logprobs=logits.log_softmax(dim=-1))
+
+    def _logits(self, rows: torch.Tensor, batch: ForwardBatch) -> torch.Tensor:
+        counts = self._head_counts(rows.shape[0], batch)
+        gathered = gather_rows(rows, counts, self.comm) if self.gathers_dp_rows else rows
+        logits = self._gather_vocab(F.linear(gathered, self.head.weight))
+        if self.gathers_dp_rows:
+            logits = own_rows(logits, counts, rows.shape[0], self.comm)
+        return logits[:, : self.vocab_size].float()
+
+    def _head_counts(self, rows: int, batch: ForwardBatch) -> list[int]:
+        if not self.gathers_dp_rows:
+            return [rows]
+        assert batch.dp is not None and batch.dp.logprob_num_tokens_cpu is not None
+        return batch.dp.logprob_num_tokens_cpu
+
+    def _gather_vocab(self, shard: torch.Tensor) -> torch.Tensor:
+        """Vocabulary shards [rows, vocab / n] -> [rows, vocab]: gathered shard after shard, then copied."""
+        size = self.comm.size(self.head.group)
+        if size == 1:
+            return shard
+        rows, width = shard.shape
+        gathered = shard.new_empty(size * rows, width)
+        self.comm.all_gather_into(gathered, shard, self.head.group)
+        return gathered.view(size, rows, width).movedim(0, 1).reshape(rows, size * width)
+
+
+def _skips_head(batch: ForwardBatch) -> bool:
+    if not in_autotune_dummy_run():
+        return False
+    if not batch.dummy:
+        _refuse_dummy_run("a forward of real requests")
+    if batch.input_ids.is_cuda and torch.cuda.is_current_stream_capturing():
+        _refuse_dummy_run("graph capture")
+    return _run_lm_head.get() is False
+
+
+def _pruned(hidden: torch.Tensor, batch: ForwardBatch) -> torch.Tensor:
+    """The rows that the head sees: of an extend, each request's last."""
+    if batch.logits_mode is LogitsMode.LAST and batch.mode in (ForwardMode.EXTEND, ForwardMode.DRAFT_EXTEND):
+        return hidden[batch.query_starts[1:] - 1]
+    return hidden

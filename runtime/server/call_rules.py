@@ -1,0 +1,43 @@
+"""What SGLang's version and layout decide about a MoE call: its experts and how it is routed. No torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from runtime.server.sizing import release
+
+if TYPE_CHECKING:
+    from runtime.server.config import ModelConfig, RuntimeConfig
+
+# The kernel routes by the logits, or is given ids and weights: both in one int32, or apart.
+Routing = Literal["logits", "packed", "apart"]
+
+_ROUTED = "flashinfer_trtllm_routed"
+_FP8_ROUTED_UNDER_EP_SINCE = (0, 5, 18)
+_ROUTING_APART_SINCE = (0, 5, 22)
+# SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
+_FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
+_FUSING = ("glm4_moe",)
+
+
+def routing_form(runtime: RuntimeConfig, in_fp8_blocks: bool, ep: int, attn_dp: int) -> Routing:
+    version = release(runtime.sglang_version)
+    spread = ep > 1 and attn_dp == 1
+    routed = in_fp8_blocks and spread and version >= _FP8_ROUTED_UNDER_EP_SINCE
+    if not routed and runtime.moe_runner_backend != _ROUTED:
+        return "logits"
+    return "apart" if version >= _ROUTING_APART_SINCE else "packed"
+
+
+def fused_shared_experts(model: ModelConfig, runtime: RuntimeConfig, ep: int) -> int:
+    """Shared experts that a CUTLASS call runs as routed ones behind the last: 1 or 0.
+
+    SGLang's Triton kernels do so too. There no key depends on it, and the two kept apart compute the same.
+    """
+    moe = model.moe
+    if moe is None or moe.shared_intermediate_size != moe.intermediate_size:
+        return 0
+    if runtime.moe_runner_backend != "flashinfer_cutlass" or runtime.moe_a2a_backend != "none" or ep > 1:
+        return 0
+    fuses = model.model_type in _FUSING or (model.model_type in _FUSING_256 and moe.num_experts == 256)
+    return int(fuses)

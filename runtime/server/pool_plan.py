@@ -1,0 +1,133 @@
+"""How large the KV pool is: SGLang's arithmetic from free memory to tokens and requests. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.errors import ConfigError
+from runtime.server.sizing import (
+    DTYPE_BYTES,
+    SLIDING_SHARE,
+    kv_bytes_per_token,
+    kv_tokens,
+    max_running_requests,
+    sliding_layers,
+)
+
+DSA_PAGE_SIZE = 64
+TABLE_HEADROOM = 4
+
+
+class NoRoomForTokens(ConfigError):
+    """The weights take more than the static fraction: how a start ends, and no mistake in its flags."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreeMemory:
+    """Bytes free on the fullest rank, torch's cache emptied: all groups joined, and all weights loaded."""
+
+    baseline: int
+    after_load: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    tokens: int
+    page_size: int
+    kv_dtype: str
+    max_running_requests: int
+    row_length: int
+    packed: bool = True  # fp8 latents of sparse attention, with their scales
+    sliding_tokens: int = 0  # of sliding layers, where they have a pool of their own
+
+
+def resolve_kv_dtype(model: ModelConfig, runtime: RuntimeConfig, sm_major: int) -> str:
+    """`auto` is the model's own dtype, except that sparse attention takes fp8 on Blackwell."""
+    asked = {"bf16": "bfloat16", "fp16": "float16"}.get(runtime.kv_cache_dtype, runtime.kv_cache_dtype)
+    if asked == "auto":
+        sparse = model.mla is not None and model.mla.indexer is not None
+        return "fp8_e4m3" if sparse and sm_major >= 10 else runtime.dtype
+    if asked not in DTYPE_BYTES:
+        raise ConfigError(f"--kv-cache-dtype {asked}: this runtime has auto, {', '.join(DTYPE_BYTES)}")
+    return asked
+
+
+def packs_latents(model: ModelConfig, sm_major: int) -> bool:
+    """Sparse attention's kernels want fp8 latents with scales, but for TRT-LLM's, Blackwell's default."""
+    return sm_major < 10 or (sm_major == 12 and model.model_type == "glm_moe_dsa")
+
+
+def plan_pool(
+    free: FreeMemory,
+    mem_fraction: float,
+    model: ModelConfig,
+    parallel: ParallelConfig,
+    runtime: RuntimeConfig,
+    layers: Sequence[int],
+    draft_layers: int = 0,
+    sm_major: int = 9,
+    agree: Callable[[int], int] = int,
+) -> PoolPlan:
+    """`layers` of this stage; a draft's layers hold as many tokens. `agree` takes the minimum over stages."""
+    kv_dtype, page = resolve_kv_dtype(model, runtime, sm_major), page_size(model, runtime)
+    packed = packs_latents(model, sm_major)
+    per_token = kv_bytes_per_token(model, parallel, kv_dtype, layers, draft_layers, packed)
+    tokens = agree(kv_tokens(free.after_load, free.baseline, mem_fraction, per_token, page))
+    if tokens <= 0:
+        raise NoRoomForTokens(_no_room(free, mem_fraction))
+    return plan_tokens(tokens, model, parallel, runtime, sm_major)
+
+
+def plan_tokens(
+    tokens: int, model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig, sm_major: int = 9
+) -> PoolPlan:
+    """The pool of a known number of tokens, and the requests that these allow."""
+    page = page_size(model, runtime)
+    tokens = tokens // page * page
+    context = runtime.context_length or model.max_position
+    requests = max_running_requests(
+        tokens, context, runtime.max_running_requests, parallel, speculative=runtime.speculative is not None
+    )
+    hybrid = sliding_layers(model, range(model.num_layers))
+    return PoolPlan(
+        tokens=tokens,
+        page_size=page,
+        kv_dtype=resolve_kv_dtype(model, runtime, sm_major),
+        max_running_requests=requests,
+        row_length=context + table_headroom(runtime.speculative, page),
+        packed=packs_latents(model, sm_major),
+        sliding_tokens=int(tokens * SLIDING_SHARE) // page * page if hybrid else 0,
+    )
+
+
+def page_size(model: ModelConfig, runtime: RuntimeConfig) -> int:
+    sparse = model.mla is not None and model.mla.indexer is not None
+    return DSA_PAGE_SIZE if sparse else runtime.page_size
+
+
+def table_headroom(speculative: SpeculativeConfig | None, page: int) -> int:
+    """Columns of the request table behind the context: speculation writes ahead of what it keeps."""
+    if speculative is None:
+        return TABLE_HEADROOM
+    headroom = TABLE_HEADROOM + speculative.num_draft_tokens
+    if page == 1:
+        return headroom
+    return max(headroom, 2 * _tokens_ahead(speculative, page) + page - 1)
+
+
+def _tokens_ahead(speculative: SpeculativeConfig, page: int) -> int:
+    steps = speculative.num_steps
+    if speculative.eagle_topk > 1:  # each branch of the tree starts on a page of its own
+        steps = (2 * (page - 1) + steps) // page * page
+    return max(steps * speculative.eagle_topk, speculative.num_draft_tokens)
+
+
+def _no_room(free: FreeMemory, mem_fraction: float) -> str:
+    needed = math.ceil((1 - free.after_load / free.baseline) * 1000) / 1000
+    return (
+        f"--mem-fraction-static {mem_fraction} leaves no memory for the KV pool: the weights alone take "
+        f"{needed:.3f} of what was free; raise it above that, or spread the weights over more GPUs"
+    )

@@ -1,0 +1,308 @@
+"""The start of one server rank, top to bottom: `start` is the story, each step a phase that is measured.
+
+It runs on a GPU, on a CPU, and on meta tensors as a prediction; with real peers or as a virtual rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+from runtime.devices.base import Device
+from runtime.forward.batch import ForwardBatch, ForwardMode, dummy_decode_batch, dummy_extend_batch
+from runtime.forward.comm import Communicator
+from runtime.forward.dp_attention import RunnerKind, plan_dp_tokens
+from runtime.forward.kv_pool import KVPool, make_cache, make_kv_pool
+from runtime.forward.logits_processor import LogitsOutput, autotune_dummy_run_mode
+from runtime.graphs.base import CaptureSite, Progress
+from runtime.graphs.decode import DecodeGraphs
+from runtime.graphs.draft import DraftRunners, make_draft_runners
+from runtime.graphs.prefill import PrefillGraphs
+from runtime.graphs.stage import StageGraphs
+from runtime.models.build import make_build
+from runtime.models.decoder import Decoder, StageState, run_stage, sample_layers
+from runtime.models.draft import DraftModel, load_drafts
+from runtime.moe.dispatcher import Dispatcher, make_dispatcher
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.parallel import stage_layers
+from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
+from runtime.server.sizing import dummy_batch_rows, kv_bytes_per_token
+from runtime.server.start_sizes import start_sizes
+from runtime.start.first_use import open_channels, start_cublas
+from runtime.start.options import StartOptions
+from runtime.start.phases import PhaseRecorder
+from runtime.start.sglang_buffers import SglangBuffers
+
+MIB = 1 << 20
+
+
+class Autotune(Protocol):
+    """Runs a dummy forward so that the kernels it reaches are tuned."""
+
+    def run(self, forward: Callable[[], object], what: str) -> None: ...
+
+
+class ModelRunner:
+    def __init__(
+        self,
+        model: ModelConfig,
+        parallel: ParallelConfig,
+        runtime: RuntimeConfig,
+        device: Device,
+        connect: Callable[[], Communicator],
+        recorder: PhaseRecorder | None = None,
+        options: StartOptions | None = None,
+        autotune: Autotune | None = None,
+        progress: Progress = lambda runner, done, total: None,
+    ) -> None:
+        self.model, self.parallel, self.runtime = model, parallel, runtime
+        self.device, self.connect = device, connect
+        self.recorder = recorder or PhaseRecorder(device)
+        self.options = options or StartOptions()
+        self.autotune, self.progress = autotune, progress
+        self.kernels_loaded = False
+
+    @torch.no_grad()
+    def start(self) -> None:
+        with self.device.active():
+            self.init_communicator()
+            self.load_weights()
+            self.load_draft_weights()
+            self.init_kv_pool()
+            self.init_attention_backend()
+            self.init_eager_buffers()
+            self.tune()
+            self.tune_extend()
+            self.capture_prefill()
+            self.capture_decode()
+            self.capture_drafts()
+            with self.recorder.phase("ready"):
+                self.comm.barrier()
+
+    def init_communicator(self) -> None:
+        """Join the peers, and measure what is free before anything is loaded."""
+        with self.recorder.phase("communicator"):
+            self.device.claim("context")
+            self.comm = self.connect()
+            open_channels(self.comm, self.device)
+            self.baseline = self._free_everywhere()
+        gpu_mib = self.options.gpu_mib or self.device.memory().total / MIB
+        self.sizes = start_sizes(gpu_mib, self.model, self.parallel, self.runtime)
+        self.recorder.tell(**self.sizes.facts())
+
+    def load_weights(self) -> None:
+        stage = stage_layers(self.model.num_layers, self.parallel, self.comm.layout.pp_rank)
+        self.layers = sample_layers(self.model) if self.options.sample_layers else tuple(stage)
+        dispatcher = self._make_dispatcher()
+        with self.recorder.phase("weights"):
+            self.decoder = Decoder(
+                self.model, self.runtime, self.comm, self.device.torch_device, self.layers, dispatcher
+            )
+            if self.options.weights is None:
+                self.decoder.load_dummy(self.options.seed)
+            else:
+                self.decoder.load_hf(self.options.weights)
+
+    def _make_dispatcher(self) -> Dispatcher | None:
+        """An all-to-all comes with a workspace: told apart from the weights, which it precedes."""
+        if self.model.moe is None or self.runtime.moe_a2a_backend == "none":
+            return None
+        device = self.device.torch_device
+        with self.recorder.phase("moe dispatcher"):
+            build = make_build(self.model, self.runtime, self.comm, device)
+            return make_dispatcher(self.model, self.runtime, self.comm, build.dtype, device)
+
+    def load_draft_weights(self) -> None:
+        self.drafts: list[DraftModel] = []
+        speculative = self.runtime.speculative
+        if speculative is None or not self.decoder.is_last:
+            return
+        with self.recorder.phase("draft weights"):
+            self.drafts = load_drafts(self.decoder, self.model, self.runtime, self.options.seed)
+
+    def init_kv_pool(self) -> None:
+        """What the static fraction leaves after the weights becomes tokens, and tokens bound the requests."""
+        with self.recorder.phase("kv pool"):
+            self.plan = self._plan_pool()
+            device = self.device.torch_device
+            self.kv = make_kv_pool(self.plan, self.model, self.parallel, self.layers, device)
+            self.draft_kvs = [self._draft_kv(draft) for draft in self.drafts]
+        self.max_running_requests = self.options.max_running_requests or self.plan.max_running_requests
+        self._tell_pool()
+        self.sglang = None
+        if self.options.as_sglang:
+            self.sglang = SglangBuffers(
+                self.model, self.parallel, self.runtime, self.sizes, self.plan, self.device
+            )
+
+    def _tell_pool(self) -> None:
+        plan, requests = self.plan, self.max_running_requests
+        bytes_per_token = kv_bytes_per_token(
+            self.model, self.parallel, plan.kv_dtype, self.layers, self._draft_layers, plan.packed
+        )
+        self.recorder.tell(
+            kv_tokens=plan.tokens,
+            kv_bytes_per_token=round(bytes_per_token),
+            max_running_requests=requests,
+            dummy_batch_rows=dummy_batch_rows(requests, self.parallel, self.runtime),
+            decode_graphs=self.sizes.decode_graphs(requests, self.parallel, self.runtime),
+        )
+
+    def init_attention_backend(self) -> None:
+        with self.recorder.phase("attention backend"):
+            start_cublas(self.device)
+            if self.sglang:
+                self.sglang.init_attention_backend(self.device.sm_major)
+
+    def init_eager_buffers(self) -> None:
+        if self.sglang:
+            with self.recorder.phase("eager buffers"):
+                self.sglang.init_eager_runner()
+
+    def tune(self) -> None:
+        """A decode of as many requests as may run, its logits skipped: every kernel picks its tactic."""
+        if self.runtime.disable_autotune:
+            return
+        rows = dummy_batch_rows(self.max_running_requests, self.parallel, self.runtime)
+        with self.recorder.phase("autotune"):
+            self._load_kernels()
+            held = self.sglang.autotune_batch(rows) if self.sglang else None
+            batch = dummy_decode_batch(rows // self.sizes.width, self.sizes.width, self.device.torch_device)
+            self._tune_with(batch, "eager", "decode")
+            del held
+
+    def tune_extend(self) -> None:
+        if self.runtime.disable_autotune or not self.runtime.autotune_extend:
+            return
+        with self.recorder.phase("autotune extend"):
+            batch = dummy_extend_batch(self.sizes.chunk, self.sizes.context_length, self.device.torch_device)
+            self._tune_with(batch, "prefill_graph", "extend")
+
+    def capture_prefill(self) -> None:
+        self.prefill_graphs: PrefillGraphs | None = None
+        self.graph_pool = self.device.graph_pool()
+        if not self.sizes.prefill_graphs or self.options.sample_layers:
+            return
+        self.device.empty_cache()
+        with self.recorder.phase("prefill graphs"):
+            self._load_kernels()
+            self.prefill_graphs = PrefillGraphs(
+                self._site(), self.decoder, self.kv, self.sizes.prefill_graphs
+            )
+            self.prefill_graphs.capture()
+
+    def capture_decode(self) -> None:
+        self.decode_graphs: DecodeGraphs | None = None
+        sizes = self.sizes.decode_graphs(self.max_running_requests, self.parallel, self.runtime)
+        if not sizes or self.options.sample_layers:
+            return
+        self.device.empty_cache()
+        with self.recorder.phase("decode graphs"):
+            self._load_kernels()
+            if self.sglang:
+                self.sglang.init_decode_graphs(sizes)
+            self.decode_graphs = DecodeGraphs(self._site(), self.decoder, self.kv, sizes, self.sizes.width)
+            self.decode_graphs.capture()
+
+    def capture_drafts(self) -> None:
+        self.draft_runners: DraftRunners | None = None
+        sizes = self.sizes.decode_graphs(self.max_running_requests, self.parallel, self.runtime)
+        if not self.drafts or not sizes or self.options.sample_layers:
+            return
+        self.device.empty_cache()
+        with self.recorder.phase("draft graphs"):
+            self.draft_runners = make_draft_runners(self._site(), self.drafts, self.draft_kvs, sizes)
+            self.draft_runners.capture()
+
+    @torch.inference_mode()
+    def forward(self, batch: ForwardBatch) -> LogitsOutput | StageState:
+        """Logits on the last pipeline stage, elsewhere what went to the next: by a graph where one fits."""
+        with self.device.active():
+            graphs = self.graphs_for(batch)
+            if graphs is not None and graphs.can_run(batch):
+                return graphs.forward(batch)
+            return self.forward_eager(batch)
+
+    def graphs_for(self, batch: ForwardBatch) -> StageGraphs | None:
+        if batch.mode in (ForwardMode.DECODE, ForwardMode.TARGET_VERIFY):
+            return self.decode_graphs
+        return self.prefill_graphs if batch.mode is ForwardMode.EXTEND else None
+
+    def forward_eager(self, batch: ForwardBatch) -> LogitsOutput | StageState:
+        return run_stage(self.decoder, batch, self.kv, self.comm)
+
+    def dp_batch(self, batch: ForwardBatch, kind: RunnerKind) -> ForwardBatch:
+        """The batch as one of many ranks' that bring as much."""
+        tokens = plan_dp_tokens(
+            batch.num_tokens,
+            kind,
+            self.parallel,
+            moe_a2a_backend=self.runtime.moe_a2a_backend,
+            device=self.device.torch_device,
+        )
+        return batch.with_dp(tokens)
+
+    def _tune_with(self, batch: ForwardBatch, kind: RunnerKind, what: str) -> None:
+        batch = self.dp_batch(batch, kind)
+
+        def forward() -> None:
+            with autotune_dummy_run_mode(run_lm_head=self.options.lm_head_in_autotune):
+                self.forward_eager(batch)
+
+        with self.device.side_stream():
+            self.autotune.run(forward, what) if self.autotune else forward()
+
+    def _load_kernels(self) -> None:
+        """The first forward loads their modules."""
+        if not self.kernels_loaded:
+            self.device.claim("kernels")
+            self.kernels_loaded = True
+
+    def _free_everywhere(self) -> int:
+        self.device.empty_cache()
+        return self.comm.min_over(self.device.memory().free)
+
+    def _plan_pool(self) -> PoolPlan:
+        tokens = self.options.given_tokens(limited=bool(self.device.memory().total))
+        if tokens is not None:
+            return plan_tokens(tokens, self.model, self.parallel, self.runtime, self.device.sm_major)
+        return plan_pool(
+            FreeMemory(self.baseline, self._free_everywhere()),
+            self.sizes.mem_fraction,
+            self.model,
+            self.parallel,
+            self.runtime,
+            self.layers,
+            draft_layers=self._draft_layers,
+            sm_major=self.device.sm_major,
+            agree=lambda tokens: self.comm.min_over(tokens),
+        )
+
+    def _draft_kv(self, draft: DraftModel) -> KVPool:
+        """A draft's own keys and values in the target's slots; a frozen one reads the target's."""
+        if not self._draft_layers:
+            return self.kv
+        device = self.device.torch_device
+        cache = make_cache(self.plan, self.model, self.parallel, [draft.layer_id], device)
+        return KVPool(self.kv.requests, self.kv.slots, cache)
+
+    @property
+    def _draft_layers(self) -> int:
+        """Those that keep keys and values of their own."""
+        speculative = self.runtime.speculative
+        frozen = speculative is not None and speculative.algorithm == "FROZEN_KV_MTP"
+        return 0 if frozen else len(self.drafts)
+
+    def _site(self) -> CaptureSite:
+        return CaptureSite(
+            device=self.device,
+            parallel=self.parallel,
+            runtime=self.runtime,
+            comm=self.comm,
+            context_length=self.sizes.context_length,
+            policy=self.options.capture,
+            pool=self.graph_pool,
+            progress=self.progress,
+        )

@@ -1,0 +1,169 @@
+"""What each step of a start costs: time and memory of every phase, written to disk as it happens.
+
+One JSON line when a phase begins and one when it ends, each synced, so that a killed process leaves the
+phases it completed and the name of the one it was in. A nested phase's peak counts for those around it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from runtime.devices.base import Device, MemoryReading
+from runtime.simulate.frames import RUNTIME, SIMULATE
+from runtime.simulate.oom import SimulatedOutOfMemory
+from runtime.start.run_record import SCHEMA_VERSION, Held, OutOfMemory, Phase, parse_out_of_memory
+
+LARGEST = 8
+
+
+@dataclass(slots=True)
+class _Open:
+    name: str
+    started: float
+    before: MemoryReading
+    peak_allocated: int = 0
+    peak_reserved: int = 0
+    largest: list[Held] = field(default_factory=list)
+
+    def merge(self, peak_allocated: int, peak_reserved: int, largest: list[Held]) -> None:
+        if peak_allocated > self.peak_allocated:
+            self.peak_allocated, self.largest = peak_allocated, largest
+        self.peak_reserved = max(self.peak_reserved, peak_reserved)
+
+
+class PhaseRecorder:
+    """`out` is written anew; without it the phases are only kept in `phases`, in the order they ended."""
+
+    def __init__(self, device: Device, out: Path | None = None, about: dict[str, Any] | None = None) -> None:
+        self.device = device
+        self.phases: list[Phase] = []
+        self.out_of_memory: OutOfMemory | None = None
+        self._written: BaseException | None = None
+        self._open: list[_Open] = []
+        self._file: IO[str] | None = out.open("w", encoding="utf-8") if out else None
+        about = {"device": device.torch_device.type, "total_bytes": device.memory().total, **(about or {})}
+        self._write({"event": "run", "schema_version": SCHEMA_VERSION, **about})
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        self._begin(name)
+        try:
+            yield
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._end()
+
+    def tell(self, **facts: Any) -> None:
+        """What the start has settled by now, beside what the first line says of it."""
+        self._write({"event": "facts", **facts})
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _begin(self, name: str) -> None:
+        self._merge_into_parent(self.device.memory())
+        self.device.reset_peak()
+        before = self.device.memory()
+        self._open.append(_Open(name, time.perf_counter(), before))
+        self.device.in_phase(name)
+        self._write({"event": "begin", "phase": name, "depth": len(self._open) - 1})
+
+    def _end(self) -> None:
+        after = self.device.memory()
+        phase = self._close_phase(after)
+        self.device.reset_peak()
+        self.phases.append(phase)
+        self._write({"event": "end", **asdict(phase)})
+
+    def _close_phase(self, after: MemoryReading) -> Phase:
+        depth = len(self._open) - 1
+        opened = self._open.pop()
+        self.device.in_phase(self._open[-1].name if self._open else "")
+        opened.merge(after.peak_allocated, after.peak_reserved, self.device.largest_at_peak(LARGEST))
+        if self._open:
+            self._open[-1].merge(opened.peak_allocated, opened.peak_reserved, opened.largest)
+        before = opened.before
+        return Phase(
+            name=opened.name,
+            depth=depth,
+            seconds=time.perf_counter() - opened.started,
+            persistent_bytes=after.allocated - before.allocated,
+            peak_bytes=opened.peak_allocated,
+            transient_bytes=opened.peak_allocated - max(before.allocated, after.allocated),
+            allocated_bytes=after.allocated,
+            reserved_bytes=after.reserved,
+            reserved_peak_bytes=opened.peak_reserved,
+            free_at_peak_bytes=max(0, after.total - after.non_torch - opened.peak_reserved),
+            non_torch_bytes=after.non_torch,
+            largest=tuple(opened.largest),
+        )
+
+    def _merge_into_parent(self, reading: MemoryReading) -> None:
+        if self._open:
+            largest = self.device.largest_at_peak(LARGEST)
+            self._open[-1].merge(reading.peak_allocated, reading.peak_reserved, largest)
+
+    def _fail(self, error: BaseException) -> None:
+        """The innermost phase that an error passes through is the one it happened in."""
+        failed = self._open[-1].name
+        phase = self._close_phase(self._last_reading())
+        if error is self._written:
+            return
+        self._written = error
+        self.out_of_memory = out_of_memory(error)
+        self._write(
+            {
+                "event": "failed",
+                "phase": failed,
+                "error": f"{type(error).__name__}: {error}",
+                "out_of_memory": asdict(self.out_of_memory) if self.out_of_memory else None,
+                "at_failure": asdict(phase),
+            }
+        )
+
+    def _last_reading(self) -> MemoryReading:
+        try:
+            return self.device.memory()
+        except RuntimeError:  # the error took the GPU's context with it: nothing more can be asked of it
+            return self._open[-1].before
+
+    def _write(self, record: dict[str, Any]) -> None:
+        if self._file is None:
+            return
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+def out_of_memory(error: BaseException) -> OutOfMemory | None:
+    """The numbers of torch's error, or of a predicted one, and the line of the runtime that asked."""
+    if isinstance(error, SimulatedOutOfMemory):
+        state = error.state
+        unallocated = state.reserved - state.allocated - state.cached_in_private_pools
+        numbers = (error.tried, state.free, state.total, state.allocated, unallocated)
+        return OutOfMemory(*numbers, where=_raised_at(error))
+    if isinstance(error, torch.OutOfMemoryError):
+        return parse_out_of_memory(str(error), _raised_at(error))
+    return out_of_memory(error.__cause__) if error.__cause__ else None
+
+
+def _raised_at(error: BaseException) -> str:
+    where, step = "", error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if code.co_filename.startswith(RUNTIME) and not code.co_filename.startswith(SIMULATE):
+            where = f"{code.co_filename.removeprefix(RUNTIME)}:{step.tb_lineno} {code.co_name}"
+        step = step.tb_next
+    return where

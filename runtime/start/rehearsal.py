@@ -1,0 +1,58 @@
+"""One layer of each kind of one virtual rank, at any number of rows: all that tuning and its proof need.
+
+What is tuned depends on shapes and not on peers or depth, so a deployment of any size fits one small device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+
+from runtime.devices.base import Device
+from runtime.forward.batch import dummy_decode_batch
+from runtime.forward.comm import VirtualCommunicator
+from runtime.forward.dp_attention import plan_dp_tokens
+from runtime.forward.kv_pool import make_kv_pool
+from runtime.models.decoder import Decoder, sample_layers
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.pool_plan import PoolPlan, resolve_kv_dtype
+
+_POOL = PoolPlan(tokens=64, page_size=64, kv_dtype="", max_running_requests=1, row_length=64)
+
+
+class Rehearsal:
+    def __init__(
+        self,
+        model: ModelConfig,
+        parallel: ParallelConfig,
+        runtime: RuntimeConfig,
+        device: Device,
+        rank: int = 0,
+    ) -> None:
+        self._device, self._runtime, self._parallel = device, runtime, parallel
+        self._vocabulary = model.vocab_size
+        layers = sample_layers(model)
+        comm = VirtualCommunicator(parallel, rank)
+        self._decoder = Decoder(model, runtime, comm, device.torch_device, layers)
+        self._decoder.load_dummy()
+        plan = replace(_POOL, kv_dtype=resolve_kv_dtype(model, runtime, device.sm_major))
+        self._pool = make_kv_pool(plan, model, parallel, layers, device.torch_device)
+
+    def forward_all(self, sizes: Iterable[int]) -> None:
+        for rows in sizes:
+            self.forward(rows)
+
+    def forward(self, rows: int) -> None:
+        """The layers alone, on at least `rows` rows of the experts: each DP rank brings its share."""
+        local = -(-rows // self._parallel.attn_dp)
+        target = self._device.torch_device
+        batch = dummy_decode_batch(local, 1, target)
+        # Equal tokens would all be routed to the same experts.
+        tokens = torch.randint(self._vocabulary, (local,), device=target)
+        dp = plan_dp_tokens(
+            local, "eager", self._parallel, moe_a2a_backend=self._runtime.moe_a2a_backend, device=target
+        )
+        with torch.inference_mode():
+            self._decoder.run_layers(replace(batch, input_ids=tokens, dp=dp), self._pool)

@@ -1,0 +1,98 @@
+"""What SGLang allocates at a start beyond what this runtime needs, under SGLang's own names and sizes.
+
+Made only when SGLang's memory is being predicted. Read from SGLang 0.5.17 and unchanged in 0.5.23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from runtime.devices.base import Device
+from runtime.server.attention_buffers import KV_SPLITS, Buffer, backend_buffers, decode_graph_buffers
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.pool_plan import PoolPlan
+from runtime.server.start_sizes import StartSizes
+
+
+@dataclass(slots=True, eq=False)
+class SglangBuffers:
+    model: ModelConfig
+    parallel: ParallelConfig
+    runtime: RuntimeConfig
+    sizes: StartSizes
+    plan: PoolPlan
+    device: Device
+    held: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def init_attention_backend(self, sm_major: int) -> None:
+        backend, requests = self.runtime.attention_backend, self.plan.max_running_requests
+        self._hold_all(backend_buffers(backend, requests, sm_major))
+
+    def init_eager_runner(self) -> None:
+        """One set of inputs for the longest batch, shared by all runners."""
+        requests = self.plan.max_running_requests
+        tokens = max(self.plan.tokens, self.sizes.chunk, requests * self.sizes.width)
+        for name in ("input_ids", "out_cache_loc", "positions"):
+            self._hold(name, torch.int64, tokens)
+        self._hold("mrope_positions", torch.int64, 3, tokens)
+        for name in ("req_pool_indices", "seq_lens"):
+            self._hold(name, torch.int64, requests)
+
+    def autotune_batch(self, rows: int) -> dict[str, torch.Tensor]:
+        """The dummy batch of the eager runner: it contains logits although the LM head is skipped."""
+        requests = rows // self.sizes.width
+        batch = {
+            "input_embeds": self._make("input_embeds", self._dtype, rows, self.model.hidden_size),
+            "custom_mask": self._make("custom_mask", torch.bool, (requests + rows) * self.sizes.width),
+            "next_token_logits_buffer": self._make(
+                "next_token_logits_buffer", torch.float32, rows, self.model.vocab_size
+            ),
+            "mrope_positions": self._make("mrope_positions", torch.int64, 3, rows),
+        }
+        return {**batch, **self._split_kv_logits(requests)}
+
+    def init_decode_graphs(self, graphs: Sequence[int]) -> None:
+        max_bs, width = max(graphs), self.sizes.width
+        rows = max_bs * width
+        for name, tensor in self._split_kv_logits(rows).items():
+            self.held[f"cuda_graph_{name}"] = tensor
+        backend, context, page = (
+            self.runtime.attention_backend,
+            self.sizes.context_length,
+            self.plan.page_size,
+        )
+        self._hold_all(decode_graph_buffers(backend, max_bs, width, context, page, len(graphs)))
+        self._hold("decode input_embeds", self._dtype, rows, self.model.hidden_size)
+        self._hold("decode custom_mask", torch.bool, (max_bs + rows) * self.sizes.width)
+
+    def _split_kv_logits(self, rows: int) -> dict[str, torch.Tensor]:
+        """The triton decode kernel's partial results, fp32, a set for every split of the keys."""
+        if self.model.is_mla or self.runtime.attention_backend != "triton":
+            return {}
+        heads = self.model.num_heads // self.parallel.attn_tp
+        return {
+            "attn_logits": self._make(
+                "attn_logits", torch.float32, rows, heads, KV_SPLITS, self.model.head_dim
+            ),
+            "attn_lse": self._make("attn_lse", torch.float32, rows, heads, KV_SPLITS),
+        }
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        dtype: torch.dtype = getattr(torch, self.runtime.dtype)
+        return dtype
+
+    def _make(self, name: str, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+        tensor = torch.zeros(shape, dtype=dtype, device=self.device.torch_device)
+        self.device.label(tensor, f"SGLang's {name}")
+        return tensor
+
+    def _hold_all(self, buffers: Iterable[Buffer]) -> None:
+        for buffer in buffers:
+            self._hold(buffer.name, getattr(torch, buffer.dtype), *buffer.shape)
+
+    def _hold(self, name: str, dtype: torch.dtype, *shape: int) -> None:
+        self.held[name] = self._make(name, dtype, *shape)

@@ -1,0 +1,78 @@
+"""Every way a command can end badly, as a line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from runtime.server.errors import ConfigError
+from sgl_tune.errors import SglTuneError, UsageError
+
+INTERRUPTED = 130
+UNEXPECTED = 3
+
+
+def guarded(command: Callable[[], Any]) -> int:
+    try:
+        command()
+        sys.stdout.flush()
+    except ConfigError as error:
+        _say(error.message, error.remedy)
+        return UsageError.exit_code
+    except SglTuneError as error:
+        _say(error.message, error.remedy)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return interrupted()
+    except BrokenPipeError:  # whoever read our output has gone, as `head` does
+        _drop_output()
+    except OSError as error:
+        return refused(error)
+    return 0
+
+
+def interrupted() -> int:
+    _say("interrupted")
+    return INTERRUPTED
+
+
+def refused(error: OSError) -> int:
+    """The system said no: a folder nobody may enter, a full disk under our output."""
+    _trace(error)
+    where = f"{error.filename}: " if error.filename is not None else ""
+    _say(f"{where}{error.strerror or error}", None if where else "check where the output goes")
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+    return SglTuneError.exit_code
+
+
+def unexpected(error: Exception) -> int:
+    _trace(error)
+    reason = str(error).strip().splitlines()
+    _say(
+        f"unexpected {type(error).__name__}{': ' + reason[0] if reason else ''}",
+        "this is a bug in sgl-tune; SGL_TUNE_TRACEBACK=1 or `sgl-tune --traceback ...` shows where",
+    )
+    return UNEXPECTED
+
+
+def _drop_output() -> None:
+    """Python would complain when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _trace(error: Exception) -> None:
+    if os.environ.get("SGL_TUNE_TRACEBACK"):
+        import traceback
+
+        traceback.print_exception(error)
+
+
+def _say(message: str, remedy: str | None = None) -> None:
+    from sgl_tune.cli.out import Output
+
+    Output().error(message, remedy)

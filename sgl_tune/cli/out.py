@@ -1,0 +1,246 @@
+"""The one sink: stdout is data (human, json or quiet), stderr is talk."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, TextIO
+
+from sgl_tune.deployment.options import Format
+from sgl_tune.errors import UsageError
+
+SCHEMA_VERSION = 1
+SLOW_SECONDS = 2.0
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_MIN_PATH = 16
+_DEEPEST = 60
+
+
+class Column(NamedTuple):
+    """`right` aligns numbers; `path` may lose its middle when the terminal is too narrow."""
+
+    title: str
+    right: bool = False
+    path: bool = False
+
+
+class Output:
+    """A command computes one result and hands it over here; how it looks is decided in this class alone."""
+
+    def __init__(
+        self, format: Format = Format.human, stdout: TextIO | None = None, stderr: TextIO | None = None
+    ) -> None:
+        self.format = format
+        self._stdout = stdout or sys.stdout
+        self._stderr = stderr or sys.stderr
+        for stream in (self._stdout, self._stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")  # file names need not be text
+
+    def result(self, data: Mapping[str, Any], human: Callable[[], None], quiet: Iterable[str] = ()) -> None:
+        """Print the data in the asked format; `human` calls `line` and `table` of this object."""
+        if self.format is Format.json:
+            indent = 2 if self._stdout.isatty() else None  # indenting a megabyte takes longer than reading it
+            self._stdout.write(to_json({"schema_version": SCHEMA_VERSION, **data}, indent) + "\n")
+        elif self.format is Format.quiet:
+            self._stdout.writelines(printable(line) + "\n" for line in quiet)
+        else:
+            human()
+
+    def line(self, text: str = "", style: str | None = None, indent: int = 0, hanging: int = 2) -> None:
+        """One paragraph of human output, folded at the terminal's width with a hanging indent."""
+        if self.format is Format.human:
+            for part in _fold(text, _width(self._stdout), indent, hanging):
+                self._stdout.write(_styled(part, style, self._stdout) + "\n")
+
+    def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+        if self.format is not Format.human:
+            return
+        cells = [[printable(str(cell)) for cell in row] for row in rows]
+        widths = _table_widths(columns, cells, _width(self._stdout))
+        head = _row([column.title for column in columns], columns, widths)
+        self._stdout.write(_styled(head, "bold", self._stdout) + "\n")
+        self._stdout.writelines(_row(row, columns, widths) + "\n" for row in cells)
+
+    def fields(self, values: Mapping[str, object]) -> None:
+        """A name and its value a line; what is None goes without saying."""
+        width = max(map(len, values), default=0) + 2
+        for name, value in values.items():
+            if value is not None:
+                self.line(f"{name:<{width}}{value}", indent=2, hanging=width)
+
+    def note(self, text: str) -> None:
+        if self.format is not Format.quiet:
+            self._say("", text, None)
+
+    def hint(self, text: str) -> None:
+        if self.format is not Format.quiet:
+            self._say("hint: ", text, "cyan")
+
+    def warn(self, text: str) -> None:
+        self._say("warning: ", text, "yellow")
+
+    def error(self, message: str, remedy: str | None = None) -> None:
+        self._say("error: ", message, "red")
+        if remedy:
+            self._say("  fix: ", remedy, "cyan")
+
+    def confirm(self, question: str) -> bool:
+        """Ask on the terminal. Where nobody can answer, that is a usage error and not a yes."""
+        if not sys.stdin.isatty():
+            raise UsageError(f"nobody can answer '{question}' here", "add -y, or --dry-run to only look")
+        self._stderr.write(f"{question} [y/N] ")
+        self._stderr.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    @property
+    def is_live(self) -> bool:
+        """Whether talk may rewrite itself: somebody is watching a terminal."""
+        return self._stderr.isatty()
+
+    def progress(self, label: str, total: int | None = None) -> Progress:
+        silent = self.format is Format.quiet or (self.format is Format.json and not self.is_live)
+        return Progress(None if silent else self._stderr, label, total)
+
+    def _say(self, prefix: str, text: str, style: str | None) -> None:
+        lines = _fold(prefix + text, _width(self._stderr), 0, hanging=len(prefix))
+        if prefix and style:
+            lines[0] = _styled(prefix, style, self._stderr) + lines[0][len(prefix) :]
+        self._stderr.write("\n".join(lines) + "\n")
+        self._stderr.flush()
+
+
+class Progress:
+    """Silent for two seconds; then one rewritten line on a terminal, or a line every ten seconds in a log."""
+
+    def __init__(
+        self, stream: TextIO | None, label: str, total: int | None, patience: float = SLOW_SECONDS
+    ) -> None:
+        self._stream = stream
+        self._label, self._total, self._done = label, total, 0
+        self._started = time.monotonic()
+        self._next = self._started + patience
+        self._shown = 0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def advance(self, steps: int = 1, detail: str = "") -> None:
+        self._done += steps
+        now = time.monotonic()
+        if self._stream is None or now < self._next:
+            return
+        live = self._stream.isatty()
+        self._next = now + (0.1 if live else 10.0)
+        text = " ".join(filter(None, (self._label, self._count(), f"{now - self._started:.0f}s", detail)))
+        if live:
+            text = printable(shorten(text, _width(self._stream) or 80))
+            self._stream.write("\r" + text.ljust(self._shown))
+            self._shown = len(text)
+        else:
+            self._stream.write(printable(text) + "\n")
+        self._stream.flush()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._shown and self._stream is not None:
+            self._stream.write("\r" + " " * self._shown + "\r")
+            self._stream.flush()
+
+    def _count(self) -> str:
+        return f"{self._done}/{self._total}" if self._total else (str(self._done) if self._done else "")
+
+
+def to_json(data: Any, indent: int | None = None) -> str:
+    """Valid JSON whatever a hostile file held: no NaN, no bottomless nesting."""
+    try:
+        return json.dumps(data, indent=indent, allow_nan=False)
+    except (ValueError, RecursionError):
+        return json.dumps(_plain(data, 0), indent=indent, allow_nan=False)
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if depth > _DEEPEST:
+        return "(nested too deep)"
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, depth + 1) for item in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return value
+
+
+def printable(text: str) -> str:
+    """The text without control characters: a cache file must not be able to drive the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shorten(text: str, width: int) -> str:
+    """Drop the middle: of a path, the beginning and the last parts are what tells it apart."""
+    if len(text) <= width or width < 5:
+        return text
+    parts = text.split("/")
+    for kept in range(len(parts) - 1, 0, -1):
+        short = "/".join([parts[0], "…", *parts[-kept:]])
+        if len(short) <= width and kept < len(parts) - 1:
+            return short
+    tail = (width - 1) * 2 // 3
+    return text[: width - 1 - tail] + "…" + text[-tail:]
+
+
+def _width(stream: TextIO) -> int | None:
+    """Columns of the terminal; None for a file or a pipe, where nothing is shortened or folded."""
+    if not stream.isatty():
+        return None
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def _styled(text: str, style: str | None, stream: TextIO) -> str:
+    if not style or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+        return text
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+def _fold(text: str, width: int | None, indent: int, hanging: int = 2) -> list[str]:
+    margin = " " * indent
+    text = printable(text)
+    if width is None or len(text) + indent <= width:
+        return [margin + text]
+    lines, line = [], margin
+    for word in text.split(" "):
+        if len(line) + len(word) + 1 > width and line.strip():
+            lines.append(line)
+            line = margin + " " * hanging + word
+        else:
+            line = f"{line} {word}" if line.strip() or not word else line + word
+    return [*lines, line]
+
+
+def _table_widths(columns: Sequence[Column], cells: list[list[str]], width: int | None) -> list[int]:
+    widths = [max([len(c.title), *(len(row[i]) for row in cells)]) for i, c in enumerate(columns)]
+    paths = [i for i, column in enumerate(columns) if column.path]
+    while width and paths and sum(widths) + 2 * (len(widths) - 1) > width:
+        widest = max(paths, key=lambda i: widths[i])
+        if widths[widest] <= _MIN_PATH:
+            break
+        widths[widest] -= 1
+    return widths
+
+
+def _row(cells: Sequence[str], columns: Sequence[Column], widths: list[int]) -> str:
+    parts = []
+    for cell, column, width in zip(cells, columns, widths, strict=True):
+        text = shorten(cell, width) if column.path else cell
+        parts.append(text.rjust(width) if column.right else text.ljust(width))
+    return "  ".join(parts).rstrip()

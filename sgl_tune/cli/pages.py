@@ -1,0 +1,90 @@
+"""The commands and where their pages are; a page is imported when its command is asked for."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from sgl_tune.cli.failures import guarded
+
+COMMANDS = {
+    "warm": "Tune a deployment's caches once, and prove that its server will use them.",
+    "verify": "Predict what the next server start does with each file, and why.",
+    "inspect": "List the caches on this disk.",
+    "diff": "Compare two caches, or two files.",
+    "prune": "Remove the caches nobody needs.",
+    "env": "Show what FlashInfer would write into a cache file here.",
+    "mem-report": "Show which phase of a start takes the memory, or predict it.",
+}
+
+
+class Pages(TyperGroup):
+    """One level of commands, each in a module of its name."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        name = cmd_name.replace("-", "_")
+        page = typer.Typer(add_completion=False, rich_markup_mode=None)
+        page.command(cmd_name)(getattr(import_module(f"sgl_tune.commands.{name}"), name))
+        return typer.main.get_command(page)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """From the table above: asking every command for its own words would import them all."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: Any) -> Any:
+        # Inside the frame's own handling, which would answer Ctrl-C and a closed pipe with 1.
+        raise typer.Exit(guarded(lambda: super(Pages, self).invoke(ctx)))
+
+
+app = typer.Typer(
+    cls=Pages,
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from sgl_tune import __version__
+
+        typer.echo(f"sgl-tune {__version__}")
+        raise typer.Exit()
+
+
+def _ask_traceback(asked: bool) -> None:
+    if asked:
+        os.environ["SGL_TUNE_TRACEBACK"] = "1"  # through the environment: worker processes see it too
+
+
+@app.callback()
+def frame(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    traceback: Annotated[
+        bool,
+        typer.Option(
+            "--traceback", callback=_ask_traceback, help="Show Python's traceback of an unexpected failure."
+        ),
+    ] = False,
+) -> None:
+    """Tune an SGLang deployment's FlashInfer caches once, prove the next server start will use them,
+    and see which startup phase takes the memory.
+
+    Exit codes: 0 good, 1 what was checked is bad, 2 wrong usage or not found, 3 the work itself failed.
+
+    Example: sgl-tune warm --tp 8 --dp 8
+    """

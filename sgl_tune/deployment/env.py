@@ -1,0 +1,99 @@
+"""This machine as FlashInfer would describe it in a cache file, and what it does not describe."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from sgl_tune.deployment.versions import Gpu, installed_version, local_gpus
+
+_NVIDIA_SMI_SECONDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """`metadata` is None where FlashInfer cannot be asked; `unknown` says in words what could not be told."""
+
+    metadata: dict[str, str] | None
+    arch: str | None
+    driver: str | None
+    torch: str | None
+    sglang: str | None
+    gpus: tuple[Gpu, ...]
+    unknown: tuple[str, ...]
+
+
+def take_fingerprint() -> Fingerprint:
+    """Imports torch and FlashInfer, which takes seconds: only they know what they would write."""
+    unknown = []
+    metadata = None
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for data, whatever an import likes to print
+            metadata = import_module("flashinfer.autotuner")._collect_metadata()
+    except Exception as error:  # whatever a broken installation raises is the answer, not a failure of ours
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        unknown.append(f"what FlashInfer would write: it cannot be imported here ({reason})")
+    gpus = local_gpus() or _torch_gpus()
+    if not gpus:
+        unknown.append("the GPU: no driver answers here, so a server elsewhere will see other values")
+    if metadata and "unknown" in metadata.values():
+        names = ", ".join(name for name, value in metadata.items() if value == "unknown")
+        unknown.append(f"FlashInfer itself writes 'unknown' for {names}")
+    return Fingerprint(
+        metadata,
+        gpus[0].arch if gpus else None,
+        driver_version(),
+        _torch_version(),
+        installed_version("sglang"),
+        gpus,
+        tuple(unknown),
+    )
+
+
+def _torch_version() -> str | None:
+    try:
+        return str(import_module("torch").__version__)
+    except ImportError:
+        return None
+
+
+def _torch_gpus() -> tuple[Gpu, ...]:
+    """For containers that were given the GPU but not nvidia-smi."""
+    try:
+        cuda = import_module("torch").cuda
+    except ImportError:
+        return ()
+    found = [cuda.get_device_properties(index) for index in range(cuda.device_count())]
+    return tuple(Gpu(p.name, f"sm{p.major}{p.minor}", p.total_memory >> 20, str(p.uuid)) for p in found)
+
+
+def driver_version() -> str | None:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    query = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = answer.stdout.split()
+    return lines[0] if answer.returncode == 0 and lines else None
+
+
+def as_json(fingerprint: Fingerprint) -> dict[str, Any]:
+    return {
+        "metadata": fingerprint.metadata,
+        "arch": fingerprint.arch,
+        "driver": fingerprint.driver,
+        "torch": fingerprint.torch,
+        "sglang": fingerprint.sglang,
+        "gpus": [
+            {"name": gpu.name, "arch": gpu.arch, "mib": gpu.mib, "uuid": gpu.uuid} for gpu in fingerprint.gpus
+        ],
+        "unknown": list(fingerprint.unknown),
+    }

@@ -1,0 +1,104 @@
+"""`sgl-tune.toml`: a project's named deployments, each by flags or by the command that starts its server.
+
+[defaults]
+sglang-version = "0.5.23"
+
+[deployments.chat]
+model-path = "Qwen/Qwen3-30B-A3B"
+tp = 4
+moe-runner-backend = "flashinfer_cutlass"
+
+[deployments.reason]
+command = "python -m sglang.launch_server --model-path zai-org/GLM-5.1-FP8 --tp 8 --ep 8"
+arch = "sm100"
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.deployment.options import ServerFlags, flag_names, flag_types
+from sgl_tune.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PROJECT_FILE = "sgl-tune.toml"
+_COMMAND = "command"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectDeployment:
+    """`command` is the server's, still as text; `flags` are beside it, or all there is."""
+
+    name: str
+    flags: ServerFlags
+    command: str | None = None
+
+
+def read_project_file(path: Path) -> tuple[ProjectDeployment, ...]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    unknown = set(content) - {"defaults", "deployments"}
+    if unknown:
+        raise UsageError(f"{path}: [{min(unknown)}] is unknown", "it has [defaults] and [deployments.NAME]")
+    defaults = _flags(path, "defaults", _table(path, "defaults", content.get("defaults", {})))
+    tables = _table(path, "deployments", content.get("deployments", {}))
+    if not tables:
+        raise UsageError(f"{path} names no deployment", "add a table [deployments.NAME]")
+    return tuple(_deployment(path, name, table, defaults) for name, table in tables.items())
+
+
+def _deployment(path: Path, name: str, table: Any, defaults: Mapping[str, Any]) -> ProjectDeployment:
+    where = f"deployments.{name}"
+    members = dict(_table(path, where, table))
+    command = members.pop(_COMMAND, None)
+    if command is not None and not isinstance(command, str):
+        raise UsageError(f"{path}: {where}.command is {command!r}: one string is needed")
+    return ProjectDeployment(name, ServerFlags(**{**defaults, **_flags(path, where, members)}), command)
+
+
+def _table(path: Path, where: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{path}: {where} is {value!r}: a table is needed")
+    return value
+
+
+def _flags(path: Path, where: str, members: Mapping[str, Any]) -> dict[str, Any]:
+    flags = {}
+    for name, value in members.items():
+        field = flag_names().get(f"--{name.replace('_', '-')}")
+        if field is None:
+            raise UsageError(
+                f"{path}: {where}.{name} is no flag", "write SGLang's flags without their dashes: tp = 8"
+            )
+        flags[field] = _checked(path, f"{where}.{name}", flag_types()[field], value)
+    return flags
+
+
+def _checked(path: Path, where: str, kind: type, value: Any) -> Any:
+    if kind is float and type(value) is int:
+        return float(value)
+    strings = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if type(value) is not kind or (kind is list and not strings):
+        raise UsageError(f"{path}: {where} is {value!r}: {_KIND_NAMES[kind]} is needed")
+    return value
+
+
+_KIND_NAMES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    list: "a list of strings",
+}

@@ -1,0 +1,88 @@
+"""Which deployments a command is about: its flags, a pasted server command, or those of `sgl-tune.toml`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
+from sgl_tune.deployment.project_file import PROJECT_FILE, ProjectDeployment, read_project_file
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.deployment.server_command import parse_server_command
+from sgl_tune.errors import UsageError
+
+
+def select_deployments(
+    flags: ServerFlags,
+    command: Sequence[str] = (),
+    name: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[Deployment, ...]:
+    """One, or all of the project file's when no model is named. `name` picks one of them.
+
+    `changes` are flags set last, whoever gave the others: the same deployment started another way.
+    """
+    environ = os.environ if environ is None else environ
+    if command:
+        if name is not None:
+            raise UsageError("--deployment and a server command after -- name two deployments", "give one")
+        return (_from_command(command, flags, "", environ, changes),)
+    project = (folder or Path.cwd()) / PROJECT_FILE
+    if flags.model_path is None and project.is_file():
+        chosen = _chosen(project, read_project_file(project), name)
+        return tuple(_from_project(deployment, flags, environ, changes) for deployment in chosen)
+    if name is not None:
+        where = "a model is given too" if flags.model_path else f"there is no {project}"
+        raise UsageError(f"--deployment {name}: {where}", f"--deployment picks one of {PROJECT_FILE}")
+    return (resolve_deployment(replace(flags, **changes), environ=environ),)
+
+
+def _chosen(
+    project: Path, deployments: tuple[ProjectDeployment, ...], name: str | None
+) -> tuple[ProjectDeployment, ...]:
+    if name is None:
+        return deployments
+    chosen = tuple(deployment for deployment in deployments if deployment.name == name)
+    if not chosen:
+        names = ", ".join(deployment.name for deployment in deployments)
+        raise UsageError(f"{project} has no deployment {name!r}", f"it has {names}")
+    return chosen
+
+
+def _from_project(
+    project: ProjectDeployment, flags: ServerFlags, environ: Mapping[str, str], changes: Mapping[str, Any]
+) -> Deployment:
+    merged = replace(project.flags, **flags.given())
+    if project.command is not None:
+        return _from_command([project.command], merged, project.name, environ, changes)
+    return resolve_deployment(replace(merged, **changes), project.name, environ)
+
+
+def _from_command(
+    command: Sequence[str],
+    beside: ServerFlags,
+    name: str,
+    environ: Mapping[str, str],
+    changes: Mapping[str, Any],
+) -> Deployment:
+    """Beside a server command only the target may be given: what the server does, the command says."""
+    twice = set(beside.given()) - TARGET_FIELDS
+    if twice:
+        flag = min(twice).replace("_", "-")
+        raise UsageError(f"--{flag} is given beside a server command", "write it into the command, after --")
+    line = parse_server_command(list(command))
+    flags = replace(line.flags, **{**beside.given(), **changes})
+    deployment = resolve_deployment(flags, name, {**environ, **line.environment}, verbatim=True)
+    notes = [*deployment.notes]
+    if line.without_effect:
+        notes.append(f"without effect on the cache: {' '.join(line.without_effect)}")
+    if line.not_followed:
+        notes.append(f"not followed, may change key or entries: {' '.join(line.not_followed)}")
+    return replace(deployment, notes=tuple(notes))

@@ -1,0 +1,168 @@
+"""Which tuned ops an SGLang server calls, and with which sizes: by backend, quantization and version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from runtime.server.call_rules import Routing, fused_shared_experts, routing_form
+from runtime.server.config import ModelConfig
+from runtime.server.rules import arch_major
+from runtime.server.tuning_rules import CPU_ARCH, MODELOPT_FP8, tunes_dense, tunes_moe
+from sgl_tune.keys.op_shapes import (
+    Dtype,
+    Experts,
+    OpShape,
+    cpu_moe,
+    cutlass_moe,
+    dense_fp8,
+    key_form,
+    trtllm_bf16_moe,
+    trtllm_fp8_block_moe,
+    trtllm_fp8_tensor_moe,
+    trtllm_mxfp4_moe,
+    trtllm_nvfp4_moe,
+)
+
+if TYPE_CHECKING:
+    from sgl_tune.deployment.deployment import Deployment
+
+_E4M3 = Dtype("torch.float8_e4m3fn")
+
+
+def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
+    if not tunes_moe(deployment):
+        return ()
+    if deployment.arch == CPU_ARCH:
+        return cpu_moe(_experts(deployment), _dtype(deployment))
+    builder = _MOE_CALLS.get((deployment.runtime.moe_runner_backend, _weights(deployment)))
+    return builder(deployment) if builder and _is_dispatch_known(deployment) else ()
+
+
+def dense_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
+    """The attention and dense layers of a modelopt fp8 checkpoint with grouped-query attention."""
+    if not tunes_dense(deployment) or deployment.model.is_mla:
+        return ()
+    linears = dict.fromkeys(_linear_sizes(deployment))
+    return tuple(dense_fp8(k, n, _dtype(deployment)) for k, n in linears)
+
+
+def _is_dispatch_known(deployment: Deployment) -> bool:
+    a2a = deployment.runtime.moe_a2a_backend
+    return a2a == "none" or (
+        a2a == "flashinfer" and deployment.runtime.moe_runner_backend == "flashinfer_cutlass"
+    )
+
+
+def _weights(deployment: Deployment) -> str | None:
+    """How the experts' weights are stored, as the MoE backends tell them apart."""
+    if deployment.quantization == "fp8" and deployment.model.quantization_block is None:
+        return "fp8 without blocks"
+    return deployment.quantization
+
+
+def _dtype(deployment: Deployment) -> Dtype:
+    return Dtype(f"torch.{deployment.runtime.dtype}")
+
+
+def _experts(deployment: Deployment, multiple: int = 1) -> Experts:
+    model, parallel = deployment.model, deployment.parallel
+    assert model.moe is not None
+    shared = fused_shared_experts(model, deployment.runtime, parallel.moe_ep)
+    total = model.moe.num_experts + shared
+    return Experts(
+        hidden=model.hidden_size,
+        intermediate=_round_up(model.moe.intermediate_size // parallel.moe_tp, multiple),
+        local=total // parallel.moe_ep,
+        total=total,
+        top_k=model.moe.top_k + shared,
+        tp=parallel.moe_tp,
+        ep=parallel.moe_ep,
+    )
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _cutlass(deployment: Deployment) -> tuple[OpShape, ...]:
+    dtype, quantized = _dtype(deployment), deployment.quantization in MODELOPT_FP8
+    return cutlass_moe(
+        _experts(deployment),
+        key_form(deployment.flashinfer_version),
+        activation=_E4M3 if quantized else dtype,
+        weight=_E4M3 if quantized else dtype,
+        output=dtype,
+        fused_finalize=deployment.runtime.fused_finalize,
+        alltoall=deployment.runtime.moe_a2a_backend == "flashinfer",
+    )
+
+
+def _routing(deployment: Deployment, in_fp8_blocks: bool = False) -> Routing:
+    parallel = deployment.parallel
+    return routing_form(deployment.runtime, in_fp8_blocks, parallel.moe_ep, parallel.attn_dp)
+
+
+def _trtllm_fp8_block(deployment: Deployment) -> tuple[OpShape, ...]:
+    routing = _routing(deployment, in_fp8_blocks=True)
+    return (trtllm_fp8_block_moe(_experts(deployment, multiple=128), routing),)
+
+
+def _trtllm_fp8_tensor(deployment: Deployment) -> tuple[OpShape, ...]:
+    return (trtllm_fp8_tensor_moe(_experts(deployment, multiple=128)),)
+
+
+def _trtllm_bf16(deployment: Deployment) -> tuple[OpShape, ...]:
+    return (trtllm_bf16_moe(_experts(deployment, multiple=128), _routing(deployment)),)
+
+
+def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
+    return (trtllm_nvfp4_moe(_experts(deployment, multiple=16), _routing(deployment)),)
+
+
+def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:
+    """Padding: hidden to 256, intermediate to 128. Only Blackwell's kernels take weights in this layout."""
+    if arch_major(deployment.arch) != 10 or deployment.model.model_type != "gpt_oss":
+        return ()
+    experts = _experts(deployment, multiple=128)
+    padded = Experts(
+        _round_up(experts.hidden, 256), experts.intermediate, experts.local, experts.total, experts.top_k
+    )
+    return (trtllm_mxfp4_moe(padded, output=experts.hidden),)
+
+
+_MOE_CALLS: dict[tuple[str, str | None], Callable[[Deployment], tuple[OpShape, ...]]] = {
+    ("flashinfer_cutlass", None): _cutlass,
+    ("flashinfer_cutlass", "modelopt"): _cutlass,
+    ("flashinfer_cutlass", "modelopt_fp8"): _cutlass,
+    ("flashinfer_trtllm", None): _trtllm_bf16,
+    ("flashinfer_trtllm", "fp8"): _trtllm_fp8_block,
+    ("flashinfer_trtllm", "modelopt_fp8"): _trtllm_fp8_tensor,
+    ("flashinfer_trtllm", "modelopt_fp4"): _trtllm_nvfp4,
+    ("flashinfer_trtllm_routed", None): _trtllm_bf16,
+    ("flashinfer_trtllm_routed", "fp8"): _trtllm_fp8_block,
+    ("flashinfer_trtllm_routed", "modelopt_fp4"): _trtllm_nvfp4,
+    ("flashinfer_mxfp4", "mxfp4"): _mxfp4,
+}
+
+
+def _linear_sizes(deployment: Deployment) -> list[tuple[int, int]]:
+    """(K, N) of each kind of linear layer on one rank. Router gates and the LM head stay unquantized."""
+    model, parallel = deployment.model, deployment.parallel
+    heads = model.num_heads // parallel.attn_tp
+    kv_heads = max(1, model.num_kv_heads // parallel.attn_tp)
+    sizes = [
+        (model.hidden_size, (heads + 2 * kv_heads) * model.head_dim),
+        (heads * model.head_dim, model.hidden_size),
+    ]
+    for width in _mlp_widths(model):
+        local = width // parallel.tp
+        sizes += [(model.hidden_size, 2 * local), (local, model.hidden_size)]
+    return sizes
+
+
+def _mlp_widths(model: ModelConfig) -> list[int]:
+    widths = [model.intermediate_size] if "dense" in model.layer_kinds else []
+    if model.moe and model.moe.shared_intermediate_size:
+        widths.append(model.moe.shared_intermediate_size)
+    return widths

@@ -1,0 +1,222 @@
+"""The lookups of FlashInfer's tuned ops, as its key functions write them: op, runner, shapes, extras.
+
+Taken from FlashInfer 0.7.2, and held against that package's own key functions in tests/stock. A bucket stands
+for every row count that rounds to it; an input that is absent has the shape (0,).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.server.call_rules import Routing
+from runtime.server.sizing import release
+
+Shape = tuple[int, ...]
+Profile = tuple[Shape, ...]
+Policy = tuple[str, int | None, str, str]
+
+HOT: Policy = ("cuda_graph_profile_replays", None, "l2_cache_policy", "hot")
+COLD: Policy = ("cuda_graph_profile_replays", 1, "l2_cache_policy", "cold")
+
+ABSENT: Shape = (0,)
+SWIGLU = 3
+MOE_RUNNER = "MoERunner"
+TRTLLM_FP4 = "flashinfer::trtllm_fp4_block_scale_moe"
+# The class of a compiled kernel module, as FlashInfer writes it into trtllm keys.
+MODULE = "Module"
+
+BFLOAT16, E4M3, MX_E4M3, E2M1, MX_E2M1 = 1052672, 1050629, 17827853, 17826818, 17826828
+NO_FP8, DEEPSEEK_FP8 = 0, 1
+MAJOR_K, BLOCK_MAJOR_K = 0, 2
+
+
+class Dtype(str):
+    """A dtype in a key: `torch.bfloat16`, without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyForm:
+    """How one FlashInfer version writes a key."""
+
+    has_extras: bool
+    names_options: bool
+    names_ranks: bool
+
+
+def key_form(flashinfer: str) -> KeyForm:
+    """0.6.14 added a fourth element, 0.6.18 filled it in for MoE ops, 0.7.2 took the ranks out again."""
+    version = release(flashinfer)
+    return KeyForm(
+        has_extras=version >= (0, 6, 14),
+        names_options=version >= (0, 6, 18),
+        names_ranks=(0, 6, 18) <= version < (0, 7, 2),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OpShape:
+    """One op of one deployment. `extras` has a member for each rank where a version names ranks, else one."""
+
+    op: str
+    policy: Policy
+    profile: Callable[[int], Profile]
+    extras: tuple[tuple[Any, ...], ...]
+    runner: str = MOE_RUNNER
+
+    def keys(self, bucket: int, form: KeyForm) -> tuple[str, ...]:
+        head = (self.op, self.runner, self.profile(bucket))
+        if not form.has_extras:
+            return (str(head),)
+        if not form.names_options:
+            return (str((*head, ())),)
+        return tuple(str((*head, extras)) for extras in self.extras)
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """One rank's share of a MoE layer. `intermediate` is what the kernel is given: padded where it pads."""
+
+    hidden: int
+    intermediate: int
+    local: int
+    total: int
+    top_k: int
+    tp: int = 1
+    ep: int = 1
+
+
+def cutlass_moe(
+    experts: Experts,
+    form: KeyForm,
+    *,
+    activation: Dtype,
+    weight: Dtype,
+    output: Dtype,
+    fused_finalize: bool,
+    alltoall: bool = False,
+) -> tuple[OpShape, ...]:
+    """`cutlass_fused_moe` tunes its two GEMMs as two ops with the same inputs."""
+    e, h, i = experts.local, experts.hidden, experts.intermediate
+
+    def profile(tokens: int) -> Profile:
+        return ((tokens, h), (e, 2 * i, h), ABSENT, (e, h, i), ABSENT)
+
+    options = (alltoall, False, False, False, False, False, True, SWIGLU, False, fused_finalize)
+    extras = tuple(
+        (activation, weight, output, experts.top_k, *sizes, *options) for sizes in _sizes(experts, form)
+    )
+    return tuple(OpShape(f"trtllm::fused_moe::{gemm}", HOT, profile, extras) for gemm in ("gemm1", "gemm2"))
+
+
+def _sizes(experts: Experts, form: KeyForm) -> list[tuple[int, ...]]:
+    """tp, ep and cluster sizes, each followed by the rank where the version names ranks."""
+    if not form.names_ranks:
+        return [(experts.tp, experts.ep, 1)]
+    return [
+        (experts.tp, tp_rank, experts.ep, ep_rank, 1, 0)
+        for tp_rank in range(experts.tp)
+        for ep_rank in range(experts.ep)
+    ]
+
+
+def trtllm_fp8_block_moe(experts: Experts, routing: Routing) -> OpShape:
+    extras = _trtllm_extras(experts, E4M3, E4M3, fp8=DEEPSEEK_FP8)
+    op = "flashinfer::trtllm_fp8_block_scale_moe"
+    h = experts.hidden
+    return OpShape(op, COLD, _trtllm_profile(experts, routing, scale=lambda t: (h // 128, t)), extras)
+
+
+def trtllm_fp8_tensor_moe(experts: Experts) -> OpShape:
+    extras = _trtllm_extras(experts, E4M3, E4M3, shuffled=True)
+    op = "flashinfer::trtllm_fp8_per_tensor_scale_moe"
+    return OpShape(op, COLD, _trtllm_profile(experts, "logits", buffers=True), extras)
+
+
+def trtllm_bf16_moe(experts: Experts, routing: Routing) -> OpShape:
+    extras = _trtllm_extras(experts, BFLOAT16, BFLOAT16, shuffled=True, layout=BLOCK_MAJOR_K)
+    return OpShape("flashinfer::trtllm_bf16_moe", COLD, _trtllm_profile(experts, routing), extras)
+
+
+def trtllm_nvfp4_moe(experts: Experts, routing: Routing) -> OpShape:
+    """Activations are packed two a byte, with one scale for sixteen."""
+    h = experts.hidden
+    profile = _trtllm_profile(experts, routing, scale=lambda t: (t, h // 16), width=h // 2, buffers=True)
+    extras = _trtllm_extras(experts, E2M1, E2M1, shuffled=True)
+    return OpShape(TRTLLM_FP4, COLD, profile, extras)
+
+
+def trtllm_mxfp4_moe(experts: Experts, output: int) -> OpShape:
+    """gpt-oss: mxfp8 activations, mxfp4 weights, both padded; `output` is the model's own width."""
+    h = experts.hidden
+    profile = _trtllm_profile(experts, "logits", scale=lambda t: (t, h // 32), output=output, buffers=True)
+    extras = _trtllm_extras(experts, MX_E4M3, MX_E2M1, shuffled=True)
+    return OpShape(TRTLLM_FP4, COLD, profile, extras)
+
+
+def _trtllm_profile(
+    experts: Experts,
+    routing: Routing,
+    scale: Callable[[int], Shape] = lambda t: ABSENT,
+    output: int | None = None,
+    width: int | None = None,
+    buffers: bool = False,
+) -> Callable[[int], Profile]:
+    """Output, logits, top-k ids and weights, activations, their scales, LoRA delta, per-token scales.
+
+    Where the kernel routes, ids and weights are placeholders, or `buffers` that the op allocates.
+    """
+    h, k = experts.hidden, experts.top_k
+
+    def profile(t: int) -> Profile:
+        logits = (t, experts.total) if routing == "logits" else ABSENT
+        ids = (t, k) if buffers or routing != "logits" else (t,)
+        weights = (t, k) if buffers or routing == "apart" else (t,)
+        out, columns = h if output is None else output, width or h
+        return ((t, out), logits, ids, weights, (t, columns), scale(t), ABSENT, ABSENT)
+
+    return profile
+
+
+def _trtllm_extras(
+    experts: Experts,
+    activation: int,
+    weight: int,
+    *,
+    fp8: int = NO_FP8,
+    shuffled: bool = False,
+    layout: int = MAJOR_K,
+) -> tuple[tuple[Any, ...], ...]:
+    sizes = (experts.hidden, experts.hidden, experts.intermediate)
+    counts = (experts.top_k, experts.local, experts.total, 0)
+    return ((MODULE, *counts, activation, weight, fp8, *sizes, SWIGLU, shuffled, layout, False, False),)
+
+
+def dense_fp8(k: int, n: int, output: Dtype) -> OpShape:
+    """One linear layer quantized per tensor: `bmm_fp8` with a batch of one."""
+    e4m3 = Dtype("torch.float8_e4m3fn")
+
+    def profile(tokens: int) -> Profile:
+        return ((1, tokens, k), (1, k, n), (1,), (1,), (1, -1, n), (-1,))
+
+    return OpShape("fp8_gemm", HOT, profile, ((e4m3, e4m3, output),), runner="CublasFp8GemmRunner")
+
+
+def cpu_moe(experts: Experts, dtype: Dtype) -> tuple[OpShape, ...]:
+    """Our own grouped GEMMs, which stand in for FlashInfer's where there is no GPU."""
+    e, h, i, k = experts.local, experts.hidden, experts.intermediate, experts.top_k
+    extras = ((dtype, experts.total),)
+    gemms: tuple[Callable[[int], Profile], ...] = (
+        lambda t: ((t, h), (t, k), (e, 2 * i, h)),
+        lambda t: ((t, k, i), (t, k), (e, h, i)),
+    )
+    return tuple(
+        OpShape(f"sgl_tune::cpu_grouped_gemm{number}", HOT, profile, extras, runner="CpuGroupedGemm")
+        for number, profile in enumerate(gemms, start=1)
+    )

@@ -1,0 +1,97 @@
+"""A plan, for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sgl_tune.cli.out import Column, Output
+from sgl_tune.keys.keys import TunedOp
+from sgl_tune.keys.plan import CachePlan, Plan
+from sgl_tune.units import count, human_bytes
+
+_OPS = (Column("OP", path=True), Column("ENTRIES", right=True), Column("BUCKETS"), Column("SERVING ONLY"))
+_PART_NAMES = (
+    "model path",
+    "dtype",
+    "quantization",
+    "MoE backend",
+    "tp",
+    "pp",
+    "attention dp",
+    "ep",
+    "config class",
+)
+
+
+def show_plans(out: Output, plans: Sequence[Plan]) -> None:
+    for plan in plans:
+        _show_plan(out, plan)
+
+
+def _show_plan(out: Output, plan: Plan) -> None:
+    chosen = plan.deployment
+    out.line(chosen.name, style="bold")
+    out.line(_how_it_runs(plan), indent=2)
+    out.line(
+        f"SGLang {chosen.sglang_version}, FlashInfer {chosen.flashinfer_version}, {chosen.arch}", indent=2
+    )
+    for note in plan.notes:
+        out.line(f"- {note}", indent=2, style="dim")
+    if plan.is_idle:
+        out.line()
+        return
+    _show_cache(out, plan, plan.target, "")
+    if plan.draft is not None:
+        _show_cache(out, plan, plan.draft, " of the draft worker")
+    if plan.target.ops:
+        out.line()
+        out.line(
+            f"{count(plan.workers, 'worker')}, about {human_bytes(plan.worker_bytes)} of memory each: "
+            "one layer of each kind"
+        )
+    out.line()
+
+
+def _how_it_runs(plan: Plan) -> str:
+    parallel = plan.deployment.parallel
+    sizes = [f"tp {parallel.tp}", f"pp {parallel.pp}", f"ep {parallel.ep}"]
+    if parallel.dp > 1:
+        sizes.append(f"dp {parallel.dp} ({'attention' if parallel.enable_dp_attention else 'replicas'})")
+    if parallel.nnodes > 1:
+        sizes.append(f"node {parallel.node_rank} of {parallel.nnodes}")
+    return f"{plan.deployment.model_path}: {', '.join(sizes)}"
+
+
+def _show_cache(out: Output, plan: Plan, cache: CachePlan, whose: str) -> None:
+    out.line()
+    out.line(f"Key{whose}: {cache.key}", style="bold")
+    for name, part in zip(_PART_NAMES, cache.key_parts, strict=False):
+        out.line(f"{name:<21}{part}", indent=2)
+    for part in cache.key_parts[len(_PART_NAMES) :]:
+        name, _, value = part.partition("=")
+        out.line(f"{name:<21}{value}".rstrip(), indent=2)
+    _show_files(out, plan, cache)
+    if cache.ops:
+        out.line()
+        out.table(_OPS, [_op_row(op) for op in cache.ops])
+
+
+def _show_files(out: Output, plan: Plan, cache: CachePlan) -> None:
+    out.line()
+    out.line(f"{count(len(cache.files), 'file')} in {plan.deployment.cache_dir}/{cache.folder}")
+    for group in cache.groups:
+        names = [path.rsplit("/", 1)[-1] for path in group]
+        shown = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
+        same = "" if len(names) == 1 else f": {len(names)}, the same bytes in each"
+        out.line(f"{shown}{same}", indent=2)
+
+
+def _op_row(op: TunedOp) -> tuple[str, int, str, str]:
+    buckets, serving = op.buckets, op.serving_only
+    return (op.op, len(op.keys), f"{buckets[0]} .. {buckets[-1]}", _ranges(serving))
+
+
+def _ranges(buckets: tuple[int, ...]) -> str:
+    if len(buckets) <= 2:
+        return ", ".join(map(str, buckets))
+    return f"{buckets[0]} .. {buckets[-1]}"

@@ -1,0 +1,49 @@
+"""How much memory a worker needs to tune: one layer of each kind and its largest batch, not the model."""
+
+from __future__ import annotations
+
+from runtime.server.config import ModelConfig, ParallelConfig
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.keys.keys import TunedOp
+
+# Bytes a weight, with its share of block scales.
+_WEIGHT_BYTES = {"modelopt_fp4": 0.57, "mxfp4": 0.54, "fp8": 1.01, "modelopt_fp8": 1.0}
+_PLAIN_BYTES = 2.0
+_ACTIVATION_BYTES = 2
+# Hidden-sized buffers alive at once around a layer: input, residual, normed, attention's, the layer's output.
+_HIDDEN_BUFFERS = 6
+
+
+def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:
+    """An estimate from shapes; CUDA's own context is not in it."""
+    model, parallel = deployment.model, deployment.parallel
+    rows = max((bucket for op in ops for bucket in op.buckets), default=0)
+    weight = _WEIGHT_BYTES.get(deployment.quantization or "", _PLAIN_BYTES)
+    layers = _attention_weights(model, parallel) + _dense_weights(model, parallel)
+    total = layers * weight + rows * model.hidden_size * _HIDDEN_BUFFERS * _ACTIVATION_BYTES
+    if model.moe is not None:
+        width = model.moe.intermediate_size // parallel.moe_tp
+        local = model.moe.num_experts // parallel.moe_ep
+        total += local * 3 * model.hidden_size * width * weight
+        # Tokens are copied to each of their experts, in the widths of both GEMMs.
+        total += rows * model.moe.top_k * (2 * model.hidden_size + 3 * width) * _ACTIVATION_BYTES
+    return int(total)
+
+
+def _attention_weights(model: ModelConfig, parallel: ParallelConfig) -> int:
+    heads = model.num_heads // parallel.attn_tp
+    mla = model.mla
+    if mla is None:
+        kv_heads = max(1, model.num_kv_heads // parallel.attn_tp)
+        return model.hidden_size * model.head_dim * 2 * (heads + kv_heads)
+    query_input = mla.q_lora_rank or model.hidden_size
+    down = model.hidden_size * ((mla.q_lora_rank or 0) + mla.cache_dim)
+    up = heads * (query_input * mla.qk_head_dim + mla.kv_lora_rank * (mla.qk_nope_head_dim + mla.v_head_dim))
+    return down + up + heads * mla.v_head_dim * model.hidden_size
+
+
+def _dense_weights(model: ModelConfig, parallel: ParallelConfig) -> int:
+    width = model.intermediate_size if "dense" in model.layer_kinds else 0
+    if model.moe is not None:
+        width += model.moe.shared_intermediate_size
+    return 3 * model.hidden_size * width // parallel.tp

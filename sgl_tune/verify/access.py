@@ -1,0 +1,141 @@
+"""Whether the server's user can read a cache and write beside it, from modes, owners and groups alone.
+
+Access control lists and container user mappings are not looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from sgl_tune.errors import UsageError
+from sgl_tune.units import count
+from sgl_tune.verify.findings import Finding, finding
+
+_READ, _WRITE, _SEARCH = 4, 2, 1
+_LARGEST_UID = 2**32 - 2
+
+
+class User(NamedTuple):
+    name: str
+    uid: int
+    groups: frozenset[int] = frozenset()
+
+    def may(self, status: os.stat_result, bits: int) -> bool:
+        if self.uid == 0:
+            return True
+        if status.st_uid == self.uid:
+            granted = status.st_mode >> 6
+        elif status.st_gid in self.groups:
+            granted = status.st_mode >> 3
+        else:
+            granted = status.st_mode
+        return granted & bits == bits
+
+
+def find_user(name: str) -> User:
+    """By name, or by number: a container's user need not have a name here."""
+    number = int(name) if name.isdecimal() and len(name) <= len(str(_LARGEST_UID)) else None
+    if number is None or number > _LARGEST_UID:
+        entry = _named(name)
+    else:
+        try:
+            entry = pwd.getpwuid(number)
+        except KeyError:
+            return User(f"uid {number}", number, frozenset({number}))
+    return User(entry.pw_name, entry.pw_uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)))
+
+
+def _named(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        raise UsageError(f"--as-user {name}: no such user here", "give the number: --as-user 1000") from None
+
+
+class Access:
+    """Asks every folder once."""
+
+    def __init__(self, user: User) -> None:
+        self.user = user
+        self._blocked = cache(self._blocking_folder)
+
+    def reading(self, path: Path) -> list[Finding]:
+        blocked = self._blocked(path.parent)
+        if blocked:
+            return [_unreachable(self.user, path, blocked)]
+        try:
+            status = path.stat()
+        except OSError:
+            return []  # reading it says more
+        if self.user.may(status, _READ):
+            return []
+        mode = stat.filemode(status.st_mode)
+        return [
+            finding(
+                "not-readable",
+                f"{self.user.name} cannot read it ({mode}, owner {status.st_uid}): the server dies with"
+                " PermissionError",
+                f"chmod a+r {path}",
+            )
+        ]
+
+    def writing(self, folder: Path) -> list[Finding]:
+        blocked = self._blocked(folder)
+        if blocked:
+            return [_unreachable(self.user, folder, blocked)]
+        try:
+            status = folder.stat()
+            read_only = bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+        except OSError:
+            return []
+        if self.user.may(status, _WRITE | _SEARCH) and not read_only:
+            return []
+        why = "a read-only file system" if read_only else stat.filemode(status.st_mode)
+        return [_not_writable(folder, f"{self.user.name} cannot write there ({why})")]
+
+    def _blocking_folder(self, folder: Path) -> Path | None:
+        """The first folder on the way that the user may not pass; links are followed to where they lead."""
+        real = Path(os.path.realpath(folder))
+        for step in [*reversed(real.parents), real]:
+            try:
+                if not self.user.may(step.stat(), _SEARCH):
+                    return step
+            except PermissionError:
+                return step.parent
+            except OSError:
+                return None
+        return None
+
+
+def _unreachable(user: User, path: Path, blocked: Path) -> Finding:
+    return finding(
+        "not-readable",
+        f"{user.name} cannot get into {blocked}, so not to {path.name} either: the server dies with"
+        " PermissionError",
+        f"chmod a+x {blocked}",
+    )
+
+
+def own_writing(folder: Path) -> list[Finding]:
+    if os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        return []
+    return [_not_writable(folder, "you cannot write there")]
+
+
+def _not_writable(folder: Path, why: str) -> Finding:
+    message = f"{folder}: {why}, and the server saves here after tuning: it dies with PermissionError"
+    return finding("not-writable", message, "mount it writable, or let the server's user own it")
+
+
+def only_root_reads(folder: Path, files: int) -> list[Finding]:
+    """What root wrote for itself, as FlashInfer's own writer does, is useless to a server of another user."""
+    if not files:
+        return []
+    message = f"{folder}: only root can read {count(files, 'file')} in it"
+    remedy = "verify with --as-user NAME, or chmod a+r, if the server does not run as root"
+    return [finding("owner-only", message, remedy)]

@@ -1,0 +1,112 @@
+"""Whether a file holds what a deployment's server will ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sgl_tune.cache.loader import Loaded
+from sgl_tune.cache.record import KeyParts, Profile, parse_key
+from sgl_tune.keys.op_shapes import HOT
+from sgl_tune.units import count
+from sgl_tune.verify.entries import Lookups, entry_name, lookups_of, miss_seconds, some
+from sgl_tune.verify.findings import Finding, Severity, finding
+
+if TYPE_CHECKING:
+    from sgl_tune.keys.keys import TunedOp
+
+_WARM = "sgl-tune warm with the server's own flags"
+_FATES = {
+    "tuning": "the server tunes these at its start",
+    "serving": "nothing ever tunes these, requests of such sizes run on the fallback tactic",
+}
+
+
+class Coverage:
+    """What one deployment asks for, against the table that a file loads as."""
+
+    def __init__(self, ops: Sequence[TunedOp]) -> None:
+        self._ops = ops
+        self._keys = {key for op in ops for key in op.keys}
+
+    def findings(self, loaded: Loaded, version: str) -> list[Finding]:
+        unused = [key for key in loaded.entries if key not in self._keys]
+        differing = self._differing_extras(unused)
+        rest = [key for key in unused if key not in differing]
+        return [
+            *self._missing(loaded, lookups_of(version)),
+            *_other_options(differing),
+            *_unused(rest, len(loaded.entries)),
+        ]
+
+    def _missing(self, loaded: Loaded, lookups: Lookups) -> list[Finding]:
+        none = not any(_hits(key, op, loaded, lookups) for op in self._ops for key in op.keys)
+        found = []
+        for asked_by, fate in _FATES.items():
+            names = [
+                f"{op.op.rsplit('::', 1)[-1]} at {_buckets(buckets)}"
+                for op in self._ops
+                if (buckets := _missing_buckets(op, asked_by, loaded, lookups))
+            ]
+            if names:
+                severity = Severity.ERROR if none else None
+                message = f"it lacks {'; '.join(names)}: {fate}"
+                found.append(finding("keys-missing", message, _WARM, severity))
+        return found
+
+    def _differing_extras(self, unused: Sequence[str]) -> dict[str, tuple[KeyParts, KeyParts]]:
+        """Entries of the right op and shapes with other options: another SGLang's, or another flag's."""
+        asked = {_shapes(parts): parts for key in self._keys if (parts := parse_key(key))}
+        pairs = {key: (parts, asked.get(_shapes(parts))) for key in unused if (parts := parse_key(key))}
+        return {key: (parts, wanted) for key, (parts, wanted) in pairs.items() if wanted}
+
+
+def _shapes(parts: KeyParts) -> tuple[str, str, Profile]:
+    return parts.op, parts.runner, parts.profile
+
+
+def _missing_buckets(op: TunedOp, asked_by: str, loaded: Loaded, lookups: Lookups) -> list[int]:
+    asked = (entry for entry in op.entries if entry.asked_by == asked_by)
+    return sorted({entry.bucket for entry in asked if not _hits(entry.key, op, loaded, lookups)})
+
+
+def _hits(key: str, op: TunedOp, loaded: Loaded, lookups: Lookups) -> bool:
+    choice = loaded.entries.get(key)
+    if choice is None or choice[0] != op.runner:
+        return False
+    return not lookups.compare_policies or loaded.policies.get(key, HOT) == op.policy
+
+
+def _buckets(buckets: list[int]) -> str:
+    if len(buckets) <= 4:
+        return ", ".join(map(str, buckets))
+    return f"{len(buckets)} buckets from {buckets[0]} to {buckets[-1]}"
+
+
+def _other_options(differing: Mapping[str, tuple[KeyParts, KeyParts]]) -> list[Finding]:
+    if not differing:
+        return []
+    has, asked = next(iter(differing.values()))
+    places = [
+        f"option {place} of {len(asked.extras)} is {_option(has, place)}, asked {_option(asked, place)}"
+        for place in range(1, max(len(has.extras), len(asked.extras)) + 1)
+        if _option(has, place) != _option(asked, place)
+    ]
+    message = f"{count(len(differing), 'entry')} of the right shapes, but {some(places)}"
+    return [finding("other-options", message, f"{_WARM}: options follow the SGLang version and its flags")]
+
+
+def _option(parts: KeyParts, place: int) -> str:
+    return parts.extras[place - 1] if place <= len(parts.extras) else "absent"
+
+
+def _unused(keys: Sequence[str], total: int) -> list[Finding]:
+    """Harmless, but every lookup that misses pays for them."""
+    if not keys:
+        return []
+    cost = (miss_seconds(total) - miss_seconds(total - len(keys))) * 1e6
+    message = (
+        f"{len(keys)} of {total} entries ({some([entry_name(key) for key in keys])}): nothing this deployment"
+        f" asks for; about {cost:.0f} us more for a lookup that misses, an estimate"
+    )
+    return [finding("unused-entries", message, "nothing to do: another deployment may use them")]

@@ -1,0 +1,191 @@
+"""Which entries of a file that loads will serve a lookup, and which will not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from math import isfinite
+from typing import Any, Literal, NamedTuple
+
+from runtime.server.sizing import release
+from sgl_tune.cache.loader import Loaded
+from sgl_tune.cache.record import parse_key
+from sgl_tune.keys.op_shapes import COLD, HOT, Policy, key_form
+from sgl_tune.units import count
+from sgl_tune.verify.findings import Finding, finding
+
+_MISS_SECONDS_EMPTY = 27e-6
+_MISS_SECONDS_PER_ENTRY = (2.65e-3 - 27e-6) / 20_000  # measured at 20,000 entries; the scan is linear
+_COSTLY_MISS_SECONDS = 250e-6
+_POLICIES_SINCE = (0, 7, 1)
+_TOO_LARGE = 1 << 31
+_WARM = "warm the cache again"
+
+
+class OpRule(NamedTuple):
+    """What a server's lookups of an op ask for, and the tactics its kernels take."""
+
+    policy: Policy
+    tactic: Literal["index", "pair", "any"]  # a pair is a tile size and an index
+
+
+OPS: dict[str, OpRule] = {
+    "trtllm::fused_moe::gemm1": OpRule(HOT, "index"),
+    "trtllm::fused_moe::gemm2": OpRule(HOT, "index"),
+    "fp8_gemm": OpRule(HOT, "any"),  # each of its runners has its own
+    **{
+        f"flashinfer::trtllm_{kind}_moe": OpRule(COLD, "pair")
+        for kind in (
+            "bf16",
+            "fp8_per_tensor_scale",
+            "fp8_per_tensor_scale_routed",
+            "fp8_per_channel_scale",
+            "fp8_block_scale",
+            "fp4_block_scale",
+            "mxint4_block_scale",
+        )
+    },
+}
+
+
+class Lookups(NamedTuple):
+    """How one FlashInfer version looks entries up while it tunes."""
+
+    have_extras: bool
+    compare_policies: bool
+
+
+@lru_cache
+def lookups_of(version: str) -> Lookups:
+    return Lookups(key_form(version).has_extras, release(version) >= _POLICIES_SINCE)
+
+
+def entry_name(key: str) -> str:
+    """Short enough for a sentence: the op and its bucket."""
+    parts = parse_key(key)
+    if parts is None:
+        return repr(cut(key))
+    return f"{cut(parts.op.rsplit('::', 1)[-1])} bucket {parts.bucket}"
+
+
+def cut(text: str, length: int = 40) -> str:
+    """Keys and values are anybody's: none may fill a screen."""
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def some(names: Sequence[str], shown: int = 3) -> str:
+    rest = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def check_entries(entries: Mapping[str, Any], loaded: Loaded, version: str) -> list[Finding]:
+    """One finding a kind, however many entries it has. `version` is the FlashInfer that looks them up."""
+    lookups = lookups_of(version)
+    problems: dict[str, list[str]] = defaultdict(list)
+    for key, value in entries.items():
+        if not _is_ordinary(value, _ordinary_value(key, lookups)):
+            for code in _problems(key, value, loaded, lookups):
+                problems[code].append(key)
+    found = [_describe(code, keys, loaded) for code, keys in problems.items()]
+    if not entries:
+        found.append(finding("no-entries", "it holds no entry: the server tunes everything", _WARM))
+    return found + lookup_cost(len(entries))
+
+
+def _is_ordinary(value: Any, asked: tuple[str, list[Any]] | None) -> bool:
+    """Nearly every entry of nearly every file: told without looking further."""
+    return (
+        asked is not None
+        and type(value) is list
+        and len(value) == 3
+        and type(value[1]) is int
+        and -1 <= value[1] < _TOO_LARGE
+        and value[0] == asked[0]
+        and value[2] == asked[1]
+    )
+
+
+@lru_cache(maxsize=65_536)
+def _ordinary_value(key: str, lookups: Lookups) -> tuple[str, list[Any]] | None:
+    """Runner and policy of an entry that hits with an integer tactic, where that can be told from its key."""
+    parts = parse_key(key)
+    rule = OPS.get(parts.op) if parts else None
+    if parts is None or rule is None or parts.has_extras != lookups.have_extras:
+        return None
+    return None if parts.runner.startswith("Cudnn") else (parts.runner, list(rule.policy))
+
+
+def _problems(key: str, value: Any, loaded: Loaded, lookups: Lookups) -> Iterator[str]:
+    asked = parse_key(key)
+    choice = loaded.entries.get(key)
+    if asked is None or asked.has_extras != lookups.have_extras:
+        yield "key-unreadable"
+    elif choice is None:
+        yield "cudnn-index"
+    elif type(value) is not list or len(value) > 3:
+        yield "value-malformed"
+    elif choice[0] != asked.runner:
+        yield "runner-mismatch"
+    else:
+        rule = OPS.get(asked.op)
+        if not _is_usable(choice[1], rule):
+            yield "tactic-unusable"
+        # Without a policy the loader assumes hot L2: right for the hot ops.
+        if rule and lookups.compare_policies and loaded.policies.get(key, HOT) != rule.policy:
+            yield "policy-misses"
+
+
+def _is_usable(tactic: Any, rule: OpRule | None) -> bool:
+    if type(tactic) is int:
+        return -1 <= tactic < _TOO_LARGE
+    if rule is None or rule.tactic == "any":
+        return _is_plain(tactic)
+    return rule.tactic == "pair" and isinstance(tactic, tuple) and all(type(item) is int for item in tactic)
+
+
+def _is_plain(tactic: Any) -> bool:
+    """Of an op we know nothing of: what could be a tactic at all."""
+    if isinstance(tactic, tuple):
+        return all(item is None or _is_plain(item) for item in tactic)
+    return isinstance(tactic, (int, str)) or (isinstance(tactic, float) and isfinite(tactic))
+
+
+def _describe(code: str, keys: list[str], loaded: Loaded) -> Finding:
+    sentence, remedy = _SENTENCES[code]
+    if code == "tactic-unusable":
+        sentence += f", such as {cut(repr(loaded.entries[keys[0]][1]))}"
+    names = some([entry_name(key) for key in keys])
+    return finding(code, f"{count(len(keys), 'entry')} ({names}): {sentence}", remedy)
+
+
+_SENTENCES = {
+    "tactic-unusable": (
+        "the kernel gets a tactic it cannot take",
+        "delete the file, or warm it again: the server fails inside the kernel",
+    ),
+    "policy-misses": ("measured under another policy than the server asks for; it tunes there again", _WARM),
+    "runner-mismatch": (
+        "the value names another runner than the key, so no lookup accepts it",
+        f"{_WARM}; somebody edited it",
+    ),
+    "key-unreadable": ("no lookup can ask for this key", "remove it: lookups that miss pay for it"),
+    "value-malformed": ("not [runner, tactic, policy], so it is read by position, or in part", _WARM),
+    "cudnn-index": ("a cuDNN plan index, which the loader skips; the server tunes there again", _WARM),
+}
+
+
+def miss_seconds(entries: int) -> float:
+    """An estimate of what one lookup that misses costs with so many entries loaded."""
+    return _MISS_SECONDS_EMPTY + entries * _MISS_SECONDS_PER_ENTRY
+
+
+def lookup_cost(entries: int) -> list[Finding]:
+    seconds = miss_seconds(entries)
+    if seconds < _COSTLY_MISS_SECONDS:
+        return []
+    message = (
+        f"{entries} entries make every lookup that misses cost about {seconds * 1e6:.0f} us, an estimate;"
+        f" with none it is {_MISS_SECONDS_EMPTY * 1e6:.0f} us"
+    )
+    return [finding("lookup-cost", message, "warm into an empty cache, so that no dead entries stay")]

@@ -1,0 +1,164 @@
+"""The environment of the server that will read a cache, and how a file's own compares with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from runtime.server.sizing import release
+from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
+from sgl_tune.cache.record import ENVIRONMENT_FIELDS
+from sgl_tune.errors import UsageError
+from sgl_tune.verify.entries import cut
+from sgl_tune.verify.findings import Finding, finding
+
+NEWEST_FLASHINFER = "0.7.2"  # the one whose loader is followed
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg")
+_ALL_FIELDS_SINCE = (0, 7, 1)
+_HOW = "write one with `sgl-tune env --format json` on the machine that serves"
+
+
+@dataclass(frozen=True)
+class Target:
+    """`metadata` is None when nobody told: then a file is judged as if its own environment read it, but for
+    the FlashInfer version, which the folder or a flag may tell."""
+
+    metadata: Mapping[str, str] | None
+    origin: str
+    flashinfer: str | None = None
+    arch: str | None = None
+    driver: str | None = None
+
+    def for_file(self, saved: Any) -> Mapping[str, str]:
+        if self.metadata is not None:
+            return self.metadata
+        own = own_environment(saved)
+        return {**own, "flashinfer_version": self.flashinfer} if self.flashinfer else own
+
+    def in_folder(self, flashinfer: str | None) -> Target:
+        """Whoever opens a version's folder runs that version."""
+        return self if self.flashinfer or not flashinfer else replace(self, flashinfer=flashinfer)
+
+
+def own_environment(saved: Any) -> dict[str, str]:
+    """The server a file was written for, as far as it says: what it says matches, what it leaves out or
+    says in no string matches nowhere. FlashInfer before 0.7.1 recorded fewer fields."""
+    known = saved if isinstance(saved, dict) else {}
+    version = known.get("flashinfer_version")
+    partial = isinstance(version, str) and () < release(version) < _ALL_FIELDS_SINCE
+    environment = {}
+    for name in ENVIRONMENT_FIELDS:
+        if isinstance(known.get(name), str):
+            environment[name] = known[name]
+        elif name in known or not partial:
+            environment[name] = "a definite value"
+    return environment
+
+
+def looking_up(saved: Any, target: Target) -> str:
+    """The FlashInfer version that will look a file's entries up: the newest where nothing says."""
+    own = saved.get("flashinfer_version") if isinstance(saved, dict) else None
+    version = target.flashinfer or own
+    return version if isinstance(version, str) and release(version) else NEWEST_FLASHINFER
+
+
+def target_here() -> Target:
+    """A machine with a GPU and FlashInfer is taken for the one that serves; asking it takes seconds.
+    Without a GPU FlashInfer would answer `unknown`, which tells nothing about any server."""
+    if find_spec("flashinfer") is None or not any(Path(device).exists() for device in _GPU_DEVICES):
+        return Target(None, "each file's own environment")
+    from sgl_tune.deployment.env import take_fingerprint
+
+    here = take_fingerprint()
+    if here.metadata is None:
+        return Target(None, "each file's own environment")
+    version = here.metadata["flashinfer_version"]
+    return Target(here.metadata, "this machine", flashinfer=version, arch=here.arch, driver=here.driver)
+
+
+def unknown_target_finding() -> Finding:
+    return finding(
+        "target-unknown",
+        "no server is known to compare with: every file was judged as if it is read where it was tuned",
+        "--target env.json, from `sgl-tune env --format json` on the machine that serves",
+    )
+
+
+def read_target(path: Path) -> Target:
+    """What `sgl-tune env --format json` printed there, or just FlashInfer's seven strings."""
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", _HOW) from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{path}: is not JSON", _HOW) from None
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: is not a JSON object", _HOW)
+    metadata = content.get("metadata", content)
+    seven = _seven_strings(path, metadata)
+    return Target(
+        metadata=seven,
+        origin=str(path),
+        flashinfer=seven["flashinfer_version"],
+        arch=_text(content.get("arch")),
+        driver=_text(content.get("driver")),
+    )
+
+
+def _seven_strings(path: Path, metadata: Any) -> dict[str, str]:
+    if not isinstance(metadata, dict):
+        raise UsageError(f"{path}: `metadata` is not a JSON object", _HOW)
+    for name in ENVIRONMENT_FIELDS:
+        if not isinstance(metadata.get(name), str):
+            raise UsageError(f"{path}: `{name}` is {json.dumps(metadata.get(name))[:40]}, not a string", _HOW)
+    return {name: metadata[name] for name in ENVIRONMENT_FIELDS}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def ignored_finding(outcome: Ignored) -> Finding:
+    if outcome.hard:
+        return finding(
+            "other-environment",
+            f"tuned elsewhere ({_fields(outcome.hard)}): the server ignores the whole file, tunes, and never"
+            " saves here, at this start and every later one",
+            "warm for this environment; remove the file if nobody else needs it",
+        )
+    return finding(
+        "unknown-environment",
+        f"its writer could not tell its environment ({_fields(outcome.soft)}): the server ignores the whole"
+        " file, tunes, and replaces it",
+        "warm again where the versions can be told",
+    )
+
+
+def _fields(mismatches: Mapping[str, Mismatch]) -> str:
+    return ", ".join(f"{name}: file {_short(m.saved)}, server {m.current}" for name, m in mismatches.items())
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "says nothing"
+    return cut(value if isinstance(value, str) else repr(value))
+
+
+def no_environment_finding() -> Finding:
+    return finding(
+        "no-environment",
+        "it does not say where it was tuned, so any server loads it unchecked",
+        "warm again: tactics of another FlashInfer or GPU may be slow, or fail",
+    )
+
+
+def other_driver(tuned_on: str | None, target: Target) -> list[Finding]:
+    """FlashInfer does not record the driver; the manifest does."""
+    if tuned_on is None or target.driver in (None, *INDETERMINATE) or tuned_on == target.driver:
+        return []
+    message = f"tuned on driver {tuned_on}, the server has {target.driver}; FlashInfer does not compare them"
+    return [finding("other-driver", message, "warm again if the start shows slower kernels")]

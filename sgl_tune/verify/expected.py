@@ -1,0 +1,102 @@
+"""What is asked about a cache: the SGLang that will read it and what its deployment looks for in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from runtime.server.sizing import release
+from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
+from sgl_tune.errors import UsageError
+
+if TYPE_CHECKING:
+    from sgl_tune.keys.keys import TunedOp
+    from sgl_tune.keys.plan import CachePlan, Plan
+
+
+_UNKNOWN = "_gpu<UUID>"
+_NEWEST = (1_000_000,)
+
+
+class Expected(NamedTuple):
+    """`groups` are the names of the files that a start compares with each other."""
+
+    folder: str
+    key: str
+    groups: tuple[tuple[str, ...], ...]
+    ops: tuple[TunedOp, ...] = ()
+
+    @classmethod
+    def from_plan(cls, plan: CachePlan) -> Expected:
+        names = tuple(tuple(path.rsplit("/", 1)[-1] for path in group) for group in plan.groups)
+        return cls(plan.folder, plan.key, names, plan.ops)
+
+    def named_as_in(self, cache: Cache) -> Expected:
+        """Where a plan cannot know the GPU in a file's name, the name that is there."""
+        there = {file.rank._replace(gpu=None).filename: file.path.name for file in cache.files if file.rank}
+        groups = tuple(
+            tuple(there.get(name.replace(_UNKNOWN, ""), name) if _UNKNOWN in name else name for name in group)
+            for group in self.groups
+        )
+        return self._replace(groups=groups)
+
+    def empty_cache(self, cache_dir: Path) -> Cache:
+        """The folder as a server finds it before anybody warmed it."""
+        flashinfer, arch, key = self.folder.rsplit("/", 3)[1:]
+        return Cache(cache_dir / self.folder, "sglang", flashinfer=flashinfer, arch=arch, key=key)
+
+
+class Checked(NamedTuple):
+    """`sglang` is None for the newest there is; `whole`: not one of the cache's files alone."""
+
+    cache: Cache
+    sglang: str | None = None
+    expected: Expected | None = None
+    whole: bool = True
+    manifest: Manifest | None = None
+    manifest_problem: BrokenManifest | None = None
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        return release(self.sglang) if self.sglang else _NEWEST
+
+
+def check(cache: Cache, sglang: str | None, whole: bool = True, expected: Sequence[Expected] = ()) -> Checked:
+    """What nobody said is taken from the cache's own manifest. Of several expectations the key decides."""
+    manifest, problem = _manifest_of(cache)
+    mine = next((item for item in expected if item.key == cache.key), None)
+    if mine is None and expected:
+        mine = expected[0]
+    elif mine is None and manifest:
+        mine = _expected_by_manifest(cache, manifest)
+    named = mine.named_as_in(cache) if mine else None
+    version = sglang or (manifest.sglang if manifest else None)
+    return Checked(cache, version, named, whole, manifest, problem)
+
+
+def _manifest_of(cache: Cache) -> tuple[Manifest | None, BrokenManifest | None]:
+    if cache.manifest is None or cache.layout != "sglang":
+        return None, None
+    try:
+        return read_manifest(cache.manifest), None
+    except BrokenManifest as error:
+        return None, error
+
+
+def expected_of(plan: Plan) -> list[Expected]:
+    """The target's, and a draft worker's own; none of a server that tunes nothing."""
+    return [Expected.from_plan(cache) for cache in (plan.target, plan.draft) if cache and cache.files]
+
+
+def _expected_by_manifest(cache: Cache, manifest: Manifest) -> Expected | None:
+    """None when the manifest's deployment is not one, or looks under another key."""
+    from sgl_tune.deployment.as_json import deployment_from_json
+    from sgl_tune.keys.plan import make_plan
+
+    try:
+        plan = make_plan(deployment_from_json(manifest.deployment, str(cache.manifest)), gpus=())
+    except UsageError:
+        return None
+    return next((expected for expected in expected_of(plan) if expected.key == cache.key), None)

@@ -1,0 +1,169 @@
+"""One file's content against one server: the verdict, and why. A group's equal contents are judged once."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, next_save
+from sgl_tune.cache.record import GENERATION, BrokenCacheFile, CacheFile, parse_cache_file
+from sgl_tune.verify.coverage import Coverage
+from sgl_tune.verify.entries import check_entries, cut
+from sgl_tune.verify.environment import (
+    Target,
+    ignored_finding,
+    looking_up,
+    no_environment_finding,
+    own_environment,
+)
+from sgl_tune.verify.findings import Finding, Verdict, finding
+
+if TYPE_CHECKING:
+    from sgl_tune.keys.keys import TunedOp
+
+_RECENT = 8  # the contents of a cache's stages; to look for more takes longer than to parse again
+_REWARM = "delete the file, or warm it again"
+_BROKEN_CODES = {
+    "UnicodeDecodeError": "not-text",
+    "JSONDecodeError": "not-json",
+    "TypeError": "not-an-object",
+    "AttributeError": "not-an-object",
+    "ValueError": "number-too-long",
+    "RecursionError": "nested-too-deep",
+}
+_SERVED_IN_PART = frozenset(
+    (
+        "tactic-unusable",
+        "policy-misses",
+        "runner-mismatch",
+        "value-malformed",
+        "cudnn-index",
+        "no-entries",
+        "keys-missing",
+    )
+)
+
+
+class Judged(NamedTuple):
+    """`file` is None when the loader cannot even parse it."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    file: CacheFile | None = None
+
+
+class Judge:
+    """Judges for one server: its environment, and what its deployment asks for (nothing: not known)."""
+
+    def __init__(self, target: Target, ops: Sequence[TunedOp] = ()) -> None:
+        self.target = target
+        self._coverage = Coverage(ops) if ops else None
+        self._recent: deque[tuple[bytes, Judged]] = deque(maxlen=_RECENT)
+
+    def judge(self, path: Path, raw: bytes) -> Judged:
+        for known, judged in self._recent:
+            if known == raw:
+                return judged
+        judged = self._judge(path, raw)
+        self._recent.appendleft((raw, judged))
+        return judged
+
+    def _judge(self, path: Path, raw: bytes) -> Judged:
+        try:
+            file = parse_cache_file(path, raw)
+        except BrokenCacheFile as error:
+            return Judged(Verdict.CRASH, (_broken(error),))
+        saved = file.metadata
+        outcome = load_document(file.document, self.target.for_file(saved))
+        if isinstance(outcome, Raised):
+            return Judged(Verdict.CRASH, (_killing(outcome), *_checksum(file)), file)
+        if isinstance(outcome, Ignored):
+            verdict = Verdict.IGNORED if outcome.hard else Verdict.REPLACED
+            return Judged(
+                verdict, (ignored_finding(outcome), *_crash_elsewhere(file), *_checksum(file)), file
+            )
+        return self._judge_loaded(file, outcome)
+
+    def _judge_loaded(self, file: CacheFile, loaded: Loaded) -> Judged:
+        found: list[Finding] = []
+        if file.metadata is None:
+            found.append(no_environment_finding())
+        version = looking_up(file.metadata, self.target)
+        found += check_entries(file.entries, loaded, version)
+        if self._coverage:
+            found += self._coverage.findings(loaded, version)
+        verdict = Verdict.PARTIAL if any(f.code in _SERVED_IN_PART for f in found) else Verdict.HIT
+        checksum = _checksum(file)
+        if checksum:
+            killed = _killed_save(file, self.target)
+            verdict = Verdict.CRASH if killed else verdict
+            checksum = [*killed, *checksum]
+        return Judged(verdict, (*found, *checksum), file)
+
+
+def _broken(error: BrokenCacheFile) -> Finding:
+    code = _BROKEN_CODES[error.exception]
+    return finding(code, f"{error.what}: the server dies with {error.exception}", _REWARM)
+
+
+def _killing(outcome: Raised) -> Finding:
+    if outcome.key is not None:
+        what = f"the entry {cut(outcome.key, 90)!r} cannot be read: the server dies with {outcome.exception}"
+        return finding("entry-kills-loader", what, _REWARM)
+    if outcome.exception == "RecursionError":
+        return finding("nested-too-deep", "nested too deep: the server dies with RecursionError", _REWARM)
+    return finding("records-not-an-object", f"{outcome.reason}: the server dies with ValueError", _REWARM)
+
+
+def _crash_elsewhere(file: CacheFile) -> list[Finding]:
+    outcome = load_document(file.document, own_environment(file.metadata))
+    if not isinstance(outcome, Raised):
+        return []
+    why = _killing(outcome).message
+    return [finding("crash-elsewhere", f"ignored by this server, but where it was tuned: {why}", _REWARM)]
+
+
+def _killed_save(file: CacheFile, target: Target) -> list[Finding]:
+    outcome = next_save(file.raw, target.for_file(file.metadata))
+    if isinstance(outcome, Save):
+        return []
+    message = f"it loads, but the server dies with {outcome.exception} when it saves"
+    return [finding("nested-too-deep", message, _REWARM)]
+
+
+def _checksum(file: CacheFile) -> list[Finding]:
+    saved = file.generation
+    if saved is not None and saved == file.computed_generation:
+        return []
+    found = [
+        finding(
+            "duplicate-key", f"{cut(key, 90)!r} stands in it more than once; the last one counts", _REWARM
+        )
+        for key in _duplicates(file.raw)[:1]
+    ]
+    if saved is None:
+        message = f"it has no {GENERATION}: written by a FlashInfer before 0.7, or by hand"
+        return [*found, finding("generation-missing", message, "nothing to do")]
+    message = f"{GENERATION} does not match the content: it was edited after it was written"
+    return [*found, finding("generation-wrong", message, "warm it again if you did not mean to edit it")]
+
+
+def _duplicates(raw: bytes) -> list[str]:
+    found: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in table:
+                found.append(name)
+            table[name] = value
+        return table
+
+    try:
+        json.loads(raw.decode(), object_pairs_hook=note)
+    except RecursionError:  # the hook takes more of the stack than the first parse did
+        return []
+    return found

@@ -1,0 +1,159 @@
+"""Which rank files a server compares, what it makes of a difference, and which are missing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.rank_names import RankName
+from sgl_tune.cache.record import METADATA, RESERVED, CacheFile
+from sgl_tune.verify.entries import cut, entry_name, some
+from sgl_tune.verify.findings import Finding, Severity, finding
+
+DELETES_SINCE = (0, 5, 19)
+_LARGEST_GROUP = 1024  # a number beyond is no rank, and no reason to look for a million files
+_COPY = "copy one rank's file over the others of its group, or warm again"
+
+
+class Member(NamedTuple):
+    """One rank of a group. `file` is None when it is missing or the server cannot parse it."""
+
+    path: Path
+    present: bool
+    file: CacheFile | None
+
+
+class Disagreement(NamedTuple):
+    """`odd` says how a path differs from most of its group; `deletes`: the start removes all of them."""
+
+    summary: Finding
+    odd: Mapping[Path, str]
+    deletes: bool
+
+    def of(self, path: Path) -> Finding:
+        message = self.odd.get(path, "other ranks of its group differ from it")
+        return finding("ranks-differ", message, _COPY, self.summary.severity)
+
+
+def compare(members: Sequence[Member], sglang: tuple[int, ...]) -> Disagreement | None:
+    """As the ranks of one TP group compare at their start: by parsed content, an unreadable file as none."""
+    if len({id(member.file) for member in members}) <= 1:
+        return None
+    contents = [_signature(member.file) for member in members]
+    if len(set(contents)) <= 1:
+        return None
+    usual = Counter(content for content in contents if content[1]).most_common(1)[0][0]
+    model = members[contents.index(usual)]
+    odd = {
+        member.path: _oddity(member, model)
+        for member, content in zip(members, contents, strict=True)
+        if content != usual
+    }
+    deletes = sglang >= DELETES_SINCE
+    fate = (
+        "SGLang since 0.5.19 deletes every file of the group at its start and tunes from scratch"
+        if deletes
+        else "every rank loads its own; SGLang since 0.5.19 would delete them all"
+    )
+    who = some([f"{_rank(path)} {how}" for path, how in odd.items()])
+    severity = Severity.ERROR if deletes else Severity.WARNING
+    message = f"{model.path.parent}: the ranks of a group are not equal: {who}; {fate}"
+    return Disagreement(finding("ranks-differ", message, _COPY, severity), odd, deletes)
+
+
+def _signature(file: CacheFile | None) -> tuple[str | None, str]:
+    """SGLang's own comparison: order and white space do not count, everything else does."""
+    return (None, "") if file is None else (file.computed_generation, _text(file.generation))
+
+
+def _oddity(member: Member, model: Member) -> str:
+    if not member.present:
+        return "is missing"
+    if member.file is None or model.file is None:
+        return "cannot be read"
+    ours, theirs = model.file, member.file
+    names = [f"{entry_name(key)} (lacks it)" for key in ours.entries if key not in theirs.entries]
+    names += [f"{entry_name(key)} (alone has it)" for key in theirs.entries if key not in ours.entries]
+    names += _changes(ours, theirs, _differ) or _changes(ours, theirs, _differ_as_text)
+    return f"differs from {_rank(model.path)} in {some(names)}"
+
+
+def _changes(ours: CacheFile, theirs: CacheFile, differ: Callable[[Any, Any], bool]) -> list[str]:
+    names = [
+        f"{entry_name(key)} (tactic {_tactic(theirs.entries[key])}, not {_tactic(value)})"
+        for key, value in ours.entries.items()
+        if key in theirs.entries and differ(value, theirs.entries[key])
+    ]
+    for name in sorted(RESERVED):
+        mine, its = ours.document.get(name), theirs.document.get(name)
+        if differ(mine, its):
+            names.append(name + _fields(name, mine, its))
+    return names
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Cheap, and right for all but what Python holds equal and JSON does not."""
+    return one != other and _differ_as_text(one, other)
+
+
+def _differ_as_text(one: Any, other: Any) -> bool:
+    """To SGLang True is not 1, and 1 is not 1.0."""
+    return _text(one) != _text(other)
+
+
+def _fields(name: str, mine: Any, its: Any) -> str:
+    if name != METADATA or not (isinstance(mine, dict) and isinstance(its, dict)):
+        return ""
+    changed = [field for field in {**mine, **its} if _differ_as_text(mine.get(field), its.get(field))]
+    return f" ({some(changed)})"
+
+
+def _tactic(value: Any) -> str:
+    return cut(_text(value[1] if isinstance(value, list) and len(value) > 1 else value), 24)
+
+
+def _text(value: Any) -> str:
+    try:
+        return json.dumps(value, sort_keys=True)
+    except RecursionError:
+        return "(nested too deep)"
+
+
+def _rank(path: Path) -> str:
+    return path.name.removesuffix(".json")
+
+
+def inferred_groups(cache: Cache) -> list[tuple[str, ...]]:
+    """The groups as far as the names tell: holes between the ranks, and stages that lack a rank."""
+    groups = cache.groups()
+    ranks = [[file.rank for file in group if file.rank] for group in groups]
+    numbers = {rank.tp for group in ranks for rank in group}
+    if max(numbers, default=0) >= _LARGEST_GROUP or any(rank.gpu for group in ranks for rank in group):
+        return [tuple(file.path.name for file in group) for group in groups]
+    wanted = range(min(numbers), max(numbers) + 1) if numbers else range(0)
+    dp_of = _dp_of([rank for group in ranks for rank in group])
+    return [tuple(_group_names(group, wanted, dp_of)) for group in ranks if group]
+
+
+def _group_names(group: Sequence[RankName], wanted: range, dp_of: Mapping[int, int]) -> Iterable[str]:
+    present = {rank.tp: rank for rank in group}
+    for tp in wanted:
+        rank = present.get(tp)
+        if rank is None:
+            same = {known.dp for known in group}
+            rank = RankName(tp, group[0].pp, same.pop() if len(same) == 1 else dp_of.get(tp, tp))
+        yield rank.filename
+
+
+def _dp_of(ranks: Sequence[RankName]) -> dict[int, int]:
+    """Under DP attention neighbours share a DP rank; other stages may still have what one lacks."""
+    known = {rank.tp: rank.dp for rank in ranks}
+    largest = max(known, default=0)
+    for width in range(1, largest + 2):
+        if all(tp // width == dp for tp, dp in known.items()):
+            return {tp: tp // width for tp in range(largest + 1)}
+    return known

@@ -1,0 +1,152 @@
+"""Which caches `verify` is about: those of a deployment, those at a path, or all of the cache directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from runtime.server.sizing import release
+from sgl_tune.cache.layouts import Cache, default_cache_dir, find_caches, resolve
+from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
+from sgl_tune.deployment.versions import installed_version
+from sgl_tune.errors import UsageError
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.expected import Checked, Expected, check, expected_of
+from sgl_tune.verify.findings import Finding, finding
+
+if TYPE_CHECKING:
+    from sgl_tune.keys.plan import Plan
+
+
+class Asked(NamedTuple):
+    """The command line, as far as it says what to look at."""
+
+    flags: ServerFlags
+    path: str | None = None
+    command: tuple[str, ...] = ()
+    deployment: str | None = None
+
+    @property
+    def names_a_deployment(self) -> bool:
+        if self.command or self.deployment or self.flags.given().keys() - TARGET_FIELDS:
+            return True
+        from sgl_tune.deployment.project_file import PROJECT_FILE
+
+        return self.path is None and Path(PROJECT_FILE).is_file()
+
+
+class Scope(NamedTuple):
+    """`target` knows at least what the deployments say of FlashInfer and GPU."""
+
+    checked: tuple[Checked, ...]
+    target: Target
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def scope_of(asked: Asked, target: Target) -> Scope:
+    unread: list[OSError] = []
+    on_error = unread.append
+    plans = _plans(asked, target) if asked.names_a_deployment else []
+    sglang = _sglang(asked.flags.sglang_version, plans)
+    expected = [item for plan in plans for item in expected_of(plan)]
+    notes = tuple(f"{plan.deployment.name}: {note}" for plan in plans for note in plan.deployment.notes)
+    warnings = tuple(f"{plan.deployment.name}: {text}" for plan in plans for text in plan.deployment.warnings)
+    if not plans and sglang:
+        warnings = _warnings_of(sglang)
+    cache_dir = Path(asked.flags.cache_dir) if asked.flags.cache_dir else default_cache_dir()
+    if plans and asked.path is None:
+        checked = [check(cache, sglang, True, [item]) for cache, item in _of_deployments(plans, on_error)]
+    else:
+        found = _matching(resolve(asked.path, cache_dir, on_error), expected, asked.path or str(cache_dir))
+        whole = asked.path is None or not Path(asked.path).is_file()
+        checked = [check(cache, sglang, whole, expected) for cache in found]
+    findings = (*map(_unreadable, unread), *_idle(plans))
+    if not findings and not plans and not any(item.cache.files for item in checked):
+        raise UsageError(
+            f"nothing to verify in {asked.path or cache_dir}: no cache file is there",
+            "fill it first, or name the deployment to see which files its server looks for",
+        )
+    return Scope(tuple(checked), _narrowed(target, asked.flags, plans), notes, warnings, findings)
+
+
+def _unreadable(error: OSError) -> Finding:
+    message = f"{error.filename}: it cannot be looked into ({error.strerror}), so what it holds is unknown"
+    return finding("not-readable", message, "run as a user who may, or repair the folder's mode")
+
+
+def _idle(plans: Sequence[Plan]) -> Iterator[Finding]:
+    for plan in plans:
+        if plan.is_idle:
+            message = f"{plan.deployment.name}: this server tunes nothing, so there is nothing to load"
+            yield finding("tunes-nothing", message, "nothing to do")
+
+
+def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:
+    """None where only a cache's manifest may know."""
+    if asked:
+        from runtime.server.recipes import recipe_for
+
+        return recipe_for(asked).sglang
+    return plans[0].deployment.sglang_version if plans else installed_version("sglang")
+
+
+def _warnings_of(sglang: str) -> tuple[str, ...]:
+    """None of an installed version without a cache: its caches may be for another machine."""
+    from runtime.server.recipes import FIRST, recipe_for
+
+    return recipe_for(sglang).warnings if release(sglang) >= FIRST else ()
+
+
+def _plans(asked: Asked, target: Target) -> list[Plan]:
+    from sgl_tune.deployment.selection import select_deployments
+    from sgl_tune.keys.plan import make_plan
+
+    flags = replace(
+        asked.flags,
+        flashinfer_version=asked.flags.flashinfer_version or target.flashinfer,
+        arch=asked.flags.arch or target.arch,
+    )
+    return [make_plan(chosen) for chosen in select_deployments(flags, asked.command, asked.deployment)]
+
+
+def _of_deployments(
+    plans: Sequence[Plan], on_error: Callable[[OSError], None]
+) -> Iterator[tuple[Cache, Expected]]:
+    """Each folder that a start looks into, there or not; then the same key under other versions and GPUs."""
+    for plan in plans:
+        cache_dir = plan.deployment.cache_dir
+        for expected in expected_of(plan):
+            folder = cache_dir / expected.folder
+            same_key = sorted(cache_dir.glob(f"flashinfer/autotune/*/*/{expected.key}"))
+            others = [other for other in same_key if other != folder and other.is_dir()]
+            found = find_caches(folder, on_error) if folder.is_dir() else []
+            yield found[0] if found else expected.empty_cache(cache_dir), expected
+            for other in others:
+                for cache in find_caches(other, on_error):
+                    yield cache, expected
+
+
+def _matching(caches: list[Cache], expected: Sequence[Expected], where: str) -> list[Cache]:
+    """With a deployment: its own caches among these, or the only one there is, to say what is wrong."""
+    keys = [item.key for item in expected]
+    own = [cache for cache in caches if cache.key in keys]
+    if not keys or own or len(caches) == 1:
+        return own or caches
+    raise UsageError(
+        f"{where}: none of its {len(caches)} caches has this deployment's key {' or '.join(keys)}",
+        "`sgl-tune warm --dry-run` with the same flags shows the parts of the key",
+    )
+
+
+def _narrowed(target: Target, flags: ServerFlags, plans: Sequence[Plan]) -> Target:
+    versions = {flags.flashinfer_version, *(plan.deployment.flashinfer_version for plan in plans)} - {None}
+    archs = {flags.arch, *(plan.deployment.arch for plan in plans)} - {None}
+    return replace(
+        target,
+        flashinfer=target.flashinfer or (versions.pop() if len(versions) == 1 else None),
+        arch=target.arch or (archs.pop() if len(archs) == 1 else None),
+    )

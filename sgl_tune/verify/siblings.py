@@ -1,0 +1,64 @@
+"""Caches that the server in question never opens: another FlashInfer's, another GPU's, an older one's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from runtime.server.sizing import release
+from sgl_tune.cache.layouts import Cache
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.findings import FileReport, Finding, Report, Severity, Verdict, finding
+from sgl_tune.verify.judge import Judge
+
+
+def is_elsewhere(cache: Cache, target: Target) -> bool:
+    """In a folder that the target's server does not look into, whatever its files say. The managed store
+    names its folders after more than version and architecture."""
+    if cache.layout == "flashinfer-v2":
+        return False
+    version = cache.flashinfer and target.flashinfer and cache.flashinfer != target.flashinfer
+    arch = cache.arch and target.arch and _capability(cache.arch) != _capability(target.arch)
+    return bool(version or arch)
+
+
+def _capability(arch: str) -> str:
+    """SGLang writes sm90 where vLLM writes 90."""
+    return "".join(filter(str.isdigit, arch))
+
+
+def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> Report:
+    """`stale`: there are caches for the target too, so that these are merely in the way."""
+    judge = Judge(Target(None, "its own").in_folder(cache.flashinfer))
+    files = tuple(
+        FileReport(file.path, Verdict.IGNORED, tuple(_broken_there(judge, file.path))) for file in cache.files
+    )
+    server = ", ".join(filter(None, (target.flashinfer and f"FlashInfer {target.flashinfer}", target.arch)))
+    message = f"{cache.path}: the server ({server}) never looks in here"
+    if stale:
+        return Report(files, (finding("stale-sibling", message, "sgl-tune prune --stale"),))
+    return Report(files, (finding("other-folder", message, "sgl-tune warm for this server"),))
+
+
+def _broken_there(judge: Judge, path: Path) -> Iterator[Finding]:
+    try:
+        judged = judge.judge(path, path.read_bytes())
+    except OSError:
+        return
+    if judged.verdict is Verdict.CRASH:
+        message = f"a server that does look here: {judged.findings[0].message}"
+        yield finding("crash-elsewhere", message, "delete the file", Severity.WARNING)
+
+
+def stale_siblings(caches: Sequence[Cache]) -> Iterator[Finding]:
+    """An older FlashInfer's caches beside a newer one's."""
+    newest: dict[tuple[str, str | None], str] = {}
+    for cache in caches:
+        place = (cache.layout, cache.arch)
+        if cache.flashinfer and release(cache.flashinfer) > release(newest.get(place, "")):
+            newest[place] = cache.flashinfer
+    for cache in caches:
+        newer = newest.get((cache.layout, cache.arch))
+        if cache.flashinfer and newer and release(cache.flashinfer) < release(newer):
+            message = f"{cache.path}: there are caches for FlashInfer {newer} too"
+            yield finding("stale-sibling", message, "sgl-tune prune --stale, once nothing runs the older one")

@@ -1,0 +1,212 @@
+"""What the next server start does with every file of a cache: pure checks over what is on the disk."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from sgl_tune.cache.disk import slurp
+from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.manifest import Manifest
+from sgl_tune.cache.rank_names import RankName
+from sgl_tune.units import count
+from sgl_tune.verify.access import Access, User, only_root_reads, own_writing
+from sgl_tune.verify.entries import some
+from sgl_tune.verify.environment import Target, other_driver, unknown_target_finding
+from sgl_tune.verify.expected import Checked, Expected
+from sgl_tune.verify.findings import FileReport, Finding, Report, Verdict, finding
+from sgl_tune.verify.judge import Judge, Judged
+from sgl_tune.verify.managed import verify_managed
+from sgl_tune.verify.ranks import Member, compare, inferred_groups
+from sgl_tune.verify.siblings import is_elsewhere, stale_siblings, verify_elsewhere
+
+if TYPE_CHECKING:
+    from sgl_tune.keys.keys import TunedOp
+
+SAVES_SINCE = (0, 5, 21)
+_JOURNAL = ".journal"
+_MISSING = finding(
+    "rank-missing",
+    "there is no such file: the rank has nothing to load, so the server tunes",
+    "sgl-tune warm with the server's own flags",
+)
+
+
+class Server(NamedTuple):
+    """The start that is predicted. `user` is None for whoever runs this."""
+
+    target: Target
+    user: User | None = None
+
+
+class _Read(NamedTuple):
+    """`blocked`: why the server's user cannot read it."""
+
+    path: Path
+    judged: Judged
+    blocked: tuple[Finding, ...] = ()
+    only_root: bool = False
+
+    @property
+    def member(self) -> Member:
+        """As the other ranks of its group see it."""
+        file = None if self.blocked else self.judged.file
+        return Member(self.path, self.judged.verdict is not Verdict.MISSING, file)
+
+    @property
+    def report(self) -> FileReport:
+        if self.blocked:
+            return FileReport(self.path, Verdict.CRASH, (*self.blocked, *self.judged.findings))
+        return FileReport(self.path, self.judged.verdict, self.judged.findings)
+
+
+def verify(caches: Sequence[Checked], server: Server) -> Report:
+    elsewhere = [is_elsewhere(checked.cache, server.target) for checked in caches]
+    current = [checked.cache for checked, away in zip(caches, elsewhere, strict=True) if not away]
+    used = any(cache.files for cache in current)
+    judges: dict[tuple[tuple[TunedOp, ...], str | None], Judge] = {}
+    reports = []
+    for checked, away in zip(caches, elsewhere, strict=True):
+        if away:
+            reports.append(verify_elsewhere(checked.cache, server.target, stale=used))
+        elif checked.cache.layout == "flashinfer-v2":
+            reports.append(verify_managed(checked.cache, server.target))
+        else:
+            target = server.target.in_folder(checked.cache.flashinfer)
+            ops = checked.expected.ops if checked.expected else ()
+            if (ops, target.flashinfer) not in judges:
+                judges[ops, target.flashinfer] = Judge(target, ops)
+            reports.append(_verify_cache(checked, judges[ops, target.flashinfer], server.user))
+    found = [found for report in reports for found in report.findings]
+    found += stale_siblings(current)
+    if server.target.metadata is None:
+        found.append(unknown_target_finding())
+    return Report(tuple(file for report in reports for file in report.files), tuple(found))
+
+
+def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> Report:
+    cache = checked.cache
+    access = Access(user) if user else None
+    read = {file.path.name: _read(file.path, judge, access) for file in cache.files}
+    reports = {name: item.report for name, item in read.items()}
+    found: list[Finding] = []
+    if checked.whole:
+        found += _settle_ranks(checked, read, reports)
+        found += _leftovers(cache)
+    if cache.layout == "sglang" and cache.files and checked.release >= SAVES_SINCE:
+        found += access.writing(cache.path) if access else own_writing(cache.path)
+    if user is None:
+        found += only_root_reads(cache.path, sum(item.only_root for item in read.values()))
+    found += _manifest_findings(checked, read.values(), judge.target)
+    names = sorted(reports, key=_by_rank) if len(reports) > len(read) else reports
+    return Report(tuple(reports[name] for name in names), tuple(found))
+
+
+def _by_rank(name: str) -> tuple[int, int, int, str]:
+    rank = RankName.parse(name)
+    return (rank.tp, rank.pp, rank.dp, name) if rank else (0, 0, 0, name)
+
+
+def _read(path: Path, judge: Judge, access: Access | None) -> _Read:
+    blocked = tuple(access.reading(path)) if access else ()
+    try:
+        status, raw = slurp(path)
+    except FileNotFoundError:
+        return _Read(path, Judged(Verdict.MISSING, (_MISSING,)), blocked)
+    except OSError as error:
+        message = f"it cannot be read here ({error.strerror})"
+        remedy = "run as a user who may, or repair the file's mode"
+        return _Read(path, Judged(Verdict.CRASH, (finding("not-readable", message, remedy),)), blocked)
+    if raw is None:
+        return _Read(path, _not_a_file(status), blocked)
+    return _Read(path, judge.judge(path, raw), blocked, status.st_uid == 0 and not status.st_mode & 0o044)
+
+
+def _not_a_file(status: os.stat_result) -> Judged:
+    """The server looks for a file, finds none, tunes, and moves its own into place: no folder gives way."""
+    if stat.S_ISDIR(status.st_mode):
+        message = "it is a folder: the server dies with IsADirectoryError when it saves"
+        return Judged(Verdict.CRASH, (finding("not-a-file", message, "remove it"),))
+    message = "it is no regular file: the server tunes and puts a file in its place"
+    return Judged(Verdict.REPLACED, (finding("not-a-file", message, "remove it"),))
+
+
+def _settle_ranks(
+    checked: Checked, read: dict[str, _Read], reports: dict[str, FileReport]
+) -> Iterator[Finding]:
+    """Adds the missing ranks to the reports, and makes deleted ones of the files of a group that differs."""
+    cache = checked.cache
+    groups = checked.expected.groups if checked.expected else inferred_groups(cache)
+    for names in groups:
+        members = [
+            read[name].member if name in read else Member(cache.path / name, False, None) for name in names
+        ]
+        for name in names:
+            if name not in reports:
+                reports[name] = FileReport(cache.path / name, Verdict.MISSING, (_MISSING,))
+        unequal = compare(members, checked.release)
+        if unequal is None:
+            continue
+        yield unequal.summary
+        for member in members:
+            report = reports[member.path.name]
+            if member.present:
+                verdict = Verdict.DELETED if unequal.deletes else report.verdict
+                findings = (unequal.of(member.path), *report.findings)
+                reports[member.path.name] = FileReport(member.path, verdict, findings)
+    if checked.expected:
+        yield from _in_another_folder(cache, checked.expected)
+        yield from _unexpected(cache, {name for names in groups for name in names})
+
+
+def _in_another_folder(cache: Cache, expected: Expected) -> Iterator[Finding]:
+    if cache.key not in (None, expected.key):
+        message = f"{cache.path}: this deployment looks under the key {expected.key}, in {expected.folder}"
+        remedy = "compare the parts of the keys: `sgl-tune warm --dry-run`, `sgl-tune inspect`"
+        yield finding("other-folder", message, remedy)
+
+
+def _unexpected(cache: Cache, expected: set[str]) -> Iterator[Finding]:
+    others = [file.path.name for file in cache.files if file.path.name not in expected]
+    if others:
+        message = f"{cache.path}: no rank of this deployment reads {some(others)}"
+        yield finding("rank-unexpected", message, "remove them, unless another node reads this folder too")
+
+
+def _leftovers(cache: Cache) -> Iterator[Finding]:
+    journals = [path for path in cache.leftovers if path.name.endswith(_JOURNAL)]
+    temporaries = len(cache.leftovers) - len(journals)
+    if journals:
+        message = f"{cache.path}: a write was interrupted, so the files may be half old and half new"
+        yield finding("interrupted-write", message, "the next `sgl-tune warm` or `prune` finishes it")
+    if temporaries:
+        message = f"{cache.path}: {count(temporaries, 'temporary file')} of writers that are likely dead"
+        yield finding("leftover-temporary", message, "sgl-tune prune --stale")
+    if cache.runs:
+        message = (
+            f"{cache.path}: {len(cache.runs)} results in runs/, of starts that were told to reuse nothing"
+        )
+        yield finding("old-runs", message, "sgl-tune prune --stale")
+
+
+def _manifest_findings(checked: Checked, read: Iterable[_Read], target: Target) -> Iterator[Finding]:
+    problem = checked.manifest_problem
+    if problem:
+        yield finding("manifest-broken", problem.message, problem.remedy or "delete it")
+    if checked.manifest is None:
+        return
+    yield from other_driver(checked.manifest.driver, target)
+    changed = list(_changed(checked.manifest, read))
+    if changed:
+        message = f"{checked.cache.path}: {some(changed)}: no longer what sgl-tune wrote"
+        yield finding("changed-since-written", message, "nothing to do if a server tuned on and saved")
+
+
+def _changed(manifest: Manifest, read: Iterable[_Read]) -> Iterator[str]:
+    for item in read:
+        written = manifest.files.get(item.path.name)
+        if written and item.judged.file and item.judged.file.digest != written:
+            yield item.path.name
