@@ -20,12 +20,11 @@ from typing import Any
 import torch
 
 from benchmarks.record import write_record
+from runtime.server.units import GIB, MIB
 from runtime.simulate.addresses import AddressSpace
 from runtime.simulate.allocator import Block, CachingAllocator
 from runtime.simulate.oom import SimulatedOutOfMemory
 
-MIB = 1 << 20
-GIB = 1 << 30
 SIZE_CLASSES = ((1, MIB, 5), (MIB, 10 * MIB, 3), (10 * MIB, 300 * MIB, 2))  # low, high, weight
 COUNTERS = ("allocated", "reserved", "requested")
 

@@ -20,11 +20,11 @@ from runtime.devices.cuda import Cuda
 from runtime.forward.comm import VirtualCommunicator
 from runtime.graphs.policy import CapturePolicy
 from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.units import MIB
 from runtime.simulate.device import Meta
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 
-MIB = 1 << 20
 ORDERS = ("descending", "ascending")
 
 

@@ -21,6 +21,7 @@ from runtime.devices.base import Device
 from runtime.devices.cuda import Cuda
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.units import MIB
 from runtime.simulate.constants import Constant, constants_for
 from runtime.simulate.device import Meta
 from runtime.start.model_runner import Autotune, ModelRunner
@@ -28,7 +29,6 @@ from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
 from runtime.start.run_record import Phase
 
-MIB = 1 << 20
 PRESETS = Path(__file__).parent.parent / "sgl_tune" / "presets" / "models"
 ALLOWED_RATIO, ALLOWED_MIB = 0.03, 128
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.record import write_record
+from runtime.server.units import MIB
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.predict import predict
@@ -20,7 +21,6 @@ from sgl_tune.memory.report import Report
 from sgl_tune.memory.start import starts_of
 from sgl_tune.memory.target import target_gpu
 
-MIB = 1 << 20
 ALLOWED_RATIO, ALLOWED_MIB = 0.03, 128
 STOCK = Path(__file__).parent.parent / "tests" / "memory" / "data" / "sglang-0.5.17-qwen3-30b-start.json"
 FLAGS = ServerFlags(

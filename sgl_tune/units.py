@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from runtime.server.units import GIB, KIB, MIB
 from sgl_tune.errors import UsageError
 
 _SIZES = {"": 1, "b": 1}
@@ -54,6 +55,6 @@ def count(number: int, noun: str) -> str:
 
 def memory_bytes(amount: float) -> str:
     """GPU memory in torch's units: `6.38 GiB`, `57 MiB`."""
-    if abs(amount) >= 1 << 30:
-        return f"{amount / (1 << 30):.2f} GiB"
-    return f"{amount / (1 << 20):.0f} MiB" if abs(amount) >= 1 << 20 else f"{amount / 1024:.0f} KiB"
+    if abs(amount) >= GIB:
+        return f"{amount / GIB:.2f} GiB"
+    return f"{amount / MIB:.0f} MiB" if abs(amount) >= MIB else f"{amount / KIB:.0f} KiB"

@@ -13,7 +13,7 @@ import torch
 from runtime.forward.kv_packing import FP8, PackedRow
 from runtime.server.config import MLAConfig, ModelConfig, ParallelConfig
 from runtime.server.pool_plan import PoolPlan
-from runtime.server.sizing import sliding_layers
+from runtime.server.sizing import kv_heads_per_rank, sliding_layers
 
 PADDING_REQUEST = 0
 PADDING_SLOT = 0
@@ -230,4 +230,4 @@ def make_cache(
     if model.mla is not None:
         return LatentPool(shape, model.mla, plan.packed)
     sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None
-    return GqaPool(shape, max(1, model.num_kv_heads // parallel.attn_tp), model.head_dim, sliding)
+    return GqaPool(shape, kv_heads_per_rank(model, parallel), model.head_dim, sliding)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-MIB = 1 << 20
+from runtime.server.units import MIB
+
 KV_SPLITS = 8  # --triton-attention-num-kv-splits
 _FLASHINFER_WORKSPACE = 384 * MIB  # SGLANG_FLASHINFER_WORKSPACE_SIZE
 _WRAPPER = 8 * MIB

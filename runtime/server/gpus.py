@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.server.errors import ConfigError
-
-_MIB = 1 << 20
+from runtime.server.units import MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +20,7 @@ class GpuModel:
 
     @property
     def usable_bytes(self) -> int:
-        return self.cuda_bytes or self.memory_mib * _MIB
+        return self.cuda_bytes or self.memory_mib * MIB
 
 
 _LOGS = "nvidia-smi, published logs"

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from runtime.server.config import MLAConfig, ModelConfig, ParallelConfig, RuntimeConfig
 
-MIB = 1 << 20
-GIB = 1 << 30
 DTYPE_BYTES = {
     "float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3fn": 1,
 }  # fmt: skip
@@ -123,14 +121,18 @@ def _default_graph_max_bs(defaults: GpuDefaults, runtime: RuntimeConfig) -> int:
     return min(defaults.decode_graph_max_bs, limit)
 
 
+def kv_heads_per_rank(model: ModelConfig, parallel: ParallelConfig) -> int:
+    """With more ranks than KV heads, neighbours hold the same head."""
+    return max(1, model.num_kv_heads // parallel.attn_tp)
+
+
 def kv_bytes_per_token_and_layer(
     model: ModelConfig, parallel: ParallelConfig, kv_dtype: str, packed: bool = True
 ) -> int:
     """What one token costs one layer of one rank. `kv_dtype` is resolved: a key of `DTYPE_BYTES`."""
     if model.mla is not None:
         return _mla_bytes_per_token(model.mla, kv_dtype, packed)
-    kv_heads = max(1, model.num_kv_heads // parallel.attn_tp)
-    return 2 * kv_heads * model.head_dim * DTYPE_BYTES[kv_dtype]
+    return 2 * kv_heads_per_rank(model, parallel) * model.head_dim * DTYPE_BYTES[kv_dtype]
 
 
 def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str, packed: bool) -> int:

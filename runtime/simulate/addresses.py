@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import insort
 
-MIB = 1 << 20
+from runtime.server.units import MIB
+
 _GRANULE = 2 * MIB
 _RANGE = 32 * MIB
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
+from runtime.server.units import MIB
 from runtime.simulate.addresses import AddressSpace
 from runtime.simulate.blocks import ADDRESS_BITS, ADDRESS_MASK, DEFAULT_POOL, Block, Event, FreeList, Segment
 from runtime.simulate.oom import MemoryState, SimulatedOutOfMemory
 
-MIB = 1 << 20
 MIN_BLOCK = 512
 SMALL_LIMIT = MIB
 SMALL_SEGMENT = 2 * MIB

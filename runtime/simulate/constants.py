@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MIB = 1 << 20
-GIB = 1 << 30
+from runtime.server.units import MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from runtime.server.units import GIB, KIB, MIB
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryState:
@@ -47,7 +49,7 @@ def message(tried: int, state: MemoryState, device: int = 0) -> str:
 
 
 def format_size(nbytes: int) -> str:
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if nbytes > unit:
             return f"{nbytes / unit:.2f} {name}"
     return f"{nbytes} bytes"

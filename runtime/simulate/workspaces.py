@@ -13,7 +13,6 @@ from typing import Any
 
 Declaration = Callable[[Mapping[str, Any], Any], Sequence[int]]
 
-_MIB = 1 << 20
 # torch takes one workspace for each stream that runs a GEMM, and keeps it.
 GEMM_OPS = frozenset(
     f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "_scaled_mm")

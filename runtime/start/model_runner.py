@@ -30,12 +30,11 @@ from runtime.server.parallel import stage_layers
 from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
 from runtime.server.sizing import dummy_batch_rows, kv_bytes_per_token
 from runtime.server.start_sizes import start_sizes
+from runtime.server.units import MIB
 from runtime.start.first_use import open_channels, start_cublas
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
 from runtime.start.sglang_buffers import SglangBuffers
-
-MIB = 1 << 20
 
 
 class Autotune(Protocol):

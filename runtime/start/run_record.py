@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from runtime.server.units import GIB, KIB, MIB
+
 SCHEMA_VERSION = 1
-_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_UNITS = {"bytes": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _SIZE = r"(\d{1,9}(?:\.\d+)?) (bytes|KiB|MiB|GiB)"
 
 

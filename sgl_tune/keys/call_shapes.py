@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from runtime.server.call_rules import Routing, fused_shared_experts, routing_form
 from runtime.server.config import ModelConfig
 from runtime.server.rules import arch_major
+from runtime.server.sizing import kv_heads_per_rank
 from runtime.server.tuning_rules import CPU_ARCH, MODELOPT_FP8, tunes_dense, tunes_moe
 from sgl_tune.keys.op_shapes import (
     Dtype,
@@ -150,7 +151,7 @@ def _linear_sizes(deployment: Deployment) -> list[tuple[int, int]]:
     """(K, N) of each kind of linear layer on one rank. Router gates and the LM head stay unquantized."""
     model, parallel = deployment.model, deployment.parallel
     heads = model.num_heads // parallel.attn_tp
-    kv_heads = max(1, model.num_kv_heads // parallel.attn_tp)
+    kv_heads = kv_heads_per_rank(model, parallel)
     sizes = [
         (model.hidden_size, (heads + 2 * kv_heads) * model.head_dim),
         (heads * model.head_dim, model.hidden_size),

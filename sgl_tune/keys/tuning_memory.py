@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.sizing import kv_heads_per_rank
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.keys import TunedOp
 
@@ -34,8 +35,7 @@ def _attention_weights(model: ModelConfig, parallel: ParallelConfig) -> int:
     heads = model.num_heads // parallel.attn_tp
     mla = model.mla
     if mla is None:
-        kv_heads = max(1, model.num_kv_heads // parallel.attn_tp)
-        return model.hidden_size * model.head_dim * 2 * (heads + kv_heads)
+        return model.hidden_size * model.head_dim * 2 * (heads + kv_heads_per_rank(model, parallel))
     query_input = mla.q_lora_rank or model.hidden_size
     down = model.hidden_size * ((mla.q_lora_rank or 0) + mla.cache_dim)
     up = heads * (query_input * mla.qk_head_dim + mla.kv_lora_rank * (mla.qk_nope_head_dim + mla.v_head_dim))

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runtime.server.units import GIB
 from runtime.start.run_record import OutOfMemory, parse_out_of_memory
 from sgl_tune.errors import UsageError
 
-GIB = 1 << 30
 _PIECE = 1 << 16
 _ENTRY = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?((?: [A-Z_]{1,12}\d{1,6}){0,8})\] (.*)")
 _FREE = re.compile(r"avail(?:able)?[_ ](?:gpu_)?mem=(\d{1,6}\.\d+)")

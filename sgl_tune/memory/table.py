@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from runtime.server.units import GIB
 from runtime.start.run_record import Phase
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.memory.report import Constant, Report
 from sgl_tune.units import memory_bytes
 
-_GIB = 1 << 30
 _NAME, _NUMBER, _BAR = 25, 8, 26
 _SHOWN = 5
 _HELD, _PEAK, _HELD_ASCII, _PEAK_ASCII = "█", "▒", "#", "+"
@@ -63,7 +63,7 @@ def verdict(report: Report) -> tuple[str, str]:
 def _cached(phase: Phase) -> str:
     """What torch holds and does not use: it gives some of it back before it gives up."""
     cached = phase.reserved_peak_bytes - phase.peak_bytes
-    return f", {memory_bytes(cached)} cached" if cached >= _GIB else ""
+    return f", {memory_bytes(cached)} cached" if cached >= GIB else ""
 
 
 def phase_lines(report: Report, unicode: bool = True) -> Iterator[tuple[str, str | None]]:
@@ -91,7 +91,7 @@ def _amounts(report: Report, phase: Phase) -> tuple[int | None, int, int]:
 
 
 def _number(amount: int | None) -> str:
-    return f"{'-' if amount is None else f'{amount / _GIB:.2f}':>{_NUMBER}}"
+    return f"{'-' if amount is None else f'{amount / GIB:.2f}':>{_NUMBER}}"
 
 
 def _bar(phase: Phase, total: int, unicode: bool) -> str:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from runtime.server.gpus import GPUS, GpuModel, find_gpu
+from runtime.server.units import GIB, MIB
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import UsageError
 from sgl_tune.units import parse_size
 
-_MIB = 1 << 20
-_GIB = 1 << 30
 # Where nobody published torch's own figure: what it is of the driver's on an H200.
-_USABLE = 150_109_880_320 / (143_771 * _MIB)
+_USABLE = 150_109_880_320 / (143_771 * MIB)
 _USUAL_ARCH = "sm90"
 _USUAL = {"sm80": "A100 80GB", "sm89": "L40S", "sm90": "H200", "sm100": "B200", "sm103": "B300"}
 
@@ -42,13 +41,13 @@ def target_gpu(name: str | None, memory: str | None, arch: str | None, here: Seq
 
 def _of_size(name: str | None, memory: str, arch: str | None) -> TargetGpu:
     total = parse_size(memory)
-    if total < _GIB:
+    if total < GIB:
         raise UsageError(f"--gpu-memory {memory} is less than a server needs", "write it as 178.35GiB")
     known = find_gpu(name.replace("-", " ")) if name else None
     return TargetGpu(
-        name=known.name if known else f"GPU of {total / _GIB:.2f} GiB",
+        name=known.name if known else f"GPU of {total / GIB:.2f} GiB",
         total_bytes=total,
-        driver_mib=known.memory_mib if known else total // _MIB,
+        driver_mib=known.memory_mib if known else total // MIB,
         arch=arch or (known.arch if known else _USUAL_ARCH),
         note="--gpu-memory",
         preset=known.name if known else None,
@@ -56,12 +55,12 @@ def _of_size(name: str | None, memory: str, arch: str | None) -> TargetGpu:
 
 
 def _known(gpu: GpuModel) -> TargetGpu:
-    total = gpu.cuda_bytes or int(gpu.memory_mib * _MIB * _USABLE)
+    total = gpu.cuda_bytes or int(gpu.memory_mib * MIB * _USABLE)
     return TargetGpu(gpu.name, total, gpu.memory_mib, gpu.arch, gpu.source, gpu.name)
 
 
 def _local(gpu: Gpu) -> TargetGpu:
     alike = next((model for model in GPUS if model.memory_mib == gpu.mib), None)
-    total = (alike.cuda_bytes if alike else None) or int(gpu.mib * _MIB * _USABLE)
+    total = (alike.cuda_bytes if alike else None) or int(gpu.mib * MIB * _USABLE)
     name = gpu.name.removeprefix("NVIDIA ")
     return TargetGpu(name, total, gpu.mib, gpu.arch, "the GPU of this machine")

@@ -17,9 +17,9 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
+from runtime.server.units import MIB
 from tests.sgl_tune.running import PROGRAM, Ran, environment
 
-MIB = 1 << 20
 # Dense: no kernels to compile before the first start.
 MODEL = ("mem-report", "--model", "meta-llama/Llama-3.1-8B", "--attention-backend", "triton")
 

@@ -18,10 +18,9 @@ from runtime.devices.cuda import Cuda
 from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.server.config import ModelConfig
+from runtime.server.units import MIB
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.starts import make_preset, make_runner, make_runtime
-
-MIB = 1 << 20
 
 
 def _small() -> ModelConfig:

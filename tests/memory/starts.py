@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from runtime.server.units import GIB
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.predict import predict
@@ -14,7 +15,6 @@ from sgl_tune.memory.start import Start, starts_of
 from sgl_tune.memory.target import target_gpu
 from sgl_tune.memory.what_if import AS_IS, parse_what_if
 
-GIB, MIB = 1 << 30, 1 << 20
 GLM = {"model_path": "zai-org/GLM-5.1-FP8", "tp": 8, "gpu": "b200", "mem_fraction_static": 0.9}
 GLM_DP = {**GLM, "dp": 8, "enable_dp_attention": True}
 # Small enough to be predicted in a second.

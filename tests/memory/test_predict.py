@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from runtime.server.units import GIB, MIB
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.predict import Predictor, predict
 from sgl_tune.memory.report import Report, worst
 from sgl_tune.memory.start import RUNTIME_MOE_BACKENDS
-from tests.memory.starts import DEMO, GIB, GLM, GLM_DP, MIB, make_start, make_starts, of_size
+from tests.memory.starts import DEMO, GLM, GLM_DP, make_start, make_starts, of_size
 
 STOCK = json.loads((Path(__file__).parent / "data" / "sglang-0.5.17-qwen3-30b-start.json").read_text())
 
@@ -31,7 +32,10 @@ class TestGlmOnB200:
         assert head_run.oom.tried_bytes == pytest.approx(6.38 * GIB, rel=0.03)
         assert head_run.oom.allocated_bytes == pytest.approx(170.11 * GIB, rel=0.01)
         assert head_run.oom.free_bytes < head_run.oom.tried_bytes
-        assert head_run.oom.where.startswith("forward/logits_processor.py") and "_gather_vocab" in head_run.oom.where
+        assert (
+            head_run.oom.where.startswith("forward/logits_processor.py")
+            and "_gather_vocab" in head_run.oom.where
+        )
 
     def test_its_rows_follow_from_the_kv_pool(self, head_run: Report) -> None:
         sizes = head_run.sizes

@@ -7,12 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.server.units import GIB, MIB
 from runtime.simulate.addresses import AddressSpace
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.blocks import Block
 from runtime.simulate.oom import SimulatedOutOfMemory, format_size
-
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from runtime.graphs.draft import best_branches
 from runtime.graphs.policy import CapturePolicy
 from runtime.server.config import ParallelConfig, SpeculativeConfig
 from runtime.server.start_sizes import start_sizes
+from runtime.server.units import MIB
 from runtime.simulate.device import Cpu
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.starts import make_glm, make_meta, make_preset, make_qwen, make_runner, make_runtime
 
-MIB = 1 << 20
 DP4 = ParallelConfig(tp=4, dp=4, enable_dp_attention=True)
 
 

@@ -19,11 +19,11 @@ from runtime.forward.logits_processor import LogitsProcessor, autotune_dummy_run
 from runtime.layers.embedding import VocabTable
 from runtime.models.decoder import Decoder, sample_layers
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.units import GIB, MIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker, LogEntry
 
 META = torch.device("meta")
-MIB, GIB = 1 << 20, 1 << 30
 GLM = Path(__file__).parents[2] / "sgl_tune/presets/models/GLM-5.1-FP8.json"
 
 

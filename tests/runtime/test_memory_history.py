@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 
 from runtime.layers.norm import RMSNorm
+from runtime.server.units import MIB
 from runtime.simulate.device import Meta
 from runtime.simulate.snapshot import snapshot
 from runtime.start.memory_history import largest_at_peak
-
-MIB = 1 << 20
 
 
 def _block(mib: int) -> torch.Tensor:

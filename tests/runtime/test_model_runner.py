@@ -13,13 +13,13 @@ from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.server.config import ParallelConfig, SpeculativeConfig
 from runtime.server.pool_plan import NoRoomForTokens
+from runtime.server.units import GIB, MIB
 from runtime.simulate.device import Cpu, Meta
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 from tests.runtime.ranks import Ranks
 from tests.runtime.starts import make_glm, make_meta, make_preset, make_qwen, make_runner, make_runtime, sizes
 
-MIB, GIB = 1 << 20, 1 << 30
 CONTROL_BYTES = 16 * 512
 MODELS = {"qwen": make_qwen, "glm": make_glm}
 DP4 = ParallelConfig(tp=4, dp=4, enable_dp_attention=True)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from runtime.server.units import MIB
 from runtime.simulate.constants import constants_for
 from runtime.simulate.device import Cpu, Meta
 from runtime.start.phases import PhaseRecorder
 from runtime.start.run_record import RunFileError, parse_out_of_memory, read_run
 
-MIB = 1 << 20
 ROOT = Path(__file__).parents[2]
 
 

@@ -12,11 +12,10 @@ from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, Sp
 from runtime.server.errors import ConfigError
 from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, resolve_kv_dtype, table_headroom
 from runtime.server.sizing import kv_bytes_per_token_and_layer
+from runtime.server.units import GIB, MIB
 
 PRESETS = Path(__file__).parents[2] / "sgl_tune" / "presets" / "models"
 META = torch.device("meta")
-MIB = 1 << 20
-GIB = 1 << 30
 
 # Qwen3-30B-A3B under a stock SGLang 0.5.17 with --mem-fraction-static 0.85, measured on one H200.
 TOKENS, REQUESTS = 669939, 4096

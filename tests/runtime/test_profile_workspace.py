@@ -10,9 +10,9 @@ from runtime.moe.profile_workspace import ProfiledShape
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
 from runtime.server.parallel import rank_layout
+from runtime.server.units import MIB
 from runtime.simulate.workspaces import DECLARED
 
-MIB = 1 << 20
 GLM = ProfiledShape(experts=32, hidden=6144, intermediate=2048, top_k=8, weight_bytes=2, output_bytes=2)
 
 

@@ -10,10 +10,9 @@ import pytest
 import torch
 from torch.cuda import _memory_viz
 
+from runtime.server.units import MIB
 from runtime.simulate.device import Meta
 from runtime.simulate.snapshot import snapshot, write_snapshot
-
-MIB = 1 << 20
 
 
 def _predict(total: int = 1 << 30) -> Meta:

@@ -11,12 +11,11 @@ import torch
 import torch.nn.functional as F
 
 from runtime.layers.norm import RMSNorm
+from runtime.server.units import MIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.folding import fold_with, record, repeat, replay
 from runtime.simulate.tracker import AllocationTracker
 from runtime.simulate.workspaces import Workspaces
-
-MIB = 1 << 20
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from runtime.models.decoder import Decoder
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.parallel import stage_layers
+from runtime.server.units import GIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
 from tests.runtime.families import FAMILIES, make_reference, prompts, reference_logits, save
@@ -27,7 +28,6 @@ from tests.runtime.generation import Generation, make_pool, make_runtime
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 PRESETS = Path(__file__).parents[2] / "sgl_tune/presets/models"
-GIB = 1 << 30
 
 
 def _make_model(preset: str) -> ModelConfig:

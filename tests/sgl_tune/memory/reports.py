@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from runtime.server.units import GIB
 from runtime.start.run_record import Failure, Held, OutOfMemory, Phase, Run
 from sgl_tune.memory.report import Constant, Report, Sizes
 
-GIB = 1 << 30
 TOTAL = 80 * GIB
 NON_TORCH = 2 * GIB
 

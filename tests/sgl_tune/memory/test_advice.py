@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 
 from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.units import GIB
 from runtime.start.run_record import Failure, Run
 from sgl_tune.deployment.models import find_model
 from sgl_tune.memory.advice import remedies
 from sgl_tune.memory.report import Report, Sizes
 from sgl_tune.memory.start import Start
 from sgl_tune.memory.target import target_gpu
-from tests.sgl_tune.memory.reports import GIB, make_report
+from tests.sgl_tune.memory.reports import make_report
 
 
 def _make_start(fraction: float = 0.9, **runtime: object) -> Start:

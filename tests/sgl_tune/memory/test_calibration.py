@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from runtime.server.units import MIB
 from runtime.simulate.constants import constants_for
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.calibration import calibrated, read_constants
 from sgl_tune.memory.report import Constant, Report
 from tests.sgl_tune.memory.reports import make_phase, make_report
 
-MIB = 1 << 20
 OUTSIDE = {"communicator": 700, "kv pool": 700, "attention backend": 766, "autotune": 856, "ready": 1256}
 
 

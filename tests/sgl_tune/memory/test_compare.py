@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from runtime.server.units import GIB
 from sgl_tune.memory.compare import beside_log, beside_measured
 from sgl_tune.memory.report import Row
 from sgl_tune.memory.server_log import ServerLog, Step
-from tests.sgl_tune.memory.reports import GIB, make_phase, make_report
+from tests.sgl_tune.memory.reports import make_phase, make_report
 
 
 def _rows(comparison) -> dict[str, Row]:  # type: ignore[no-untyped-def]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 
+from runtime.server.units import GIB
 from sgl_tune.cli.out import Output, to_json
 from sgl_tune.deployment.options import Format
 from sgl_tune.memory.report import in_begin_order, worst
 from sgl_tune.memory.side_by_side import highest_that_fits, show_remedies, show_sweep, show_what_ifs
 from sgl_tune.memory.table import phase_lines, show_report, verdict
-from tests.sgl_tune.memory.reports import GIB, make_report
+from tests.sgl_tune.memory.reports import make_report
 
 CONTRACT = {"name", "persistent_bytes", "peak_bytes", "transient_bytes", "reserved_peak_bytes",
             "free_at_peak_bytes", "seconds", "largest"}  # fmt: skip

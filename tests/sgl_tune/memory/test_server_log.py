@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.server.units import GIB
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.server_log import ServerLog, read_server_log
-
-GIB = 1 << 30
 
 RELEASE_0_4 = """\
 [2025-03-27 21:33:20 TP0] Init torch distributed ends. mem usage=0.33 GB
