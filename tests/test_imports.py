@@ -1,0 +1,274 @@
+"""The house: which folder may import which. Read from the source, so a type's import is an arrow too."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import pytest
+
+from tests.sgl_tune.cache.caches import cache_folder, good
+from tests.sgl_tune.running import environment
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = {"torch", "transformers", "flashinfer", "safetensors", "triton", "numpy", "typer"}
+EFFECTS = {"os", "pathlib", "time", "subprocess", "io", "shutil", "tempfile", "socket", "random", "datetime"}
+
+# A room is a folder, or a module beside the folders. Lower rooms first: none imports one below itself here.
+RUNTIME = {
+    "server": "",
+    "simulate": "server",
+    "devices": "server simulate",
+    "forward": "server devices",
+    "autotune": "server devices",
+    "layers": "server devices forward",
+    "moe": "server devices forward autotune layers",
+    "models": "server devices forward layers moe",
+    "graphs": "server devices forward models",
+    "start": "server devices forward layers moe models graphs",
+}
+SGL_TUNE = {
+    "sgl_tune": "",
+    "errors": "",
+    "units": "server errors",
+    "records": "errors",
+    "cli": "server sgl_tune errors units",
+    "deployment": "server errors units records cli",
+    "cache": "server sgl_tune errors units records deployment",
+    "keys": "server errors units deployment cache",
+    "verify": "server errors units deployment cache keys",
+    "memory": "server simulate devices forward moe graphs start errors units records cli deployment",
+    "warm": "server devices autotune start sgl_tune errors units records cli deployment cache keys",
+    "commands": "errors units records cli deployment cache keys verify memory warm",
+}
+HOUSE = RUNTIME | SGL_TUNE
+
+# What a function imports, for its module must be there without: no torch in the commands on files, no
+# Triton on a CPU, no typer before Ctrl-C is caught.
+WITHOUT = {
+    "runtime.layers.attention.ops": "triton",
+    "runtime.layers.mlp": "triton",
+    "runtime.layers.norm": "triton",
+    "runtime.layers.rope": "triton",
+    "runtime.layers.scaled_linear": "triton",
+    "runtime.moe.tuned": "flashinfer",
+    "sgl_tune.cli.app": "typer",
+    "sgl_tune.cli.failures": "typer",
+    "sgl_tune.memory.measure": "torch",
+    "sgl_tune.memory.predict": "torch",
+    "sgl_tune.warm.job": "torch",
+    "sgl_tune.warm.prove": "torch",
+    "sgl_tune.warm.worker": "torch",
+}
+
+# Still to be cut.
+OWED = {
+    ("runtime.devices.base", "runtime.start.run_record"),
+    ("runtime.devices.cuda", "runtime.start.memory_history"),
+    ("runtime.devices.cuda", "runtime.start.run_record"),
+    ("runtime.forward.logits_processor", "runtime.layers.embedding"),
+    ("runtime.models.decoder", "runtime.simulate.folding"),
+    ("runtime.server.rows", "sgl_tune.deployment.deployment"),
+    ("runtime.server.start_sizes", "runtime.forward.dp_attention"),
+    ("runtime.server.tuning_rules", "sgl_tune.deployment.deployment"),
+    ("runtime.simulate.device", "runtime.devices.base"),
+    ("runtime.simulate.device", "runtime.start.run_record"),
+    ("runtime.start.phases", "runtime.simulate.frames"),
+    ("runtime.start.phases", "runtime.simulate.oom"),
+    ("sgl_tune.cli.out", "sgl_tune.deployment.options"),
+    ("sgl_tune.deployment.resolve", "sgl_tune.cache.layouts"),
+    ("sgl_tune.keys.plan_view", "sgl_tune.cli.out"),
+    ("sgl_tune.warm.job", "runtime.simulate.device"),
+}
+OWED_INSIDE = {
+    ("runtime.server.config", "runtime.server.hf_config"),
+    ("sgl_tune.cache.scan", "sgl_tune.cache.manifest"),
+    ("sgl_tune.cli.pages", "sgl_tune"),
+    ("sgl_tune.commands.warm", "sgl_tune.warm.launch"),
+    ("sgl_tune.commands.warm", "sgl_tune.warm.story"),
+    ("sgl_tune.commands.warm", "sgl_tune.warm.view"),
+    ("sgl_tune.memory.measure", "sgl_tune.memory.predict"),
+    ("sgl_tune.memory.predict", "runtime.graphs.policy"),
+    ("sgl_tune.memory.predict", "runtime.moe.a2a_workspace"),
+    ("sgl_tune.memory.predict", "runtime.server.pool_plan"),
+    ("sgl_tune.memory.predict", "runtime.start.options"),
+    ("sgl_tune.verify.environment", "sgl_tune.deployment.env"),
+    ("sgl_tune.verify.expected", "sgl_tune.deployment.as_json"),
+    ("sgl_tune.verify.expected", "sgl_tune.keys.plan"),
+    ("sgl_tune.verify.scope", "runtime.server.recipes"),
+    ("sgl_tune.verify.scope", "sgl_tune.deployment.project_file"),
+    ("sgl_tune.verify.scope", "sgl_tune.deployment.selection"),
+    ("sgl_tune.verify.scope", "sgl_tune.keys.plan"),
+    ("sgl_tune.warm.joined", "sgl_tune.warm.worker"),
+    ("sgl_tune.warm.prove", "runtime.autotune.record"),
+    ("sgl_tune.warm.worker", "runtime.server.errors"),
+}
+OWED_CIRCLES = [
+    {"runtime.server.config", "runtime.server.hf_config"},
+    {"runtime.autotune.agreement", "runtime.autotune.bench", "runtime.autotune.tuner"},
+]
+
+
+When = Literal["start", "call", "never"]  # a module is imported, a function is called, for types alone
+
+
+class Import(NamedTuple):
+    importer: str
+    target: str
+    when: When
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    paths = [path for package in ("runtime", "sgl_tune") for path in (ROOT / package).rglob("*.py")]
+    return {_name(path): ast.parse(path.read_bytes()) for path in sorted(paths)}
+
+
+def _imported(node: ast.AST, when: When = "start") -> Iterator[tuple[str, When]]:
+    """Dotted names, of members too: `from a.b import c` is a.b.c."""
+    if isinstance(node, ast.Import):
+        yield from ((alias.name, when) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0 and node.module, "imports are written out in full"
+        yield from ((f"{node.module}.{alias.name}", when) for alias in node.names)
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        when = "call"
+    elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        when = "never"
+    for child in ast.iter_child_nodes(node):
+        yield from _imported(child, when)
+
+
+def _own(name: str) -> str | None:
+    """The module of ours that a dotted name is or is in."""
+    while name and name not in modules():
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+@cache
+def imports() -> frozenset[Import]:
+    return frozenset(
+        Import(importer, target, when)
+        for importer, tree in modules().items()
+        for name, when in _imported(tree)
+        if (target := _own(name)) and target != importer
+    )
+
+
+def room(module: str) -> str:
+    return ".".join(module.split(".")[1:2]) or module
+
+
+@cache
+def needs(module: str) -> frozenset[str]:
+    """The heavy packages that an import of it imports."""
+    names = {name for name, when in _imported(modules()[module]) if when == "start"}
+    mine = {_own(name) for name in names} - {None, module}
+    return frozenset({name.split(".")[0] for name in names} & HEAVY).union(*(needs(str(own)) for own in mine))
+
+
+def circles() -> list[set[str]]:
+    """Of modules, whatever the reason of the import; each found and then opened at one place."""
+    graph: dict[str, set[str]] = {}
+    for found in sorted(imports()):
+        graph.setdefault(found.importer, set()).add(found.target)
+    found_circles: list[set[str]] = []
+    while True:
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            circle = error.args[1]
+            found_circles.append(set(circle))
+            graph[circle[1]].discard(circle[0])
+        else:
+            return found_circles
+
+
+def test_the_table_has_no_arrow_up() -> None:
+    rooms = list(HOUSE)
+    for name, below in HOUSE.items():
+        assert set(below.split()) <= set(rooms[: rooms.index(name)]), name
+
+
+def test_every_module_has_a_room_and_every_room_a_module() -> None:
+    assert {room(module) for module in modules()} == HOUSE.keys() | {"runtime"}
+    assert not RUNTIME.keys() & SGL_TUNE.keys()
+
+
+def test_a_room_imports_only_what_stands_below_it() -> None:
+    odd = {
+        (importer, target)
+        for importer, target, _ in imports()
+        if room(importer) != room(target) and room(target) not in HOUSE[room(importer)].split()
+    }
+    assert odd == OWED
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert all(any(circle <= owed for owed in OWED_CIRCLES) for circle in circles())
+
+
+def test_a_function_imports_only_what_its_module_must_be_there_without() -> None:
+    hidden = {(importer, target) for importer, target, when in imports() if when == "call"}
+    odd = {
+        (importer, target)
+        for importer, target in hidden
+        if WITHOUT.get(importer) not in needs(target) - needs(importer)
+    }
+    assert odd == OWED_INSIDE
+    assert WITHOUT.keys() <= {importer for importer, _ in hidden - odd}
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if room(name) == "server"])
+def test_the_rules_of_the_server_are_pure(module: str) -> None:
+    names = {name.split(".")[0] for name, when in _imported(modules()[module]) if when == "start"}
+    assert names <= {"runtime", *sys.stdlib_module_names} - EFFECTS
+
+
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("caches")
+    (cache_folder(root) / "rank_tp0_pp0_dp0.json").write_bytes(good())
+    return root
+
+
+DEEPSEEK = "--model DeepSeek-V3 --arch sm90 --flashinfer-version 0.7.2"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--help",
+        "--version",
+        "inspect --cache-dir CACHES --entries",
+        "verify CACHES --sglang-version 0.5.23",
+        f"verify {DEEPSEEK} --sglang-version 0.5.23 --cache-dir CACHES",
+        "diff CACHES/FOLDER CACHES/FOLDER",
+        "prune --cache-dir CACHES --dry-run --older-than 1d",
+        f"warm --dry-run {DEEPSEEK}",
+    ],
+)
+def test_the_commands_on_files_import_nothing_heavy(words: str, cache_dir: Path) -> None:
+    folder = cache_folder(cache_dir).relative_to(cache_dir)
+    argv = words.replace("FOLDER", str(folder)).replace("CACHES", str(cache_dir)).split()
+    script = (
+        f"import sys; sys.argv = {['sgl-tune', *argv]!r}; from sgl_tune.cli.app import main; code = main();"
+        f"print(code, sorted({HEAVY - {'typer'}!r} & sys.modules.keys()), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment(), timeout=60
+    )
+    code, _, imported = done.stderr.splitlines()[-1].partition(" ")
+    assert code in ("0", "1") and imported == "[]", done.stderr
