@@ -1,8 +1,12 @@
-"""GPUs that a plan or a prediction can be made for without having one."""
+"""A row a GPU, and the one chooser of the GPU that is meant.
+
+The first row of an architecture is its usual one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from runtime.server.errors import ConfigError
 from runtime.server.units import MIB
@@ -17,6 +21,10 @@ class GpuModel:
     memory_mib: int
     cuda_bytes: int | None
     source: str
+
+    @property
+    def major(self) -> int:
+        return arch_major(self.arch)
 
     @property
     def usable_bytes(self) -> int:
@@ -62,11 +70,41 @@ GPUS = (
 )
 
 
+CPU = GpuModel("CPU", "cpu", 0, None, "no GPU")
+USUAL = GPUS[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """`assumed` says in words what nobody said: it belongs into every answer made from it."""
+
+    gpu: GpuModel
+    assumed: str | None = None
+
+
+def gpu_for(name: str | None, arch: str | None, here: Sequence[GpuModel] = ()) -> Chosen:
+    """The one that was named, else this machine's, else the usual one of the architecture."""
+    if arch is not None and arch != CPU.arch and not arch_major(arch):
+        raise ConfigError(f"--arch {arch!r} is not a GPU's architecture", "write sm90, sm100, sm120 ...")
+    if name is not None:
+        return Chosen(_agreeing(find_gpu(name), arch))
+    if arch == CPU.arch:
+        return Chosen(CPU)
+    if here and arch in (None, here[0].arch):
+        return Chosen(here[0])
+    if arch is None:
+        return Chosen(USUAL, f"no GPU here: a {USUAL.name} ({USUAL.arch}) is assumed; --gpu names another")
+    usual = next((gpu for gpu in GPUS if gpu.arch == arch), None)
+    if usual is None:
+        return Chosen(replace(USUAL, name=arch, arch=arch), _unknown(arch))
+    return Chosen(usual, f"a {usual.name} is assumed for {arch}; --gpu names another")
+
+
 def find_gpu(name: str) -> GpuModel:
-    """By name in any case, with or without `NVIDIA`, as it is typed or as a driver reports it."""
-    wanted = name.lower().removeprefix("nvidia").strip()
-    exact = [gpu for gpu in GPUS if gpu.name.lower() == wanted]
-    reported = [gpu for gpu in GPUS if wanted.startswith(gpu.name.lower() + " ")]
+    """By name in any spelling of case, spaces and dashes, as it is typed or as a driver reports it."""
+    wanted = _plain(name)
+    exact = [gpu for gpu in GPUS if _plain(gpu.name) == wanted]
+    reported = [gpu for gpu in GPUS if wanted.startswith(_plain(gpu.name))]
     found = exact or sorted(reported, key=lambda gpu: -len(gpu.name))
     if not found:
         names = ", ".join(gpu.name for gpu in GPUS)
@@ -74,6 +112,21 @@ def find_gpu(name: str) -> GpuModel:
     return found[0]
 
 
-def largest_gpu(arch: str) -> GpuModel | None:
-    """The one with the most memory, and so with the largest default batches, of an architecture."""
-    return max((gpu for gpu in GPUS if gpu.arch == arch), key=lambda gpu: gpu.memory_mib, default=None)
+def arch_major(arch: str) -> int:
+    """`sm90` -> 9, `sm100` -> 10; 0 for something that is no GPU."""
+    digits = arch.removeprefix("sm")
+    return int(digits[:-1]) if digits.isdigit() and 1 < len(digits) < 5 else 0
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower().removeprefix("nvidia") if letter.isalnum())
+
+
+def _agreeing(gpu: GpuModel, arch: str | None) -> GpuModel:
+    if arch not in (None, gpu.arch):
+        raise ConfigError(f"--arch {arch}: the {gpu.name} is {gpu.arch}", "give --gpu or --arch alone")
+    return gpu
+
+
+def _unknown(arch: str) -> str:
+    return f"no GPU of {arch} is known: the memory of a {USUAL.name} is assumed; --gpu names another"

@@ -10,19 +10,17 @@ from pathlib import Path
 from runtime.server import rules
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError
-from runtime.server.gpus import find_gpu, largest_gpu
+from runtime.server.gpus import CPU, gpu_for
 from runtime.server.recipes import recipe_for
 from runtime.server.sizing import release
-from runtime.server.tuning_rules import CPU_ARCH
 from sgl_tune.cache.layouts import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, DraftWorker
 from sgl_tune.deployment.doubts import doubts
 from sgl_tune.deployment.models import DEMO, find_model
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.versions import installed_version, local_gpus
+from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
 from sgl_tune.errors import UsageError
 
-ASSUMED_ARCH = "sm90"
 # A demo in seconds: a MoE backend that is tuned, and batches that a CPU can time.
 DEMO_FLAGS = ServerFlags(
     moe_runner_backend="flashinfer_cutlass", chunked_prefill_size=1024, max_running_requests=256
@@ -118,25 +116,13 @@ def _target(flags: ServerFlags, model_path: str, notes: list[str]) -> _Target:
 
 def _gpu(flags: ServerFlags, model_path: str, notes: list[str]) -> tuple[str, int | None]:
     """The architecture, and the memory that SGLang's default sizes follow."""
-    asked = flags.arch
-    if asked is not None and asked != CPU_ARCH and not rules.arch_major(asked):
-        raise UsageError(f"--arch {asked!r} is not a GPU's architecture", "write sm90, sm100, sm120 ...")
-    if flags.gpu is not None:
-        named = find_gpu(flags.gpu)
-        return asked or named.arch, named.memory_mib
-    here = local_gpus() if asked != CPU_ARCH else ()
-    if here and asked in (None, here[0].arch):
-        return here[0].arch, here[0].mib
-    if asked is None and model_path == DEMO:
-        return CPU_ARCH, None
-    if asked is None:
-        notes.append(f"no GPU here: {ASSUMED_ARCH} is assumed; say --arch for another")
-    arch = asked or ASSUMED_ARCH
-    gpu = largest_gpu(arch)
-    if gpu is None:
-        return arch, None
-    notes.append(f"GPU memory of the {gpu.name}, {gpu.memory_mib} MiB, for SGLang's default sizes")
-    return arch, gpu.memory_mib
+    here = [local_model(gpu) for gpu in local_gpus()] if flags.gpu is None else []
+    if not here and flags.gpu is None and flags.arch is None and model_path == DEMO:
+        return CPU.arch, None
+    chosen = gpu_for(flags.gpu, flags.arch, here)
+    if chosen.assumed:
+        notes.append(chosen.assumed)
+    return chosen.gpu.arch, chosen.gpu.memory_mib or None
 
 
 def _parallel(flags: ServerFlags, notes: list[str], verbatim: bool) -> ParallelConfig:

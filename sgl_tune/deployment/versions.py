@@ -7,6 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from runtime.server.gpus import GPUS, GpuModel
+
 DISTRIBUTIONS = {"sglang": "sglang", "flashinfer": "flashinfer-python"}
 _NVIDIA_SMI_SECONDS = 20
 
@@ -43,6 +45,14 @@ def local_gpus() -> tuple[Gpu, ...]:
     except (OSError, subprocess.TimeoutExpired):
         return ()
     return parse_gpus(answer.stdout) if answer.returncode == 0 else ()
+
+
+def local_model(gpu: Gpu) -> GpuModel:
+    """Its row, with what a process can have of it, where one is known; else as its driver tells it."""
+    known = next((row for row in GPUS if row.memory_mib == gpu.mib and row.arch == gpu.arch), None)
+    return known or GpuModel(
+        gpu.name.removeprefix("NVIDIA "), gpu.arch, gpu.mib, None, "this machine's driver"
+    )
 
 
 def parse_gpus(table: str) -> tuple[Gpu, ...]:

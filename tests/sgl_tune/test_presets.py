@@ -6,7 +6,7 @@ import pytest
 
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
-from runtime.server.gpus import GPUS, find_gpu, largest_gpu
+from runtime.server.gpus import GPUS, find_gpu, gpu_for
 from sgl_tune.deployment.models import find_model, presets
 from sgl_tune.deployment.versions import Gpu, parse_gpus
 
@@ -92,9 +92,14 @@ def test_gpus_are_plausible() -> None:
         assert gpu.source and gpu.arch.startswith("sm")
         assert 0.97 < gpu.usable_bytes / (gpu.memory_mib << 20) <= 1
     assert find_gpu("H200").usable_bytes == 150109880320
-    largest = largest_gpu("sm90")
-    assert largest is not None and largest.name == "H200"
-    assert largest_gpu("cpu") is None
+
+
+def test_the_gpu_that_is_meant() -> None:
+    assert gpu_for(None, "sm90").gpu.name == "H200" and "assumed" in (gpu_for(None, "sm90").assumed or "")
+    assert gpu_for("rtx-pro 6000", None).gpu.arch == "sm120"
+    assert gpu_for("NVIDIA H100 80GB HBM3", None).gpu.name == "H100"
+    with pytest.raises(ConfigError, match="the H200 is sm90"):
+        gpu_for("H200", "sm120")
 
 
 def test_gpus_as_the_driver_lists_them() -> None:

@@ -1,0 +1,105 @@
+"""What a server command asks for: arguments by SGLang's own names, as far as a rule looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """None, False and empty mean: not set. Values are those of the command line, not resolved ones."""
+
+    model_path: str = ""
+    served_as: str | None = None
+    dtype: str = "auto"
+    quantization: str | None = None
+    kv_cache_dtype: str = "auto"
+    context_length: int | None = None
+    page_size: int | None = None
+    json_model_override_args: str = "{}"
+
+    tp_size: int = 1
+    pp_size: int = 1
+    dp_size: int = 1
+    attn_dp_size: int | None = None
+    ep_size: int = 1
+    nnodes: int = 1
+    node_rank: int = 0
+    enable_dp_attention: bool = False
+    enable_dp_lm_head: bool = False
+    moe_dense_tp_size: int | None = None
+    attn_cp_size: int = 1
+    moe_dp_size: int = 1
+    dcp_size: int = 1
+
+    attention_backend: str | None = None
+    prefill_attention_backend: str | None = None
+    decode_attention_backend: str | None = None
+    moe_runner_backend: str = "auto"
+    moe_a2a_backend: str = "none"
+    flashinfer_a2a_dispatch_type: str | None = None
+    deepep_mode: str = "auto"
+    fp4_gemm_runner_backend: str = "auto"
+    fp8_gemm_runner_backend: str = "auto"
+    sampling_backend: str | None = None
+
+    mem_fraction_static: float | None = None
+    max_running_requests: int | None = None
+    max_total_tokens: int | None = None
+    max_prefill_tokens: int = 16384
+    chunked_prefill_size: int | None = None
+    swa_full_tokens_ratio: float | None = None
+    cpu_offload_gb: int = 0
+
+    disable_cuda_graph: bool = False
+    disable_cuda_graph_padding: bool = False
+    disable_prefill_cuda_graph: bool = False
+    disable_decode_cuda_graph: bool = False
+    cuda_graph_max_bs: int | None = None
+    cuda_graph_bs: tuple[int, ...] | None = None
+    cuda_graph_max_bs_prefill: int | None = None
+    cuda_graph_bs_prefill: tuple[int, ...] | None = None
+    cuda_graph_backend_decode: str | None = None
+    cuda_graph_backend_prefill: str | None = None
+    cuda_graph_config: Mapping[str, Any] | None = None
+
+    speculative_algorithm: str | None = None
+    speculative_draft_model_path: str | None = None
+    speculative_draft_model_quantization: str | None = None
+    speculative_num_steps: int | None = None
+    speculative_eagle_topk: int | None = None
+    speculative_num_draft_tokens: int | None = None
+    speculative_moe_runner_backend: str | None = None
+    speculative_moe_a2a_backend: str | None = None
+    speculative_attention_mode: str | None = None
+
+    disaggregation_mode: str = "null"
+    disable_flashinfer_autotune: bool = False
+    flashinfer_autotune_skip_ops: tuple[str, ...] = ()
+    enable_deterministic_inference: bool = False
+    rl_on_policy_target: str | None = None
+    disable_radix_cache: bool = False
+    disable_overlap_schedule: bool = False
+    disable_shared_experts_fusion: bool = False
+    enable_mixed_chunk: bool = False
+    enable_two_batch_overlap: bool = False
+    enable_single_batch_overlap: bool = False
+    enable_torch_compile: bool = False
+    enable_hierarchical_cache: bool = False
+    enable_multimodal: bool | None = None
+    enable_waterfill: bool = False
+    enable_eplb: bool = False
+    enable_lora: bool = False
+    ep_num_redundant_experts: int = 0
+    language_only: bool = False
+    # Whatever else the command said: flags that no rule here reads.
+    others: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def is_set(self, name: str) -> bool:
+        return bool(getattr(self, name) != _DEFAULTS[name])
+
+
+_DEFAULTS = {one.name: one.default for one in fields(Asked)}

@@ -1,0 +1,55 @@
+"""Where a release looks for its cache: the parts of the key, their digest, the folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from runtime.server.releases import Release
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInputs:
+    """The strings and sizes a key is made of, resolved as the server resolves them."""
+
+    model_path: str
+    dtype: str
+    quantization: str | None
+    moe_runner_backend: str
+    tp: int
+    pp: int
+    attn_dp: int
+    moe_ep: int
+    config_class: str
+    skip_ops: tuple[str, ...] = ()
+    is_draft: bool = False
+    draft_quantization: str | None = None
+
+
+def key_parts(release: Release, inputs: KeyInputs) -> tuple[str, ...]:
+    """What SGLang joins with `|` and hashes: base, candidate selection, skipped ops, draft."""
+    parts = [
+        inputs.model_path,
+        f"torch.{inputs.dtype}",
+        str(inputs.quantization),
+        inputs.moe_runner_backend,
+        *map(str, (inputs.tp, inputs.pp, inputs.attn_dp, inputs.moe_ep)),
+        inputs.config_class,
+    ]
+    if release.candidate_selection:
+        parts.append(f"candidate_selection={release.candidate_selection}")
+    if release.key_has_skipped_ops:
+        parts.append("skip_ops=" + ",".join(sorted({*inputs.skip_ops, *release.always_skipped_ops})))
+    if inputs.is_draft and release.key_has_draft_quantization:
+        parts.append(f"draft_quant={inputs.draft_quantization}")
+    return tuple(parts)
+
+
+def cache_key(parts: Iterable[str]) -> str:
+    return hashlib.sha256("|".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def cache_folder(flashinfer: str, arch: str, key: str) -> str:
+    """Below the cache directory, with `/` on every system: it is also what JSON shows."""
+    return f"flashinfer/autotune/{flashinfer}/{arch}/{key}"

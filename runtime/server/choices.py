@@ -1,0 +1,55 @@
+"""The arguments on their way from asked to resolved: what each became, and the rule that made it so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.server.asked import Asked
+from runtime.server.checkpoint import Checkpoint
+from runtime.server.gpus import GpuModel
+from runtime.server.releases import Release
+
+
+@dataclass(slots=True)
+class Graphs:
+    """One phase's CUDA graphs; `sizes` are requests when decoding and tokens in a prefill."""
+
+    backend: str = "full"
+    max_bs: int | None = None
+    sizes: tuple[int, ...] | None = None
+    locked: bool = False  # the backend was asked for: no rule changes it
+
+    @property
+    def is_on(self) -> bool:
+        return self.backend != "disabled"
+
+
+class Choices:
+    """Reads like the arguments themselves; `settle` is the only way to change one."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        model: Checkpoint,
+        draft: Checkpoint | None,
+        gpu: GpuModel,
+        release: Release,
+        environ: Mapping[str, str],
+    ) -> None:
+        self.asked, self.model, self.draft_model = asked, model, draft
+        self.gpu, self.release, self.environ = gpu, release, environ
+        self.decode, self.prefill = Graphs(), Graphs()
+        self.why: dict[str, str] = {}
+        self._settled: dict[str, Any] = {"model_quantization": None}
+
+    def __getattr__(self, name: str) -> Any:
+        settled: dict[str, Any] = object.__getattribute__(self, "_settled")
+        return settled[name] if name in settled else getattr(self.asked, name)
+
+    def settle(self, why: str, **values: Any) -> None:
+        for name, value in values.items():
+            if value != getattr(self, name, None):
+                self._settled[name] = value
+                self.why[name] = why

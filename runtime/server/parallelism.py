@@ -1,0 +1,23 @@
+"""Data parallelism: one server of attention groups, or replicas of it."""
+
+from __future__ import annotations
+
+from runtime.server.choices import Choices
+from runtime.server.errors import ConfigError
+
+
+def settle_attention_groups(c: Choices) -> None:
+    attn_dp = c.attn_dp_size or (c.dp_size if c.enable_dp_attention else 1)
+    c.settle("--dp-size under DP attention", attn_dp_size=attn_dp)
+
+
+def settle_data_parallelism(c: Choices) -> None:
+    """DP attention shares the prefill chunk among its groups."""
+    attn_dp = c.attn_dp_size
+    if attn_dp > 1:
+        if c.tp_size % attn_dp:
+            raise ConfigError(
+                f"--dp {attn_dp} does not divide --tp {c.tp_size}: with --enable-dp-attention each DP group "
+                "holds tp/dp ranks"
+            )
+        c.settle("DP attention shares the chunk", chunked_prefill_size=c.chunked_prefill_size // attn_dp)

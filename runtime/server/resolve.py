@@ -1,0 +1,154 @@
+"""A server's start up to its first rank, in SGLang's order: what was asked becomes one `Server`.
+
+Each step reads what the steps before it settled, as SGLang's own pipeline does (srt/arg_groups/pipeline.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from runtime.server.asked import Asked
+from runtime.server.attention import settle_attention, settle_page_size
+from runtime.server.cache_key import KeyInputs, key_parts
+from runtime.server.checkpoint import Checkpoint
+from runtime.server.choices import Choices, Graphs
+from runtime.server.classes import config_class
+from runtime.server.gpus import GpuModel
+from runtime.server.graphs import settle_graph_backends
+from runtime.server.kv_cache import settle_kv_dtype
+from runtime.server.memory import settle_memory
+from runtime.server.moe import settle_all_to_all, settle_moe_runner
+from runtime.server.parallelism import settle_attention_groups, settle_data_parallelism
+from runtime.server.quantization import settle_dtype, settle_quantization
+from runtime.server.releases import Release
+from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
+from runtime.server.shape import DraftServer, Server, Speculation
+from runtime.server.speculation import settle_speculation
+from runtime.server.tuning import gate
+
+STEPS = (
+    settle_attention_groups,
+    settle_graph_backends,
+    settle_memory,
+    settle_quantization,
+    settle_dtype,
+    settle_moe_runner,
+    settle_attention,
+    settle_page_size,
+    settle_data_parallelism,
+    settle_all_to_all,
+    settle_speculation,
+    settle_kv_dtype,
+)
+
+
+def resolve(
+    asked: Asked,
+    model: Checkpoint,
+    draft: Checkpoint | None,
+    gpu: GpuModel,
+    release: Release,
+    environ: Mapping[str, str] = MappingProxyType({}),
+) -> Server:
+    """`draft`: the checkpoint that --speculative-draft-model-path names, where it names one."""
+    c = Choices(asked, model, draft, gpu, release, environ)
+    for step in STEPS:
+        step(c)
+    return _server(c)
+
+
+def _server(c: Choices) -> Server:
+    tuned = gate(c)
+    return Server(
+        asked=c.asked,
+        release=c.release,
+        gpu=c.gpu,
+        config_class=config_class(c.model, c.release),
+        dtype=c.dtype,
+        quantization=c.quantization,
+        model_quantization=c.model_quantization,
+        kv_cache_dtype=c.kv_cache_dtype,
+        page_size=c.page_size,
+        prefill_attention_backend=c.prefill_attention_backend,
+        decode_attention_backend=c.decode_attention_backend,
+        moe_runner_backend=c.moe_runner_backend,
+        moe_a2a_backend=c.moe_a2a_backend,
+        tp_size=c.tp_size,
+        pp_size=c.pp_size,
+        ep_size=c.ep_size,
+        dp_size=c.dp_size,
+        attn_dp_size=c.attn_dp_size,
+        context_length=_context_length(c),
+        chunked_prefill_size=c.chunked_prefill_size,
+        max_prefill_tokens=c.max_prefill_tokens,
+        mem_fraction_static=c.mem_fraction_static,
+        max_running_requests=c.max_running_requests,
+        dummy_batch_rows=_dummy_rows(c),
+        decode_graphs=_sizes(c.decode),
+        prefill_graphs=_sizes(c.prefill),
+        speculative=_speculation(c),
+        disaggregation_mode=c.disaggregation_mode,
+        tunes=tuned.tunes,
+        tunes_because=tuned.because,
+        draft=_draft(c),
+        why=MappingProxyType(dict(c.why)),
+    )
+
+
+def _sizes(graphs: Graphs) -> tuple[int, ...]:
+    return graphs.sizes or () if graphs.is_on else ()
+
+
+def _context_length(c: Choices) -> int:
+    length: int = c.context_length or c.model.context_length
+    return length
+
+
+def _dummy_rows(c: Choices) -> int:
+    """Of one attention-DP rank, were its memory endless."""
+    requests = max_running_requests(
+        MORE_TOKENS_THAN_ANY_POOL, _context_length(c), c.max_running_requests, c.attn_dp_size
+    )
+    return requests * (c.speculative_num_draft_tokens or 1 if c.speculative_algorithm else 1)
+
+
+def _speculation(c: Choices) -> Speculation | None:
+    if c.speculative_algorithm is None:
+        return None
+    return Speculation(
+        c.speculative_algorithm,
+        c.speculative_num_steps,
+        c.speculative_eagle_topk,
+        c.speculative_num_draft_tokens,
+    )
+
+
+def _draft(c: Choices) -> DraftServer | None:
+    """The target's arguments and the draft's class: SGLang reads the former from the server's flags."""
+    if c.speculative_algorithm is None or c.speculative_draft_model_path is None:
+        return None
+    model = c.draft_model or c.model
+    backend = c.speculative_moe_runner_backend or c.moe_runner_backend
+    quantization = c.asked.quantization or model.quantization
+    name = config_class(model, c.release)
+    parts = key_parts(
+        c.release,
+        KeyInputs(
+            model_path=c.model_path,
+            dtype=c.dtype,
+            quantization=c.quantization,
+            moe_runner_backend=c.moe_runner_backend,
+            tp=c.tp_size,
+            pp=c.pp_size,
+            attn_dp=c.attn_dp_size,
+            moe_ep=c.ep_size,
+            config_class=name,
+            skip_ops=c.flashinfer_autotune_skip_ops,
+            is_draft=True,
+            draft_quantization=quantization,
+        ),
+    )
+    return DraftServer(
+        c.speculative_draft_model_path, name, quantization, backend, gate(c, draft=True).tunes, parts
+    )
