@@ -5,12 +5,22 @@ from __future__ import annotations
 import gc
 import sys
 
-from sgl_tune.cli.failures import interrupted, unexpected
+from sgl_tune.cli.failures import interrupted, say_lost, unexpected
+from sgl_tune.cli.streams import lost_output, steady
 
 
 def main() -> int:
     # What starts and lists leaves no garbage: to search for it, here and at exit, took a fifth of the time.
     gc.set_threshold(100_000)
+    steady()
+    try:
+        return _run()
+    finally:
+        say_lost(lost_output())
+        gc.freeze()
+
+
+def _run() -> int:
     try:
         from sgl_tune.cli.pages import app
 
@@ -21,8 +31,6 @@ def main() -> int:
         return interrupted()
     except Exception as error:  # the one place that catches everything: no traceback unless asked for
         return unexpected(error)
-    finally:
-        gc.freeze()
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +11,12 @@ from sgl_tune.errors import SglTuneError, UsageError
 
 INTERRUPTED = 130
 UNEXPECTED = 3
+_SHOWS_WHERE = "SGL_TUNE_TRACEBACK=1 or `sgl-tune --traceback ...` shows where"
 
 
 def guarded(command: Callable[[], Any]) -> int:
     try:
         command()
-        sys.stdout.flush()
     except ConfigError as error:
         _say(error.message, error.remedy)
         return UsageError.exit_code
@@ -26,8 +25,6 @@ def guarded(command: Callable[[], Any]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return interrupted()
-    except BrokenPipeError:  # whoever read our output has gone, as `head` does
-        _drop_output()
     except OSError as error:
         return refused(error)
     return 0
@@ -39,14 +36,10 @@ def interrupted() -> int:
 
 
 def refused(error: OSError) -> int:
-    """The system said no: a folder nobody may enter, a full disk under our output."""
+    """The system said no: a folder nobody may enter, a full disk under a file of ours."""
     _trace(error)
     where = f"{error.filename}: " if error.filename is not None else ""
-    _say(f"{where}{error.strerror or error}", None if where else "check where the output goes")
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _drop_output()
+    _say(f"{where}{error.strerror or error}", None if where else _SHOWS_WHERE)
     return SglTuneError.exit_code
 
 
@@ -55,14 +48,17 @@ def unexpected(error: Exception) -> int:
     reason = str(error).strip().splitlines()
     _say(
         f"unexpected {type(error).__name__}{': ' + reason[0] if reason else ''}",
-        "this is a bug in sgl-tune; SGL_TUNE_TRACEBACK=1 or `sgl-tune --traceback ...` shows where",
+        f"this is a bug in sgl-tune; {_SHOWS_WHERE}",
     )
     return UNEXPECTED
 
 
-def _drop_output() -> None:
-    """Python would complain when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def say_lost(why: str | None) -> None:
+    """The exit code stays the work's own."""
+    if why:
+        from sgl_tune.cli.out import Output
+
+        Output().warn(f"not all of the output could be written: {why}")
 
 
 def _trace(error: Exception) -> None:

@@ -37,9 +37,6 @@ class Output:
         self.format = format
         self._stdout = stdout or sys.stdout
         self._stderr = stderr or sys.stderr
-        for stream in (self._stdout, self._stderr):
-            if hasattr(stream, "reconfigure"):
-                stream.reconfigure(errors="backslashreplace")  # file names need not be text
 
     def result(self, data: Mapping[str, Any], human: Callable[[], None], quiet: Iterable[str] = ()) -> None:
         """Print the data in the asked format; `human` calls `line` and `table` of this object."""

@@ -1,0 +1,57 @@
+"""stdout and stderr that never fail: what cannot be written is dropped, the work and its verdict are not."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import select
+import sys
+from typing import Any, TextIO
+
+
+class Unfailing(io.FileIO):
+    """`lost` is why a write failed; all that follows is dropped: the rest of a broken page helps nobody."""
+
+    lost: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        if self.lost is None:
+            try:
+                while (written := super().write(data)) is None:  # somebody made this pipe non-blocking
+                    select.select([], [self], [])
+                return written
+            except OSError as error:
+                self.lost = error
+        return memoryview(data).nbytes
+
+
+def steady() -> None:
+    """A closed descriptor is opened on nothing, lest the next file that is opened become our stdout."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _unfailing(1, sys.stdout)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _unfailing(2, sys.stderr)
+
+
+def _unfailing(descriptor: int, stream: TextIO | None) -> TextIO:
+    return io.TextIOWrapper(
+        io.BufferedWriter(Unfailing(descriptor, "wb", closefd=False)),
+        encoding=stream.encoding if stream else "utf-8",
+        errors="backslashreplace",  # file names need not be text
+        line_buffering=descriptor == 2 or os.isatty(descriptor),
+    )
+
+
+def lost_output() -> str | None:
+    """Why not all of stdout was written. A reader that left, as `head` does, had enough."""
+    sys.stdout.flush()
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    lost = raw.lost if isinstance(raw, Unfailing) else None
+    return lost.strerror if lost and lost.errno != errno.EPIPE else None

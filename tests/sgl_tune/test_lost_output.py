@@ -1,0 +1,196 @@
+"""Output may be lost, the work and its verdict not: the exit code is the one of an undisturbed run.
+
+`SGL_TUNE_MATRIX=full pytest tests/sgl_tune/test_lost_output.py` runs every command in every format under
+every disturbance; without it the formats take turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.cache.store import write_group
+from tests.sgl_tune.cache.corpus import TARGET, moe_entries
+from tests.sgl_tune.running import PROGRAM, ROOT, environment
+
+FULL = os.environ.get("SGL_TUNE_MATRIX") == "full"
+SECONDS = 240
+FORMATS = ("human", "json", "quiet")
+REDIRECTED = {
+    "stdout closed": ">&-",
+    "stderr closed": "2>&-",
+    "both closed": ">&- 2>&-",
+    "all closed": "<&- >&- 2>&-",
+    "stdout full": ">/dev/full",
+    "both full": ">/dev/full 2>/dev/full",
+}
+LEAVES, GONE = "reader leaves after one line", "reader gone before the first"
+DISTURBANCES = (*REDIRECTED, LEAVES, GONE)
+USUAL = ("stdout closed", "stderr closed", "both closed", "stdout full", GONE)
+BROKEN = "broken installation"
+GROUPS = ROOT / "cache-examples" / "broken-groups"
+FILES = ROOT / "cache-examples" / "broken"
+PLANNED = (
+    *("warm", "--dry-run", "--model", "qwen3-30b-a3b", "--tp", "2", "--flashinfer-version", "0.7.2"),
+    *("--arch", "sm90"),
+)
+ROWS: dict[str, tuple[tuple[str, ...], int]] = {
+    "inspect good": (("inspect", str(FILES.parent)), 0),
+    "inspect wrong": (("inspect", "no-such-folder"), 2),
+    "diff good": (("diff", str(FILES / "good.json"), str(FILES / "good.json")), 0),
+    "diff bad": (("diff", str(FILES / "good.json"), str(FILES / "policy-cold.json")), 1),
+    "diff wrong": (("diff", str(FILES / "good.json")), 2),
+    "verify good": (("verify", str(FILES / "good.json"), "--flashinfer-version", "0.7.2"), 0),
+    "verify bad": (("verify", str(GROUPS)), 1),
+    "verify wrong": (("verify", "--target", "no-such-file"), 2),
+    "prune good": (("prune", "CACHE", "--max-size", "0", "-y"), 0),
+    "prune wrong": (("prune", "CACHE"), 2),
+    "warm good": (PLANNED, 0),
+    "warm wrong": (("warm", "--dry-run", "--no-such-flag"), 2),
+    "mem-report good": (("mem-report", "--from", "GOOD_RUN"), 0),
+    "mem-report bad": (("mem-report", "--from", "DEAD_RUN"), 1),
+    "mem-report wrong": (("mem-report", "--from", "no-such-file"), 2),
+    "env wrong": (("env", "--no-such-flag"), 2),
+    **{
+        f"{command} failed": ((command, *more, BROKEN), 3)
+        for command, *more in (
+            ("inspect",), ("diff", "a", "b"), ("verify",), ("prune", "--stale"), PLANNED,
+            ("mem-report",), ("env",),
+        )
+    },
+}  # fmt: skip
+FORMATLESS: dict[str, tuple[tuple[str, ...], int]] = {
+    "help": (("--help",), 0),
+    "a command's help": (("verify", "--help"), 0),
+    "version": (("--version",), 0),
+    "no such command": (("no-such-command",), 2),
+    "nothing asked": ((), 2),
+}
+SLOW: dict[str, tuple[tuple[str, ...], int]] = {
+    "env good": (("env",), 0),
+    "mem-report predicts": (("mem-report", "--model", "demo-moe", "--gpu", "l40s"), 0),
+    "warm tunes": (("warm", "--device", "cpu", "--cache-dir", "EMPTY", "--max-running-requests", "8",
+                    "--chunked-prefill-size", "8", "--moe-runner-backend", "flashinfer_cutlass", "--no-prove"), 0),
+}  # fmt: skip
+
+
+def _run_file(path: Path, dead: bool) -> Path:
+    about = {"event": "run", "schema_version": 1, "device": "cuda", "total_bytes": 1 << 30, "gpu": "H200"}
+    records = [about, *([{"event": "begin", "phase": "kv pool", "depth": 0}] if dead else [])]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def _prepared(folder: Path, arguments: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
+    """The arguments with fresh files behind their names in capitals, and the environment."""
+    folder.mkdir()
+    names = {"EMPTY": folder / "empty"}
+    if "CACHE" in arguments:
+        names["CACHE"] = folder / "cache"
+        key = names["CACHE"] / "flashinfer" / "autotune" / "0.7.2" / "sm90" / "aaaa000000000000"
+        write_group([key / f"rank_tp{rank}_pp0_dp0.json" for rank in range(2)], moe_entries((1,)), TARGET)
+    for name in {"GOOD_RUN", "DEAD_RUN"} & set(arguments):
+        names[name] = _run_file(folder / name, dead=name == "DEAD_RUN")
+    path = str(ROOT)
+    if BROKEN in arguments:
+        (folder / "hashlib.py").write_text("raise RuntimeError('a broken installation')")
+        path = f"{folder}:{ROOT}"
+    kept = [str(names.get(argument, argument)) for argument in arguments if argument != BROKEN]
+    return kept, environment(PYTHONPATH=path)
+
+
+def _code(folder: Path, arguments: tuple[str, ...], disturbance: str | None) -> int:
+    given, settings = _prepared(folder, arguments)
+    command = [*PROGRAM, *given]
+    if disturbance in REDIRECTED:
+        command = ["bash", "-c", f'exec "$@" {REDIRECTED[disturbance]}', "bash", *command]
+    quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": settings, "cwd": folder}
+    if disturbance not in (LEAVES, GONE):
+        return subprocess.run(command, stdout=subprocess.DEVNULL, timeout=SECONDS, **quiet).returncode
+    with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0, **quiet) as child:
+        assert child.stdout
+        if disturbance == LEAVES:
+            child.stdout.readline()
+        child.stdout.close()
+        return child.wait(SECONDS)
+
+
+def _matrix() -> Iterator[tuple[str, tuple[str, ...], int, str | None]]:
+    formats = cycle(FORMATS)
+    disturbances = (None, *(DISTURBANCES if FULL else USUAL))
+    for name, (arguments, code) in ROWS.items():
+        for disturbance in disturbances:
+            for format in FORMATS if FULL else (next(formats),):
+                yield (
+                    f"{name} as {format}, {disturbance}",
+                    (*arguments, "--format", format),
+                    code,
+                    disturbance,
+                )
+    for name, (arguments, code) in FORMATLESS.items():
+        for disturbance in disturbances:
+            yield f"{name}, {disturbance}", arguments, code, disturbance
+
+
+def test_every_command_ends_with_its_own_code_whatever_becomes_of_its_output(tmp_path: Path) -> None:
+    rows = list(enumerate(_matrix()))
+
+    def run(number: int, arguments: tuple[str, ...], disturbance: str | None) -> int:
+        return _code(tmp_path / str(number), arguments, disturbance)
+
+    with ThreadPoolExecutor(4) as pool:
+        codes = pool.map(lambda row: run(row[0], row[1][1], row[1][3]), rows)
+        wrong = {
+            row[1][0]: (code, row[1][2]) for row, code in zip(rows, codes, strict=True) if code != row[1][2]
+        }
+    assert not wrong, f"{len(wrong)} of {len(rows)}: {wrong}"
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_what_takes_longer_ends_with_its_own_code_too(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("torch")
+    arguments, code = SLOW[name]
+    chosen = DISTURBANCES if FULL else ("both closed",) if name == "warm tunes" else (GONE,)
+    run = partial(_code, arguments=arguments)
+    codes = {disturbance: run(tmp_path / disturbance, disturbance=disturbance) for disturbance in chosen}
+    assert codes == dict.fromkeys(chosen, code)
+
+
+def test_a_file_opened_later_is_never_stdout_or_stderr(tmp_path: Path) -> None:
+    """With the descriptors closed at the start, the cache's own files would take their numbers."""
+    (tmp_path / "work").mkdir()
+    for closed in ("<&- >&- 2>&-", ">&-", "2>&-"):
+        given, settings = _prepared(
+            tmp_path / closed.replace("<", "in").replace(">", "out"), ROWS["prune good"][0]
+        )
+        program = "import os, sys; from sgl_tune.cli.app import main; code = main(); "
+        program += (
+            "print('data'); print('talk', file=sys.stderr); fd = os.open('f', os.O_CREAT | os.O_RDWR); "
+        )
+        program += "sys.exit(code or 10 * (fd < 3) or 20 * os.fstat(fd).st_size)"
+        command = [PROGRAM[0], "-c", program, *given]
+        shell = ["bash", "-c", f'exec "$@" {closed}', "bash", *command]
+        done = subprocess.run(shell, env=settings, cwd=tmp_path / "work", timeout=SECONDS)
+        assert done.returncode == 0
+
+
+def test_a_full_disk_under_the_output_is_said_and_changes_no_verdict() -> None:
+    def run(redirected: str, *arguments: str) -> tuple[int, str]:
+        command = ["bash", "-c", f'exec "$@" {redirected}', "bash", *PROGRAM, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=SECONDS)
+        return done.returncode, done.stderr
+
+    for arguments, code in (ROWS["verify bad"], ROWS["verify good"], FORMATLESS["help"]):
+        ended, said = run(">/dev/full", *arguments)
+        assert ended == code
+        assert said.endswith("warning: not all of the output could be written: No space left on device\n")
+        ended, said = run(">&-", *arguments)
+        assert ended == code and "not all of the output" not in said
