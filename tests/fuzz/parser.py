@@ -1,0 +1,78 @@
+"""What a module of `parsers/` defines: its inputs, and how one is handed to the real code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from random import Random
+from typing import Any
+
+from tests.sgl_tune.running import Ran, run_here
+
+EXIT_CODES = (0, 1, 2, 3)
+_LONGEST_LINE = 4000
+
+
+class Wrong(AssertionError):
+    """A command that ended in a way that its documentation does not know; `said` differs by its input."""
+
+    def __init__(self, what: str, said: str = "") -> None:
+        super().__init__(what)
+        self.what, self.said = what, said
+
+
+@dataclass(frozen=True)
+class Parser:
+    """`make` draws an input; `read` hands it over, in an empty folder which is also the working folder.
+
+    `ours` are the exceptions that `read` may raise: those that callers of the parser expect.
+    """
+
+    make: Callable[[Random], Any]
+    read: Callable[[Any, Path], None]
+    ours: tuple[type[Exception], ...] = ()
+
+
+def parser_names() -> list[str]:
+    from tests.fuzz import parsers
+
+    return sorted(module.name for module in iter_modules(parsers.__path__))
+
+
+def load_parser(name: str) -> Parser:
+    found: Parser = import_module(f"tests.fuzz.parsers.{name}").PARSER
+    return found
+
+
+def command(*words: object) -> Ran:
+    """Run the command in this process, and check how it ended whatever it was given."""
+    ran = run_here(*words)
+    if ran.code not in EXIT_CODES:
+        raise Wrong(f"exit code {ran.code}")
+    if "bug in sgl-tune" in ran.err:
+        raise _unexpected(ran.err)
+    said = [line for line in ran.err.splitlines() if line.startswith(("error:", "Error:", "warning:"))]
+    if ran.code > 1 and not said:
+        raise Wrong(f"exit code {ran.code} without an error", ran.err[-300:])
+    if max(map(len, said), default=0) > _LONGEST_LINE:
+        raise Wrong("a line of more than 4,000 characters on stderr", max(said, key=len)[:100])
+    if "json" in words and ran.code < 2 and ran.out:
+        json.loads(ran.out, parse_constant=_no_constant)
+    return ran
+
+
+def _unexpected(stderr: str) -> Wrong:
+    """By the innermost line of ours in the traceback, which SGL_TUNE_TRACEBACK asked for."""
+    places = re.findall(r'File "[^"]*/(\w+/\w+\.py)", line (\d+)', stderr)
+    ours = [f"{file}:{line}" for file, line in places if re.match(r"(?!json|typer|click)", file)]
+    said = stderr[stderr.rindex("error: unexpected") :]
+    return Wrong(f"unexpected {said.split()[2].rstrip(':')} at {(ours or ['?'])[-1]}", said[:300])
+
+
+def _no_constant(name: str) -> None:
+    raise Wrong(f"{name} in JSON output")
