@@ -1,0 +1,132 @@
+"""Writes runtime/server/flags/v0_5_23.py: a release's command line, read from its wheel.
+
+python -m tests.oracle.flags 0.5.23
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from runtime.server.flags.table import REQUIRED
+from runtime.server.flags.types import GRAPH_CONFIG, TYPES
+from tests.oracle.inside import PROJECT, run_inside
+from tests.oracle.wheels import WORK, wheel_of
+
+FOLDER = PROJECT / "runtime/server/flags"
+WIDTH = 105
+ACTIONS = {
+    "StoreAction": "store", "DeprecatedAliasStoreAction": "store", "LoRAPathAction": "lora",
+    "StoreTrueAction": "set", "DeprecatedStoreTrueAction": "set", "DeprecatedStoreConstAction": "set",
+    "BooleanOptionalAction": "switch", "DeprecatedAction": "ignored",
+}  # fmt: skip
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    options.add_argument("releases", nargs="+")
+    options.add_argument("--work", type=Path, default=WORK, help="where wheels are kept")
+    asked = options.parse_args()
+    for release in asked.releases:
+        print(write(release, read(release, asked.work)))
+
+
+def write(release: str, said: dict[str, Any]) -> str:
+    """A post release that speaks as the one it follows needs no module of its own."""
+    path, text = module_of(release), module_text(release, said)
+    followed = module_of(".".join(release.split(".")[:3]))
+    if followed != path and followed.is_file() and _rows_of(followed.read_text()) == _rows_of(text):
+        return f"{release}: as {followed.relative_to(PROJECT)}"
+    path.write_text(text)
+    return f"{path.relative_to(PROJECT)}: {len(said['actions'])} flags"
+
+
+def module_of(release: str) -> Path:
+    return FOLDER / f"v{release.replace('.', '_')}.py"
+
+
+def _rows_of(text: str) -> str:
+    return text.partition("\n")[2]
+
+
+def read(release: str, work: Path) -> dict[str, Any]:
+    """The command line does not depend on the GPU."""
+    wheel = wheel_of(release, work)
+    return next(run_inside("read_flags", wheel, "H200", work, [], deadline=300))
+
+
+def module_text(release: str, said: dict[str, Any]) -> str:
+    rows = [row(action, said["renamed"]) for action in said["actions"]]
+    only = only_fields(said["fields"], rows)
+    keys = {phase: tuple(names) for phase, names in said["graph_keys"].items()}
+    parts = [
+        f'"""The command line of SGLang {release}: written by `python -m tests.oracle.flags {release}`."""\n',
+        "# fmt: off\n# ruff: noqa\n",
+        f"SERVE_TAKES_MODEL = {said['serve_takes_model']}",
+        wrapped(f"GRAPH_KEYS: dict[str, tuple[str, ...]] = {keys!r}"),
+        wrapped(f"ONLY_FIELDS: dict[str, object] = {only!r}"),
+        "FLAGS: tuple[tuple, ...] = (",
+    ]
+    return "\n".join([*parts, *map(row_text, rows), ")", ""])
+
+
+def row(action: dict[str, Any], renamed: dict[str, str]) -> tuple[Any, ...]:
+    """As `table._flag` takes it: names, field, type, default, and what is unusual."""
+    kind = ACTIONS.get(action["action"])
+    if kind is None:
+        raise SystemExit(f"{action['names'][0]}: {action['action']} is an action nobody knows: see ACTIONS")
+    if kind == "ignored" and action["refuses"]:
+        kind = "refused"
+    valued = action["nargs"] != 0
+    type_name = (action["type"] or "str") if valued else kind
+    if valued and type_name not in TYPES and type_name != GRAPH_CONFIG:
+        print(f"{action['names'][0]}: {type_name} is a type nobody knows; any text is taken, see types.py")
+    more = {
+        "action": kind if valued and kind != "store" else None,
+        "nargs": action["nargs"] if valued else None,
+        "choices": " ".join(map(str, action["choices"])) if action["choices"] else None,
+        "const": None if kind == "set" and action["const"] is True else action["const"],
+        "instead": action["instead"],
+        "refusal": action["refuses"],
+    }
+    unusual = {name: value for name, value in more.items() if value is not None}
+    default = None if action["default"] == "==SUPPRESS==" else action["default"]
+    field = renamed.get(action["dest"], action["dest"])
+    named = (" ".join(action["names"]), field, type_name, REQUIRED if action["required"] else default)
+    return (*named, unusual) if unusual else named
+
+
+def only_fields(fields: dict[str, Any], rows: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """Server arguments that no flag sets."""
+    flagged = {field for _, field, *_ in rows}
+    return {name: default for name, default in fields.items() if name not in flagged}
+
+
+def row_text(row: tuple[Any, ...]) -> str:
+    return textwrap.indent(wrapped(repr(row)), "    ") + ","
+
+
+def wrapped(text: str) -> str:
+    return "\n".join(_broken(text)) if len(text) > WIDTH else text
+
+
+def _broken(text: str) -> Iterator[str]:
+    """At spaces, which inside of a string closes it and opens it again on the next line."""
+    quote, line = "", ""
+    for word in text.split(" "):
+        if line and len(line) + len(word) + 4 > WIDTH - 4:
+            yield f"{line} {quote}" if quote else line
+            line = f"    {quote}{word}"
+        else:
+            line = f"{line} {word}" if line else word
+        for letter in word:
+            if letter in "'\"" and quote in ("", letter):
+                quote = "" if quote else letter
+    yield line
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Command lines, read by each release's own table; the wheels' own answers are recorded in tests/oracle."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from runtime.server.errors import ConfigError
+from runtime.server.flags import CommandLine, Refused, flags_of, parse
+from runtime.server.flags.nearest import nearest
+
+MODEL = ["--model-path", "org/model"]
+
+
+def refusal(command_line: CommandLine, *words: str) -> Refused:
+    with pytest.raises(Refused) as caught:
+        parse(command_line, [*MODEL, *words])
+    return caught.value
+
+
+def test_a_post_release_without_a_table_speaks_as_its_release() -> None:
+    assert flags_of("0.5.17.post3") is not flags_of("0.5.17")
+    assert flags_of("0.5.17.post3").flags == flags_of("0.5.17").flags
+    assert flags_of("0.5.17+cu130").release == "0.5.17"
+
+
+def test_an_unknown_release_is_said() -> None:
+    with pytest.raises(ConfigError, match=r"SGLang 0\.4\.1: its command line is not known"):
+        flags_of("0.4.1")
+
+
+def test_what_is_not_asked_is_the_default_of_the_release() -> None:
+    asked = parse(flags_of("0.5.23"), [*MODEL, "--tp", "8"])
+    assert asked.given == {"model_path": "org/model", "tp_size": 8}
+    assert asked.spelled["tp_size"] == "--tp-size"  # --tp begins that name alone
+    assert asked.values["dp_size"] == 1 and asked.values["dtype"] == "auto"
+
+
+def test_a_deprecated_flag_works_and_names_what_to_write_instead() -> None:
+    asked = parse(flags_of("0.5.17"), [*MODEL, "--cuda-graph-max-bs", "64"])
+    assert asked.given["cuda_graph_max_bs_decode"] == 64
+    assert asked.deprecated == {"--cuda-graph-max-bs": "--cuda-graph-max-bs-decode"}
+
+
+def test_a_flag_without_effect_is_named() -> None:
+    asked = parse(flags_of("0.5.13"), [*MODEL, "--collect-tokens-histogram"])
+    assert asked.ignored == ("--collect-tokens-histogram",) and list(asked.given) == ["model_path"]
+
+
+def test_serve_takes_the_model_as_its_first_word_where_the_release_does() -> None:
+    assert (
+        parse(flags_of("0.5.23"), ["org/model", "--tp", "2"], serve=True).given["model_path"] == "org/model"
+    )
+    with pytest.raises(Refused, match="required: --model-path"):
+        parse(flags_of("0.5.13"), ["org/model"], serve=True)
+    with pytest.raises(Refused, match="required: --model-path"):
+        parse(flags_of("0.5.23"), ["org/model"])
+
+
+def test_a_mistyped_flag_is_refused_with_the_one_that_was_meant() -> None:
+    error = refusal(flags_of("0.5.23"), "--kv-cache-dtpye", "fp8_e4m3")
+    assert error.reason == "unrecognized arguments: --kv-cache-dtpye fp8_e4m3"
+    assert error.remedy == "--kv-cache-dtpye is unknown, --kv-cache-dtype is near"
+
+
+def test_a_mistyped_model_path_is_named_though_argparse_misses_the_model() -> None:
+    with pytest.raises(Refused) as caught:
+        parse(flags_of("0.5.17"), ["--modle-path", "org/model"])
+    assert caught.value.reason.startswith("the following arguments are required")
+    assert caught.value.suggestions[0] == "--model-path"
+
+
+def test_an_ambiguous_flag_names_its_readings_shortest_first() -> None:
+    assert refusal(flags_of("0.5.17"), "--pp", "2").suggestions[0] == "--pp-size"
+    error = refusal(flags_of("0.5.23"), "--cuda-graph-max-bs", "64")
+    assert set(error.suggestions) == {"--cuda-graph-max-bs-decode", "--cuda-graph-max-bs-prefill"}
+
+
+def test_help_starts_no_server() -> None:
+    assert refusal(flags_of("0.5.23"), "--help").reason == "it asks for help and starts no server"
+
+
+@pytest.mark.parametrize("word, meant", [
+    ("--modle-path", "--model-path"), ("--tpsize", "--tp-size"), ("--dpp-size", "--dp-size"),
+    ("--chunked-prefil-size", "--chunked-prefill-size"), ("--enable-dp-atention", "--enable-dp-attention"),
+])  # fmt: skip
+def test_the_nearest_flag_comes_first(word: str, meant: str) -> None:
+    assert nearest(word, flags_of("0.5.23").by_name)[0] == meant
+
+
+def test_a_word_unlike_any_flag_suggests_none() -> None:
+    assert nearest("--completely-different", flags_of("0.5.23").by_name) == []
+
+
+def test_every_flag_can_be_advised_by_its_server_argument() -> None:
+    assert flags_of("0.5.23").by_field["tp_size"].names[0] == "--tp-size"
+    assert flags_of("0.5.17").by_field["cuda_graph_max_bs_decode"].name == "--cuda-graph-max-bs-decode"
+
+
+def test_reading_a_command_imports_no_torch_and_no_other_release() -> None:
+    code = (
+        "import sys; from runtime.server.flags import flags_of, parse;"
+        "parse(flags_of('0.5.23'), ['--model-path', 'x']);"
+        "print([m for m in sys.modules if m == 'torch' or '.flags.v' in m])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "['runtime.server.flags.v0_5_23']"
