@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runtime.server.flashinfer import GENERATION, RECORDS
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.cache.record import GENERATION, RECORDS, read_cache_file
+from sgl_tune.cache.record import read_cache_file
 from sgl_tune.cache.scan import Content, ScannedCache
 from sgl_tune.errors import CheckFailed, UsageError
 

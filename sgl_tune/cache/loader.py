@@ -1,7 +1,7 @@
 """What FlashInfer's `load_configs` and the next `save_configs` do with a file, without FlashInfer or torch.
 
-Follows flashinfer-python 0.7.2 step by step, its failures included: an exception here is a server that dies
-at startup. `tests/stock/test_loader_differential.py` holds it against the real loader.
+Follows the reader's version step by step, its failures included: an exception here is a server that dies at
+startup. `tests/stock` holds it against the real loaders.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgl_tune.cache.record import METADATA, RECORDS, RESERVED, BrokenCacheFile, parse_cache_file
+from runtime.server.flashinfer import METADATA, RECORDS, FlashInfer
+from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
 
 INDETERMINATE = (None, "unknown", "None")
 _SAFE_DEPTH = 100
@@ -60,65 +61,75 @@ class Save(Enum):
     SKIPPED = "skipped"
 
 
-class _EntryError(Exception):
-    def __init__(self, cause: Exception, key: str) -> None:
+class _Died(Exception):
+    def __init__(self, cause: Exception, key: str | None = None) -> None:
         super().__init__(str(cause))
         self.raised = Raised(type(cause).__name__, str(cause), key)
 
 
-def load(raw: bytes, target: Mapping[str, str]) -> Outcome:
+def load(raw: bytes, target: Mapping[str, str], reader: FlashInfer) -> Outcome:
     try:
         document = parse_cache_file(Path(), raw).document
     except BrokenCacheFile as error:
         return Raised(error.exception, error.what)
-    return load_document(document, target)
+    return load_document(document, target, reader)
 
 
-def load_document(document: Mapping[str, Any], target: Mapping[str, str]) -> Outcome:
+def load_document(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashInfer) -> Outcome:
     try:
-        return _load(document, target)
-    except _EntryError as error:
+        return _load(document, target, reader)
+    except _Died as error:
         return error.raised
     except (RecursionError, ValueError) as error:
         return Raised(type(error).__name__, str(error))
 
 
-def _load(document: Mapping[str, Any], target: Mapping[str, str]) -> Loaded | Ignored:
+def _load(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashInfer) -> Loaded | Ignored:
     saved = document.get(METADATA)
     if saved is not None:
-        hard, soft = metadata_mismatches(saved, target)
+        if not (reader.tells_unknown or isinstance(saved, dict)):
+            raise _Died(AttributeError(f"{METADATA} must be a JSON object, not {type(saved).__name__}"))
+        hard, soft = metadata_mismatches(saved, target, reader)
         if hard or soft:
             for mismatch in hard.values():
                 str(mismatch.saved)  # the loader prints them, and a deep enough value kills that
             return Ignored(hard, soft)
-    records = document.get(RECORDS, {})
+    if RECORDS in reader.members:
+        _check_records(document.get(RECORDS, {}))
+    return _load_entries(document, reader)
+
+
+def _check_records(records: Any) -> None:
     if not isinstance(records, dict):
         raise ValueError(f"{RECORDS} must be a JSON object, not {type(records).__name__}")
     if records:
         copy.deepcopy(records)
-    return _load_entries(document)
 
 
-def _load_entries(document: Mapping[str, Any]) -> Loaded:
+def _load_entries(document: Mapping[str, Any], reader: FlashInfer) -> Loaded:
     entries: dict[str, tuple[str, Any]] = {}
     policies: dict[str, tuple[Any, ...]] = {}
     skipped = []
     for key, value in document.items():
-        if key in RESERVED:
+        if key in reader.members:
             continue
         try:
             runner, tactic = value[0], value[1]
             if type(tactic) is list:
                 tactic = restore_tactic(tactic)
-            if runner.startswith("Cudnn") and isinstance(tactic, int) and tactic >= 0:
+            if reader.skips_cudnn_indices and _is_cudnn_index(runner, tactic):
                 skipped.append(key)
                 continue
-            if len(value) > 2:
+            if reader.keeps_policies and len(value) > 2:
                 policies[key] = tuple(value[2])
         except (TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-            raise _EntryError(error, key) from None
+            raise _Died(error, key) from None
         entries[key] = (runner, tactic)
     return Loaded(entries, policies, tuple(skipped))
+
+
+def _is_cudnn_index(runner: Any, tactic: Any) -> bool:
+    return runner.startswith("Cudnn") and isinstance(tactic, int) and tactic >= 0
 
 
 def restore_tactic(value: Any) -> Any:
@@ -129,9 +140,9 @@ def restore_tactic(value: Any) -> Any:
 
 
 def metadata_mismatches(
-    saved: Any, target: Mapping[str, str]
+    saved: Any, target: Mapping[str, str], reader: FlashInfer
 ) -> tuple[dict[str, Mismatch], dict[str, Mismatch]]:
-    """(hard, soft): a definite other value, and one the writer could not tell."""
+    """(hard, soft): a definite other value, and one the writer could not tell, where the reader minds."""
     known = saved if isinstance(saved, dict) else {}
     hard: dict[str, Mismatch] = {}
     soft: dict[str, Mismatch] = {}
@@ -139,27 +150,29 @@ def metadata_mismatches(
         value = known.get(field)
         if value in (current, "*"):
             continue
-        (soft if value in INDETERMINATE else hard)[field] = Mismatch(value, current)
+        is_unknown = reader.tells_unknown and value in INDETERMINATE
+        (soft if is_unknown else hard)[field] = Mismatch(value, current)
     return hard, soft
 
 
-def next_save(raw: bytes, target: Mapping[str, str]) -> Save | Raised:
+def next_save(raw: bytes, target: Mapping[str, str], reader: FlashInfer) -> Save | Raised:
     try:
         document = parse_cache_file(Path(), raw).document
     except BrokenCacheFile as error:
-        # Text that is not JSON, or JSON that is not an object, is written over; anything else kills the save.
-        if error.exception in ("JSONDecodeError", "TypeError", "AttributeError"):
+        # What is not JSON is written over, since 0.6.15 also what is no object; anything else kills the save.
+        is_object_missing = error.exception in ("TypeError", "AttributeError")
+        if error.exception == "JSONDecodeError" or (reader.tells_unknown and is_object_missing):
             return Save.REPLACED
         return Raised(error.exception, error.what)
     try:
-        return _save(document, target)
+        return _save(document, target, reader)
     except RecursionError as error:
         return Raised("RecursionError", str(error))
 
 
-def _save(document: Mapping[str, Any], target: Mapping[str, str]) -> Save:
-    saved = document.get(METADATA)
-    hard, soft = metadata_mismatches(saved, target) if saved is not None else ({}, {})
+def _save(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashInfer) -> Save:
+    saved = document.get(METADATA) if reader.tells_unknown else None
+    hard, soft = metadata_mismatches(saved, target, reader) if saved is not None else ({}, {})
     if hard:
         for mismatch in hard.values():
             str(mismatch.saved)

@@ -11,19 +11,10 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from runtime.server.flashinfer import GENERATION, METADATA, NEWEST, RECORDS, FlashInfer
 from sgl_tune.errors import CheckFailed
 
-METADATA, RECORDS, GENERATION = "_metadata", "_records", "_generation"
-RESERVED = frozenset((METADATA, RECORDS, GENERATION))
-ENVIRONMENT_FIELDS = (
-    "flashinfer_version",
-    "cuda_version",
-    "cublas_version",
-    "cudnn_version",
-    "cudnn_frontend_version",
-    "cutlass_dsl_version",
-    "gpu",
-)
+RESERVED = NEWEST.members
 
 Profile = tuple[tuple[int, ...], ...]
 
@@ -54,7 +45,7 @@ class KeyParts(NamedTuple):
     runner: str
     profile: Profile
     extras: tuple[str, ...]
-    has_extras: bool = True  # FlashInfer <= 0.6.12 writes three elements
+    has_extras: bool = True
 
     @property
     def bucket(self) -> int | None:
@@ -161,6 +152,12 @@ class CacheFile:
     def entries(self) -> dict[str, Any]:
         return {key: value for key, value in self.document.items() if key not in RESERVED}
 
+    def entries_for(self, reader: FlashInfer) -> dict[str, Any]:
+        """What this version takes for entries."""
+        if reader.members == RESERVED:
+            return self.entries
+        return {key: value for key, value in self.document.items() if key not in reader.members}
+
     def __iter__(self) -> Iterator[Entry]:
         return (Entry(key, value) for key, value in self.entries.items())
 
@@ -205,6 +202,7 @@ def serialise(
     entries: Mapping[str, Any],
     records: Mapping[str, Any] | None = None,
     extra_metadata: Mapping[str, Any] | None = None,
+    writer: FlashInfer = NEWEST,
 ) -> bytes:
     """The file `save_configs` writes for this content; FlashInfer's merges keep `extra_metadata`."""
     ordered: dict[str, Any] = {METADATA: {**metadata, **(extra_metadata or {})}}
@@ -212,7 +210,8 @@ def serialise(
         ordered[RECORDS] = records
     for key in sorted(entries):
         ordered[key] = entries[key]
-    ordered[GENERATION] = _generation(ordered)
+    if GENERATION in writer.members:
+        ordered[GENERATION] = _generation(ordered)
     return json.dumps(ordered, indent=2).encode()
 
 

@@ -9,10 +9,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from runtime.server.flashinfer import GENERATION, METADATA
 from sgl_tune.cache.disk import slurp
 from sgl_tune.cache.layouts import Cache, RankFile
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.cache.record import GENERATION, METADATA, RESERVED, BrokenCacheFile, Entry, parse_cache_file
+from sgl_tune.cache.record import RESERVED, BrokenCacheFile, Entry, parse_cache_file
 
 if TYPE_CHECKING:
     from sgl_tune.cache.manifest import Manifest

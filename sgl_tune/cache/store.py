@@ -13,11 +13,12 @@ from stat import S_ISDIR
 from typing import Any
 
 import sgl_tune
+from runtime.server.flashinfer import METADATA, NEWEST, RECORDS, FlashInfer, flashinfer_of
 from sgl_tune.cache.disk import slurp
 from sgl_tune.cache.layouts import MANIFEST
 from sgl_tune.cache.loader import Loaded, load_document, metadata_mismatches
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
-from sgl_tune.cache.record import RECORDS, BrokenCacheFile, CacheFile, parse_cache_file, serialise
+from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file, serialise
 from sgl_tune.cache.transaction import LOCK_SECONDS, explained, locked, publish
 from sgl_tune.errors import WorkFailed
 
@@ -41,6 +42,7 @@ class _Merged:
     """The content to be: what is kept of the files on disk, and then the new entries over it."""
 
     metadata: dict[str, Any]
+    writer: FlashInfer
     entries: dict[str, Any] = field(default_factory=dict)
     records: dict[str, Any] = field(default_factory=dict)
     set_aside: dict[str, bytes] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class _Merged:
         self.metadata.update(metadata)
 
     def serialise(self) -> bytes:
-        return serialise(self.metadata, self.entries, self.records or None)
+        return serialise(self.metadata, self.entries, self.records or None, writer=self.writer)
 
 
 def _silent(text: str) -> None:
@@ -119,7 +121,7 @@ def _signature(path: Path) -> tuple[int, int, int] | None:
 
 
 def _merge(paths: Sequence[Path], metadata: Mapping[str, str], replace_conflicting: bool) -> _Merged:
-    merged = _Merged(dict(metadata))
+    merged = _Merged(dict(metadata), flashinfer_of(str(metadata.get("flashinfer_version"))))
     for path in paths:
         try:
             status, raw = slurp(path)
@@ -142,7 +144,7 @@ def _merge(paths: Sequence[Path], metadata: Mapping[str, str], replace_conflicti
 def _keep(merged: _Merged, file: CacheFile, metadata: Mapping[str, str], replace_conflicting: bool) -> None:
     """FlashInfer's own rules for saving: the same environment merges, an unknown one is replaced."""
     saved = file.metadata
-    hard, soft = metadata_mismatches(saved, metadata) if saved is not None else ({}, {})
+    hard, soft = metadata_mismatches(saved, metadata, NEWEST) if saved is not None else ({}, {})
     if hard and not replace_conflicting:
         field_name, mismatch = next(iter(hard.items()))
         raise WorkFailed(
@@ -156,15 +158,16 @@ def _keep(merged: _Merged, file: CacheFile, metadata: Mapping[str, str], replace
     if not _is_writable(file):
         _set_aside(merged, file.path, file.raw, "it is nested too deep")
         return
-    usable = {key: value for key, value in file.entries.items() if _loads(key, value)}
-    records = file.document.get(RECORDS, {})
-    if len(usable) < len(file.entries) or not _loads(RECORDS, records):
+    document, writer = file.document, merged.writer
+    loads = {key for key, value in document.items() if key == METADATA or _loads(key, value, writer)}
+    if len(loads) < len(document):
         _set_aside(merged, file.path, file.raw, "some of its entries would crash the server")
     if isinstance(saved, dict):  # it matches, so this keeps its wildcards and members that are not ours
         merged.metadata = {**merged.metadata, **saved}
+    usable = {key: value for key, value in file.entries.items() if key in loads}
     merged.entries = {**usable, **merged.entries}
-    if _loads(RECORDS, records):
-        merged.records = {**records, **merged.records}
+    if RECORDS in loads & writer.members:
+        merged.records = {**file.records, **merged.records}
 
 
 def _is_writable(file: CacheFile) -> bool:
@@ -175,8 +178,8 @@ def _is_writable(file: CacheFile) -> bool:
     return True
 
 
-def _loads(key: str, value: Any) -> bool:
-    return isinstance(load_document({key: value}, {}), Loaded)
+def _loads(key: str, value: Any, reader: FlashInfer) -> bool:
+    return isinstance(load_document({key: value}, {}, reader), Loaded)
 
 
 def _set_aside(merged: _Merged, path: Path, raw: bytes, why: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import Routing, fused_shared_experts, routing_form
 from runtime.server.config import ModelConfig
+from runtime.server.flashinfer import flashinfer_of
 from runtime.server.rules import arch_major
 from runtime.server.sizing import kv_heads_per_rank
 from runtime.server.tuning_rules import CPU_ARCH, MODELOPT_FP8, tunes_dense, tunes_moe
@@ -17,7 +18,6 @@ from sgl_tune.keys.op_shapes import (
     cpu_moe,
     cutlass_moe,
     dense_fp8,
-    key_form,
     trtllm_bf16_moe,
     trtllm_fp8_block_moe,
     trtllm_fp8_tensor_moe,
@@ -90,7 +90,7 @@ def _cutlass(deployment: Deployment) -> tuple[OpShape, ...]:
     dtype, quantized = _dtype(deployment), deployment.quantization in MODELOPT_FP8
     return cutlass_moe(
         _experts(deployment),
-        key_form(deployment.flashinfer_version),
+        flashinfer_of(deployment.flashinfer_version).keys,
         activation=_E4M3 if quantized else dtype,
         weight=_E4M3 if quantized else dtype,
         output=dtype,

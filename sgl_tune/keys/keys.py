@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from runtime.server import sizing
+from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.rows import BatchRows, batch_rows
 from runtime.server.tuning_rules import autotune_runs, tunes_dense, tunes_moe
 from sgl_tune.keys.call_shapes import dense_shapes, moe_shapes
-from sgl_tune.keys.op_shapes import KeyForm, OpShape, Policy, key_form
+from sgl_tune.keys.op_shapes import OpShape, Policy
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -50,7 +51,7 @@ class TunedOp:
 
 def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
     """Empty where the server tunes nothing, or where its calls are not known: `gaps` says which."""
-    rows, form = batch_rows(deployment), key_form(deployment.flashinfer_version)
+    rows, form = batch_rows(deployment), flashinfer_of(deployment.flashinfer_version).keys
     merged: dict[tuple[str, str], TunedOp] = {}
     for shape, (buckets, tuned) in _lookups(deployment, rows):
         op = _tuned_op(shape, buckets, tuned, form)

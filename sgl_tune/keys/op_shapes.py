@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.server.call_rules import Routing
-from runtime.server.sizing import release
+from runtime.server.flashinfer import KeyForm
 
 Shape = tuple[int, ...]
 Profile = tuple[Shape, ...]
@@ -42,25 +42,6 @@ class Dtype(str):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyForm:
-    """How one FlashInfer version writes a key."""
-
-    has_extras: bool
-    names_options: bool
-    names_ranks: bool
-
-
-def key_form(flashinfer: str) -> KeyForm:
-    """0.6.14 added a fourth element, 0.6.18 filled it in for MoE ops, 0.7.2 took the ranks out again."""
-    version = release(flashinfer)
-    return KeyForm(
-        has_extras=version >= (0, 6, 14),
-        names_options=version >= (0, 6, 18),
-        names_ranks=(0, 6, 18) <= version < (0, 7, 2),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class OpShape:
     """One op of one deployment. `extras` has a member for each rank where a version names ranks, else one."""
 
@@ -69,12 +50,13 @@ class OpShape:
     profile: Callable[[int], Profile]
     extras: tuple[tuple[Any, ...], ...]
     runner: str = MOE_RUNNER
+    ours: bool = False  # our own runner: it names its options whatever FlashInfer's do
 
     def keys(self, bucket: int, form: KeyForm) -> tuple[str, ...]:
         head = (self.op, self.runner, self.profile(bucket))
         if not form.has_extras:
             return (str(head),)
-        if not form.names_options:
+        if not (form.names_options or self.ours):
             return (str((*head, ())),)
         return tuple(str((*head, extras)) for extras in self.extras)
 
@@ -217,6 +199,6 @@ def cpu_moe(experts: Experts, dtype: Dtype) -> tuple[OpShape, ...]:
         lambda t: ((t, k, i), (t, k), (e, h, i)),
     )
     return tuple(
-        OpShape(f"sgl_tune::cpu_grouped_gemm{number}", HOT, profile, extras, runner="CpuGroupedGemm")
+        OpShape(f"sgl_tune::cpu_grouped_gemm{number}", HOT, profile, extras, "CpuGroupedGemm", ours=True)
         for number, profile in enumerate(gemms, start=1)
     )

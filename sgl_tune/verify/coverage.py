@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from runtime.server.flashinfer import FlashInfer
 from sgl_tune.cache.loader import Loaded
 from sgl_tune.cache.record import KeyParts, Profile, parse_key
 from sgl_tune.keys.op_shapes import HOT
 from sgl_tune.units import count
-from sgl_tune.verify.entries import Lookups, entry_name, lookups_of, miss_seconds, some
+from sgl_tune.verify.entries import entry_name, miss_seconds, some
 from sgl_tune.verify.findings import Finding, Severity, finding
 
 if TYPE_CHECKING:
@@ -29,24 +30,24 @@ class Coverage:
         self._ops = ops
         self._keys = {key for op in ops for key in op.keys}
 
-    def findings(self, loaded: Loaded, version: str) -> list[Finding]:
+    def findings(self, loaded: Loaded, reader: FlashInfer) -> list[Finding]:
         unused = [key for key in loaded.entries if key not in self._keys]
         differing = self._differing_extras(unused)
         rest = [key for key in unused if key not in differing]
         return [
-            *self._missing(loaded, lookups_of(version)),
+            *self._missing(loaded, reader),
             *_other_options(differing),
             *_unused(rest, len(loaded.entries)),
         ]
 
-    def _missing(self, loaded: Loaded, lookups: Lookups) -> list[Finding]:
-        none = not any(_hits(key, op, loaded, lookups) for op in self._ops for key in op.keys)
+    def _missing(self, loaded: Loaded, reader: FlashInfer) -> list[Finding]:
+        none = not any(_hits(key, op, loaded, reader) for op in self._ops for key in op.keys)
         found = []
         for asked_by, fate in _FATES.items():
             names = [
                 f"{op.op.rsplit('::', 1)[-1]} at {_buckets(buckets)}"
                 for op in self._ops
-                if (buckets := _missing_buckets(op, asked_by, loaded, lookups))
+                if (buckets := _missing_buckets(op, asked_by, loaded, reader))
             ]
             if names:
                 severity = Severity.ERROR if none else None
@@ -65,16 +66,16 @@ def _shapes(parts: KeyParts) -> tuple[str, str, Profile]:
     return parts.op, parts.runner, parts.profile
 
 
-def _missing_buckets(op: TunedOp, asked_by: str, loaded: Loaded, lookups: Lookups) -> list[int]:
+def _missing_buckets(op: TunedOp, asked_by: str, loaded: Loaded, reader: FlashInfer) -> list[int]:
     asked = (entry for entry in op.entries if entry.asked_by == asked_by)
-    return sorted({entry.bucket for entry in asked if not _hits(entry.key, op, loaded, lookups)})
+    return sorted({entry.bucket for entry in asked if not _hits(entry.key, op, loaded, reader)})
 
 
-def _hits(key: str, op: TunedOp, loaded: Loaded, lookups: Lookups) -> bool:
+def _hits(key: str, op: TunedOp, loaded: Loaded, reader: FlashInfer) -> bool:
     choice = loaded.entries.get(key)
-    if choice is None or choice[0] != op.runner:
+    if choice is None or (reader.matches_runners and choice[0] != op.runner):
         return False
-    return not lookups.compare_policies or loaded.policies.get(key, HOT) == op.policy
+    return not reader.keeps_policies or loaded.policies.get(key, HOT) == op.policy
 
 
 def _buckets(buckets: list[int]) -> str:

@@ -8,17 +8,16 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, Literal, NamedTuple
 
-from runtime.server.sizing import release
+from runtime.server.flashinfer import FlashInfer
 from sgl_tune.cache.loader import Loaded
 from sgl_tune.cache.record import parse_key
-from sgl_tune.keys.op_shapes import COLD, HOT, Policy, key_form
+from sgl_tune.keys.op_shapes import COLD, HOT, Policy
 from sgl_tune.units import count
 from sgl_tune.verify.findings import Finding, finding
 
 _MISS_SECONDS_EMPTY = 27e-6
 _MISS_SECONDS_PER_ENTRY = (2.65e-3 - 27e-6) / 20_000  # measured at 20,000 entries; the scan is linear
 _COSTLY_MISS_SECONDS = 250e-6
-_POLICIES_SINCE = (0, 7, 1)
 _TOO_LARGE = 1 << 31
 _WARM = "warm the cache again"
 
@@ -49,18 +48,6 @@ OPS: dict[str, OpRule] = {
 }
 
 
-class Lookups(NamedTuple):
-    """How one FlashInfer version looks entries up while it tunes."""
-
-    have_extras: bool
-    compare_policies: bool
-
-
-@lru_cache
-def lookups_of(version: str) -> Lookups:
-    return Lookups(key_form(version).has_extras, release(version) >= _POLICIES_SINCE)
-
-
 def entry_name(key: str) -> str:
     """Short enough for a sentence: the op and its bucket."""
     parts = parse_key(key)
@@ -79,13 +66,12 @@ def some(names: Sequence[str], shown: int = 3) -> str:
     return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def check_entries(entries: Mapping[str, Any], loaded: Loaded, version: str) -> list[Finding]:
-    """One finding a kind, however many entries it has. `version` is the FlashInfer that looks them up."""
-    lookups = lookups_of(version)
+def check_entries(entries: Mapping[str, Any], loaded: Loaded, reader: FlashInfer) -> list[Finding]:
+    """One finding a kind, however many entries it has."""
     problems: dict[str, list[str]] = defaultdict(list)
     for key, value in entries.items():
-        if not _is_ordinary(value, _ordinary_value(key, lookups)):
-            for code in _problems(key, value, loaded, lookups):
+        if not _is_ordinary(value, _ordinary_value(key, reader)):
+            for code in _problems(key, value, loaded, reader):
                 problems[code].append(key)
     found = [_describe(code, keys, loaded) for code, keys in problems.items()]
     if not entries:
@@ -93,46 +79,48 @@ def check_entries(entries: Mapping[str, Any], loaded: Loaded, version: str) -> l
     return found + lookup_cost(len(entries))
 
 
-def _is_ordinary(value: Any, asked: tuple[str, list[Any]] | None) -> bool:
+def _is_ordinary(value: Any, asked: tuple[str, list[Any] | None] | None) -> bool:
     """Nearly every entry of nearly every file: told without looking further."""
     return (
         asked is not None
         and type(value) is list
-        and len(value) == 3
+        and len(value) == (2 if asked[1] is None else 3)
         and type(value[1]) is int
         and -1 <= value[1] < _TOO_LARGE
         and value[0] == asked[0]
-        and value[2] == asked[1]
+        and (asked[1] is None or value[2] == asked[1])
     )
 
 
 @lru_cache(maxsize=65_536)
-def _ordinary_value(key: str, lookups: Lookups) -> tuple[str, list[Any]] | None:
+def _ordinary_value(key: str, reader: FlashInfer) -> tuple[str, list[Any] | None] | None:
     """Runner and policy of an entry that hits with an integer tactic, where that can be told from its key."""
     parts = parse_key(key)
     rule = OPS.get(parts.op) if parts else None
-    if parts is None or rule is None or parts.has_extras != lookups.have_extras:
+    if parts is None or rule is None or parts.has_extras != reader.keys.has_extras:
         return None
-    return None if parts.runner.startswith("Cudnn") else (parts.runner, list(rule.policy))
+    if parts.runner.startswith("Cudnn"):
+        return None
+    return parts.runner, list(rule.policy) if reader.keeps_policies else None
 
 
-def _problems(key: str, value: Any, loaded: Loaded, lookups: Lookups) -> Iterator[str]:
+def _problems(key: str, value: Any, loaded: Loaded, reader: FlashInfer) -> Iterator[str]:
     asked = parse_key(key)
     choice = loaded.entries.get(key)
-    if asked is None or asked.has_extras != lookups.have_extras:
+    if asked is None or asked.has_extras != reader.keys.has_extras:
         yield "key-unreadable"
     elif choice is None:
         yield "cudnn-index"
     elif type(value) is not list or len(value) > 3:
         yield "value-malformed"
     elif choice[0] != asked.runner:
-        yield "runner-mismatch"
+        yield "runner-mismatch" if reader.matches_runners else "runner-exchanged"
     else:
         rule = OPS.get(asked.op)
         if not _is_usable(choice[1], rule):
             yield "tactic-unusable"
         # Without a policy the loader assumes hot L2: right for the hot ops.
-        if rule and lookups.compare_policies and loaded.policies.get(key, HOT) != rule.policy:
+        if rule and reader.keeps_policies and loaded.policies.get(key, HOT) != rule.policy:
             yield "policy-misses"
 
 
@@ -167,6 +155,11 @@ _SENTENCES = {
     "policy-misses": ("measured under another policy than the server asks for; it tunes there again", _WARM),
     "runner-mismatch": (
         "the value names another runner than the key, so no lookup accepts it",
+        f"{_WARM}; somebody edited it",
+    ),
+    "runner-exchanged": (
+        "the value names another runner than the key, and this FlashInfer gives the tactic to that one, or to"
+        " the first there is",
         f"{_WARM}; somebody edited it",
     ),
     "key-unreadable": ("no lookup can ask for this key", "remove it: lookups that miss pay for it"),

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from runtime.server.flashinfer import NEWEST, FlashInfer, doubt_of, flashinfer_of
 from runtime.server.sizing import release
 from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
-from sgl_tune.cache.record import ENVIRONMENT_FIELDS
 from sgl_tune.errors import UsageError
 from sgl_tune.verify.entries import cut
 from sgl_tune.verify.findings import Finding, finding
 
-NEWEST_FLASHINFER = "0.7.2"  # the one whose loader is followed
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg")
-_ALL_FIELDS_SINCE = (0, 7, 1)
 _HOW = "write one with `sgl-tune env --format json` on the machine that serves"
 
 
@@ -36,34 +34,33 @@ class Target:
     def for_file(self, saved: Any) -> Mapping[str, str]:
         if self.metadata is not None:
             return self.metadata
-        own = own_environment(saved)
+        own = own_environment(saved, self.reader(saved))
         return {**own, "flashinfer_version": self.flashinfer} if self.flashinfer else own
+
+    def reader(self, saved: Any) -> FlashInfer:
+        """The FlashInfer that reads a file with this `_metadata`."""
+        return flashinfer_of(looking_up(saved, self))
 
     def in_folder(self, flashinfer: str | None) -> Target:
         """Whoever opens a version's folder runs that version."""
         return self if self.flashinfer or not flashinfer else replace(self, flashinfer=flashinfer)
 
 
-def own_environment(saved: Any) -> dict[str, str]:
+def own_environment(saved: Any, reader: FlashInfer) -> dict[str, str]:
     """The server a file was written for, as far as it says: what it says matches, what it leaves out or
-    says in no string matches nowhere. FlashInfer before 0.7.1 recorded fewer fields."""
+    says in no string matches nowhere."""
     known = saved if isinstance(saved, dict) else {}
-    version = known.get("flashinfer_version")
-    partial = isinstance(version, str) and () < release(version) < _ALL_FIELDS_SINCE
-    environment = {}
-    for name in ENVIRONMENT_FIELDS:
-        if isinstance(known.get(name), str):
-            environment[name] = known[name]
-        elif name in known or not partial:
-            environment[name] = "a definite value"
-    return environment
+    return {
+        name: known[name] if isinstance(known.get(name), str) else "a definite value"
+        for name in reader.environment
+    }
 
 
 def looking_up(saved: Any, target: Target) -> str:
     """The FlashInfer version that will look a file's entries up: the newest where nothing says."""
     own = saved.get("flashinfer_version") if isinstance(saved, dict) else None
     version = target.flashinfer or own
-    return version if isinstance(version, str) and release(version) else NEWEST_FLASHINFER
+    return version if isinstance(version, str) and release(version) else NEWEST.since
 
 
 def target_here() -> Target:
@@ -88,8 +85,13 @@ def unknown_target_finding() -> Finding:
     )
 
 
+def unread_versions(versions: Iterable[str]) -> Iterator[Finding]:
+    for doubt in filter(None, map(doubt_of, versions)):
+        yield finding("flashinfer-unknown", doubt, "a newer sgl-tune may know it; `warm` proves its files")
+
+
 def read_target(path: Path) -> Target:
-    """What `sgl-tune env --format json` printed there, or just FlashInfer's seven strings."""
+    """What `sgl-tune env --format json` printed there, or just the strings that FlashInfer writes there."""
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:
@@ -99,23 +101,24 @@ def read_target(path: Path) -> Target:
     if not isinstance(content, dict):
         raise UsageError(f"{path}: is not a JSON object", _HOW)
     metadata = content.get("metadata", content)
-    seven = _seven_strings(path, metadata)
+    strings = _environment_strings(path, metadata)
     return Target(
-        metadata=seven,
+        metadata=strings,
         origin=str(path),
-        flashinfer=seven["flashinfer_version"],
+        flashinfer=strings["flashinfer_version"],
         arch=_text(content.get("arch")),
         driver=_text(content.get("driver")),
     )
 
 
-def _seven_strings(path: Path, metadata: Any) -> dict[str, str]:
+def _environment_strings(path: Path, metadata: Any) -> dict[str, str]:
     if not isinstance(metadata, dict):
         raise UsageError(f"{path}: `metadata` is not a JSON object", _HOW)
-    for name in ENVIRONMENT_FIELDS:
+    names = flashinfer_of(str(metadata.get("flashinfer_version"))).environment
+    for name in names:
         if not isinstance(metadata.get(name), str):
             raise UsageError(f"{path}: `{name}` is {json.dumps(metadata.get(name))[:40]}, not a string", _HOW)
-    return {name: metadata[name] for name in ENVIRONMENT_FIELDS}
+    return {name: metadata[name] for name in names}
 
 
 def _text(value: Any) -> str | None:

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from runtime.server.flashinfer import GENERATION, FlashInfer
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, next_save
-from sgl_tune.cache.record import GENERATION, BrokenCacheFile, CacheFile, parse_cache_file
+from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
 from sgl_tune.verify.coverage import Coverage
 from sgl_tune.verify.entries import check_entries, cut
 from sgl_tune.verify.environment import (
     Target,
     ignored_finding,
-    looking_up,
     no_environment_finding,
     own_environment,
 )
@@ -77,28 +77,28 @@ class Judge:
         except BrokenCacheFile as error:
             return Judged(Verdict.CRASH, (_broken(error),))
         saved = file.metadata
-        outcome = load_document(file.document, self.target.for_file(saved))
+        reader = self.target.reader(saved)
+        outcome = load_document(file.document, self.target.for_file(saved), reader)
         if isinstance(outcome, Raised):
-            return Judged(Verdict.CRASH, (_killing(outcome), *_checksum(file)), file)
+            return Judged(Verdict.CRASH, (_killing(outcome), *_checksum(file, reader)), file)
         if isinstance(outcome, Ignored):
             verdict = Verdict.IGNORED if outcome.hard else Verdict.REPLACED
             return Judged(
-                verdict, (ignored_finding(outcome), *_crash_elsewhere(file), *_checksum(file)), file
+                verdict, (ignored_finding(outcome), *_crash_elsewhere(file), *_checksum(file, reader)), file
             )
-        return self._judge_loaded(file, outcome)
+        return self._judge_loaded(file, outcome, reader)
 
-    def _judge_loaded(self, file: CacheFile, loaded: Loaded) -> Judged:
+    def _judge_loaded(self, file: CacheFile, loaded: Loaded, reader: FlashInfer) -> Judged:
         found: list[Finding] = []
         if file.metadata is None:
             found.append(no_environment_finding())
-        version = looking_up(file.metadata, self.target)
-        found += check_entries(file.entries, loaded, version)
+        found += check_entries(file.entries_for(reader), loaded, reader)
         if self._coverage:
-            found += self._coverage.findings(loaded, version)
+            found += self._coverage.findings(loaded, reader)
         verdict = Verdict.PARTIAL if any(f.code in _SERVED_IN_PART for f in found) else Verdict.HIT
-        checksum = _checksum(file)
-        if checksum:
-            killed = _killed_save(file, self.target)
+        checksum = _checksum(file, reader)
+        if checksum or GENERATION not in reader.members:  # else FlashInfer wrote it, and could
+            killed = _killed_save(file, self.target, reader)
             verdict = Verdict.CRASH if killed else verdict
             checksum = [*killed, *checksum]
         return Judged(verdict, (*found, *checksum), file)
@@ -115,28 +115,33 @@ def _killing(outcome: Raised) -> Finding:
         return finding("entry-kills-loader", what, _REWARM)
     if outcome.exception == "RecursionError":
         return finding("nested-too-deep", "nested too deep: the server dies with RecursionError", _REWARM)
+    if outcome.exception == "AttributeError":
+        what = f"{outcome.reason}: the server dies with AttributeError"
+        return finding("metadata-not-an-object", what, _REWARM)
     return finding("records-not-an-object", f"{outcome.reason}: the server dies with ValueError", _REWARM)
 
 
 def _crash_elsewhere(file: CacheFile) -> list[Finding]:
-    outcome = load_document(file.document, own_environment(file.metadata))
+    writer = Target(None, "").reader(file.metadata)
+    outcome = load_document(file.document, own_environment(file.metadata, writer), writer)
     if not isinstance(outcome, Raised):
         return []
     why = _killing(outcome).message
     return [finding("crash-elsewhere", f"ignored by this server, but where it was tuned: {why}", _REWARM)]
 
 
-def _killed_save(file: CacheFile, target: Target) -> list[Finding]:
-    outcome = next_save(file.raw, target.for_file(file.metadata))
+def _killed_save(file: CacheFile, target: Target, reader: FlashInfer) -> list[Finding]:
+    outcome = next_save(file.raw, target.for_file(file.metadata), reader)
     if isinstance(outcome, Save):
         return []
     message = f"it loads, but the server dies with {outcome.exception} when it saves"
     return [finding("nested-too-deep", message, _REWARM)]
 
 
-def _checksum(file: CacheFile) -> list[Finding]:
+def _checksum(file: CacheFile, reader: FlashInfer) -> list[Finding]:
+    has_checksum = GENERATION in reader.members
     saved = file.generation
-    if saved is not None and saved == file.computed_generation:
+    if has_checksum and saved is not None and saved == file.computed_generation:
         return []
     found = [
         finding(
@@ -144,8 +149,10 @@ def _checksum(file: CacheFile) -> list[Finding]:
         )
         for key in _duplicates(file.raw)[:1]
     ]
+    if not has_checksum:
+        return found
     if saved is None:
-        message = f"it has no {GENERATION}: written by a FlashInfer before 0.7, or by hand"
+        message = f"it has no {GENERATION}: written by a FlashInfer before 0.6.18, or by hand"
         return [*found, finding("generation-missing", message, "nothing to do")]
     message = f"{GENERATION} does not match the content: it was edited after it was written"
     return [*found, finding("generation-wrong", message, "warm it again if you did not mean to edit it")]

@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from runtime.server.flashinfer import FlashInfer, flashinfer_of
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.loader import Loaded, restore_tactic
 from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
@@ -24,8 +25,8 @@ _TOO_DEEP = finding("nested-too-deep", "its tactic kills the lookup with Recursi
 def verify_managed(cache: Cache, target: Target) -> Report:
     manifest = _read_object(cache.manifest) if cache.manifest else None
     elsewhere = _elsewhere(cache, manifest, target)
-    version = looking_up(manifest, target)
-    reports = [_verify_entry(file.path, bool(elsewhere), version) for file in cache.files]
+    reader = flashinfer_of(looking_up(manifest, target))
+    reports = [_verify_entry(file.path, bool(elsewhere), reader) for file in cache.files]
     return Report(tuple(reports), tuple(elsewhere))
 
 
@@ -60,7 +61,7 @@ def _read_object(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _verify_entry(path: Path, elsewhere: bool, version: str) -> FileReport:
+def _verify_entry(path: Path, elsewhere: bool, reader: FlashInfer) -> FileReport:
     try:
         document = parse_cache_file(path, path.read_bytes()).document
         key, runner, tactic = document["key"], document["runner"], restore_tactic(document["tactic"])
@@ -77,7 +78,7 @@ def _verify_entry(path: Path, elsewhere: bool, version: str) -> FileReport:
     policy = document.get("profiling_policy")
     policies = {key: tuple(policy) if isinstance(policy, list) else ()}
     loaded = Loaded({key: (runner, tactic)}, policies, ())
-    found = check_entries({key: [runner, tactic]}, loaded, version)
+    found = check_entries({key: [runner, tactic]}, loaded, reader)
     verdict = Verdict.PARTIAL if found else Verdict.HIT
     return FileReport(path, Verdict.IGNORED if elsewhere else verdict, tuple(found))
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from runtime.server.flashinfer import METADATA
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.cache.record import METADATA, RESERVED, CacheFile
+from sgl_tune.cache.record import RESERVED, CacheFile
 from sgl_tune.verify.entries import cut, entry_name, some
 from sgl_tune.verify.findings import Finding, Severity, finding
 

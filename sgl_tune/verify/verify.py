@@ -15,7 +15,7 @@ from sgl_tune.cache.rank_names import RankName
 from sgl_tune.units import count
 from sgl_tune.verify.access import Access, User, only_root_reads, own_writing
 from sgl_tune.verify.entries import some
-from sgl_tune.verify.environment import Target, other_driver, unknown_target_finding
+from sgl_tune.verify.environment import Target, other_driver, unknown_target_finding, unread_versions
 from sgl_tune.verify.expected import Checked, Expected
 from sgl_tune.verify.findings import FileReport, Finding, Report, Verdict, finding
 from sgl_tune.verify.judge import Judge, Judged
@@ -84,6 +84,8 @@ def verify(caches: Sequence[Checked], server: Server) -> Report:
     found += stale_siblings(current)
     if server.target.metadata is None:
         found.append(unknown_target_finding())
+    versions = {server.target.flashinfer} if server.target.flashinfer else {c.flashinfer for c in current}
+    found += unread_versions(sorted(filter(None, versions)))
     return Report(tuple(file for report in reports for file in report.files), tuple(found))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from runtime.server.flashinfer import flashinfer_of
 from sgl_tune.cache.loader import Ignored, Loaded, load_document
 from sgl_tune.cache.record import BrokenCacheFile, read_cache_file
 from sgl_tune.errors import WorkFailed
@@ -17,16 +18,17 @@ Entries = dict[str, Any]
 def usable_entries(files: Sequence[Path], environment: Mapping[str, str], replacing: bool) -> Entries:
     """Of all files together, what a server here would load. Broken files are the writer's to set aside."""
     found: Entries = {}
+    here = flashinfer_of(environment["flashinfer_version"])
     for path in files:
         try:
             file = read_cache_file(path)
         except (FileNotFoundError, BrokenCacheFile):
             continue
-        outcome = load_document(file.document, environment)
+        outcome = load_document(file.document, environment, here)
         if isinstance(outcome, Ignored) and outcome.hard and not replacing:
             raise _conflict(path, outcome)
         if isinstance(outcome, Loaded):
-            found = {**{key: file.entries[key] for key in outcome.entries}, **found}
+            found = {**{key: file.entries[key] for key in outcome.entries if key in file.entries}, **found}
     return found
 
 

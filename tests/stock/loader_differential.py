@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import json
 import logging
+import sys
 import tempfile
 import threading
 import time
@@ -18,14 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import flashinfer.autotuner.autotuner as stock
+import flashinfer
 from flashinfer.autotuner import AutoTuner
 
+from runtime.server.flashinfer import RECORDS, FlashInfer, flashinfer_of
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load, next_save
 from sgl_tune.cache.record import parse_cache_file, serialise
-from tests.sgl_tune.cache.corpus import TARGET
+from tests.sgl_tune.cache.corpus import target_of
 from tests.stock.mutations import mutated_files
 
+INSTALLED = flashinfer.__version__
+TARGET = target_of(INSTALLED)
+stock: Any = sys.modules[AutoTuner.__module__]  # a module of its own since 0.6.15
 PROBE = "__probe__"
 PROBE_VALUE = ["ProbeRunner", [1, 2], ["l2_cache_policy", "hot"]]
 
@@ -72,12 +77,23 @@ def stock_load(path: Path, target: Mapping[str, str]) -> dict[str, Any]:
             "policies": _texts(tuner._file_config_policies),
         }
     saved = json.loads(path.read_text())["_metadata"]
-    hard, soft = stock._classify_metadata_mismatches(saved, dict(target))
+    hard, soft = _mismatches(saved, dict(target))
     return {"verdict": "ignored", "hard": _texts(hard), "soft": _texts(soft)}
 
 
+def _mismatches(saved: Any, target: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    if hasattr(stock, "_classify_metadata_mismatches"):
+        return stock._classify_metadata_mismatches(saved, target)
+    found = {name: (saved.get(name), now) for name, now in target.items()}
+    return {name: pair for name, pair in found.items() if pair[0] not in (pair[1], "*")}, {}
+
+
+def reader_of(target: Mapping[str, str]) -> FlashInfer:
+    return flashinfer_of(target["flashinfer_version"])
+
+
 def our_load(raw: bytes, target: Mapping[str, str]) -> dict[str, Any]:
-    outcome = load(raw, target)
+    outcome = load(raw, target, reader_of(target))
     if isinstance(outcome, Raised):
         return {"verdict": outcome.exception}
     if isinstance(outcome, Loaded):
@@ -100,7 +116,8 @@ def stock_save(path: Path) -> str | bytes:
     """The file after a save of one new entry, or the exception's name. Leaves the directory as it was."""
     tuner = StockTuner()
     tuner._file_configs[PROBE] = (PROBE_VALUE[0], tuple(PROBE_VALUE[1]))
-    tuner._file_config_policies[PROBE] = tuple(PROBE_VALUE[2])
+    if reader_of(TARGET).keeps_policies:
+        tuner._file_config_policies[PROBE] = tuple(PROBE_VALUE[2])
     try:
         tuner.save_configs(str(path))
     except Exception as error:
@@ -109,16 +126,23 @@ def stock_save(path: Path) -> str | bytes:
 
 
 def our_save(raw: bytes, target: Mapping[str, str]) -> str | bytes:
-    outcome = next_save(raw, target)
+    reader = reader_of(target)
+    probe = PROBE_VALUE if reader.keeps_policies else PROBE_VALUE[:2]
+    outcome = next_save(raw, target, reader)
     if isinstance(outcome, Raised):
         return outcome.exception
     if outcome is Save.SKIPPED:
         return raw
     if outcome is Save.REPLACED:
-        return serialise(target, {PROBE: PROBE_VALUE})
+        return serialise(target, {PROBE: probe}, writer=reader)
     file = parse_cache_file(Path(), raw)
-    records = file.records if isinstance(file.records, dict) else None
-    return serialise(file.metadata or target, {**file.entries, PROBE: PROBE_VALUE}, records)
+    records = file.records if RECORDS in reader.members and isinstance(file.records, dict) else None
+    entries = {**file.entries_for(reader), PROBE: probe}
+    kept = file.metadata or target
+    if isinstance(kept, dict):
+        return serialise(kept, entries, records, writer=reader)
+    # Old versions keep whatever is there, and serialise like this one without a checksum.
+    return json.dumps({"_metadata": kept, **dict(sorted(entries.items()))}, indent=2).encode()
 
 
 @dataclass(frozen=True)
@@ -167,7 +191,10 @@ def main() -> None:
     started = time.perf_counter()
     tally = compare(arguments.files, arguments.seed)
     seconds = time.perf_counter() - started
-    print(f"{tally.files} files, seed {arguments.seed}, {seconds:.1f} s: {len(tally.found)} disagreements")
+    print(
+        f"FlashInfer {INSTALLED}: {tally.files} files, seed {arguments.seed}, {seconds:.1f} s:"
+        f" {len(tally.found)} disagreements"
+    )
     for verdict, count in tally.verdicts.most_common():
         print(f"  {verdict:20} {count}")
     for found in tally.found[:5]:

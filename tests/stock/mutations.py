@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
 
+from runtime.server.flashinfer import flashinfer_of
 from tests.sgl_tune.cache.corpus import COLD, HOT, build_corpus, moe_entries, moe_key, nested
 
 BUCKETS = (1, 16, 8192)
@@ -54,7 +55,7 @@ BYTES = (b"\0", b"\xff", b"\xef\xbb\xbf", "é".encode(), b"\r\n", b"{", b"}", b'
 def mutated_files(count: int, seed: int, target: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
     """`count` files: the corpus first, then one to three mutations of its members."""
     random = Random(seed)
-    corpus = build_corpus(dict(target), moe_entries(BUCKETS))
+    corpus = build_corpus(dict(target), moe_entries(BUCKETS), flashinfer_of(target["flashinfer_version"]))
     shallow = [case for case in corpus.values() if b"[[[[" not in case.raw]  # deep ones are slow to write
     whole = [case.raw for case in shallow if case.loads == "loaded"]
     damaged = [case.raw for case in shallow if case.loads != "loaded"]

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sgl_tune.cache.record import ENVIRONMENT_FIELDS, read_cache_file, serialise
+from runtime.server.flashinfer import NEWEST
+from sgl_tune.cache.record import read_cache_file, serialise
 from tests.sgl_tune.cache.corpus import COLD, HOT, TARGET, Case, build_corpus, moe_entries, moe_key
 from tests.stock.loader_differential import (
     StockTuner,
@@ -25,7 +26,7 @@ from tests.stock.loader_differential import (
 
 FILES = 10_000
 CORPUS = build_corpus(TARGET, moe_entries())
-BARE_TARGET = dict.fromkeys(ENVIRONMENT_FIELDS, "unknown") | {"flashinfer_version": "0.7.2"}
+BARE_TARGET = dict.fromkeys(NEWEST.environment, "unknown") | {"flashinfer_version": "0.7.2"}
 MEMBERS = ["_metadata", "_records", "_generation", moe_key(1), "junk", "gpu", "cuda_version", ""]
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
 JSON = st.recursive(
@@ -83,7 +84,7 @@ def test_any_json_is_judged_as_flashinfer_does(document: Any, folder: Path) -> N
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(metadata=st.dictionaries(st.sampled_from(ENVIRONMENT_FIELDS), JSON), value=JSON, records=JSON)
+@given(metadata=st.dictionaries(st.sampled_from(NEWEST.environment), JSON), value=JSON, records=JSON)
 def test_any_member_is_judged_as_flashinfer_does(
     metadata: Any, value: Any, records: Any, folder: Path
 ) -> None:

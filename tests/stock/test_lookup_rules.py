@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import inspect
 
+import flashinfer
 import pytest
 from flashinfer.autotuner import AutoTuner, TuningConfig
 from flashinfer.fused_moe import core
 from flashinfer.gemm import gemm_base
 
+from runtime.server.flashinfer import flashinfer_of
 from sgl_tune.keys.op_shapes import COLD, HOT
-from sgl_tune.verify.entries import OPS, lookups_of
+from sgl_tune.verify.entries import OPS
 
 TRTLLM_OPS = [op for op in OPS if op.startswith("flashinfer::trtllm_")]
 FUNCTIONS = [
@@ -65,6 +67,6 @@ def test_the_hot_ops_are_looked_up_as_their_entries_without_a_policy(config: Tun
 
 
 def test_the_installed_version_compares_policies_and_writes_extras() -> None:
-    lookups = lookups_of("0.7.2")
-    assert lookups.have_extras and lookups.compare_policies
+    here = flashinfer_of(flashinfer.__version__)
+    assert here.keys.has_extras and here.keeps_policies
     assert "extras" in inspect.signature(AutoTuner._get_cache_key).parameters

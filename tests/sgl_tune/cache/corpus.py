@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from runtime.server.flashinfer import NEWEST, FlashInfer, flashinfer_of
 from sgl_tune.cache.record import serialise
 
 TARGET = {
@@ -26,10 +27,16 @@ BUCKETS = (1, 2, 4, 8, 16, 4096, 8192)
 
 @dataclass(frozen=True)
 class Case:
-    """`loads` is loaded, hard, soft, or the exception the loader raises with this machine as target."""
+    """`loads` is loaded, hard, soft, or what FlashInfer 0.7's loader raises, with this machine as target."""
 
     raw: bytes
     loads: str
+
+
+def target_of(version: str) -> dict[str, str]:
+    """The same machine with another FlashInfer."""
+    names = flashinfer_of(version).environment
+    return {name: TARGET[name] for name in names} | {"flashinfer_version": version}
 
 
 def moe_key(bucket: int, op: str = "gemm1", tp: int = 1) -> str:
@@ -54,9 +61,11 @@ def nested(depth: int) -> bytes:
     return b"[" * depth + b"1" + b"]" * depth
 
 
-def build_corpus(metadata: dict[str, str], entries: dict[str, Any]) -> dict[str, Case]:
+def build_corpus(
+    metadata: dict[str, str], entries: dict[str, Any], writer: FlashInfer = NEWEST
+) -> dict[str, Case]:
     """The same cases for any target and any good content (an entry or more)."""
-    good = serialise(metadata, entries)
+    good = serialise(metadata, entries, writer=writer)
     document = json.loads(good)
     key = next(iter(entries))
     cases = {"good": Case(good, "loaded")}

@@ -1,4 +1,4 @@
-"""The target: from `sgl-tune env`, from the seven strings alone, or unknown."""
+"""The target: from `sgl-tune env`, from FlashInfer's strings alone, or unknown."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from runtime.server.flashinfer import NEWEST
 from sgl_tune.cache.loader import metadata_mismatches
 from sgl_tune.errors import UsageError
 from sgl_tune.verify.environment import Target, looking_up, other_driver, own_environment, read_target
@@ -26,7 +27,7 @@ def test_the_output_of_env_is_a_target(tmp_path: Path) -> None:
     assert target.flashinfer == "0.7.2"
 
 
-def test_the_seven_strings_alone_are_a_target(tmp_path: Path) -> None:
+def test_the_strings_of_a_version_alone_are_a_target(tmp_path: Path) -> None:
     target = read_target(_write(tmp_path, TARGET))
     assert (target.metadata, target.arch, target.driver) == (TARGET, None, None)
 
@@ -63,12 +64,12 @@ def test_a_target_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("saved", [TARGET, {**TARGET, "gpu": "*"}, {**TARGET, "cudnn_version": "unknown"}])
 def test_a_complete_file_matches_its_own_environment(saved: dict[str, str]) -> None:
-    assert metadata_mismatches(saved, own_environment(saved)) == ({}, {})
+    assert metadata_mismatches(saved, own_environment(saved, NEWEST), NEWEST) == ({}, {})
 
 
 def test_what_a_file_leaves_out_matches_nowhere() -> None:
     saved = {**TARGET, "gpu": None, "cuda_version": ["13.0"]}
-    hard, soft = metadata_mismatches(saved, own_environment(saved))
+    hard, soft = metadata_mismatches(saved, own_environment(saved, NEWEST), NEWEST)
     assert (list(hard), list(soft)) == (["cuda_version"], ["gpu"])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runtime.server.flashinfer import NEWEST
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load, metadata_mismatches, next_save
 from sgl_tune.cache.record import serialise
 from tests.sgl_tune.cache.corpus import HOT, TARGET, Case, build_corpus, moe_entries, moe_key
@@ -15,7 +16,7 @@ CORPUS = build_corpus(TARGET, moe_entries())
 
 
 def _verdict(raw: bytes) -> str:
-    outcome = load(raw, TARGET)
+    outcome = load(raw, TARGET, NEWEST)
     if isinstance(outcome, Raised):
         return outcome.exception
     if isinstance(outcome, Ignored):
@@ -29,31 +30,31 @@ def test_every_case_ends_as_the_corpus_says(name: str, case: Case) -> None:
 
 
 def test_a_loaded_table_holds_runner_tactic_and_policy() -> None:
-    outcome = load(serialise(TARGET, {moe_key(1): ["MoERunner", [1, [2, 3]], HOT]}), TARGET)
+    outcome = load(serialise(TARGET, {moe_key(1): ["MoERunner", [1, [2, 3]], HOT]}), TARGET, NEWEST)
     assert isinstance(outcome, Loaded)
     assert outcome.entries == {moe_key(1): ("MoERunner", (1, (2, 3)))}
     assert outcome.policies == {moe_key(1): tuple(HOT)}
 
 
 def test_a_string_value_is_indexed_by_position() -> None:
-    outcome = load(b'{"k": "Foo"}', TARGET)
+    outcome = load(b'{"k": "Foo"}', TARGET, NEWEST)
     assert outcome == Loaded({"k": ("F", "o")}, {"k": ("o",)}, ())
 
 
 def test_an_integer_plan_of_cudnn_is_skipped_before_its_policy_is_read() -> None:
-    outcome = load(b'{"k": ["CudnnRunner", 0, 5], "j": ["CudnnRunner", -1]}', TARGET)
+    outcome = load(b'{"k": ["CudnnRunner", 0, 5], "j": ["CudnnRunner", -1]}', TARGET, NEWEST)
     assert outcome == Loaded({"j": ("CudnnRunner", -1)}, {}, ("k",))
 
 
 def test_the_entry_that_kills_the_loader_is_named() -> None:
-    outcome = load(b'{"fine": ["R", 1], "bad": [1]}', TARGET)
+    outcome = load(b'{"fine": ["R", 1], "bad": [1]}', TARGET, NEWEST)
     assert isinstance(outcome, Raised) and outcome.key == "bad"
 
 
 def test_the_environment_gate_comes_before_the_entries() -> None:
     raw = serialise({**TARGET, "gpu": "NVIDIA B200"}, {"bad": 7})
-    assert isinstance(load(raw, TARGET), Ignored)
-    assert isinstance(load(raw, {**TARGET, "gpu": "NVIDIA B200"}), Raised)
+    assert isinstance(load(raw, TARGET, NEWEST), Ignored)
+    assert isinstance(load(raw, {**TARGET, "gpu": "NVIDIA B200"}, NEWEST), Raised)
 
 
 @pytest.mark.parametrize(
@@ -68,12 +69,12 @@ def test_the_environment_gate_comes_before_the_entries() -> None:
     ],
 )
 def test_mismatches_are_sorted_by_severity(saved: Any, hard: list[str], soft: list[str]) -> None:
-    found_hard, found_soft = metadata_mismatches(saved, {"gpu": "A", "cudnn_version": "9"})
+    found_hard, found_soft = metadata_mismatches(saved, {"gpu": "A", "cudnn_version": "9"}, NEWEST)
     assert (list(found_hard), list(found_soft)) == (hard, soft)
 
 
 def test_a_field_unknown_on_both_sides_matches() -> None:
-    assert metadata_mismatches({"gpu": "unknown"}, {"gpu": "unknown"}) == ({}, {})
+    assert metadata_mismatches({"gpu": "unknown"}, {"gpu": "unknown"}, NEWEST) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_a_field_unknown_on_both_sides_matches() -> None:
     ],
 )
 def test_what_the_next_save_does(name: str, save: Save | str) -> None:
-    outcome = next_save(CORPUS[name].raw, TARGET)
+    outcome = next_save(CORPUS[name].raw, TARGET, NEWEST)
     assert (outcome.exception if isinstance(outcome, Raised) else outcome) == save
 
 

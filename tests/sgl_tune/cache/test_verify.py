@@ -25,7 +25,7 @@ from tests.sgl_tune.cache.caches import (
     verify_all,
     write_ranks,
 )
-from tests.sgl_tune.cache.corpus import COLD, HOT, TARGET, build_corpus, moe_entries, moe_key
+from tests.sgl_tune.cache.corpus import COLD, HOT, TARGET, build_corpus, moe_entries, moe_key, target_of
 
 CORPUS = build_corpus(TARGET, moe_entries())
 VERDICT_OF = {"hard": "ignored", "soft": "replaced"}
@@ -192,7 +192,8 @@ def test_without_a_target_a_file_is_judged_by_its_own_environment(tmp_path: Path
     [
         ({}, "replaced"),
         ({"flashinfer_version": "0.7.2", "gpu": "NVIDIA H200"}, "replaced"),
-        ({"flashinfer_version": "0.6.14", "gpu": "NVIDIA H200"}, "hit"),
+        ({"flashinfer_version": "0.6.14", "gpu": "NVIDIA H200"}, "ignored"),
+        (target_of("0.6.14"), "hit"),
         ({**TARGET, "cudnn_version": 91900}, "ignored"),
         ({**TARGET, "cudnn_version": None}, "replaced"),
         ({**TARGET, "cudnn_version": "unknown"}, "hit"),

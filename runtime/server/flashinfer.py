@@ -1,0 +1,99 @@
+"""FlashInfer's versions as their caches show them: a row for each that changed how files are written or read.
+
+Read from the autotuner of the published wheels: `flashinfer/autotuner.py` up to 0.6.14, since then
+`flashinfer/autotuner/autotuner.py`. `python -m tests.stock.flashinfer_versions` holds the rows against them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from runtime.server.sizing import release
+
+METADATA, RECORDS, GENERATION = "_metadata", "_records", "_generation"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyForm:
+    """How an entry's key is written."""
+
+    has_extras: bool  # a fourth element, 0.6.13
+    names_options: bool  # filled in for MoE ops, 0.6.18
+    names_ranks: bool  # among the options, until 0.7.1
+
+
+@dataclass(frozen=True, slots=True)
+class FlashInfer:
+    """One row: what holds from `since` until the next row."""
+
+    since: str
+    # What `_metadata` says of the machine; a loader compares these and no others.
+    environment: tuple[str, ...]
+    # Members of a file that are no entries; any other member is read as one.
+    members: frozenset[str]
+    keys: KeyForm
+    # `autotune(skip_ops=...)`.
+    skips_ops: bool = False
+    # A file whose environment could not be told is replaced at the next save, another environment's is never
+    # saved over. Before, a save merges into any file, and a `_metadata` that is no object kills a load.
+    tells_unknown: bool = False
+    # Integer tactics of cuDNN runners are skipped; so a runner that is no string is an AttributeError.
+    skips_cudnn_indices: bool = False
+    # An entry serves the runner it names. Before, any runner's entry serves, the first runner's in doubt.
+    matches_runners: bool = False
+    has_v2: bool = False
+    # Entries say how they were measured, and tuning asks for that again.
+    keeps_policies: bool = False
+
+
+_SIX = (
+    "flashinfer_version",
+    "cuda_version",
+    "cublas_version",
+    "cudnn_version",
+    "cudnn_frontend_version",
+    "gpu",
+)
+_SEVEN = (*_SIX[:-1], "cutlass_dsl_version", "gpu")
+
+_V0_6_11 = FlashInfer("0.6.11", _SIX, frozenset((METADATA,)), KeyForm(False, False, False))
+_V0_6_13 = replace(_V0_6_11, since="0.6.13", keys=KeyForm(True, False, False), skips_ops=True)
+_V0_6_15 = replace(_V0_6_13, since="0.6.15", tells_unknown=True)
+_V0_6_16 = replace(_V0_6_15, since="0.6.16", skips_cudnn_indices=True, matches_runners=True)
+_V0_6_18 = replace(
+    _V0_6_16,
+    since="0.6.18",
+    members=frozenset((METADATA, RECORDS, GENERATION)),
+    keys=KeyForm(True, True, True),
+)
+_V0_7_0 = replace(_V0_6_18, since="0.7.0", environment=_SEVEN, has_v2=True)
+_V0_7_1 = replace(_V0_7_0, since="0.7.1", keeps_policies=True)
+_V0_7_2 = replace(_V0_7_1, since="0.7.2", keys=KeyForm(True, True, False))
+FLASHINFERS = (_V0_6_11, _V0_6_13, _V0_6_15, _V0_6_16, _V0_6_18, _V0_7_0, _V0_7_1, _V0_7_2)
+NEWEST = FLASHINFERS[-1]
+# Whose code was read; every release of SGLang that keeps a cache file pins one of them.
+READ = (
+    "0.6.11.post1", "0.6.12", "0.6.13", "0.6.14", "0.6.15.post1", "0.6.16", "0.6.17", "0.6.18",
+    "0.7.0", "0.7.1", "0.7.2", "0.7.2.post1",
+)  # fmt: skip
+_READ_RELEASES = frozenset(map(release, READ))
+
+
+@lru_cache
+def flashinfer_of(version: str) -> FlashInfer:
+    """The row of a version: the nearest older one, the first for those before, the newest for what is no
+    version."""
+    wanted = release(version)
+    if not wanted:
+        return NEWEST
+    older = [row for row in FLASHINFERS if release(row.since) <= wanted]
+    return older[-1] if older else FLASHINFERS[0]
+
+
+def doubt_of(version: str) -> str | None:
+    """What to say of a version that nobody has read."""
+    if release(version) in _READ_RELEASES:
+        return None
+    assumed = flashinfer_of(version).since
+    return f"FlashInfer {version} is not known here: its files are taken to be as those of {assumed}"
