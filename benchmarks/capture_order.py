@@ -17,11 +17,11 @@ from benchmarks.record import write_record
 from benchmarks.startup_memory import preset
 from runtime.devices.base import Device
 from runtime.devices.cuda import Cuda
+from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
 from runtime.graphs.policy import CapturePolicy
 from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.server.units import MIB
-from runtime.simulate.device import Meta
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 

@@ -19,11 +19,11 @@ import torch
 from benchmarks.record import write_record
 from runtime.devices.base import Device
 from runtime.devices.cuda import Cuda
+from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.units import MIB
 from runtime.simulate.constants import Constant, constants_for
-from runtime.simulate.device import Meta
 from runtime.start.model_runner import Autotune, ModelRunner
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder

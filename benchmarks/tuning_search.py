@@ -26,7 +26,8 @@ import torch.distributed as dist
 from flashinfer.autotuner import AutoTuner, autotune, set_autotune_process_group
 
 from benchmarks.record import write_record
-from runtime.autotune.bench import Bench, Candidate
+from runtime.autotune.bench import Bench
+from runtime.autotune.candidate import Candidate
 from runtime.autotune.search import WHOLE_TURN, Effort, SearchPolicy
 from runtime.autotune.team import Team
 from runtime.autotune.tuner import SearchTuner

@@ -41,7 +41,7 @@ SGL_TUNE = {
     "cli": "server sgl_tune errors units",
     "deployment": "server errors units records cli",
     "cache": "server sgl_tune errors units records deployment",
-    "keys": "server errors units deployment cache",
+    "keys": "server errors units cli deployment cache",
     "verify": "server errors units deployment cache keys",
     "memory": "server simulate devices forward moe graphs start errors units records cli deployment",
     "warm": "server devices autotune start sgl_tune errors units records cli deployment cache keys",
@@ -69,49 +69,21 @@ WITHOUT = {
 
 # Still to be cut.
 OWED = {
-    ("runtime.devices.base", "runtime.start.run_record"),
-    ("runtime.devices.cuda", "runtime.start.memory_history"),
-    ("runtime.devices.cuda", "runtime.start.run_record"),
-    ("runtime.forward.logits_processor", "runtime.layers.embedding"),
-    ("runtime.models.decoder", "runtime.simulate.folding"),
     ("runtime.server.rows", "sgl_tune.deployment.deployment"),
     ("runtime.server.start_sizes", "runtime.forward.dp_attention"),
     ("runtime.server.tuning_rules", "sgl_tune.deployment.deployment"),
-    ("runtime.simulate.device", "runtime.devices.base"),
-    ("runtime.simulate.device", "runtime.start.run_record"),
-    ("runtime.start.phases", "runtime.simulate.frames"),
-    ("runtime.start.phases", "runtime.simulate.oom"),
-    ("sgl_tune.cli.out", "sgl_tune.deployment.options"),
-    ("sgl_tune.deployment.resolve", "sgl_tune.cache.layouts"),
-    ("sgl_tune.keys.plan_view", "sgl_tune.cli.out"),
-    ("sgl_tune.warm.job", "runtime.simulate.device"),
 }
 OWED_INSIDE = {
     ("runtime.server.config", "runtime.server.hf_config"),
-    ("sgl_tune.cache.scan", "sgl_tune.cache.manifest"),
-    ("sgl_tune.cli.pages", "sgl_tune"),
     ("sgl_tune.commands.warm", "sgl_tune.warm.launch"),
     ("sgl_tune.commands.warm", "sgl_tune.warm.story"),
     ("sgl_tune.commands.warm", "sgl_tune.warm.view"),
-    ("sgl_tune.memory.measure", "sgl_tune.memory.predict"),
-    ("sgl_tune.memory.predict", "runtime.graphs.policy"),
-    ("sgl_tune.memory.predict", "runtime.moe.a2a_workspace"),
-    ("sgl_tune.memory.predict", "runtime.server.pool_plan"),
-    ("sgl_tune.memory.predict", "runtime.start.options"),
-    ("sgl_tune.verify.environment", "sgl_tune.deployment.env"),
-    ("sgl_tune.verify.expected", "sgl_tune.deployment.as_json"),
-    ("sgl_tune.verify.expected", "sgl_tune.keys.plan"),
-    ("sgl_tune.verify.scope", "runtime.server.recipes"),
-    ("sgl_tune.verify.scope", "sgl_tune.deployment.project_file"),
-    ("sgl_tune.verify.scope", "sgl_tune.deployment.selection"),
-    ("sgl_tune.verify.scope", "sgl_tune.keys.plan"),
     ("sgl_tune.warm.joined", "sgl_tune.warm.worker"),
     ("sgl_tune.warm.prove", "runtime.autotune.record"),
     ("sgl_tune.warm.worker", "runtime.server.errors"),
 }
 OWED_CIRCLES = [
     {"runtime.server.config", "runtime.server.hf_config"},
-    {"runtime.autotune.agreement", "runtime.autotune.bench", "runtime.autotune.tuner"},
 ]
 
 

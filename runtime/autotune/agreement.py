@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.autotune.bench import Candidate
+from runtime.autotune.candidate import Candidate
 from runtime.autotune.errors import WorkersDisagree
 from runtime.autotune.search import Screened
 

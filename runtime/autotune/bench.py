@@ -7,51 +7,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from flashinfer.autotuner import OptimizationProfile, TunableRunner, TuningConfig, _tactic_to_json_hashable
+from flashinfer.autotuner import OptimizationProfile, _tactic_to_json_hashable
 
+from runtime.autotune.candidate import DEFAULT, Ask, Candidate
 from runtime.autotune.errors import AutotuneError, TuningOutOfMemory, first_line, is_out_of_memory
-from runtime.autotune.record import varying_size
 from runtime.autotune.search import Effort
-
-if TYPE_CHECKING:
-    from runtime.autotune.tuner import SearchTuner
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One call of `choose_one`, its configuration as the active contexts make it."""
-
-    op: str
-    runners: Sequence[TunableRunner]
-    config: TuningConfig
-    inputs: list[Any]
-    kwargs: dict[str, Any]
-
-    def bucket(self, profile: OptimizationProfile) -> int:
-        return varying_size(self.config, profile.get_opt_shapes())
-
-    def where(self, profile: OptimizationProfile) -> str:
-        return f"{self.op} at bucket {self.bucket(profile)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A runner's number and a tactic as its file entry would hold it."""
-
-    runner: int
-    tactic: Any
-
-
-# What runs where nothing was tuned.
-DEFAULT = Candidate(0, -1)
+from runtime.autotune.timed_tuner import TimedTuner
 
 
 @dataclass
 class Bench:
-    tuner: SearchTuner
+    tuner: TimedTuner
     ask: Ask
     profile: OptimizationProfile
     failures: dict[Candidate, str] = field(default_factory=dict)

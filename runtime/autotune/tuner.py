@@ -8,8 +8,7 @@ same order and ends with the same table.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import inf
 from typing import Any
@@ -25,12 +24,14 @@ from flashinfer.autotuner import (
 )
 
 from runtime.autotune.agreement import BucketReport, Terms, check_terms, merge_reports
-from runtime.autotune.bench import DEFAULT, Ask, Bench, Candidate
+from runtime.autotune.bench import Bench
+from runtime.autotune.candidate import DEFAULT, Ask, Candidate
 from runtime.autotune.errors import AutotuneError
 from runtime.autotune.progress import BucketResult, Progress, Watch, unwatched
 from runtime.autotune.record import effective_config
 from runtime.autotune.search import Effort, PlayOff, Screened, SearchPolicy, finalists, play_off, screen
 from runtime.autotune.team import Team
+from runtime.autotune.timed_tuner import TimedTuner
 
 # Their tactics are collectives: all ranks must run the same one at the same time.
 COLLECTIVE_OPS = frozenset({"flashinfer::pcie_ipc_all_reduce"})
@@ -48,7 +49,7 @@ _NEEDED = (
 Played = tuple[PlayOff[Candidate], Mapping[Candidate, str]]
 
 
-class SearchTuner(AutoTuner):
+class SearchTuner(TimedTuner):
     def __init__(
         self, team: Team | None = None, policy: SearchPolicy | None = None, watch: Watch = unwatched
     ) -> None:
@@ -60,9 +61,7 @@ class SearchTuner(AutoTuner):
         super().__init__()
         self.team, self.policy, self.watch = team or Team(), policy or SearchPolicy(), watch
         self.results: list[BucketResult] = []
-        self.launched: set[tuple[str, Candidate]] = set()
         self.calls = 0
-        self._measuring = False
 
     def choose_one(
         self,
@@ -105,17 +104,6 @@ class SearchTuner(AutoTuner):
         if k == 1 or not self.is_tuning_mode or self._measuring:
             return rank()
         return self.team.together(f"ranking {custom_op}", rank)[0]
-
-    @contextmanager
-    def measuring(self, effort: Effort = Effort(0, 1, 0)) -> Iterator[None]:
-        """How long FlashInfer's own clock measures."""
-        saved = self.warmup, self.repeat, self.stream_delay_micro_secs, self._measuring
-        self.warmup, self.repeat, self.stream_delay_micro_secs = effort.warmup, effort.repeat, effort.delay_us
-        self._measuring = True
-        try:
-            yield
-        finally:
-            self.warmup, self.repeat, self.stream_delay_micro_secs, self._measuring = saved
 
     def _search(self, ask: Ask, sizes: tuple[tuple[int, ...], ...]) -> tuple[bool, int, Any, Any]:
         runners = list(ask.runners)

@@ -10,20 +10,7 @@ from typing import Any
 
 import torch
 
-from runtime.start.run_record import Held
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryReading:
-    """Bytes. `non_torch` is what the GPU holds outside torch's allocator; it and `free` are device-wide."""
-
-    total: int
-    free: int
-    allocated: int
-    reserved: int
-    peak_allocated: int
-    peak_reserved: int
-    non_torch: int
+from runtime.devices.readings import Held, MemoryReading
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from runtime.devices.base import Device, Graph, MemoryReading, nothing
-from runtime.start.memory_history import largest_at_peak
-from runtime.start.run_record import Held
+from runtime.devices.memory_history import largest_at_peak
+from runtime.devices.readings import Held
 
 _HISTORY_EVENTS = 1_000_000
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,6 @@ import torch.nn.functional as F
 from runtime.forward.batch import ForwardBatch, ForwardMode, LogitsMode
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import gather_rows, own_rows
-from runtime.layers.embedding import VocabTable
 
 
 class DummyRunLeak(RuntimeError):
@@ -71,9 +71,18 @@ def _refuse_dummy_run(what: str) -> None:
         )
 
 
+class VocabHead(Protocol):
+    """A vocabulary's rows [vocab, hidden], shared out among the ranks of `group`."""
+
+    group: str
+
+    @property
+    def weight(self) -> torch.Tensor: ...
+
+
 class LogitsProcessor:
     def __init__(
-        self, vocab_size: int, comm: Communicator, head: VocabTable, keep_hidden_states: bool = False
+        self, vocab_size: int, comm: Communicator, head: VocabHead, keep_hidden_states: bool = False
     ) -> None:
         self.vocab_size, self.comm, self.head = vocab_size, comm, head
         self.keep_hidden_states = keep_hidden_states

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from runtime.devices.layer_loop import each_layer
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import set_dp_buffer_len
@@ -25,7 +26,6 @@ from runtime.models.mlp import DenseLayer, MoELayer
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.simulate.folding import repeat
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +135,7 @@ class Decoder(nn.Module):
         if self.embedding is not None:
             state = StageState(self.embedding(batch.input_ids, self.comm))
         assert state is not None, "a later pipeline stage needs the state of the one before"
-        for layer in repeat(self._stack, kind=_layer_kind):
+        for layer in each_layer(self._stack, kind=_layer_kind):
             state = layer(state, batch, pool, self.rope_table)
         return state
 

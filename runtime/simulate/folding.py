@@ -10,8 +10,6 @@ A recording of a forward, rounds and all, also stands for a second warm-up and f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -25,25 +23,9 @@ Step = tuple[bool, Allocation]
 
 _WIDEST_ROUND = 4
 
-_folding: ContextVar[AllocationTracker | None] = ContextVar("folding", default=None)
 
-
-@contextmanager
-def fold_with(tracker: AllocationTracker) -> Iterator[None]:
-    """Let `repeat` skip rounds; only where values do not matter, which is on meta tensors."""
-    token = _folding.set(tracker)
-    try:
-        yield
-    finally:
-        _folding.reset(token)
-
-
-def repeat(items: Iterable[Item], kind: Callable[[Item], object]) -> Iterator[Item]:
-    """Iterate over layers; under `fold_with`, over as few of each run of equal rounds as tell the rest."""
-    tracker = _folding.get()
-    if tracker is None:
-        yield from items
-        return
+def fold(items: Iterable[Item], kind: Callable[[Item], object], tracker: AllocationTracker) -> Iterator[Item]:
+    """Iterate over layers: over as few of each run of equal rounds as tell the rest."""
     for run in _runs(list(items), kind):
         yield from _fold(run, tracker)
 

@@ -8,12 +8,17 @@ from types import CodeType, FrameType
 import torch
 
 RUNTIME = str(Path(__file__).parent.parent) + "/"
-SIMULATE = str(Path(__file__).parent) + "/"
-_SKIPPED = (SIMULATE, str(Path(torch.__file__).parent) + "/")
+_MACHINERY = (RUNTIME + "simulate/", RUNTIME + "devices/")
+_SKIPPED = (*_MACHINERY, str(Path(torch.__file__).parent) + "/")
 _MAX_FRAMES = 24
 
 Frame = tuple[str, int, str]  # file, line, function
 _ours: dict[CodeType, bool] = {}
+
+
+def asks_for_memory(file: str) -> bool:
+    """A file of the runtime, and not one of those that hand the memory out."""
+    return file.startswith(RUNTIME) and not file.startswith(_MACHINERY)
 
 
 def innermost_runtime_frame(frame: FrameType | None) -> FrameType | None:
@@ -21,8 +26,7 @@ def innermost_runtime_frame(frame: FrameType | None) -> FrameType | None:
         code = frame.f_code
         ours = _ours.get(code)
         if ours is None:
-            name = code.co_filename
-            ours = _ours[code] = name.startswith(RUNTIME) and not name.startswith(SIMULATE)
+            ours = _ours[code] = asks_for_memory(code.co_filename)
         if ours:
             return frame
         frame = frame.f_back
@@ -30,7 +34,7 @@ def innermost_runtime_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def stack(frame: FrameType | None) -> tuple[Frame, ...]:
-    """Innermost first, without torch's own frames and this package's."""
+    """Innermost first, without torch's own frames and those of the devices."""
     frames: list[Frame] = []
     while frame is not None and len(frames) < _MAX_FRAMES:
         code = frame.f_code

@@ -15,12 +15,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-import torch
-
-from runtime.devices.base import Device, MemoryReading
-from runtime.simulate.frames import RUNTIME, SIMULATE
-from runtime.simulate.oom import SimulatedOutOfMemory
-from runtime.start.run_record import SCHEMA_VERSION, Held, OutOfMemory, Phase, parse_out_of_memory
+from runtime.devices.base import Device
+from runtime.devices.memory_errors import out_of_memory
+from runtime.devices.readings import Held, MemoryReading, OutOfMemory
+from runtime.start.run_record import SCHEMA_VERSION, Phase
 
 LARGEST = 8
 
@@ -145,25 +143,3 @@ class PhaseRecorder:
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
-
-
-def out_of_memory(error: BaseException) -> OutOfMemory | None:
-    """The numbers of torch's error, or of a predicted one, and the line of the runtime that asked."""
-    if isinstance(error, SimulatedOutOfMemory):
-        state = error.state
-        unallocated = state.reserved - state.allocated - state.cached_in_private_pools
-        numbers = (error.tried, state.free, state.total, state.allocated, unallocated)
-        return OutOfMemory(*numbers, where=_raised_at(error))
-    if isinstance(error, torch.OutOfMemoryError):
-        return parse_out_of_memory(str(error), _raised_at(error))
-    return out_of_memory(error.__cause__) if error.__cause__ else None
-
-
-def _raised_at(error: BaseException) -> str:
-    where, step = "", error.__traceback__
-    while step is not None:
-        code = step.tb_frame.f_code
-        if code.co_filename.startswith(RUNTIME) and not code.co_filename.startswith(SIMULATE):
-            where = f"{code.co_filename.removeprefix(RUNTIME)}:{step.tb_lineno} {code.co_name}"
-        step = step.tb_next
-    return where

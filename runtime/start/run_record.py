@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from runtime.server.units import GIB, KIB, MIB
+from runtime.devices.readings import Held, OutOfMemory
 
 SCHEMA_VERSION = 1
-_UNITS = {"bytes": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
-_SIZE = r"(\d{1,9}(?:\.\d+)?) (bytes|KiB|MiB|GiB)"
 
 
 class RunFileError(ValueError):
     """A file that is not a run, with the line that shows it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """One of the largest allocations at a peak."""
-
-    bytes: int
-    what: str
-    where: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +33,6 @@ class Phase:
     free_at_peak_bytes: int
     non_torch_bytes: int
     largest: tuple[Held, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OutOfMemory:
-    """The numbers of torch's message: exact when predicted, as printed when measured."""
-
-    tried_bytes: int
-    free_bytes: int
-    total_bytes: int
-    allocated_bytes: int
-    reserved_unallocated_bytes: int
-    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +57,6 @@ class Run:
         if self.failure:
             return self.failure.phase
         return self.unfinished[-1] if self.unfinished else None
-
-
-def parse_out_of_memory(message: str, where: str = "") -> OutOfMemory | None:
-    """torch's "CUDA out of memory. Tried to allocate ..." as numbers."""
-    patterns = {
-        "tried_bytes": rf"Tried to allocate {_SIZE}",
-        "total_bytes": rf"total capacity of {_SIZE}",
-        "free_bytes": rf"of which {_SIZE} is free",
-        "allocated_bytes": rf"allocated memory {_SIZE} is allocated by PyTorch",
-        "reserved_unallocated_bytes": rf"{_SIZE} is reserved by PyTorch but unallocated",
-    }
-    found = {name: re.search(pattern, message) for name, pattern in patterns.items()}
-    if found["tried_bytes"] is None:
-        return None
-    return OutOfMemory(
-        **{name: round(float(m[1]) * _UNITS[m[2]]) if m else 0 for name, m in found.items()}, where=where
-    )
 
 
 def read_run(path: Path) -> Run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,12 +82,6 @@ def is_temporary(name: str) -> bool:
 def is_unfinished(name: str) -> bool:
     """Whether it is part of a write of ours that was cut short, and so is settled with the lock alone."""
     return name == JOURNAL or is_temporary(name)
-
-
-def default_cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """SGLang's own rule: it expands `~` in its default and not in what a user sets."""
-    set_by_user = environ.get("SGLANG_CACHE_DIR")
-    return Path(set_by_user) if set_by_user else Path("~/.cache/sglang").expanduser()
 
 
 def _unreadable(error: OSError) -> None:

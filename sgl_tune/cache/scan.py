@@ -7,16 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, METADATA
 from sgl_tune.cache.disk import slurp
 from sgl_tune.cache.layouts import Cache, RankFile
+from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import RESERVED, BrokenCacheFile, Entry, parse_cache_file
-
-if TYPE_CHECKING:
-    from sgl_tune.cache.manifest import Manifest
 
 _RECENT = 16
 _CLUE = 96
@@ -190,8 +188,6 @@ def _entries(document: Mapping[str, Any], layout: str) -> dict[str, Any]:
 
 
 def _manifest(path: Path) -> tuple[Manifest | None, str | None]:
-    from sgl_tune.cache.manifest import BrokenManifest, read_manifest
-
     try:
         return read_manifest(path), None
     except BrokenManifest as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, TextIO
 
-from sgl_tune.deployment.options import Format
+from sgl_tune.cli.format import Format
 from sgl_tune.errors import UsageError
 
 SCHEMA_VERSION = 1

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+import sgl_tune
 from sgl_tune.cli.failures import guarded
 
 COMMANDS = {
@@ -58,9 +59,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from sgl_tune import __version__
-
-        typer.echo(f"sgl-tune {__version__}")
+        typer.echo(f"sgl-tune {sgl_tune.__version__}")
         raise typer.Exit()
 
 

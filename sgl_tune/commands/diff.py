@@ -10,11 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from sgl_tune.cache.diff import Change, Comparison, Difference, check_not_empty, compare
-from sgl_tune.cache.layouts import default_cache_dir, resolve
+from sgl_tune.cache.layouts import resolve
 from sgl_tune.cache.record import Entry, parse_key
 from sgl_tune.cache.scan import ScannedCache, Scanner
+from sgl_tune.cli.format import Format, FormatOption
 from sgl_tune.cli.out import Column, Output
-from sgl_tune.deployment.options import CacheDirOption, Format, FormatOption
+from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.units import count
 
 _SIDES = (Column(""), Column("FILE OR CACHE", path=True), Column("ENTRIES", right=True))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sgl_tune.cli.format import Format, FormatOption
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.env import Fingerprint, as_json, take_fingerprint
-from sgl_tune.deployment.options import Format, FormatOption
 
 
 def env(format: FormatOption = Format.human) -> None:

@@ -19,11 +19,13 @@ from sgl_tune.cache.describe import (
     wanted,
 )
 from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
-from sgl_tune.cache.layouts import default_cache_dir, resolve
+from sgl_tune.cache.layouts import resolve
 from sgl_tune.cache.rank_names import ranks_text
 from sgl_tune.cache.scan import ScannedCache, Scanner
+from sgl_tune.cli.format import Format, FormatOption
 from sgl_tune.cli.out import Column, Output
-from sgl_tune.deployment.options import CacheDirOption, Format, FormatOption
+from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.errors import UsageError
 from sgl_tune.units import count, human_age, human_bytes
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from sgl_tune.cli.format import Format, FormatOption
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.options import Format, FormatOption, ServerCommand, ServerFlags, takes_server_flags
+from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.memory.answer import Answer, Asked, answer
 from sgl_tune.memory.answer import calibrate as measure_constants
 from sgl_tune.memory.files import write_page

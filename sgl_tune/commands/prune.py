@@ -8,11 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from sgl_tune.cache.layouts import Cache, default_cache_dir, find_caches
+from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.prune import Removal, Rules, plan
 from sgl_tune.cache.remove import Removed, remove, settle
+from sgl_tune.cli.format import Format, FormatOption
 from sgl_tune.cli.out import Column, Output
-from sgl_tune.deployment.options import CacheDirOption, Format, FormatOption
+from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.units import count, human_bytes, parse_age, parse_size
 

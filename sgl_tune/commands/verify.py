@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from sgl_tune.cache.rank_names import RankName, ranks_text
+from sgl_tune.cli.format import Format, FormatOption
 from sgl_tune.cli.out import Column, Output
-from sgl_tune.deployment.options import Format, FormatOption, ServerFlags, takes_server_flags
+from sgl_tune.deployment.options import ServerFlags, takes_server_flags
 from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import UsageError
 from sgl_tune.units import count

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sgl_tune.cli.format import Format, FormatOption
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.options import Format, FormatOption, ServerCommand, ServerFlags, takes_server_flags
+from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import SglTuneError, UsageError

@@ -10,7 +10,6 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -28,13 +27,6 @@ def _target(*names: str, help: str, metavar: str | None = None) -> Any:
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=TARGET, show_default=False)
 
 
-class Format(str, Enum):
-    human = "human"
-    json = "json"
-    quiet = "quiet"
-
-
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.", show_default=True)]
 CacheDirOption = Annotated[
     Path | None,
     typer.Option(

@@ -13,7 +13,7 @@ from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU, gpu_for
 from runtime.server.recipes import recipe_for
 from runtime.server.sizing import release
-from sgl_tune.cache.layouts import default_cache_dir
+from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, DraftWorker
 from sgl_tune.deployment.doubts import doubts
 from sgl_tune.deployment.models import DEMO, find_model

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import WorkFailed
 from sgl_tune.memory.files import written
+from sgl_tune.memory.predict import run_start
 from sgl_tune.memory.report import Report
 from sgl_tune.memory.run_report import read_report
 from sgl_tune.memory.start import Start
@@ -78,10 +79,9 @@ def _run(start: Start, file: Path, snapshot: Path | None, kind: str) -> None:
 
 
 def _start(start: Start, file: Path, snapshot: Path | None, kind: str) -> None:
+    from runtime.devices.cpu import Cpu
     from runtime.devices.cuda import Cuda
-    from runtime.simulate.device import Cpu
     from runtime.start.phases import PhaseRecorder
-    from sgl_tune.memory.predict import run_start
 
     device = Cuda(history=True) if kind == "cuda" else Cpu()
     recorder = PhaseRecorder(device, file, start.about())

@@ -13,7 +13,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runtime.graphs.policy import CapturePolicy
+from runtime.moe.a2a_workspace import WorkspaceOverflow
 from runtime.server.errors import ConfigError
+from runtime.server.pool_plan import NoRoomForTokens
+from runtime.start.options import StartOptions
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.files import written
 from sgl_tune.memory.report import Constant, Report
@@ -22,7 +26,7 @@ from sgl_tune.memory.start import Start
 
 if TYPE_CHECKING:
     from runtime.devices.base import Device
-    from runtime.simulate.device import Meta
+    from runtime.devices.meta import Meta
     from runtime.start.phases import PhaseRecorder
 
 Done = Callable[[], None]
@@ -66,7 +70,7 @@ def predict(start: Start, snapshot: Path | None = None) -> Report:
     """`snapshot` is written as PyTorch's memory_viz page reads it."""
     import torch
 
-    from runtime.simulate.device import Meta
+    from runtime.devices.meta import Meta
     from runtime.simulate.snapshot import write_snapshot
     from runtime.start.phases import PhaseRecorder
 
@@ -89,11 +93,7 @@ def run_start(start: Start, device: Device, recorder: PhaseRecorder) -> None:
     import torch
 
     from runtime.forward.comm import VirtualCommunicator
-    from runtime.graphs.policy import CapturePolicy
-    from runtime.moe.a2a_workspace import WorkspaceOverflow
-    from runtime.server.pool_plan import NoRoomForTokens
     from runtime.start.model_runner import ModelRunner
-    from runtime.start.options import StartOptions
 
     options = StartOptions(
         gpu_mib=start.gpu.driver_mib,

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from runtime.start.run_record import Failure, OutOfMemory, Phase, Run
+from runtime.devices.readings import OutOfMemory
+from runtime.start.run_record import Failure, Phase, Run
 from sgl_tune.units import memory_bytes
 
 Source = Literal["predicted", "measured"]

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runtime.devices.readings import OutOfMemory, parse_out_of_memory
 from runtime.server.units import GIB
-from runtime.start.run_record import OutOfMemory, parse_out_of_memory
 from sgl_tune.errors import UsageError
 
 _PIECE = 1 << 16

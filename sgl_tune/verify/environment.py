@@ -12,6 +12,7 @@ from typing import Any
 from runtime.server.flashinfer import NEWEST, FlashInfer, doubt_of, flashinfer_of
 from runtime.server.sizing import release
 from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
+from sgl_tune.deployment.env import take_fingerprint
 from sgl_tune.errors import UsageError
 from sgl_tune.verify.entries import cut
 from sgl_tune.verify.findings import Finding, finding
@@ -68,8 +69,6 @@ def target_here() -> Target:
     Without a GPU FlashInfer would answer `unknown`, which tells nothing about any server."""
     if find_spec("flashinfer") is None or not any(Path(device).exists() for device in _GPU_DEVICES):
         return Target(None, "each file's own environment")
-    from sgl_tune.deployment.env import take_fingerprint
-
     here = take_fingerprint()
     if here.metadata is None:
         return Target(None, "each file's own environment")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from runtime.server.sizing import release
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
+from sgl_tune.deployment.as_json import deployment_from_json
 from sgl_tune.errors import UsageError
-
-if TYPE_CHECKING:
-    from sgl_tune.keys.keys import TunedOp
-    from sgl_tune.keys.plan import CachePlan, Plan
-
+from sgl_tune.keys.keys import TunedOp
+from sgl_tune.keys.plan import CachePlan, Plan, make_plan
 
 _UNKNOWN = "_gpu<UUID>"
 _NEWEST = (1_000_000,)
@@ -92,9 +90,6 @@ def expected_of(plan: Plan) -> list[Expected]:
 
 def _expected_by_manifest(cache: Cache, manifest: Manifest) -> Expected | None:
     """None when the manifest's deployment is not one, or looks under another key."""
-    from sgl_tune.deployment.as_json import deployment_from_json
-    from sgl_tune.keys.plan import make_plan
-
     try:
         plan = make_plan(deployment_from_json(manifest.deployment, str(cache.manifest)), gpus=())
     except UsageError:

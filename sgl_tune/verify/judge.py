@@ -6,11 +6,12 @@ import json
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, FlashInfer
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, next_save
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
+from sgl_tune.keys.keys import TunedOp
 from sgl_tune.verify.coverage import Coverage
 from sgl_tune.verify.entries import check_entries, cut
 from sgl_tune.verify.environment import (
@@ -20,9 +21,6 @@ from sgl_tune.verify.environment import (
     own_environment,
 )
 from sgl_tune.verify.findings import Finding, Verdict, finding
-
-if TYPE_CHECKING:
-    from sgl_tune.keys.keys import TunedOp
 
 _RECENT = 8  # the contents of a cache's stages; to look for more takes longer than to parse again
 _REWARM = "delete the file, or warm it again"

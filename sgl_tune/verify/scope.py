@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from runtime.server.recipes import FIRST, recipe_for
 from runtime.server.sizing import release
-from sgl_tune.cache.layouts import Cache, default_cache_dir, find_caches, resolve
+from sgl_tune.cache.layouts import Cache, find_caches, resolve
+from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
+from sgl_tune.deployment.project_file import PROJECT_FILE
+from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import installed_version
 from sgl_tune.errors import UsageError
+from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked, Expected, check, expected_of
 from sgl_tune.verify.findings import Finding, finding
-
-if TYPE_CHECKING:
-    from sgl_tune.keys.plan import Plan
 
 
 class Asked(NamedTuple):
@@ -32,8 +34,6 @@ class Asked(NamedTuple):
     def names_a_deployment(self) -> bool:
         if self.command or self.deployment or self.flags.given().keys() - TARGET_FIELDS:
             return True
-        from sgl_tune.deployment.project_file import PROJECT_FILE
-
         return self.path is None and Path(PROJECT_FILE).is_file()
 
 
@@ -88,23 +88,16 @@ def _idle(plans: Sequence[Plan]) -> Iterator[Finding]:
 def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:
     """None where only a cache's manifest may know."""
     if asked:
-        from runtime.server.recipes import recipe_for
-
         return recipe_for(asked).sglang
     return plans[0].deployment.sglang_version if plans else installed_version("sglang")
 
 
 def _warnings_of(sglang: str) -> tuple[str, ...]:
     """None of an installed version without a cache: its caches may be for another machine."""
-    from runtime.server.recipes import FIRST, recipe_for
-
     return recipe_for(sglang).warnings if release(sglang) >= FIRST else ()
 
 
 def _plans(asked: Asked, target: Target) -> list[Plan]:
-    from sgl_tune.deployment.selection import select_deployments
-    from sgl_tune.keys.plan import make_plan
-
     flags = replace(
         asked.flags,
         flashinfer_version=asked.flags.flashinfer_version or target.flashinfer,

@@ -6,12 +6,13 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sgl_tune.cache.disk import slurp
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.rank_names import RankName
+from sgl_tune.keys.keys import TunedOp
 from sgl_tune.units import count
 from sgl_tune.verify.access import Access, User, only_root_reads, own_writing
 from sgl_tune.verify.entries import some
@@ -22,9 +23,6 @@ from sgl_tune.verify.judge import Judge, Judged
 from sgl_tune.verify.managed import verify_managed
 from sgl_tune.verify.ranks import Member, compare, inferred_groups
 from sgl_tune.verify.siblings import is_elsewhere, stale_siblings, verify_elsewhere
-
-if TYPE_CHECKING:
-    from sgl_tune.keys.keys import TunedOp
 
 SAVES_SINCE = (0, 5, 21)
 _JOURNAL = ".journal"

@@ -94,6 +94,6 @@ def make_device(name: str, index: int) -> Device:
         from runtime.devices.cuda import Cuda
 
         return Cuda(index)
-    from runtime.simulate.device import Cpu
+    from runtime.devices.cpu import Cpu
 
     return Cpu()

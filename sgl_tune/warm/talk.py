@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.options import Format
 from sgl_tune.warm.events import PROGRESS
 
 if TYPE_CHECKING:

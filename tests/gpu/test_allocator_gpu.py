@@ -11,8 +11,8 @@ if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 from benchmarks.allocator_model import compare, compare_oom
+from runtime.devices.meta import Meta
 from runtime.server.units import MIB
-from runtime.simulate.device import Meta
 
 
 @pytest.fixture(autouse=True)

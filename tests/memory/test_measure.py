@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.options import Format
 from sgl_tune.errors import WorkFailed
 from sgl_tune.memory.measure import measure
 from sgl_tune.memory.run_report import read_report

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from runtime.devices.base import Device
+from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.simulate.constants import Constant, GpuConstants
-from runtime.simulate.device import Meta
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 from runtime.start.run_record import Phase

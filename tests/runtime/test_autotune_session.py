@@ -15,10 +15,10 @@ from runtime.autotune.errors import AutotuneError
 from runtime.autotune.progress import Progress
 from runtime.autotune.record import record_asked
 from runtime.autotune.session import AutotuneSession
+from runtime.devices.cpu import Cpu
 from runtime.forward.batch import dummy_decode_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
-from runtime.simulate.device import Cpu
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 from tests.runtime.tuned_layer import BUCKETS, Layer, installed

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from runtime.devices.cpu import Cpu
 from runtime.forward.batch import dummy_decode_batch
 from runtime.forward.dp_attention import plan_dp_tokens
 from runtime.forward.logits_processor import LogitsOutput, in_autotune_dummy_run
@@ -15,7 +16,6 @@ from runtime.graphs.policy import CapturePolicy
 from runtime.server.config import ParallelConfig, SpeculativeConfig
 from runtime.server.start_sizes import start_sizes
 from runtime.server.units import MIB
-from runtime.simulate.device import Cpu
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.starts import make_glm, make_meta, make_preset, make_qwen, make_runner, make_runtime
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from runtime.devices.memory_history import largest_at_peak
+from runtime.devices.meta import Meta
 from runtime.layers.norm import RMSNorm
 from runtime.server.units import MIB
-from runtime.simulate.device import Meta
 from runtime.simulate.snapshot import snapshot
-from runtime.start.memory_history import largest_at_peak
 
 
 def _block(mib: int) -> torch.Tensor:

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 import torch
 
+from runtime.devices.cpu import Cpu
+from runtime.devices.meta import Meta
 from runtime.forward.batch import ForwardBatch, make_decode_batch, make_extend_batch
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.logits_processor import LogitsOutput
+from runtime.models.draft import DraftModel
 from runtime.server.config import ParallelConfig, SpeculativeConfig
 from runtime.server.pool_plan import NoRoomForTokens
 from runtime.server.units import GIB, MIB
-from runtime.simulate.device import Cpu, Meta
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 from tests.runtime.ranks import Ranks
@@ -195,6 +197,19 @@ class TestDrafts:
         captured = [r for r in (runner.draft_runners.steps, *runner.draft_runners.extends) if r]
         assert [r.name for r in captured] == runners
         assert all(set(r.graphs) == set(r.sizes) for r in captured)
+
+    def test_every_draft_has_random_weights_of_its_own_seed(self) -> None:
+        speculative = SpeculativeConfig("EAGLE", multi_layer=True)
+        runner = _started(make_qwen(), Cpu(), runtime=make_runtime(speculative=speculative), seed=7)
+        model, device = runner.model, runner.device.torch_device
+        for number, draft in enumerate(runner.drafts):
+            alone = DraftModel(model, runner.runtime, runner.comm, device, seed=7 + number)
+            torch.testing.assert_close(draft.mix, alone.mix, rtol=0, atol=0)
+            weights = draft.decoder.layers.state_dict()
+            for name, weight in alone.decoder.layers.state_dict().items():
+                torch.testing.assert_close(weights[name], weight, rtol=0, atol=0)
+        first, second, third = (draft.mix for draft in runner.drafts)
+        assert not first.equal(second) and not second.equal(third)
 
     def test_tables_are_the_targets(self) -> None:
         runner = _started(

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from runtime.devices.cpu import Cpu
+from runtime.devices.meta import Meta
+from runtime.devices.readings import parse_out_of_memory
 from runtime.server.units import MIB
 from runtime.simulate.constants import constants_for
-from runtime.simulate.device import Cpu, Meta
 from runtime.start.phases import PhaseRecorder
-from runtime.start.run_record import RunFileError, parse_out_of_memory, read_run
+from runtime.start.run_record import RunFileError, read_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -120,7 +122,7 @@ def test_a_killed_process_leaves_what_it_completed(tmp_path: Path) -> None:
     out = tmp_path / "run.jsonl"
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from runtime.start.phases import PhaseRecorder; from runtime.simulate.device import Cpu\n"
+        "from runtime.start.phases import PhaseRecorder; from runtime.devices.cpu import Cpu\n"
         "recorder = PhaseRecorder(Cpu(), Path(sys.argv[1]))\n"
         "with recorder.phase('first'): pass\n"
         "with recorder.phase('second'):\n"

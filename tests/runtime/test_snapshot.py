@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.cuda import _memory_viz
 
+from runtime.devices.meta import Meta
 from runtime.server.units import MIB
-from runtime.simulate.device import Meta
 from runtime.simulate.snapshot import snapshot, write_snapshot
 
 

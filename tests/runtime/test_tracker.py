@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from runtime.devices.layer_loop import each_layer, loop_with
 from runtime.layers.norm import RMSNorm
 from runtime.server.units import MIB
 from runtime.simulate.allocator import CachingAllocator
-from runtime.simulate.folding import fold_with, record, repeat, replay
+from runtime.simulate.folding import fold, record, replay
 from runtime.simulate.tracker import AllocationTracker
 from runtime.simulate.workspaces import Workspaces
 
@@ -23,6 +25,10 @@ def _tracking(device: str = "meta", **options: object) -> Iterator[AllocationTra
     tracker = AllocationTracker(CachingAllocator(), device, **options)  # type: ignore[arg-type]
     with tracker, torch.inference_mode():
         yield tracker
+
+
+def _folding(tracker: AllocationTracker) -> AbstractContextManager[None]:
+    return loop_with(partial(fold, tracker=tracker))
 
 
 @pytest.mark.parametrize("device", ["meta", "cpu"])
@@ -139,7 +145,7 @@ class TestFolding:
 
     def _forward(self, widths: list[int], rows: int = 64) -> torch.Tensor:
         x = torch.zeros(rows, 512, device="meta")
-        for width in repeat(widths, kind=lambda width: width):
+        for width in each_layer(widths, kind=lambda width: width):
             up = torch.zeros(512, width, device="meta")
             x = x + F.silu(x @ up) @ torch.zeros(width, 512, device="meta")
         return x
@@ -147,10 +153,10 @@ class TestFolding:
     @pytest.mark.parametrize("widths", [[1024] * 40, [1024] * 3 + [4096] * 30, [2048], [64, 128] * 6])
     def test_folded_and_unfolded_leave_the_allocator_alike(self, widths: list[int]) -> None:
         seen = []
-        for fold in (True, False):
+        for folded in (True, False):
             with _tracking(workspaces=Workspaces(gemm_bytes=32 * MIB)) as tracker:
                 kept = torch.zeros(7 * MIB, dtype=torch.uint8, device="meta")
-                with fold_with(tracker) if fold else nullcontext():
+                with _folding(tracker) if folded else nullcontext():
                     out = self._forward(widths)
                 model = tracker.allocator
                 numbers = (model.peak_allocated, model.peak_reserved, model.allocated, model.reserved)
@@ -162,28 +168,28 @@ class TestFolding:
 
     def test_folding_runs_few_layers(self) -> None:
         ran = []
-        with _tracking() as tracker, fold_with(tracker):
-            for layer in repeat(range(100), kind=lambda layer: None):
+        with _tracking() as tracker, _folding(tracker):
+            for layer in each_layer(range(100), kind=lambda layer: None):
                 ran.append(layer)
                 torch.zeros(MIB, device="meta")
         assert len(ran) == 3
 
     def test_layers_that_keep_something_all_count(self) -> None:
         kept = []
-        with _tracking() as tracker, fold_with(tracker):
-            for _ in repeat(range(50), kind=lambda layer: None):
+        with _tracking() as tracker, _folding(tracker):
+            for _ in each_layer(range(50), kind=lambda layer: None):
                 kept.append(torch.zeros(MIB, dtype=torch.uint8, device="meta"))
                 previous = kept[-2:]
             assert tracker.allocator.allocated == 50 * MIB
         del previous
 
     def test_without_folding_every_layer_runs(self) -> None:
-        assert list(repeat([1, 2, 3], kind=lambda layer: None)) == [1, 2, 3]
+        assert list(each_layer([1, 2, 3], kind=lambda layer: None)) == [1, 2, 3]
 
     def test_a_recording_replays_what_ran(self) -> None:
         peaks = []
         for replayed in (True, False):
-            with _tracking() as tracker, fold_with(tracker):
+            with _tracking() as tracker, _folding(tracker):
                 out, recording = record(lambda: self._forward([1024] * 20), tracker)
                 assert recording is not None
                 assert sum(loop.count for loop in recording.loops) == 17

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Column, Output, Progress, printable, shorten, to_json
-from sgl_tune.deployment.options import Format
 
 
 class _Terminal(io.StringIO):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.cache.layouts import Cache, default_cache_dir, find_caches, resolve
+from sgl_tune.cache.layouts import Cache, find_caches, resolve
 from sgl_tune.cache.rank_names import RankName
+from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from tests.sgl_tune.cache.children import in_child
 

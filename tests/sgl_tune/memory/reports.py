@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from runtime.devices.readings import Held, OutOfMemory
 from runtime.server.units import GIB
-from runtime.start.run_record import Failure, Held, OutOfMemory, Phase, Run
+from runtime.start.run_record import Failure, Phase, Run
 from sgl_tune.memory.report import Constant, Report, Sizes
 
 TOTAL = 80 * GIB

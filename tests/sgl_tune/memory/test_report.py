@@ -6,12 +6,12 @@ import io
 import json
 
 from runtime.server.units import GIB
+from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output, to_json
-from sgl_tune.deployment.options import Format
 from sgl_tune.memory.report import in_begin_order, worst
 from sgl_tune.memory.side_by_side import highest_that_fits, show_remedies, show_sweep, show_what_ifs
 from sgl_tune.memory.table import phase_lines, show_report, verdict
-from tests.sgl_tune.memory.reports import make_report
+from tests.sgl_tune.memory.reports import make_phase, make_report
 
 CONTRACT = {"name", "persistent_bytes", "peak_bytes", "transient_bytes", "reserved_peak_bytes",
             "free_at_peak_bytes", "seconds", "largest"}  # fmt: skip
@@ -44,6 +44,13 @@ def test_phases_stand_in_the_order_they_began() -> None:
     ]
     ordered = [(phase.name, phase.depth) for phase in in_begin_order(ended)]
     assert ordered[2:4] == [("autotune", 0), ("dummy run", 1)]
+
+
+def test_phases_nested_deeper_keep_their_order_too() -> None:
+    ended = [("a.1", 1), ("a.2.1", 2), ("a.2.2", 2), ("a.2", 1), ("a.3", 1), ("a", 0), ("b.1", 1), ("b", 0)]
+    phases = [make_phase(name, 0, 1, depth=depth) for name, depth in ended]
+    began = [phase.name for phase in in_begin_order(phases)]
+    assert began == ["a", "a.1", "a.2", "a.2.1", "a.2.2", "a.3", "b", "b.1"]
 
 
 def test_the_peak_is_the_innermost_phase_that_leaves_least() -> None:

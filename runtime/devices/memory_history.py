@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runtime.start.run_record import Held
+from runtime.devices.readings import Held
 
 _RUNTIME = str(Path(__file__).parents[1]) + "/"
 _FOR_THEIR_CALLER = frozenset(("_make", "_hold", "_hold_all"))

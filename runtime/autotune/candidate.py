@@ -1,0 +1,40 @@
+"""What a search is asked, and what may answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flashinfer.autotuner import OptimizationProfile, TunableRunner, TuningConfig
+
+from runtime.autotune.record import varying_size
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One call of `choose_one`, its configuration as the active contexts make it."""
+
+    op: str
+    runners: Sequence[TunableRunner]
+    config: TuningConfig
+    inputs: list[Any]
+    kwargs: dict[str, Any]
+
+    def bucket(self, profile: OptimizationProfile) -> int:
+        return varying_size(self.config, profile.get_opt_shapes())
+
+    def where(self, profile: OptimizationProfile) -> str:
+        return f"{self.op} at bucket {self.bucket(profile)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A runner's number and a tactic as its file entry would hold it."""
+
+    runner: int
+    tactic: Any
+
+
+# What runs where nothing was tuned.
+DEFAULT = Candidate(0, -1)

@@ -1,0 +1,35 @@
+"""The CPU: it computes for real, and its memory is counted as a GPU's would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from runtime.devices.base import Graph
+from runtime.devices.counted import Counted
+from runtime.simulate.allocator import CachingAllocator
+from runtime.simulate.folding import tensors_of
+from runtime.simulate.tracker import AllocationTracker
+
+
+class Cpu(Counted):
+    """Memory is unlimited, and a graph is its forward run again."""
+
+    def __init__(self, log: bool = False, frames: bool = False) -> None:
+        super().__init__(AllocationTracker(CachingAllocator(), "cpu", log=log, frames=frames))
+        self.torch_device = torch.device("cpu")
+
+    def _capture(self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]) -> Graph:
+        for _ in range(warm_ups):
+            before()
+            run()
+        with self._captured(pool):
+            outputs = run()
+
+        def replay() -> None:
+            for held, new in zip(tensors_of(outputs), tensors_of(run()), strict=True):
+                held.copy_(new)
+
+        return Graph(outputs, replay)

@@ -1,0 +1,112 @@
+"""A GPU predicted: tensors without data, and the memory that they would take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+
+from runtime.devices.base import Graph, nothing
+from runtime.devices.counted import Counted
+from runtime.devices.layer_loop import loop_with
+from runtime.simulate.allocation import Recording
+from runtime.simulate.allocator import CachingAllocator
+from runtime.simulate.constants import GpuConstants, constants_for
+from runtime.simulate.folding import fold, record, replay, tensors_of
+from runtime.simulate.tracker import AllocationTracker
+from runtime.simulate.workspaces import Workspaces
+
+
+class Meta(Counted):
+    """Of `total` bytes. `fold` skips what repeats; `frames` keeps stacks for a snapshot."""
+
+    def __init__(
+        self,
+        total: int,
+        arch: str = "sm90",
+        fold: bool = True,
+        frames: bool = False,
+        log: bool = False,
+        constants: GpuConstants | None = None,
+    ) -> None:
+        model = CachingAllocator(total)
+        if frames:
+            model.events = []
+        self.constants = constants or constants_for(arch)
+        self.sm_major = int(arch.removeprefix("sm")[:-1])
+        workspaces = Workspaces(gemm_bytes=self.constants.gemm_workspace.bytes)
+        super().__init__(AllocationTracker(model, "meta", workspaces, frames=frames, log=log))
+        self.torch_device = torch.device("meta")
+        self._fold = fold
+        self.claims: Counter[str] = Counter()
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            if self._fold:
+                stack.enter_context(loop_with(partial(fold, tracker=self.tracker)))
+            stack.enter_context(self.tracker)
+            yield
+
+    def claim(self, what: str, count: int = 1) -> None:
+        self.claims[what] += count
+        self.tracker.allocator.non_torch += count * self.constants.claimed(what).bytes
+
+    def _capture(self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]) -> Graph:
+        counted = self._counting_kernels(run)
+        if not (self._fold and warm_ups):
+            return self._capture_unfolded(counted, pool, warm_ups, before)
+        before()
+        outputs, recording = record(counted, self.tracker)
+        if recording is None:
+            outputs = None
+            return self._capture_unfolded(counted, pool, warm_ups - 1, before)
+        return self._capture_replayed(outputs, recording, pool, warm_ups - 1, before)
+
+    def _counting_kernels(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        """The first run tells how many nodes the graph will have, and so what the driver takes for it."""
+        pending = [True]
+
+        def counted() -> Any:
+            before = self.tracker.kernels
+            result = run()
+            if pending:
+                pending.pop()
+                self.claim("graph node", self.tracker.kernels - before)
+            return result
+
+        return counted
+
+    def _capture_unfolded(
+        self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]
+    ) -> Graph:
+        for _ in range(warm_ups):
+            before()
+            run()
+        with self._captured(pool):
+            outputs = run()
+        return Graph(outputs, nothing)
+
+    def _capture_replayed(
+        self, outputs: Any, recording: Recording, pool: int, warm_ups: int, before: Callable[[], None]
+    ) -> Graph:
+        """The first warm-up's tensors become the graph's outputs, in the memory of the graph."""
+        made = {allocation for is_made, allocation in recording.steps if is_made}
+        held = {self.tracker.allocation_of(tensor): tensor for tensor in tensors_of(outputs)}
+        owned = {allocation: tensor for allocation, tensor in held.items() if allocation in made}
+        for tensor in owned.values():
+            self.tracker.forget(tensor)
+        for _ in range(warm_ups):
+            before()
+            for allocation in replay(recording, self.tracker).values():
+                self.tracker.free(allocation)
+        with self._captured(pool):
+            kept = replay(recording, self.tracker)
+        for recorded, tensor in owned.items():
+            assert recorded is not None
+            self.tracker.adopt(tensor, kept[recorded])
+        return Graph(outputs, nothing)

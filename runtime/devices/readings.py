@@ -1,0 +1,62 @@
+"""What a device says of its memory, and what torch says when there is too little. No torch needed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from runtime.server.units import GIB, KIB, MIB
+
+_UNITS = {"bytes": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
+_SIZE = r"(\d{1,9}(?:\.\d+)?) (bytes|KiB|MiB|GiB)"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReading:
+    """Bytes. `non_torch` is what the GPU holds outside torch's allocator; it and `free` are device-wide."""
+
+    total: int
+    free: int
+    allocated: int
+    reserved: int
+    peak_allocated: int
+    peak_reserved: int
+    non_torch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One of the largest allocations at a peak."""
+
+    bytes: int
+    what: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """The numbers of torch's message: exact when predicted, as printed when measured."""
+
+    tried_bytes: int
+    free_bytes: int
+    total_bytes: int
+    allocated_bytes: int
+    reserved_unallocated_bytes: int
+    where: str = ""
+
+
+def parse_out_of_memory(message: str, where: str = "") -> OutOfMemory | None:
+    """torch's "CUDA out of memory. Tried to allocate ..." as numbers."""
+    patterns = {
+        "tried_bytes": rf"Tried to allocate {_SIZE}",
+        "total_bytes": rf"total capacity of {_SIZE}",
+        "free_bytes": rf"of which {_SIZE} is free",
+        "allocated_bytes": rf"allocated memory {_SIZE} is allocated by PyTorch",
+        "reserved_unallocated_bytes": rf"{_SIZE} is reserved by PyTorch but unallocated",
+    }
+    found = {name: re.search(pattern, message) for name, pattern in patterns.items()}
+    if found["tried_bytes"] is None:
+        return None
+    return OutOfMemory(
+        **{name: round(float(m[1]) * _UNITS[m[2]]) if m else 0 for name, m in found.items()}, where=where
+    )

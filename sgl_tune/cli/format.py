@@ -1,0 +1,17 @@
+"""How a result is printed: the flag that every command has."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+
+class Format(str, Enum):
+    human = "human"
+    json = "json"
+    quiet = "quiet"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.", show_default=True)]

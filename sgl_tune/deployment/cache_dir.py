@@ -1,0 +1,13 @@
+"""Where a server of this user looks for its caches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def default_cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """SGLang's own rule: it expands `~` in its default and not in what a user sets."""
+    set_by_user = environ.get("SGLANG_CACHE_DIR")
+    return Path(set_by_user) if set_by_user else Path("~/.cache/sglang").expanduser()
