@@ -87,6 +87,7 @@ def test_a_dummy_prefill_longer_than_the_context_is_several_requests() -> None:
     assert batch.extend_lens == [4, 4, 2] and batch.query_starts.tolist() == [0, 4, 8, 10]
     assert batch.positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
     assert (batch.max_query_len, batch.max_seq_len) == (4, 4)
+    assert batch.extend_prefix_lens == [0, 0, 0]
 
 
 def _cases() -> dict[str, tuple[list[list[int]], ForwardMode, int, int]]:

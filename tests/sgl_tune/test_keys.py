@@ -175,6 +175,20 @@ def test_mxfp4_of_gpt_oss_is_padded() -> None:
     assert "('Module', 4, 128, 128, 0, 17827853, 17826828, 0, 3072, 3072, 768, 3, True, 0," in key
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"model_path": "Qwen3-30B-A3B", "arch": "sm100", "quantization": "mxfp4"},
+        {"model_path": "gpt-oss-120b", "arch": "sm90"},
+        {"model_path": "gpt-oss-120b", "arch": "sm120"},
+    ],
+)
+def test_mxfp4_kernels_are_gpt_oss_on_blackwells_alone(flags: dict[str, Any]) -> None:
+    deployment = _deployment(**flags, moe_runner_backend="flashinfer_mxfp4", tp=4)
+    assert deployment.quantization == "mxfp4" or deployment.model.model_type == "gpt_oss"
+    assert not [op for op in expected_keys(deployment) if "trtllm" in op.op]
+
+
 def test_dense_fp8_layers_of_one_rank() -> None:
     op = _only(model_path="Llama-3.1-70B", quantization="modelopt_fp8", tp=4)
     shapes = {parts.profile[1] for key in op.keys if (parts := parse_key(key))}

@@ -18,6 +18,7 @@ from tests.sgl_tune.cache.caches import (
     verify_all,
     write_ranks,
 )
+from tests.sgl_tune.cache.children import in_child
 
 ME = os.geteuid()
 STRANGER = User("stranger", 4_000_000)
@@ -80,6 +81,29 @@ def test_a_closed_parent_folder_is_named(tmp_path: Path) -> None:
     assert verdicts(report) == ["crash"]
     assert str(closed) in report.files[0].findings[0].message
     assert report.files[0].findings[0].remedy == f"chmod a+x {closed}"
+
+
+def test_a_closed_parent_folder_keeps_a_server_from_saving_too(tmp_path: Path) -> None:
+    folder = _make_open_tree(tmp_path)
+    folder.chmod(0o777)
+    folder.parent.parent.chmod(0o700)
+    (found,) = Access(STRANGER).writing(folder)
+    assert found.code == "not-readable" and found.remedy == f"chmod a+x {folder.parent.parent}"
+
+
+@pytest.mark.skipif(ME != 0, reason="only root can become somebody else")
+def test_a_folder_that_nobody_here_may_pass_is_named(tmp_path: Path) -> None:
+    folder = _make_open_tree(tmp_path)
+    (path,) = write_ranks(folder, rank_names())
+    closed = folder.parent.parent
+    closed.chmod(0o700)
+
+    def ask() -> list[str | None]:
+        os.setuid(STRANGER.uid)
+        owner = Access(User("owner", 0))
+        return [found.remedy for found in (*owner.reading(path), *owner.writing(folder))]
+
+    assert in_child(ask) == [f"chmod a+x {closed}"] * 2
 
 
 def test_one_unreadable_rank_costs_the_group(tmp_path: Path) -> None:

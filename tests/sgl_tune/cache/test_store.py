@@ -149,6 +149,7 @@ def test_the_manifest_names_every_groups_digest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     ["", "[]", "7", '{"schema_version": 2, "environment": {}}', '{"schema_version": 1}', "[" * 100_000]
+    + [json.dumps({"environment": TARGET})]
     + [
         json.dumps({"schema_version": 1, "environment": TARGET, **bad})
         for bad in (
