@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
 
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+_LINK_OR_SOCKET = (errno.ELOOP, errno.ENXIO)
 
-def slurp(path: Path) -> tuple[os.stat_result, bytes | None]:
-    """None for what is no regular file; a pipe would wait for ever. Not through a file object: that takes
-    three times as long, which a thousand files make felt."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+def slurp(path: Path | str, folder: int | None = None) -> tuple[os.stat_result, bytes | None]:
+    """None for what is no regular file: a pipe would wait for ever, a link may lead to somebody's own. Not
+    through a file object: that takes three times as long, which a thousand files make felt."""
+    try:
+        descriptor = os.open(path, _FLAGS, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in _LINK_OR_SOCKET:
+            raise
+        return os.stat(path, dir_fd=folder, follow_symlinks=False), None
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

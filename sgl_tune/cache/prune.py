@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from runtime.server.sizing import release
+from sgl_tune.cache.folder import Signature, signature_of
 from sgl_tune.cache.layouts import LOCK, MANIFEST, Cache, is_unfinished
 from sgl_tune.cache.manifest import BrokenManifest, read_manifest
 from sgl_tune.errors import UsageError
@@ -37,14 +38,18 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A whole cache, or only the litter in it."""
+    """A whole cache, or only the litter in it. `seen` are the files as they were when this was planned."""
 
     cache: Cache
     whole: bool
-    files: tuple[Path, ...]
+    seen: Mapping[Path, Signature]
     bytes: int
     last_used: float
     reason: str
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(self.seen)
 
 
 def plan(caches: Sequence[Cache], rules: Rules, now: float) -> list[Removal]:
@@ -82,7 +87,7 @@ def _consider(cache: Cache, rules: Rules, now: float, newest: str | None) -> Rem
         reason = "empty"
     else:
         return _litter(cache, used, now, max(rules.older_than or 0.0, WRITING_SECONDS))
-    return Removal(cache, True, files, _size(files), used, reason) if reason else None
+    return Removal(cache, True, _signatures(files), _size(files), used, reason) if reason else None
 
 
 def _is_abandoned(cache: Cache, age: float) -> bool:
@@ -99,7 +104,8 @@ def _litter(cache: Cache, used: float, now: float, age: float) -> Removal | None
         return None
     said = [count(len(runs), "finished run")] if runs else []
     said += [count(len(dead), "file") + " of dead writers"] if dead else []
-    return Removal(cache, False, (*runs, *dead), _size([*runs, *dead]), used, ", ".join(said))
+    litter = [*runs, *dead]
+    return Removal(cache, False, _signatures(litter), _size(litter), used, ", ".join(said))
 
 
 def _until_it_fits(removals: list[Removal], excess: int) -> list[Removal]:
@@ -143,6 +149,10 @@ def last_used(cache: Cache, files: Iterable[Path]) -> float:
 def _modified(path: Path) -> float:
     status = _status(path)
     return status.st_mtime if status else 0.0
+
+
+def _signatures(files: Iterable[Path]) -> dict[Path, Signature]:
+    return {path: signature_of(status) for path in files if (status := _status(path))}
 
 
 def _size(files: Iterable[Path]) -> int:

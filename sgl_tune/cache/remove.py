@@ -8,18 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sgl_tune.cache.folder import Folder, LeadsOut
 from sgl_tune.cache.layouts import LOCK, Cache, is_unfinished
-from sgl_tune.cache.prune import WRITING_SECONDS, Removal, last_used
-from sgl_tune.cache.transaction import (
-    FolderBusy,
-    FolderGone,
-    explained,
-    locked,
-    publish,
-)
+from sgl_tune.cache.lock import FolderBusy
+from sgl_tune.cache.prune import WRITING_SECONDS, Removal
+from sgl_tune.cache.rank_names import RankName
+from sgl_tune.cache.transaction import FolderGone, explained, locked, publish
 from sgl_tune.errors import WorkFailed
 
 _LOCK_SECONDS = 2.0
+_BELOW = ("runs", "entries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,90 +28,96 @@ class Removed:
     bytes: int = 0
     skipped: str | None = None
     failed: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def settle(caches: Iterable[Cache], root: Path) -> list[str]:
     """Finish or discard what killed writers left; says what was done."""
-    done = []
+    done: list[str] = []
     for cache in caches:
-        if any(is_unfinished(path.name) for path in cache.leftovers) and _is_inside(cache.path, root):
-            with (
-                contextlib.suppress(FolderBusy, FolderGone),
-                locked(cache.path, _LOCK_SECONDS, create=False) as settled,
-            ):
-                done += settled
+        if any(is_unfinished(path.name) for path in cache.leftovers):
+            try:
+                with locked(cache.path, _LOCK_SECONDS, create=False, root=root) as held:
+                    done += held.notes
+            except (FolderBusy, FolderGone):
+                pass
+            except WorkFailed as error:
+                done.append(f"left unsettled: {error.message}")
     return done
 
 
 def remove(removal: Removal, root: Path) -> Removed:
-    folder = removal.cache.path
-    if not _is_inside(folder, root):
-        return Removed(skipped="leads out of the cache")
+    place = removal.cache.path
     try:
-        with locked(folder, _LOCK_SECONDS, create=False):
-            objection = _objection(removal)
+        with locked(place, _LOCK_SECONDS, create=False, root=root) as (folder, notes):
+            objection = _objection(removal, folder)
             if objection:
                 return Removed(skipped=objection)
-            with explained(folder):
-                return _remove(removal, root)
+            with explained(place):
+                return Removed(_remove(removal, folder), removal.bytes, notes=tuple(notes))
     except FolderBusy as error:
         return Removed(skipped=error.message)
     except FolderGone:
         return Removed(skipped="somebody else removed it")
+    except LeadsOut:
+        return Removed(skipped="leads out of the cache")
     except WorkFailed as error:
         return Removed(skipped=error.message, failed=True)
 
 
-def _is_inside(folder: Path, root: Path) -> bool:
-    return folder.resolve().is_relative_to(root.resolve())
-
-
-def _objection(removal: Removal) -> str | None:
+def _objection(removal: Removal, folder: Folder) -> str | None:
     """Time has passed since the plan; the lock keeps out our own writers, but not a server."""
     if not removal.whole:
         return None
-    if removal.files and last_used(removal.cache, removal.files) > removal.last_used:
+    seen = {path.name: signature for path, signature in removal.seen.items() if path.parent == folder.path}
+    names = folder.names()
+    if any(
+        folder.signature(name) != seen.get(name) for name in names if name in seen or RankName.parse(name)
+    ):
         return "written since"
-    writing = [path for path in removal.cache.leftovers if not is_unfinished(path.name)]
-    if any(_exists_since(path) < WRITING_SECONDS for path in writing):
+    writing = (path.name for path in removal.cache.leftovers if not is_unfinished(path.name))
+    if any(_exists_since(folder, name) < WRITING_SECONDS for name in writing):
         return "a server may be writing to it"
     return None
 
 
-def _exists_since(path: Path) -> float:
+def _exists_since(folder: Folder, name: str) -> float:
+    status = folder.status(name)
+    return time.time() - status.st_mtime if status else float("inf")
+
+
+def _remove(removal: Removal, folder: Folder) -> int:
+    """How many files went. The lock is the last of them: with it goes what keeps others out."""
+    count = 0
+    for below in _BELOW:
+        count += _remove_below(removal, folder, below)
+    names = [path.name for path in removal.files if path.parent == folder.path]
+    there = [name for name in names if folder.status(name)]
+    publish(folder, {}, remove=there)
+    if removal.whole and not set(folder.names()) - {LOCK}:
+        folder.unlink(LOCK)
+        _remove_empty(folder)
+    return count + len(there)
+
+
+def _remove_below(removal: Removal, folder: Folder, below: str) -> int:
+    names = [path.name for path in removal.files if path.parent == folder.path / below]
     try:
-        return time.time() - path.lstat().st_mtime
-    except OSError:
-        return float("inf")
+        opened = folder.enter(below)
+    except (FileNotFoundError, NotADirectoryError, LeadsOut):
+        return 0
+    with contextlib.closing(opened):
+        there = [name for name in names if opened.status(name)]
+        for name in there:
+            opened.unlink(name)
+    folder.remove_folder(below)
+    return len(there)
 
 
-def _remove(removal: Removal, root: Path) -> Removed:
-    folder = removal.cache.path
-    files = [path for path in removal.files if path.exists() or path.is_symlink()]
-    for path in files:
-        if path.parent != folder:
-            path.unlink(missing_ok=True)
-    publish(folder, {}, remove=[path.name for path in files if path.parent == folder])
-    for name in ("runs", "entries"):
-        _remove_empty(folder / name)
-    if removal.whole:
-        _remove_folder(folder, root)
-    return Removed(len(files), removal.bytes)
-
-
-def _remove_folder(folder: Path, root: Path) -> None:
-    """With its lock, unless it holds something of somebody else's; then the folders above, once empty."""
-    if {path.name for path in folder.iterdir()} - {LOCK}:
-        return
-    (folder / LOCK).unlink(missing_ok=True)
-    emptied = folder
-    while _remove_empty(emptied) and emptied != root and emptied.parent != root:
-        emptied = emptied.parent
-
-
-def _remove_empty(folder: Path) -> bool:
-    try:
-        folder.rmdir()
-    except OSError:  # not empty, gone already, or a link
-        return False
-    return True
+def _remove_empty(folder: Folder) -> None:
+    """It and the folders above, once empty, up to the one that a user named."""
+    if folder.parent is None:
+        with contextlib.suppress(OSError):
+            folder.path.rmdir()
+    while folder.parent and folder.parent.remove_folder(folder.path.name):
+        folder = folder.parent

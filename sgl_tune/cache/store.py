@@ -14,12 +14,14 @@ from typing import Any
 
 import sgl_tune
 from runtime.server.flashinfer import METADATA, NEWEST, RECORDS, FlashInfer, flashinfer_of
-from sgl_tune.cache.disk import slurp
+from sgl_tune.cache.folder import Folder, Signature
 from sgl_tune.cache.layouts import MANIFEST
 from sgl_tune.cache.loader import Loaded, load_document, metadata_mismatches
-from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
+from sgl_tune.cache.lock import LOCK_SECONDS
+from sgl_tune.cache.manifest import BrokenManifest, Manifest, parse_manifest
+from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file, serialise
-from sgl_tune.cache.transaction import LOCK_SECONDS, explained, locked, publish
+from sgl_tune.cache.transaction import explained, locked, publish
 from sgl_tune.errors import WorkFailed
 
 _ATTEMPTS = 20
@@ -77,22 +79,23 @@ def write_group(
 ) -> Written:
     """Add entries to all files of one TP group, which end up equal byte for byte: a server that finds two
     ranks of a group different deletes every rank's file. Entries that are already there stay."""
-    folder = _common_folder(paths)
-    with locked(folder, timeout, say) as settled:
+    place = _common_folder(paths)
+    names = [path.name for path in paths]
+    with locked(place, timeout, say) as (folder, notes):
         for _ in range(_ATTEMPTS):
-            seen = _signatures(paths)
-            with explained(folder):
-                merged = _merge(paths, metadata, replace_conflicting)
+            seen = _signatures(folder, names)
+            with explained(place):
+                merged = _merge(folder, names, metadata, replace_conflicting)
             kept = dict(merged.entries)
             merged.add(entries, records or {}, extra_metadata or {})
             content = merged.serialise()
-            files = merged.set_aside | {path.name: content for path in paths}
+            files = merged.set_aside | dict.fromkeys(names, content)
             if manifest:
-                files[MANIFEST] = _stamp(manifest, folder, [path.name for path in paths], content)
-            if publish(folder, files, unchanged=partial(_still, paths, seen)):
-                return _report(paths, content, kept, merged, settled)
+                files[MANIFEST] = _stamp(manifest, folder, names, content)
+            if publish(folder, files, unchanged=partial(_still, folder, names, seen)):
+                return _report(paths, content, kept, merged, notes)
     raise WorkFailed(
-        f"{folder}: a server keeps writing these files", "stop it, or warm before starting the server"
+        f"{place}: a server keeps writing these files", "stop it, or warm before starting the server"
     )
 
 
@@ -103,28 +106,23 @@ def _common_folder(paths: Sequence[Path]) -> Path:
     return folders.pop()
 
 
-def _signatures(paths: Sequence[Path]) -> list[tuple[int, int, int] | None]:
+def _signatures(folder: Folder, names: Sequence[str]) -> list[Signature | None]:
     """Enough to see that a stock server, which takes no lock, has written meanwhile."""
-    return [_signature(path) for path in paths]
+    return [folder.signature(name) for name in names]
 
 
-def _still(paths: Sequence[Path], seen: Sequence[tuple[int, int, int] | None]) -> bool:
-    return _signatures(paths) == seen
+def _still(folder: Folder, names: Sequence[str], seen: Sequence[Signature | None]) -> bool:
+    return _signatures(folder, names) == seen
 
 
-def _signature(path: Path) -> tuple[int, int, int] | None:
-    try:
-        stat = path.stat()
-    except FileNotFoundError:
-        return None
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
-
-
-def _merge(paths: Sequence[Path], metadata: Mapping[str, str], replace_conflicting: bool) -> _Merged:
+def _merge(
+    folder: Folder, names: Sequence[str], metadata: Mapping[str, str], replace_conflicting: bool
+) -> _Merged:
     merged = _Merged(dict(metadata), flashinfer_of(str(metadata.get("flashinfer_version"))))
-    for path in paths:
+    for name in names:
+        path = folder.path / name
         try:
-            status, raw = slurp(path)
+            status, raw = folder.read(name)
         except FileNotFoundError:
             continue
         if S_ISDIR(status.st_mode):
@@ -187,20 +185,29 @@ def _set_aside(merged: _Merged, path: Path, raw: bytes, why: str) -> None:
     merged.notes.append(f"{path}: broken ({why}); kept as {path.name}.broken and written anew")
 
 
-def _stamp(manifest: Manifest, folder: Path, names: Sequence[str], content: bytes) -> bytes:
+def _stamp(manifest: Manifest, folder: Folder, names: Sequence[str], content: bytes) -> bytes:
     """The manifest with these files' digest, and the digests of the folder's other groups."""
-    try:
-        others = read_manifest(folder / MANIFEST).files
-    except BrokenManifest:
-        others = {}
+    others = _digests(folder)
     digest = sha256(content).hexdigest()
-    files = {name: other for name, other in others.items() if (folder / name).exists()}
+    files = {name: other for name, other in others.items() if _is_there(folder, name)}
     return replace(
         manifest,
         files=dict(sorted({**files, **dict.fromkeys(names, digest)}.items())),
         tool=manifest.tool or f"sgl-tune {sgl_tune.__version__}",
         created=manifest.created or datetime.now(timezone.utc).isoformat(timespec="seconds"),
     ).to_bytes()
+
+
+def _digests(folder: Folder) -> Mapping[str, str]:
+    try:
+        _, raw = folder.read(MANIFEST)
+        return parse_manifest(folder.path / MANIFEST, raw or b"").files
+    except (FileNotFoundError, BrokenManifest):
+        return {}
+
+
+def _is_there(folder: Folder, name: str) -> bool:
+    return RankName.parse(name) is not None and folder.status(name) is not None
 
 
 def _report(

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
-import socket
-import sys
+import stat
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from filelock import FileLock, Timeout
-
-from sgl_tune.cache.layouts import JOURNAL, LOCK, is_temporary
+from sgl_tune.cache.folder import Folder, open_folder
+from sgl_tune.cache.journal import Journal, make_journal, read_journal
+from sgl_tune.cache.layouts import JOURNAL, is_temporary
+from sgl_tune.cache.lock import LOCK_SECONDS, NO_LOCKS, Lock
 from sgl_tune.errors import WorkFailed
 
-LOCK_SECONDS = 60.0
-_QUIET_SECONDS = 2.0
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -35,76 +33,67 @@ class FolderGone(WorkFailed):
     """Somebody removed the folder first."""
 
 
-class FolderBusy(WorkFailed):
-    """Somebody else is writing, and for longer than we would wait."""
+class Locked(NamedTuple):
+    """`notes` tell what it took to settle what an earlier holder left, and what the lock is worth."""
+
+    folder: Folder
+    notes: list[str]
 
 
 @contextlib.contextmanager
 def locked(
-    folder: Path, timeout: float = LOCK_SECONDS, say: Callable[[str], None] = _silent, create: bool = True
-) -> Iterator[list[str]]:
-    """Hold the folder for writing. Yields what it took to settle what an earlier holder left unfinished."""
-    with explained(folder):
-        lock = _acquire(folder, timeout, say, create)
-    try:
-        with explained(folder):
-            settled = recover(folder)
-        yield settled
-    finally:
-        lock.release()
+    path: Path,
+    timeout: float = LOCK_SECONDS,
+    say: Callable[[str], None] = _silent,
+    create: bool = True,
+    root: Path | None = None,
+) -> Iterator[Locked]:
+    """Hold a folder for writing, once what an earlier holder left unfinished is settled. Without `create`
+    only removals follow: the folder must be there, and no room for a lock is no reason not to make some."""
+    with explained(path):
+        folder, lock = _acquire(path, root, timeout, say, create)
+    with folder, contextlib.closing(lock) if lock else contextlib.nullcontext():
+        with explained(path):
+            notes = recover(folder)
+        yield Locked(folder, notes if lock is None or lock.is_real else [*notes, NO_LOCKS])
 
 
-def _acquire(folder: Path, timeout: float, say: Callable[[str], None], create: bool) -> FileLock:
-    path = folder / LOCK
+def _acquire(
+    path: Path, root: Path | None, timeout: float, say: Callable[[str], None], create: bool
+) -> tuple[Folder, Lock | None]:
     deadline = time.monotonic() + timeout
     while True:
-        if create:
-            folder.mkdir(parents=True, exist_ok=True)
-        elif not folder.is_dir():
-            raise FolderGone(f"{folder}: was removed by somebody else")
-        lock = FileLock(str(path))
+        folder = _opened(path, root, create)
+        with contextlib.ExitStack() as undo:
+            undo.enter_context(folder)
+            try:
+                lock = Lock(folder)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if create or error.errno not in _FULL:
+                    raise
+                undo.pop_all()
+                return folder, None
+            undo.callback(lock.close)
+            lock.wait(deadline, timeout, say)
+            if lock.is_in_place():
+                lock.sign()
+                undo.pop_all()
+                return folder, lock
+
+
+def _opened(path: Path, root: Path | None, create: bool) -> Folder:
+    while True:
         try:
-            path.touch(0o666)  # filelock's own mode shuts a group out
-            _wait(lock, path, deadline, timeout, say)
-            if path.exists():
-                path.write_text(f"process {os.getpid()} on {socket.gethostname()} ({_command()})")
-                return lock
-        except FileNotFoundError:
-            pass
-        # A prune removed the folder while we waited: that lock guards nothing any more.
-        lock.release()
-
-
-def _wait(lock: FileLock, path: Path, deadline: float, timeout: float, say: Callable[[str], None]) -> None:
-    patience = deadline - time.monotonic()
-    try:
-        lock.acquire(timeout=max(0.0, min(_QUIET_SECONDS, patience)))
-        return
-    except Timeout:
-        if patience > _QUIET_SECONDS:
-            say(f"waiting for {_holder(path)}, which is writing to {path.parent}")
-    try:
-        lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
-    except Timeout:
-        raise FolderBusy(
-            f"{path.parent}: still in use by {_holder(path)} after {timeout:.0f} s",
-            "wait until it has finished, or end it",
-        ) from None
-
-
-def _holder(lock: Path) -> str:
-    try:
-        return lock.read_text()[:200] or "another process"
-    except (OSError, UnicodeDecodeError):
-        return "another process"
-
-
-def _command() -> str:
-    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
+            return open_folder(path, root, create)
+        except FileNotFoundError:  # while it is being made, a prune may remove the folders above
+            if not create:
+                raise FolderGone(f"{path}: was removed by somebody else") from None
 
 
 def publish(
-    folder: Path,
+    folder: Folder,
     files: Mapping[str, bytes],
     remove: Collection[str] = (),
     unchanged: Callable[[], bool] = lambda: True,
@@ -113,52 +102,42 @@ def publish(
     says at the last moment that somebody without the lock wrote, nothing."""
     temporaries: dict[str, str] = {}
     try:
-        with explained(folder):
+        with explained(folder.path):
             for name, content in files.items():
                 temporaries[name] = _write_temporary(folder, content)
+            journal = make_journal(folder, temporaries, remove)
             if not unchanged():
                 _discard(folder, temporaries.values())
                 return False
             if len(files) + len(remove) > 1:
-                _commit(folder, temporaries, remove)
+                _commit(folder, journal)
     except BaseException:
-        if not (folder / JOURNAL).exists():
+        if folder.status(JOURNAL) is None:
             _discard(folder, temporaries.values())
         raise
-    with explained(folder):
-        _apply(folder, temporaries, remove)
+    with explained(folder.path):
+        _apply(folder, journal)
     return True
 
 
-def recover(folder: Path) -> list[str]:
+def recover(folder: Folder) -> list[str]:
     """Finish or discard what a killed writer left in a locked folder; says what was done."""
     done = []
-    journal = folder / JOURNAL
-    if journal.exists():
-        plan = _read_journal(journal)
-        if plan and not _overtaken(folder, journal, *plan):
-            _apply(folder, *plan)
-            done.append(f"{folder}: finished an interrupted change of {len(plan[0]) + len(plan[1])} files")
+    if folder.status(JOURNAL):
+        journal = read_journal(folder)
+        if journal and not journal.is_overtaken(folder):
+            _apply(folder, journal)
+            done.append(f"{folder.path}: finished an interrupted change of {len(journal.seen)} files")
         else:
-            journal.unlink()
-            done.append(f"{folder}: dropped an interrupted change that no longer applies")
-    dead = [name for name in os.listdir(folder) if is_temporary(name)]  # noqa: PTH208
-    _discard(folder, dead)
+            folder.unlink(JOURNAL)
+            done.append(f"{folder.path}: dropped an interrupted change that no longer applies")
+    _discard(folder, filter(is_temporary, folder.names()))
     return done
 
 
-def _overtaken(folder: Path, journal: Path, replace: Mapping[str, str], remove: Collection[str]) -> bool:
-    """Whether a server has written its own files since. Ours are older than the journal: a rename keeps
-    the time of the temporary file."""
-    planned = journal.stat().st_mtime_ns
-    targets = [folder / name for name in (*replace, *remove)]
-    return any(target.stat().st_mtime_ns > planned for target in targets if target.exists())
-
-
-def _write_temporary(folder: Path, content: bytes) -> str:
+def _write_temporary(folder: Folder, content: bytes) -> str:
     name = f".sgl-tune-{os.getpid()}-{os.urandom(4).hex()}.tmp"
-    # 0666 leaves the mode to the umask: the server that reads the file is often another user than its writer.
-    descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
@@ -170,54 +149,31 @@ def _write_temporary(folder: Path, content: bytes) -> str:
     return name
 
 
-def _commit(folder: Path, temporaries: Mapping[str, str], remove: Collection[str]) -> None:
-    plan = json.dumps({"replace": dict(temporaries), "remove": list(remove)}).encode()
-    (folder / _write_temporary(folder, plan)).replace(folder / JOURNAL)
-    _sync_folder(folder)
-
-
-def _apply(folder: Path, temporaries: Mapping[str, str], remove: Collection[str]) -> None:
-    for name, temporary in temporaries.items():
-        with contextlib.suppress(FileNotFoundError):  # recovering: this one was already in place
-            (folder / temporary).replace(folder / name)
-    for name in remove:
-        (folder / name).unlink(missing_ok=True)
-    _sync_folder(folder)
-    (folder / JOURNAL).unlink(missing_ok=True)
-
-
-def _read_journal(path: Path) -> tuple[dict[str, str], list[str]] | None:
-    """The plan, unless it would touch anything outside its own folder: then somebody else wrote it."""
+def _commit(folder: Folder, journal: Journal) -> None:
     try:
-        plan = json.loads(path.read_bytes())
-        replace, remove = dict(plan["replace"]), list(plan["remove"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    if not all(_is_plain(name) for name in (*replace, *remove)):
-        return None
-    if not all(isinstance(name, str) and is_temporary(name) for name in replace.values()):
-        return None
-    return replace, remove
-
-
-def _is_plain(name: object) -> bool:
-    return isinstance(name, str) and Path(name).name == name and name not in ("", ".", "..")
-
-
-def _discard(folder: Path, names: Collection[str]) -> None:
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
+        folder.rename(_write_temporary(folder, journal.to_bytes()), JOURNAL)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
+        if journal.replace or error.errno not in _FULL:
             raise
-    finally:
-        os.close(descriptor)
+        return  # only removals: what a kill leaves of them is incomplete, and the next prune takes it
+    folder.sync()
+
+
+def _apply(folder: Folder, journal: Journal) -> None:
+    for name, temporary in journal.replace.items():
+        with contextlib.suppress(FileNotFoundError):  # recovering: this one was already in place
+            folder.rename(temporary, name)
+    for name in journal.remove:
+        folder.unlink(name)
+    folder.sync()
+    folder.unlink(JOURNAL)
+
+
+def _discard(folder: Folder, names: Iterable[str]) -> None:
+    for name in names:
+        status = folder.status(name)
+        if status and not stat.S_ISDIR(status.st_mode):
+            folder.unlink(name)
 
 
 @contextlib.contextmanager

@@ -69,7 +69,7 @@ def prune(
     root = folder or cache_dir or default_cache_dir()
     caches = _caches(root)
     if not dry_run:
-        for text in settle(caches, root):
+        for text in dict.fromkeys(settle(caches, root)):
             out.note(text)
         caches = _caches(root)
     removals = plan(caches, rules, time.time())
@@ -79,6 +79,8 @@ def prune(
             out.note("Nothing was removed.")
             raise typer.Exit(0)
     results = [(removal, Removed() if dry_run else remove(removal, root)) for removal in removals]
+    for text in dict.fromkeys(note for _, removed in results for note in removed.notes):
+        out.note(text)
     _report(out, results, dry_run, asked=not yes)
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from sgl_tune.cache.folder import open_folder
+from sgl_tune.cache.journal import make_journal
 from sgl_tune.cache.layouts import JOURNAL, LOCK, find_caches
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.prune import Rules, plan
@@ -38,6 +40,12 @@ def _aged(folder: Path, days: float) -> Path:
     for path in [*folder.rglob("*"), folder]:
         os.utime(path, (then, then), follow_symlinks=False)
     return folder
+
+
+def _interrupt(folder: Path, replace: dict[str, str], remove: list[str]) -> None:
+    """As a writer leaves it that was killed before its first rename."""
+    with open_folder(folder) as opened:
+        (folder / JOURNAL).write_bytes(make_journal(opened, replace, remove).to_bytes())
 
 
 def _choose(root: Path, **rules: Any) -> dict[str, str]:
@@ -198,10 +206,7 @@ def test_an_unfinished_write_is_settled_first(tmp_path: Path) -> None:
     new = b'{"new": ["R", 1]}'
     (folder / ".sgl-tune-1-00000000.tmp").write_bytes(new)
     (folder / ".sgl-tune-1-00000001.tmp").write_bytes(b"never committed")
-    (folder / JOURNAL).write_text(
-        '{"replace": {"rank_tp0_pp0_dp0.json": ".sgl-tune-1-00000000.tmp"},'
-        ' "remove": ["rank_tp1_pp0_dp0.json"]}'
-    )
+    _interrupt(folder, {"rank_tp0_pp0_dp0.json": ".sgl-tune-1-00000000.tmp"}, ["rank_tp1_pp0_dp0.json"])
     assert len(settle(find_caches(tmp_path), tmp_path)) == 1
     assert {path.name for path in folder.iterdir()} - {LOCK} == {"rank_tp0_pp0_dp0.json"}
     assert (folder / "rank_tp0_pp0_dp0.json").read_bytes() == new
@@ -234,11 +239,7 @@ def test_a_journal_that_is_not_ours_touches_nothing(tmp_path: Path, journal: str
 def test_a_server_that_wrote_after_an_interrupted_change_wins(tmp_path: Path) -> None:
     folder = _make_cache(tmp_path, NEW)
     (folder / ".sgl-tune-1-00000000.tmp").write_bytes(b"ours")
-    (folder / JOURNAL).write_text(
-        '{"replace": {"rank_tp0_pp0_dp0.json": ".sgl-tune-1-00000000.tmp"},'
-        ' "remove": ["rank_tp1_pp0_dp0.json"]}'
-    )
-    time.sleep(0.02)
+    _interrupt(folder, {"rank_tp0_pp0_dp0.json": ".sgl-tune-1-00000000.tmp"}, ["rank_tp1_pp0_dp0.json"])
     for rank in range(2):
         (folder / f"rank_tp{rank}_pp0_dp0.json").write_bytes(b"the server's")
     settle(find_caches(tmp_path), tmp_path)

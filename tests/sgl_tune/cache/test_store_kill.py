@@ -165,12 +165,14 @@ def test_killed_prunes_leave_caches_whole_or_gone(tmp_path: Path) -> None:
 
 
 def _die_at(step: int, folder: Path, work: Callable[[], None]) -> Callable[[], None]:
-    """`work`, ended as kill -9 would before the `step`-th time it touches a file of the folder."""
+    """`work`, ended as kill -9 would before the `step`-th time it touches a file of the folder, which it names
+    from within the opened folder."""
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal step
         touches = event in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
-        if touches and any(str(argument).startswith(str(folder)) for argument in arguments[:2]):
+        names = [str(argument) for argument in arguments[:2]]
+        if touches and any("/" not in name or name.startswith(str(folder)) for name in names):
             step -= 1
             if step < 0:
                 os._exit(9)

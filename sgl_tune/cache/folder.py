@@ -1,0 +1,142 @@
+"""An opened folder of a cache: whatever its name comes to mean meanwhile, work goes on in this one.
+
+A user's own path may lead over links. Below the folder that he named, in which others may write too, none is
+followed: neither on the way to a folder nor in the place of a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from sgl_tune.cache.disk import slurp
+from sgl_tune.errors import WorkFailed
+
+# What tells whether a file is still the one that was seen; compared for equality, so no clock matters.
+Signature = tuple[int, int, int]
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_PARTS_BELOW_ROOT = 5  # flashinfer/autotune/VERSION/ARCH/KEY
+
+
+def signature_of(status: os.stat_result) -> Signature:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class LeadsOut(WorkFailed):
+    """A link, where only a folder of the cache itself will do."""
+
+
+class Folder:
+    """`parent` is the opened folder above, and None for the one that a user named."""
+
+    def __init__(self, path: Path, descriptor: int, parent: Folder | None = None) -> None:
+        self.path, self.descriptor, self.parent = path, descriptor, parent
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """With the folders above, which were opened on the way."""
+        self.close()
+        if self.parent:
+            self.parent.__exit__()
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+    def names(self) -> list[str]:
+        return os.listdir(self.descriptor)  # noqa: PTH208 a descriptor is no path
+
+    def status(self, name: str) -> os.stat_result | None:
+        """Of a link itself."""
+        try:
+            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def signature(self, name: str) -> Signature | None:
+        status = self.status(name)
+        return signature_of(status) if status else None
+
+    def read(self, name: str) -> tuple[os.stat_result, bytes | None]:
+        with self._naming(name):
+            return slurp(name, self.descriptor)
+
+    def open(self, name: str, flags: int) -> int:
+        """0666 leaves the mode to the umask: who reads here is often another user than who writes."""
+        safe = flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with self._naming(name):
+            return os.open(name, safe, 0o666, dir_fd=self.descriptor)
+
+    def rename(self, name: str, new: str) -> None:
+        with self._naming(new):
+            os.rename(name, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+    def unlink(self, name: str) -> None:
+        with self._naming(name), contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.descriptor)
+
+    def remove_folder(self, name: str) -> bool:
+        try:
+            os.rmdir(name, dir_fd=self.descriptor)
+        except OSError:  # not empty, gone already, or a link
+            return False
+        return True
+
+    def sync(self) -> None:
+        try:
+            with self._naming("."):
+                os.fsync(self.descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
+                raise
+
+    def enter(self, name: str, create: bool = False) -> Folder:
+        with self._naming(name):
+            if create:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=self.descriptor)
+            try:
+                descriptor = os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=self.descriptor)
+            except NotADirectoryError:
+                status = self.status(name)
+                if status and stat.S_ISLNK(status.st_mode):
+                    raise LeadsOut(
+                        f"{self.path / name}: is a link, and none is followed inside a cache folder",
+                        "put the folder itself there, or make the whole --cache-dir the link",
+                    ) from None
+                raise
+        return Folder(self.path / name, descriptor, self)
+
+    @contextlib.contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Errors tell the path: a name alone says nothing."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path / name)) from error
+
+
+def open_folder(path: Path, root: Path | None = None, create: bool = False) -> Folder:
+    """`root` is the part that a user named; without it, what comes before SGLang's layout."""
+    root = root or _before_layout(path)
+    if create:
+        root.mkdir(parents=True, exist_ok=True)
+    folder = Folder(root, os.open(root, _OPEN))
+    try:
+        for name in path.relative_to(root).parts:
+            folder = folder.enter(name, create)
+    except BaseException:
+        folder.__exit__()
+        raise
+    return folder
+
+
+def _before_layout(path: Path) -> Path:
+    below = path.parts[-_PARTS_BELOW_ROOT:]
+    return path.parents[_PARTS_BELOW_ROOT - 1] if below[:2] == ("flashinfer", "autotune") else path

@@ -1,0 +1,89 @@
+"""What a change of several files is about to do, on the disk before it is done."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+
+from sgl_tune.cache.folder import Folder
+from sgl_tune.cache.layouts import JOURNAL, LOCK, is_temporary
+from sgl_tune.errors import WorkFailed
+
+_LARGEST = 16 << 20
+_LONGEST_NAME = 255
+_PART = 1 << 20  # rank files are smaller; of what is not, the beginning and the end tell enough
+_CLOSED = "no file, or none that can be read"
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """`replace` maps a name to the temporary file that takes its place. `seen` has for every name the content
+    before and after: a file with neither was written by somebody else since, whatever the clocks say."""
+
+    replace: Mapping[str, str]
+    remove: tuple[str, ...]
+    seen: Mapping[str, tuple[str | None, str | None]]
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    def is_overtaken(self, folder: Folder) -> bool:
+        return any(_content(folder, name) not in seen for name, seen in self.seen.items())
+
+
+def make_journal(folder: Folder, replace: Mapping[str, str], remove: Collection[str]) -> Journal:
+    seen = {name: (_content(folder, name), _content(folder, new)) for name, new in replace.items()}
+    gone = {name: (_content(folder, name), None) for name in remove}
+    return Journal(dict(replace), tuple(remove), {**seen, **gone})
+
+
+def _content(folder: Folder, name: str) -> str | None:
+    try:
+        file = folder.open(name, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return _CLOSED
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            return _CLOSED
+        ends = os.pread(file, _PART, 0) + os.pread(file, _PART, max(_PART, status.st_size - _PART))
+        return f"{status.st_size} {sha256(ends).hexdigest()}"
+    finally:
+        os.close(file)
+
+
+def read_journal(folder: Folder) -> Journal | None:
+    """None when it is not one of ours: it then touches nothing, inside the folder or out of it."""
+    status = folder.status(JOURNAL)
+    if status is None or status.st_size > _LARGEST:
+        return None
+    if stat.S_ISDIR(status.st_mode):
+        raise WorkFailed(f"{folder.path / JOURNAL}: is a folder, and no journal can be", "remove it")
+    _, raw = folder.read(JOURNAL)
+    try:
+        return _parse(json.loads(raw or b""), folder)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _parse(plan: dict[str, object], folder: Folder) -> Journal:
+    replace, remove, seen = dict(plan["replace"]), list(plan["remove"]), dict(plan["seen"])  # type: ignore[call-overload]
+    if not all(_is_file_name(name, folder) for name in (*replace, *remove)):
+        raise ValueError("a name that no change of ours has")
+    if not all(is_temporary(name) for name in replace.values()) or seen.keys() != {*replace, *remove}:
+        raise ValueError("not what we write")
+    return Journal(replace, tuple(remove), {name: (before, after) for name, (before, after) in seen.items()})
+
+
+def _is_file_name(name: str, folder: Folder) -> bool:
+    if "/" in name or not name.isprintable() or len(os.fsencode(name)) > _LONGEST_NAME:
+        return False
+    status = folder.status(name)
+    return name not in ("", ".", "..", LOCK, JOURNAL) and not (status and stat.S_ISDIR(status.st_mode))
+
