@@ -86,4 +86,3 @@ def _is_file_name(name: str, folder: Folder) -> bool:
         return False
     status = folder.status(name)
     return name not in ("", ".", "..", LOCK, JOURNAL) and not (status and stat.S_ISDIR(status.st_mode))
-

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated
 
@@ -82,19 +83,19 @@ def verify(
 
 
 def _show(out: Output, report: Report, ok: bool) -> None:
-    of_caches = list(report.findings)
+    place = attrgetter("where")
+    by_place = {where: list(found) for where, found in groupby(sorted(report.findings, key=place), key=place)}
     for folder, group in groupby(report.files, key=lambda file: file.path.parent):
         files = list(group)
         out.line(str(folder), style="bold")
         out.table(_COLUMNS, [_row(verdict, files) for verdict in dict.fromkeys(f.verdict for f in files)])
         for found, where in _distinct(files).items():
             _show_finding(out, found, f"{_which(where)}: {found.message}")
-        for found in [found for found in of_caches if found.message.startswith(f"{folder}: ")]:
-            of_caches.remove(found)
-            _show_finding(out, found, found.message.removeprefix(f"{folder}: "))
+        for found in by_place.pop(str(folder), ()):
+            _show_finding(out, found, found.message)
         out.line()
-    for found in of_caches:
-        _show_finding(out, found, found.message)
+    for found in chain.from_iterable(by_place.values()):
+        _show_finding(out, found, str(found))
     used = sum(file.verdict in (Verdict.HIT, Verdict.PARTIAL) for file in report.files)
     word, style = ("good", "green") if ok else ("bad", "red")
     does = f"loads {used} of {count(len(report.files), 'file')}" if report.files else "looks for no file"

@@ -87,7 +87,7 @@ class Access:
     def writing(self, folder: Path) -> list[Finding]:
         blocked = self._blocked(folder)
         if blocked:
-            return [_unreachable(self.user, folder, blocked)]
+            return [_unreachable(self.user, folder, blocked)._replace(where=str(folder))]
         try:
             status = folder.stat()
             read_only = bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
@@ -128,14 +128,15 @@ def own_writing(folder: Path) -> list[Finding]:
 
 
 def _not_writable(folder: Path, why: str) -> Finding:
-    message = f"{folder}: {why}, and the server saves here after tuning: it dies with PermissionError"
-    return finding("not-writable", message, "mount it writable, or let the server's user own it")
+    message = f"{why}, and the server saves here after tuning: it dies with PermissionError"
+    remedy = "mount it writable, or let the server's user own it"
+    return finding("not-writable", message, remedy, where=folder)
 
 
 def only_root_reads(folder: Path, files: int) -> list[Finding]:
     """What root wrote for itself, as FlashInfer's own writer does, is useless to a server of another user."""
     if not files:
         return []
-    message = f"{folder}: only root can read {count(files, 'file')} in it"
+    message = f"only root can read {count(files, 'file')} in it"
     remedy = "verify with --as-user NAME, or chmod a+r, if the server does not run as root"
-    return [finding("owner-only", message, remedy)]
+    return [finding("owner-only", message, remedy, where=folder)]

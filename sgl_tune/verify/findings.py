@@ -78,10 +78,16 @@ CODES: dict[str, Severity] = {
 
 
 class Finding(NamedTuple):
+    """`where` is the folder or the deployment that it is about; empty in a file's own report."""
+
     code: str
     severity: Severity
+    where: str
     message: str
     remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
 
     def to_json(self) -> dict[str, str]:
         return {
@@ -89,11 +95,14 @@ class Finding(NamedTuple):
             "severity": self.severity.value,
             "message": self.message,
             "remedy": self.remedy,
+            **({"where": self.where} if self.where else {}),
         }
 
 
-def finding(code: str, message: str, remedy: str, severity: Severity | None = None) -> Finding:
-    return Finding(code, severity or CODES[code], message, remedy)
+def finding(
+    code: str, message: str, remedy: str, severity: Severity | None = None, where: Path | str = ""
+) -> Finding:
+    return Finding(code, severity or CODES[code], str(where), message, remedy)
 
 
 class FileReport(NamedTuple):

@@ -33,8 +33,9 @@ def verify_managed(cache: Cache, target: Target) -> Report:
 def _elsewhere(cache: Cache, manifest: dict[str, Any] | None, target: Target) -> list[Finding]:
     """A store's folder is named after its environment, and a server computes that name from its own."""
     if manifest is None:
-        message = f"{cache.path}: its manifest.json cannot be read, so for which server it is is unknown"
-        return [finding("manifest-broken", message, "nothing to do: FlashInfer reads the entries without it")]
+        message = "its manifest.json cannot be read, so for which server it is is unknown"
+        remedy = "nothing to do: FlashInfer reads the entries without it"
+        return [finding("manifest-broken", message, remedy, where=cache.path)]
     wanted = {**manifest, **(target.metadata or {}), **_SCHEMA}
     folder = _folder_name(wanted)
     if folder == cache.key:
@@ -45,8 +46,9 @@ def _elsewhere(cache: Cache, manifest: dict[str, Any] | None, target: Target) ->
         if manifest.get(name) != value
     ]
     why = ", ".join(changed) or "this folder was renamed"
-    message = f"{cache.path}: the server looks in {folder} ({why})"
-    return [finding("other-folder", message, "nothing to do: the server makes its own store beside this one")]
+    message = f"the server looks in {folder} ({why})"
+    remedy = "nothing to do: the server makes its own store beside this one"
+    return [finding("other-folder", message, remedy, where=cache.path)]
 
 
 def _folder_name(manifest: Mapping[str, Any]) -> str:

@@ -62,8 +62,9 @@ def compare(members: Sequence[Member], sglang: tuple[int, ...]) -> Disagreement 
     )
     who = some([f"{_rank(path)} {how}" for path, how in odd.items()])
     severity = Severity.ERROR if deletes else Severity.WARNING
-    message = f"{model.path.parent}: the ranks of a group are not equal: {who}; {fate}"
-    return Disagreement(finding("ranks-differ", message, _COPY, severity), odd, deletes)
+    message = f"the ranks of a group are not equal: {who}; {fate}"
+    summary = finding("ranks-differ", message, _COPY, severity, model.path.parent)
+    return Disagreement(summary, odd, deletes)
 
 
 def _signature(file: CacheFile | None) -> tuple[str | None, str]:

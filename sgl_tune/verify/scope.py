@@ -74,15 +74,16 @@ def scope_of(asked: Asked, target: Target) -> Scope:
 
 
 def _unreadable(error: OSError) -> Finding:
-    message = f"{error.filename}: it cannot be looked into ({error.strerror}), so what it holds is unknown"
-    return finding("not-readable", message, "run as a user who may, or repair the folder's mode")
+    message = f"it cannot be looked into ({error.strerror}), so what it holds is unknown"
+    remedy = "run as a user who may, or repair the folder's mode"
+    return finding("not-readable", message, remedy, where=str(error.filename))
 
 
 def _idle(plans: Sequence[Plan]) -> Iterator[Finding]:
     for plan in plans:
         if plan.is_idle:
-            message = f"{plan.deployment.name}: this server tunes nothing, so there is nothing to load"
-            yield finding("tunes-nothing", message, "nothing to do")
+            message = "this server tunes nothing, so there is nothing to load"
+            yield finding("tunes-nothing", message, "nothing to do", where=plan.deployment.name)
 
 
 def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:

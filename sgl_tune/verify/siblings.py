@@ -34,10 +34,12 @@ def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> Report:
         FileReport(file.path, Verdict.IGNORED, tuple(_broken_there(judge, file.path))) for file in cache.files
     )
     server = ", ".join(filter(None, (target.flashinfer and f"FlashInfer {target.flashinfer}", target.arch)))
-    message = f"{cache.path}: the server ({server}) never looks in here"
+    message = f"the server ({server}) never looks in here"
     if stale:
-        return Report(files, (finding("stale-sibling", message, "sgl-tune prune --stale"),))
-    return Report(files, (finding("other-folder", message, "sgl-tune warm for this server"),))
+        return Report(files, (finding("stale-sibling", message, "sgl-tune prune --stale", where=cache.path),))
+    return Report(
+        files, (finding("other-folder", message, "sgl-tune warm for this server", where=cache.path),)
+    )
 
 
 def _broken_there(judge: Judge, path: Path) -> Iterator[Finding]:
@@ -60,5 +62,6 @@ def stale_siblings(caches: Sequence[Cache]) -> Iterator[Finding]:
     for cache in caches:
         newer = newest.get((cache.layout, cache.arch))
         if cache.flashinfer and newer and release(cache.flashinfer) < release(newer):
-            message = f"{cache.path}: there are caches for FlashInfer {newer} too"
-            yield finding("stale-sibling", message, "sgl-tune prune --stale, once nothing runs the older one")
+            message = f"there are caches for FlashInfer {newer} too"
+            remedy = "sgl-tune prune --stale, once nothing runs the older one"
+            yield finding("stale-sibling", message, remedy, where=cache.path)

@@ -164,45 +164,48 @@ def _settle_ranks(
 
 def _in_another_folder(cache: Cache, expected: Expected) -> Iterator[Finding]:
     if cache.key not in (None, expected.key):
-        message = f"{cache.path}: this deployment looks under the key {expected.key}, in {expected.folder}"
+        message = f"this deployment looks under the key {expected.key}, in {expected.folder}"
         remedy = "compare the parts of the keys: `sgl-tune warm --dry-run`, `sgl-tune inspect`"
-        yield finding("other-folder", message, remedy)
+        yield finding("other-folder", message, remedy, where=cache.path)
 
 
 def _unexpected(cache: Cache, expected: set[str]) -> Iterator[Finding]:
     others = [file.path.name for file in cache.files if file.path.name not in expected]
     if others:
-        message = f"{cache.path}: no rank of this deployment reads {some(others)}"
-        yield finding("rank-unexpected", message, "remove them, unless another node reads this folder too")
+        message = f"no rank of this deployment reads {some(others)}"
+        remedy = "remove them, unless another node reads this folder too"
+        yield finding("rank-unexpected", message, remedy, where=cache.path)
 
 
 def _leftovers(cache: Cache) -> Iterator[Finding]:
     journals = [path for path in cache.leftovers if path.name.endswith(_JOURNAL)]
     temporaries = len(cache.leftovers) - len(journals)
     if journals:
-        message = f"{cache.path}: a write was interrupted, so the files may be half old and half new"
-        yield finding("interrupted-write", message, "the next `sgl-tune warm` or `prune` finishes it")
+        message = "a write was interrupted, so the files may be half old and half new"
+        remedy = "the next `sgl-tune warm` or `prune` finishes it"
+        yield finding("interrupted-write", message, remedy, where=cache.path)
     if temporaries:
-        message = f"{cache.path}: {count(temporaries, 'temporary file')} of writers that are likely dead"
-        yield finding("leftover-temporary", message, "sgl-tune prune --stale")
+        message = f"{count(temporaries, 'temporary file')} of writers that are likely dead"
+        yield finding("leftover-temporary", message, "sgl-tune prune --stale", where=cache.path)
     if cache.runs:
-        message = (
-            f"{cache.path}: {len(cache.runs)} results in runs/, of starts that were told to reuse nothing"
-        )
-        yield finding("old-runs", message, "sgl-tune prune --stale")
+        message = f"{len(cache.runs)} results in runs/, of starts that were told to reuse nothing"
+        yield finding("old-runs", message, "sgl-tune prune --stale", where=cache.path)
 
 
 def _manifest_findings(checked: Checked, read: Iterable[_Read], target: Target) -> Iterator[Finding]:
     problem = checked.manifest_problem
     if problem:
-        yield finding("manifest-broken", problem.message, problem.remedy or "delete it")
+        yield finding(
+            "manifest-broken", problem.message, problem.remedy or "delete it", where=checked.cache.path
+        )
     if checked.manifest is None:
         return
     yield from other_driver(checked.manifest.driver, target)
     changed = list(_changed(checked.manifest, read))
     if changed:
-        message = f"{checked.cache.path}: {some(changed)}: no longer what sgl-tune wrote"
-        yield finding("changed-since-written", message, "nothing to do if a server tuned on and saved")
+        message = f"{some(changed)}: no longer what sgl-tune wrote"
+        remedy = "nothing to do if a server tuned on and saved"
+        yield finding("changed-since-written", message, remedy, where=checked.cache.path)
 
 
 def _changed(manifest: Manifest, read: Iterable[_Read]) -> Iterator[str]:

@@ -59,3 +59,10 @@ def test_a_report_is_plain_json() -> None:
         ],
         "findings": [],
     }
+
+
+def test_a_finding_of_a_cache_says_where_apart_from_what() -> None:
+    found = finding("old-runs", "2 results in runs/", "prune", where=Path("/c/key"))
+    assert found.to_json()["where"] == "/c/key" and found.to_json()["message"] == "2 results in runs/"
+    assert str(found) == "/c/key: 2 results in runs/"
+    assert str(finding("no-entries", "it holds no entry", "warm")) == "it holds no entry"
