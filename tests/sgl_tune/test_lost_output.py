@@ -78,7 +78,8 @@ SLOW: dict[str, tuple[tuple[str, ...], int]] = {
     "env good": (("env",), 0),
     "mem-report predicts": (("mem-report", "--model", "demo-moe", "--gpu", "l40s"), 0),
     "warm tunes": (("warm", "--device", "cpu", "--cache-dir", "EMPTY", "--max-running-requests", "8",
-                    "--chunked-prefill-size", "8", "--moe-runner-backend", "flashinfer_cutlass", "--no-prove"), 0),
+                    "--chunked-prefill-size", "8", "--moe-runner-backend", "flashinfer_cutlass",
+                    "--no-prove"), 0),
 }  # fmt: skip
 
 

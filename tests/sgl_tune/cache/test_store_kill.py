@@ -165,8 +165,8 @@ def test_killed_prunes_leave_caches_whole_or_gone(tmp_path: Path) -> None:
 
 
 def _die_at(step: int, folder: Path, work: Callable[[], None]) -> Callable[[], None]:
-    """`work`, ended as kill -9 would before the `step`-th time it touches a file of the folder, which it names
-    from within the opened folder."""
+    """`work`, ended as kill -9 would before the `step`-th time it touches a file of the folder, which it
+    names from within the opened folder."""
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal step
