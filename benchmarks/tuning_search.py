@@ -171,7 +171,7 @@ def compare(shape: Shape, team: Team, again: bool) -> dict[str, Any]:
 
 def tune(layer: Layer, team: Team, tuner: AutoTuner, lockstep: bool) -> tuple[AutoTuner, dict[str, Any]]:
     AutoTuner._instance = tuner
-    set_autotune_process_group(team.group if lockstep and team.size > 1 else None)
+    set_autotune_process_group(dist.group.WORLD if lockstep and team.size > 1 else None)
     team.gather(None)
     try:
         with autotune(True):

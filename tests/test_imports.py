@@ -36,6 +36,7 @@ RUNTIME = {
 SGL_TUNE = {
     "sgl_tune": "",
     "errors": "",
+    "processes": "",
     "units": "server errors",
     "records": "errors",
     "cli": "server sgl_tune errors units",
@@ -43,9 +44,10 @@ SGL_TUNE = {
     "cache": "server sgl_tune errors units records deployment",
     "keys": "server errors units cli deployment cache",
     "verify": "server errors units deployment cache keys",
-    "memory": "server simulate devices forward moe graphs start errors units records cli deployment",
-    "warm": "server devices autotune start sgl_tune errors units records cli deployment cache keys",
-    "commands": "errors units records cli deployment cache keys verify memory warm",
+    "memory": "server simulate devices forward moe graphs start errors processes units records"
+    " cli deployment",
+    "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys",
+    "commands": "errors processes units records cli deployment cache keys verify memory warm",
 }
 HOUSE = RUNTIME | SGL_TUNE
 
@@ -63,6 +65,7 @@ WITHOUT = {
     "sgl_tune.memory.measure": "torch",
     "sgl_tune.memory.predict": "torch",
     "sgl_tune.warm.job": "torch",
+    "sgl_tune.warm.joined": "torch",
     "sgl_tune.warm.prove": "torch",
     "sgl_tune.warm.worker": "torch",
 }
@@ -75,7 +78,6 @@ OWED = {
 }
 OWED_INSIDE = {
     ("runtime.server.config", "runtime.server.hf_config"),
-    ("sgl_tune.commands.warm", "sgl_tune.warm.launch"),
     ("sgl_tune.commands.warm", "sgl_tune.warm.story"),
     ("sgl_tune.commands.warm", "sgl_tune.warm.view"),
     ("sgl_tune.warm.joined", "sgl_tune.warm.worker"),

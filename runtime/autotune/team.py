@@ -1,45 +1,48 @@
-"""The workers that search together: objects between processes over gloo, so that no GPU stream is touched."""
+"""The workers that search together: what each found, told to all as plain JSON. No GPU stream is touched."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
 
 from runtime.autotune.errors import AutotuneError, TuningOutOfMemory, first_line
+from runtime.autotune.wire import from_wire, to_wire
 
 Result = TypeVar("Result")
+# Takes this worker's JSON value and comes back with everybody's, in rank order.
+Exchange = Callable[[Any], list[Any]]
 
 
 class Team:
     """Alone (the default) nothing is exchanged; everything else is the same."""
 
-    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
-        self.group = group
-        self.size = 1 if group is None else dist.get_world_size(group)
-        self.rank = 0 if group is None else dist.get_rank(group)
+    def __init__(self, rank: int = 0, size: int = 1, exchange: Exchange | None = None) -> None:
+        self.rank, self.size = rank, size
+        self._exchange = exchange
 
     @classmethod
     def of_world(cls, timeout: timedelta = timedelta(minutes=10)) -> Team:
         """Every process of an initialised `torch.distributed`; all must call it."""
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return cls()
-        return cls(dist.new_group(backend="gloo", timeout=timeout))
+        group = dist.new_group(backend="gloo", timeout=timeout)
+        return cls(dist.get_rank(), dist.get_world_size(), lambda mine: _gather_json(mine, group))
 
     def gather(self, mine: Any) -> list[Any]:
         """Everybody's object, in rank order."""
-        if self.group is None:
+        if self._exchange is None:
             return [mine]
-        everybody: list[Any] = [None] * self.size
         try:
-            dist.all_gather_object(everybody, mine, group=self.group)
+            return [from_wire(told) for told in self._exchange(to_wire(mine))]
         except (RuntimeError, ValueError) as error:
             raise AutotuneError(
                 f"worker {self.rank} of {self.size} lost the others while tuning: {first_line(error)}"
             ) from error
-        return everybody
 
     def together(self, what: str, work: Callable[[], Result]) -> list[Result]:
         """Everybody's result of a step, or one error on all: a worker that fails leaves nobody waiting."""
@@ -61,3 +64,15 @@ class Team:
         who = "" if self.size == 1 else f" on worker {rank} of {self.size}"
         kind = TuningOutOfMemory if out_of_memory else AutotuneError
         return kind(f"{what}{who}: {text}")
+
+
+def _gather_json(mine: Any, group: dist.ProcessGroup) -> list[Any]:
+    """As bytes in tensors: torch's own gathering of objects unpickles what the others send."""
+    said = torch.frombuffer(bytearray(json.dumps(mine).encode()), dtype=torch.uint8)
+    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(lengths, torch.tensor([said.numel()]), group=group)
+    longest = max(int(length) for length in lengths)
+    padded = [torch.zeros(longest, dtype=torch.uint8) for _ in lengths]
+    dist.all_gather(padded, torch.nn.functional.pad(said, (0, longest - said.numel())), group=group)
+    told = zip(padded, lengths, strict=True)
+    return [json.loads(bytes(text[: int(length)].tolist())) for text, length in told]

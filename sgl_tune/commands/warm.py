@@ -16,6 +16,7 @@ from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import SglTuneError, UsageError
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.plan_view import show_plans
+from sgl_tune.processes.interruption import Interruption, end_by, interruptible
 from sgl_tune.warm.devices import DeviceKind, check_target, choose_devices
 
 if TYPE_CHECKING:
@@ -45,6 +46,17 @@ def warm(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, help="Seconds without any progress before giving up.")
     ] = 600,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--secret-file",
+            metavar="FILE",
+            help="With --nnodes: 16 bytes or more, the same on every node. Node 0 listens at --dist-init-addr"
+            " alone and until all have come, and believes nobody without it; what is told is signed, not"
+            " hidden.",
+            show_default=False,
+        ),
+    ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Write files anew that another environment tuned.")
     ] = False,
@@ -87,7 +99,13 @@ def warm(
     devices = choose_devices(device, gpus, workers, here)
     for plan in plans:
         check_target(plan.deployment, devices, here)
-    raise typer.Exit(_warm_all(plans, Settings(devices, timeout, replace, prove), out))
+    try:
+        with interruptible():
+            code = _warm_all(plans, Settings(devices, timeout, replace, prove, secret_file), out)
+    except Interruption as interruption:
+        out.error(str(interruption))
+        code = end_by(interruption)
+    raise typer.Exit(code)
 
 
 def _check_place(cache_dir: Path) -> None:
@@ -98,7 +116,6 @@ def _check_place(cache_dir: Path) -> None:
 
 def _warm_all(plans: Sequence[Plan], settings: Settings, out: Output) -> int:
     """One deployment's failure is no reason to leave the others cold."""
-    from sgl_tune.warm.launch import Interrupted
     from sgl_tune.warm.story import warm_deployment
 
     done: list[Warmed] = []
@@ -112,7 +129,7 @@ def _warm_all(plans: Sequence[Plan], settings: Settings, out: Output) -> int:
         try:
             warmed = warm_deployment(plan, settings, out)
         except SglTuneError as error:
-            if len(plans) == 1 or isinstance(error, Interrupted):
+            if len(plans) == 1:
                 raise
             out.error(f"{plan.deployment.name}: {error.message}", error.remedy)
             code = max(code, error.exit_code)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.rows import default_chunk
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.plan import CachePlan, Plan
+from sgl_tune.records import from_plain, to_plain
 
 if TYPE_CHECKING:
     from runtime.devices.base import Device
-
-_FILE = "job.pickle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +32,21 @@ class CacheJob:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Written by us into a private folder and read back by our own processes: never from outside."""
+    """`folder` is private to this warm: what FlashInfer loads and saves on the way is there."""
 
+    folder: Path
     caches: tuple[CacheJob, ...]
     device: str
     gpus: tuple[int, ...]
     timeout: float
     replacing: bool = False
 
-    def save(self, folder: Path) -> None:
-        (folder / _FILE).write_bytes(pickle.dumps(self))
+    def to_json(self) -> dict[str, Any]:
+        return to_plain(self)
 
 
-def load_job(folder: Path) -> Job:
-    return pickle.loads((folder / _FILE).read_bytes())
+def read_job(data: Any) -> Job:
+    return from_plain(Job, data, "job")
 
 
 def base_path(folder: Path, cache: int, worker: int) -> Path:
@@ -60,12 +59,14 @@ def tuned_path(folder: Path, cache: int) -> Path:
     return folder / f"tuned.{cache}.json"
 
 
-def make_job(plan: Plan, device: str, gpus: tuple[int, ...], timeout: float, replacing: bool) -> Job:
+def make_job(
+    plan: Plan, folder: Path, device: str, gpus: tuple[int, ...], timeout: float, replacing: bool
+) -> Job:
     draft = plan.deployment.draft_deployment
     caches = [_cache_job(plan.deployment, plan.target)]
     if draft is not None and plan.draft is not None:
         caches.append(_cache_job(draft, plan.draft))
-    return Job(tuple(caches), device, gpus, timeout, replacing)
+    return Job(folder, tuple(caches), device, gpus, timeout, replacing)
 
 
 def _cache_job(deployment: Deployment, cache: CachePlan) -> CacheJob:

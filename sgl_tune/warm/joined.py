@@ -1,4 +1,4 @@
-"""Under torchrun or srun the processes are there already: each becomes one worker, and nothing is spawned."""
+"""Under torchrun or srun the processes are there already: each is a worker or stands for one."""
 
 from __future__ import annotations
 
@@ -6,66 +6,90 @@ import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import timedelta
+from typing import Any
 
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.warm.events import ERROR, Tail, events_path
+from sgl_tune.warm.job import Job
 
 _FIRST_PORT, _PORTS = 20000, 20000
 
 
 @dataclass(frozen=True, slots=True)
-class JoinedWorker:
+class Joined:
+    """One process of `world_size`. `local_rank` 0 writes and proves for its node."""
+
     rank: int
     world_size: int
     local_rank: int
-    address: str | None = None  # torchrun has told torch already
 
-    def run(self, folder: Path, dist_init_addr: str | None) -> bool:
-        """Search with the others. True on the first process of a node: it writes and proves."""
-        from sgl_tune.warm.worker import main
 
-        os.environ.update(self._environment(dist_init_addr))
-        if main(folder):
-            said = Tail(events_path(folder, self.local_rank)).new_events()
-            reason = next(event for event in said if event["kind"] == ERROR)
+@dataclass(frozen=True, slots=True)
+class TorchWorker(Joined):
+    """torchrun has told torch where the others are; its store and its transport are its own."""
+
+    def run(self, job: Job) -> Mapping[str, Any] | None:
+        """Search with the others. The report on the first process of a node."""
+        import torch.distributed as dist
+
+        from runtime.autotune.team import Team
+        from sgl_tune.warm.worker import Search, explained
+
+        timeout = timedelta(seconds=job.timeout)
+        try:
+            dist.init_process_group("gloo", timeout=timeout)
+            report = Search(job, self.local_rank, Team.of_world(timeout), _unheard).run()
+            dist.destroy_process_group()
+        except Exception as error:
+            if os.environ.get("SGL_TUNE_TRACEBACK"):
+                raise
+            reason = explained(error)
             raise WorkFailed(
                 f"worker {self.rank} of {self.world_size}: {reason['message']}", reason["remedy"]
-            )
-        return self.local_rank == 0
-
-    def _environment(self, dist_init_addr: str | None) -> dict[str, str]:
-        ranks = {
-            "RANK": str(self.rank),
-            "WORLD_SIZE": str(self.world_size),
-            "LOCAL_RANK": str(self.local_rank),
-        }
-        if self.address is None and dist_init_addr is None:
-            return ranks
-        host, _, port = (dist_init_addr or self.address or "").rpartition(":")
-        if not host or not port.isdigit():
-            raise UsageError(f"--dist-init-addr {dist_init_addr!r} is not HOST:PORT")
-        return {**ranks, "MASTER_ADDR": host, "MASTER_PORT": port}
+            ) from error
+        return report if self.local_rank == 0 else None
 
 
-def joined_worker(environ: Mapping[str, str] | None = None) -> JoinedWorker | None:
+@dataclass(frozen=True, slots=True)
+class SlurmTask(Joined):
+    """A task of a step. On one machine they meet under `name`, else at `address`."""
+
+    name: str
+    address: str | None = None
+
+
+def joined(environ: Mapping[str, str] | None = None) -> TorchWorker | SlurmTask | None:
     environ = os.environ if environ is None else environ
     if "TORCHELASTIC_RUN_ID" in environ and "RANK" in environ:
-        return JoinedWorker(*_numbers(environ, "RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    if int(environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+        return TorchWorker(*_numbers(environ, "RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    if _number(environ, "SLURM_STEP_NUM_TASKS", "1") > 1:
         ranks = _numbers(environ, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
-        return JoinedWorker(*ranks, _slurm_address(environ))
+        job, step = environ.get("SLURM_JOB_ID", "0"), environ.get("SLURM_STEP_ID", "0")
+        name = f"sgl-tune {os.getuid()} {job}.{step}"
+        alone = _number(environ, "SLURM_STEP_NUM_NODES", "1") == 1
+        return SlurmTask(*ranks, name, None if alone else _slurm_address(environ))
     return None
 
 
+def _unheard(kind: str, **fields: Any) -> None:
+    """A launcher of somebody else's listens to no events."""
+
+
 def _numbers(environ: Mapping[str, str], rank: str, size: str, local: str) -> tuple[int, int, int]:
-    return int(environ[rank]), int(environ[size]), int(environ[local])
+    return _number(environ, rank), _number(environ, size), _number(environ, local)
+
+
+def _number(environ: Mapping[str, str], name: str, default: str = "") -> int:
+    text = environ.get(name, default)
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise UsageError(f"{name} is {text!r} in the environment: a launcher sets it to a number")
+    return int(text)
 
 
 def _slurm_address(environ: Mapping[str, str]) -> str:
-    nodes = environ["SLURM_STEP_NODELIST"]
+    nodes = environ.get("SLURM_STEP_NODELIST", "")
     if "[" in nodes:
         answer = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True)
         nodes = answer.stdout.strip().replace("\n", ",")
-    port = _FIRST_PORT + int(environ.get("SLURM_JOB_ID", "0")) % _PORTS
+    port = _FIRST_PORT + _number(environ, "SLURM_JOB_ID", "0") % _PORTS
     return f"{nodes.split(',')[0]}:{port}"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -15,6 +12,9 @@ from typing import Any
 from sgl_tune.cache.store import Written
 from sgl_tune.cache.transaction import locked
 from sgl_tune.errors import WorkFailed
+from sgl_tune.processes.crew import Crew
+from sgl_tune.processes.scratch import Scratch
+from sgl_tune.warm.events import DONE, JOB
 from sgl_tune.warm.job import Job
 
 _POLL_SECONDS = 0.1
@@ -49,7 +49,7 @@ class Proof:
 
 
 def prove(
-    job: Job, written: Sequence[Written], folder: Path, timeout: float, tick: Callable[[], None]
+    job: Job, written: Sequence[Written], scratch: Scratch, timeout: float, tick: Callable[[], None]
 ) -> list[Proof]:
     """Under the writers' lock, so that another warm of this deployment cannot change a file in between."""
     with ExitStack() as stack:
@@ -57,8 +57,7 @@ def prove(
             stack.enter_context(locked(group))
         for one in written:
             _check_equal(one.paths)
-        _run(folder, timeout, tick)
-    return [_proof(data) for data in json.loads((folder / "proof.json").read_text())]
+        return [_proof(data) for data in _run(job, scratch, timeout, tick)]
 
 
 def _check_equal(paths: Sequence[Path]) -> None:
@@ -70,25 +69,20 @@ def _check_equal(paths: Sequence[Path]) -> None:
         )
 
 
-def _run(folder: Path, timeout: float, tick: Callable[[], None]) -> None:
-    log = folder / "proof.log"
+def _run(job: Job, scratch: Scratch, timeout: float, tick: Callable[[], None]) -> list[dict[str, Any]]:
     deadline = time.monotonic() + timeout
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sgl_tune.warm.prove", str(folder)], stdout=file, stderr=file
-        )
-        try:
-            while process.poll() is None:
-                if time.monotonic() > deadline:
-                    raise WorkFailed(f"the proof did not end within {timeout:.0f} s; the files are written")
-                time.sleep(_POLL_SECONDS)
-                tick()
-        finally:
-            process.kill()
-            process.wait()
-    if process.returncode:
-        lines = log.read_text(errors="replace").strip().splitlines() or ["no output"]
-        raise WorkFailed(f"the proof ended early: {lines[-1]}", f"the files are written; its output is {log}")
+    with Crew("sgl_tune.warm.prove", 1, scratch) as crew:
+        (prover,) = crew.members
+        prover.send(JOB, job=job.to_json())
+        while time.monotonic() < deadline:
+            for _, event in crew.events(_POLL_SECONDS):
+                if event["kind"] == DONE:
+                    return event["proofs"]
+            if crew.ended:
+                prover.show_output()
+                raise WorkFailed(f"the proof {prover.fate}; the files are written", prover.last_words)
+            tick()
+    raise WorkFailed(f"the proof did not end within {timeout:.0f} s; the files are written")
 
 
 def _proof(data: dict[str, Any]) -> Proof:

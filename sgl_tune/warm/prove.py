@@ -1,19 +1,18 @@
 """The proof: a fresh process does what the next start does, with FlashInfer's stock loader and lookups.
 
-`python -m sgl_tune.warm.prove FOLDER` loads each written file, replays the forward at every bucket, and says
-what was asked, what was found, and how long the tuned and the untuned forward take.
+It loads each written file, replays the forward at every bucket, and says what was asked, what was found, and
+how long the tuned and the untuned forward take.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sgl_tune.warm.job import CacheJob, load_job, make_device
+from sgl_tune.processes.child import Child
+from sgl_tune.warm.events import DONE
+from sgl_tune.warm.job import CacheJob, make_device, read_job
 
 if TYPE_CHECKING:
     from flashinfer.autotuner import AutoTuner
@@ -24,13 +23,11 @@ if TYPE_CHECKING:
 _TIMED_RUNS = 5
 
 
-def main(folder: Path) -> int:
-    job = load_job(folder)
+def main(child: Child) -> None:
+    job = read_job(child.command()["job"])
     device = make_device(job.device, job.gpus[0] if job.gpus else 0)
     tuner = _stock_tuner(job.device)
-    proofs = [_prove(cache, device, tuner) for cache in job.caches]
-    (folder / "proof.json").write_text(json.dumps(proofs))
-    return 0
+    child.say(DONE, proofs=[_prove(cache, device, tuner) for cache in job.caches])
 
 
 def _stock_tuner(device: str) -> AutoTuner:
@@ -101,7 +98,3 @@ def _milliseconds(forward: Callable[[int], None], rows: int, device: Device) -> 
     forward(rows)
     device.synchronize()
     return (time.perf_counter() - started) * 1e3
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))

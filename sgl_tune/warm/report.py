@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-REPORT = "report.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +35,7 @@ class Report:
     peak_bytes: int | None
 
 
-def read_report(folder: Path) -> Report:
-    data = json.loads((folder / REPORT).read_text())
+def read_report(data: Mapping[str, Any]) -> Report:
     return Report(data["environment"], tuple(map(_cache_report, data["caches"])), data["peak_bytes"])
 
 

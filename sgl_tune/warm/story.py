@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 from sgl_tune import __version__
@@ -21,14 +19,19 @@ from sgl_tune.deployment.as_json import deployment_to_json
 from sgl_tune.deployment.env import driver_version
 from sgl_tune.errors import WorkFailed
 from sgl_tune.keys.plan import CachePlan, Plan
+from sgl_tune.processes.interruption import Interruption
+from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.events import ERROR
 from sgl_tune.warm.job import Job, make_job, tuned_path
-from sgl_tune.warm.joined import joined_worker
-from sgl_tune.warm.launch import Fleet, launch
+from sgl_tune.warm.joined import SlurmTask, TorchWorker, joined
+from sgl_tune.warm.launch import Fleet, OnEvent, launch
+from sgl_tune.warm.meeting import Meeting, find_meeting, met
 from sgl_tune.warm.proof import Proof, prove
 from sgl_tune.warm.report import CacheReport, Report, read_report
 from sgl_tune.warm.talk import talk
+
+_WORKER = "sgl_tune.warm.worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Settings:
     timeout: float
     replacing: bool
     proving: bool
+    secret_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,32 +113,91 @@ class _Clock:
 
 def warm_deployment(plan: Plan, settings: Settings, out: Output) -> Warmed | None:
     """None on a worker that somebody else's launcher started only to help."""
+    team = joined()
+    meeting = find_meeting(plan.deployment, team, settings.secret_file, settings.timeout)
     _check_writable(plan)
-    folder = Path(tempfile.mkdtemp(prefix="sgl-tune-"))
-    clock = _Clock()
-    job = make_job(plan, settings.devices.kind, settings.devices.gpus, settings.timeout, settings.replacing)
-    job.save(folder)
-    with clock.stage("tune"):
-        writes_here = _search(plan, settings, folder, out)
-    if not writes_here:
-        rmtree(folder)
-        return None
-    report = read_report(folder)
-    with clock.stage("write"):
+    with scratch() as private:
+        devices = settings.devices
+        job = make_job(plan, private.folder, devices.kind, devices.gpus, settings.timeout, settings.replacing)
+        return _Story(plan, settings, job, private, out, team, meeting).run()
+
+
+@dataclass
+class _Story:
+    plan: Plan
+    settings: Settings
+    job: Job
+    scratch: Scratch
+    out: Output
+    team: TorchWorker | SlurmTask | None
+    meeting: Meeting | None
+    clock: _Clock = field(default_factory=_Clock)
+
+    def run(self) -> Warmed | None:
+        with self.clock.stage("tune"):
+            found = self.team.run(self.job) if isinstance(self.team, TorchWorker) else self._search()
+        if found is None or (self.team and self.team.local_rank > 0):
+            return None
+        report = read_report(found)
+        with self.clock.stage("write"):
+            written = self._write(report)
+        proofs: Sequence[Proof | None] = [None] * len(written)
+        if self.settings.proving:
+            with self.clock.stage("prove"):
+                proofs = self._prove(written)
+        caches = map(WarmCache, _caches(self.plan), report.caches, written, proofs)
+        stages, workers = self.clock.stages, self.settings.devices.workers
+        return Warmed(self.plan, tuple(caches), stages, report.peak_bytes, workers)
+
+    def _search(self) -> Mapping[str, Any]:
+        memory_ran_out = False
+        self.out.note(f"{self.plan.deployment.name}: starting {self.settings.devices}")
+        with talk(self.out) as listener:
+
+            def hear(worker: int, event: dict[str, Any]) -> None:
+                nonlocal memory_ran_out
+                memory_ran_out |= event["kind"] == ERROR and event.get("out_of_memory", False)
+                listener(worker, event)
+
+            try:
+                return self._launch(hear)
+            except WorkFailed as failure:
+                # Entries measured while memory ran out may be the wrong ones: none are kept.
+                kept = None if memory_ran_out else _keep_decided(self.plan, self.job)
+                raise WorkFailed(f"{failure.message}; {_what_is_kept(kept)}", failure.remedy) from None
+            except Interruption as interruption:
+                kept = _keep_decided(self.plan, self.job)
+                raise interruption.saying(f"the workers were stopped; {_what_is_kept(kept)}") from None
+
+    def _launch(self, hear: OnEvent) -> Mapping[str, Any]:
+        devices, job = self.settings.devices, {"job": self.job.to_json()}
+        fleet = Fleet(devices.workers, devices.kind, devices.gpus, self.settings.timeout)
+        if isinstance(self.team, SlurmTask):
+            fleet = replace(fleet, workers=1, first_device=self.team.local_rank)
+        if self.meeting is None:
+            return launch(_WORKER, self.scratch, fleet, job, hear)
+        with met(self.meeting, fleet.workers, self.out.warn) as nodes:
+            return launch(_WORKER, self.scratch, fleet, job, hear, nodes)
+
+    def _write(self, report: Report) -> list[Written]:
+        replacing, folder = self.settings.replacing, self.job.folder
         written = [
-            _write(plan, cache, report, tuned_path(folder, number), settings.replacing, out.note)
-            for number, cache in enumerate(_caches(plan))
+            _write(self.plan, cache, report, tuned_path(folder, number), replacing, self.out.note)
+            for number, cache in enumerate(_caches(self.plan))
         ]
-    for cache in written:
-        for note in cache.notes:
-            out.note(note)
-    proofs: Sequence[Proof | None] = [None] * len(written)
-    if settings.proving:
-        with clock.stage("prove"):
-            proofs = _prove(job, written, folder, settings, out)
-    rmtree(folder)
-    caches = map(WarmCache, _caches(plan), report.caches, written, proofs)
-    return Warmed(plan, tuple(caches), clock.stages, report.peak_bytes, settings.devices.workers)
+        for cache in written:
+            for note in cache.notes:
+                self.out.note(note)
+        return written
+
+    def _prove(self, written: Sequence[Written]) -> Sequence[Proof]:
+        with self.out.progress("proving in a fresh process") as progress:
+            try:
+                return prove(
+                    self.job, written, self.scratch, self.settings.timeout, lambda: progress.advance(0)
+                )
+            except Interruption as interruption:
+                raise interruption.saying("the files are written, their proof is not finished") from None
 
 
 def _caches(plan: Plan) -> list[CachePlan]:
@@ -148,59 +211,25 @@ def _check_writable(plan: Plan) -> None:
             pass
 
 
-def _search(plan: Plan, settings: Settings, folder: Path, out: Output) -> bool:
-    """Whether this process is the one that writes on this node."""
-    joined = joined_worker()
-    if joined is not None:
-        return joined.run(folder, plan.deployment.dist_init_addr)
-    parallel, devices = plan.deployment.parallel, settings.devices
-    fleet = Fleet(
-        devices.workers,
-        devices.kind,
-        devices.gpus,
-        parallel.nnodes,
-        parallel.node_rank,
-        plan.deployment.dist_init_addr,
-        settings.timeout,
-    )
-    memory_ran_out = False
-    out.note(f"{plan.deployment.name}: starting {devices}")
-    with talk(out) as listener:
-
-        def hear(worker: int, event: dict[str, Any]) -> None:
-            nonlocal memory_ran_out
-            memory_ran_out |= event["kind"] == ERROR and event.get("out_of_memory", False)
-            listener(worker, event)
-
-        try:
-            launch("sgl_tune.warm.worker", folder, fleet, hear)
-        except WorkFailed as failure:
-            # Entries measured while memory ran out may be the wrong ones: none are kept.
-            kept = None if memory_ran_out else _keep_decided(plan, folder, settings.replacing)
-            raise _with_what_is_kept(failure, kept) from None
-    return True
-
-
-def _keep_decided(plan: Plan, folder: Path, replacing: bool) -> int:
+def _keep_decided(plan: Plan, job: Job) -> int:
     """Ops that were decided on all workers before the search ended: complete rank sets of fewer entries."""
     kept = 0
     for number, cache in enumerate(_caches(plan)):
-        path = tuned_path(folder, number)
+        path = tuned_path(job.folder, number)
         if path.exists():
             file = read_cache_file(path)
             paths = [plan.deployment.cache_dir / name for name in cache.paths]
-            kept += write_group(paths, file.entries, file.metadata or {}, replace_conflicting=replacing).added
+            written = write_group(paths, file.entries, file.metadata or {}, replace_conflicting=job.replacing)
+            kept += written.added
     return kept
 
 
-def _with_what_is_kept(failure: WorkFailed, kept: int | None) -> WorkFailed:
+def _what_is_kept(kept: int | None) -> str:
     if kept is None:
-        said = "nothing was written"
-    elif kept:
-        said = f"{kept} decided entries are kept: the same command goes on from there"
-    else:
-        said = "the cache is as it was"
-    return type(failure)(f"{failure.message}; {said}", failure.remedy)
+        return "nothing was written"
+    if kept:
+        return f"{kept} decided entries are kept: the same command goes on from there"
+    return "the cache is as it was"
 
 
 def _write(
@@ -243,10 +272,3 @@ def _for_every_rank(entries: dict[str, Any], cache: CachePlan) -> dict[str, Any]
             if key not in entries and parts and (parts.op, parts.runner, parts.profile) in by_shape:
                 entries[key] = by_shape[parts.op, parts.runner, parts.profile]
     return entries
-
-
-def _prove(
-    job: Job, written: Sequence[Written], folder: Path, settings: Settings, out: Output
-) -> Sequence[Proof]:
-    with out.progress("proving in a fresh process") as progress:
-        return prove(job, written, folder, settings.timeout, lambda: progress.advance(0))

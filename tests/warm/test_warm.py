@@ -3,10 +3,8 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.sgl_tune.running import PROGRAM, ROOT, environment
+from tests.warm.processes import children_of, command_of, until
 
 SECONDS = 180
 MODEL = {
@@ -123,29 +122,6 @@ def test_workers_share_the_search_and_agree(small: tuple[str, ...], tmp_path: Pa
     assert len(set(_rank_files(tmp_path / "cache").values())) == 1
 
 
-def test_two_nodes_write_the_files_of_one(small: tuple[str, ...], tmp_path: Path) -> None:
-    code, _, err = _warm(tmp_path / "one", *small, "--tp", "4")
-    assert code == 0, err
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    nodes = [
-        _start(
-            tmp_path / f"node{node}",
-            *(*small, "--tp", "4", "--nnodes", "2", "--node-rank", str(node), "--dist-init-addr", address),
-        )
-        for node in (0, 1)
-    ]
-    for node in nodes:
-        code, _, err = _end(node)
-        assert code == 0, err
-    first, second = _rank_files(tmp_path / "node0"), _rank_files(tmp_path / "node1")
-    assert list(first) == ["rank_tp0_pp0_dp0.json", "rank_tp1_pp0_dp0.json"]
-    assert list(second) == ["rank_tp2_pp0_dp0.json", "rank_tp3_pp0_dp0.json"]
-    assert [*first, *second] == list(_rank_files(tmp_path / "one"))
-    assert len({*first.values(), *second.values()}) == 1
-
-
 def test_under_torchrun_the_processes_found_are_the_workers(small: tuple[str, ...], tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -166,7 +142,7 @@ def test_a_worker_killed_in_the_search_is_one_line_and_no_partial_set(tmp_path: 
     cache, scratch = tmp_path / "cache", tmp_path / "scratch"
     scratch.mkdir()
     process = _start(cache, "--tp", "8", "--dp", "8", env={"TMPDIR": str(scratch)})
-    os.kill(_searching_worker(scratch), signal.SIGKILL)
+    os.kill(_searching_worker(process.pid, scratch), signal.SIGKILL)
     code, out, err = _end(process)
     assert code == 3 and out == ""
     assert "error: worker 0 of 1 was killed by SIGKILL; " in err
@@ -177,10 +153,10 @@ def test_ctrl_c_keeps_what_was_decided_and_the_next_warm_goes_on(tmp_path: Path)
     cache, scratch = tmp_path / "cache", tmp_path / "scratch"
     scratch.mkdir()
     process = _start(cache, "--tp", "8", "--dp", "8", env={"TMPDIR": str(scratch)}, start_new_session=True)
-    _searching_worker(scratch, until="tuned")
+    _searching_worker(process.pid, scratch, until_there="tuned.0.json")
     os.killpg(process.pid, signal.SIGINT)
     code, out, err = _end(process)
-    assert code == 3 and out == ""
+    assert code == 130 and out == ""
     assert "interrupted by SIGINT: the workers were stopped; 12 decided entries are kept" in err
     assert len(set(_rank_files(cache).values())) == 1 and len(_rank_files(cache)) == 8
     code, out, err = _warm(cache, "--tp", "8", "--dp", "8", "--format", "json")
@@ -293,13 +269,7 @@ def test_a_target_that_cannot_be_tuned_here_is_wrong_usage(
     assert (code, out) == (2, "") and sentence in err
 
 
-def _searching_worker(scratch: Path, until: str = "progress") -> int:
-    """The pid of worker 0, once it has said `until`."""
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        for path in scratch.glob("sgl-tune-*/events.0.jsonl"):
-            said = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
-            if any(event["kind"] == until for event in said):
-                return next(event["pid"] for event in said if event["kind"] == "start")
-        time.sleep(0.02)
-    raise AssertionError("the search never began")
+def _searching_worker(parent: int, scratch: Path, until_there: str = "base.0.0.json") -> int:
+    """The pid of worker 0, once its folder holds that file."""
+    until(lambda: list(scratch.glob(f"sgl-tune-*/{until_there}")), SECONDS)
+    return next(pid for pid in children_of(parent) if "sgl_tune.warm.worker" in command_of(pid))

@@ -1,0 +1,174 @@
+"""The processes that work for us: commands to each, events from all, and what became of those that ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from sgl_tune.processes.child import ALIVE
+from sgl_tune.processes.command import boot_command, safe_environment
+from sgl_tune.processes.pump import CHUNK, Pump
+from sgl_tune.processes.scratch import Scratch
+
+Event = dict[str, Any]
+_LOG_TAIL = 64 << 10
+
+
+class Member:
+    """One process. `heard_at` is its last sign of life, `moved_at` its last word about its work."""
+
+    def __init__(self, number: int, module: str, scratch: Scratch, pump: Pump) -> None:
+        self.number = number
+        self.code: int | None = None
+        self.events: deque[Event] = deque()
+        self.heard_at = self.moved_at = time.monotonic()
+        self._pump, self._scratch = pump, scratch
+        self._log = scratch.folder / f"{module.rpartition('.')[2]}.{number}.log"
+        self._rest, self._unsent = b"", bytearray()
+        commands, self._commands = os.pipe()
+        self._events, events = os.pipe()
+        kept = (commands, events, scratch.guard)
+        try:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    boot_command(module, *kept),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=kept,
+                    env=safe_environment(),
+                    start_new_session=True,  # Ctrl-C on a terminal is for us, and a group is killed whole
+                )
+        finally:
+            os.close(commands)
+            os.close(events)
+        scratch.watch(self._process.pid)
+        os.set_blocking(self._commands, False)
+        os.set_blocking(self._events, False)
+        pump.add(self._events, self._read)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def fate(self) -> str:
+        assert self.code is not None
+        if self.code < 0:
+            return f"was killed by {signal.Signals(-self.code).name}"
+        return f"ended with exit code {self.code}"
+
+    @property
+    def last_words(self) -> str | None:
+        """Where it died without telling why, the last line that it printed may."""
+        lines = self._output().strip().splitlines()
+        return f"its last words: {lines[-1]}" if lines else None
+
+    def show_output(self) -> None:
+        """For who asked for tracebacks: theirs are in what it printed."""
+        if os.environ.get("SGL_TUNE_TRACEBACK"):
+            sys.stderr.write(self._output())
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Never waits: a process that stopped reading must not stop us."""
+        waiting = bool(self._unsent)
+        self._unsent += json.dumps({"kind": kind, **fields}).encode() + b"\n"
+        if not waiting and self.code is None:
+            self._pump.add(self._commands, self._write, writing=True)
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        self.kill()
+        self._end()
+
+    def _output(self) -> str:
+        with self._log.open("rb") as log:
+            log.seek(max(0, self._log.stat().st_size - _LOG_TAIL))
+            return log.read().decode(errors="replace")
+
+    def _write(self) -> None:
+        try:
+            del self._unsent[: os.write(self._commands, self._unsent)]
+        except BrokenPipeError:
+            self._unsent.clear()
+        if not self._unsent:
+            self._pump.remove(self._commands)
+
+    def _read(self) -> None:
+        chunk = os.read(self._events, CHUNK)
+        if not chunk:
+            self._end()
+            return
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        self.heard_at = time.monotonic()
+        for line in lines:
+            event = json.loads(line)
+            if event["kind"] != ALIVE:
+                self.moved_at = self.heard_at
+                self.events.append(event)
+
+    def _end(self) -> None:
+        """Its pipe has ended, or is of no interest any more: so has the process."""
+        if self.code is not None:
+            return
+        for descriptor in (self._commands, self._events):
+            self._pump.remove(descriptor)
+            os.close(descriptor)
+        self.kill()
+        self.code = self._process.wait()
+        self._scratch.forget(self.pid)
+
+
+class Crew:
+    """`pump` is whoever's that waits for more than these processes."""
+
+    def __init__(self, module: str, count: int, scratch: Scratch, pump: Pump | None = None) -> None:
+        self.pump, self._is_ours = pump or Pump(), pump is None
+        self.members: list[Member] = []
+        try:
+            for number in range(count):
+                self.members.append(Member(number, module, scratch, self.pump))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def events(self, seconds: float) -> Sequence[tuple[Member, Event]]:
+        """What has been said, after waiting for it for so long at most."""
+        self.pump.turn(seconds)
+        said = []
+        for member in self.members:
+            while member.events:
+                said.append((member, member.events.popleft()))
+        return said
+
+    @property
+    def ended(self) -> list[Member]:
+        return [member for member in self.members if member.code is not None]
+
+    def close(self) -> None:
+        for member in self.members:
+            member.kill()
+        for member in self.members:
+            member.close()
+        if self._is_ours:
+            self.pump.close()
