@@ -12,23 +12,29 @@ from pathlib import Path
 from typing import Any
 
 from tests.oracle.machine import GPUS, pretend
+from tests.oracle.published import write_checkpoints
 from tests.oracle.wheels import Wheel, interpreter, transformers_of
 
 PROJECT = Path(__file__).parents[2]
 
 
 def run_inside(
-    program: str, wheel: Wheel, gpu: str, work: Path, lines: Iterable[str], deadline: float
+    program: str, wheel: Wheel, gpu: str, work: Path, lines: Iterable[str], deadline: float, *more: str
 ) -> Iterator[Any]:
-    """Starts `program` for a release, and yields what it prints, a JSON value a line."""
+    """Starts `program` for a release, and yields what it prints, a JSON value a line.
+
+    It works in a folder where the published checkpoints stand at their paths.
+    """
     home = work / "home"
     home.mkdir(parents=True, exist_ok=True)
+    write_checkpoints(home)
     command = [str(interpreter(work)), "-m", f"tests.oracle.{program}"]
-    command += [str(wheel.folder), str(transformers_of(wheel, work)), gpu, wheel.flashinfer]
+    command += [str(wheel.folder), str(transformers_of(wheel, work)), gpu, wheel.flashinfer, *more]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SGLANG_")}
-    environment |= {"HOME": str(home), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment |= {"HOME": str(home), "PYTHONPATH": str(PROJECT)}
+    environment |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command, cwd=PROJECT, env=environment, input="".join(f"{line}\n" for line in lines),
+        command, cwd=home, env=environment, input="".join(f"{line}\n" for line in lines),
         capture_output=True, text=True, timeout=deadline,
     )  # fmt: skip
     if done.returncode:

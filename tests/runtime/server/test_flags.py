@@ -10,6 +10,7 @@ import pytest
 from runtime.server.errors import ConfigError
 from runtime.server.flags import CommandLine, Refused, flags_of, parse
 from runtime.server.flags.nearest import nearest
+from tests.oracle.grammar import differences, recorded
 
 MODEL = ["--model-path", "org/model"]
 
@@ -18,6 +19,17 @@ def refusal(command_line: CommandLine, *words: str) -> Refused:
     with pytest.raises(Refused) as caught:
         parse(command_line, [*MODEL, *words])
     return caught.value
+
+
+def test_each_release_reads_recorded_lines_as_its_own_parser_did() -> None:
+    found = [difference for known in recorded() for difference in differences(*known)]
+    assert not found, "\n".join(map(str, found[:5]))
+
+
+def test_recorded_lines_are_of_every_release_and_both_taken_and_refused() -> None:
+    kinds = {(release, "refused" in answer) for release, _, answers in recorded() for answer in answers}
+    releases = [f"0.5.{minor}" for minor in range(12, 24)]
+    assert kinds == {(release, refused) for release in releases for refused in (True, False)}
 
 
 def test_a_post_release_without_a_table_speaks_as_its_release() -> None:
