@@ -22,6 +22,7 @@ from runtime.devices.cuda import Cuda
 from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.hf_config import model_config
 from runtime.server.units import MIB
 from runtime.simulate.constants import Constant, constants_for
 from runtime.start.model_runner import Autotune, ModelRunner
@@ -34,7 +35,7 @@ ALLOWED_RATIO, ALLOWED_MIB = 0.03, 128
 
 
 def preset(name: str, layers: int | None) -> ModelConfig:
-    model = ModelConfig.from_hf(json.loads((PRESETS / f"{name}.json").read_text())["config"])
+    model = model_config(json.loads((PRESETS / f"{name}.json").read_text())["config"])
     return shortened(model, layers) if layers else model
 
 

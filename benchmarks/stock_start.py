@@ -19,7 +19,6 @@ from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.predict import predict
 from sgl_tune.memory.report import Report
 from sgl_tune.memory.start import starts_of
-from sgl_tune.memory.target import target_gpu
 
 ALLOWED_RATIO, ALLOWED_MIB = 0.03, 128
 STOCK = Path(__file__).parent.parent / "tests" / "memory" / "data" / "sglang-0.5.17-qwen3-30b-start.json"
@@ -82,8 +81,8 @@ class Row:
 
 
 def prediction() -> Report:
-    start = starts_of(select_deployments(FLAGS)[0], target_gpu("H200", None, None), "0")[0]
-    return predict(start.with_runtime(autotune_cached=True))
+    start = starts_of(select_deployments(FLAGS)[0], "0")[0]
+    return predict(start.with_everything_cached())
 
 
 def rows(report: Report) -> list[Row]:

@@ -19,6 +19,17 @@ def to_plain(record: Any) -> dict[str, Any]:
     return _plain(asdict(record))
 
 
+def given_members(record: Any) -> dict[str, Any]:
+    """As plain JSON, without what is as it is by default."""
+    found = {}
+    for one in fields(record):
+        value = getattr(record, one.name)
+        default = one.default_factory() if one.default_factory is not MISSING else one.default
+        if value != default:
+            found[one.name] = given_members(value) if is_dataclass(value) else _plain(value)
+    return found
+
+
 def from_plain(kind: type[Record], data: Any, where: str) -> Record:
     """`where` is what errors call the whole; a record's own checks may raise as well."""
     record: Record = _decode_record(kind, data, where)

@@ -71,22 +71,15 @@ WITHOUT = {
 }
 
 # Still to be cut.
-OWED = {
-    ("runtime.server.rows", "sgl_tune.deployment.deployment"),
-    ("runtime.server.start_sizes", "runtime.forward.dp_attention"),
-    ("runtime.server.tuning_rules", "sgl_tune.deployment.deployment"),
-}
+OWED: set[tuple[str, str]] = set()
 OWED_INSIDE = {
-    ("runtime.server.config", "runtime.server.hf_config"),
     ("sgl_tune.commands.warm", "sgl_tune.warm.story"),
     ("sgl_tune.commands.warm", "sgl_tune.warm.view"),
     ("sgl_tune.warm.joined", "sgl_tune.warm.worker"),
     ("sgl_tune.warm.prove", "runtime.autotune.record"),
     ("sgl_tune.warm.worker", "runtime.server.errors"),
 }
-OWED_CIRCLES = [
-    {"runtime.server.config", "runtime.server.hf_config"},
-]
+OWED_CIRCLES: list[set[str]] = []
 
 
 When = Literal["start", "call", "never"]  # a module is imported, a function is called, for types alone

@@ -24,10 +24,6 @@ from runtime.autotune.search import SearchPolicy
 from runtime.autotune.team import Team
 from runtime.autotune.tuner import SearchTuner
 from runtime.server.config import RuntimeConfig
-from runtime.server.sizing import release
-
-# The release whose key says `candidate_selection=v2_default`.
-_DEFAULT_RACES_SINCE = (0, 5, 23)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +79,7 @@ class AutotuneSession:
     @contextmanager
     def _tuning_mode(self) -> Iterator[None]:
         skipped = set(self.skip_ops)
-        if release(self.config.sglang_version) < _DEFAULT_RACES_SINCE:
+        if self.config.release.candidate_selection is None:
             with autotune(True, skip_ops=skipped):
                 yield
         else:

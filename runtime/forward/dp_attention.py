@@ -87,15 +87,6 @@ def dp_buffer_len() -> DpBufferLen:
     return _buffer_len.get()
 
 
-def needs_mlp_gather(parallel: ParallelConfig) -> bool:
-    return parallel.enable_dp_attention and parallel.attn_dp > 1
-
-
-def needs_attn_tp_gather(parallel: ParallelConfig, moe_a2a_backend: str) -> bool:
-    """An all-to-all takes each attention-TP rank's own part of the rows."""
-    return moe_a2a_backend != "none" and not needs_mlp_gather(parallel) and parallel.tp > 1
-
-
 def plan_dp_tokens(
     tokens: int,
     kind: RunnerKind,
@@ -117,9 +108,9 @@ def plan_dp_tokens(
         raise ConfigError(f"unknown runner {kind!r}: one of {', '.join(RUNNER_KINDS)}")
     rows = _require_requests(kind, requests) * topk if kind == "frozen_kv_mtp" else tokens
     heads = _require_requests(kind, requests) if kind == "draft_extend" else rows
-    if not (needs_mlp_gather(parallel) or needs_attn_tp_gather(parallel, moe_a2a_backend)):
+    if not parallel.gathers_rows(moe_a2a_backend):
         return DpTokens(None, None, None, rows, rows, PaddingMode.MAX_LEN)
-    width = parallel.attn_dp if needs_mlp_gather(parallel) else 1
+    width = parallel.attn_dp if parallel.gathers_mlp else 1
     peers = peers or PeerRows([rows] * width, [heads] * width)
     if len(peers.tokens) != width or len(peers.heads) != width:
         raise ConfigError(f"{peers} does not name the rows of {width} attention-DP ranks")

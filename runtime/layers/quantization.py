@@ -22,10 +22,8 @@ from runtime.layers.scaled_linear import (
 )
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
-from runtime.server.sizing import release
 
 Tensors = Mapping[str, torch.Tensor]
-_FP8_GEMM_SINCE = (0, 5, 18)
 
 
 class Scheme(ABC):
@@ -173,7 +171,7 @@ def expert_scheme(model: ModelConfig, runtime: RuntimeConfig) -> Scheme:
     if name == "fp8":
         return BlockFp8(model.quantization_block) if model.quantization_block else TensorFp8(tuned=False)
     if name == "modelopt_fp8":
-        return TensorFp8(tuned=release(runtime.sglang_version) >= _FP8_GEMM_SINCE)
+        return TensorFp8(tuned=runtime.release.tunes_fp8_gemm)
     if name in _FP4_GROUPS:
         return Fp4(_FP4_GROUPS[name])
     raise ConfigError(

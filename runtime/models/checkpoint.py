@@ -11,6 +11,7 @@ import torch
 from runtime.layers.loading import Index
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
+from runtime.server.hf_config import model_config
 
 
 class Checkpoint:
@@ -39,7 +40,7 @@ class Checkpoint:
 def read_config(folder: Path) -> ModelConfig:
     file = folder / "config.json"
     try:
-        return ModelConfig.from_hf(json.loads(file.read_text()))
+        return model_config(json.loads(file.read_text()))
     except FileNotFoundError:
         raise ConfigError(f"{file} does not exist: pass a folder with a model's config.json") from None
     except (OSError, ValueError) as error:

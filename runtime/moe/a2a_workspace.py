@@ -60,9 +60,8 @@ def max_dispatch_tokens(runtime: RuntimeConfig) -> int:
     """A prefill chunk or a full decode batch, whichever is longer, unless the configuration says."""
     if runtime.a2a_max_tokens is not None:
         return runtime.a2a_max_tokens
-    width = runtime.speculative.num_draft_tokens if runtime.speculative else 1
     requests = runtime.max_running_requests or REQUEST_LIMIT
-    return max(runtime.chunked_prefill_size or 0, requests * width)
+    return max(runtime.prefill_tokens, requests * runtime.width)
 
 
 def _align(value: int) -> int:

@@ -8,6 +8,7 @@ from importlib import import_module
 import torch
 
 from runtime.moe.weights import ExpertWeights, TopK
+from runtime.server.backends import BACKENDS, backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.parallel import RankLayout
@@ -28,20 +29,18 @@ class MoEBackend(ABC):
         """x [T, H] -> [T, H]."""
 
 
-# name -> (module, class), imported when asked for: FlashInfer takes seconds.
-# The reference stands in for SGLang's own Triton kernels: what auto comes to where nothing is tuned.
-_BACKENDS = {
-    "auto": ("runtime.moe.torch_backend", "TorchBackend"),
-    "triton": ("runtime.moe.torch_backend", "TorchBackend"),
+# Kernels -> (module, class), imported when asked for: FlashInfer takes seconds.
+_CLASSES = {
     "torch": ("runtime.moe.torch_backend", "TorchBackend"),
     "flashinfer_cutlass": ("runtime.moe.flashinfer_cutlass", "FlashInferCutlassBackend"),
     "flashinfer_trtllm": ("runtime.moe.flashinfer_trtllm", "FlashInferTrtllmBackend"),
-    "flashinfer_trtllm_routed": ("runtime.moe.flashinfer_trtllm", "FlashInferTrtllmBackend"),
 }
 
 
 def make_backend(name: str, model: ModelConfig, runtime: RuntimeConfig, layout: RankLayout) -> MoEBackend:
-    if name not in _BACKENDS:
-        raise ConfigError(f"--moe-runner-backend {name}: this runtime has {', '.join(_BACKENDS)}")
-    module, cls = _BACKENDS[name]
+    row = backend_row(name)
+    if row.stood_in:
+        own = ", ".join(known.name for known in BACKENDS.values() if not known.stood_in)
+        raise ConfigError(f"--moe-runner-backend {name}: this runtime has {own}")
+    module, cls = _CLASSES[row.kernels]
     return getattr(import_module(module), cls)(model, runtime, layout)

@@ -12,6 +12,7 @@ from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import dp_buffer_len, gather, pad_rows, scatter
 from runtime.moe.a2a_workspace import A2AWorkspace, max_dispatch_tokens
 from runtime.moe.weights import TopK
+from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 
@@ -123,6 +124,6 @@ def make_dispatcher(
         )
     tokens = max_dispatch_tokens(runtime)
     workspace = A2AWorkspace(comm.size("moe_ep"), tokens, model.hidden_size, model.moe.top_k, dtype.itemsize)
-    # The trtllm kernels drop rows marked -1, the others rows of an expert past the last.
-    invalid = -1 if runtime.moe_runner_backend == "flashinfer_trtllm" else model.moe.num_experts
+    backend = backend_row(runtime.moe_runner_backend)
+    invalid = -1 if backend.marks_with_minus_one else model.moe.num_experts
     return AllToAllDispatcher(comm, workspace, dtype, device, invalid)

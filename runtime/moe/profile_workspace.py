@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.server.sizing import tuning_buckets
+from runtime.server.buckets import tuning_buckets
 
 _ROUTINGS = 16  # synthetic routings, each with its maps from slots to rows
 _GEMM_VARIANTS = _ROUTINGS * 2 * 2 + 1  # each routing with and without fusion and swapped operands

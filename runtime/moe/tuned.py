@@ -11,10 +11,8 @@ import torch
 from runtime.moe.backends import MoEBackend
 from runtime.moe.torch_backend import activate, expert_matrix
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.sizing import tune_max_num_tokens
-
-# SGLang's max_prefill_tokens, which counts where chunked prefill is off
-_MAX_PREFILL_TOKENS = 16384
+from runtime.server.backends import backend_row
+from runtime.server.buckets import tuning_range
 
 
 class TunedBackend(MoEBackend):
@@ -45,10 +43,9 @@ class TunedBackend(MoEBackend):
 
     def tune_max(self, rows: int) -> int:
         """The largest bucket that SGLang names in a call with these rows."""
-        width = len(self.layout.group("attn_dp"))
-        chunk = self.runtime.chunked_prefill_size
-        tokens = chunk // width if chunk and chunk > 0 else _MAX_PREFILL_TOKENS
-        return tune_max_num_tokens(self.name, rows, tokens * width, self.runtime.sglang_version)
+        runtime = self.runtime
+        prefill = runtime.prefill_tokens * len(self.layout.group("attn_dp"))
+        return tuning_range(backend_row(self.name), runtime.release, rows, prefill, runtime.is_pd_decode)
 
     def prepare_for_gpu(self, weights: ExpertWeights) -> ExpertWeights:
         return weights

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from types import MappingProxyType
-from typing import Any
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,6 @@ class Asked:
     cuda_graph_bs_prefill: tuple[int, ...] | None = None
     cuda_graph_backend_decode: str | None = None
     cuda_graph_backend_prefill: str | None = None
-    cuda_graph_config: Mapping[str, Any] | None = None
 
     speculative_algorithm: str | None = None
     speculative_draft_model_path: str | None = None
@@ -95,8 +91,6 @@ class Asked:
     enable_lora: bool = False
     ep_num_redundant_experts: int = 0
     language_only: bool = False
-    # Whatever else the command said: flags that no rule here reads.
-    others: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     def is_set(self, name: str) -> bool:
         return bool(getattr(self, name) != _DEFAULTS[name])

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from runtime.server.sizing import release
-
-if TYPE_CHECKING:
-    from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.backends import backend_row
+from runtime.server.config import ModelConfig, RuntimeConfig
 
 # The kernel routes by the logits, or is given ids and weights: both in one int32, or apart.
 Routing = Literal["logits", "packed", "apart"]
 
-_ROUTED = "flashinfer_trtllm_routed"
-_FP8_ROUTED_UNDER_EP_SINCE = (0, 5, 18)
-_ROUTING_APART_SINCE = (0, 5, 22)
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
 _FUSING = ("glm4_moe",)
 
 
 def routing_form(runtime: RuntimeConfig, in_fp8_blocks: bool, ep: int, attn_dp: int) -> Routing:
-    version = release(runtime.sglang_version)
     spread = ep > 1 and attn_dp == 1
-    routed = in_fp8_blocks and spread and version >= _FP8_ROUTED_UNDER_EP_SINCE
-    if not routed and runtime.moe_runner_backend != _ROUTED:
+    routed = in_fp8_blocks and spread and runtime.release.routes_fp8_under_ep
+    if not (routed or backend_row(runtime.moe_runner_backend).routed):
         return "logits"
-    return "apart" if version >= _ROUTING_APART_SINCE else "packed"
+    return "apart" if runtime.release.routes_apart else "packed"
 
 
 def fused_shared_experts(model: ModelConfig, runtime: RuntimeConfig, ep: int) -> int:
@@ -37,7 +31,8 @@ def fused_shared_experts(model: ModelConfig, runtime: RuntimeConfig, ep: int) ->
     moe = model.moe
     if moe is None or moe.shared_intermediate_size != moe.intermediate_size:
         return 0
-    if runtime.moe_runner_backend != "flashinfer_cutlass" or runtime.moe_a2a_backend != "none" or ep > 1:
+    backend = backend_row(runtime.moe_runner_backend)
+    if not backend.fuses_shared_experts or runtime.moe_a2a_backend != "none" or ep > 1:
         return 0
     fuses = model.model_type in _FUSING or (model.model_type in _FUSING_256 and moe.num_experts == 256)
     return int(fuses)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
+from runtime.server.config import ModelConfig
+from runtime.server.hf_config import model_config
+
 HF = Mapping[str, Any]
-_NOTHING: HF = MappingProxyType({})
 # Where a multimodal model's language model is described, in the order SGLang looks.
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
 _CONTEXT_LENGTHS = (
@@ -20,8 +21,20 @@ _CONTEXT_LENGTHS = (
 class Checkpoint:
     """`quant_file` is ModelOpt's hf_quant_config.json, where the folder has one."""
 
-    hf: HF
-    quant_file: HF = field(default_factory=lambda: _NOTHING)
+    hf: HF = field(hash=False)
+    quant_file: HF = field(default_factory=dict, hash=False)
+
+    def model_config(self) -> ModelConfig:
+        """Its layers, of a family that this runtime can build."""
+        return model_config(self.quantized)
+
+    @property
+    def quantized(self) -> HF:
+        """With ModelOpt's own file, which only the loader of the weights reads."""
+        section = self.quant_file.get("quantization")
+        if self.quantization is not None or not isinstance(section, Mapping):
+            return self.hf
+        return {**self.hf, "quantization_config": {"quant_method": "modelopt", **section}}
 
     @property
     def model_type(self) -> str:

@@ -1,8 +1,4 @@
-"""The shape of a model, of its parallel layout and of its server flags: data, no torch.
-
-`ModelConfig.from_hf` reads the `config.json` of a checkpoint (both the older flat RoPE fields and
-`rope_parameters`), so a preset and a real folder go through the same parser.
-"""
+"""The shape of a model, of its parallel layout and of one rank's start: data, no torch."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runtime.server.errors import ConfigError
+from runtime.server.releases import NEWEST, Release, release_named
 
 LayerKind = Literal["dense", "moe"]
 AttentionKind = Literal["full", "sliding"]
@@ -100,12 +97,6 @@ class ModelConfig:
     def num_moe_layers(self) -> int:
         return self.layer_kinds.count("moe")
 
-    @classmethod
-    def from_hf(cls, hf: Mapping[str, Any]) -> ModelConfig:
-        from runtime.server.hf_config import parse
-
-        return parse(hf)
-
 
 @dataclass(frozen=True, slots=True)
 class ParallelConfig:
@@ -154,13 +145,21 @@ class ParallelConfig:
         return self.ep
 
     @property
+    def gathers_mlp(self) -> bool:
+        return self.enable_dp_attention and self.attn_dp > 1
+
+    def gathers_rows(self, moe_a2a_backend: str) -> bool:
+        """An all-to-all takes each attention-TP rank's own part of the rows."""
+        return self.gathers_mlp or (moe_a2a_backend != "none" and self.tp > 1)
+
+    @property
     def moe_tp(self) -> int:
         return self.tp // self.ep
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeConfig:
-    algorithm: Literal["EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP"]
+    algorithm: str
     num_steps: int = 3
     eagle_topk: int = 1
     num_draft_tokens: int = 4
@@ -169,7 +168,7 @@ class SpeculativeConfig:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeConfig:
-    """The server flags that decide a start. `None` means "resolved as SGLang would": see `sizing`."""
+    """What a start goes by, resolved: `Server.runtime` is the one that a server would come to."""
 
     dtype: str = "bfloat16"
     quantization: str | None = None
@@ -180,19 +179,29 @@ class RuntimeConfig:
     moe_a2a_backend: str = "none"
     # Tokens a rank that the all-to-all workspace holds; None: a chunk or a full decode batch.
     a2a_max_tokens: int | None = None
-    chunked_prefill_size: int | None = None
+    # Tokens of one rank's prefill; without chunks, those of the longest one.
+    prefill_tokens: int = 8192
+    # Of the whole server; None where they follow from the memory that is left.
     max_running_requests: int | None = None
-    mem_fraction_static: float | None = None
-    context_length: int | None = None
-    cuda_graph_max_bs: int | None = None
-    disable_cuda_graph: bool = False
-    disable_prefill_graph: bool = False
+    mem_fraction_static: float = 0.85
+    context_length: int | None = None  # None: the model's
+    decode_graphs: tuple[int, ...] = ()
+    prefill_graphs: tuple[int, ...] = ()
+    is_pd_decode: bool = False
     disable_autotune: bool = False
     # Every tactic is in the cache: the dummy forward still runs, but nothing is profiled.
     autotune_cached: bool = False
     autotune_extend: bool = False
-    # FlashInfer's default up to SGLang 0.5.17; later SGLANG_FLASHINFER_MOE_FUSED_FINALIZE, off when unset.
     fused_finalize: bool = False
     speculative: SpeculativeConfig | None = None
     # The call's arguments and the dummy batch follow the SGLang version of the target.
-    sglang_version: str = "0.5.23"
+    sglang_version: str = NEWEST.version
+
+    @property
+    def release(self) -> Release:
+        return release_named(self.sglang_version).release
+
+    @property
+    def width(self) -> int:
+        """Tokens that a decode step brings a request."""
+        return self.speculative.num_draft_tokens if self.speculative else 1

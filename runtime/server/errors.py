@@ -8,3 +8,7 @@ class ConfigError(ValueError):
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+
+
+class Unsupported(ConfigError):
+    """A model that servers serve, and whose layers this runtime does not have."""

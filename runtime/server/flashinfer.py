@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from runtime.server.sizing import release
+from runtime.server.releases import number
 
 METADATA, RECORDS, GENERATION = "_metadata", "_records", "_generation"
 
@@ -77,23 +77,23 @@ READ = (
     "0.6.11.post1", "0.6.12", "0.6.13", "0.6.14", "0.6.15.post1", "0.6.16", "0.6.17", "0.6.18",
     "0.7.0", "0.7.1", "0.7.2", "0.7.2.post1",
 )  # fmt: skip
-_READ_RELEASES = frozenset(map(release, READ))
+_READ_RELEASES = frozenset(map(number, READ))
 
 
 @lru_cache
 def flashinfer_of(version: str) -> FlashInfer:
     """The row of a version: the nearest older one, the first for those before, the newest for what is no
     version."""
-    wanted = release(version)
+    wanted = number(version)
     if not wanted:
         return NEWEST
-    older = [row for row in FLASHINFERS if release(row.since) <= wanted]
+    older = [row for row in FLASHINFERS if number(row.since) <= wanted]
     return older[-1] if older else FLASHINFERS[0]
 
 
 def doubt_of(version: str) -> str | None:
     """What to say of a version that nobody has read."""
-    if release(version) in _READ_RELEASES:
+    if number(version) in _READ_RELEASES:
         return None
     assumed = flashinfer_of(version).since
     return f"FlashInfer {version} is not known here: its files are taken to be as those of {assumed}"

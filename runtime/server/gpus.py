@@ -28,9 +28,11 @@ class GpuModel:
 
     @property
     def usable_bytes(self) -> int:
-        return self.cuda_bytes or self.memory_mib * MIB
+        """What a process can have: where nobody published it, the share that it is on an H200."""
+        return self.cuda_bytes or int(self.memory_mib * MIB * _USABLE_SHARE)
 
 
+_USABLE_SHARE = 150_109_880_320 / (143_771 * MIB)
 _LOGS = "nvidia-smi, published logs"
 _OOM = "nvidia-smi and torch's out-of-memory messages ({}), published logs"
 GPUS = (

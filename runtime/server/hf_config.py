@@ -17,7 +17,7 @@ from runtime.server.config import (
     ModelConfig,
     MoEConfig,
 )
-from runtime.server.errors import ConfigError
+from runtime.server.errors import ConfigError, Unsupported
 
 HF = Mapping[str, Any]
 
@@ -38,11 +38,11 @@ _QK_NORM_TYPES = {"qwen3", "qwen3_moe"}
 _OUTPUT_BIAS_TYPES = {"llama", "qwen3", "qwen3_moe", "gpt_oss"}  # attention_bias is the output's too
 
 
-def parse(hf: HF) -> ModelConfig:
+def model_config(hf: HF) -> ModelConfig:
     model_type = str(hf.get("model_type", ""))
     if model_type not in CONFIG_CLASSES:
         known = ", ".join(sorted(CONFIG_CLASSES))
-        raise ConfigError(f"model_type {model_type!r} is not supported: this runtime knows {known}")
+        raise Unsupported(f"model_type {model_type!r} is not supported: this runtime knows {known}")
     _refuse_unsupported(hf)
     heads = _require(hf, "num_attention_heads")
     hidden = _require(hf, "hidden_size")
@@ -81,9 +81,9 @@ def parse(hf: HF) -> ModelConfig:
 
 def _refuse_unsupported(hf: HF) -> None:
     if hf.get("mlp_bias"):
-        raise ConfigError("config.json: mlp_bias is true: this runtime's MLPs have no bias")
+        raise Unsupported("config.json: mlp_bias is true: this runtime's MLPs have no bias")
     if "shared" in (hf.get("indexer_types") or ()) or (hf.get("index_topk_freq") or 1) > 1:
-        raise ConfigError("config.json: layers share an indexer: this runtime gives each layer its own")
+        raise Unsupported("config.json: layers share an indexer: this runtime gives each layer its own")
 
 
 def _require(hf: HF, name: str) -> int:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError
+from runtime.server.requests import max_running_requests
 from runtime.server.sizing import (
     DTYPE_BYTES,
     SLIDING_SHARE,
     kv_bytes_per_token,
     kv_tokens,
-    max_running_requests,
     sliding_layers,
 )
 
@@ -44,12 +44,10 @@ class PoolPlan:
     sliding_tokens: int = 0  # of sliding layers, where they have a pool of their own
 
 
-def resolve_kv_dtype(model: ModelConfig, runtime: RuntimeConfig, sm_major: int) -> str:
-    """`auto` is the model's own dtype, except that sparse attention takes fp8 on Blackwell."""
+def kv_dtype_of(runtime: RuntimeConfig) -> str:
     asked = {"bf16": "bfloat16", "fp16": "float16"}.get(runtime.kv_cache_dtype, runtime.kv_cache_dtype)
     if asked == "auto":
-        sparse = model.mla is not None and model.mla.indexer is not None
-        return "fp8_e4m3" if sparse and sm_major >= 10 else runtime.dtype
+        return runtime.dtype
     if asked not in DTYPE_BYTES:
         raise ConfigError(f"--kv-cache-dtype {asked}: this runtime has auto, {', '.join(DTYPE_BYTES)}")
     return asked
@@ -72,7 +70,7 @@ def plan_pool(
     agree: Callable[[int], int] = int,
 ) -> PoolPlan:
     """`layers` of this stage; a draft's layers hold as many tokens. `agree` takes the minimum over stages."""
-    kv_dtype, page = resolve_kv_dtype(model, runtime, sm_major), page_size(model, runtime)
+    kv_dtype, page = kv_dtype_of(runtime), page_size(model, runtime)
     packed = packs_latents(model, sm_major)
     per_token = kv_bytes_per_token(model, parallel, kv_dtype, layers, draft_layers, packed)
     tokens = agree(kv_tokens(free.after_load, free.baseline, mem_fraction, per_token, page))
@@ -88,14 +86,12 @@ def plan_tokens(
     page = page_size(model, runtime)
     tokens = tokens // page * page
     context = runtime.context_length or model.max_position
-    requests = max_running_requests(
-        tokens, context, runtime.max_running_requests, parallel, speculative=runtime.speculative is not None
-    )
+    requests = max_running_requests(tokens, context, runtime.max_running_requests, parallel.attn_dp)
     hybrid = sliding_layers(model, range(model.num_layers))
     return PoolPlan(
         tokens=tokens,
         page_size=page,
-        kv_dtype=resolve_kv_dtype(model, runtime, sm_major),
+        kv_dtype=kv_dtype_of(runtime),
         max_running_requests=requests,
         row_length=context + table_headroom(runtime.speculative, page),
         packed=packs_latents(model, sm_major),

@@ -22,6 +22,22 @@ class Release:
     always_skipped_ops: tuple[str, ...] = ()
     key_has_draft_quantization: bool = False
     megamoe_files_by_gpu: bool = False
+    # Rank files that differ are all deleted: the same file
+    deletes_unequal_ranks: bool = False
+    # The file is saved again at every start, so that it must be writable: the same file
+    always_saves: bool = False
+    # The CUTLASS call's range: srt/layers/moe/moe_runner/flashinfer_cutlass.py
+    ranges_by_chunk: bool = False
+    # FlashInfer's default, later SGLANG_FLASHINFER_MOE_FUSED_FINALIZE: srt/layers/quantization/unquant.py
+    fused_finalize_unset: bool = True
+    # SGLANG_FLASHINFER_AUTOTUNE_EXTEND: srt/environ.py
+    has_extend_pass: bool = False
+    # Dense modelopt fp8 through FlashInfer's fp8_gemm, tuned: srt/layers/quantization/fp8_utils.py
+    tunes_fp8_gemm: bool = False
+    # How trtllm calls are routed: srt/layers/moe/moe_runner/flashinfer_trtllm.py
+    routes_fp8_under_ep: bool = False
+    routes_apart: bool = False
+    defers_finalising: bool = False
 
     @property
     def number(self) -> tuple[int, ...]:
@@ -40,12 +56,31 @@ _17 = replace(
     key_has_skipped_ops=True,
     always_skipped_ops=("mxfp8_gemm",),
 )
-_18 = replace(_17, version="0.5.18", flashinfer="0.6.17", always_skipped_ops=())
-_19 = replace(_18, version="0.5.19", flashinfer="0.6.18")
+_18 = replace(
+    _17,
+    version="0.5.18",
+    flashinfer="0.6.17",
+    always_skipped_ops=(),
+    fused_finalize_unset=False,
+    has_extend_pass=True,
+    tunes_fp8_gemm=True,
+    routes_fp8_under_ep=True,
+    defers_finalising=True,
+)
+_19 = replace(_18, version="0.5.19", flashinfer="0.6.18", deletes_unequal_ranks=True)
 _20 = replace(_19, version="0.5.20")
-_21 = replace(_20, version="0.5.21")
-_22 = replace(_21, version="0.5.22", flashinfer="0.7.1", transformers="5.19.0", megamoe_files_by_gpu=True)
-_23 = replace(_22, version="0.5.23", flashinfer="0.7.2", candidate_selection="v2_default")
+_21 = replace(_20, version="0.5.21", always_saves=True)
+_22 = replace(
+    _21,
+    version="0.5.22",
+    flashinfer="0.7.1",
+    transformers="5.19.0",
+    megamoe_files_by_gpu=True,
+    routes_apart=True,
+)
+_23 = replace(
+    _22, version="0.5.23", flashinfer="0.7.2", candidate_selection="v2_default", ranges_by_chunk=True
+)
 
 RELEASES = (_12, _13, _14, _15, _16, _17, _18, _19, _20, _21, _22, _23)
 NEWEST = RELEASES[-1]

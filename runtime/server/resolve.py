@@ -6,6 +6,7 @@ Each step reads what the steps before it settled, as SGLang's own pipeline does 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from runtime.server.asked import Asked
@@ -27,6 +28,7 @@ from runtime.server.shape import DraftServer, Server, Speculation
 from runtime.server.speculation import settle_speculation
 from runtime.server.tuning import gate
 
+_EXTEND, _FUSED_FINALIZE = "SGLANG_FLASHINFER_AUTOTUNE_EXTEND", "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
 STEPS = (
     settle_attention_groups,
     settle_graph_backends,
@@ -89,10 +91,39 @@ def _server(c: Choices) -> Server:
         prefill_graphs=_sizes(c.prefill),
         speculative=_speculation(c),
         disaggregation_mode=c.disaggregation_mode,
+        autotune_extend=c.release.has_extend_pass
+        and is_set(c.environ.get("SGLANG_FLASHINFER_AUTOTUNE_EXTEND")),
+        fused_finalize=_fused_finalize(c),
         tunes=tuned.tunes,
         tunes_because=tuned.because,
+        key_parts=key_parts(c.release, _key_inputs(c, config_class(c.model, c.release))),
         draft=_draft(c),
-        why=MappingProxyType(dict(c.why)),
+        why=dict(c.why),
+    )
+
+
+def is_set(variable: str | None) -> bool:
+    """An environment flag as SGLang reads it."""
+    return (variable or "").lower() in ("true", "1", "yes", "y")
+
+
+def _fused_finalize(c: Choices) -> bool:
+    set_by_user = is_set(c.environ.get(_FUSED_FINALIZE))
+    return c.release.fused_finalize_unset or set_by_user
+
+
+def _key_inputs(c: Choices, name: str) -> KeyInputs:
+    return KeyInputs(
+        model_path=c.model_path,
+        dtype=c.dtype,
+        quantization=c.quantization,
+        moe_runner_backend=c.moe_runner_backend,
+        tp=c.tp_size,
+        pp=c.pp_size,
+        attn_dp=c.attn_dp_size,
+        moe_ep=c.ep_size,
+        config_class=name,
+        skip_ops=c.flashinfer_autotune_skip_ops,
     )
 
 
@@ -132,23 +163,7 @@ def _draft(c: Choices) -> DraftServer | None:
     backend = c.speculative_moe_runner_backend or c.moe_runner_backend
     quantization = c.asked.quantization or model.quantization
     name = config_class(model, c.release)
-    parts = key_parts(
-        c.release,
-        KeyInputs(
-            model_path=c.model_path,
-            dtype=c.dtype,
-            quantization=c.quantization,
-            moe_runner_backend=c.moe_runner_backend,
-            tp=c.tp_size,
-            pp=c.pp_size,
-            attn_dp=c.attn_dp_size,
-            moe_ep=c.ep_size,
-            config_class=name,
-            skip_ops=c.flashinfer_autotune_skip_ops,
-            is_draft=True,
-            draft_quantization=quantization,
-        ),
-    )
-    return DraftServer(
-        c.speculative_draft_model_path, name, quantization, backend, gate(c, draft=True).tunes, parts
-    )
+    inputs = replace(_key_inputs(c, name), is_draft=True, draft_quantization=quantization)
+    tunes = gate(c, draft=True).tunes
+    parts = key_parts(c.release, inputs)
+    return DraftServer(c.speculative_draft_model_path, name, quantization, backend, tunes, parts)

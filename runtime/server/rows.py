@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from runtime.server import sizing
-
-if TYPE_CHECKING:
-    from sgl_tune.deployment.deployment import Deployment
-
-_MORE_TOKENS_THAN_ANY_POOL = 1 << 40
-_PREFILL_WITHOUT_CHUNKS = 16384
-_CPU_CHUNK = 8192
-_EXTEND_PASS_SINCE = (0, 5, 18)
+from runtime.server.config import ParallelConfig
+from runtime.server.shape import Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,36 +20,16 @@ class BatchRows:
         return max(self.tuning, self.prefill)
 
 
-def batch_rows(deployment: Deployment) -> BatchRows:
+def batch_rows(server: Server) -> BatchRows:
     """The number of requests depends on the KV pool unless it is given: then its upper bound is taken."""
-    parallel, runtime = deployment.parallel, deployment.runtime
-    requests = sizing.max_running_requests(
-        _MORE_TOKENS_THAN_ANY_POOL,
-        context_length=runtime.context_length or deployment.model.max_position,
-        requested=runtime.max_running_requests,
-        parallel=parallel,
-        speculative=runtime.speculative is not None,
-    )
-    dummy = sizing.dummy_batch_rows(requests, parallel, runtime) * parallel.attn_dp
-    prefill = prefill_tokens(deployment)
-    extended = runtime.autotune_extend and sizing.release(deployment.sglang_version) >= _EXTEND_PASS_SINCE
-    return BatchRows(tuning=max(dummy, prefill) if extended else dummy, prefill=prefill)
+    dummy = aligned_rows(server.dummy_batch_rows // server.width, server.width, server.parallel)
+    gathered = dummy * server.attn_dp_size
+    prefill = 0 if server.is_pd_decode else server.prefill_tokens * server.attn_dp_size
+    return BatchRows(max(gathered, prefill) if server.autotune_extend else gathered, prefill)
 
 
-def prefill_tokens(deployment: Deployment) -> int:
-    """A gathered prefill chunk: every DP rank gets its share of --chunked-prefill-size. 0 where none runs."""
-    if deployment.disaggregation_mode == "decode":
-        return 0
-    parallel, chunk = deployment.parallel, deployment.runtime.chunked_prefill_size
-    if chunk is None:
-        chunk = default_chunk(deployment)
-    if chunk <= 0:
-        return _PREFILL_WITHOUT_CHUNKS * parallel.attn_dp
-    return sizing.chunk_per_rank(chunk, parallel) * parallel.attn_dp
-
-
-def default_chunk(deployment: Deployment) -> int:
-    if deployment.gpu_mib is None:
-        return _CPU_CHUNK
-    defaults = sizing.gpu_defaults(deployment.gpu_mib, deployment.parallel.tp, deployment.sglang_version)
-    return defaults.chunked_prefill_size
+def aligned_rows(requests: int, width: int, parallel: ParallelConfig) -> int:
+    """Of one rank's dummy batch: attention-TP ranks share it evenly where DP attention must sync."""
+    if parallel.enable_dp_attention:
+        requests = -(-requests // parallel.attn_tp) * parallel.attn_tp
+    return requests * width

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runtime.server.asked import Asked
-from runtime.server.cache_key import KeyInputs, cache_key, key_parts
+from runtime.server.backends import MoEBackendRow, backend_row
+from runtime.server.cache_key import cache_key
+from runtime.server.config import ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.gpus import GpuModel
 from runtime.server.releases import Release
 
@@ -68,33 +70,101 @@ class Server:
     prefill_graphs: tuple[int, ...]
     speculative: Speculation | None
     disaggregation_mode: str
+    autotune_extend: bool
+    fused_finalize: bool
     tunes: bool
     tunes_because: str
+    key_parts: tuple[str, ...]
     draft: DraftServer | None
-    why: Mapping[str, str]
-
-    @property
-    def key_inputs(self) -> KeyInputs:
-        return KeyInputs(
-            model_path=self.asked.model_path,
-            dtype=self.dtype,
-            quantization=self.quantization,
-            moe_runner_backend=self.moe_runner_backend,
-            tp=self.tp_size,
-            pp=self.pp_size,
-            attn_dp=self.attn_dp_size,
-            moe_ep=self.ep_size,
-            config_class=self.config_class,
-            skip_ops=self.asked.flashinfer_autotune_skip_ops,
-        )
-
-    @property
-    def key_parts(self) -> tuple[str, ...]:
-        return key_parts(self.release, self.key_inputs)
+    is_draft: bool = False
+    why: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def key(self) -> str:
         return cache_key(self.key_parts)
+
+    @property
+    def backend(self) -> MoEBackendRow:
+        return backend_row(self.moe_runner_backend)
+
+    @property
+    def width(self) -> int:
+        """Tokens that a decode step brings a request."""
+        return self.speculative.draft_tokens if self.speculative else 1
+
+    @property
+    def is_pd_decode(self) -> bool:
+        return self.disaggregation_mode == "decode"
+
+    @property
+    def prefill_tokens(self) -> int:
+        """The most that one rank prefills at once."""
+        return self.chunked_prefill_size if self.chunked_prefill_size > 0 else self.max_prefill_tokens
+
+    @property
+    def weights_quantization(self) -> str | None:
+        """How the weights are stored: the argument `quantization` may be empty where they are quantized."""
+        return self.quantization or self.model_quantization
+
+    @property
+    def parallel(self) -> ParallelConfig:
+        attention = self.attn_dp_size > 1
+        return ParallelConfig(
+            tp=self.tp_size,
+            pp=self.pp_size,
+            dp=self.attn_dp_size if attention else self.dp_size,
+            ep=self.ep_size,
+            enable_dp_attention=attention,
+            nnodes=self.asked.nnodes,
+            node_rank=self.asked.node_rank,
+        )
+
+    @property
+    def runtime(self) -> RuntimeConfig:
+        """What one rank of it goes by."""
+        return RuntimeConfig(
+            dtype=self.dtype,
+            quantization=self.quantization,
+            kv_cache_dtype=self.kv_cache_dtype,
+            page_size=self.page_size,
+            attention_backend=self.decode_attention_backend,
+            moe_runner_backend=self.moe_runner_backend,
+            moe_a2a_backend=self.moe_a2a_backend,
+            prefill_tokens=self.prefill_tokens,
+            max_running_requests=self.max_running_requests,
+            mem_fraction_static=self.mem_fraction_static,
+            context_length=self.context_length,
+            decode_graphs=self.decode_graphs,
+            prefill_graphs=self.prefill_graphs,
+            is_pd_decode=self.is_pd_decode,
+            disable_autotune=not self.tunes,
+            autotune_extend=self.autotune_extend,
+            fused_finalize=self.fused_finalize,
+            speculative=self._speculative_config,
+            sglang_version=self.release.version,
+        )
+
+    @property
+    def _speculative_config(self) -> SpeculativeConfig | None:
+        if self.speculative is None:
+            return None
+        one = self.speculative
+        return SpeculativeConfig(one.algorithm, one.steps, one.topk, one.draft_tokens)
+
+    def as_draft(self) -> Server:
+        """The draft worker as a server of its own, on the same ranks."""
+        assert self.draft is not None
+        return replace(
+            self,
+            config_class=self.draft.config_class,
+            quantization=self.draft.quantization,
+            model_quantization=self.draft.quantization,
+            moe_runner_backend=self.draft.moe_runner_backend,
+            tunes=self.draft.tunes,
+            key_parts=self.draft.key_parts,
+            is_draft=True,
+            draft=None,
+        )
 
     @property
     def attention_backend(self) -> str:

@@ -28,9 +28,9 @@ from runtime.moe.dispatcher import Dispatcher, make_dispatcher
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.parallel import stage_layers
 from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
-from runtime.server.sizing import dummy_batch_rows, kv_bytes_per_token
-from runtime.server.start_sizes import start_sizes
-from runtime.server.units import MIB
+from runtime.server.rows import aligned_rows
+from runtime.server.sizing import kv_bytes_per_token
+from runtime.server.start_sizes import captured_sizes, start_sizes
 from runtime.start.first_use import open_channels, start_cublas
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
@@ -87,8 +87,7 @@ class ModelRunner:
             self.comm = self.connect()
             open_channels(self.comm, self.device)
             self.baseline = self._free_everywhere()
-        gpu_mib = self.options.gpu_mib or self.device.memory().total / MIB
-        self.sizes = start_sizes(gpu_mib, self.model, self.parallel, self.runtime)
+        self.sizes = start_sizes(self.model, self.runtime)
         self.recorder.tell(**self.sizes.facts())
 
     def load_weights(self) -> None:
@@ -145,8 +144,8 @@ class ModelRunner:
             kv_tokens=plan.tokens,
             kv_bytes_per_token=round(bytes_per_token),
             max_running_requests=requests,
-            dummy_batch_rows=dummy_batch_rows(requests, self.parallel, self.runtime),
-            decode_graphs=self.sizes.decode_graphs(requests, self.parallel, self.runtime),
+            dummy_batch_rows=aligned_rows(requests, self.sizes.width, self.parallel),
+            decode_graphs=captured_sizes(requests, self.parallel, self.runtime),
         )
 
     def init_attention_backend(self) -> None:
@@ -164,7 +163,7 @@ class ModelRunner:
         """A decode of as many requests as may run, its logits skipped: every kernel picks its tactic."""
         if self.runtime.disable_autotune:
             return
-        rows = dummy_batch_rows(self.max_running_requests, self.parallel, self.runtime)
+        rows = aligned_rows(self.max_running_requests, self.sizes.width, self.parallel)
         with self.recorder.phase("autotune"):
             self._load_kernels()
             held = self.sglang.autotune_batch(rows) if self.sglang else None
@@ -194,7 +193,7 @@ class ModelRunner:
 
     def capture_decode(self) -> None:
         self.decode_graphs: DecodeGraphs | None = None
-        sizes = self.sizes.decode_graphs(self.max_running_requests, self.parallel, self.runtime)
+        sizes = captured_sizes(self.max_running_requests, self.parallel, self.runtime)
         if not sizes or self.options.sample_layers:
             return
         self.device.empty_cache()
@@ -207,7 +206,7 @@ class ModelRunner:
 
     def capture_drafts(self) -> None:
         self.draft_runners: DraftRunners | None = None
-        sizes = self.sizes.decode_graphs(self.max_running_requests, self.parallel, self.runtime)
+        sizes = captured_sizes(self.max_running_requests, self.parallel, self.runtime)
         if not self.drafts or not sizes or self.options.sample_layers:
             return
         self.device.empty_cache()

@@ -17,16 +17,14 @@ class StartOptions:
 
     `sample_layers` builds one layer of each kind, which is what tuning needs; the batch then cannot follow
     from the memory left over, so `max_running_requests` gives the requests of one rank. `kv_tokens` sizes the
-    KV pool where memory is not limited. `gpu_mib` is the GPU's memory as nvidia-smi tells it, which SGLang's
-    defaults follow and which is a little more than CUDA reports. `as_sglang` adds what SGLang allocates and
-    this runtime does not need.
+    KV pool where memory is not limited. `as_sglang` adds what SGLang allocates and this runtime has no need
+    of.
     """
 
     weights: Path | None = None
     seed: int = 0
     sample_layers: bool = False
     kv_tokens: int | None = None
-    gpu_mib: float | None = None
     max_running_requests: int | None = None
     lm_head_in_autotune: bool = False
     as_sglang: bool = False

@@ -17,7 +17,7 @@ from runtime.forward.dp_attention import plan_dp_tokens
 from runtime.forward.kv_pool import make_kv_pool
 from runtime.models.decoder import Decoder, sample_layers
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
-from runtime.server.pool_plan import PoolPlan, resolve_kv_dtype
+from runtime.server.pool_plan import PoolPlan, kv_dtype_of
 
 _POOL = PoolPlan(tokens=64, page_size=64, kv_dtype="", max_running_requests=1, row_length=64)
 
@@ -37,7 +37,7 @@ class Rehearsal:
         comm = VirtualCommunicator(parallel, rank)
         self._decoder = Decoder(model, runtime, comm, device.torch_device, layers)
         self._decoder.load_dummy()
-        plan = replace(_POOL, kv_dtype=resolve_kv_dtype(model, runtime, device.sm_major))
+        plan = replace(_POOL, kv_dtype=kv_dtype_of(runtime))
         self._pool = make_kv_pool(plan, model, parallel, layers, device.torch_device)
 
     def forward_all(self, sizes: Iterable[int]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from runtime.server.sizing import release
+from runtime.server.releases import number
 from sgl_tune.cache.folder import Signature, signature_of
 from sgl_tune.cache.layouts import LOCK, MANIFEST, Cache, is_unfinished
 from sgl_tune.cache.manifest import BrokenManifest, read_manifest
@@ -81,7 +81,7 @@ def _consider(cache: Cache, rules: Rules, now: float, newest: str | None) -> Rem
     old_enough = now - used >= (rules.older_than or 0.0)
     if not rules.stale:
         reason = f"last used {_ago(now - used)}" if old_enough else None
-    elif old_enough and newest and cache.flashinfer and release(cache.flashinfer) < release(newest):
+    elif old_enough and newest and cache.flashinfer and number(cache.flashinfer) < number(newest):
         reason = f"FlashInfer {newest} is here too"
     elif _is_abandoned(cache, now - used):
         reason = "empty"
@@ -123,7 +123,7 @@ def _newest_versions(caches: Iterable[Cache]) -> dict[tuple[str, str | None], st
     newest: dict[tuple[str, str | None], str] = {}
     for cache in caches:
         place = (cache.layout, cache.arch)
-        if cache.files and cache.flashinfer and release(cache.flashinfer) > release(newest.get(place, "")):
+        if cache.files and cache.flashinfer and number(cache.flashinfer) > number(newest.get(place, "")):
             newest[place] = cache.flashinfer
     return newest
 

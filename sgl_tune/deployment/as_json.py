@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.server.errors import ConfigError
-from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
 from sgl_tune.errors import UsageError
-from sgl_tune.records import WrongMember, from_plain, to_plain
+from sgl_tune.records import WrongMember, from_plain, given_members
 
 
 def deployment_to_json(deployment: Deployment) -> dict[str, Any]:
-    return to_plain(deployment)
+    """What it follows from: a later sgl-tune resolves it again."""
+    return given_members(deployment.inputs)
 
 
 def deployment_from_json(data: Mapping[str, Any], where: str) -> Deployment:
     """`where` names the file in errors."""
     try:
-        return from_plain(Deployment, data, "deployment")
+        return deploy(from_plain(Inputs, data, "deployment"))
     except (ConfigError, WrongMember) as error:
         raise UsageError(
             f"{where}: {error}", "give the deployment by flags, or warm the cache again"

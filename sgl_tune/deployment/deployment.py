@@ -1,44 +1,114 @@
-"""One deployment: which model, on how many ranks, started how, for which versions and GPU, cached where."""
+"""One deployment: a server, the model it serves as far as its layers are known, and where its cache lies."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from runtime.server.asked import Asked
+from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.gpus import GpuModel
+from runtime.server.releases import release_named
+from runtime.server.resolve import resolve
+from runtime.server.shape import Server
 
 
 @dataclass(frozen=True, slots=True)
-class DraftWorker:
-    """The speculative draft: a model of its own with a cache of its own, on the target's ranks."""
+class Inputs:
+    """All that a deployment follows from, and what a manifest keeps of it. `notes` says what was assumed,
+    `warnings` what is doubtful."""
 
-    model_path: str
-    model: ModelConfig
-    quantization: str | None
-    moe_runner_backend: str
+    name: str
+    asked: Asked
+    checkpoint: Checkpoint
+    gpu: GpuModel
+    sglang_version: str
+    flashinfer_version: str
+    cache_dir: Path
+    draft_checkpoint: Checkpoint | None = None
+    environ: Mapping[str, str] = field(default_factory=dict, hash=False)
+    dist_init_addr: str | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A model's layers, or why they are not known here."""
+
+    model: ModelConfig | None
+    unknown: str = ""
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Shape:
+        try:
+            return cls(checkpoint.model_config())
+        except Unsupported as error:
+            return cls(None, error.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Everything a plan needs, resolved as the server would. `notes` says what was assumed on the way,
-    `warnings` what is doubtful about it."""
+    inputs: Inputs
+    server: Server
+    shape: Shape
+    draft_shape: Shape | None = None
 
-    name: str
-    model_path: str
-    model: ModelConfig
-    parallel: ParallelConfig
-    runtime: RuntimeConfig
-    sglang_version: str
-    flashinfer_version: str
-    arch: str
-    cache_dir: Path
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    draft: DraftWorker | None = None
-    skip_ops: tuple[str, ...] = ()
-    disaggregation_mode: str = "null"
-    gpu_mib: int | None = None
-    dist_init_addr: str | None = None
+    @property
+    def name(self) -> str:
+        return self.inputs.name
+
+    @property
+    def model_path(self) -> str:
+        return self.inputs.asked.model_path
+
+    @property
+    def model(self) -> ModelConfig:
+        """Of a family that this runtime can build; any other has a key and rank files, and no entries."""
+        if self.shape.model is None:
+            raise ConfigError(f"{self.model_path}: {self.shape.unknown}", "its key and rank files are known")
+        return self.shape.model
+
+    @property
+    def parallel(self) -> ParallelConfig:
+        return self.server.parallel
+
+    @property
+    def runtime(self) -> RuntimeConfig:
+        return self.server.runtime
+
+    @property
+    def sglang_version(self) -> str:
+        return self.inputs.sglang_version
+
+    @property
+    def flashinfer_version(self) -> str:
+        return self.inputs.flashinfer_version
+
+    @property
+    def arch(self) -> str:
+        return self.inputs.gpu.arch
+
+    @property
+    def cache_dir(self) -> Path:
+        return self.inputs.cache_dir
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.inputs.notes
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.inputs.warnings
+
+    @property
+    def quantization(self) -> str | None:
+        """How the weights are quantized. The key holds the server argument, `server.quantization`."""
+        return self.server.weights_quantization
 
     @property
     def replicas(self) -> int:
@@ -48,13 +118,24 @@ class Deployment:
     @property
     def draft_deployment(self) -> Deployment | None:
         """The draft worker as a deployment of its own, on the same ranks."""
-        if self.draft is None:
+        if self.server.draft is None or self.draft_shape is None:
             return None
-        backend, quantization = self.draft.moe_runner_backend, self.draft.quantization
-        runtime = replace(self.runtime, moe_runner_backend=backend, quantization=quantization)
-        return replace(self, model=self.draft.model, runtime=runtime, draft=None)
+        return replace(self, server=self.server.as_draft(), shape=self.draft_shape, draft_shape=None)
 
-    @property
-    def quantization(self) -> str | None:
-        """How the weights are quantized. The key holds the server argument, `runtime.quantization`."""
-        return self.runtime.quantization or self.model.checkpoint_quantization
+    def asking(self, **changes: Any) -> Deployment:
+        """The same start with other arguments, by SGLang's names: everything that follows from them too."""
+        return deploy(replace(self.inputs, asked=replace(self.inputs.asked, **changes)))
+
+
+def deploy(inputs: Inputs) -> Deployment:
+    draft = inputs.draft_checkpoint
+    server = resolve(
+        inputs.asked,
+        inputs.checkpoint,
+        draft,
+        inputs.gpu,
+        release_named(inputs.sglang_version).release,
+        inputs.environ,
+    )
+    drafts = Shape.of(draft or inputs.checkpoint) if server.draft else None
+    return Deployment(inputs, server, Shape.of(inputs.checkpoint), drafts)

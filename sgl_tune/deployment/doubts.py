@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.asked import Asked
+from runtime.server.checkpoint import Checkpoint
 from sgl_tune.deployment.options import ServerFlags
 
 # SGLang 0.5.12 to 0.5.23.
@@ -17,23 +18,22 @@ MOE_RUNNER_BACKENDS = (
 )
 
 
-def doubts(flags: ServerFlags, model: ModelConfig, parallel: ParallelConfig) -> Iterator[str]:
+def doubts(flags: ServerFlags, checkpoint: Checkpoint, asked: Asked) -> Iterator[str]:
     backend = flags.moe_runner_backend
     if backend is not None and backend not in MOE_RUNNER_BACKENDS:
         close = get_close_matches(backend, MOE_RUNNER_BACKENDS)
         meant = f"; did you mean {' or '.join(close)}?" if close else ""
         yield f"--moe-runner-backend {backend} is none that SGLang is known to have{meant}"
-    if model.num_heads % parallel.attn_tp:
+    heads = checkpoint.get("num_attention_heads")
+    attn_tp = asked.tp_size // (asked.attn_dp_size or (asked.dp_size if asked.enable_dp_attention else 1))
+    if isinstance(heads, int) and attn_tp and heads % attn_tp:
         yield (
-            f"{model.num_heads} attention heads cannot be divided among {parallel.attn_tp} ranks (tp"
-            f" {parallel.tp}): the server will not start"
+            f"{heads} attention heads cannot be divided among {attn_tp} ranks (tp {asked.tp_size}): "
+            "the server will not start"
         )
-    dp, tp = parallel.dp, parallel.tp
-    if (
-        flags.enable_dp_attention is None
-        and dp > 1
-        and tp > 1
-        and not parallel.enable_dp_attention
-        and tp % dp
-    ):
-        yield f"dp {dp} does not divide tp {tp}: {dp} replicas of the server, not DP attention"
+    replicas = flags.enable_dp_attention is None and not asked.enable_dp_attention
+    if replicas and asked.dp_size > 1 and asked.tp_size > 1 and asked.tp_size % asked.dp_size:
+        yield (
+            f"dp {asked.dp_size} does not divide tp {asked.tp_size}: {asked.dp_size} replicas of the server, "
+            "not DP attention"
+        )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
-from runtime.server.errors import ConfigError
+from runtime.server.errors import ConfigError, Unsupported
 from sgl_tune.errors import UsageError
 from sgl_tune.records import WrongMember, from_plain, to_plain
 
@@ -33,14 +34,8 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """`declared` is what config.json alone says: SGLang resolves its arguments from that.
-
-    ModelOpt may write how it quantized the weights into a file of its own, which only the loader reads.
-    """
-
-    config: ModelConfig
+    checkpoint: Checkpoint
     source: str
-    declared: ModelConfig
 
 
 @cache
@@ -59,8 +54,7 @@ def find_model(model_path: str, environ: Mapping[str, str]) -> FoundModel:
         return _from_file(folder / "config.json")
     preset = next((preset for preset in presets() if preset.answers_to(model_path)), None)
     if preset is not None:
-        model = ModelConfig.from_hf(preset.config)
-        return FoundModel(model, f"preset {preset.name}", declared=model)
+        return FoundModel(Checkpoint(preset.config), f"preset {preset.name}")
     cached = _in_hub_cache(model_path, environ)
     if cached is not None:
         return _from_file(cached)
@@ -74,19 +68,12 @@ def find_model(model_path: str, environ: Mapping[str, str]) -> FoundModel:
 def _from_file(file: Path) -> FoundModel:
     if not file.is_file():
         raise UsageError(f"{file} is missing", "a model folder holds the checkpoint's config.json")
-    hf = _read_object(file)
-    declared = _checked_model(hf, file)
     modelopt = file.with_name("hf_quant_config.json")
-    if declared.checkpoint_quantization is not None or not modelopt.is_file():
-        return FoundModel(declared, str(file), declared)
-    section = {"quant_method": "modelopt", **_section(_read_object(modelopt))}
-    quantized = _checked_model({**hf, "quantization_config": section}, modelopt)
-    return FoundModel(quantized, f"{file} and {modelopt.name}", declared)
-
-
-def _section(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    section = content.get("quantization")
-    return section if isinstance(section, Mapping) else {}
+    checkpoint = _checked(Checkpoint(_read_object(file)), file)
+    if not modelopt.is_file():
+        return FoundModel(checkpoint, str(file))
+    checkpoint = _checked(replace(checkpoint, quant_file=_read_object(modelopt)), modelopt)
+    return FoundModel(checkpoint, f"{file} and {modelopt.name}")
 
 
 def _read_object(file: Path) -> dict[str, Any]:
@@ -101,14 +88,17 @@ def _read_object(file: Path) -> dict[str, Any]:
     return hf
 
 
-def _checked_model(hf: Mapping[str, Any], file: Path) -> ModelConfig:
+def _checked(checkpoint: Checkpoint, file: Path) -> Checkpoint:
     """Members that nobody looks at while reading are checked afterwards: a string may stand for a number."""
     try:
-        return from_plain(ModelConfig, to_plain(ModelConfig.from_hf(hf)), "model")
+        from_plain(ModelConfig, to_plain(checkpoint.model_config()), "model")
+    except Unsupported:
+        return checkpoint
     except (ConfigError, WrongMember) as error:
         raise UsageError(f"{file}: {error}") from error
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
         raise UsageError(f"{file}: not a model's config: {type(error).__name__}: {error}") from error
+    return checkpoint
 
 
 def _in_hub_cache(model_path: str, environ: Mapping[str, str]) -> Path | None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from runtime.server import rules
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.asked import Asked
 from runtime.server.errors import ConfigError
-from runtime.server.gpus import CPU, gpu_for
-from runtime.server.recipes import recipe_for
-from runtime.server.sizing import release
+from runtime.server.gpus import CPU, GpuModel, gpu_for
+from runtime.server.parallelism import check_layout
+from runtime.server.releases import Release, release_named
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.deployment import Deployment, DraftWorker
+from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
 from sgl_tune.deployment.doubts import doubts
 from sgl_tune.deployment.models import DEMO, find_model
-from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
 from sgl_tune.errors import UsageError
 
@@ -25,17 +25,11 @@ from sgl_tune.errors import UsageError
 DEMO_FLAGS = ServerFlags(
     moe_runner_backend="flashinfer_cutlass", chunked_prefill_size=1024, max_running_requests=256
 )
-FUSED_FINALIZE_BY_DEFAULT_UNTIL = (0, 5, 17)
-_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP")
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    sglang: str
-    flashinfer: str
-    arch: str
-    gpu_mib: int | None
-    warnings: tuple[str, ...]
+# Ours -> SGLang's own names.
+_NAMES = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size", "attn_dp": "attn_dp_size"}
+_NAMES |= {"skip_ops": "flashinfer_autotune_skip_ops"}
+_OURS = TARGET_FIELDS | {"dist_init_addr"}
+_READ_ENVIRONMENT = ("SGLANG_FLASHINFER_AUTOTUNE_EXTEND", "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE")
 
 
 def resolve_deployment(
@@ -43,46 +37,60 @@ def resolve_deployment(
     name: str = "",
     environ: Mapping[str, str] | None = None,
     verbatim: bool = False,
+    gpu: GpuModel | None = None,
 ) -> Deployment:
-    """`verbatim`: the flags are a whole server command, so nothing is added that the server would not do."""
+    """`verbatim`: the flags are a whole server command, so nothing is added that the server would not do.
+    `gpu`: when the caller has chosen one already."""
     try:
-        return _resolve(flags, name, os.environ if environ is None else environ, verbatim)
+        return _resolve(flags, name, os.environ if environ is None else environ, verbatim, gpu)
     except ConfigError as error:
         raise UsageError(error.message, error.remedy) from error
 
 
-def _resolve(flags: ServerFlags, name: str, environ: Mapping[str, str], verbatim: bool) -> Deployment:
+def _resolve(
+    flags: ServerFlags, name: str, environ: Mapping[str, str], verbatim: bool, gpu: GpuModel | None
+) -> Deployment:
     notes: list[str] = []
     flags = _with_model(flags, notes)
     model_path = flags.model_path or DEMO
     found = find_model(model_path, environ)
     notes.append(f"model shape: {found.source}")
-    model = found.config
-    target = _target(flags, model_path, notes)
-    parallel = _parallel(flags, notes, verbatim)
-    runtime = _runtime(flags, found.declared, parallel, target, environ)
-    return Deployment(
-        name=name or model_path.rstrip("/").rsplit("/", 1)[-1],
-        model_path=model_path,
-        model=model,
-        parallel=replace(parallel, ep=rules.resolve_ep(parallel.ep, parallel.tp, runtime.moe_a2a_backend)),
-        runtime=runtime,
-        sglang_version=target.sglang,
-        flashinfer_version=target.flashinfer,
-        arch=target.arch,
-        cache_dir=resolve_cache_dir(flags.cache_dir, environ),
-        notes=tuple(notes),
-        warnings=(*target.warnings, *doubts(flags, model, parallel)),
-        draft=_draft(flags, model_path, model, runtime, environ),
-        skip_ops=tuple(flags.skip_ops or ()),
-        disaggregation_mode=flags.disaggregation_mode or "null",
-        gpu_mib=target.gpu_mib,
-        dist_init_addr=flags.dist_init_addr,
+    named = release_named(flags.sglang_version or installed_version("sglang"))
+    notes.extend(filter(None, [named.note]))
+    flashinfer = _flashinfer(flags, named.release, notes)
+    gpu = gpu or _gpu(flags, model_path, notes)
+    asked = asked_of(_with_dp_attention(flags, notes, verbatim))
+    check_layout(asked)
+    draft_path = flags.speculative_draft_model_path
+    draft = find_model(draft_path, environ).checkpoint if draft_path not in (None, model_path) else None
+    return deploy(
+        Inputs(
+            name=name or model_path.rstrip("/").rsplit("/", 1)[-1],
+            asked=asked,
+            checkpoint=found.checkpoint,
+            draft_checkpoint=draft,
+            gpu=gpu,
+            sglang_version=named.release.version,
+            flashinfer_version=flashinfer,
+            cache_dir=resolve_cache_dir(flags.cache_dir, environ),
+            environ={name: environ[name] for name in _READ_ENVIRONMENT if name in environ},
+            dist_init_addr=flags.dist_init_addr,
+            notes=tuple(notes),
+            warnings=(*filter(None, [named.warning]), *doubts(flags, found.checkpoint, asked)),
+        )
     )
 
 
 def resolve_cache_dir(asked: str | None, environ: Mapping[str, str]) -> Path:
     return Path(asked) if asked else default_cache_dir(environ)
+
+
+def asked_of(flags: ServerFlags) -> Asked:
+    given: dict[str, Any] = {}
+    for name, value in flags.given().items():
+        if name not in _OURS:
+            given[_NAMES.get(name, name)] = tuple(value) if isinstance(value, list) else value
+    return Asked(**given)
 
 
 def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
@@ -99,134 +107,41 @@ def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
     return replace(flags, **{**DEMO_FLAGS.given(), **flags.given()})
 
 
-def _target(flags: ServerFlags, model_path: str, notes: list[str]) -> _Target:
-    recipe = recipe_for(flags.sglang_version or installed_version("sglang"))
-    notes.extend(recipe.notes)
-    flashinfer = flags.flashinfer_version or installed_version("flashinfer")
-    if flashinfer is None:
-        flashinfer = recipe.flashinfer
-        notes.append(f"FlashInfer {flashinfer}: what SGLang {recipe.sglang} pins; none is installed here")
-    elif flags.flashinfer_version is None and flashinfer != recipe.flashinfer:
+def _flashinfer(flags: ServerFlags, release: Release, notes: list[str]) -> str:
+    """What is installed beside the installed server; a server that is only named brings what it pins."""
+    if flags.flashinfer_version is not None:
+        return flags.flashinfer_version
+    here = installed_version("flashinfer")
+    if here is None or here == release.flashinfer:
+        notes.append(f"FlashInfer {release.flashinfer}: what SGLang {release.version} pins")
+        return release.flashinfer
+    if flags.sglang_version is not None:
         notes.append(
-            f"FlashInfer {flashinfer} is installed here; SGLang {recipe.sglang} pins {recipe.flashinfer}"
+            f"FlashInfer {release.flashinfer}: what SGLang {release.version} pins; {here} is installed here"
         )
-    arch, gpu_mib = _gpu(flags, model_path, notes)
-    return _Target(recipe.sglang, flashinfer, arch, gpu_mib, recipe.warnings)
+        return release.flashinfer
+    notes.append(f"FlashInfer {here} is installed here; SGLang {release.version} pins {release.flashinfer}")
+    return here
 
 
-def _gpu(flags: ServerFlags, model_path: str, notes: list[str]) -> tuple[str, int | None]:
-    """The architecture, and the memory that SGLang's default sizes follow."""
+def _gpu(flags: ServerFlags, model_path: str, notes: list[str]) -> GpuModel:
     here = [local_model(gpu) for gpu in local_gpus()] if flags.gpu is None else []
     if not here and flags.gpu is None and flags.arch is None and model_path == DEMO:
-        return CPU.arch, None
+        return CPU
     chosen = gpu_for(flags.gpu, flags.arch, here)
     if chosen.assumed:
         notes.append(chosen.assumed)
-    return chosen.gpu.arch, chosen.gpu.memory_mib or None
+    return chosen.gpu
 
 
-def _parallel(flags: ServerFlags, notes: list[str], verbatim: bool) -> ParallelConfig:
-    tp, dp, nnodes = _size(flags.tp), _size(flags.dp), _size(flags.nnodes)
-    attention = flags.enable_dp_attention
-    if flags.attn_dp is not None and flags.attn_dp > 1:
-        dp, attention = flags.attn_dp, True
-    if attention is None and not verbatim and dp > 1 and tp % dp == 0:
-        attention = True
+def _with_dp_attention(flags: ServerFlags, notes: list[str], verbatim: bool) -> ServerFlags:
+    tp, dp = flags.tp or 1, flags.dp or 1
+    if flags.enable_dp_attention is None and not verbatim and dp > 1 and tp % dp == 0:
         notes.append(f"DP attention is on: dp {dp} divides tp {tp}; --no-enable-dp-attention for replicas")
-    if dp > 1 and not attention and nnodes > 1:
+        return replace(flags, enable_dp_attention=True)
+    if dp > 1 and not (flags.enable_dp_attention or flags.attn_dp) and (flags.nnodes or 1) > 1:
         raise UsageError(
-            f"--dp {dp} starts replicas, and SGLang starts no replicas over --nnodes {nnodes}",
+            f"--dp {dp} starts replicas, and SGLang starts no replicas over --nnodes {flags.nnodes}",
             "add --enable-dp-attention, or start one server a node",
         )
-    return ParallelConfig(
-        tp=tp,
-        pp=_size(flags.pp),
-        dp=dp,
-        ep=_size(flags.ep),
-        enable_dp_attention=bool(attention) and dp > 1,
-        nnodes=nnodes,
-        node_rank=flags.node_rank or 0,
-    )
-
-
-def _size(asked: int | None) -> int:
-    return 1 if asked is None else asked
-
-
-def _runtime(
-    flags: ServerFlags,
-    model: ModelConfig,
-    parallel: ParallelConfig,
-    target: _Target,
-    environ: Mapping[str, str],
-) -> RuntimeConfig:
-    share = flags.mem_fraction_static
-    if share is not None and not 0 < share < 1:
-        raise UsageError(f"--mem-fraction-static {share} is no share of the GPU's memory", "between 0 and 1")
-    a2a = flags.moe_a2a_backend or "none"
-    quantization = rules.resolve_quantization(flags.quantization, model, target.arch)
-    return RuntimeConfig(
-        dtype=rules.resolve_dtype(flags.dtype, model),
-        quantization=quantization,
-        kv_cache_dtype=flags.kv_cache_dtype or "auto",
-        page_size=flags.page_size or 1,
-        moe_runner_backend=rules.resolve_moe_runner_backend(
-            flags.moe_runner_backend, a2a, quantization, model, target.arch, parallel.ep, target.sglang
-        ),
-        attention_backend=rules.resolve_attention_backend(flags.attention_backend, model, target.arch),
-        moe_a2a_backend=a2a,
-        chunked_prefill_size=flags.chunked_prefill_size,
-        max_running_requests=flags.max_running_requests,
-        mem_fraction_static=share,
-        context_length=flags.context_length,
-        cuda_graph_max_bs=flags.cuda_graph_max_bs,
-        disable_cuda_graph=bool(flags.disable_cuda_graph),
-        disable_autotune=bool(flags.disable_flashinfer_autotune),
-        autotune_extend=rules.is_set(environ.get("SGLANG_FLASHINFER_AUTOTUNE_EXTEND")),
-        fused_finalize=_fused_finalize(target.sglang, environ),
-        speculative=_speculative(flags),
-        sglang_version=target.sglang,
-    )
-
-
-def _fused_finalize(sglang: str, environ: Mapping[str, str]) -> bool:
-    if release(sglang) <= FUSED_FINALIZE_BY_DEFAULT_UNTIL:
-        return True
-    return rules.is_set(environ.get("SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"))
-
-
-def _speculative(flags: ServerFlags) -> SpeculativeConfig | None:
-    if flags.speculative_algorithm is None:
-        return None
-    algorithm = flags.speculative_algorithm.upper()
-    if algorithm not in _ALGORITHMS:
-        raise UsageError(
-            f"--speculative-algorithm {flags.speculative_algorithm} is not supported",
-            f"one of {', '.join(_ALGORITHMS)}",
-        )
-    steps = flags.speculative_num_steps or 3
-    return SpeculativeConfig(
-        algorithm=algorithm,  # type: ignore[arg-type]
-        num_steps=steps,
-        eagle_topk=flags.speculative_eagle_topk or 1,
-        num_draft_tokens=flags.speculative_num_draft_tokens or steps + 1,
-    )
-
-
-def _draft(
-    flags: ServerFlags,
-    model_path: str,
-    model: ModelConfig,
-    runtime: RuntimeConfig,
-    environ: Mapping[str, str],
-) -> DraftWorker | None:
-    if runtime.speculative is None:
-        return None
-    path = flags.speculative_draft_model_path or model_path
-    draft = model if path == model_path else find_model(path, environ).config
-    return DraftWorker(
-        model_path=path,
-        model=draft,
-        quantization=rules.asked_quantization(flags.quantization) or draft.checkpoint_quantization,
-        moe_runner_backend=rules.draft_moe_runner_backend(runtime.moe_runner_backend),
-    )
+    return flags

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from runtime.server.gpus import GpuModel
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.project_file import PROJECT_FILE, ProjectDeployment, read_project_file
@@ -24,24 +25,26 @@ def select_deployments(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
     changes: Mapping[str, Any] = MappingProxyType({}),
+    gpu: GpuModel | None = None,
 ) -> tuple[Deployment, ...]:
     """One, or all of the project file's when no model is named. `name` picks one of them.
 
-    `changes` are flags set last, whoever gave the others: the same deployment started another way.
+    `changes` are flags set last, whoever gave the others: the same deployment started another way. `gpu` is
+    given where the caller has chosen one already.
     """
     environ = os.environ if environ is None else environ
     if command:
         if name is not None:
             raise UsageError("--deployment and a server command after -- name two deployments", "give one")
-        return (_from_command(command, flags, "", environ, changes),)
+        return (_from_command(command, flags, "", environ, changes, gpu),)
     project = (folder or Path.cwd()) / PROJECT_FILE
     if flags.model_path is None and project.is_file():
         chosen = _chosen(project, read_project_file(project), name)
-        return tuple(_from_project(deployment, flags, environ, changes) for deployment in chosen)
+        return tuple(_from_project(deployment, flags, environ, changes, gpu) for deployment in chosen)
     if name is not None:
         where = "a model is given too" if flags.model_path else f"there is no {project}"
         raise UsageError(f"--deployment {name}: {where}", f"--deployment picks one of {PROJECT_FILE}")
-    return (resolve_deployment(replace(flags, **changes), environ=environ),)
+    return (resolve_deployment(replace(flags, **changes), environ=environ, gpu=gpu),)
 
 
 def _chosen(
@@ -57,12 +60,16 @@ def _chosen(
 
 
 def _from_project(
-    project: ProjectDeployment, flags: ServerFlags, environ: Mapping[str, str], changes: Mapping[str, Any]
+    project: ProjectDeployment,
+    flags: ServerFlags,
+    environ: Mapping[str, str],
+    changes: Mapping[str, Any],
+    gpu: GpuModel | None,
 ) -> Deployment:
     merged = replace(project.flags, **flags.given())
     if project.command is not None:
-        return _from_command([project.command], merged, project.name, environ, changes)
-    return resolve_deployment(replace(merged, **changes), project.name, environ)
+        return _from_command([project.command], merged, project.name, environ, changes, gpu)
+    return resolve_deployment(replace(merged, **changes), project.name, environ, gpu=gpu)
 
 
 def _from_command(
@@ -71,6 +78,7 @@ def _from_command(
     name: str,
     environ: Mapping[str, str],
     changes: Mapping[str, Any],
+    gpu: GpuModel | None,
 ) -> Deployment:
     """Beside a server command only the target may be given: what the server does, the command says."""
     twice = set(beside.given()) - TARGET_FIELDS
@@ -79,10 +87,10 @@ def _from_command(
         raise UsageError(f"--{flag} is given beside a server command", "write it into the command, after --")
     line = parse_server_command(list(command))
     flags = replace(line.flags, **{**beside.given(), **changes})
-    deployment = resolve_deployment(flags, name, {**environ, **line.environment}, verbatim=True)
+    deployment = resolve_deployment(flags, name, {**environ, **line.environment}, verbatim=True, gpu=gpu)
     notes = [*deployment.notes]
     if line.without_effect:
         notes.append(f"without effect on the cache: {' '.join(line.without_effect)}")
     if line.not_followed:
         notes.append(f"not followed, may change key or entries: {' '.join(line.not_followed)}")
-    return replace(deployment, notes=tuple(notes))
+    return replace(deployment, inputs=replace(deployment.inputs, notes=tuple(notes)))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from runtime.server.call_rules import Routing, fused_shared_experts, routing_form
 from runtime.server.config import ModelConfig
 from runtime.server.flashinfer import flashinfer_of
-from runtime.server.rules import arch_major
+from runtime.server.gpus import CPU
 from runtime.server.sizing import kv_heads_per_rank
-from runtime.server.tuning_rules import CPU_ARCH, MODELOPT_FP8, tunes_dense, tunes_moe
+from runtime.server.tuning import MODELOPT_FP8, fp8_gemm_majors, is_tuned
 from sgl_tune.keys.op_shapes import (
     Dtype,
     Experts,
@@ -31,12 +31,27 @@ if TYPE_CHECKING:
 _E4M3 = Dtype("torch.float8_e4m3fn")
 
 
+def tunes_moe(deployment: Deployment) -> bool:
+    server = deployment.server
+    return server.tunes and is_tuned(server.moe_runner_backend, server.release) and _has_experts(deployment)
+
+
+def _has_experts(deployment: Deployment) -> bool:
+    return deployment.model.num_moe_layers > 0
+
+
+def tunes_dense(deployment: Deployment) -> bool:
+    server = deployment.server
+    capable = server.gpu.major in fp8_gemm_majors(server.release)
+    return server.tunes and deployment.quantization in MODELOPT_FP8 and capable
+
+
 def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     if not tunes_moe(deployment):
         return ()
-    if deployment.arch == CPU_ARCH:
+    if deployment.arch == CPU.arch:
         return cpu_moe(_experts(deployment), _dtype(deployment))
-    builder = _MOE_CALLS.get((deployment.runtime.moe_runner_backend, _weights(deployment)))
+    builder = _MOE_CALLS.get((deployment.server.moe_runner_backend, _weights(deployment)))
     return builder(deployment) if builder and _is_dispatch_known(deployment) else ()
 
 
@@ -49,9 +64,9 @@ def dense_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _is_dispatch_known(deployment: Deployment) -> bool:
-    a2a = deployment.runtime.moe_a2a_backend
+    a2a = deployment.server.moe_a2a_backend
     return a2a == "none" or (
-        a2a == "flashinfer" and deployment.runtime.moe_runner_backend == "flashinfer_cutlass"
+        a2a == "flashinfer" and deployment.server.backend.kernels == "flashinfer_cutlass"
     )
 
 
@@ -63,7 +78,7 @@ def _weights(deployment: Deployment) -> str | None:
 
 
 def _dtype(deployment: Deployment) -> Dtype:
-    return Dtype(f"torch.{deployment.runtime.dtype}")
+    return Dtype(f"torch.{deployment.server.dtype}")
 
 
 def _experts(deployment: Deployment, multiple: int = 1) -> Experts:
@@ -94,8 +109,8 @@ def _cutlass(deployment: Deployment) -> tuple[OpShape, ...]:
         activation=_E4M3 if quantized else dtype,
         weight=_E4M3 if quantized else dtype,
         output=dtype,
-        fused_finalize=deployment.runtime.fused_finalize,
-        alltoall=deployment.runtime.moe_a2a_backend == "flashinfer",
+        fused_finalize=deployment.server.fused_finalize,
+        alltoall=deployment.server.moe_a2a_backend == "flashinfer",
     )
 
 
@@ -123,7 +138,7 @@ def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
 
 def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     """Padding: hidden to 256, intermediate to 128. Only Blackwell's kernels take weights in this layout."""
-    if arch_major(deployment.arch) != 10 or deployment.model.model_type != "gpt_oss":
+    if deployment.server.gpu.major != 10 or deployment.model.model_type != "gpt_oss":
         return ()
     experts = _experts(deployment, multiple=128)
     padded = Experts(

@@ -6,18 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from runtime.server import sizing
+from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets, tuning_range
 from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.rows import BatchRows, batch_rows
-from runtime.server.tuning_rules import autotune_runs, tunes_dense, tunes_moe
-from sgl_tune.keys.call_shapes import dense_shapes, moe_shapes
+from sgl_tune.keys.call_shapes import dense_shapes, moe_shapes, tunes_dense, tunes_moe
 from sgl_tune.keys.op_shapes import OpShape, Policy
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
 AskedBy = Literal["tuning", "serving"]
-_DEFERS_SINCE = (0, 5, 18)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,9 @@ class TunedOp:
 
 def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
     """Empty where the server tunes nothing, or where its calls are not known: `gaps` says which."""
-    rows, form = batch_rows(deployment), flashinfer_of(deployment.flashinfer_version).keys
+    if not deployment.server.tunes or deployment.shape.model is None:
+        return ()
+    rows, form = batch_rows(deployment.server), flashinfer_of(deployment.flashinfer_version).keys
     merged: dict[tuple[str, str], TunedOp] = {}
     for shape, (buckets, tuned) in _lookups(deployment, rows):
         op = _tuned_op(shape, buckets, tuned, form)
@@ -62,43 +62,36 @@ def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
     return tuple(merged.values())
 
 
-def tunes_nothing(deployment: Deployment) -> bool:
-    """Such a server neither reads nor writes a cache file."""
-    return not (tunes_moe(deployment) or tunes_dense(deployment))
-
-
 def gaps(deployment: Deployment) -> tuple[str, ...]:
     """What the server tunes that is not planned for, and why; nothing when the plan is complete."""
-    backend, quantization = deployment.runtime.moe_runner_backend, deployment.quantization
-    if deployment.runtime.disable_autotune:
-        return ("--disable-flashinfer-autotune: this server tunes nothing and loads no cache",)
-    if not autotune_runs(deployment):
-        return (f"SGLang tunes from compute capability 9.0 on: not on {deployment.arch}",)
-    if tunes_nothing(deployment):
-        return (
-            f"this server tunes nothing: MoE backend {backend}, quantization {quantization}; "
-            "with --moe-runner-backend flashinfer_cutlass or flashinfer_trtllm a MoE model is tuned",
-        )
-    found = []
+    server = deployment.server
+    if not server.tunes:
+        return (f"this server tunes nothing: {server.tunes_because}",)
+    if deployment.shape.model is None:
+        return (f"unknown: which entries the server tunes ({deployment.shape.unknown})",)
+    return tuple(_gaps_of_known(deployment))
+
+
+def _gaps_of_known(deployment: Deployment) -> Iterator[str]:
+    server, quantization = deployment.server, deployment.quantization
     if tunes_moe(deployment) and not moe_shapes(deployment):
-        a2a = deployment.runtime.moe_a2a_backend
-        found.append(
-            f"unknown: the lookups of {backend} with quantization {quantization} and all-to-all {a2a}"
+        yield (
+            f"unknown: the lookups of {server.moe_runner_backend} with quantization {quantization} and "
+            f"all-to-all {server.moe_a2a_backend}"
         )
     if tunes_dense(deployment) and not dense_shapes(deployment):
-        found.append("unknown: the FP8 GEMMs of multi-head latent attention")
+        yield "unknown: the FP8 GEMMs of multi-head latent attention"
     if quantization in ("modelopt_fp4", "modelopt_mixed"):
-        found.append("unknown: the FP4 GEMMs of dense layers, which the server tunes as well")
-    if backend == "flashinfer_trtllm" and quantization == "modelopt_fp4" and _defers_finalising(deployment):
-        found.append(
+        yield "unknown: the FP4 GEMMs of dense layers, which the server tunes as well"
+    if server.backend.defers_finalising and quantization == "modelopt_fp4" and _defers(deployment):
+        yield (
             "not planned: nvfp4 experts of decode graphs of up to 192 rows, which SGLang leaves unfinalised "
             "for a later kernel; its own autotune does not cover them either"
         )
-    return tuple(found)
 
 
-def _defers_finalising(deployment: Deployment) -> bool:
-    return deployment.model.is_mla and sizing.release(deployment.sglang_version) >= _DEFERS_SINCE
+def _defers(deployment: Deployment) -> bool:
+    return deployment.model.is_mla and deployment.server.release.defers_finalising
 
 
 Buckets = tuple[tuple[int, ...], tuple[int, ...]]
@@ -115,22 +108,17 @@ def _moe_buckets(deployment: Deployment, rows: BatchRows) -> Buckets:
     """All, and those among them that the server's own autotune covers."""
 
     def buckets_up_to(count: int) -> tuple[int, ...]:
-        largest = sizing.tune_max_num_tokens(
-            deployment.runtime.moe_runner_backend,
-            count,
-            rows.prefill,
-            deployment.sglang_version,
-            pd_decode=deployment.disaggregation_mode == "decode",
-        )
-        return sizing.tuning_buckets(largest)
+        server = deployment.server
+        largest = tuning_range(server.backend, server.release, count, rows.prefill, server.is_pd_decode)
+        return tuning_buckets(largest)
 
     return buckets_up_to(rows.serving), buckets_up_to(rows.tuning)
 
 
 def _lattice(rows: int) -> tuple[int, ...]:
     """Dense GEMMs round up without an upper end."""
-    buckets = sizing.tuning_buckets(sizing.next_power_of_2(rows))
-    return tuple(bucket for bucket in buckets if bucket <= sizing.bucket_of(rows, buckets))
+    buckets = tuning_buckets(next_power_of_2(rows))
+    return tuple(bucket for bucket in buckets if bucket <= bucket_of(rows, buckets))
 
 
 def _tuned_op(shape: OpShape, buckets: tuple[int, ...], tuned: tuple[int, ...], form: KeyForm) -> TunedOp:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runtime.server.cache_key import cache_folder
 from runtime.server.parallel import node_ranks, rank_layout
-from runtime.server.recipes import KeyInputs, cache_folder, cache_key, key_parts, recipe_for
-from runtime.server.sizing import release
+from runtime.server.shape import Server
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.deployment.as_json import deployment_to_json
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.versions import Gpu, local_gpus
-from sgl_tune.keys.keys import TunedOp, expected_keys, gaps, tunes_nothing
+from sgl_tune.keys.keys import TunedOp, expected_keys, gaps
 from sgl_tune.keys.tuning_memory import tuning_bytes
 
 UNKNOWN_GPU = "<UUID>"
-MEGAMOE = "flashinfer_megamoe"
-MEGAMOE_FILES_SINCE = (0, 5, 22)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +104,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         data = {
+            "server": self.deployment.server.to_json(),
             "deployment": deployment_to_json(self.deployment),
             "cache_dir": str(self.deployment.cache_dir),
             **self.target.to_json(),
@@ -122,57 +121,26 @@ def make_plan(deployment: Deployment, gpus: tuple[Gpu, ...] | None = None) -> Pl
     draft = deployment.draft_deployment
     return Plan(
         deployment=deployment,
-        target=_cache_plan(deployment, _key_inputs(deployment), gpus),
-        draft=_cache_plan(draft, _draft_key_inputs(deployment), gpus) if draft else None,
+        target=_cache_plan(deployment, gpus),
+        draft=_cache_plan(draft, gpus) if draft else None,
         workers=max(1, len(gpus)),
     )
 
 
-def _key_inputs(deployment: Deployment) -> KeyInputs:
-    parallel, runtime = deployment.parallel, deployment.runtime
-    return KeyInputs(
-        model_path=deployment.model_path,
-        dtype=runtime.dtype,
-        quantization=runtime.quantization,
-        moe_runner_backend=runtime.moe_runner_backend,
-        tp=parallel.tp,
-        pp=parallel.pp,
-        attn_dp=parallel.attn_dp,
-        moe_ep=parallel.moe_ep,
-        config_class=deployment.model.config_class,
-        skip_ops=deployment.skip_ops,
-    )
-
-
-def _draft_key_inputs(deployment: Deployment) -> KeyInputs:
-    """The target's arguments and the draft's class: SGLang reads the former from the server's flags."""
-    draft = deployment.draft
-    assert draft is not None
-    return replace(
-        _key_inputs(deployment),
-        config_class=draft.model.config_class,
-        is_draft=True,
-        draft_quantization=draft.quantization,
-    )
-
-
-def _cache_plan(deployment: Deployment, inputs: KeyInputs, gpus: tuple[Gpu, ...]) -> CachePlan:
-    parts = key_parts(recipe_for(deployment.sglang_version), inputs)
-    key = cache_key(parts)
-    files = not tunes_nothing(deployment)
-    folder = cache_folder(deployment.flashinfer_version, deployment.arch, key)
+def _cache_plan(deployment: Deployment, gpus: tuple[Gpu, ...]) -> CachePlan:
+    server = deployment.server
+    folder = cache_folder(deployment.flashinfer_version, deployment.arch, server.key)
     return CachePlan(
-        key=key,
-        key_parts=parts,
+        key=server.key,
+        key_parts=server.key_parts,
         folder=folder,
-        files=tuple(_files(deployment, folder, _named_by_gpu(deployment, inputs), gpus)) if files else (),
+        files=tuple(_files(deployment, folder, _named_by_gpu(server), gpus)) if server.tunes else (),
         ops=expected_keys(deployment),
     )
 
 
-def _named_by_gpu(deployment: Deployment, inputs: KeyInputs) -> bool:
-    megamoe = inputs.moe_runner_backend == MEGAMOE and not inputs.is_draft
-    return megamoe and release(deployment.sglang_version) >= MEGAMOE_FILES_SINCE
+def _named_by_gpu(server: Server) -> bool:
+    return server.backend.files_by_gpu and server.release.megamoe_files_by_gpu and not server.is_draft
 
 
 def _files(
@@ -190,7 +158,6 @@ def _files(
 
 
 def _assumed(deployment: Deployment) -> tuple[str, ...]:
-    runtime = deployment.runtime
-    if runtime.max_running_requests is not None or runtime.speculative is not None:
+    if deployment.server.max_running_requests is not None:
         return ()
     return ("--max-running-requests is not set: planned for the most that SGLang chooses, 4096 a rank",)

@@ -71,7 +71,7 @@ def _fractions(start: Start, report: Report) -> list[Attempt]:
         least = _hundredth(max(fraction, taken)) + 0.01
         values = [value for value in (0.95, 0.92, 0.9, 0.88, 0.86, 0.83, 0.8, 0.75, 0.7) if value > least]
     return [
-        Attempt(f"--mem-fraction-static {value:.2f}", start.with_runtime(mem_fraction_static=round(value, 2)))
+        Attempt(f"--mem-fraction-static {value:.2f}", start.asking(mem_fraction_static=round(value, 2)))
         for value in values
         if 0 < value <= _HIGHEST_FRACTION
     ]
@@ -90,7 +90,7 @@ def _requests(start: Start, report: Report) -> list[Attempt]:
     return [
         Attempt(
             f"--max-running-requests {requests * ranks}",
-            start.with_runtime(max_running_requests=requests * ranks),
+            start.asking(max_running_requests=requests * ranks),
             f"at most {requests:,} requests at once on a rank, not {now:,}",
         )
         for requests in (2048, 1024, 512, 256, 128, 64, 32)
@@ -106,7 +106,7 @@ def _chunks(start: Start, report: Report) -> list[Attempt]:
     return [
         Attempt(
             f"--chunked-prefill-size {size * ranks}",
-            start.with_runtime(chunked_prefill_size=size * ranks),
+            start.asking(chunked_prefill_size=size * ranks),
             f"prefills of {size:,} tokens at a time on a rank, not {chunk:,}",
         )
         for size in (chunk // 2, chunk // 4)
@@ -121,11 +121,11 @@ def _graphs(start: Start, report: Report) -> list[Attempt]:
     smaller = [
         Attempt(
             f"--cuda-graph-max-bs {size}",
-            start.with_runtime(cuda_graph_max_bs=size),
+            start.asking(cuda_graph_max_bs=size),
             f"decode batches over {size} run without a graph",
         )
         for size in (largest // 2, largest // 4)
         if size and report.run.failed_in != "prefill graphs"
     ]
-    none = start.with_runtime(disable_cuda_graph=True)
+    none = start.asking(disable_cuda_graph=True)
     return [*smaller, Attempt("--disable-cuda-graph", none, "every batch runs without a graph")]

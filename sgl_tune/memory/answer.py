@@ -93,14 +93,14 @@ def _question(asked: Asked, flags: ServerFlags, total_bytes: int | None = None) 
     here = local_gpus()
     gpu = target_gpu(None if asked.measure else flags.gpu, asked.gpu_memory, flags.arch, here)
     if total_bytes is not None:
-        gpu = replace(gpu, total_bytes=total_bytes)
+        gpu = replace(gpu, gpu=replace(gpu.gpu, cuda_bytes=total_bytes))
     return Question(
-        flags=replace(flags, gpu=gpu.preset, arch=flags.arch or gpu.arch),
+        flags=replace(flags, gpu=None, arch=None),
         gpu=gpu,
         command=asked.command,
         deployment=asked.deployment,
         ranks=asked.ranks,
-        constants=read_constants(asked.constants, gpu.arch) if asked.constants else None,
+        constants=read_constants(asked.constants, gpu.gpu.arch) if asked.constants else None,
     )
 
 
@@ -138,7 +138,7 @@ def _from_run(asked: Asked, file: Path, out: Output) -> Answer:
 
 def _beside_prediction(measured: Report, found: Study) -> Report:
     """Compared with a prediction of what was measured, which is less than a server's start."""
-    gpu = replace(found.start.gpu, total_bytes=measured.total_bytes)
+    gpu = replace(found.start.gpu, cuda_bytes=measured.total_bytes)
     alone = predict(replace(found.start.alone(), gpu=gpu))
     nccl = sum(constant.bytes for constant in found.report.constants if constant.name.startswith("nccl"))
     notes = ["measured without profiling tactics, as a start does whose cache is warm"]

@@ -75,7 +75,7 @@ def predict(start: Start, snapshot: Path | None = None) -> Report:
     from runtime.start.phases import PhaseRecorder
 
     torch.set_num_threads(1)
-    device = Meta(start.gpu.total_bytes, start.arch, frames=snapshot is not None, constants=start.constants)
+    device = Meta(start.gpu.usable_bytes, start.arch, frames=snapshot is not None, constants=start.constants)
     with tempfile.TemporaryDirectory(prefix="sgl-tune-") as folder:
         out = Path(folder) / "run.jsonl"
         recorder = PhaseRecorder(device, out, start.about())
@@ -96,7 +96,6 @@ def run_start(start: Start, device: Device, recorder: PhaseRecorder) -> None:
     from runtime.start.model_runner import ModelRunner
 
     options = StartOptions(
-        gpu_mib=start.gpu.driver_mib,
         lm_head_in_autotune=start.lm_head,
         as_sglang=True,
         capture=CapturePolicy(order="ascending" if start.ascending else "descending"),

@@ -6,17 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
-from runtime.server.sizing import chunk_per_rank, gpu_defaults
+from runtime.server.gpus import GpuModel
+from runtime.server.requests import MOST_REQUESTS
+from runtime.server.shape import Server
 from runtime.simulate.constants import GpuConstants, constants_for
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.memory.ranks import choose_ranks, rank_name
-from sgl_tune.memory.target import TargetGpu
 from sgl_tune.memory.what_if import AS_IS, ASCENDING, DISPATCHER, LM_HEAD, WhatIf
-
-_MOST_REQUESTS = 4096  # that SGLang resolves to for a rank
-RUNTIME_MOE_BACKENDS = frozenset(
-    ("auto", "triton", "torch", "flashinfer_cutlass", "flashinfer_trtllm", "flashinfer_trtllm_routed")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +20,14 @@ class Start:
     """`lm_head` runs the head in the autotune dummy run, `ascending` captures the smallest graph first."""
 
     name: str
+    deployment: Deployment
     model: ModelConfig
     parallel: ParallelConfig
     runtime: RuntimeConfig
-    gpu: TargetGpu
-    arch: str
+    gpu: GpuModel
     rank: int = 0
     constants: GpuConstants | None = None
+    by_requests: bool = False
     lm_head: bool = False
     ascending: bool = False
     notes: tuple[str, ...] = ()
@@ -39,13 +36,23 @@ class Start:
     def rank_name(self) -> str:
         return rank_name(self.parallel, self.rank)
 
-    def with_runtime(self, **changes: Any) -> Start:
-        return replace(self, runtime=replace(self.runtime, **changes))
+    @property
+    def arch(self) -> str:
+        return self.gpu.arch
+
+    def asking(self, **changes: Any) -> Start:
+        """Of a server that is asked otherwise, by SGLang's names: with all that follows."""
+        deployment = self.deployment.asking(**changes)
+        runtime, notes = _runtime(deployment, by_requests=self.by_requests)
+        return replace(self, deployment=deployment, runtime=runtime, notes=notes)
 
     def alone(self) -> Start:
         """As one GPU measures it: peers are arithmetic and take no buffers, and no tactic is profiled."""
         constants = replace(self.constants or constants_for(self.arch), nccl={})
-        return replace(self.with_runtime(autotune_cached=True), constants=constants)
+        return replace(self.with_everything_cached(), constants=constants)
+
+    def with_everything_cached(self) -> Start:
+        return replace(self, runtime=replace(self.runtime, autotune_cached=True))
 
     def shortened(self) -> Start:
         """The first layers, one of each kind among them, on one stage."""
@@ -73,22 +80,20 @@ class Start:
         }
 
 
-def starts_of(
-    deployment: Deployment, gpu: TargetGpu, ranks: str, what_if: WhatIf = AS_IS
-) -> tuple[Start, ...]:
+def starts_of(deployment: Deployment, ranks: str, what_if: WhatIf = AS_IS) -> tuple[Start, ...]:
     """One for each kind of rank among those that are asked for."""
     by_requests = DISPATCHER in what_if.behaviours
-    runtime = replace(deployment.runtime, a2a_max_tokens=_dispatch_tokens(deployment, gpu, by_requests))
-    runtime, notes = _stand_ins(runtime)
+    runtime, notes = _runtime(deployment, by_requests)
     return tuple(
         Start(
             name=deployment.name,
+            deployment=deployment,
             model=deployment.model,
             parallel=deployment.parallel,
             runtime=runtime,
-            gpu=gpu,
-            arch=deployment.arch,
+            gpu=deployment.inputs.gpu,
             rank=rank,
+            by_requests=by_requests,
             lm_head=LM_HEAD in what_if.behaviours,
             ascending=ASCENDING in what_if.behaviours,
             notes=notes,
@@ -97,28 +102,28 @@ def starts_of(
     )
 
 
-def _stand_ins(runtime: RuntimeConfig) -> tuple[RuntimeConfig, tuple[str, ...]]:
-    """The nearest that this runtime has of the kernels that it lacks: their weights take the same memory."""
+def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, tuple[str, ...]]:
+    """With the nearest that this runtime has of the kernels it lacks: their weights take the same memory."""
     notes = []
-    moe, a2a = runtime.moe_runner_backend, runtime.moe_a2a_backend
-    if moe not in RUNTIME_MOE_BACKENDS:
+    runtime = replace(deployment.runtime, a2a_max_tokens=_dispatch_tokens(deployment.server, by_requests))
+    if deployment.server.backend.stood_in:
+        moe = runtime.moe_runner_backend
         notes.append(f"predicted with triton's workspaces in place of {moe}'s, which are not known")
         runtime = replace(runtime, moe_runner_backend="triton")
+    a2a = runtime.moe_a2a_backend
     if a2a not in ("none", "flashinfer"):
         notes.append(f"predicted with flashinfer's all-to-all workspace in place of {a2a}'s")
         runtime = replace(runtime, moe_a2a_backend="flashinfer")
     return runtime, tuple(notes)
 
 
-def _dispatch_tokens(deployment: Deployment, gpu: TargetGpu, by_requests: bool) -> int:
+def _dispatch_tokens(server: Server, by_requests: bool) -> int:
     """SGLang's workspace holds a rank's chunk and any batch it resolves; once it held the requests alone."""
-    runtime, parallel = deployment.runtime, deployment.parallel
-    if by_requests and runtime.max_running_requests is not None:
-        return max(1, runtime.max_running_requests // parallel.attn_dp)
-    if by_requests:
-        return _MOST_REQUESTS
-    default = gpu_defaults(gpu.driver_mib, parallel.tp, runtime.sglang_version).chunked_prefill_size
-    return max(chunk_per_rank(runtime.chunked_prefill_size or default, parallel), _MOST_REQUESTS)
+    if not by_requests:
+        return max(server.prefill_tokens, MOST_REQUESTS)
+    if server.max_running_requests is None:
+        return MOST_REQUESTS
+    return max(1, server.max_running_requests // server.attn_dp_size)
 
 
 def layout_text(parallel: ParallelConfig) -> str:

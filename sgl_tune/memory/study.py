@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from runtime.server.gpus import Chosen
 from runtime.simulate.constants import GpuConstants
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.deployment import Deployment
@@ -16,7 +17,6 @@ from sgl_tune.memory.predict import Predictor
 from sgl_tune.memory.ranks import choose_ranks, rank_name
 from sgl_tune.memory.report import Report, worst
 from sgl_tune.memory.start import Start, starts_of
-from sgl_tune.memory.target import TargetGpu
 from sgl_tune.memory.what_if import AS_IS, WhatIf
 
 
@@ -25,21 +25,24 @@ class Question:
     """Which start: `select_deployments`' arguments, the GPU, and which of its ranks."""
 
     flags: ServerFlags
-    gpu: TargetGpu
+    gpu: Chosen
     command: tuple[str, ...] = ()
     deployment: str | None = None
     ranks: str = "distinct"
     constants: GpuConstants | None = None
 
     def chosen(self, what_if: WhatIf = AS_IS) -> Deployment:
-        deployments = select_deployments(self.flags, self.command, self.deployment, changes=what_if.flags)
+        gpu = None if "gpu" in what_if.flags else self.gpu.gpu
+        deployments = select_deployments(
+            self.flags, self.command, self.deployment, changes=what_if.flags, gpu=gpu
+        )
         if len(deployments) > 1:
             names = ", ".join(deployment.name for deployment in deployments)
             raise UsageError(f"sgl-tune.toml has several deployments: {names}", "pick one with --deployment")
         return deployments[0]
 
     def starts(self, what_if: WhatIf = AS_IS) -> tuple[Start, ...]:
-        starts = starts_of(self.chosen(what_if), self.gpu, self.ranks, what_if)
+        starts = starts_of(self.chosen(what_if), self.ranks, what_if)
         return tuple(replace(start, constants=self.constants) for start in starts)
 
 
@@ -61,13 +64,14 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
         lead = worst(outcomes[0])
         start = groups[0][outcomes[0].index(lead)]
         helpful = () if lead.verdict == "fits" else remedies(start, lead, predict)
+    chosen = start.deployment
     others = {what_if.name: worst(outcome) for what_if, outcome in zip(asked, outcomes, strict=True)}
     report = replace(
         lead,
         what_if={what_if.name: others[what_if.name] for what_if in what_ifs},
         ranks=_all_ranks(question, start, outcomes[0]),
         remedies=helpful,
-        notes=(*question.chosen().warnings, *question.chosen().notes, *start.notes),
+        notes=(*filter(None, [question.gpu.assumed]), *chosen.warnings, *chosen.notes, *start.notes),
     )
     return Study(start, report, {step.name: others[step.name] for step in sweep})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.server.flashinfer import NEWEST, FlashInfer, doubt_of, flashinfer_of
-from runtime.server.sizing import release
+from runtime.server.releases import number
 from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
 from sgl_tune.deployment.env import take_fingerprint
 from sgl_tune.errors import UsageError
@@ -61,7 +61,7 @@ def looking_up(saved: Any, target: Target) -> str:
     """The FlashInfer version that will look a file's entries up: the newest where nothing says."""
     own = saved.get("flashinfer_version") if isinstance(saved, dict) else None
     version = target.flashinfer or own
-    return version if isinstance(version, str) and release(version) else NEWEST.since
+    return version if isinstance(version, str) and number(version) else NEWEST.since
 
 
 def target_here() -> Target:

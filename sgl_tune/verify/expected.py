@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.server.sizing import release
+from runtime.server.releases import NEWEST, Release, release_named
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.deployment.as_json import deployment_from_json
@@ -15,7 +15,6 @@ from sgl_tune.keys.keys import TunedOp
 from sgl_tune.keys.plan import CachePlan, Plan, make_plan
 
 _UNKNOWN = "_gpu<UUID>"
-_NEWEST = (1_000_000,)
 
 
 class Expected(NamedTuple):
@@ -57,8 +56,8 @@ class Checked(NamedTuple):
     manifest_problem: BrokenManifest | None = None
 
     @property
-    def release(self) -> tuple[int, ...]:
-        return release(self.sglang) if self.sglang else _NEWEST
+    def release(self) -> Release:
+        return release_named(self.sglang).release if self.sglang else NEWEST
 
 
 def check(cache: Cache, sglang: str | None, whole: bool = True, expected: Sequence[Expected] = ()) -> Checked:

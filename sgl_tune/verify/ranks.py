@@ -15,7 +15,6 @@ from sgl_tune.cache.record import RESERVED, CacheFile
 from sgl_tune.verify.entries import cut, entry_name, some
 from sgl_tune.verify.findings import Finding, Severity, finding
 
-DELETES_SINCE = (0, 5, 19)
 _LARGEST_GROUP = 1024  # a number beyond is no rank, and no reason to look for a million files
 _COPY = "copy one rank's file over the others of its group, or warm again"
 
@@ -40,7 +39,7 @@ class Disagreement(NamedTuple):
         return finding("ranks-differ", message, _COPY, self.summary.severity)
 
 
-def compare(members: Sequence[Member], sglang: tuple[int, ...]) -> Disagreement | None:
+def compare(members: Sequence[Member], deletes: bool) -> Disagreement | None:
     """As the ranks of one TP group compare at their start: by parsed content, an unreadable file as none."""
     if len({id(member.file) for member in members}) <= 1:
         return None
@@ -54,7 +53,6 @@ def compare(members: Sequence[Member], sglang: tuple[int, ...]) -> Disagreement 
         for member, content in zip(members, contents, strict=True)
         if content != usual
     }
-    deletes = sglang >= DELETES_SINCE
     fate = (
         "SGLang since 0.5.19 deletes every file of the group at its start and tunes from scratch"
         if deletes

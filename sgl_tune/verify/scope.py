@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.server.recipes import FIRST, recipe_for
-from runtime.server.sizing import release
+from runtime.server.releases import RELEASES, number, release_named
 from sgl_tune.cache.layouts import Cache, find_caches, resolve
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
@@ -89,13 +88,14 @@ def _idle(plans: Sequence[Plan]) -> Iterator[Finding]:
 def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:
     """None where only a cache's manifest may know."""
     if asked:
-        return recipe_for(asked).sglang
+        return release_named(asked).release.version
     return plans[0].deployment.sglang_version if plans else installed_version("sglang")
 
 
 def _warnings_of(sglang: str) -> tuple[str, ...]:
     """None of an installed version without a cache: its caches may be for another machine."""
-    return recipe_for(sglang).warnings if release(sglang) >= FIRST else ()
+    known = number(sglang) >= RELEASES[0].number
+    return tuple(filter(None, [release_named(sglang).warning])) if known else ()
 
 
 def _plans(asked: Asked, target: Target) -> list[Plan]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from runtime.server.sizing import release
+from runtime.server.releases import number
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.findings import FileReport, Finding, Report, Severity, Verdict, finding
@@ -57,11 +57,11 @@ def stale_siblings(caches: Sequence[Cache]) -> Iterator[Finding]:
     newest: dict[tuple[str, str | None], str] = {}
     for cache in caches:
         place = (cache.layout, cache.arch)
-        if cache.flashinfer and release(cache.flashinfer) > release(newest.get(place, "")):
+        if cache.flashinfer and number(cache.flashinfer) > number(newest.get(place, "")):
             newest[place] = cache.flashinfer
     for cache in caches:
         newer = newest.get((cache.layout, cache.arch))
-        if cache.flashinfer and newer and release(cache.flashinfer) < release(newer):
+        if cache.flashinfer and newer and number(cache.flashinfer) < number(newer):
             message = f"there are caches for FlashInfer {newer} too"
             remedy = "sgl-tune prune --stale, once nothing runs the older one"
             yield finding("stale-sibling", message, remedy, where=cache.path)

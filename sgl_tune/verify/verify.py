@@ -24,7 +24,6 @@ from sgl_tune.verify.managed import verify_managed
 from sgl_tune.verify.ranks import Member, compare, inferred_groups
 from sgl_tune.verify.siblings import is_elsewhere, stale_siblings, verify_elsewhere
 
-SAVES_SINCE = (0, 5, 21)
 _JOURNAL = ".journal"
 _MISSING = finding(
     "rank-missing",
@@ -96,7 +95,7 @@ def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> Report:
     if checked.whole:
         found += _settle_ranks(checked, read, reports)
         found += _leftovers(cache)
-    if cache.layout == "sglang" and cache.files and checked.release >= SAVES_SINCE:
+    if cache.layout == "sglang" and cache.files and checked.release.always_saves:
         found += access.writing(cache.path) if access else own_writing(cache.path)
     if user is None:
         found += only_root_reads(cache.path, sum(item.only_root for item in read.values()))
@@ -147,7 +146,7 @@ def _settle_ranks(
         for name in names:
             if name not in reports:
                 reports[name] = FileReport(cache.path / name, Verdict.MISSING, (_MISSING,))
-        unequal = compare(members, checked.release)
+        unequal = compare(members, checked.release.deletes_unequal_ranks)
         if unequal is None:
             continue
         yield unequal.summary

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from importlib.util import find_spec
 
-from runtime.server.tuning_rules import CPU_ARCH
+from runtime.server.gpus import CPU
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.versions import Gpu, installed_version
 from sgl_tune.errors import UsageError
@@ -67,7 +67,7 @@ def check_target(deployment: Deployment, devices: Devices, here: tuple[Gpu, ...]
             f"the target reads caches of FlashInfer {deployment.flashinfer_version}, here is {installed}",
             f"--flashinfer-version {installed}, or install the target's version here",
         )
-    arch = CPU_ARCH if devices.kind == "cpu" else here[devices.gpus[0]].arch
+    arch = CPU.arch if devices.kind == "cpu" else here[devices.gpus[0]].arch
     if arch != deployment.arch:
         raise UsageError(
             f"the target is {deployment.arch}, the devices here are {arch}",

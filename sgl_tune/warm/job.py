@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
-from runtime.server.rows import default_chunk
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.records import from_plain, to_plain
@@ -73,21 +72,14 @@ def _cache_job(deployment: Deployment, cache: CachePlan) -> CacheJob:
     return CacheJob(
         model=deployment.model,
         parallel=deployment.parallel,
-        runtime=_resolved(deployment),
-        skip_ops=deployment.skip_ops,
+        runtime=deployment.runtime,
+        skip_ops=deployment.server.asked.flashinfer_autotune_skip_ops,
         files=tuple(deployment.cache_dir / path for path in cache.paths),
         keys=tuple(dict.fromkeys(key for op in cache.ops for key in op.keys)),
         # One call at an op's largest bucket asks for all of its buckets.
         tuning_rows=tuple(sorted({op.buckets[-1] for op in cache.ops}, reverse=True)),
         serving_rows=tuple(sorted({bucket for op in cache.ops for bucket in op.buckets}, reverse=True)),
     )
-
-
-def _resolved(deployment: Deployment) -> RuntimeConfig:
-    """The chunk size decides the buckets of a call; unset, it follows from the GPU."""
-    if deployment.runtime.chunked_prefill_size is not None:
-        return deployment.runtime
-    return replace(deployment.runtime, chunked_prefill_size=default_chunk(deployment))
 
 
 def make_device(name: str, index: int) -> Device:

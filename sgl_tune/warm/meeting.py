@@ -65,7 +65,7 @@ def find_meeting(
     deployment: Deployment, team: TorchWorker | SlurmTask | None, secret_file: Path | None, timeout: float
 ) -> Meeting | None:
     """None where one node's workers are all ours, or torchrun's."""
-    nodes, address = deployment.parallel.nnodes, deployment.dist_init_addr
+    nodes, address = deployment.parallel.nnodes, deployment.inputs.dist_init_addr
     if isinstance(team, TorchWorker):
         return None
     if team is None:

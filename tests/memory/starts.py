@@ -12,7 +12,6 @@ from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.predict import predict
 from sgl_tune.memory.report import Report
 from sgl_tune.memory.start import Start, starts_of
-from sgl_tune.memory.target import target_gpu
 from sgl_tune.memory.what_if import AS_IS, parse_what_if
 
 GLM = {"model_path": "zai-org/GLM-5.1-FP8", "tp": 8, "gpu": "b200", "mem_fraction_static": 0.9}
@@ -24,7 +23,7 @@ DEMO = {"model_path": "demo-moe", "gpu": "l40s", "moe_runner_backend": "triton",
 def make_starts(what_if: str | None = None, ranks: str = "distinct", **flags: Any) -> tuple[Start, ...]:
     change = parse_what_if(what_if) if what_if else AS_IS
     deployment = select_deployments(ServerFlags(**flags), changes=change.flags)[0]
-    return starts_of(deployment, target_gpu(flags.get("gpu"), None, None), ranks, change)
+    return starts_of(deployment, ranks, change)
 
 
 def make_start(what_if: str | None = None, **flags: Any) -> Start:
@@ -38,4 +37,4 @@ def predicted(start: Start) -> Report:
 
 def of_size(start: Start, gib: float) -> Start:
     """On a GPU of that much memory."""
-    return replace(start, gpu=replace(start.gpu, total_bytes=round(gib * GIB), driver_mib=round(gib * 1024)))
+    return replace(start, gpu=replace(start.gpu, cuda_bytes=round(gib * GIB)))

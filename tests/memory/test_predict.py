@@ -73,7 +73,7 @@ def stock_start() -> Report:
         cuda_graph_max_bs=256,
         sglang_version="0.5.17",
     )
-    return predict(start.with_runtime(autotune_cached=True))
+    return predict(start.with_everything_cached())
 
 
 class TestStockStart:

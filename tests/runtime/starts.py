@@ -10,6 +10,7 @@ from runtime.devices.base import Device
 from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.hf_config import model_config
 from runtime.simulate.constants import Constant, GpuConstants
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
@@ -25,12 +26,12 @@ BARE = GpuConstants(
 
 
 def make_preset(name: str) -> ModelConfig:
-    return ModelConfig.from_hf(json.loads((PRESETS / f"{name}.json").read_text())["config"])
+    return model_config(json.loads((PRESETS / f"{name}.json").read_text())["config"])
 
 
 def make_qwen(layers: int = 3) -> ModelConfig:
     """One dense layer, then MoE layers; grouped-query attention."""
-    return ModelConfig.from_hf(
+    return model_config(
         {
             "architectures": ["Qwen3MoeForCausalLM"],
             "model_type": "qwen3_moe",
@@ -53,7 +54,7 @@ def make_qwen(layers: int = 3) -> ModelConfig:
 
 def make_glm(layers: int = 4) -> ModelConfig:
     """Latent attention with a sparse indexer, one dense layer, then MoE layers with a shared expert."""
-    return ModelConfig.from_hf(
+    return model_config(
         {
             "architectures": ["GlmMoeDsaForCausalLM"],
             "model_type": "glm_moe_dsa",

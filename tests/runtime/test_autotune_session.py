@@ -18,7 +18,8 @@ from runtime.autotune.session import AutotuneSession
 from runtime.devices.cpu import Cpu
 from runtime.forward.batch import dummy_decode_batch
 from runtime.forward.comm import VirtualCommunicator
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.hf_config import model_config
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 from tests.runtime.tuned_layer import BUCKETS, Layer, installed
@@ -147,7 +148,7 @@ def test_the_first_tuner_stays() -> None:
 def test_a_whole_start_tunes_what_it_serves(tmp_path: Path) -> None:
     """One layer of each kind of a tp 8, dp 8 deployment, for one virtual rank, through the model."""
     preset = Path(__file__).parents[2] / "sgl_tune/presets/models/demo-moe.json"
-    model = ModelConfig.from_hf(json.loads(preset.read_text())["config"])
+    model = model_config(json.loads(preset.read_text())["config"])
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
     runtime = RuntimeConfig(
         moe_runner_backend="flashinfer_cutlass", chunked_prefill_size=64, mem_fraction_static=0.5

@@ -14,6 +14,7 @@ from runtime.moe.dispatcher import AllToAllDispatcher, StandardDispatcher, make_
 from runtime.moe.weights import TopK
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError
+from runtime.server.hf_config import model_config
 from tests.runtime.ranks import Ranks
 
 CPU = torch.device("cpu")
@@ -21,7 +22,7 @@ HIDDEN, TOP_K = 16, 2
 
 
 def _make_model() -> ModelConfig:
-    return ModelConfig.from_hf(
+    return model_config(
         {
             "model_type": "qwen3_moe",
             "hidden_size": HIDDEN,

@@ -19,6 +19,7 @@ from runtime.forward.logits_processor import LogitsProcessor, autotune_dummy_run
 from runtime.layers.embedding import VocabTable
 from runtime.models.decoder import Decoder, sample_layers
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.hf_config import model_config
 from runtime.server.units import GIB, MIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker, LogEntry
@@ -28,7 +29,7 @@ GLM = Path(__file__).parents[2] / "sgl_tune/presets/models/GLM-5.1-FP8.json"
 
 
 def _glm() -> ModelConfig:
-    return ModelConfig.from_hf(json.loads(GLM.read_text())["config"])
+    return model_config(json.loads(GLM.read_text())["config"])
 
 
 def _track_head(parallel: ParallelConfig, rows: int) -> list[LogEntry]:

@@ -31,6 +31,7 @@ from runtime.forward.logits_processor import (
 )
 from runtime.layers.embedding import VocabTable
 from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.hf_config import model_config
 from tests.runtime.ranks import Ranks
 
 CPU = torch.device("cpu")
@@ -39,7 +40,7 @@ HIDDEN, VOCAB = 8, 100
 
 def _make_model(**changes: Any) -> ModelConfig:
     sizes = {"hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": VOCAB}
-    return ModelConfig.from_hf({"model_type": "llama", "intermediate_size": 16, **sizes, **changes})
+    return model_config({"model_type": "llama", "intermediate_size": 16, **sizes, **changes})
 
 
 def _make_processor(comm: Communicator) -> LogitsProcessor:

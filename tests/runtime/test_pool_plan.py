@@ -10,6 +10,7 @@ import torch
 from runtime.forward.kv_pool import KVPool, LatentPool, make_kv_pool
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError
+from runtime.server.hf_config import model_config
 from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, resolve_kv_dtype, table_headroom
 from runtime.server.sizing import kv_bytes_per_token_and_layer
 from runtime.server.units import GIB, MIB
@@ -33,7 +34,7 @@ POINTER_TABLES = 512 + 512 + 1024 + 1024
 
 
 def _preset(name: str) -> ModelConfig:
-    return ModelConfig.from_hf(json.loads((PRESETS / f"{name}.json").read_text())["config"])
+    return model_config(json.loads((PRESETS / f"{name}.json").read_text())["config"])
 
 
 def _plan(name: str, free: FreeMemory = MEASURED, fraction: float = 0.85, **fields: object) -> PoolPlan:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from runtime.moe.router import Router, select_experts
-from runtime.server.config import ModelConfig, MoEConfig
+from runtime.server.config import MoEConfig
+from runtime.server.hf_config import model_config
 from tests.runtime.families import make_reference
 
 
@@ -32,7 +33,7 @@ def test_routers_agree_with_transformers(family: str) -> None:
     model = make_reference(family)
     layer = model.model.layers[1].mlp
     theirs = getattr(layer, "gate", None) or layer.router
-    config = ModelConfig.from_hf(model.config.to_dict())
+    config = model_config(model.config.to_dict())
     assert config.moe is not None
     ours = Router(("gate",), config.hidden_size, config.moe, torch.float32, torch.device("cpu"))
     ours.weight.data.copy_(theirs.weight)

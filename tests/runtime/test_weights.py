@@ -19,6 +19,7 @@ from runtime.models.checkpoint import read_config
 from runtime.models.decoder import Decoder
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
+from runtime.server.hf_config import model_config
 from runtime.server.parallel import stage_layers
 from runtime.server.units import GIB
 from runtime.simulate.allocator import CachingAllocator
@@ -31,7 +32,7 @@ PRESETS = Path(__file__).parents[2] / "sgl_tune/presets/models"
 
 
 def _make_model(preset: str) -> ModelConfig:
-    return ModelConfig.from_hf(json.loads((PRESETS / f"{preset}.json").read_text())["config"])
+    return model_config(json.loads((PRESETS / f"{preset}.json").read_text())["config"])
 
 
 def _make_decoder(model: ModelConfig, parallel: ParallelConfig, rank: int = 0, **flags: Any) -> Decoder:
@@ -51,7 +52,7 @@ def _parameters(decoder: Decoder) -> int:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_rank_holds_the_models_parameters(family: str) -> None:
     reference = make_reference(family, vocab_size=128)
-    model = ModelConfig.from_hf(reference.config.to_dict())
+    model = model_config(reference.config.to_dict())
     ours = _make_decoder(model, ParallelConfig())
     corrections = sum(
         buffer.numel() for name, buffer in reference.named_buffers() if "correction_bias" in name

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.server.recipes import cache_key
+from runtime.server.cache_key import cache_key
 from sgl_tune.cache.layouts import find_caches
 from sgl_tune.cache.manifest import read_manifest
 from sgl_tune.cache.record import parse_key, read_cache_file, serialise

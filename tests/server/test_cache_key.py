@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from runtime.server.cache_key import KeyInputs, cache_key, key_parts
 from runtime.server.errors import ConfigError
-from runtime.server.recipes import RECIPES, KeyInputs, cache_key, key_parts, recipe_for
+from runtime.server.releases import RELEASES, Release, release_named
 from tests.sgl_tune.planning import plan
 
 QWEN = KeyInputs(
@@ -29,8 +30,12 @@ GOLDEN = {
 }
 
 
+def _release(version: str) -> Release:
+    return release_named(version).release
+
+
 def _key(version: str, inputs: KeyInputs = QWEN) -> str:
-    return cache_key(key_parts(recipe_for(version), inputs))
+    return cache_key(key_parts(_release(version), inputs))
 
 
 @pytest.mark.parametrize(("version", "golden"), GOLDEN.items())
@@ -51,51 +56,51 @@ def test_an_early_draft_worker_shares_the_targets_key(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["0.5.15", "0.5.16", "0.5.17", "0.5.18", "0.5.22", "0.5.23"])
 def test_a_draft_worker_says_its_quantization_last(version: str) -> None:
-    parts = key_parts(recipe_for(version), replace(QWEN, is_draft=True, draft_quantization=None))
+    parts = key_parts(_release(version), replace(QWEN, is_draft=True, draft_quantization=None))
     assert parts[-1] == "draft_quant=None"
-    assert parts[:-1] == key_parts(recipe_for(version), QWEN)
+    assert parts[:-1] == key_parts(_release(version), QWEN)
 
 
 def test_parts_stand_in_the_order_of_the_server() -> None:
     draft = replace(QWEN, is_draft=True, draft_quantization="fp8", skip_ops=("b", "a"))
-    assert key_parts(recipe_for("0.5.23"), draft)[9:] == (
+    assert key_parts(_release("0.5.23"), draft)[9:] == (
         *("candidate_selection=v2_default", "skip_ops=a,b"),
         "draft_quant=fp8",
     )
 
 
 def test_skipped_ops_are_sorted_with_the_versions_own() -> None:
-    parts = key_parts(recipe_for("0.5.17"), replace(QWEN, skip_ops=("zz", "fp8_gemm")))
+    parts = key_parts(_release("0.5.17"), replace(QWEN, skip_ops=("zz", "fp8_gemm")))
     assert parts[-1] == "skip_ops=fp8_gemm,mxfp8_gemm,zz"
-    assert key_parts(recipe_for("0.5.16"), replace(QWEN, skip_ops=("zz",))) == key_parts(
-        recipe_for("0.5.16"), QWEN
+    assert key_parts(_release("0.5.16"), replace(QWEN, skip_ops=("zz",))) == key_parts(
+        _release("0.5.16"), QWEN
     )
 
 
 @pytest.mark.parametrize("version", ["0.5.24", "0.6.0", "1.0", "0.5.24.dev3+g123"])
 def test_a_newer_version_takes_the_newest_recipe_and_says_so(version: str) -> None:
-    recipe = recipe_for(version)
+    named = release_named(version)
     assert _key(version) == GOLDEN["0.5.23"]
-    assert recipe.sglang == version and version in recipe.warnings[0]
+    assert named.release.version == version and version in (named.warning or "")
 
 
 @pytest.mark.parametrize("version", ["0.5.11", "0.5.9", "0.4.6.post1"])
 def test_a_version_without_cache_files_is_refused(version: str) -> None:
     with pytest.raises(ConfigError, match=f"SGLang {version} keeps its autotune results in memory only"):
-        recipe_for(version)
+        _release(version)
 
 
 def test_a_version_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="'newest' is not a version"):
-        recipe_for("newest")
+        _release("newest")
 
 
 def test_a_post_release_is_the_release() -> None:
-    assert recipe_for("0.5.12.post1") == replace(RECIPES[0], sglang="0.5.12.post1")
+    assert _release("0.5.12.post1") == replace(RELEASES[0], version="0.5.12.post1")
 
 
 def test_releases_are_in_order_and_each_pins_a_flashinfer() -> None:
-    assert [recipe.sglang for recipe in RECIPES] == [f"0.5.{minor}" for minor in range(12, 24)]
-    assert recipe_for("0.5.17").flashinfer == "0.6.15.post1"
-    assert recipe_for("0.5.21").flashinfer == "0.6.18"
-    assert recipe_for("0.5.23").flashinfer == "0.7.2"
+    assert [row.version for row in RELEASES] == [f"0.5.{minor}" for minor in range(12, 24)]
+    assert _release("0.5.17").flashinfer == "0.6.15.post1"
+    assert _release("0.5.21").flashinfer == "0.6.18"
+    assert _release("0.5.23").flashinfer == "0.7.2"
