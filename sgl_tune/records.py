@@ -8,6 +8,8 @@ from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from sgl_tune.units import shown
+
 Record = TypeVar("Record")
 
 
@@ -85,5 +87,5 @@ def _decode_record(kind: Any, value: Any, where: str) -> Any:
 
 def _expect(fits: bool, value: Any, where: str) -> Any:
     if not fits:
-        raise WrongMember(f"{where} is {str(value)[:60]!r}")
+        raise WrongMember(f"{where} is {shown(value)}")
     return value

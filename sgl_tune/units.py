@@ -39,6 +39,15 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
+def shown(value: object, most: int = 60) -> str:
+    """A value of somebody else's in an error: short, whatever it is."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of 4,300 digits, lists in lists
+        return f"a {type(value).__name__} too long to show"
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def human_age(seconds: float) -> str:
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:

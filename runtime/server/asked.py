@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from runtime.server.bounds import ASKED, check_flags
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -91,6 +93,9 @@ class Asked:
     enable_lora: bool = False
     ep_num_redundant_experts: int = 0
     language_only: bool = False
+
+    def __post_init__(self) -> None:
+        check_flags(self, ASKED)
 
     def is_set(self, name: str) -> bool:
         return bool(getattr(self, name) != _DEFAULTS[name])

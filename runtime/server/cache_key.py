@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from runtime.server.errors import ConfigError
 from runtime.server.releases import Release
 
 
@@ -47,7 +48,11 @@ def key_parts(release: Release, inputs: KeyInputs) -> tuple[str, ...]:
 
 
 def cache_key(parts: Iterable[str]) -> str:
-    return hashlib.sha256("|".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
+    text = "|".join(parts)
+    try:
+        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+    except UnicodeEncodeError:
+        raise ConfigError(f"the key {text[:200]!r} is not text: no server can make it either") from None
 
 
 def cache_folder(flashinfer: str, arch: str, key: str) -> str:

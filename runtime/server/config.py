@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from runtime.server.bounds import MOST_RANKS, PARALLEL, SERVER, SPECULATIVE, check_flags, check_model
 from runtime.server.errors import ConfigError
 from runtime.server.releases import NEWEST, Release, release_named
 
@@ -89,6 +90,9 @@ class ModelConfig:
     moe: MoEConfig | None = None
     mla: MLAConfig | None = None
 
+    def __post_init__(self) -> None:
+        check_model(self, self.moe, self.mla, self.mla and self.mla.indexer)
+
     @property
     def is_mla(self) -> bool:
         return self.mla is not None
@@ -111,9 +115,10 @@ class ParallelConfig:
     node_rank: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("tp", "pp", "dp", "ep", "nnodes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"--{name} is {getattr(self, name)}: it must be at least 1")
+        check_flags(self, PARALLEL)
+        ranks = self.world_size * (1 if self.enable_dp_attention else self.dp)
+        if ranks > MOST_RANKS:
+            raise ConfigError(f"tp x pp x dp is {ranks}: at most {MOST_RANKS} ranks can be planned for")
         if self.tp % self.ep:
             raise ConfigError(
                 f"--ep {self.ep} does not divide --tp {self.tp}: experts are spread over TP ranks"
@@ -165,6 +170,9 @@ class SpeculativeConfig:
     num_draft_tokens: int = 4
     multi_layer: bool = False
 
+    def __post_init__(self) -> None:
+        check_flags(self, SPECULATIVE)
+
 
 @dataclass(frozen=True, slots=True)
 class RuntimeConfig:
@@ -196,6 +204,9 @@ class RuntimeConfig:
     speculative: SpeculativeConfig | None = None
     # The call's arguments and the dummy batch follow the SGLang version of the target.
     sglang_version: str = NEWEST.version
+
+    def __post_init__(self) -> None:
+        check_flags(self, SERVER)
 
     @property
     def release(self) -> Release:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from runtime.server.bounds import is_number
 from runtime.server.errors import ConfigError
 from runtime.server.units import MIB
 
@@ -117,7 +118,7 @@ def find_gpu(name: str) -> GpuModel:
 def arch_major(arch: str) -> int:
     """`sm90` -> 9, `sm100` -> 10; 0 for something that is no GPU."""
     digits = arch.removeprefix("sm")
-    return int(digits[:-1]) if digits.isdigit() and 1 < len(digits) < 5 else 0
+    return int(digits[:-1]) if is_number(digits) and 1 < len(digits) < 5 else 0
 
 
 def _plain(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from runtime.server.bounds import MODEL, check_size
 from runtime.server.config import (
     AttentionKind,
     IndexerConfig,
@@ -89,7 +90,8 @@ def _refuse_unsupported(hf: HF) -> None:
 def _require(hf: HF, name: str) -> int:
     value = hf.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"config.json: {name} is {value!r}: a positive whole number is needed")
+        raise ConfigError(f"config.json: {name} is {repr(value)[:60]}: a positive whole number is needed")
+    check_size(f"config.json: {name}", value, MODEL[name])
     return value
 
 

@@ -6,7 +6,9 @@ one DP group are neighbours, and so are the MoE-TP ranks of one expert shard.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from runtime.server.config import ParallelConfig
 from runtime.server.errors import ConfigError
@@ -25,7 +27,11 @@ class RankLayout:
     attn_dp_rank: int
     moe_tp_rank: int
     moe_ep_rank: int
-    groups: dict[str, tuple[int, ...]]
+    parallel: ParallelConfig
+
+    @property
+    def groups(self) -> Mapping[str, tuple[int, ...]]:
+        return _groups(self.parallel, self.rank)
 
     def group(self, name: str) -> tuple[int, ...]:
         return self.groups[name]
@@ -35,7 +41,6 @@ def rank_layout(parallel: ParallelConfig, rank: int) -> RankLayout:
     if not 0 <= rank < parallel.world_size:
         raise ConfigError(f"rank {rank} is not in 0..{parallel.world_size - 1}")
     pp_rank, tp_rank = divmod(rank, parallel.tp)
-    stage = range(pp_rank * parallel.tp, (pp_rank + 1) * parallel.tp)
     attn_dp_rank, attn_tp_rank = divmod(tp_rank, parallel.attn_tp)
     moe_ep_rank, moe_tp_rank = divmod(tp_rank, parallel.moe_tp)
     return RankLayout(
@@ -46,16 +51,24 @@ def rank_layout(parallel: ParallelConfig, rank: int) -> RankLayout:
         attn_dp_rank=attn_dp_rank,
         moe_tp_rank=moe_tp_rank,
         moe_ep_rank=moe_ep_rank,
-        groups={
-            "world": tuple(range(parallel.world_size)),
-            "tp": tuple(stage),
-            "pp": tuple(range(tp_rank, parallel.world_size, parallel.tp)),
-            "attn_tp": tuple(r for r in stage if (r % parallel.tp) // parallel.attn_tp == attn_dp_rank),
-            "attn_dp": tuple(r for r in stage if r % parallel.attn_tp == attn_tp_rank),
-            "moe_tp": tuple(r for r in stage if (r % parallel.tp) // parallel.moe_tp == moe_ep_rank),
-            "moe_ep": tuple(r for r in stage if r % parallel.moe_tp == moe_tp_rank),
-        },
+        parallel=parallel,
     )
+
+
+@lru_cache(maxsize=256)
+def _groups(parallel: ParallelConfig, rank: int) -> Mapping[str, tuple[int, ...]]:
+    """As long as the world, so only for who asks: a plan of a thousand ranks looks at none."""
+    at = rank_layout(parallel, rank)
+    stage = range(at.pp_rank * parallel.tp, (at.pp_rank + 1) * parallel.tp)
+    return {
+        "world": tuple(range(parallel.world_size)),
+        "tp": tuple(stage),
+        "pp": tuple(range(at.tp_rank, parallel.world_size, parallel.tp)),
+        "attn_tp": tuple(r for r in stage if (r % parallel.tp) // parallel.attn_tp == at.attn_dp_rank),
+        "attn_dp": tuple(r for r in stage if r % parallel.attn_tp == at.attn_tp_rank),
+        "moe_tp": tuple(r for r in stage if (r % parallel.tp) // parallel.moe_tp == at.moe_ep_rank),
+        "moe_ep": tuple(r for r in stage if r % parallel.moe_tp == at.moe_tp_rank),
+    }
 
 
 def node_ranks(parallel: ParallelConfig, node_rank: int | None = None) -> range:
@@ -68,6 +81,6 @@ def node_ranks(parallel: ParallelConfig, node_rank: int | None = None) -> range:
 def stage_layers(num_layers: int, parallel: ParallelConfig, pp_rank: int) -> range:
     """The layers of one pipeline stage; a remainder goes to the last stages, one each."""
     base, extra = divmod(num_layers, parallel.pp)
-    sizes = [base + (stage >= parallel.pp - extra) for stage in range(parallel.pp)]
-    start = sum(sizes[:pp_rank])
-    return range(start, start + sizes[pp_rank])
+    longer = max(0, pp_rank - (parallel.pp - extra))
+    start = base * pp_rank + longer
+    return range(start, start + base + (pp_rank >= parallel.pp - extra))

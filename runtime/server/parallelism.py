@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from runtime.server.asked import Asked
+from runtime.server.bounds import MOST_RANKS
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 
 
 def check_layout(asked: Asked) -> None:
     """Sizes that no server could have."""
-    for name in ("tp", "pp", "dp", "ep"):
-        size = getattr(asked, f"{name}_size")
-        if size < 1:
-            raise ConfigError(f"--{name} is {size}: it must be at least 1")
-    if asked.nnodes < 1:
-        raise ConfigError(f"--nnodes is {asked.nnodes}: it must be at least 1")
+    ranks = asked.tp_size * asked.pp_size * (1 if asked.enable_dp_attention else asked.dp_size)
+    if ranks > MOST_RANKS:
+        raise ConfigError(f"tp x pp x dp is {ranks}: at most {MOST_RANKS} ranks can be planned for")
     if not 0 <= asked.node_rank < asked.nnodes:
         raise ConfigError(f"--node-rank {asked.node_rank} is not in 0..{asked.nnodes - 1}")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from runtime.server.bounds import is_number
 from runtime.server.errors import ConfigError
 
 
@@ -99,7 +100,7 @@ def number(version: str) -> tuple[int, ...]:
     """`0.5.12.post1` -> (0, 5, 12): enough to order releases."""
     parts: list[int] = []
     for piece in version.split("."):
-        if not piece.isdigit() or len(piece) > 9:
+        if not is_number(piece):
             break
         parts.append(int(piece))
     return tuple(parts[:3])

@@ -11,6 +11,9 @@ from typing import Any
 from runtime.devices.readings import Held, OutOfMemory
 
 SCHEMA_VERSION = 1
+_KINDS: dict[str, Any] = {"int": int, "float": (int, float), "str": str}
+_MOST = 1 << 60
+_DEEPEST = 64
 
 
 class RunFileError(ValueError):
@@ -60,13 +63,17 @@ class Run:
 
 
 def read_run(path: Path) -> Run:
+    return parse_run(path.read_bytes(), str(path))
+
+
+def parse_run(raw: bytes, path: str) -> Run:
     """The run of a streamed file. A last line that a kill cut short is dropped, other damage an error."""
-    lines = path.read_bytes().splitlines()
+    lines = raw.splitlines()
     records = []
     for number, line in enumerate(lines, 1):
         try:
             records.append(_record(line))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(lines) and number > 1:
                 break
             raise RunFileError(f"{path}: line {number} is no record of a run: {error}") from None
@@ -79,7 +86,7 @@ def read_run(path: Path) -> Run:
         )
     try:
         return _run(records)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise RunFileError(f"{path} lacks or misplaces a member: {error}") from None
 
 
@@ -100,18 +107,38 @@ def _run(records: Iterable[dict[str, Any]]) -> Run:
         if event in ("run", "facts"):
             about |= {name: value for name, value in record.items() if name != "event"}
         elif event == "begin":
-            unfinished.append(record["phase"])
+            unfinished.append(_of_kind("str", "phase", record["phase"]))
         elif event == "end":
             phases.append(_phase(record))
             unfinished.remove(record["name"])
         elif event == "failed":
             numbers = record["out_of_memory"]
-            oom = OutOfMemory(**numbers) if numbers else None
-            failure = Failure(record["phase"], record["error"], oom, _phase(record["at_failure"]))
+            oom = OutOfMemory(**_members(OutOfMemory, {"where": "", **numbers})) if numbers else None
+            phase, error = (_of_kind("str", name, record[name]) for name in ("phase", "error"))
+            failure = Failure(phase, error, oom, _phase(record["at_failure"]))
             unfinished.clear()
     return Run(about, tuple(phases), failure, tuple(unfinished))
 
 
 def _phase(record: Mapping[str, Any]) -> Phase:
-    values = {f.name: record[f.name] for f in fields(Phase) if f.name != "largest"}
-    return Phase(**values, largest=tuple(Held(**held) for held in record["largest"]))
+    values = _members(Phase, record)
+    largest = tuple(Held(**_members(Held, held)) for held in record["largest"])
+    if not 0 <= values["depth"] <= _DEEPEST:
+        raise ValueError(f"depth is {values['depth']}")
+    return Phase(**values, largest=largest)
+
+
+def _members(kind: Any, record: Mapping[str, Any]) -> dict[str, Any]:
+    """All but lists, each of its field's type."""
+    return {
+        f.name: _of_kind(str(f.type), f.name, record[f.name])  # annotations are text here
+        for f in fields(kind)
+        if f.type in _KINDS
+    }
+
+
+def _of_kind(kind: str, name: str, value: Any) -> Any:
+    fits = isinstance(value, _KINDS[kind]) and not isinstance(value, bool)
+    if not fits or (kind != "str" and not abs(value) <= _MOST):  # nor is NaN
+        raise ValueError(f"{name} is no {kind}, or too large")
+    return value

@@ -7,6 +7,9 @@ import os
 import stat
 from pathlib import Path
 
+from sgl_tune.units import human_bytes
+
+LARGEST = 16 << 20  # a thousand entries take half a megabyte
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _LINK_OR_SOCKET = (errno.ELOOP, errno.ENXIO)
 
@@ -24,6 +27,9 @@ def slurp(path: Path | str, folder: int | None = None) -> tuple[os.stat_result, 
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return status, None
+        if status.st_size > LARGEST:
+            size = human_bytes(status.st_size)
+            raise OSError(errno.EOVERFLOW, f"{size} are more than a cache file can hold", str(path))
         raw = os.read(descriptor, status.st_size + 1)
         while len(raw) > status.st_size and (more := os.read(descriptor, 1 << 20)):  # it grew meanwhile
             raw += more

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.reading import bounded_bytes
 
 MANIFEST = "sgl-tune.json"
 VLLM_FILE = "autotune_configs.json"
@@ -225,7 +226,7 @@ def _read_managed(listing: _Listing, on_error: Callable[[OSError], None]) -> Cac
 
 def _managed_environment(manifest: Path) -> dict[str, str]:
     try:
-        content = json.loads(manifest.read_bytes())
+        content = json.loads(bounded_bytes(manifest))
     except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(content, dict):

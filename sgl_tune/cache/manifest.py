@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sgl_tune.errors import CheckFailed
+from sgl_tune.reading import bounded_bytes
+from sgl_tune.units import shown
 
 SCHEMA_VERSION = 1
 
@@ -39,7 +41,7 @@ class Manifest:
 
 def read_manifest(path: Path) -> Manifest:
     try:
-        raw = path.read_bytes()
+        raw = bounded_bytes(path)
     except OSError as error:
         raise BrokenManifest(f"{path}: {error.strerror}", "`sgl-tune warm` writes a new one") from None
     return parse_manifest(path, raw)
@@ -53,11 +55,11 @@ def parse_manifest(path: Path, raw: bytes) -> Manifest:
     if not isinstance(content, dict):
         raise _broken(path, "it is not a JSON object")
     if content.get("schema_version") != SCHEMA_VERSION:
-        raise _broken(path, f"schema_version is {content.get('schema_version')!r}, not {SCHEMA_VERSION}")
+        raise _broken(path, f"schema_version is {shown(content.get('schema_version'))}, not {SCHEMA_VERSION}")
     known = {name: content[name] for name in _CHECKS if content.get(name) is not None}
     for name, value in known.items():
         if not _CHECKS[name](value):
-            raise _broken(path, f"{name} is {str(value)[:60]!r}")
+            raise _broken(path, f"{name} is {shown(value)}")
     if "environment" not in known:
         raise _broken(path, "it names no environment")
     return Manifest(**{**known, "key_parts": tuple(known.get("key_parts", ()))})

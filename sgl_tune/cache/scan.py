@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, METADATA
-from sgl_tune.cache.disk import slurp
+from sgl_tune.cache.disk import LARGEST, slurp
 from sgl_tune.cache.layouts import Cache, RankFile
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import RESERVED, BrokenCacheFile, Entry, parse_cache_file
+from sgl_tune.reading import bounded_bytes
 
 _RECENT = 16
 _CLUE = 96
@@ -35,7 +36,7 @@ class Content(NamedTuple):
         if self.problem:
             return []
         try:
-            document = parse_cache_file(self.path, self.path.read_bytes()).document
+            document = _document(self.path)
         except (OSError, BrokenCacheFile):
             return []  # it was there and fine a moment ago: somebody is writing, and will be done
         return [Entry(key, value) for key, value in _entries(document, self.layout).items()]
@@ -110,10 +111,14 @@ def _are_equal(contents: Sequence[Content]) -> bool:
     if distinct[0].generation != distinct[1].generation:
         return False
     try:
-        first, *others = (parse_cache_file(c.path, c.path.read_bytes()).document for c in distinct[:2])
+        first, *others = (_document(content.path) for content in distinct[:2])
         return all(other == first for other in others) and _are_equal(distinct[1:])
     except (OSError, BrokenCacheFile):
         return False
+
+
+def _document(path: Path) -> dict[str, Any]:
+    return parse_cache_file(path, bounded_bytes(path, LARGEST)).document
 
 
 class Scanner:
@@ -201,6 +206,6 @@ def _environment(cache: Cache, files: Sequence[ScannedFile]) -> Mapping[str, Any
     if cache.manifest is None:
         return None
     try:
-        return parse_cache_file(cache.manifest, cache.manifest.read_bytes()).document
+        return _document(cache.manifest)
     except (OSError, BrokenCacheFile):
         return None

@@ -18,6 +18,7 @@ SLOW_SECONDS = 2.0
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _MIN_PATH = 16
 _DEEPEST = 60
+_LONGEST = 2000
 
 
 class Column(NamedTuple):
@@ -79,10 +80,10 @@ class Output:
             self._say("hint: ", text, "cyan")
 
     def warn(self, text: str) -> None:
-        self._say("warning: ", text, "yellow")
+        self._say("warning: ", _cut(text), "yellow")
 
     def error(self, message: str, remedy: str | None = None) -> None:
-        self._say("error: ", message, "red")
+        self._say("error: ", _cut(message), "red")
         if remedy:
             self._say("  fix: ", remedy, "cyan")
 
@@ -171,6 +172,11 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return str(value)
     return value
+
+
+def _cut(text: str) -> str:
+    """Somebody's file may hold a value of a megabyte, and the message quote it."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 300]} ... {text[-295:]}"
 
 
 def printable(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,11 +14,12 @@ from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError, Unsupported
 from sgl_tune.errors import UsageError
+from sgl_tune.reading import read_object, read_text
 from sgl_tune.records import WrongMember, from_plain, to_plain
 
 DEMO = "demo-moe"
 _PRESETS = Path(__file__).parents[1] / "presets"
-_LARGEST_CONFIG = 8 << 20
+_LARGEST_REF = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +71,11 @@ def _from_file(file: Path) -> FoundModel:
     if not file.is_file():
         raise UsageError(f"{file} is missing", "a model folder holds the checkpoint's config.json")
     modelopt = file.with_name("hf_quant_config.json")
-    checkpoint = _checked(Checkpoint(_read_object(file)), file)
+    checkpoint = _checked(Checkpoint(read_object(file)), file)
     if not modelopt.is_file():
         return FoundModel(checkpoint, str(file))
-    checkpoint = _checked(replace(checkpoint, quant_file=_read_object(modelopt)), modelopt)
+    checkpoint = _checked(replace(checkpoint, quant_file=read_object(modelopt)), modelopt)
     return FoundModel(checkpoint, f"{file} and {modelopt.name}")
-
-
-def _read_object(file: Path) -> dict[str, Any]:
-    if file.stat().st_size > _LARGEST_CONFIG:
-        raise UsageError(f"{file} has {file.stat().st_size} bytes: no config.json is that large")
-    try:
-        hf = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError, OSError) as error:
-        raise UsageError(f"{file} cannot be read as JSON: {error}") from error
-    if not isinstance(hf, dict):
-        raise UsageError(f"{file} holds a {type(hf).__name__}, not an object")
-    return hf
 
 
 def _checked(checkpoint: Checkpoint, file: Path) -> Checkpoint:
@@ -96,8 +86,9 @@ def _checked(checkpoint: Checkpoint, file: Path) -> Checkpoint:
         return checkpoint
     except (ConfigError, WrongMember) as error:
         raise UsageError(f"{file}: {error}") from error
-    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
-        raise UsageError(f"{file}: not a model's config: {type(error).__name__}: {error}") from error
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        why = f"{type(error).__name__}: {str(error)[:200]}"
+        raise UsageError(f"{file}: not a model's config: {why}") from error
     return checkpoint
 
 
@@ -109,7 +100,15 @@ def _in_hub_cache(model_path: str, environ: Mapping[str, str]) -> Path | None:
     hub = Path(environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
     repository = hub / ("models--" + model_path.replace("/", "--"))
     main = repository / "refs" / "main"
-    if not main.is_file():
+    if not os.path.lexists(main):
         return None
-    config = repository / "snapshots" / Path(main.read_text().strip()).name / "config.json"
-    return config if config.is_file() else None
+    revision = read_text(main, "download the model again, or name its folder", _LARGEST_REF).strip()
+    config = repository / "snapshots" / Path(revision).name / "config.json"
+    return config if _is_file(config) else None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name of any length, with any byte in it
+        return False

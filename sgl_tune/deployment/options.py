@@ -15,6 +15,10 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from runtime.server.bounds import FLAGS, check_flags
+from runtime.server.errors import ConfigError
+from sgl_tune.errors import UsageError
+
 SERVER = "The server's flags (SGLang's names)"
 TARGET = "The target"
 
@@ -154,6 +158,12 @@ class ServerFlags:
     arch: Annotated[
         str | None, _target("--arch", help="Default: this machine's GPU.", metavar="sm90|sm100|...")
     ] = None
+
+    def __post_init__(self) -> None:
+        try:
+            check_flags(self, FLAGS)
+        except ConfigError as error:
+            raise UsageError(error.message) from None
 
     def given(self) -> dict[str, Any]:
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}

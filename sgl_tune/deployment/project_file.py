@@ -23,6 +23,8 @@ from typing import Any
 
 from sgl_tune.deployment.options import ServerFlags, flag_names, flag_types
 from sgl_tune.errors import UsageError
+from sgl_tune.reading import read_text
+from sgl_tune.units import shown
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,6 +33,7 @@ else:
 
 PROJECT_FILE = "sgl-tune.toml"
 _COMMAND = "command"
+_LARGEST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,11 @@ class ProjectDeployment:
 
 
 def read_project_file(path: Path) -> tuple[ProjectDeployment, ...]:
+    text = read_text(path, None, _LARGEST, "is not TOML")
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from error
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
     unknown = set(content) - {"defaults", "deployments"}
     if unknown:
         raise UsageError(f"{path}: [{min(unknown)}] is unknown", "it has [defaults] and [deployments.NAME]")
@@ -64,13 +66,13 @@ def _deployment(path: Path, name: str, table: Any, defaults: Mapping[str, Any]) 
     members = dict(_table(path, where, table))
     command = members.pop(_COMMAND, None)
     if command is not None and not isinstance(command, str):
-        raise UsageError(f"{path}: {where}.command is {command!r}: one string is needed")
+        raise UsageError(f"{path}: {where}.command is {shown(command)}: one string is needed")
     return ProjectDeployment(name, ServerFlags(**{**defaults, **_flags(path, where, members)}), command)
 
 
 def _table(path: Path, where: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise UsageError(f"{path}: {where} is {value!r}: a table is needed")
+        raise UsageError(f"{path}: {where} is {shown(value)}: a table is needed")
     return value
 
 
@@ -91,7 +93,7 @@ def _checked(path: Path, where: str, kind: type, value: Any) -> Any:
         return float(value)
     strings = isinstance(value, list) and all(isinstance(item, str) for item in value)
     if type(value) is not kind or (kind is list and not strings):
-        raise UsageError(f"{path}: {where} is {value!r}: {_KIND_NAMES[kind]} is needed")
+        raise UsageError(f"{path}: {where} is {shown(value)}: {_KIND_NAMES[kind]} is needed")
     return value
 
 

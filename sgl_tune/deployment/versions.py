@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from runtime.server.bounds import is_number
 from runtime.server.gpus import GPUS, GpuModel
 
 DISTRIBUTIONS = {"sglang": "sglang", "flashinfer": "flashinfer-python"}
@@ -60,7 +61,7 @@ def parse_gpus(table: str) -> tuple[Gpu, ...]:
     gpus = []
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 4 or not cells[2].isdigit() or not cells[1].replace(".", "").isdigit():
+        if len(cells) != 4 or not (is_number(cells[2]) and is_number(cells[1].replace(".", ""))):
             continue
         # torch, and so SGLang's file names, write a UUID without nvidia-smi's prefix.
         uuid = cells[3].removeprefix("GPU-")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -13,8 +12,10 @@ from runtime.simulate.constants import GpuConstants, constants_for
 from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.report import Constant, Report
+from sgl_tune.reading import read_object
 
 _LARGEST_FILE = 1 << 20
+_MOST_BYTES = 1 << 44
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +59,13 @@ def _outside(run: Run, name: str) -> int:
 def read_constants(path: Path, arch: str) -> GpuConstants:
     """`path` says what it measured; the rest is as known of the architecture."""
     known = constants_for(arch)
+    data = read_object(path, "give the file that mem-report --calibrate wrote", _LARGEST_FILE)
     try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise UsageError(f"{path} is too large to be what --calibrate wrote")
-        data = json.loads(path.read_text(encoding="utf-8"))
         outside = {str(of["name"]): Known(int(of["bytes"]), str(of["source"])) for of in data["constants"]}
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UsageError(f"{path} is not what mem-report --calibrate writes: {error}") from error
     unknown = outside.keys() - known.outside.keys()
-    if unknown or any(constant.bytes < 0 for constant in outside.values()):
+    if unknown or not all(0 <= constant.bytes <= _MOST_BYTES for constant in outside.values()):
         names = ", ".join(known.outside)
-        raise UsageError(f"{path}: constants are {names}, none below zero", "write it with --calibrate")
+        raise UsageError(f"{path}: constants are {names}, each of 0 to 16 TiB", "write it with --calibrate")
     return GpuConstants(known.gemm_workspace, {**known.outside, **outside}, known.nccl)

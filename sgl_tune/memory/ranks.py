@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from runtime.server.bounds import is_number
 from runtime.server.config import ModelConfig, ParallelConfig
 from runtime.server.parallel import rank_layout, stage_layers
 from sgl_tune.errors import UsageError
+from sgl_tune.units import shown
 
 DISTINCT = "distinct"
 ALL = "all"
@@ -17,9 +19,9 @@ def choose_ranks(asked: str, model: ModelConfig, parallel: ParallelConfig) -> di
         return alike
     if asked == DISTINCT:
         return {rank: rank for rank, first in alike.items() if rank == first}
-    if not asked.isdigit() or int(asked) >= parallel.world_size:
+    if not is_number(asked) or int(asked) >= parallel.world_size:
         raise UsageError(
-            f"--ranks {asked}: the deployment has ranks 0 to {parallel.world_size - 1}",
+            f"--ranks {shown(asked)}: the deployment has ranks 0 to {parallel.world_size - 1}",
             "write distinct, all or one number",
         )
     return {int(asked): int(asked)}
@@ -28,7 +30,9 @@ def choose_ranks(asked: str, model: ModelConfig, parallel: ParallelConfig) -> di
 def _alike(model: ModelConfig, parallel: ParallelConfig) -> dict[int, int]:
     """By the layers of its stage, the embedding, the head and its experts."""
     first: dict[tuple[object, ...], int] = {}
-    return {rank: first.setdefault(_kind(model, parallel, rank), rank) for rank in range(parallel.world_size)}
+    stages = [_layers_of(model, parallel, stage) for stage in range(parallel.pp)]
+    kinds = {rank: _kind(model, parallel, rank, stages) for rank in range(parallel.world_size)}
+    return {rank: first.setdefault(kind, rank) for rank, kind in kinds.items()}
 
 
 def rank_name(parallel: ParallelConfig, rank: int) -> str:
@@ -42,16 +46,23 @@ def rank_name(parallel: ParallelConfig, rank: int) -> str:
     return " ".join([*names, f"TP{layout.tp_rank}"])
 
 
-def _kind(model: ModelConfig, parallel: ParallelConfig, rank: int) -> tuple[object, ...]:
+def _layers_of(model: ModelConfig, parallel: ParallelConfig, stage: int) -> tuple[int, int]:
+    """MoE and dense."""
+    layers = stage_layers(model.num_layers, parallel, stage)
+    moe = model.layer_kinds[layers.start : layers.stop].count("moe")
+    return moe, len(layers) - moe
+
+
+def _kind(
+    model: ModelConfig, parallel: ParallelConfig, rank: int, stages: list[tuple[int, int]]
+) -> tuple[object, ...]:
     layout = rank_layout(parallel, rank)
-    layers = stage_layers(model.num_layers, parallel, layout.pp_rank)
-    kinds = [model.layer_kinds[layer] for layer in layers] if model.layer_kinds else ["dense"] * len(layers)
-    moe_layers = kinds.count("moe")
+    moe_layers, dense_layers = stages[layout.pp_rank]
     return (
         layout.pp_rank == 0,
         layout.pp_rank == parallel.pp - 1,
         moe_layers,
-        len(kinds) - moe_layers,
+        dense_layers,
         _local_experts(model, parallel, layout.moe_ep_rank) if moe_layers else 0,
     )
 

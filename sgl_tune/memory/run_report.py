@@ -6,17 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runtime.start.run_record import Run, RunFileError, read_run
+from runtime.start.run_record import Run, RunFileError, parse_run
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.report import Constant, Report, Sizes
+from sgl_tune.reading import bounded_bytes
+from sgl_tune.units import shown
 
+_LARGEST = 16 << 20
+_MOST = 1 << 60
 _COUNTED_MARGIN = 128 << 20
 _CONSTANT_MARGIN = 0.1
 
 
 def read_report(path: Path) -> Report:
     try:
-        run = read_run(path)
+        run = parse_run(bounded_bytes(path, _LARGEST), str(path))
     except RunFileError as error:
         raise UsageError(str(error), "give the file that mem-report --out wrote") from error
     except OSError as error:
@@ -58,8 +62,8 @@ def _sizes(facts: _Facts) -> Sizes:
         max_running_requests=facts.whole("max_running_requests"),
         dummy_batch_rows=facts.whole("dummy_batch_rows"),
         chunked_prefill_size=facts.whole("chunked_prefill_size"),
-        prefill_graphs=tuple(facts.list("prefill_graphs")),
-        decode_graphs=tuple(facts.list("decode_graphs")),
+        prefill_graphs=facts.wholes("prefill_graphs"),
+        decode_graphs=facts.wholes("decode_graphs"),
     )
 
 
@@ -86,11 +90,18 @@ class _Facts:
     def text(self, name: str) -> str:
         return self._of(name, str) or ""
 
+    def wholes(self, name: str) -> tuple[int, ...]:
+        return tuple(self._checked(name, value, int) for value in self.list(name))
+
     def list(self, name: str) -> list[Any]:
         return self._of(name, list) or []
 
     def _of(self, name: str, kind: Any) -> Any:
         value = self._values.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
-            raise UsageError(f"{self._where}: {name} is {str(value)[:60]!r}")
+        return None if value is None else self._checked(name, value, kind)
+
+    def _checked(self, name: str, value: Any, kind: Any) -> Any:
+        fits = isinstance(value, kind) and not isinstance(value, bool)
+        if not fits or (isinstance(value, (int, float)) and not abs(value) <= _MOST):  # nor is NaN
+            raise UsageError(f"{self._where}: {name} is {shown(value)}")
         return value

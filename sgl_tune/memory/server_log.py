@@ -14,8 +14,10 @@ from pathlib import Path
 from runtime.devices.readings import OutOfMemory, parse_out_of_memory
 from runtime.server.units import GIB
 from sgl_tune.errors import UsageError
+from sgl_tune.reading import open_regular
 
 _PIECE = 1 << 16
+_LARGEST = 1 << 30
 _ENTRY = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?((?: [A-Z_]{1,12}\d{1,6}){0,8})\] (.*)")
 _FREE = re.compile(r"avail(?:able)?[_ ](?:gpu_)?mem=(\d{1,6}\.\d+)")
 _USED = re.compile(r"mem usage=(-?\d{1,6}\.\d+)")
@@ -104,7 +106,7 @@ def read_server_log(path: Path) -> ServerLog:
 
 
 def _pieces(path: Path) -> Iterator[str]:
-    with path.open("rb") as file:
+    with open_regular(path, _LARGEST) as file:
         while piece := file.readline(_PIECE):
             # A progress bar rewrites its line; only what stands last is left to read.
             yield piece.decode("utf-8", "replace").rstrip("\n").rpartition("\r")[2]

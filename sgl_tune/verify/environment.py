@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -14,6 +13,8 @@ from runtime.server.releases import number
 from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
 from sgl_tune.deployment.env import take_fingerprint
 from sgl_tune.errors import UsageError
+from sgl_tune.reading import read_object
+from sgl_tune.units import shown
 from sgl_tune.verify.entries import cut
 from sgl_tune.verify.findings import Finding, finding
 
@@ -91,14 +92,7 @@ def unread_versions(versions: Iterable[str]) -> Iterator[Finding]:
 
 def read_target(path: Path) -> Target:
     """What `sgl-tune env --format json` printed there, or just the strings that FlashInfer writes there."""
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", _HOW) from None
-    except (ValueError, RecursionError):
-        raise UsageError(f"{path}: is not JSON", _HOW) from None
-    if not isinstance(content, dict):
-        raise UsageError(f"{path}: is not a JSON object", _HOW)
+    content = read_object(path, _HOW)
     metadata = content.get("metadata", content)
     strings = _environment_strings(path, metadata)
     return Target(
@@ -116,7 +110,7 @@ def _environment_strings(path: Path, metadata: Any) -> dict[str, str]:
     names = flashinfer_of(str(metadata.get("flashinfer_version"))).environment
     for name in names:
         if not isinstance(metadata.get(name), str):
-            raise UsageError(f"{path}: `{name}` is {json.dumps(metadata.get(name))[:40]}, not a string", _HOW)
+            raise UsageError(f"{path}: `{name}` is {shown(metadata.get(name))}, not a string", _HOW)
     return {name: metadata[name] for name in names}
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from runtime.server.flashinfer import FlashInfer, flashinfer_of
+from sgl_tune.cache.disk import LARGEST
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.loader import Loaded, restore_tactic
 from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
+from sgl_tune.reading import bounded_bytes
 from sgl_tune.verify.entries import check_entries
 from sgl_tune.verify.environment import Target, looking_up
 from sgl_tune.verify.findings import FileReport, Finding, Report, Verdict, finding
@@ -58,14 +60,14 @@ def _folder_name(manifest: Mapping[str, Any]) -> str:
 
 def _read_object(path: Path) -> dict[str, Any] | None:
     try:
-        return parse_cache_file(path, path.read_bytes()).document
+        return parse_cache_file(path, bounded_bytes(path, LARGEST)).document
     except (OSError, BrokenCacheFile):
         return None
 
 
 def _verify_entry(path: Path, elsewhere: bool, reader: FlashInfer) -> FileReport:
     try:
-        document = parse_cache_file(path, path.read_bytes()).document
+        document = parse_cache_file(path, bounded_bytes(path, LARGEST)).document
         key, runner, tactic = document["key"], document["runner"], restore_tactic(document["tactic"])
     except OSError as error:
         return _miss(path, f"it cannot be read ({error.strerror})")

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runtime.server.releases import number
+from sgl_tune.cache.disk import LARGEST
 from sgl_tune.cache.layouts import Cache
+from sgl_tune.reading import bounded_bytes
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.findings import FileReport, Finding, Report, Severity, Verdict, finding
 from sgl_tune.verify.judge import Judge
@@ -44,7 +46,7 @@ def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> Report:
 
 def _broken_there(judge: Judge, path: Path) -> Iterator[Finding]:
     try:
-        judged = judge.judge(path, path.read_bytes())
+        judged = judge.judge(path, bounded_bytes(path, LARGEST))
     except OSError:
         return
     if judged.verdict is Verdict.CRASH:

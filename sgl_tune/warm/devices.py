@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from importlib.util import find_spec
 
+from runtime.server.bounds import is_number
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.versions import Gpu, installed_version
@@ -50,7 +51,7 @@ def choose_devices(kind: DeviceKind, gpus: str, workers: int | None, here: tuple
 
 def _listed(gpus: str, count: int) -> tuple[int, ...]:
     parts = gpus.split(",")
-    if not all(part.isdigit() and int(part) < count for part in parts) or len(set(parts)) < len(parts):
+    if not all(is_number(part) and int(part) < count for part in parts) or len(set(parts)) < len(parts):
         raise UsageError(
             f"--gpus {gpus}: not a list of this machine's GPUs", f"all, or some of 0..{count - 1}"
         )

@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from runtime.server.bounds import MOST_RANKS
 from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.units import shown
 from sgl_tune.warm.job import Job
 
 _FIRST_PORT, _PORTS = 20000, 20000
+_SECONDS = 20
+_HOW = "start it with srun, or write the nodes' names out, separated by commas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +80,35 @@ def _unheard(kind: str, **fields: Any) -> None:
 
 
 def _numbers(environ: Mapping[str, str], rank: str, size: str, local: str) -> tuple[int, int, int]:
-    return _number(environ, rank), _number(environ, size), _number(environ, local)
+    at, world, here = _number(environ, rank), _number(environ, size), _number(environ, local)
+    if world > MOST_RANKS or not max(at, here) < world:
+        raise UsageError(f"{rank} {at} and {local} {here} in the environment are no ranks of {size} {world}")
+    return at, world, here
 
 
 def _number(environ: Mapping[str, str], name: str, default: str = "") -> int:
     text = environ.get(name, default)
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise UsageError(f"{name} is {text!r} in the environment: a launcher sets it to a number")
+        raise UsageError(f"{name} is {shown(text)} in the environment: a launcher sets it to a number")
     return int(text)
 
 
 def _slurm_address(environ: Mapping[str, str]) -> str:
     nodes = environ.get("SLURM_STEP_NODELIST", "")
     if "[" in nodes:
-        answer = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True)
-        nodes = answer.stdout.strip().replace("\n", ",")
+        nodes = _expanded(nodes)
+    first = nodes.replace("\n", ",").split(",")[0].strip()
+    if not first:
+        raise UsageError("SLURM_STEP_NODELIST in the environment names no node", _HOW)
     port = _FIRST_PORT + _number(environ, "SLURM_JOB_ID", "0") % _PORTS
-    return f"{nodes.split(',')[0]}:{port}"
+    return f"{first}:{port}"
+
+
+def _expanded(nodes: str) -> str:
+    command = ["scontrol", "show", "hostnames", nodes]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, errors="replace")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = getattr(error, "strerror", None) or "it does not answer"
+        raise UsageError(f"scontrol cannot say which nodes {shown(nodes)} are: {why}", _HOW) from None
+    return answer.stdout

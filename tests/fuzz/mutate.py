@@ -1,4 +1,4 @@
-"""Damage that knows what it damages: JSON's members, the lines of TOML and logs, the words of commands."""
+"""Damage that knows what it damages: members of JSON, lines of TOML and logs, words of commands."""
 
 from __future__ import annotations
 

@@ -228,8 +228,8 @@ def test_an_unknown_model_lists_the_presets() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{", "cannot be read as JSON"),
-        (b"\xff\xfe", "cannot be read as JSON"),
+        (b"{", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
         (b"[]", "holds a list"),
         (b"{}", "model_type '' is not supported"),
         (b'{"model_type": "llama"}', "num_attention_heads is None"),

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from sgl_tune.errors import SglTuneError
-from sgl_tune.warm.joined import joined_worker
+from sgl_tune.warm.joined import joined
 from tests.fuzz import nasty
 from tests.fuzz.parser import Parser
 
@@ -35,7 +35,7 @@ def _make(random: Random) -> dict[str, str]:
 
 
 def _read(environment: dict[str, str], folder: Path) -> None:
-    joined_worker(environment)
+    joined(environment)
 
 
 PARSER = Parser(_make, _read, ours=(SglTuneError,))

@@ -1,0 +1,88 @@
+"""The sizes that somebody could mean, generously: a plan beyond them would only be long and wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from runtime.server.errors import ConfigError
+
+
+class Bound(NamedTuple):
+    least: int
+    most: int
+
+
+MOST_RANKS = 1 << 14
+LAYERS = Bound(1, 1 << 12)
+EXPERTS = Bound(1, 1 << 14)
+HEADS = Bound(1, 1 << 14)
+WIDTH = Bound(1, 1 << 24)  # a hidden size, a vocabulary
+TOKENS = Bound(1, 1 << 26)
+RANKS = Bound(1, MOST_RANKS)
+REQUESTS = Bound(1, 1 << 20)
+DRAFTED = Bound(0, 1 << 10)
+
+PARALLEL: Mapping[str, Bound] = {
+    **dict.fromkeys(("tp", "pp", "dp", "ep", "nnodes"), RANKS),
+    "node_rank": Bound(0, MOST_RANKS),
+}
+SERVER: Mapping[str, Bound] = {
+    "page_size": TOKENS,
+    "chunked_prefill_size": Bound(-1, TOKENS.most),  # -1 and 0: no chunks
+    "max_running_requests": REQUESTS,
+    "context_length": TOKENS,
+    "cuda_graph_max_bs": REQUESTS,
+}
+SPECULATIVE: Mapping[str, Bound] = dict.fromkeys(("num_steps", "eagle_topk", "num_draft_tokens"), DRAFTED)
+FLAGS: Mapping[str, Bound] = {
+    **PARALLEL,
+    "attn_dp": RANKS,
+    **SERVER,
+    **{f"speculative_{name}": bound for name, bound in SPECULATIVE.items()},
+}
+ASKED: Mapping[str, Bound] = {
+    **dict.fromkeys(("tp_size", "pp_size", "dp_size", "attn_dp_size", "ep_size", "nnodes"), RANKS),
+    **dict.fromkeys(("moe_dense_tp_size", "attn_cp_size", "moe_dp_size", "dcp_size"), RANKS),
+    **{name: bound for name, bound in FLAGS.items() if name == "node_rank" or name in SERVER},
+    **dict.fromkeys(("max_total_tokens", "cuda_graph_max_bs_prefill"), TOKENS),
+    "max_prefill_tokens": TOKENS,
+    **{name: bound for name, bound in FLAGS.items() if name.startswith("speculative_")},
+}
+MODEL: Mapping[str, Bound] = {
+    **dict.fromkeys(("num_layers", "num_hidden_layers"), LAYERS),
+    **dict.fromkeys(("num_heads", "num_kv_heads", "num_attention_heads", "num_key_value_heads"), HEADS),
+    **dict.fromkeys(("head_dim", "hidden_size", "vocab_size", "kv_lora_rank", "v_head_dim"), WIDTH),
+    **dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim", "q_lora_rank"), WIDTH),
+    **dict.fromkeys(("intermediate_size", "shared_intermediate_size"), Bound(0, WIDTH.most)),
+    **dict.fromkeys(("num_experts", "num_experts_per_tok", "num_groups", "top_k_groups"), EXPERTS),
+    "top_k": Bound(1, WIDTH.most),  # of experts, and of keys in sparse attention
+    **dict.fromkeys(("max_position", "max_position_embeddings", "sliding_window"), TOKENS),
+}
+
+
+def is_number(text: str) -> bool:
+    """Whether `int` takes it, and in no time: it does not take every digit there is, such as a raised 2."""
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def check_flags(record: Any, bounds: Mapping[str, Bound]) -> None:
+    for name, bound in bounds.items():
+        check_size("--" + name.replace("_", "-"), getattr(record, name, None), bound)
+
+
+def check_model(*parts: Any) -> None:
+    for part in parts:
+        for name in MODEL:
+            check_size(f"model.{name}", getattr(part, name, None), MODEL[name])
+
+
+def check_size(name: str, value: Any, bound: Bound) -> None:
+    """What is no whole number is for others to refuse."""
+    if type(value) is int and not bound.least <= value <= bound.most:
+        raise ConfigError(f"{name} is {_shown(value)}: it must be between {bound.least} and {bound.most}")
+
+
+def _shown(value: int) -> str:
+    """Python refuses to print a number of more than 4,300 digits."""
+    return str(value) if abs(value) < 10**20 else "a number of more than 20 digits"

@@ -1,0 +1,61 @@
+"""Files that a user named and anybody may have written: regular ones alone, no larger than they can be."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sgl_tune.errors import UsageError
+from sgl_tune.units import human_bytes
+
+LARGEST_TEXT = 8 << 20
+
+
+def open_regular(path: Path, most: int) -> BinaryIO:
+    """OSError for what is larger, and for a pipe or a device, which could make us wait for ever."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_size <= most:
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISREG(status.st_mode):
+        size = human_bytes(status.st_size)
+        raise OSError(errno.EOVERFLOW, f"{size} are more than such a file can hold", str(path))
+    what = "is a folder" if stat.S_ISDIR(status.st_mode) else "is no regular file"
+    raise OSError(errno.EINVAL, what, str(path))
+
+
+def bounded_bytes(path: Path, most: int = LARGEST_TEXT) -> bytes:
+    with open_regular(path, most) as file:
+        raw = file.read(most + 1)
+    if len(raw) > most:  # it grew meanwhile
+        raise OSError(errno.EOVERFLOW, "grows while it is read", str(path))
+    return raw
+
+
+def read_text(
+    path: Path, remedy: str | None = None, most: int = LARGEST_TEXT, what: str = "is not text"
+) -> str:
+    """`what` is said of bytes that are no UTF-8."""
+    try:
+        return bounded_bytes(path, most).decode("utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", remedy) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} {what}: byte {error.start} is not UTF-8", remedy) from None
+
+
+def read_object(path: Path, remedy: str | None = None, most: int = LARGEST_TEXT) -> dict[str, Any]:
+    """A file that holds one JSON object."""
+    text = read_text(path, remedy, most, "is not JSON")
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}", remedy) from None
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} holds a {type(content).__name__}, not a JSON object", remedy)
+    return content
