@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup warm test lint test-base clean
+.PHONY: setup warm test lint test-base oracle clean
 
 setup: $(VENV)/.installed
 
@@ -32,5 +32,9 @@ test-base: .venv-base/.installed
 	! .venv-base/bin/python -c 'import torch' 2>/dev/null
 	.venv-base/bin/pytest tests/sgl_tune
 
+# SGLang's own wheels answer random server commands, and our answers are compared with theirs.
+oracle: setup
+	$(BIN)/python -m tests.oracle $(ORACLE)
+
 clean:
-	rm -rf $(VENV) .venv-base build *.egg-info
+	rm -rf $(VENV) .venv-base .oracle build *.egg-info

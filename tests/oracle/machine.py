@@ -6,6 +6,7 @@ not here become empty ones whose every name is a mock.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import os
@@ -100,6 +101,7 @@ def pretend(gpu: Gpu, missing: Sequence[str] = ()) -> None:
     """`missing`: packages beyond the usual ones that this release cannot be imported without."""
     _nvidia_smi(gpu)
     _torch(gpu)
+    _kernels_may_be_missing()
     sys.meta_path.insert(0, _StubFinder(COMPILED))
     sys.meta_path.append(_StubFinder([*INSTALLED_THERE.split(), *missing]))
     _nvml(gpu)
@@ -140,6 +142,23 @@ def _torch(gpu: Gpu) -> None:
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *args, _answer=answer, **kwargs: _answer)
     torch.version.cuda, torch.version.hip = "13.0", None
+
+
+def _kernels_may_be_missing() -> None:
+    """A shape function for an operator of a stubbed package is registered nowhere, and nothing fails."""
+    import torch
+
+    register = torch.library.register_fake
+
+    def tolerant(op: Any, func: Any = None, /, **options: Any) -> Any:
+        def decorate(function: Any) -> Any:
+            with contextlib.suppress(RuntimeError):
+                register(op, function, **options)
+            return function
+
+        return decorate if func is None else decorate(func)
+
+    torch.library.register_fake = tolerant
 
 
 def _nvml(gpu: Gpu) -> None:

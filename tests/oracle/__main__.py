@@ -1,0 +1,45 @@
+"""Asks SGLang's own wheels what they make of random server commands, and compares our answers with theirs.
+
+python -m tests.oracle --seed 5 --count 500 --releases 0.5.17,0.5.23 --gpus H200,B200 [--record FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from runtime.server.releases import RELEASES
+from tests.oracle.ask import ask
+from tests.oracle.commands import random_commands
+from tests.oracle.compare import page, tally
+from tests.oracle.machine import GPUS
+from tests.oracle.ours import our_answer
+from tests.oracle.record import read, write
+from tests.oracle.wheels import WORK
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(
+        prog="python -m tests.oracle", description=(__doc__ or "").splitlines()[0]
+    )
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--count", type=int, default=300)
+    options.add_argument("--releases", default=",".join(row.version for row in RELEASES))
+    options.add_argument("--gpus", default=",".join(GPUS))
+    options.add_argument("--jobs", type=int, default=2, help="interpreters at a time")
+    options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
+    options.add_argument("--record", type=Path, help="keep SGLang's answers in this file")
+    options.add_argument("--replay", type=Path, help="compare with the answers in this file, and ask nobody")
+    asked = options.parse_args()
+    if asked.replay is not None:
+        pairs = read(asked.replay)
+    else:
+        commands = random_commands(asked.seed, asked.count, asked.releases.split(","), asked.gpus.split(","))
+        pairs = list(ask(commands, asked.work.absolute(), asked.jobs))
+    if asked.record is not None:
+        write(asked.record, pairs)
+    print(*page(tally((command, our_answer(command), theirs) for command, theirs in pairs)), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""SGLang's answers in a small file: gzipped JSON lines, a command each."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.oracle.commands import Command
+
+RECORDED = Path(__file__).parent / "recorded/servers.jsonl.gz"
+Pairs = list[tuple[Command, dict[str, Any]]]
+
+
+def write(path: Path, pairs: Iterable[tuple[Command, dict[str, Any]]]) -> None:
+    """What the oracle could not ask is no answer and is left out."""
+    rows = [
+        {
+            "release": command.release,
+            "gpu": command.gpu,
+            "model": command.model,
+            "argv": command.argv,
+            **answer,
+        }
+        for command, answer in pairs
+        if "failed" not in answer
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), mtime=0))
+
+
+def read(path: Path) -> Pairs:
+    pairs: Pairs = []
+    with gzip.open(path, "rt") as file:
+        for number, line in enumerate(file):
+            row = json.loads(line)
+            where = (row.pop("release"), row.pop("gpu"), row.pop("model"), tuple(row.pop("argv")))
+            pairs.append((Command(number, *where), row))
+    return pairs
