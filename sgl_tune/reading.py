@@ -13,6 +13,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.units import human_bytes
 
 LARGEST_TEXT = 8 << 20
+DEEPEST = 60
 
 
 def open_regular(path: Path, most: int) -> BinaryIO:
@@ -58,4 +59,17 @@ def read_object(path: Path, remedy: str | None = None, most: int = LARGEST_TEXT)
         raise UsageError(f"{path} is not JSON: {error}", remedy) from None
     if not isinstance(content, dict):
         raise UsageError(f"{path} holds a {type(content).__name__}, not a JSON object", remedy)
+    if is_deeper(content, DEEPEST):
+        raise UsageError(f"{path}: nested more than {DEEPEST} deep", remedy)
     return content
+
+
+def is_deeper(value: Any, limit: int) -> bool:
+    """Without recursion, which is what gives up on such a value."""
+    level = [value]
+    for _ in range(limit):
+        nested = [item.values() if isinstance(item, dict) else item for item in level]
+        level = [child for children in nested for child in children if isinstance(child, (dict, list))]
+        if not level:
+            return False
+    return True

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtime.server.bounds import TOKENS, check_size
 from runtime.server.config import ModelConfig
+from runtime.server.errors import ConfigError
 from runtime.server.hf_config import model_config
 
 HF = Mapping[str, Any]
+_ENDLESS = 1 << 60
 # Where a multimodal model's language model is described, in the order SGLang looks.
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
 _CONTEXT_LENGTHS = (
@@ -67,11 +70,15 @@ class Checkpoint:
     @property
     def context_length(self) -> int:
         scaling = self.text.get("rope_scaling")
-        factor = 1
+        factor: Any = 1
         if isinstance(scaling, Mapping) and scaling.get("rope_type") != "llama3":
             factor = 1 if "original_max_position_embeddings" in scaling else scaling.get("factor", 1)
         found = (self.text[name] for name in _CONTEXT_LENGTHS if self.text.get(name) is not None)
-        return int(factor * next(found, 2048))
+        length = next(found, 2048)
+        if not all(type(value) in (int, float) and abs(value) < _ENDLESS for value in (factor, length)):
+            raise ConfigError(f"the context length is {str(length)[:60]}, scaled by {str(factor)[:60]}")
+        check_size("the context length", int(factor * length), TOKENS)
+        return int(factor * length)
 
     @property
     def is_mla(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import METADATA, RECORDS, FlashInfer
 from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
+from sgl_tune.reading import is_deeper
 
 INDETERMINATE = (None, "unknown", "None")
 _SAFE_DEPTH = 100
@@ -179,16 +180,6 @@ def _save(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashI
         return Save.SKIPPED
     if soft:
         return Save.REPLACED
-    if _deeper_than(document, _SAFE_DEPTH):
+    if is_deeper(document, _SAFE_DEPTH):
         json.dumps(document, indent=2)
     return Save.MERGED
-
-
-def _deeper_than(value: Any, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit):
-        nested = [item.values() if isinstance(item, dict) else item for item in level]
-        level = [child for children in nested for child in children if isinstance(child, (dict, list))]
-        if not level:
-            return False
-    return True

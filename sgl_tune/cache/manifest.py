@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sgl_tune.errors import CheckFailed
-from sgl_tune.reading import bounded_bytes
+from sgl_tune.reading import DEEPEST, bounded_bytes, is_deeper
 from sgl_tune.units import shown
 
 SCHEMA_VERSION = 1
@@ -52,8 +52,8 @@ def parse_manifest(path: Path, raw: bytes) -> Manifest:
         content = json.loads(raw)
     except (ValueError, RecursionError):
         raise _broken(path, "it is not JSON") from None
-    if not isinstance(content, dict):
-        raise _broken(path, "it is not a JSON object")
+    if not isinstance(content, dict) or is_deeper(content, DEEPEST):
+        raise _broken(path, "it is not a JSON object, or a bottomless one")
     if content.get("schema_version") != SCHEMA_VERSION:
         raise _broken(path, f"schema_version is {shown(content.get('schema_version'))}, not {SCHEMA_VERSION}")
     known = {name: content[name] for name in _CHECKS if content.get(name) is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -81,9 +82,9 @@ def _from_file(file: Path) -> FoundModel:
 def _checked(checkpoint: Checkpoint, file: Path) -> Checkpoint:
     """Members that nobody looks at while reading are checked afterwards: a string may stand for a number."""
     try:
-        from_plain(ModelConfig, to_plain(checkpoint.model_config()), "model")
-    except Unsupported:
-        return checkpoint
+        _ = checkpoint.context_length
+        with suppress(Unsupported):
+            from_plain(ModelConfig, to_plain(checkpoint.model_config()), "model")
     except (ConfigError, WrongMember) as error:
         raise UsageError(f"{file}: {error}") from error
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
