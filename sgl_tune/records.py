@@ -12,6 +12,8 @@ from sgl_tune.units import shown
 
 Record = TypeVar("Record")
 
+_MOST = 1 << 60
+
 
 class WrongMember(ValueError):
     """A value that the record's type does not allow; the message names the member."""
@@ -47,6 +49,8 @@ def _plain(value: Any) -> Any:
 
 
 def _decode(kind: Any, value: Any, where: str) -> Any:
+    if kind is Any:
+        return value
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         inner = next(argument for argument in arguments if argument is not type(None))
@@ -60,13 +64,16 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
     if kind is Path:
         return Path(_expect(isinstance(value, str), value, where))
     if origin is not None:
-        return dict(_expect(isinstance(value, Mapping), value, where))
+        _expect(isinstance(value, Mapping), value, where)
+        return {name: _decode(arguments[1], item, f"{where}.{name}") for name, item in value.items()}
+    if type(value) in (int, float):
+        _expect(abs(value) <= _MOST, value, where)  # nor is it NaN
     whole = kind is float and type(value) is int
     return _expect(type(value) is kind or whole, value, where)
 
 
 def _decode_tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
-    _expect(isinstance(value, list), value, where)
+    _expect(isinstance(value, (list, tuple)), value, where)
     if kinds[-1] is Ellipsis:
         kinds = kinds[:1] * len(value)
     _expect(len(kinds) == len(value), value, where)

@@ -17,8 +17,8 @@ from typing import IO, Any
 
 from runtime.devices.base import Device
 from runtime.devices.memory_errors import out_of_memory
-from runtime.devices.readings import Held, MemoryReading, OutOfMemory
-from runtime.start.run_record import SCHEMA_VERSION, Phase
+from runtime.devices.readings import Held, MemoryReading
+from runtime.start.run_record import SCHEMA_VERSION, Failure, Phase, Run
 
 LARGEST = 8
 
@@ -44,12 +44,17 @@ class PhaseRecorder:
     def __init__(self, device: Device, out: Path | None = None, about: dict[str, Any] | None = None) -> None:
         self.device = device
         self.phases: list[Phase] = []
-        self.out_of_memory: OutOfMemory | None = None
-        self._written: BaseException | None = None
+        self.failure: Failure | None = None
+        self._failed_with: BaseException | None = None
         self._open: list[_Open] = []
         self._file: IO[str] | None = out.open("w", encoding="utf-8") if out else None
-        about = {"device": device.torch_device.type, "total_bytes": device.memory().total, **(about or {})}
-        self._write({"event": "run", "schema_version": SCHEMA_VERSION, **about})
+        self._about = {
+            "schema_version": SCHEMA_VERSION,
+            "device": device.torch_device.type,
+            "total_bytes": device.memory().total,
+            **(about or {}),
+        }
+        self._write({"event": "run", **self._about})
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -63,7 +68,12 @@ class PhaseRecorder:
 
     def tell(self, **facts: Any) -> None:
         """What the start has settled by now, beside what the first line says of it."""
+        self._about |= facts
         self._write({"event": "facts", **facts})
+
+    def run(self) -> Run:
+        """All of it so far, as a reader of the file would have it."""
+        return Run(dict(self._about), tuple(self.phases), self.failure, tuple(o.name for o in self._open))
 
     def close(self) -> None:
         if self._file is not None:
@@ -117,19 +127,11 @@ class PhaseRecorder:
         """The innermost phase that an error passes through is the one it happened in."""
         failed = self._open[-1].name
         phase = self._close_phase(self._last_reading())
-        if error is self._written:
+        if error is self._failed_with:
             return
-        self._written = error
-        self.out_of_memory = out_of_memory(error)
-        self._write(
-            {
-                "event": "failed",
-                "phase": failed,
-                "error": f"{type(error).__name__}: {error}",
-                "out_of_memory": asdict(self.out_of_memory) if self.out_of_memory else None,
-                "at_failure": asdict(phase),
-            }
-        )
+        self._failed_with = error
+        self.failure = Failure(failed, f"{type(error).__name__}: {error}", out_of_memory(error), phase)
+        self._write({"event": "failed", **asdict(self.failure)})
 
     def _last_reading(self) -> MemoryReading:
         try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sgl_tune.errors import CheckFailed
 from sgl_tune.reading import DEEPEST, bounded_bytes, is_deeper
+from sgl_tune.records import WrongMember, from_plain
 from sgl_tune.units import shown
 
 SCHEMA_VERSION = 1
@@ -56,33 +57,11 @@ def parse_manifest(path: Path, raw: bytes) -> Manifest:
         raise _broken(path, "it is not a JSON object, or a bottomless one")
     if content.get("schema_version") != SCHEMA_VERSION:
         raise _broken(path, f"schema_version is {shown(content.get('schema_version'))}, not {SCHEMA_VERSION}")
-    known = {name: content[name] for name in _CHECKS if content.get(name) is not None}
-    for name, value in known.items():
-        if not _CHECKS[name](value):
-            raise _broken(path, f"{name} is {shown(value)}")
-    if "environment" not in known:
-        raise _broken(path, "it names no environment")
-    return Manifest(**{**known, "key_parts": tuple(known.get("key_parts", ()))})
+    try:
+        return from_plain(Manifest, content, "manifest")
+    except WrongMember as error:
+        raise _broken(path, str(error)) from None
 
 
 def _broken(path: Path, what: str) -> BrokenManifest:
     return BrokenManifest(f"{path}: not a manifest of sgl-tune: {what}", "delete it; the caches work without")
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_text_map(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
-
-
-_CHECKS = {
-    "environment": _is_text_map,
-    "key_parts": lambda value: isinstance(value, list) and all(isinstance(part, str) for part in value),
-    "deployment": lambda value: isinstance(value, dict),
-    "seconds": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
-    "files": _is_text_map,
-    **{name: _is_text for name in ("sglang", "driver", "notes", "tool", "created")},
-}
-assert _CHECKS.keys() == {f.name for f in fields(Manifest)}

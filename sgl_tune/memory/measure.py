@@ -87,7 +87,7 @@ def _start(start: Start, file: Path, snapshot: Path | None, kind: str) -> None:
     recorder = PhaseRecorder(device, file, start.about())
     with device.active():
         run_start(start, device, recorder)
-        if recorder.out_of_memory is not None:
+        if recorder.failure is not None and recorder.failure.out_of_memory is not None:
             snapshot = snapshot or file.with_suffix(SNAPSHOT_SUFFIX)
         if snapshot is not None and kind == "cuda":
             _dump_snapshot(snapshot)

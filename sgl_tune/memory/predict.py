@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -21,7 +20,7 @@ from runtime.start.options import StartOptions
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.files import written
 from sgl_tune.memory.report import Constant, Report
-from sgl_tune.memory.run_report import read_report
+from sgl_tune.memory.run_report import report_of
 from sgl_tune.memory.start import Start
 
 if TYPE_CHECKING:
@@ -76,20 +75,17 @@ def predict(start: Start, snapshot: Path | None = None) -> Report:
 
     torch.set_num_threads(1)
     device = Meta(start.gpu.usable_bytes, start.arch, frames=snapshot is not None, constants=start.constants)
-    with tempfile.TemporaryDirectory(prefix="sgl-tune-") as folder:
-        out = Path(folder) / "run.jsonl"
-        recorder = PhaseRecorder(device, out, start.about())
-        run_start(start, device, recorder)
-        recorder.tell(constants=[asdict(constant) for constant in _constants(device)])
-        recorder.close()
-        if snapshot is not None:
-            with written(snapshot) as part:
-                write_snapshot(device.tracker.allocator, part)
-        return read_report(out)
+    recorder = PhaseRecorder(device, about=start.about())
+    run_start(start, device, recorder)
+    recorder.tell(constants=[asdict(constant) for constant in _constants(device)])
+    if snapshot is not None:
+        with written(snapshot) as part:
+            write_snapshot(device.tracker.allocator, part)
+    return report_of(recorder.run(), start.name)
 
 
 def run_start(start: Start, device: Device, recorder: PhaseRecorder) -> None:
-    """An end that belongs into a report is in the recorder's file; any other is raised."""
+    """An end that belongs into a report is the recorder's; any other is raised."""
     import torch
 
     from runtime.forward.comm import VirtualCommunicator

@@ -82,7 +82,7 @@ def test_a_run_is_read_back_as_it_was(tmp_path: Path) -> None:
         _bytes(5)
     recorder.close()
     run = read_run(tmp_path / "run.jsonl")
-    assert run.phases == tuple(recorder.phases)
+    assert run == recorder.run() and run.phases == tuple(recorder.phases)
     assert (run.about["model"], run.about["total_bytes"]) == ("tiny", 1 << 40)
     assert (run.failure, run.failed_in, run.unfinished) == (None, None, ())
 
@@ -96,7 +96,7 @@ def test_running_out_of_memory_is_told_with_its_numbers(tmp_path: Path) -> None:
             _bytes(50)
     recorder.close()
     run = read_run(tmp_path / "run.jsonl")
-    assert run.failed_in == "inner"
+    assert run == recorder.run() and run.failed_in == "inner"
     assert run.failure is not None
     oom = run.failure.out_of_memory
     assert oom is not None

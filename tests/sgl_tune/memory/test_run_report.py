@@ -46,6 +46,8 @@ def test_a_measured_run_has_no_margin(tmp_path: Path) -> None:
         {"gpu": 7},
         {"constants": {}},
         {"constants": [{"bytes": "x"}]},
+        {"decode_graphs": [1, "2"]},
+        {"kv_tokens": 1.5},
         {"schema_version": 99},
         {"event": "else"},
     ],
