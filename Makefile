@@ -32,8 +32,9 @@ test-base: .venv-base/.installed
 	! .venv-base/bin/python -c 'import torch' 2>/dev/null
 	.venv-base/bin/pytest tests/sgl_tune
 
-# SGLang's own wheels answer random server commands, and our answers are compared with theirs.
+# SGLang's own wheels read random command lines and answer random server commands; ours are compared with theirs.
 oracle: setup
+	$(BIN)/python -m tests.oracle.grammar
 	$(BIN)/python -m tests.oracle $(ORACLE)
 
 clean:

@@ -14,7 +14,7 @@ from tests.oracle.commands import random_commands
 from tests.oracle.compare import page, tally
 from tests.oracle.machine import GPUS
 from tests.oracle.ours import our_answer
-from tests.oracle.record import read, write
+from tests.oracle.record import add, read, write
 from tests.oracle.wheels import WORK
 
 
@@ -29,6 +29,7 @@ def main() -> None:
     options.add_argument("--jobs", type=int, default=2, help="interpreters at a time")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     options.add_argument("--record", type=Path, help="keep SGLang's answers in this file")
+    options.add_argument("--add", action="store_true", help="keep these releases' answers for the tests")
     options.add_argument("--replay", type=Path, help="compare with the answers in this file, and ask nobody")
     asked = options.parse_args()
     if asked.replay is not None:
@@ -38,6 +39,8 @@ def main() -> None:
         pairs = list(ask(commands, asked.work.absolute(), asked.jobs))
     if asked.record is not None:
         write(asked.record, pairs)
+    if asked.add:
+        add(pairs)
     print(*page(tally((command, our_answer(command), theirs) for command, theirs in pairs)), sep="\n")
 
 

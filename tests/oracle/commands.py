@@ -263,11 +263,19 @@ SWITCHES: tuple[Any, ...] = (
     (0.02, "--cpu-offload-gb", 8),
     (0.02, "--swa-full-tokens-ratio", 0.5),
     (0.01, "--json-model-override-args", '{"num_hidden_layers": 4}'),
-    (0.01, "--pp", 2),
 )
 
 PLAIN: tuple[Callable[[Draw], None], ...] = (tensor_parallel,)
+SLIPS = {"--pp": 2, "--cuda-graph-max-bs": 64, "--tpsize": 8, "--kv-cache-dtpye": "fp8_e4m3"}
+
+
+def slips(d: Draw) -> None:
+    """Ambiguous in some releases, unknown in others."""
+    if d.maybe(0.03):
+        d.words += map(str, d.chance.choice(list(SLIPS.items())))
+
+
 RULES: tuple[Callable[[Draw], None], ...] = (
     *(tensor_parallel, nodes, data_parallel, pipeline, all_to_all, moe_runner, speculation, disaggregation),
-    *(memory, graphs, attention, precision, switches),
+    *(memory, graphs, attention, precision, switches, slips),
 )

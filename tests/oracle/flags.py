@@ -1,4 +1,4 @@
-"""Writes runtime/server/flags/v0_5_23.py: a release's command line, read from its wheel.
+"""Writes runtime/server/flags/v0_5_23.py from a release's wheel: its command line; says what is new in it.
 
 python -m tests.oracle.flags 0.5.23
 """
@@ -6,18 +6,21 @@ python -m tests.oracle.flags 0.5.23
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runtime.server.flags.table import REQUIRED
+from runtime.server.flags.table import REQUIRED, flags_of
 from runtime.server.flags.types import GRAPH_CONFIG, TYPES
+from runtime.server.releases import number
 from tests.oracle.inside import PROJECT, run_inside
 from tests.oracle.wheels import WORK, wheel_of
 
 FOLDER = PROJECT / "runtime/server/flags"
 WIDTH = 105
+_UNESCAPED = re.compile(r"""(?<!\\)['"]""")
 ACTIONS = {
     "StoreAction": "store", "DeprecatedAliasStoreAction": "store", "LoRAPathAction": "lora",
     "StoreTrueAction": "set", "DeprecatedStoreTrueAction": "set", "DeprecatedStoreConstAction": "set",
@@ -32,6 +35,36 @@ def main() -> None:
     asked = options.parse_args()
     for release in asked.releases:
         print(write(release, read(release, asked.work)))
+        wheel = wheel_of(release, asked.work)
+        print(f"  pins flashinfer {wheel.flashinfer}, transformers {wheel.transformers}")
+        print(*(f"  {line}" for line in news(release)), sep="\n")
+
+
+def news(release: str) -> Iterator[str]:
+    """Since the newest release before it that has a table."""
+    new = flags_of(release)
+    older = [name for name in tables() if number(name) < number(new.release)]
+    if not older:
+        return
+    old = flags_of(max(older, key=number))
+    yield f"since {old.release}:"
+    both = set(old.by_name) & set(new.by_name)
+    kept = sorted(set(new.defaults) & set(old.defaults))
+    facts = {
+        "new flags": sorted(set(new.by_name) - both),
+        "gone": sorted(set(old.by_name) - both),
+        "other defaults": [name for name in kept if old.defaults[name] != new.defaults[name]],
+        "deprecated": [
+            name for name in sorted(both) if new.by_name[name].deprecated > old.by_name[name].deprecated
+        ],
+    }
+    for what, names in facts.items():
+        if names:
+            yield f"  {what}: {' '.join(names)}"
+
+
+def tables() -> list[str]:
+    return [path.stem.removeprefix("v").replace("_", ".") for path in FOLDER.glob("v*.py")]
 
 
 def write(release: str, said: dict[str, Any]) -> str:
@@ -122,8 +155,8 @@ def _broken(text: str) -> Iterator[str]:
             line = f"    {quote}{word}"
         else:
             line = f"{line} {word}" if line else word
-        for letter in word:
-            if letter in "'\"" and quote in ("", letter):
+        for letter in _UNESCAPED.findall(word):
+            if quote in ("", letter):
                 quote = "" if quote else letter
     yield line
 

@@ -1,6 +1,6 @@
 """Our reading of command lines against a release's own.
 
-python -m tests.oracle.grammar --seed 3 --count 500 --releases 0.5.17,0.5.23 [--record]
+python -m tests.oracle.grammar --seed 3 --count 500 --releases 0.5.17,0.5.23 [--add]
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.server.flags import CommandLine, Refused, flags_of, parse
+from runtime.server.releases import RELEASES
 from tests.oracle.inside import run_inside
 from tests.oracle.lines import random_lines
 from tests.oracle.wheels import WORK, wheel_of
@@ -73,6 +74,16 @@ def recorded() -> Iterator[tuple[str, list[list[str]], list[dict[str, Any]]]]:
             yield known["release"], known["lines"], known["answers"]
 
 
+def add(kept: list[dict[str, Any]]) -> None:
+    """To those of the other releases."""
+    new = {one["release"]: one for one in kept}
+    others = [dict(zip(("release", "lines", "answers"), known, strict=True)) for known in recorded()]
+    all_of_them = sorted(
+        [one for one in others if one["release"] not in new] + kept, key=lambda one: one["release"]
+    )
+    RECORDED.write_bytes(gzip.compress("".join(json.dumps(k) + "\n" for k in all_of_them).encode(), mtime=0))
+
+
 def ask(release: str, lines: list[list[str]], work: Path) -> list[dict[str, Any]]:
     texts = [json.dumps(words) for words in lines]
     return list(run_inside("read_lines", wheel_of(release, work), "H200", work, texts, deadline=600))
@@ -82,9 +93,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--count", type=int, default=300, help="lines a release")
-    options.add_argument("--releases", required=True)
+    options.add_argument("--releases", default=",".join(row.version for row in RELEASES))
     options.add_argument("--work", type=Path, default=WORK)
-    options.add_argument("--record", action="store_true", help="keep the answers for the tests")
+    options.add_argument("--add", action="store_true", help="keep these releases' answers for the tests")
     asked = options.parse_args()
     kept = []
     for release in asked.releases.split(","):
@@ -94,10 +105,10 @@ def main() -> None:
         found = list(differences(release, lines, answers))
         refused = sum("refused" in answer for answer in answers)
         print(f"{release}: {len(lines)} lines, {refused} refused, {len(found)} differences", flush=True)
-        print(*found[:10], sep="\n")
-    if asked.record:
-        RECORDED.parent.mkdir(exist_ok=True)
-        RECORDED.write_bytes(gzip.compress("".join(json.dumps(k) + "\n" for k in kept).encode(), mtime=0))
+        for difference in found[:10]:
+            print(difference)
+    if asked.add:
+        add(kept)
 
 
 if __name__ == "__main__":
