@@ -9,7 +9,6 @@ from typing import Any
 
 from runtime.server.flashinfer import GENERATION, RECORDS
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.cache.record import read_cache_file
 from sgl_tune.cache.scan import Content, ScannedCache
 from sgl_tune.errors import CheckFailed, UsageError
 
@@ -114,7 +113,7 @@ def _by_rank(cache: ScannedCache) -> dict[RankName | str, Side]:
 def _side(path: Path, content: Content, name: str) -> Side:
     if content.problem:
         raise CheckFailed(f"{path}: cannot be compared, {content.problem}", "`sgl-tune verify` says more")
-    file = read_cache_file(path)
+    file = content.read_file(path)
     others = {member: file.document[member] for member in (RECORDS, GENERATION) if member in file.document}
     return Side(name, file.entries, content.environment or {}, others)
 

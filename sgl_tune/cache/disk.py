@@ -36,3 +36,10 @@ def slurp(path: Path | str, folder: int | None = None) -> tuple[os.stat_result, 
         return status, raw
     finally:
         os.close(descriptor)
+
+
+def read_regular(path: Path | str, folder: int | None = None) -> bytes:
+    _, raw = slurp(path, folder)
+    if raw is None:
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+    return raw

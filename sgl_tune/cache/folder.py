@@ -10,14 +10,15 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from sgl_tune.cache.disk import slurp
-from sgl_tune.errors import WorkFailed
+from sgl_tune.cache.disk import read_regular, slurp
 
 # What tells whether a file is still the one that was seen; compared for equality, so no clock matters.
 Signature = tuple[int, int, int]
+
+Slurped = tuple[os.stat_result, bytes | None]
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _PARTS_BELOW_ROOT = 5  # flashinfer/autotune/VERSION/ARCH/KEY
@@ -27,8 +28,11 @@ def signature_of(status: os.stat_result) -> Signature:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-class LeadsOut(WorkFailed):
+class LeadsOut(OSError):
     """A link, where only a folder of the cache itself will do."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(errno.ELOOP, "is a link, and none is followed inside a cache folder", str(path))
 
 
 class Folder:
@@ -48,6 +52,14 @@ class Folder:
 
     def close(self) -> None:
         os.close(self.descriptor)
+
+    def is_in_place(self, root: Path | None) -> bool:
+        """Whether its path still leads here: nobody has moved it away and put another in its place."""
+        try:
+            with open_folder(self.path, root) as named:
+                return os.path.samestat(os.fstat(named.descriptor), os.fstat(self.descriptor))
+        except FileNotFoundError:
+            return False
 
     def names(self) -> list[str]:
         return os.listdir(self.descriptor)  # noqa: PTH208 a descriptor is no path
@@ -106,10 +118,7 @@ class Folder:
             except NotADirectoryError:
                 status = self.status(name)
                 if status and stat.S_ISLNK(status.st_mode):
-                    raise LeadsOut(
-                        f"{self.path / name}: is a link, and none is followed inside a cache folder",
-                        "put the folder itself there, or make the whole --cache-dir the link",
-                    ) from None
+                    raise LeadsOut(self.path / name) from None
                 raise
         return Folder(self.path / name, descriptor, self)
 
@@ -118,6 +127,8 @@ class Folder:
         """Errors tell the path: a name alone says nothing."""
         try:
             yield
+        except LeadsOut:
+            raise
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path / name)) from error
 
@@ -135,6 +146,26 @@ def open_folder(path: Path, root: Path | None = None, create: bool = False) -> F
         folder.__exit__()
         raise
     return folder
+
+
+def read_below(path: Path, root: Path | None = None) -> bytes:
+    """A regular file of a cache; OSError for anything else."""
+    with open_folder(path.parent, root) as folder:
+        return read_regular(path.name, folder.descriptor)
+
+
+@contextlib.contextmanager
+def reader(path: Path, root: Path | None = None) -> Iterator[Callable[[Path], Slurped]]:
+    """Reads the files of one opened folder, and of a folder in it: to walk there for each takes long."""
+    with open_folder(path, root) as folder:
+
+        def read(file: Path) -> Slurped:
+            if file.parent == path:
+                return slurp(file.name, folder.descriptor)
+            with contextlib.closing(folder.enter(file.parent.name)) as below:
+                return slurp(file.name, below.descriptor)
+
+        yield read
 
 
 def _before_layout(path: Path) -> Path:

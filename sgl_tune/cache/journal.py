@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 
+from sgl_tune.cache.disk import LARGEST
 from sgl_tune.cache.folder import Folder
 from sgl_tune.cache.layouts import JOURNAL, LOCK, is_temporary
 from sgl_tune.errors import WorkFailed
 
-_LARGEST = 16 << 20
 _LONGEST_NAME = 255
 _PART = 1 << 20  # rank files are smaller; of what is not, the beginning and the end tell enough
 _CLOSED = "no file, or none that can be read"
@@ -61,7 +61,7 @@ def _content(folder: Folder, name: str) -> str | None:
 def read_journal(folder: Folder) -> Journal | None:
     """None when it is not one of ours: it then touches nothing, inside the folder or out of it."""
     status = folder.status(JOURNAL)
-    if status is None or status.st_size > _LARGEST:
+    if status is None or status.st_size > LARGEST:
         return None
     if stat.S_ISDIR(status.st_mode):
         raise WorkFailed(f"{folder.path / JOURNAL}: is a folder, and no journal can be", "remove it")

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from sgl_tune.cache.folder import open_folder, read_below
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.reading import bounded_bytes
 
 MANIFEST = "sgl-tune.json"
 VLLM_FILE = "autotune_configs.json"
@@ -43,6 +43,7 @@ class Cache(NamedTuple):
     leftovers: tuple[Path, ...] = ()
     runs: tuple[Path, ...] = ()
     manifest: Path | None = None
+    root: Path | None = None  # what a user named: below it no link is followed
 
     def groups(self) -> list[tuple[RankFile, ...]]:
         """The files that a server compares byte for byte: a pipeline stage's TP ranks, and under plain
@@ -66,6 +67,7 @@ class _Listing(NamedTuple):
     folder: Path
     files: tuple[str, ...]
     folders: tuple[str, ...]
+    root: Path
 
     def paths(self, names: tuple[str, ...] | list[str]) -> tuple[Path, ...]:
         return tuple(self.folder / name for name in names)
@@ -86,19 +88,27 @@ def is_unfinished(name: str) -> bool:
 
 
 def _unreadable(error: OSError) -> None:
-    raise WorkFailed(f"{error.filename}: {error.strerror}", "run as the user who owns the cache")
+    raise WorkFailed(
+        f"{error.filename}: {error.strerror}", "run as the user who owns the cache, or name the folder itself"
+    )
 
 
-def find_caches(root: Path, on_error: Callable[[OSError], None] = _unreadable) -> list[Cache]:
-    """Every cache at or below `root`, which may be any folder of a layout, or one file of it."""
+def find_caches(
+    root: Path, on_error: Callable[[OSError], None] = _unreadable, named: Path | None = None
+) -> list[Cache]:
+    """Every cache at or below `root`, which may be any folder of a layout, or one file of it. A user `named`
+    it, or a folder above it: links are followed up to there."""
     root = Path(root)
     if root.is_file():
-        return [_around(root, on_error)]
+        return [_around(root.resolve() if root.is_symlink() else root, on_error)]
     if not root.is_dir():
         raise UsageError(f"{root}: no such file or folder", "see `sgl-tune inspect` for the caches there are")
-    known = [root / name for name in _ROOTS if (root / name).is_dir()]
-    caches = [cache for start in known or [root] for cache in _walk(start, on_error, _DEEPEST)]
-    return caches or _loose(_list(root, on_error))
+    named = named or root
+    known = [_list(root / name, named, on_error) for name in _ROOTS if (root / name).is_dir()]
+    starts = known or [_list(root, named, on_error)]
+    caches = [cache for start in starts for cache in _walk(start, on_error, _DEEPEST)]
+    caches = caches or _loose(_list(root, named, on_error) if known else starts[0])
+    return [cache._replace(root=named) for cache in caches]
 
 
 def resolve(
@@ -129,21 +139,21 @@ def resolve(
     return found
 
 
-def _walk(folder: Path, on_error: Callable[[OSError], None], depth: int) -> Iterator[Cache]:
-    listing = _list(folder, on_error)
+def _walk(listing: _Listing, on_error: Callable[[OSError], None], depth: int) -> Iterator[Cache]:
     cache = _read(listing, on_error)
     if cache:
         yield cache
     elif depth:
         for name in listing.folders:
-            yield from _walk(folder / name, on_error, depth - 1)
+            below = _list(listing.folder / name, listing.root, on_error)
+            yield from _walk(below, on_error, depth - 1)
 
 
-def _list(folder: Path, on_error: Callable[[OSError], None]) -> _Listing:
+def _list(folder: Path, root: Path, on_error: Callable[[OSError], None]) -> _Listing:
     """One folder's names. Links to folders are not followed: they may lead in circles or out of it."""
     files, folders = [], []
     try:
-        with os.scandir(folder) as entries:
+        with open_folder(folder, root) as opened, os.scandir(opened.descriptor) as entries:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
                     files.append(entry.name)
@@ -155,7 +165,7 @@ def _list(folder: Path, on_error: Callable[[OSError], None]) -> _Listing:
         pass  # it vanished while we walked
     except OSError as error:
         on_error(error)
-    return _Listing(folder, tuple(sorted(files)), tuple(sorted(folders)))
+    return _Listing(folder, tuple(sorted(files)), tuple(sorted(folders)), root)
 
 
 def _read(listing: _Listing, on_error: Callable[[OSError], None]) -> Cache | None:
@@ -171,7 +181,7 @@ def _read_sglang(listing: _Listing, on_error: Callable[[OSError], None]) -> Cach
     files = (
         RankFile(listing.folder / name, rank) for name, rank in sorted(ranks, key=lambda pair: pair[1].order)
     )
-    runs = _list(listing.folder / "runs", on_error) if "runs" in listing.folders else None
+    runs = _list(listing.folder / "runs", listing.root, on_error) if "runs" in listing.folders else None
     leftovers = listing.paths(_temporary(listing)) + (runs.paths(_temporary(runs)) if runs else ())
     return Cache(
         listing.folder,
@@ -209,9 +219,9 @@ def _read_managed(listing: _Listing, on_error: Callable[[OSError], None]) -> Cac
     manifest = listing.folder / "manifest.json"
     if "entries" not in listing.folders or not (schema == "v2" or manifest.name in listing.files):
         return None
-    entries = _list(listing.folder / "entries", on_error)
+    entries = _list(listing.folder / "entries", listing.root, on_error)
     files = [name for name in entries.files if name.endswith(".json")]
-    environment = _managed_environment(manifest)
+    environment = _managed_environment(manifest, listing.root)
     return Cache(
         listing.folder,
         "flashinfer-v2",
@@ -224,9 +234,9 @@ def _read_managed(listing: _Listing, on_error: Callable[[OSError], None]) -> Cac
     )
 
 
-def _managed_environment(manifest: Path) -> dict[str, str]:
+def _managed_environment(manifest: Path, root: Path) -> dict[str, str]:
     try:
-        content = json.loads(bounded_bytes(manifest))
+        content = json.loads(read_below(manifest, root))
     except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(content, dict):
@@ -251,7 +261,7 @@ def _loose(listing: _Listing) -> list[Cache]:
 def _around(path: Path, on_error: Callable[[OSError], None]) -> Cache:
     """The cache that one file belongs to, with that file alone in it."""
     for folder in (path.parent, path.parent.parent):
-        cache = _read(_list(folder, on_error), on_error)
+        cache = _read(_list(folder, folder, on_error), on_error)
         if cache:
             mine = [file for file in cache.files if file.path == path]
             if mine:

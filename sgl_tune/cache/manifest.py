@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sgl_tune.cache.folder import read_below
 from sgl_tune.errors import CheckFailed
-from sgl_tune.reading import DEEPEST, bounded_bytes, is_deeper
+from sgl_tune.reading import DEEPEST, is_deeper
 from sgl_tune.records import WrongMember, from_plain
 from sgl_tune.units import shown
 
@@ -40,9 +41,9 @@ class Manifest:
         return json.dumps(content, indent=2).encode() + b"\n"
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path, root: Path | None = None) -> Manifest:
     try:
-        raw = bounded_bytes(path)
+        raw = read_below(path, root)
     except OSError as error:
         raise BrokenManifest(f"{path}: {error.strerror}", "`sgl-tune warm` writes a new one") from None
     return parse_manifest(path, raw)

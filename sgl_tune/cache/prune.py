@@ -142,7 +142,9 @@ def last_used(cache: Cache, files: Iterable[Path]) -> float:
     times = [_modified(path) for path in files] or [_modified(cache.path)]
     if cache.manifest and cache.manifest.name == MANIFEST:
         with contextlib.suppress(BrokenManifest, ValueError):
-            times.append(datetime.fromisoformat(read_manifest(cache.manifest).created or "").timestamp())
+            times.append(
+                datetime.fromisoformat(read_manifest(cache.manifest, cache.root).created or "").timestamp()
+            )
     return max(times)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, METADATA, NEWEST, RECORDS, FlashInfer
+from sgl_tune.cache.disk import read_regular
 from sgl_tune.errors import CheckFailed
 
 RESERVED = NEWEST.members
@@ -175,7 +176,7 @@ class CacheFile:
 
 
 def read_cache_file(path: Path) -> CacheFile:
-    return parse_cache_file(path, Path(path).read_bytes())
+    return parse_cache_file(path, read_regular(path))
 
 
 def parse_cache_file(path: Path, raw: bytes) -> CacheFile:

@@ -13,7 +13,7 @@ from sgl_tune.cache.layouts import LOCK, Cache, is_unfinished
 from sgl_tune.cache.lock import FolderBusy
 from sgl_tune.cache.prune import WRITING_SECONDS, Removal
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.cache.transaction import FolderGone, explained, locked, publish
+from sgl_tune.cache.transaction import Elsewhere, FolderGone, explained, locked, publish
 from sgl_tune.errors import WorkFailed
 
 _LOCK_SECONDS = 2.0
@@ -59,7 +59,7 @@ def remove(removal: Removal, root: Path) -> Removed:
         return Removed(skipped=error.message)
     except FolderGone:
         return Removed(skipped="somebody else removed it")
-    except LeadsOut:
+    except Elsewhere:
         return Removed(skipped="leads out of the cache")
     except WorkFailed as error:
         return Removed(skipped=error.message, failed=True)

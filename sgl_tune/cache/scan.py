@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, METADATA
-from sgl_tune.cache.disk import LARGEST, slurp
+from sgl_tune.cache.folder import Slurped, read_below, reader
 from sgl_tune.cache.layouts import Cache, RankFile
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.cache.record import RESERVED, BrokenCacheFile, Entry, parse_cache_file
-from sgl_tune.reading import bounded_bytes
+from sgl_tune.cache.record import RESERVED, BrokenCacheFile, CacheFile, Entry, parse_cache_file
 
 _RECENT = 16
 _CLUE = 96
@@ -31,12 +31,17 @@ class Content(NamedTuple):
     environment: Mapping[str, Any] | None = None
     generation: Any = None
     problem: str | None = None
+    root: Path | None = None
+
+    def read_file(self, path: Path | None = None) -> CacheFile:
+        path = path or self.path
+        return parse_cache_file(path, read_below(path, self.root))
 
     def read_entries(self) -> list[Entry]:
         if self.problem:
             return []
         try:
-            document = _document(self.path)
+            document = self.read_file().document
         except (OSError, BrokenCacheFile):
             return []  # it was there and fine a moment ago: somebody is writing, and will be done
         return [Entry(key, value) for key, value in _entries(document, self.layout).items()]
@@ -111,14 +116,10 @@ def _are_equal(contents: Sequence[Content]) -> bool:
     if distinct[0].generation != distinct[1].generation:
         return False
     try:
-        first, *others = (_document(content.path) for content in distinct[:2])
+        first, *others = (content.read_file().document for content in distinct[:2])
         return all(other == first for other in others) and _are_equal(distinct[1:])
     except (OSError, BrokenCacheFile):
         return False
-
-
-def _document(path: Path) -> dict[str, Any]:
-    return parse_cache_file(path, bounded_bytes(path, LARGEST)).document
 
 
 class Scanner:
@@ -131,35 +132,55 @@ class Scanner:
     def scan(self, cache: Cache) -> ScannedCache:
         manifest, problem = None, None
         if cache.manifest and cache.layout == "sglang":
-            manifest, problem = _manifest(cache.manifest)
-        files = [scanned for file in cache.files if (scanned := self._scan_file(file, cache.layout))]
+            manifest, problem = _manifest(cache.manifest, cache.root)
+        files = list(self._scan_files(cache))
         return ScannedCache(cache, tuple(files), manifest, problem, _environment(cache, files))
 
-    def _scan_file(self, file: RankFile, layout: str) -> ScannedFile | None:
+    def _scan_files(self, cache: Cache) -> Iterator[ScannedFile]:
         try:
-            status, raw = slurp(file.path)
+            with reader(cache.path, cache.root) as read:
+                for file in cache.files:
+                    with suppress(FileNotFoundError):  # a server replaced or removed it meanwhile
+                        yield self._scan_file(file, cache, read)
         except FileNotFoundError:
-            return None  # a server replaced or removed it meanwhile
+            return
         except OSError as error:
-            broken = Content(file.path, layout, problem=f"unreadable ({error.strerror})")
-            return ScannedFile(file.path, file.rank, 0, None, broken)
+            for file in cache.files:
+                yield _unreadable(file, cache.layout, error)
+
+    def _scan_file(self, file: RankFile, cache: Cache, read: Callable[[Path], Slurped]) -> ScannedFile:
+        try:
+            status, raw = read(file.path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            return _unreadable(file, cache.layout, error)
         if raw is None:
-            broken = Content(file.path, layout, problem="no regular file")
+            broken = Content(file.path, cache.layout, problem="no regular file")
             return ScannedFile(file.path, file.rank, 0, status.st_mtime, broken)
-        content, digest = self._content(file.path, layout, raw)
+        content, digest = self._content(file.path, cache, raw)
         return ScannedFile(file.path, file.rank, status.st_size, status.st_mtime, content, digest)
 
-    def _content(self, path: Path, layout: str, raw: bytes) -> tuple[Content, str | None]:
+    def _content(self, path: Path, cache: Cache, raw: bytes) -> tuple[Content, str | None]:
         """Found by the end of the file, where FlashInfer writes its checksum, and then compared in full:
         to hash every byte of every file would cost a fifth of the parsing."""
-        clue = (layout, len(raw), raw[-_CLUE:])
+        clue = (cache.layout, len(raw), raw[-_CLUE:])
         known = self._recent.get(clue)
         if known is None or known[0] != raw:
             digest = sha256(raw).hexdigest() if self._digests else None
-            known = self._recent[clue] = (raw, _parse(path, layout, raw), digest)
+            known = self._recent[clue] = (
+                raw,
+                _parse(path, cache.layout, raw)._replace(root=cache.root),
+                digest,
+            )
             if len(self._recent) > _RECENT:
                 del self._recent[next(iter(self._recent))]
         return known[1], known[2]
+
+
+def _unreadable(file: RankFile, layout: str, error: OSError) -> ScannedFile:
+    broken = Content(file.path, layout, problem=f"unreadable ({error.strerror})")
+    return ScannedFile(file.path, file.rank, 0, None, broken)
 
 
 def _parse(path: Path, layout: str, raw: bytes) -> Content:
@@ -192,9 +213,9 @@ def _entries(document: Mapping[str, Any], layout: str) -> dict[str, Any]:
     return {document["key"]: [*value, policy] if isinstance(policy, list) else value}
 
 
-def _manifest(path: Path) -> tuple[Manifest | None, str | None]:
+def _manifest(path: Path, root: Path | None) -> tuple[Manifest | None, str | None]:
     try:
-        return read_manifest(path), None
+        return read_manifest(path, root), None
     except BrokenManifest as error:
         return None, error.message
 
@@ -206,6 +227,6 @@ def _environment(cache: Cache, files: Sequence[ScannedFile]) -> Mapping[str, Any
     if cache.manifest is None:
         return None
     try:
-        return _document(cache.manifest)
+        return parse_cache_file(cache.manifest, read_below(cache.manifest, cache.root)).document
     except (OSError, BrokenCacheFile):
         return None

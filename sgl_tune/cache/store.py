@@ -202,7 +202,7 @@ def _digests(folder: Folder) -> Mapping[str, str]:
     try:
         _, raw = folder.read(MANIFEST)
         return parse_manifest(folder.path / MANIFEST, raw or b"").files
-    except (FileNotFoundError, BrokenManifest):
+    except (OSError, BrokenManifest):
         return {}
 
 

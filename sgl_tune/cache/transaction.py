@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from sgl_tune.cache.folder import Folder, open_folder
+from sgl_tune.cache.folder import Folder, LeadsOut, open_folder
 from sgl_tune.cache.journal import Journal, make_journal, read_journal
 from sgl_tune.cache.layouts import JOURNAL, is_temporary
 from sgl_tune.cache.lock import LOCK_SECONDS, NO_LOCKS, Lock
@@ -27,6 +27,10 @@ _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 def _silent(text: str) -> None:
     """Where nobody listens."""
+
+
+class Elsewhere(WorkFailed):
+    """A link leads out of the cache."""
 
 
 class FolderGone(WorkFailed):
@@ -77,7 +81,7 @@ def _acquire(
                 return folder, None
             undo.callback(lock.close)
             lock.wait(deadline, timeout, say)
-            if lock.is_in_place():
+            if lock.is_in_place() and folder.is_in_place(root):
                 lock.sign()
                 undo.pop_all()
                 return folder, lock
@@ -181,6 +185,10 @@ def explained(folder: Path) -> Iterator[None]:
     """Turns what the disk says into one sentence with a way out."""
     try:
         yield
+    except LeadsOut as error:
+        raise Elsewhere(
+            f"{error.filename}: {error.strerror}", "put the folder itself there, or make --cache-dir the link"
+        ) from error
     except OSError as error:
         where = error.filename2 or error.filename or folder
         if error.errno in _FULL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,12 @@ from sgl_tune.cache.rank_names import RankName
 from sgl_tune.deployment.as_json import deployment_to_json
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.versions import Gpu, local_gpus
+from sgl_tune.errors import UsageError
 from sgl_tune.keys.keys import TunedOp, expected_keys, gaps
 from sgl_tune.keys.tuning_memory import tuning_bytes
 
 UNKNOWN_GPU = "<UUID>"
+_FOLDER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,8 @@ def make_plan(deployment: Deployment, gpus: tuple[Gpu, ...] | None = None) -> Pl
 
 def _cache_plan(deployment: Deployment, gpus: tuple[Gpu, ...]) -> CachePlan:
     server = deployment.server
+    _check_name("--flashinfer-version", deployment.flashinfer_version)
+    _check_name("--arch", deployment.arch)
     folder = cache_folder(deployment.flashinfer_version, deployment.arch, server.key)
     return CachePlan(
         key=server.key,
@@ -137,6 +142,12 @@ def _cache_plan(deployment: Deployment, gpus: tuple[Gpu, ...]) -> CachePlan:
         files=tuple(_files(deployment, folder, _named_by_gpu(server), gpus)) if server.tunes else (),
         ops=expected_keys(deployment),
     )
+
+
+def _check_name(flag: str, value: str) -> None:
+    """It becomes a folder's name: `../../x` would lead out of the cache."""
+    if not _FOLDER_NAME.fullmatch(value):
+        raise UsageError(f"{flag} {value}: is no name of a folder in a cache", "write it like 0.7.2 or sm90")
 
 
 def _named_by_gpu(server: Server) -> bool:

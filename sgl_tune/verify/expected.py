@@ -77,7 +77,7 @@ def _manifest_of(cache: Cache) -> tuple[Manifest | None, BrokenManifest | None]:
     if cache.manifest is None or cache.layout != "sglang":
         return None, None
     try:
-        return read_manifest(cache.manifest), None
+        return read_manifest(cache.manifest, cache.root), None
     except BrokenManifest as error:
         return None, error
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from runtime.server.flashinfer import FlashInfer, flashinfer_of
-from sgl_tune.cache.disk import LARGEST
+from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.loader import Loaded, restore_tactic
 from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
-from sgl_tune.reading import bounded_bytes
 from sgl_tune.verify.entries import check_entries
 from sgl_tune.verify.environment import Target, looking_up
 from sgl_tune.verify.findings import FileReport, Finding, Report, Verdict, finding
@@ -25,10 +24,10 @@ _TOO_DEEP = finding("nested-too-deep", "its tactic kills the lookup with Recursi
 
 
 def verify_managed(cache: Cache, target: Target) -> Report:
-    manifest = _read_object(cache.manifest) if cache.manifest else None
+    manifest = _read_object(cache.manifest, cache.root) if cache.manifest else None
     elsewhere = _elsewhere(cache, manifest, target)
     reader = flashinfer_of(looking_up(manifest, target))
-    reports = [_verify_entry(file.path, bool(elsewhere), reader) for file in cache.files]
+    reports = [_verify_entry(cache, file.path, bool(elsewhere), reader) for file in cache.files]
     return Report(tuple(reports), tuple(elsewhere))
 
 
@@ -58,16 +57,16 @@ def _folder_name(manifest: Mapping[str, Any]) -> str:
     return sha256(canonical.encode()).hexdigest()[:16]
 
 
-def _read_object(path: Path) -> dict[str, Any] | None:
+def _read_object(path: Path, root: Path | None) -> dict[str, Any] | None:
     try:
-        return parse_cache_file(path, bounded_bytes(path, LARGEST)).document
+        return parse_cache_file(path, read_below(path, root)).document
     except (OSError, BrokenCacheFile):
         return None
 
 
-def _verify_entry(path: Path, elsewhere: bool, reader: FlashInfer) -> FileReport:
+def _verify_entry(cache: Cache, path: Path, elsewhere: bool, reader: FlashInfer) -> FileReport:
     try:
-        document = parse_cache_file(path, bounded_bytes(path, LARGEST)).document
+        document = parse_cache_file(path, read_below(path, cache.root)).document
         key, runner, tactic = document["key"], document["runner"], restore_tactic(document["tactic"])
     except OSError as error:
         return _miss(path, f"it cannot be read ({error.strerror})")

@@ -117,10 +117,10 @@ def _of_deployments(
             folder = cache_dir / expected.folder
             same_key = sorted(cache_dir.glob(f"flashinfer/autotune/*/*/{expected.key}"))
             others = [other for other in same_key if other != folder and other.is_dir()]
-            found = find_caches(folder, on_error) if folder.is_dir() else []
+            found = find_caches(folder, on_error, cache_dir) if folder.is_dir() else []
             yield found[0] if found else expected.empty_cache(cache_dir), expected
             for other in others:
-                for cache in find_caches(other, on_error):
+                for cache in find_caches(other, on_error, cache_dir):
                     yield cache, expected
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runtime.server.releases import number
-from sgl_tune.cache.disk import LARGEST
+from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
-from sgl_tune.reading import bounded_bytes
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.findings import FileReport, Finding, Report, Severity, Verdict, finding
 from sgl_tune.verify.judge import Judge
@@ -33,7 +32,8 @@ def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> Report:
     """`stale`: there are caches for the target too, so that these are merely in the way."""
     judge = Judge(Target(None, "its own").in_folder(cache.flashinfer))
     files = tuple(
-        FileReport(file.path, Verdict.IGNORED, tuple(_broken_there(judge, file.path))) for file in cache.files
+        FileReport(file.path, Verdict.IGNORED, tuple(_broken_there(judge, file.path, cache.root)))
+        for file in cache.files
     )
     server = ", ".join(filter(None, (target.flashinfer and f"FlashInfer {target.flashinfer}", target.arch)))
     message = f"the server ({server}) never looks in here"
@@ -44,9 +44,9 @@ def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> Report:
     )
 
 
-def _broken_there(judge: Judge, path: Path) -> Iterator[Finding]:
+def _broken_there(judge: Judge, path: Path, root: Path | None) -> Iterator[Finding]:
     try:
-        judged = judge.judge(path, bounded_bytes(path, LARGEST))
+        judged = judge.judge(path, read_below(path, root))
     except OSError:
         return
     if judged.verdict is Verdict.CRASH:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sgl_tune.cache.disk import slurp
+from sgl_tune.cache.folder import Slurped, reader
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.rank_names import RankName
@@ -89,7 +89,7 @@ def verify(caches: Sequence[Checked], server: Server) -> Report:
 def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> Report:
     cache = checked.cache
     access = Access(user) if user else None
-    read = {file.path.name: _read(file.path, judge, access) for file in cache.files}
+    read = _read_all(cache, judge, access)
     reports = {name: item.report for name, item in read.items()}
     found: list[Finding] = []
     if checked.whole:
@@ -109,10 +109,22 @@ def _by_rank(name: str) -> tuple[int, int, int, str]:
     return (rank.tp, rank.pp, rank.dp, name) if rank else (0, 0, 0, name)
 
 
-def _read(path: Path, judge: Judge, access: Access | None) -> _Read:
+def _read_all(cache: Cache, judge: Judge, access: Access | None) -> dict[str, _Read]:
+    def refused(path: Path) -> Slurped:
+        raise closed
+
+    try:
+        with reader(cache.path, cache.root) as read:
+            return {file.path.name: _read(file.path, read, judge, access) for file in cache.files}
+    except OSError as error:
+        closed = error
+        return {file.path.name: _read(file.path, refused, judge, access) for file in cache.files}
+
+
+def _read(path: Path, read: Callable[[Path], Slurped], judge: Judge, access: Access | None) -> _Read:
     blocked = tuple(access.reading(path)) if access else ()
     try:
-        status, raw = slurp(path)
+        status, raw = read(path)
     except FileNotFoundError:
         return _Read(path, Judged(Verdict.MISSING, (_MISSING,)), blocked)
     except OSError as error:
@@ -129,6 +141,11 @@ def _not_a_file(status: os.stat_result) -> Judged:
     if stat.S_ISDIR(status.st_mode):
         message = "it is a folder: the server dies with IsADirectoryError when it saves"
         return Judged(Verdict.CRASH, (finding("not-a-file", message, "remove it"),))
+    if stat.S_ISLNK(status.st_mode):
+        message = (
+            "it is a link, and what it leads to is not read here: what a server makes of it is not known"
+        )
+        return Judged(Verdict.IGNORED, (finding("not-a-file", message, "put the file itself in its place"),))
     message = "it is no regular file: the server tunes and puts a file in its place"
     return Judged(Verdict.REPLACED, (finding("not-a-file", message, "remove it"),))
 

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -61,9 +62,15 @@ def run_here(*arguments: object) -> Ran:
 
 
 def run_on_terminal(
-    *arguments: object, columns: int = 80, answer: str = "", cwd: Path | None = None, **changes: str
+    *arguments: object,
+    columns: int = 80,
+    answer: str = "",
+    before_answer: Callable[[], object] | None = None,
+    cwd: Path | None = None,
+    **changes: str,
 ) -> Ran:
-    """On a real pseudo-terminal; what went to stdout and stderr comes back in one."""
+    """On a real pseudo-terminal; what went to stdout and stderr comes back in one. `before_answer` is what
+    somebody else does while the question stands there."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     command = [*PROGRAM, *map(str, arguments)]
@@ -71,10 +78,14 @@ def run_on_terminal(
         command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=environment(**changes)
     )
     os.close(theirs)
-    if answer:
+    if answer and not before_answer:
         os.write(ours, answer.encode())
     seen = b""
     while True:
+        if before_answer and b"[y/N]" in seen:
+            before_answer()
+            before_answer = None
+            os.write(ours, answer.encode())
         try:
             chunk = os.read(ours, 65536)
         except OSError:  # Linux says EIO when the last process with the terminal has gone

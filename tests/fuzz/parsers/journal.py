@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,14 +16,22 @@ from tests.sgl_tune.cache.caches import cache_folder, good
 
 _TEMPORARY = ".sgl-tune-1-0123abcd.tmp"
 _RANK = "rank_tp0_pp0_dp0.json"
+_GOOD = good()
+_SEEN = [f"{len(_GOOD)} {sha256(_GOOD).hexdigest()}", None]
+
+
+def _plan(replace: dict[str, str], remove: list[str]) -> dict[str, Any]:
+    return {"replace": replace, "remove": remove, "seen": dict.fromkeys([*replace, *remove], _SEEN)}
+
+
 _PLANS: tuple[Any, ...] = (
-    {"replace": {_RANK: _TEMPORARY}, "remove": ["rank_tp1_pp0_dp0.json"]},
-    {"replace": {"../../outside": _TEMPORARY}, "remove": ["../outside", "/outside"]},
-    {"replace": {"sub": _TEMPORARY}, "remove": ["sub", ".sgl-tune.lock", ".", ""]},
-    {"replace": {_RANK: "../../.sgl-tune-1-0123abcd.tmp"}, "remove": []},
+    _plan({_RANK: _TEMPORARY}, ["rank_tp1_pp0_dp0.json"]),
+    _plan({"../../outside": _TEMPORARY}, ["../outside", "/outside"]),
+    _plan({"sub": _TEMPORARY}, ["sub", ".sgl-tune.lock", ".", ""]),
+    _plan({_RANK: "../../.sgl-tune-1-0123abcd.tmp"}, []),
+    {"replace": {_RANK: _TEMPORARY}, "remove": []},
 )
 _SEEDS = tuple(json.dumps(plan).encode() for plan in _PLANS)
-_GOOD = good()
 
 
 def _make(random: Random) -> bytes:
