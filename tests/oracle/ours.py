@@ -11,6 +11,7 @@ from runtime.server.checkpoint import Checkpoint
 from runtime.server.errors import ConfigError
 from runtime.server.flags import flags_of, parse
 from runtime.server.gpus import find_gpu
+from runtime.server.parallelism import check_layout
 from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
 from tests.oracle.commands import Command
@@ -25,8 +26,10 @@ def our_answer(command: Command) -> dict[str, Any]:
     try:
         given = parse(flags_of(command.release), command.argv).given
         draft = given.get("speculative_draft_model_path")
+        asked = _asked(given)
+        check_layout(asked)
         server = resolve(
-            _asked(given),
+            asked,
             _checkpoint(given["model_path"]),
             _checkpoint(draft) if draft else None,
             find_gpu(command.gpu),
@@ -42,10 +45,7 @@ def our_answer(command: Command) -> dict[str, Any]:
 def _asked(given: Mapping[str, Any]) -> Asked:
     named = {RENAMED.get(name, name): value for name, value in given.items()}
     plain = {name: tuple(value) if isinstance(value, list) else value for name, value in named.items()}
-    return Asked(
-        **{name: value for name, value in plain.items() if name in KNOWN},
-        others={name: value for name, value in plain.items() if name not in KNOWN},
-    )
+    return Asked(**{name: value for name, value in plain.items() if name in KNOWN})
 
 
 def _checkpoint(path: str) -> Checkpoint:
