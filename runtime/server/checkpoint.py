@@ -41,12 +41,25 @@ class Checkpoint:
 
     @property
     def model_type(self) -> str:
-        return str(self.hf.get("model_type", ""))
+        return self.string("model_type")
 
     @property
     def architecture(self) -> str:
         listed = self.hf.get("architectures")
         return str(listed[0]) if isinstance(listed, (list, tuple)) and listed else ""
+
+    def string(self, name: str) -> str:
+        value = self.hf.get(name)
+        if not isinstance(value, str | None):
+            raise ConfigError(f"config.json: {name} is {value!r}: a name is needed")
+        return value or ""
+
+    def mapping(self, name: str) -> HF:
+        """A section of the whole, empty where there is none."""
+        value = self.hf.get(name)
+        if not isinstance(value, Mapping | None):
+            raise ConfigError(f"config.json: {name} is {value!r}: a section is needed")
+        return value or {}
 
     @property
     def text(self) -> HF:
