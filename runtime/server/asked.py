@@ -73,6 +73,9 @@ class Asked:
     speculative_moe_runner_backend: str | None = None
     speculative_moe_a2a_backend: str | None = None
     speculative_attention_mode: str | None = None
+    speculative_ngram_max_bfs_breadth: int = 10
+    speculative_dflash_block_size: int | None = None
+    speculative_dspark_block_size: int | None = None
 
     disaggregation_mode: str = "null"
     disable_flashinfer_autotune: bool = False

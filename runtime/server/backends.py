@@ -1,12 +1,15 @@
-"""A row a MoE backend: since when it is tuned, how its calls are ranged, and what stands in for it."""
+"""A row a MoE backend and a row an all-to-all: what each takes, since when, and what stands in for it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
+Number = tuple[int, ...]
 # The kernels that this runtime has: FlashInfer's, and a reference in torch for all others.
 Kernels = Literal["torch", "flashinfer_cutlass", "flashinfer_trtllm"]
+_FIRST: Number = (0, 5, 12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +17,7 @@ class MoEBackendRow:
     """`tuned_since` is the first release whose server tunes it; None: FlashInfer has nothing to tune."""
 
     name: str
-    tuned_since: tuple[int, ...] | None = None
+    tuned_since: Number | None = None
     kernels: Kernels = "torch"
     # Its kernels are others than the stand-in's: a prediction's workspaces are not its own.
     stood_in: bool = True
@@ -29,15 +32,32 @@ class MoEBackendRow:
     defers_finalising: bool = False
     # Its files carry the GPU's UUID where a release writes it.
     files_by_gpu: bool = False
+    # The quantization arguments that it takes, since when; empty: SGLang does not ask (srt/arg_groups/moe_hook.py).
+    takes: Mapping[str | None, Number] = field(default_factory=dict, hash=False)
+    # Experts are on one rank or on all: --ep is 1 or --tp.
+    spread_over_one_or_all: bool = False
+    # The only all-to-alls beside none that it knows, since when; empty: SGLang does not ask.
+    all_to_alls: Mapping[str, Number] = field(default_factory=dict, hash=False)
+    under_flashinfer_a2a_since: Number | None = None
+    # An explicit backend without mxfp8 is replaced under --quantization mxfp8.
+    mxfp8_since: Number | None = None
+
+
+def _all(*names: str | None) -> dict[str | None, Number]:
+    return dict.fromkeys(names, _FIRST)
 
 
 _TRTLLM = MoEBackendRow(
     "flashinfer_trtllm",
-    (0, 5, 12),
+    _FIRST,
     "flashinfer_trtllm",
     stood_in=False,
     marks_with_minus_one=True,
     defers_finalising=True,
+    takes=_all("modelopt_fp4", "fp8", "mxfp8", "modelopt_fp8", "modelopt_mixed", "compressed-tensors", None)
+    | {"nvfp4_online": (0, 5, 14)},
+    under_flashinfer_a2a_since=(0, 5, 19),
+    mxfp8_since=_FIRST,
 )
 BACKENDS = {
     row.name: row
@@ -45,6 +65,8 @@ BACKENDS = {
         MoEBackendRow("auto", stood_in=False),
         MoEBackendRow("triton", stood_in=False),
         MoEBackendRow("torch", stood_in=False),
+        MoEBackendRow("cutlass", mxfp8_since=_FIRST),
+        MoEBackendRow("deep_gemm", under_flashinfer_a2a_since=(0, 5, 19), mxfp8_since=(0, 5, 16)),
         MoEBackendRow(
             "flashinfer_cutlass",
             (0, 5, 13),
@@ -52,14 +74,35 @@ BACKENDS = {
             stood_in=False,
             ranged_by_chunk=True,
             fuses_shared_experts=True,
+            takes=_all("modelopt_fp4", "modelopt_fp8", "modelopt_mixed", None),
+            spread_over_one_or_all=True,
+            under_flashinfer_a2a_since=_FIRST,
         ),
         _TRTLLM,
         MoEBackendRow(
-            "flashinfer_trtllm_routed", (0, 5, 13), "flashinfer_trtllm", stood_in=False, routed=True
+            "flashinfer_trtllm_routed",
+            (0, 5, 13),
+            "flashinfer_trtllm",
+            stood_in=False,
+            routed=True,
+            takes=_all("fp8", "mxfp8", "modelopt_fp4", None)
+            | {"nvfp4_online": (0, 5, 14), "modelopt_mixed": (0, 5, 16), "minimax_m3_nvfp4": (0, 5, 23)},
+            under_flashinfer_a2a_since=(0, 5, 15),
+            mxfp8_since=_FIRST,
         ),
-        MoEBackendRow("flashinfer_mxfp4", (0, 5, 12)),
-        MoEBackendRow("flashinfer_cutedsl", (0, 5, 12)),
-        MoEBackendRow("flashinfer_megamoe", (0, 5, 22), files_by_gpu=True),
+        MoEBackendRow("flashinfer_mxfp4", _FIRST),
+        MoEBackendRow(
+            "flashinfer_cutedsl",
+            _FIRST,
+            takes=_all("modelopt_fp4") | {"modelopt_mixed": (0, 5, 16), "nvfp4_online": (0, 5, 18)},
+            spread_over_one_or_all=True,
+            all_to_alls={"deepep": _FIRST, "flashinfer": (0, 5, 13)},
+            under_flashinfer_a2a_since=(0, 5, 13),
+        ),
+        MoEBackendRow("flashinfer_megamoe", (0, 5, 22), files_by_gpu=True, mxfp8_since=(0, 5, 20)),
+        MoEBackendRow(
+            "experimental_sgl_trtllm", takes={method: (0, 5, 13) for method in _TRTLLM.takes}
+        ),
     )
 }
 
@@ -67,3 +110,12 @@ BACKENDS = {
 def backend_row(name: str) -> MoEBackendRow:
     """What SGLang runs by kernels of its own, or nobody knows, has nothing that FlashInfer tunes."""
     return BACKENDS.get(name) or MoEBackendRow(name)
+
+
+# Those that spread the experts over all TP ranks, whatever --ep says, since when.
+SPREADS_EXPERTS: Mapping[str, Number] = {
+    **dict.fromkeys(("megamoe", "deepep", "mooncake", "nixl", "ascend_fuseep", "flashinfer", "mori"), _FIRST),
+    "pplx": (0, 5, 17),
+    "deepep_v2": (0, 5, 19),
+    "flashinfer_megamoe": (0, 5, 20),
+}

@@ -18,8 +18,18 @@ def check_layout(asked: Asked) -> None:
 
 
 def settle_attention_groups(c: Choices) -> None:
-    attn_dp = c.attn_dp_size or (c.dp_size if c.enable_dp_attention else 1)
+    asked = c.asked.attn_dp_size
+    if asked is not None and asked < 1:
+        raise ConfigError(f"--attn-dp-size is {asked}: it must be at least 1")
+    if (asked or 1) > 1 and c.dp_size > 1:
+        raise ConfigError(
+            f"--dp {c.dp_size} with --attn-dp-size {asked}: SGLang starts no replicas of attention groups",
+            "give one of the two",
+        )
+    attn_dp = asked or (c.dp_size if c.enable_dp_attention else 1)
     c.settle("--dp-size under DP attention", attn_dp_size=attn_dp)
+    if c.enable_dp_lm_head and attn_dp == 1 and c.dp_size > 1:
+        raise ConfigError("--enable-dp-lm-head needs DP attention", "--enable-dp-attention")
 
 
 def settle_data_parallelism(c: Choices) -> None:

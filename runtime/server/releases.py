@@ -11,6 +11,15 @@ from runtime.server.bounds import is_number
 from runtime.server.errors import ConfigError
 
 
+_ALGORITHMS = ("DFLASH", "EAGLE", "EAGLE3", "FROZEN_KV_MTP", "STANDALONE", "NGRAM")
+_GOES_WITH = (
+    *(("modelopt_fp8", "modelopt"), ("modelopt_fp4", "modelopt"), ("modelopt_mixed", "modelopt")),
+    *(("w8a8_int8", "compressed-tensors"), ("w8a8_int8", "compressed_tensors")),
+    *(("w8a8_fp8", "compressed-tensors"), ("w8a8_fp8", "compressed_tensors")),
+    ("petit_nvfp4", "modelopt"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
     version: str
@@ -33,8 +42,43 @@ class Release:
     fused_finalize_unset: bool = True
     # SGLANG_FLASHINFER_AUTOTUNE_EXTEND: srt/environ.py
     has_extend_pass: bool = False
-    # Dense modelopt fp8 through FlashInfer's fp8_gemm, tuned: srt/layers/quantization/fp8_utils.py
-    tunes_fp8_gemm: bool = False
+    # The gate beside the MoE backend: should_run_flashinfer_autotune of flashinfer_autotune.py
+    tunes_fp4_gemm: bool = False
+    # Majors on which modelopt's fp8 GEMMs are tuned; () where the gate does not ask
+    fp8_gemm_majors: tuple[int, ...] = ()
+    # A chosen --fp8-gemm-backend flashinfer_cutlass opens it, whatever the weights, but for some
+    chosen_fp8_gemm_tunes: bool = False
+    never_by_chosen_fp8_gemm: tuple[str, ...] = ()
+    # An unset one becomes flashinfer_cutlass for mxfp8 on sm100: srt/layers/quantization/fp8_utils.py
+    mxfp8_runs_cutlass_gemm: bool = False
+    # Methods whose GEMMs are mm_mxfp8, tuned on every Blackwell: the same file
+    mxfp8_gemm_methods: tuple[str, ...] = ()
+    deterministic_never_tunes: bool = False
+    tunes_drafts: bool = False
+    # A draft's gate asks --speculative-moe-runner-backend, before the target's own
+    drafts_gate_by_their_backend: bool = False
+    # ModelOpt's quant_algo: srt/configs/model_config.py
+    mixed_by_layers: bool = False
+    fp8_algorithms_apart: bool = False
+    # Pairs of argument and checkpoint that go together: the same file, _verify_quantization
+    goes_with: tuple[tuple[str, str], ...] = _GOES_WITH
+    # What srt/layers/quantization/__init__.py no longer registers
+    dropped_methods: tuple[str, ...] = ()
+    # gpt-oss's experts on sm120: srt/arg_groups/model_overrides/gpt_oss.py
+    mxfp4_on_sm120: str = "triton_kernel"
+    # modelopt_fp4's experts: srt/arg_groups/overrides.py, _moe_runner_backend_quant_constraints
+    nvfp4_runs_cutlass_on: tuple[int, ...] = ()
+    # srt/arg_groups/moe_hook.py
+    flashinfer_a2a_needs_dp: bool = False
+    deepep_cutedsl_is_low_latency: bool = False
+    dispatch_type_routes: bool = False
+    # srt/arg_groups/speculative_hook.py
+    algorithms: tuple[str, ...] = _ALGORITHMS
+    ngram_counts_steps: bool = False
+    dflash_shares_heads: bool = False
+    pages_with_topk: tuple[str, ...] = ("flashinfer", "fa3")
+    # --attn-dp-size beside --dp-size: srt/arg_groups/parallel_hook.py
+    has_attn_dp_size: bool = False
     # How trtllm calls are routed: srt/layers/moe/moe_runner/flashinfer_trtllm.py
     routes_fp8_under_ep: bool = False
     routes_apart: bool = False
@@ -46,16 +90,57 @@ class Release:
 
 
 _12 = Release("0.5.12", flashinfer="0.6.11.post1", transformers="5.6.0")
-_13 = replace(_12, version="0.5.13", flashinfer="0.6.12", transformers="5.8.1")
-_14 = replace(_13, version="0.5.14")
-_15 = replace(_14, version="0.5.15", transformers="5.12.1", key_has_draft_quantization=True)
-_16 = replace(_15, version="0.5.16", flashinfer="0.6.14")
+_13 = replace(
+    _12,
+    version="0.5.13",
+    flashinfer="0.6.12",
+    transformers="5.8.1",
+    tunes_fp4_gemm=True,
+    nvfp4_runs_cutlass_on=(12,),
+    flashinfer_a2a_needs_dp=True,
+    pages_with_topk=("flashinfer", "fa3", "triton"),
+)
+_14 = replace(
+    _13,
+    version="0.5.14",
+    fp8_gemm_majors=(10,),
+    chosen_fp8_gemm_tunes=True,
+    goes_with=(*_GOES_WITH, ("nvfp4_online", "fp8")),
+    mxfp4_on_sm120="marlin",
+    ngram_counts_steps=True,
+)
+_15 = replace(
+    _14,
+    version="0.5.15",
+    transformers="5.12.1",
+    key_has_draft_quantization=True,
+    never_by_chosen_fp8_gemm=("mxfp8",),
+    mxfp8_runs_cutlass_gemm=True,
+    tunes_drafts=True,
+    mixed_by_layers=True,
+    goes_with=(
+        *_14.goes_with,
+        ("auto-round-int8", "compressed-tensors"),
+        ("auto-round-int8", "compressed_tensors"),
+    ),
+)
+_16 = replace(
+    _15,
+    version="0.5.16",
+    flashinfer="0.6.14",
+    never_by_chosen_fp8_gemm=(),
+    dropped_methods=("qoq", "fbgemm_fp8"),
+    algorithms=(*_ALGORITHMS, "DSPARK"),
+)
 _17 = replace(
     _16,
     version="0.5.17",
     flashinfer="0.6.15.post1",
     key_has_skipped_ops=True,
     always_skipped_ops=("mxfp8_gemm",),
+    drafts_gate_by_their_backend=True,
+    mxfp4_on_sm120="flashinfer_mxfp4",
+    deepep_cutedsl_is_low_latency=True,
 )
 _18 = replace(
     _17,
@@ -64,12 +149,23 @@ _18 = replace(
     always_skipped_ops=(),
     fused_finalize_unset=False,
     has_extend_pass=True,
-    tunes_fp8_gemm=True,
+    fp8_gemm_majors=(9, 10, 12),
+    chosen_fp8_gemm_tunes=False,
+    mxfp8_runs_cutlass_gemm=False,
+    mxfp8_gemm_methods=("mxfp8",),
+    deterministic_never_tunes=True,
+    fp8_algorithms_apart=True,
+    goes_with=(*_15.goes_with, ("nvfp4_online", "modelopt_fp8"), ("modelopt_fp4", "fp8")),
     routes_fp8_under_ep=True,
     defers_finalising=True,
 )
 _19 = replace(_18, version="0.5.19", flashinfer="0.6.18", deletes_unequal_ranks=True)
-_20 = replace(_19, version="0.5.20")
+_20 = replace(
+    _19,
+    version="0.5.20",
+    dropped_methods=(*_16.dropped_methods, "gptq"),
+    dispatch_type_routes=True,
+)
 _21 = replace(_20, version="0.5.21", always_saves=True)
 _22 = replace(
     _21,
@@ -77,10 +173,20 @@ _22 = replace(
     flashinfer="0.7.1",
     transformers="5.19.0",
     megamoe_files_by_gpu=True,
+    nvfp4_runs_cutlass_on=(11, 12),
+    has_attn_dp_size=True,
     routes_apart=True,
 )
 _23 = replace(
-    _22, version="0.5.23", flashinfer="0.7.2", candidate_selection="v2_default", ranges_by_chunk=True
+    _22,
+    version="0.5.23",
+    flashinfer="0.7.2",
+    candidate_selection="v2_default",
+    mxfp8_gemm_methods=("mxfp8", "minimax_m3_nvfp4"),
+    goes_with=(*_18.goes_with, ("minimax_m3_nvfp4", "mxfp8")),
+    algorithms=(*_16.algorithms, "UNO"),
+    dflash_shares_heads=True,
+    ranges_by_chunk=True,
 )
 
 RELEASES = (_12, _13, _14, _15, _16, _17, _18, _19, _20, _21, _22, _23)

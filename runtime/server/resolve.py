@@ -21,11 +21,16 @@ from runtime.server.kv_cache import settle_kv_dtype
 from runtime.server.memory import settle_memory
 from runtime.server.moe import settle_all_to_all, settle_moe_runner
 from runtime.server.parallelism import settle_attention_groups, settle_data_parallelism
-from runtime.server.quantization import settle_dtype, settle_quantization
+from runtime.server.quantization import (
+    dtype_of,
+    model_quantization,
+    settle_dtype,
+    settle_quantization,
+)
 from runtime.server.releases import Release
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 from runtime.server.shape import DraftServer, Server, Speculation
-from runtime.server.speculation import settle_speculation
+from runtime.server.speculation import DRAFTLESS, settle_speculation
 from runtime.server.tuning import gate
 
 _EXTEND, _FUSED_FINALIZE = "SGLANG_FLASHINFER_AUTOTUNE_EXTEND", "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
@@ -61,7 +66,7 @@ def resolve(
 
 
 def _server(c: Choices) -> Server:
-    tuned = gate(c)
+    tuned = gate(c, c.model_quantization)
     return Server(
         asked=c.asked,
         release=c.release,
@@ -156,14 +161,16 @@ def _speculation(c: Choices) -> Speculation | None:
 
 
 def _draft(c: Choices) -> DraftServer | None:
-    """The target's arguments and the draft's class: SGLang reads the former from the server's flags."""
-    if c.speculative_algorithm is None or c.speculative_draft_model_path is None:
+    """The target's arguments; class, dtype and weights are the draft's own, as its ModelRunner has them."""
+    if c.speculative_algorithm is None or c.speculative_algorithm in DRAFTLESS:
         return None
     model = c.draft_model or c.model
-    backend = c.speculative_moe_runner_backend or c.moe_runner_backend
-    quantization = c.asked.quantization or model.quantization
-    name = config_class(model, c.release)
-    inputs = replace(_key_inputs(c, name), is_draft=True, draft_quantization=quantization)
-    tunes = gate(c, draft=True).tunes
-    parts = key_parts(c.release, inputs)
-    return DraftServer(c.speculative_draft_model_path, name, quantization, backend, tunes, parts)
+    quantization = model_quantization(
+        c.speculative_draft_model_quantization, model, c.release, draft=True
+    )
+    name, dtype = config_class(model, c.release), dtype_of(c.asked.dtype, model)
+    inputs = replace(_key_inputs(c, name), dtype=dtype, is_draft=True, draft_quantization=quantization)
+    tunes = gate(c, quantization, draft=True).tunes
+    backend = c.speculative_moe_runner_backend
+    path = c.speculative_draft_model_path or c.model_path
+    return DraftServer(path, name, quantization, backend, tunes, key_parts(c.release, inputs))

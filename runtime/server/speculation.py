@@ -2,29 +2,170 @@
 
 from __future__ import annotations
 
+from runtime.server.backends import backend_row
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
+from runtime.server.families import DRAFTS_FROM_ITSELF, LONG_DRAFTS
 
-_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP", "STANDALONE", "NGRAM", "DFLASH")
+_EAGLES = ("EAGLE", "EAGLE3", "STANDALONE")
+_GEMMA_DRAFTS = ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM")
+_REQUESTS = 48
+_NGRAM_TOKENS = 12
+_DFLASH_TOKENS = 16
+_DSPARK_GAMMA = 7
+DRAFTLESS = ("NGRAM", "UNO")
 
 
 def settle_speculation(c: Choices) -> None:
+    if c.speculative_moe_runner_backend is None:
+        c.settle("the target's", speculative_moe_runner_backend=_draft_backend(c))
     if c.speculative_algorithm is None:
         return
-    algorithm = c.speculative_algorithm.upper()
-    if algorithm not in _ALGORITHMS:
-        raise ConfigError(
-            f"--speculative-algorithm {c.speculative_algorithm} is not supported",
-            f"one of {', '.join(_ALGORITHMS)}",
-        )
-    steps = c.speculative_num_steps or 3
-    c.settle(
-        "unset speculation sizes",
-        speculative_num_steps=steps,
-        speculative_eagle_topk=c.speculative_eagle_topk or 1,
-        speculative_num_draft_tokens=c.speculative_num_draft_tokens or steps + 1,
-    )
+    algorithm = _algorithm(c)
+    c.settle("its full name", speculative_algorithm=algorithm)
     if c.max_running_requests is None:
-        c.settle("speculation", max_running_requests=48)
-    if c.draft_model is not None and c.speculative_draft_model_path is None:
+        c.settle("speculation", max_running_requests=_REQUESTS)
+    settle = {"NGRAM": _ngram, "DFLASH": _dflash, "DSPARK": _dspark}.get(algorithm)
+    if settle is not None:
+        settle(c)
+    elif algorithm in _EAGLES:
+        _eagle(c)
+
+
+def _draft_backend(c: Choices) -> str:
+    """A draft runs no mega kernel."""
+    backend = backend_row(c.moe_runner_backend)
+    return "flashinfer_trtllm" if backend.files_by_gpu and c.release.megamoe_files_by_gpu else backend.name
+
+
+def _algorithm(c: Choices) -> str:
+    name = c.speculative_algorithm.upper()
+    known = c.release.algorithms
+    if name not in (*known, "NEXTN"):
+        raise ConfigError(
+            f"--speculative-algorithm {c.speculative_algorithm} is not one of SGLang {c.release.version}'s",
+            f"one of {', '.join((*known, 'NEXTN'))}",
+        )
+    assists = c.draft_model is not None and c.draft_model.architecture in _GEMMA_DRAFTS
+    if name in ("NEXTN", "EAGLE"):
+        return "FROZEN_KV_MTP" if assists else "EAGLE"
+    if name == "EAGLE3" and assists:
+        raise ConfigError("--speculative-algorithm EAGLE3 does not run this draft", "NEXTN does")
+    return str(name)
+
+
+def _eagle(c: Choices) -> None:
+    if c.speculative_algorithm == "STANDALONE":
+        _refuse_dp_attention(c)
+    itself = (names for since, names in DRAFTS_FROM_ITSELF.items() if c.release.number >= since)
+    if c.speculative_draft_model_path is None and any(c.model.architecture in names for names in itself):
         c.settle("the model drafts for itself", speculative_draft_model_path=c.model_path)
+    _eagle_sizes(c)
+    _check_tree(c)
+
+
+def _eagle_sizes(c: Choices) -> None:
+    steps, topk, tokens = (
+        c.speculative_num_steps,
+        c.speculative_eagle_topk,
+        c.speculative_num_draft_tokens,
+    )
+    if steps is None:
+        if topk is not None or tokens is not None:
+            raise ConfigError(
+                "--speculative-eagle-topk and --speculative-num-draft-tokens need --speculative-num-steps",
+                "give all three, or none",
+            )
+        steps, topk, tokens = _unset(c)
+    if topk is None:
+        raise ConfigError("--speculative-num-steps needs --speculative-eagle-topk", "give all three, or none")
+    if topk == 1 and tokens != steps + 1:
+        tokens = steps + 1
+    if tokens is None:
+        raise ConfigError("--speculative-eagle-topk above 1 needs --speculative-num-draft-tokens")
+    _settle_sizes(c, steps, topk, tokens)
+
+
+def _unset(c: Choices) -> tuple[int, int, int]:
+    long = c.model.architecture in LONG_DRAFTS and c.speculative_algorithm != "STANDALONE"
+    return (5, 4, 8) if long else (3, 1, 4)
+
+
+def _settle_sizes(c: Choices, steps: int | None, topk: int, tokens: int) -> None:
+    c.settle(
+        "speculation's sizes",
+        speculative_num_steps=steps,
+        speculative_eagle_topk=topk,
+        speculative_num_draft_tokens=tokens,
+    )
+
+
+def _check_tree(c: Choices) -> None:
+    """More than one token a step is a tree, which not every attention walks."""
+    if c.speculative_eagle_topk <= 1:
+        return
+    if "trtllm_mha" in (c.attention_backend, c.prefill_attention_backend, c.decode_attention_backend):
+        raise ConfigError(
+            f"--speculative-eagle-topk {c.speculative_eagle_topk}: attention backend trtllm_mha takes 1 only",
+            "--speculative-eagle-topk 1, or another --attention-backend",
+        )
+    if c.page_size > 1 and c.attention_backend not in c.release.pages_with_topk:
+        raise ConfigError(
+            f"--speculative-eagle-topk {c.speculative_eagle_topk} with pages of {c.page_size} tokens needs "
+            f"attention backend {' or '.join(c.release.pages_with_topk)}, not {c.attention_backend}",
+            "--speculative-eagle-topk 1, or --page-size 1",
+        )
+
+
+def _ngram(c: Choices) -> None:
+    _refuse_dp_attention(c)
+    topk = c.speculative_ngram_max_bfs_breadth
+    tokens = c.speculative_num_draft_tokens or _NGRAM_TOKENS
+    steps = c.speculative_num_steps
+    if steps is None and c.release.ngram_counts_steps:
+        steps = tokens // topk
+    _settle_sizes(c, steps, topk, tokens)
+    if topk > 1 and c.page_size > 1 and c.attention_backend != "flashinfer":
+        raise ConfigError(
+            f"NGRAM with pages of {c.page_size} tokens needs attention backend flashinfer",
+            "--page-size 1, or --speculative-ngram-max-bfs-breadth 1",
+        )
+
+
+def _dflash(c: Choices) -> None:
+    if c.pp_size != 1:
+        raise ConfigError(f"--pp {c.pp_size}: DFLASH runs without pipeline parallelism", "--pp 1")
+    if c.speculative_draft_model_path is None:
+        raise ConfigError("DFLASH needs a draft", "--speculative-draft-model-path")
+    if c.attn_dp_size > 1 and not (c.release.dflash_shares_heads and c.enable_dp_lm_head):
+        way = "--enable-dp-lm-head" if c.release.dflash_shares_heads else "leave --enable-dp-attention out"
+        raise ConfigError("DFLASH does not run with DP attention so", way)
+    block = c.speculative_dflash_block_size or c.speculative_num_draft_tokens
+    _settle_sizes(c, 1, 1, block or _block_size(c) or _DFLASH_TOKENS)
+
+
+def _dspark(c: Choices) -> None:
+    gamma = c.speculative_dspark_block_size or _block_size(c)
+    asked = c.speculative_num_draft_tokens
+    tokens = gamma + 1 if gamma else asked or _DSPARK_GAMMA + 1
+    if asked not in (None, tokens):
+        raise ConfigError(f"--speculative-num-draft-tokens {asked}: this draft takes {tokens}", "leave it out")
+    _settle_sizes(c, 1, 1, tokens)
+
+
+def _block_size(c: Choices) -> int | None:
+    """How far the draft's checkpoint says it looks ahead."""
+    value = c.draft_model.get("block_size") if c.draft_model is not None else None
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"config.json: block_size is {value!r}: a positive whole number is needed")
+    return value
+
+
+def _refuse_dp_attention(c: Choices) -> None:
+    if c.attn_dp_size > 1:
+        raise ConfigError(
+            f"--speculative-algorithm {c.speculative_algorithm} does not run with DP attention",
+            "leave --enable-dp-attention out",
+        )

@@ -1,4 +1,4 @@
-"""When a server runs FlashInfer's autotuner at its start."""
+"""When a server runs FlashInfer's autotuner at its start: for its MoE backend, its FP4 or its FP8 GEMMs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from dataclasses import dataclass
 
 from runtime.server.backends import backend_row
 from runtime.server.choices import Choices
+from runtime.server.gpus import CPU, GpuModel
 from runtime.server.releases import Release
 
 MODELOPT_FP8 = ("modelopt", "modelopt_fp8")
+_MIXED = "modelopt_mixed"
+_FP4_METHODS = ("modelopt_fp4", _MIXED)
+_TUNED_FP4 = ("flashinfer_cutlass", "flashinfer_cutedsl")
+_BLACKWELL = (10, 11, 12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +24,40 @@ class Gate:
     because: str
 
 
-def gate(c: Choices, draft: bool = False) -> Gate:
+def gate(c: Choices, quantization: str | None, draft: bool = False) -> Gate:
+    """`quantization` is that of the worker's own model."""
+    closed = _closed(c, draft)
+    if closed:
+        return Gate(False, closed)
+    backend, a2a = _experts(c, draft)
+    if backend == "flashinfer_cutedsl" and a2a == "deepep":
+        return Gate(False, "flashinfer_cutedsl's experts behind deepep are not tuned")
+    if is_tuned(backend, c.release):
+        return Gate(True, f"MoE backend {backend}")
+    if tunes_fp4_gemm(quantization, c.fp4_gemm_runner_backend, c.gpu, c.release):
+        return Gate(True, f"FP4 GEMMs of quantization {quantization}")
+    if _tunes_fp8(c, quantization):
+        return Gate(True, f"FP8 GEMMs of quantization {quantization}")
+    return Gate(False, f"MoE backend {backend}, quantization {quantization}")
+
+
+def _closed(c: Choices, draft: bool) -> str | None:
     if c.disable_flashinfer_autotune:
-        return Gate(False, "--disable-flashinfer-autotune: this server tunes nothing and loads no cache")
-    if c.gpu.arch != "cpu" and c.gpu.major < 9:
-        return Gate(False, f"SGLang tunes from compute capability 9.0 on: not on {c.gpu.arch}")
-    if is_tuned(c.moe_runner_backend, c.release):
-        return Gate(True, f"MoE backend {c.moe_runner_backend}")
-    if c.model_quantization in MODELOPT_FP8 and c.gpu.major in fp8_gemm_majors(c.release):
-        return Gate(True, f"dense fp8 GEMMs of quantization {c.model_quantization}")
-    return Gate(False, f"MoE backend {c.moe_runner_backend}, quantization {c.model_quantization}")
+        return "--disable-flashinfer-autotune: this server tunes nothing and loads no cache"
+    if c.release.deterministic_never_tunes and (c.enable_deterministic_inference or c.rl_on_policy_target):
+        return "--enable-deterministic-inference: this server tunes nothing"
+    if draft and not c.release.tunes_drafts:
+        return f"SGLang {c.release.version} tunes no draft"
+    if c.gpu.arch != CPU.arch and c.gpu.major < 9:
+        return f"SGLang tunes from compute capability 9.0 on: not on {c.gpu.arch}"
+    return None
+
+
+def _experts(c: Choices, draft: bool) -> tuple[str, str]:
+    if draft and c.release.drafts_gate_by_their_backend:
+        backend = c.speculative_moe_runner_backend or c.moe_runner_backend
+        return backend, c.speculative_moe_a2a_backend or c.moe_a2a_backend
+    return c.moe_runner_backend, c.moe_a2a_backend
 
 
 def is_tuned(moe_runner_backend: str, release: Release) -> bool:
@@ -36,5 +65,24 @@ def is_tuned(moe_runner_backend: str, release: Release) -> bool:
     return since is not None and release.number >= since
 
 
-def fp8_gemm_majors(release: Release) -> tuple[int, ...]:
-    return (9, 10, 12) if release.tunes_fp8_gemm else (10,)
+def tunes_fp4_gemm(quantization: str | None, asked: str, gpu: GpuModel, release: Release) -> bool:
+    """An unset --fp4-gemm-backend is Marlin before Blackwell, and tuned from there on."""
+    backend = _TUNED_FP4[0] if asked == "auto" and gpu.major >= 10 else asked
+    return release.tunes_fp4_gemm and quantization in _FP4_METHODS and backend in _TUNED_FP4
+
+
+def tunes_fp8_gemm(quantization: str | None, gpu: GpuModel, release: Release) -> bool:
+    """Modelopt's, in one scale a tensor."""
+    return quantization in (*MODELOPT_FP8, _MIXED) and gpu.major in release.fp8_gemm_majors
+
+
+def _tunes_fp8(c: Choices, quantization: str | None) -> bool:
+    release, backend = c.release, c.fp8_gemm_runner_backend
+    if quantization in release.never_by_chosen_fp8_gemm:
+        return False
+    if quantization in release.mxfp8_gemm_methods:
+        return c.gpu.major in _BLACKWELL and backend != "deep_gemm"
+    if release.mxfp8_runs_cutlass_gemm and backend == "auto" and c.quantization == "mxfp8":
+        backend = "flashinfer_cutlass" if c.gpu.major == 10 else backend
+    by_choice = release.chosen_fp8_gemm_tunes and backend == "flashinfer_cutlass"
+    return by_choice or tunes_fp8_gemm(quantization, c.gpu, release)
