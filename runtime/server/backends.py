@@ -32,7 +32,7 @@ class MoEBackendRow:
     defers_finalising: bool = False
     # Its files carry the GPU's UUID where a release writes it.
     files_by_gpu: bool = False
-    # The quantization arguments that it takes, since when; empty: SGLang does not ask (srt/arg_groups/moe_hook.py).
+    # --quantization as it takes it, since when; empty: nobody asks. srt/arg_groups/moe_hook.py
     takes: Mapping[str | None, Number] = field(default_factory=dict, hash=False)
     # Experts are on one rank or on all: --ep is 1 or --tp.
     spread_over_one_or_all: bool = False
@@ -100,9 +100,7 @@ BACKENDS = {
             under_flashinfer_a2a_since=(0, 5, 13),
         ),
         MoEBackendRow("flashinfer_megamoe", (0, 5, 22), files_by_gpu=True, mxfp8_since=(0, 5, 20)),
-        MoEBackendRow(
-            "experimental_sgl_trtllm", takes={method: (0, 5, 13) for method in _TRTLLM.takes}
-        ),
+        MoEBackendRow("experimental_sgl_trtllm", takes={method: (0, 5, 13) for method in _TRTLLM.takes}),
     )
 }
 

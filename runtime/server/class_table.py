@@ -12,25 +12,27 @@ KNOWN_SINCE = {
         align_text_model=AlignTextConfig align_vision_model=AlignVisionConfig altclip=AltCLIPConfig
         altclip_text_model=AltCLIPTextConfig altclip_vision_model=AltCLIPVisionConfig apertus arcee aria
         aria_text audio-spectrogram-transformer=ASTConfig audioflamingo3=AudioFlamingo3Config
-        audioflamingo3_encoder=AudioFlamingo3EncoderConfig autoformer aya_vision bailing_hybrid bamba bark bart
-        beit bert bert-generation big_bird bigbird_pegasus=BigBirdPegasusConfig biogpt=BioGptConfig bit
+        audioflamingo3_encoder=AudioFlamingo3EncoderConfig autoformer aya_vision bailing_hybrid bamba bark
+        bart beit bert bert-generation big_bird bigbird_pegasus=BigBirdPegasusConfig biogpt=BioGptConfig bit
         bitnet=BitNetConfig blenderbot blenderbot-small blip blip-2 blip_2_qformer=Blip2QFormerConfig
-        blip_2_vision_model=Blip2VisionConfig blip_text_model=BlipTextConfig blip_vision_model=BlipVisionConfig
-        bloom blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher
-        bridgetower=BridgeTowerConfig bridgetower_text_model=BridgeTowerTextConfig
-        bridgetower_vision_model=BridgeTowerVisionConfig bros camembert canine chameleon
-        chameleon_vqgan=ChameleonVQVAEConfig chatglm=ChatGLMConfig chinese_clip=ChineseCLIPConfig
-        chinese_clip_text_model=ChineseCLIPTextConfig chinese_clip_vision_model=ChineseCLIPVisionConfig
-        chmv2=CHMv2Config clap clap_audio_model=ClapAudioConfig clap_text_model=ClapTextConfig clip=CLIPConfig
+        blip_2_vision_model=Blip2VisionConfig blip_text_model=BlipTextConfig
+        blip_vision_model=BlipVisionConfig bloom blt blt_global_transformer blt_local_decoder
+        blt_local_encoder blt_patcher bridgetower=BridgeTowerConfig
+        bridgetower_text_model=BridgeTowerTextConfig bridgetower_vision_model=BridgeTowerVisionConfig bros
+        camembert canine chameleon chameleon_vqgan=ChameleonVQVAEConfig chatglm=ChatGLMConfig
+        chinese_clip=ChineseCLIPConfig chinese_clip_text_model=ChineseCLIPTextConfig
+        chinese_clip_vision_model=ChineseCLIPVisionConfig chmv2=CHMv2Config clap
+        clap_audio_model=ClapAudioConfig clap_text_model=ClapTextConfig clip=CLIPConfig
         clip_text_model=CLIPTextConfig clip_vision_model=CLIPVisionConfig clipseg=CLIPSegConfig
         clipseg_text_model=CLIPSegTextConfig clipseg_vision_model=CLIPSegVisionConfig clvp clvp_decoder
         clvp_encoder codegen=CodeGenConfig cohere cohere2 cohere2_vision cohere_asr
         colmodernvbert=ColModernVBertConfig colpali=ColPaliConfig colqwen2=ColQwen2Config conditional_detr
         convbert=ConvBertConfig convnext=ConvNextConfig convnextv2=ConvNextV2Config cpmant=CpmAntConfig csm
         csm_depth_decoder_model=CsmDepthDecoderConfig ctrl=CTRLConfig cvt cwm d_fine dab-detr dac
-        data2vec-audio=Data2VecAudioConfig data2vec-text=Data2VecTextConfig data2vec-vision=Data2VecVisionConfig
-        dbrx deberta deberta-v2 decision_transformer deepseek-ocr=DeepseekVLV2Config deepseek_v2 deepseek_v3
-        deepseek_v32=_DeepseekV32ConfigAlias deepseek_v4=_DeepseekV4ConfigAlias deepseek_vl=DeepseekVLConfig
+        data2vec-audio=Data2VecAudioConfig data2vec-text=Data2VecTextConfig
+        data2vec-vision=Data2VecVisionConfig dbrx deberta deberta-v2 decision_transformer
+        deepseek-ocr=DeepseekVLV2Config deepseek_v2 deepseek_v3 deepseek_v32=_DeepseekV32ConfigAlias
+        deepseek_v4=_DeepseekV4ConfigAlias deepseek_vl=DeepseekVLConfig
         deepseek_vl_hybrid=DeepseekVLHybridConfig deepseek_vl_v2=DeepseekVL2Config deformable_detr
         deit=DeiTConfig depth_anything depth_pro detr dia dia_decoder dia_encoder diffllama=DiffLlamaConfig
         dinat dinov2 dinov2_with_registers dinov3_convnext=DINOv3ConvNextConfig dinov3_vit=DINOv3ViTConfig
@@ -74,31 +76,32 @@ KNOWN_SINCE = {
         kosmos_2_vision_model=Kosmos2VisionConfig kyutai_speech_to_text laguna lasr_ctc=LasrCTCConfig
         lasr_encoder layoutlm=LayoutLMConfig layoutlmv2=LayoutLMv2Config layoutlmv3=LayoutLMv3Config
         layoutxlm=LayoutXLMConfig led=LEDConfig levit lfm2 lfm2_moe lfm2_vl lightglue=LightGlueConfig
-        lighton_ocr=LightOnOcrConfig lilt llama llama4 llama4_text llama4_vision_model=Llama4VisionConfig llava
-        llava_next llava_next_video llava_onevision longcat_flash longformer longt5=LongT5Config luke lw_detr
-        lw_detr_vit=LwDetrViTConfig lxmert m2m_100=M2M100Config mamba mamba2 marian markuplm=MarkupLMConfig
-        mask2former=Mask2FormerConfig maskformer=MaskFormerConfig maskformer-swin=MaskFormerSwinConfig
-        mbart=MBartConfig megatron-bert metaclip_2=MetaClip2Config metaclip_2_text_model=MetaClip2TextConfig
-        metaclip_2_vision_model=MetaClip2VisionConfig mgp-str=MgpstrConfig mimi minicpmv4_6=MiniCPMV4_6Config
-        minicpmv4_6_vision=MiniCPMV4_6VisionConfig minimax=MiniMaxConfig minimax_m2=MiniMaxM2Config ministral
-        ministral3 mistral mistral3 mistral4 mixtral mlcd=MLCDVisionConfig mlcd_vision_model=MLCDVisionConfig
-        mllama mllama_text_model=MllamaTextConfig mllama_vision_model=MllamaVisionConfig
+        lighton_ocr=LightOnOcrConfig lilt llama llama4 llama4_text llama4_vision_model=Llama4VisionConfig
+        llava llava_next llava_next_video llava_onevision longcat_flash longformer longt5=LongT5Config luke
+        lw_detr lw_detr_vit=LwDetrViTConfig lxmert m2m_100=M2M100Config mamba mamba2 marian
+        markuplm=MarkupLMConfig mask2former=Mask2FormerConfig maskformer=MaskFormerConfig
+        maskformer-swin=MaskFormerSwinConfig mbart=MBartConfig megatron-bert metaclip_2=MetaClip2Config
+        metaclip_2_text_model=MetaClip2TextConfig metaclip_2_vision_model=MetaClip2VisionConfig
+        mgp-str=MgpstrConfig mimi minicpmv4_6=MiniCPMV4_6Config minicpmv4_6_vision=MiniCPMV4_6VisionConfig
+        minimax=MiniMaxConfig minimax_m2=MiniMaxM2Config ministral ministral3 mistral mistral3 mistral4
+        mixtral mlcd=MLCDVisionConfig mlcd_vision_model=MLCDVisionConfig mllama
+        mllama_text_model=MllamaTextConfig mllama_vision_model=MllamaVisionConfig
         mm-grounding-dino=MMGroundingDinoConfig mobilebert=MobileBertConfig mobilenet_v1=MobileNetV1Config
         mobilenet_v2=MobileNetV2Config mobilevit=MobileViTConfig mobilevitv2=MobileViTV2Config
         modernbert=ModernBertConfig modernbert-decoder=ModernBertDecoderConfig modernvbert=ModernVBertConfig
         moonshine moonshine_streaming moonshine_streaming_encoder moshi moshi_depth mpnet=MPNetConfig mpt mra
-        mt5=MT5Config multi_modality musicflamingo=MusicFlamingoConfig musicgen musicgen_decoder musicgen_melody
-        musicgen_melody_decoder mvp nanochat=NanoChatConfig nemotron nemotron_h
+        mt5=MT5Config multi_modality musicflamingo=MusicFlamingoConfig musicgen musicgen_decoder
+        musicgen_melody musicgen_melody_decoder mvp nanochat=NanoChatConfig nemotron nemotron_h
         NemotronH_Nano_Omni_Reasoning_V3=NemotronH_Nano_Omni_Reasoning_V3_Config
         NemotronH_Nano_VL_V2=NemotronH_Nano_VL_V2_Config nllb-moe nomic_bert nougat nystromformer olmo olmo2
         olmo3 olmo_hybrid olmoe omdet-turbo=OmDetTurboConfig oneformer=OneFormerConfig
         openai-gpt=OpenAIGPTConfig openai_privacy_filter=OpenAIPrivacyFilterConfig opt=OPTConfig ovis2 owlv2
         owlv2_text_model=Owlv2TextConfig owlv2_vision_model=Owlv2VisionConfig owlvit=OwlViTConfig
-        owlvit_text_model=OwlViTTextConfig owlvit_vision_model=OwlViTVisionConfig paddleocr_vl=PaddleOCRVLConfig
-        paddleocr_vl_text=PaddleOCRTextConfig paddleocr_vl_vision=PaddleOCRVisionConfig
-        paligemma=PaliGemmaConfig parakeet_ctc=ParakeetCTCConfig parakeet_encoder
-        patchtsmixer=PatchTSMixerConfig patchtst=PatchTSTConfig pe_audio pe_audio_encoder pe_audio_video
-        pe_audio_video_encoder pe_video pe_video_encoder pegasus pegasus_x perceiver
+        owlvit_text_model=OwlViTTextConfig owlvit_vision_model=OwlViTVisionConfig
+        paddleocr_vl=PaddleOCRVLConfig paddleocr_vl_text=PaddleOCRTextConfig
+        paddleocr_vl_vision=PaddleOCRVisionConfig paligemma=PaliGemmaConfig parakeet_ctc=ParakeetCTCConfig
+        parakeet_encoder patchtsmixer=PatchTSMixerConfig patchtst=PatchTSTConfig pe_audio pe_audio_encoder
+        pe_audio_video pe_audio_video_encoder pe_video pe_video_encoder pegasus pegasus_x perceiver
         perception_lm=PerceptionLMConfig persimmon phi phi3 phi4_multimodal phi4_multimodal_audio
         phi4_multimodal_vision phimoe pi0=PI0Config pix2struct=Pix2StructConfig
         pix2struct_text_model=Pix2StructTextConfig pix2struct_vision_model=Pix2StructVisionConfig pixio
@@ -119,9 +122,9 @@ KNOWN_SINCE = {
         qwen2_vl_vision=Qwen2VLVisionConfig qwen3 qwen3_5=Qwen3_5Config qwen3_5_moe=Qwen3_5MoeConfig
         qwen3_5_moe_text=Qwen3_5MoeTextConfig qwen3_5_moe_vision=Qwen3_5MoeVisionConfig
         qwen3_5_text=Qwen3_5TextConfig qwen3_5_vision=Qwen3_5VisionConfig qwen3_asr=Qwen3ASRConfig
-        qwen3_asr_thinker=Qwen3ASRThinkerConfig qwen3_moe qwen3_next qwen3_omni_moe qwen3_omni_moe_audio_encoder
-        qwen3_omni_moe_talker_code_predictor qwen3_omni_moe_talker_text qwen3_omni_moe_text
-        qwen3_omni_moe_thinker qwen3_omni_moe_vision_encoder qwen3_vl=Qwen3VLConfig
+        qwen3_asr_thinker=Qwen3ASRThinkerConfig qwen3_moe qwen3_next qwen3_omni_moe
+        qwen3_omni_moe_audio_encoder qwen3_omni_moe_talker_code_predictor qwen3_omni_moe_talker_text
+        qwen3_omni_moe_text qwen3_omni_moe_thinker qwen3_omni_moe_vision_encoder qwen3_vl=Qwen3VLConfig
         qwen3_vl_moe=Qwen3VLMoeConfig qwen3_vl_moe_text=Qwen3VLMoeTextConfig
         qwen3_vl_moe_vision=Qwen3VLMoeVisionConfig qwen3_vl_text=Qwen3VLTextConfig
         qwen3_vl_vision=Qwen3VLVisionConfig rag recurrent_gemma reformer regnet=RegNetConfig
@@ -153,11 +156,12 @@ KNOWN_SINCE = {
         vibevoice_acoustic_tokenizer=VibeVoiceAcousticTokenizerConfig
         vibevoice_acoustic_tokenizer_decoder=VibeVoiceAcousticTokenizerDecoderConfig
         vibevoice_acoustic_tokenizer_encoder=VibeVoiceAcousticTokenizerEncoderConfig
-        vibevoice_asr=VibeVoiceAsrConfig video_llama_3 video_llama_3_vision video_llava videomae=VideoMAEConfig
-        videomt vilt vipllava=VipLlavaConfig vision-encoder-decoder vision-text-dual-encoder visual_bert
-        vit=ViTConfig vit_mae=ViTMAEConfig vit_msn=ViTMSNConfig vitdet=VitDetConfig vitmatte=VitMatteConfig
-        vitpose=VitPoseConfig vitpose_backbone=VitPoseBackboneConfig vits vivit vjepa2=VJEPA2Config voxtral
-        voxtral_encoder voxtral_realtime voxtral_realtime_encoder voxtral_realtime_text wav2vec2=Wav2Vec2Config
+        vibevoice_asr=VibeVoiceAsrConfig video_llama_3 video_llama_3_vision video_llava
+        videomae=VideoMAEConfig videomt vilt vipllava=VipLlavaConfig vision-encoder-decoder
+        vision-text-dual-encoder visual_bert vit=ViTConfig vit_mae=ViTMAEConfig vit_msn=ViTMSNConfig
+        vitdet=VitDetConfig vitmatte=VitMatteConfig vitpose=VitPoseConfig
+        vitpose_backbone=VitPoseBackboneConfig vits vivit vjepa2=VJEPA2Config voxtral voxtral_encoder
+        voxtral_realtime voxtral_realtime_encoder voxtral_realtime_text wav2vec2=Wav2Vec2Config
         wav2vec2-bert=Wav2Vec2BertConfig wav2vec2-conformer=Wav2Vec2ConformerConfig wavlm=WavLMConfig whisper
         xclip=XCLIPConfig xclip_text_model=XCLIPTextConfig xclip_vision_model=XCLIPVisionConfig xcodec
         xglm=XGLMConfig xlm=XLMConfig xlm-roberta=XLMRobertaConfig xlm-roberta-xl=XLMRobertaXLConfig

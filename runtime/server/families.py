@@ -38,9 +38,7 @@ QWEN = frozenset(
 _QWEN4 = frozenset(("Qwen4ExpForConditionalGeneration",))
 GLM4 = frozenset(("Glm4MoeForCausalLM",))
 GPT_OSS = frozenset(("GptOssForCausalLM",))
-NEMOTRON = frozenset(
-    ("NemotronHForCausalLM", "NemotronHPuzzleForCausalLM", "NemotronH_Omni_Reasoning_V3")
-)
+NEMOTRON = frozenset(("NemotronHForCausalLM", "NemotronHPuzzleForCausalLM", "NemotronH_Omni_Reasoning_V3"))
 _LLAMA4 = frozenset(("Llama4ForConditionalGeneration", "Llama4ForCausalLM"))
 GEMMA4 = frozenset(
     (
@@ -68,6 +66,8 @@ class WriteBack:
     majors: tuple[int, ...] = BLACKWELL_SERVER
 
 
+# SGLang looks at nothing else here than ModelOpt's NVFP4.
+GEMMA_WRITES_BACK_SINCE: Number = (0, 5, 13)
 WRITE_BACKS = (
     WriteBack(DEEPSEEK),
     WriteBack(LONGCAT, since=(0, 5, 16)),
@@ -82,7 +82,7 @@ WRITE_BACKS = (
 
 @dataclass(frozen=True, slots=True)
 class FamilyBackend:
-    """`backend` for an unset one. `of`: whose quantization is looked at. `until`: the first release without it."""
+    """`backend` for an unset one. `of`: whose quantization counts. `until`: the first without it."""
 
     architectures: frozenset[str]
     backend: str
@@ -139,7 +139,8 @@ def packs_nvfp4(model: Checkpoint) -> bool:
 def _packed_formats(model: Checkpoint) -> str:
     section = _section(model.text, "quantization_config") or model.mapping("quantization_config")
     groups = _section(section, "config_groups")
-    return " ".join(str(one) for one in (section.get("format"), *(_section(groups, g).get("format") for g in groups)))
+    formats = [section.get("format"), *(_section(groups, name).get("format") for name in groups)]
+    return " ".join(map(str, formats))
 
 
 def _section(of: Mapping[str, object], name: str) -> Mapping[str, object]:
@@ -171,9 +172,7 @@ FAMILY_BACKENDS = (
         )
     ),
     FamilyBackend(DEEPSEEK, _TRTLLM, _methods("compressed-tensors"), when=has_int4_experts),
-    FamilyBackend(
-        QWEN | _QWEN4, "marlin", _MIXED, with_a2a=True, when=has_w4a16_experts, since=(0, 5, 20)
-    ),
+    FamilyBackend(QWEN | _QWEN4, "marlin", _MIXED, with_a2a=True, when=has_w4a16_experts, since=(0, 5, 20)),
     FamilyBackend(QWEN, _TRTLLM, _PLAIN_FP8_FP4),
     FamilyBackend(QWEN | _QWEN4, _TRTLLM, _PLAIN_FP8_FP4 | _MIXED, since=(0, 5, 20)),
     FamilyBackend(GLM4, _TRTLLM, _methods("modelopt_fp4")),

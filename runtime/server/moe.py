@@ -105,9 +105,9 @@ def _check_runner(c: Choices) -> None:
         raise ConfigError(
             f"--ep {c.ep_size}: MoE backend {row.name} wants 1 or all TP ranks", f"--ep {c.tp_size}"
         )
-    if row.all_to_alls and c.moe_a2a_backend != "none":
-        if not _reached(row.all_to_alls.get(c.moe_a2a_backend), c.release):
-            raise ConfigError(f"MoE backend {row.name} does not know all-to-all {c.moe_a2a_backend}")
+    knows = c.moe_a2a_backend == "none" or _reached(row.all_to_alls.get(c.moe_a2a_backend), c.release)
+    if row.all_to_alls and not knows:
+        raise ConfigError(f"MoE backend {row.name} does not know all-to-all {c.moe_a2a_backend}")
     if row.name == "cutlass" and c.quantization in ("fp8", "mxfp8") and c.ep_size != 1:
         raise ConfigError(
             f"--ep {c.ep_size}: MoE backend cutlass has no expert parallelism with {c.quantization}",
@@ -131,11 +131,11 @@ def settle_all_to_all(c: Choices) -> None:
         "deepep_v2": _deep_gemm_only,
         "pplx": _deep_gemm_only,
     }.get(c.moe_a2a_backend)
-    if c.release.dispatch_type_routes and c.moe_a2a_backend != "flashinfer":
-        if c.flashinfer_a2a_dispatch_type not in (None, "auto"):
-            raise ConfigError(
-                "--flashinfer-a2a-dispatch-type is for --moe-a2a-backend flashinfer only", "leave it out"
-            )
+    dispatched = c.release.dispatch_type_routes and c.flashinfer_a2a_dispatch_type not in (None, "auto")
+    if dispatched and c.moe_a2a_backend != "flashinfer":
+        raise ConfigError(
+            "--flashinfer-a2a-dispatch-type is for --moe-a2a-backend flashinfer only", "leave it out"
+        )
     if check is not None:
         check(c)
 

@@ -15,6 +15,10 @@ def check_layout(asked: Asked) -> None:
         raise ConfigError(f"tp x pp x dp is {ranks}: at most {MOST_RANKS} ranks can be planned for")
     if not 0 <= asked.node_rank < asked.nnodes:
         raise ConfigError(f"--node-rank {asked.node_rank} is not in 0..{asked.nnodes - 1}")
+    if (asked.tp_size * asked.pp_size) % asked.nnodes:
+        raise ConfigError(f"--nnodes {asked.nnodes} does not divide tp x pp {asked.tp_size * asked.pp_size}")
+    if asked.tp_size % asked.ep_size and asked.moe_a2a_backend == "none":
+        raise ConfigError(f"--ep {asked.ep_size} does not divide --tp {asked.tp_size}")
 
 
 def settle_attention_groups(c: Choices) -> None:

@@ -8,7 +8,14 @@ from typing import Any
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
-from runtime.server.families import FIXED_BFLOAT16, GEMMA4, GPT_OSS, NEMOTRON, WRITE_BACKS
+from runtime.server.families import (
+    FIXED_BFLOAT16,
+    GEMMA4,
+    GEMMA_WRITES_BACK_SINCE,
+    GPT_OSS,
+    NEMOTRON,
+    WRITE_BACKS,
+)
 from runtime.server.releases import Release
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -75,9 +82,14 @@ def _write_back(c: Choices, explicitly_unset: bool) -> None:
     ):
         declared = declared_method(c.model, c.release)
         c.settle("this family writes the checkpoint's back", quantization=declared)
-    elif architecture in GEMMA4 and c.gpu.major == 10 and c.release.number >= (0, 5, 13):
-        if c.moe_runner_backend == "auto" and found == "modelopt_fp4":
-            c.settle("this family writes the checkpoint's back", quantization=found)
+    elif _is_gemma_in_fp4(c):
+        c.settle("this family writes the checkpoint's back", quantization=found)
+
+
+def _is_gemma_in_fp4(c: Choices) -> bool:
+    served = c.model.architecture in GEMMA4 and c.release.number >= GEMMA_WRITES_BACK_SINCE
+    unset = c.gpu.major == 10 and c.moe_runner_backend == "auto"
+    return bool(served and unset and c.model_quantization == "modelopt_fp4")
 
 
 def _check_activation(model: Checkpoint) -> None:

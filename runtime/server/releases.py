@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from runtime.server.bounds import is_number
 from runtime.server.errors import ConfigError
 
-
 _ALGORITHMS = ("DFLASH", "EAGLE", "EAGLE3", "FROZEN_KV_MTP", "STANDALONE", "NGRAM")
 _GOES_WITH = (
     *(("modelopt_fp8", "modelopt"), ("modelopt_fp4", "modelopt"), ("modelopt_mixed", "modelopt")),
@@ -43,13 +42,16 @@ class Release:
     # SGLANG_FLASHINFER_AUTOTUNE_EXTEND: srt/environ.py
     has_extend_pass: bool = False
     # The gate beside the MoE backend: should_run_flashinfer_autotune of flashinfer_autotune.py
-    tunes_fp4_gemm: bool = False
-    # Majors on which modelopt's fp8 GEMMs are tuned; () where the gate does not ask
-    fp8_gemm_majors: tuple[int, ...] = ()
+    fp4_gemm_gates: bool = False
+    fp8_gemm_gates: bool = False
+    # Dense modelopt fp8 through FlashInfer's fp8_gemm, on Hopper too: srt/layers/quantization/fp8_utils.py
+    tunes_fp8_gemm: bool = False
+    # Majors on which modelopt's fp8 GEMMs are FlashInfer's: the same file
+    fp8_gemm_majors: tuple[int, ...] = (10,)
     # A chosen --fp8-gemm-backend flashinfer_cutlass opens it, whatever the weights, but for some
     chosen_fp8_gemm_tunes: bool = False
     never_by_chosen_fp8_gemm: tuple[str, ...] = ()
-    # An unset one becomes flashinfer_cutlass for mxfp8 on sm100: srt/layers/quantization/fp8_utils.py
+    # An unset one becomes flashinfer_cutlass for mxfp8 on sm100: the same fp8_utils.py
     mxfp8_runs_cutlass_gemm: bool = False
     # Methods whose GEMMs are mm_mxfp8, tuned on every Blackwell: the same file
     mxfp8_gemm_methods: tuple[str, ...] = ()
@@ -77,8 +79,6 @@ class Release:
     ngram_counts_steps: bool = False
     dflash_shares_heads: bool = False
     pages_with_topk: tuple[str, ...] = ("flashinfer", "fa3")
-    # --attn-dp-size beside --dp-size: srt/arg_groups/parallel_hook.py
-    has_attn_dp_size: bool = False
     # How trtllm calls are routed: srt/layers/moe/moe_runner/flashinfer_trtllm.py
     routes_fp8_under_ep: bool = False
     routes_apart: bool = False
@@ -95,7 +95,7 @@ _13 = replace(
     version="0.5.13",
     flashinfer="0.6.12",
     transformers="5.8.1",
-    tunes_fp4_gemm=True,
+    fp4_gemm_gates=True,
     nvfp4_runs_cutlass_on=(12,),
     flashinfer_a2a_needs_dp=True,
     pages_with_topk=("flashinfer", "fa3", "triton"),
@@ -103,7 +103,7 @@ _13 = replace(
 _14 = replace(
     _13,
     version="0.5.14",
-    fp8_gemm_majors=(10,),
+    fp8_gemm_gates=True,
     chosen_fp8_gemm_tunes=True,
     goes_with=(*_GOES_WITH, ("nvfp4_online", "fp8")),
     mxfp4_on_sm120="marlin",
@@ -149,6 +149,7 @@ _18 = replace(
     always_skipped_ops=(),
     fused_finalize_unset=False,
     has_extend_pass=True,
+    tunes_fp8_gemm=True,
     fp8_gemm_majors=(9, 10, 12),
     chosen_fp8_gemm_tunes=False,
     mxfp8_runs_cutlass_gemm=False,
@@ -174,7 +175,6 @@ _22 = replace(
     transformers="5.19.0",
     megamoe_files_by_gpu=True,
     nvfp4_runs_cutlass_on=(11, 12),
-    has_attn_dp_size=True,
     routes_apart=True,
 )
 _23 = replace(

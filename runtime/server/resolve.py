@@ -165,9 +165,7 @@ def _draft(c: Choices) -> DraftServer | None:
     if c.speculative_algorithm is None or c.speculative_algorithm in DRAFTLESS:
         return None
     model = c.draft_model or c.model
-    quantization = model_quantization(
-        c.speculative_draft_model_quantization, model, c.release, draft=True
-    )
+    quantization = model_quantization(c.speculative_draft_model_quantization, model, c.release, draft=True)
     name, dtype = config_class(model, c.release), dtype_of(c.asked.dtype, model)
     inputs = replace(_key_inputs(c, name), dtype=dtype, is_draft=True, draft_quantization=quantization)
     tunes = gate(c, quantization, draft=True).tunes

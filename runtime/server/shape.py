@@ -104,7 +104,7 @@ class Server:
     @property
     def weights_quantization(self) -> str | None:
         """How the weights are stored: the argument `quantization` may be empty where they are quantized."""
-        return self.quantization or self.model_quantization
+        return self.model_quantization
 
     @property
     def parallel(self) -> ParallelConfig:

@@ -39,12 +39,12 @@ def _draft_backend(c: Choices) -> str:
 
 
 def _algorithm(c: Choices) -> str:
-    name = c.speculative_algorithm.upper()
-    known = c.release.algorithms
-    if name not in (*known, "NEXTN"):
+    name, asked = c.speculative_algorithm.upper(), c.speculative_algorithm
+    known = (*c.release.algorithms, "NEXTN")
+    if name not in known:
         raise ConfigError(
-            f"--speculative-algorithm {c.speculative_algorithm} is not one of SGLang {c.release.version}'s",
-            f"one of {', '.join((*known, 'NEXTN'))}",
+            f"--speculative-algorithm {asked} is not supported by SGLang {c.release.version}",
+            f"one of {', '.join(known)}",
         )
     assists = c.draft_model is not None and c.draft_model.architecture in _GEMMA_DRAFTS
     if name in ("NEXTN", "EAGLE"):
@@ -149,7 +149,7 @@ def _dspark(c: Choices) -> None:
     asked = c.speculative_num_draft_tokens
     tokens = gamma + 1 if gamma else asked or _DSPARK_GAMMA + 1
     if asked not in (None, tokens):
-        raise ConfigError(f"--speculative-num-draft-tokens {asked}: this draft takes {tokens}", "leave it out")
+        raise ConfigError(f"--speculative-num-draft-tokens {asked}: the draft takes {tokens}", "leave it out")
     _settle_sizes(c, 1, 1, tokens)
 
 

@@ -34,7 +34,7 @@ def gate(c: Choices, quantization: str | None, draft: bool = False) -> Gate:
         return Gate(False, "flashinfer_cutedsl's experts behind deepep are not tuned")
     if is_tuned(backend, c.release):
         return Gate(True, f"MoE backend {backend}")
-    if tunes_fp4_gemm(quantization, c.fp4_gemm_runner_backend, c.gpu, c.release):
+    if c.release.fp4_gemm_gates and runs_fp4_gemm(quantization, c.fp4_gemm_runner_backend, c.gpu):
         return Gate(True, f"FP4 GEMMs of quantization {quantization}")
     if _tunes_fp8(c, quantization):
         return Gate(True, f"FP8 GEMMs of quantization {quantization}")
@@ -65,24 +65,30 @@ def is_tuned(moe_runner_backend: str, release: Release) -> bool:
     return since is not None and release.number >= since
 
 
-def tunes_fp4_gemm(quantization: str | None, asked: str, gpu: GpuModel, release: Release) -> bool:
-    """An unset --fp4-gemm-backend is Marlin before Blackwell, and tuned from there on."""
+def runs_fp4_gemm(quantization: str | None, asked: str, gpu: GpuModel) -> bool:
+    """By FlashInfer: an unset --fp4-gemm-backend is Marlin before Blackwell."""
     backend = _TUNED_FP4[0] if asked == "auto" and gpu.major >= 10 else asked
-    return release.tunes_fp4_gemm and quantization in _FP4_METHODS and backend in _TUNED_FP4
+    return quantization in _FP4_METHODS and backend in _TUNED_FP4
 
 
-def tunes_fp8_gemm(quantization: str | None, gpu: GpuModel, release: Release) -> bool:
-    """Modelopt's, in one scale a tensor."""
+def runs_fp8_gemm(quantization: str | None, gpu: GpuModel, release: Release) -> bool:
+    """By FlashInfer: modelopt's, in one scale a tensor."""
     return quantization in (*MODELOPT_FP8, _MIXED) and gpu.major in release.fp8_gemm_majors
+
+
+def runs_mxfp8_gemm(quantization: str | None, asked: str, gpu: GpuModel, release: Release) -> bool:
+    """By FlashInfer's mm_mxfp8, unless deep_gemm is asked for."""
+    on_blackwell = gpu.major in _BLACKWELL and asked != "deep_gemm"
+    return quantization in release.mxfp8_gemm_methods and on_blackwell
 
 
 def _tunes_fp8(c: Choices, quantization: str | None) -> bool:
     release, backend = c.release, c.fp8_gemm_runner_backend
-    if quantization in release.never_by_chosen_fp8_gemm:
+    if not release.fp8_gemm_gates or quantization in release.never_by_chosen_fp8_gemm:
         return False
-    if quantization in release.mxfp8_gemm_methods:
-        return c.gpu.major in _BLACKWELL and backend != "deep_gemm"
     if release.mxfp8_runs_cutlass_gemm and backend == "auto" and c.quantization == "mxfp8":
         backend = "flashinfer_cutlass" if c.gpu.major == 10 else backend
-    by_choice = release.chosen_fp8_gemm_tunes and backend == "flashinfer_cutlass"
-    return by_choice or tunes_fp8_gemm(quantization, c.gpu, release)
+    if release.chosen_fp8_gemm_tunes and backend == "flashinfer_cutlass":
+        return True
+    by_method = runs_mxfp8_gemm(quantization, backend, c.gpu, release)
+    return by_method or runs_fp8_gemm(quantization, c.gpu, release)

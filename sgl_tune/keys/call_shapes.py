@@ -10,7 +10,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
 from runtime.server.sizing import kv_heads_per_rank
-from runtime.server.tuning import MODELOPT_FP8, fp8_gemm_majors, is_tuned
+from runtime.server.tuning import MODELOPT_FP8, is_tuned, runs_fp4_gemm, runs_fp8_gemm, runs_mxfp8_gemm
 from sgl_tune.keys.op_shapes import (
     Dtype,
     Experts,
@@ -41,9 +41,21 @@ def _has_experts(deployment: Deployment) -> bool:
 
 
 def tunes_dense(deployment: Deployment) -> bool:
+    """FP8 GEMMs with one scale a tensor, through FlashInfer."""
     server = deployment.server
-    capable = server.gpu.major in fp8_gemm_majors(server.release)
-    return server.tunes and deployment.quantization in MODELOPT_FP8 and capable
+    return server.tunes and runs_fp8_gemm(deployment.quantization, server.gpu, server.release)
+
+
+def tunes_fp4(deployment: Deployment) -> bool:
+    server = deployment.server
+    backend = server.asked.fp4_gemm_runner_backend
+    return server.tunes and runs_fp4_gemm(deployment.quantization, backend, server.gpu)
+
+
+def tunes_mxfp8(deployment: Deployment) -> bool:
+    server = deployment.server
+    backend = server.asked.fp8_gemm_runner_backend
+    return server.tunes and runs_mxfp8_gemm(deployment.quantization, backend, server.gpu, server.release)
 
 
 def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -57,7 +69,8 @@ def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
 
 def dense_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     """The attention and dense layers of a modelopt fp8 checkpoint with grouped-query attention."""
-    if not tunes_dense(deployment) or deployment.model.is_mla:
+    plain = deployment.quantization in MODELOPT_FP8 and not deployment.model.is_mla
+    if not tunes_dense(deployment) or not plain:
         return ()
     linears = dict.fromkeys(_linear_sizes(deployment))
     return tuple(dense_fp8(k, n, _dtype(deployment)) for k, n in linears)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Literal
 from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets, tuning_range
 from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.rows import BatchRows, batch_rows
-from sgl_tune.keys.call_shapes import dense_shapes, moe_shapes, tunes_dense, tunes_moe
+from sgl_tune.keys.call_shapes import (
+    dense_shapes,
+    moe_shapes,
+    tunes_dense,
+    tunes_fp4,
+    tunes_moe,
+    tunes_mxfp8,
+)
 from sgl_tune.keys.op_shapes import OpShape, Policy
 
 if TYPE_CHECKING:
@@ -80,9 +87,13 @@ def _gaps_of_known(deployment: Deployment) -> Iterator[str]:
             f"all-to-all {server.moe_a2a_backend}"
         )
     if tunes_dense(deployment) and not dense_shapes(deployment):
-        yield "unknown: the FP8 GEMMs of multi-head latent attention"
-    if quantization in ("modelopt_fp4", "modelopt_mixed"):
+        yield "unknown: the FP8 GEMMs of multi-head latent attention, or of mixed weights"
+    if tunes_fp4(deployment):
         yield "unknown: the FP4 GEMMs of dense layers, which the server tunes as well"
+    if tunes_mxfp8(deployment):
+        yield "unknown: the MXFP8 GEMMs of dense layers, which the server tunes as well"
+    if server.asked.fp8_gemm_runner_backend == "flashinfer_cutlass" and quantization is not None:
+        yield "unknown: the GEMMs of --fp8-gemm-backend flashinfer_cutlass"
     if server.backend.defers_finalising and quantization == "modelopt_fp4" and _defers(deployment):
         yield (
             "not planned: nvfp4 experts of decode graphs of up to 192 rows, which SGLang leaves unfinalised "

@@ -101,12 +101,13 @@ def test_unquant_empties_the_argument_and_not_the_checkpoint() -> None:
         model_path="GLM-5.1-FP8", quantization="unquant", arch="sm100", speculative_algorithm="EAGLE"
     )
     assert found.runtime.quantization is None and found.quantization == "fp8"
-    assert found.draft is not None and found.draft.quantization == "fp8"
+    assert found.server.draft is not None and found.server.draft.quantization == "fp8"
 
 
 def test_modelopts_own_file_tells_the_loader_and_not_the_arguments(tmp_path: Path) -> None:
-    experts = {"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2}
-    model = _model_folder(tmp_path, **experts, moe_intermediate_size=64)
+    experts: dict[str, Any] = {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"]}
+    experts |= {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+    model = _model_folder(tmp_path, **experts)
     (tmp_path / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "NVFP4"}}')
     found = _deployment(model_path=model, arch="sm100")
     assert (found.quantization, found.runtime.quantization) == ("modelopt_fp4", None)
@@ -186,16 +187,16 @@ def test_cache_dir_is_expanded_only_by_default() -> None:
 
 def test_speculation() -> None:
     found = _deployment(model_path="DeepSeek-V3", speculative_algorithm="nextn", arch="sm100")
-    assert found.runtime.speculative is not None and found.runtime.speculative.algorithm == "NEXTN"
-    assert found.draft is not None and found.draft.quantization == "fp8"
-    assert found.draft_deployment is not None and found.draft_deployment.draft is None
+    assert found.runtime.speculative is not None and found.runtime.speculative.algorithm == "EAGLE"
+    assert found.server.draft is not None and found.server.draft.quantization == "fp8"
+    assert found.draft_deployment is not None and found.draft_deployment.server.draft is None
 
 
 def test_a_draft_model_of_its_own(tmp_path: Path) -> None:
     draft = _model_folder(tmp_path)
     found = _deployment(speculative_algorithm="EAGLE3", speculative_draft_model_path=draft)
-    assert found.draft is not None
-    assert (found.draft.model.config_class, found.draft.model_path) == ("LlamaConfig", draft)
+    assert found.server.draft is not None
+    assert (found.server.draft.config_class, found.server.draft.model_path) == ("LlamaConfig", draft)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +232,7 @@ def test_an_unknown_model_lists_the_presets() -> None:
         (b"{", "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
         (b"[]", "holds a list"),
-        (b"{}", "model_type '' is not supported"),
+        (b"{}", "model_type '': SGLang 0.5.23 does not know such a model"),
         (b'{"model_type": "llama"}', "num_attention_heads is None"),
         (json.dumps({**DENSE, "num_key_value_heads": "x"}).encode(), "num_kv_heads is 'x'"),
         (json.dumps({**DENSE, "hidden_size": True}).encode(), "hidden_size is True"),

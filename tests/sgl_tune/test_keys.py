@@ -12,6 +12,7 @@ import pytest
 
 from sgl_tune.cache.record import parse_key
 from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.models import presets
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.keys import TunedOp, expected_keys, gaps
@@ -44,11 +45,20 @@ def _only(**flags: Any) -> TunedOp:
     return op
 
 
+def _quantized(folder: Path, name: str, **section: object) -> str:
+    config = next(preset.config for preset in presets() if preset.name == name)
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
+    return str(folder)
+
+
+def test_fp8_gemms_of_latent_attention_are_not_planned(tmp_path: Path) -> None:
+    model = _quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="FP8")
+    assert any("latent attention" in gap for gap in _gaps(model_path=model, arch="sm100", tp=8))
+
+
 @contextmanager
 def _model_at(path: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A relative model path, as the real server was started with."""
-    from sgl_tune.deployment.models import presets
-
     config = next(preset.config for preset in presets() if preset.name == "Qwen3-30B-A3B")
     (folder / path).mkdir(parents=True)
     (folder / path / "config.json").write_text(json.dumps(config))
@@ -88,7 +98,6 @@ def test_cutlass_bf16_is_two_ops_of_one_shape() -> None:
     [
         ({"tp": 4}, "(128, 384, 2048), (0,), (128, 2048, 192), (0,)", "8, 4, 1, 1,"),
         ({"tp": 4, "ep": 4}, "(32, 1536, 2048), (0,), (32, 2048, 768), (0,)", "8, 1, 4, 1,"),
-        ({"tp": 8, "ep": 2}, "(64, 384, 2048), (0,), (64, 2048, 192), (0,)", "8, 4, 2, 1,"),
     ],
 )
 def test_cutlass_shards(flags: dict[str, int], shapes: str, sizes: str) -> None:
@@ -166,7 +175,13 @@ def test_nvfp4() -> None:
     packed = "(1, 256), (1, 8), (1, 8), (1, 3584), (1, 448), (0,), (0,))"
     assert f"((1, 7168), {packed}" in keys[0]
     assert any("unfinalised" in gap for gap in _gaps(**flags))
+
+
+def test_nvfp4_experts_are_finalised_before_0_5_18(tmp_path: Path) -> None:
+    model = _quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="NVFP4")
+    flags = {"model_path": model, "arch": "sm100", "tp": 8}
     assert not any("unfinalised" in gap for gap in _gaps(**flags, sglang_version="0.5.17"))
+    assert any("unfinalised" in gap for gap in _gaps(**flags, sglang_version="0.5.18"))
 
 
 def test_mxfp4_of_gpt_oss_is_padded() -> None:
@@ -268,8 +283,8 @@ def test_rank_numbers_in_keys_are_covered_for_every_rank(flashinfer: str) -> Non
     assert [key.split("torch.bfloat16, 8, ")[1][:15] for key in one] == [
         f"4, {rank}, 1, 0, 1, " for rank in range(4)
     ]
-    spread = _ops(**CUTLASS, tp=8, ep=4, flashinfer_version=flashinfer)[0].keys
-    assert len(spread) == 8 * len(_ops(**CUTLASS, tp=8, ep=4)[0].keys) == len(set(spread))
+    spread = _ops(**CUTLASS, tp=8, ep=8, flashinfer_version=flashinfer)[0].keys
+    assert len(spread) == 8 * len(_ops(**CUTLASS, tp=8, ep=8)[0].keys) == len(set(spread))
 
 
 def test_keys_are_what_the_parser_of_cache_files_reads() -> None:
@@ -311,12 +326,15 @@ def test_without_a_gpu_our_own_kernels_stand_in() -> None:
         ({**CUTLASS, "arch": "sm89"}, "from compute capability 9.0 on: not on sm89"),
         ({**CUTLASS, "disable_flashinfer_autotune": True}, "this server tunes nothing"),
         ({**CUTLASS, "sglang_version": "0.5.12"}, "this server tunes nothing"),
-        ({"model_path": "Llama-3.1-8B", "moe_runner_backend": "flashinfer_cutlass"}, "tunes nothing"),
+        # the gate asks for the backend and not for experts: the server's autotune finds nothing to do
+        ({"model_path": "Llama-3.1-8B", "moe_runner_backend": "flashinfer_cutlass"}, None),
         (
-            {**CUTLASS, "moe_runner_backend": "flashinfer_cutedsl"},
+            {**CUTLASS, "moe_runner_backend": "flashinfer_cutedsl", "quantization": "modelopt_fp4"},
             "unknown: the lookups of flashinfer_cutedsl",
         ),
-        ({**DEEPSEEK, "quantization": "modelopt_fp8"}, "multi-head latent attention"),
+        ({**CUTLASS, "quantization": "mxfp8", "arch": "sm100"}, "the lookups of flashinfer_trtllm"),
+        ({"model_path": "Llama-3.1-8B", "quantization": "mxfp8", "arch": "sm100"}, "the MXFP8 GEMMs"),
+        ({"model_path": "Llama-3.1-8B", "quantization": "modelopt_fp4", "arch": "sm100"}, "FP4 GEMMs"),
         ({**DEEPSEEK, "quantization": "modelopt_fp4"}, "FP4 GEMMs of dense layers"),
     ],
 )

@@ -125,7 +125,8 @@ def test_megamoe_files_name_their_gpu_since_0_5_22() -> None:
 
 
 def test_megamoe_before_0_5_22_and_without_gpus() -> None:
-    assert make_plan(_megamoe("0.5.21"), GPUS).is_idle, "that SGLang does not tune megamoe"
+    untuned = make_plan(_megamoe("0.5.21"), GPUS).deployment.server
+    assert untuned.tunes_because == "FP4 GEMMs of quantization modelopt_fp4", "and not megamoe"
     assert make_plan(_megamoe("0.5.23"), ()).target.paths[0].endswith("_gpu<UUID>.json")
 
 
