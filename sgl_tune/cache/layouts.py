@@ -102,7 +102,8 @@ def find_caches(
     if root.is_file():
         return [_around(root.resolve() if root.is_symlink() else root, on_error)]
     if not root.is_dir():
-        raise UsageError(f"{root}: no such file or folder", "see `sgl-tune inspect` for the caches there are")
+        what = "is neither a file nor a folder" if root.exists() else "no such file or folder"
+        raise UsageError(f"{root}: {what}", "see `sgl-tune inspect` for the caches there are")
     named = named or root
     known = [_list(root / name, named, on_error) for name in _ROOTS if (root / name).is_dir()]
     starts = known or [_list(root, named, on_error)]

@@ -69,7 +69,7 @@ def find_model(model_path: str, environ: Mapping[str, str]) -> FoundModel:
 
 
 def _from_file(file: Path) -> FoundModel:
-    if not file.is_file():
+    if not os.path.lexists(file):
         raise UsageError(f"{file} is missing", "a model folder holds the checkpoint's config.json")
     modelopt = file.with_name("hf_quant_config.json")
     checkpoint = _checked(Checkpoint(read_object(file)), file)

@@ -38,7 +38,7 @@ def select_deployments(
             raise UsageError("--deployment and a server command after -- name two deployments", "give one")
         return (_from_command(command, flags, "", environ, changes, gpu),)
     project = (folder or Path.cwd()) / PROJECT_FILE
-    if flags.model_path is None and project.is_file():
+    if flags.model_path is None and os.path.lexists(project):
         chosen = _chosen(project, read_project_file(project), name)
         return tuple(_from_project(deployment, flags, environ, changes, gpu) for deployment in chosen)
     if name is not None:

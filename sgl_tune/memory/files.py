@@ -13,7 +13,9 @@ from sgl_tune.memory.html import render_page
 
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """The name to write to; it becomes `path` when everything is in it."""
+    """The name to write to; it becomes `path` when everything is in it. A device would be lost to that."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} cannot be written: it is there and is no regular file")
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

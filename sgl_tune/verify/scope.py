@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,7 @@ class Asked(NamedTuple):
     def names_a_deployment(self) -> bool:
         if self.command or self.deployment or self.flags.given().keys() - TARGET_FIELDS:
             return True
-        return self.path is None and Path(PROJECT_FILE).is_file()
+        return self.path is None and os.path.lexists(PROJECT_FILE)
 
 
 class Scope(NamedTuple):
