@@ -17,7 +17,7 @@ from runtime.server.units import MIB
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.predict import predict
-from sgl_tune.memory.report import Report
+from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.start import starts_of
 
 ALLOWED_RATIO, ALLOWED_MIB = 0.03, 128
@@ -80,12 +80,12 @@ class Row:
         return [self.what, *numbers, share, "yes" if self.within else "NO", REASONS[self.what]]
 
 
-def prediction() -> Report:
+def prediction() -> MemoryReport:
     start = starts_of(select_deployments(FLAGS)[0], "0")[0]
     return predict(start.with_everything_cached())
 
 
-def rows(report: Report) -> list[Row]:
+def rows(report: MemoryReport) -> list[Row]:
     stock = json.loads(STOCK.read_text())
     found = []
     for name, step in STEPS.items():

@@ -13,7 +13,7 @@ Mode = Literal["tuning", "serving"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Lookup:
     """One lookup. A tuning call asks for every bucket up to its largest, a serving call for its own rows."""
 
     file_key: str
@@ -26,7 +26,7 @@ class Asked:
 
 @dataclass
 class AskedRecord:
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[Lookup] = field(default_factory=list)
 
     def keys(self, mode: Mode | None = None) -> set[str]:
         return {entry.file_key for entry in self.asked if mode in (None, entry.mode)}
@@ -36,7 +36,7 @@ class AskedRecord:
         return sum(entry.hit for entry in self.asked)
 
     @property
-    def missed(self) -> tuple[Asked, ...]:
+    def missed(self) -> tuple[Lookup, ...]:
         return tuple(entry for entry in self.asked if not entry.hit)
 
 
@@ -88,7 +88,7 @@ def varying_size(config: TuningConfig, shapes: tuple[tuple[int, ...], ...]) -> i
 
 def _lookups(
     tuner: AutoTuner, op: str, runners: list[TunableRunner], config: TuningConfig, inputs: list[Any]
-) -> list[Asked]:
+) -> list[Lookup]:
     if op in tuner._effective_skip_ops:
         return []
     config = effective_config(tuner, config)
@@ -107,12 +107,12 @@ def _lookup(
     inputs: list[Any],
     shapes: tuple[tuple[int, ...], ...],
     mode: Mode,
-) -> Asked:
+) -> Lookup:
     hit, number, _, _ = tuner.search_cache(
         op, runners, shapes, config, inputs=inputs, require_profiling_policy=mode == "tuning"
     )
     runner = runners[number]
     key = tuner._get_cache_key(op, runner, shapes, config, runner.get_cache_key_extras(inputs))
-    return Asked(
+    return Lookup(
         key.file_key, op, key.runner_class_name, varying_size(config, key.nearest_profile), mode, hit
     )

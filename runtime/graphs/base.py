@@ -21,7 +21,7 @@ from runtime.models.decoder import Decoder
 from runtime.server.config import ParallelConfig, RuntimeConfig
 
 Tensors = Mapping[str, torch.Tensor]
-Progress = Callable[[str, int, int], None]  # runner, graphs captured, graphs in all
+CaptureProgress = Callable[[str, int, int], None]  # runner, graphs captured, graphs in all
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class CaptureSite:
     context_length: int
     policy: CapturePolicy
     pool: Any
-    progress: Progress
+    progress: CaptureProgress
 
     @property
     def torch_device(self) -> torch.device:

@@ -16,7 +16,7 @@ from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import RunnerKind, plan_dp_tokens
 from runtime.forward.kv_pool import KVPool, make_cache, make_kv_pool
 from runtime.forward.logits_processor import LogitsOutput, autotune_dummy_run_mode
-from runtime.graphs.base import CaptureSite, Progress
+from runtime.graphs.base import CaptureProgress, CaptureSite
 from runtime.graphs.decode import DecodeGraphs
 from runtime.graphs.draft import DraftRunners, make_draft_runners
 from runtime.graphs.prefill import PrefillGraphs
@@ -54,7 +54,7 @@ class ModelRunner:
         recorder: PhaseRecorder | None = None,
         options: StartOptions | None = None,
         autotune: Autotune | None = None,
-        progress: Progress = lambda runner, done, total: None,
+        progress: CaptureProgress = lambda runner, done, total: None,
     ) -> None:
         self.model, self.parallel, self.runtime = model, parallel, runtime
         self.device, self.connect = device, connect

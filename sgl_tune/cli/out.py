@@ -100,9 +100,9 @@ class Output:
         """Whether talk may rewrite itself: somebody is watching a terminal."""
         return self._stderr.isatty()
 
-    def progress(self, label: str, total: int | None = None) -> Progress:
+    def progress(self, label: str, total: int | None = None) -> ProgressLine:
         silent = self.format is Format.quiet or (self.format is Format.json and not self.is_live)
-        return Progress(None if silent else self._stderr, label, total)
+        return ProgressLine(None if silent else self._stderr, label, total)
 
     def _say(self, prefix: str, text: str, style: str | None) -> None:
         lines = _fold(prefix + text, _width(self._stderr), 0, hanging=len(prefix))
@@ -112,7 +112,7 @@ class Output:
         self._stderr.flush()
 
 
-class Progress:
+class ProgressLine:
     """Silent for two seconds; then one rewritten line on a terminal, or a line every ten seconds in a log."""
 
     def __init__(
@@ -124,7 +124,7 @@ class Progress:
         self._next = self._started + patience
         self._shown = 0
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         return self
 
     def advance(self, steps: int = 1, detail: str = "") -> None:

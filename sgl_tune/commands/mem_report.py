@@ -11,7 +11,7 @@ import typer
 from sgl_tune.cli.format import Format, FormatOption
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
-from sgl_tune.memory.answer import Answer, Asked, answer
+from sgl_tune.memory.answer import Answer, MemoryOptions, answer
 from sgl_tune.memory.answer import calibrate as measure_constants
 from sgl_tune.memory.files import write_page
 from sgl_tune.memory.side_by_side import (
@@ -90,7 +90,7 @@ def mem_report(
     Example: sgl-tune mem-report --model zai-org/GLM-5.1-FP8 --tp 8 --dp 8 --gpu b200 --what-if dp=4
     """
     out = Output(format)
-    asked = Asked(
+    asked = MemoryOptions(
         flags=flags,
         command=tuple(command or ()),
         deployment=deployment,
@@ -115,7 +115,7 @@ def mem_report(
     raise typer.Exit(0 if found.report.verdict == "fits" else 1)
 
 
-def _calibrate(out: Output, asked: Asked) -> None:
+def _calibrate(out: Output, asked: MemoryOptions) -> None:
     constants = measure_constants(asked, out)
     out.result(constants.to_json(), human=lambda: show_constants(out, constants.constants))
 

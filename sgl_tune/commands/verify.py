@@ -19,8 +19,8 @@ from sgl_tune.errors import UsageError
 from sgl_tune.units import count
 from sgl_tune.verify.access import find_user
 from sgl_tune.verify.environment import read_target, target_here
-from sgl_tune.verify.findings import FileReport, Finding, Report, Severity, Verdict
-from sgl_tune.verify.scope import Asked, scope_of
+from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport
+from sgl_tune.verify.scope import VerifyOptions, scope_of
 from sgl_tune.verify.verify import Server
 from sgl_tune.verify.verify import verify as predict
 
@@ -66,7 +66,7 @@ def verify(
     if len(paths) > 1:
         raise UsageError(f"verify takes one path or key, not {len(paths)}: {' '.join(paths)}")
     machine = read_target(target) if target else target_here()
-    scope = scope_of(Asked(flags, paths[0] if paths else None, tuple(command), deployment), machine)
+    scope = scope_of(VerifyOptions(flags, paths[0] if paths else None, tuple(command), deployment), machine)
     for doubt in scope.warnings:
         out.warn(doubt)
     for note in scope.notes:
@@ -82,7 +82,7 @@ def verify(
     raise typer.Exit(0 if ok else 1)
 
 
-def _show(out: Output, report: Report, ok: bool) -> None:
+def _show(out: Output, report: VerifyReport, ok: bool) -> None:
     place = attrgetter("where")
     by_place = {where: list(found) for where, found in groupby(sorted(report.findings, key=place), key=place)}
     for folder, group in groupby(report.files, key=lambda file: file.path.parent):

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sgl_tune.memory.report import Remedy, Report
+from sgl_tune.memory.report import MemoryReport, Remedy
 from sgl_tune.memory.start import Start
 
-Predict = Callable[[Sequence[Start]], list[Report]]
+Predict = Callable[[Sequence[Start]], list[MemoryReport]]
 _HIGHEST_FRACTION = 0.97
 _AT_ONCE = 2
 _GRAPHS = ("prefill graphs", "decode graphs", "draft graphs")
@@ -22,7 +22,7 @@ class Attempt:
     cost: str = ""
 
 
-def remedies(start: Start, report: Report, predict: Predict) -> tuple[Remedy, ...]:
+def remedies(start: Start, report: MemoryReport, predict: Predict) -> tuple[Remedy, ...]:
     """Of each kind the mildest that fits; those that keep most of the KV cache first."""
     kinds = (
         _fractions(start, report),
@@ -34,7 +34,7 @@ def remedies(start: Start, report: Report, predict: Predict) -> tuple[Remedy, ..
     return tuple(sorted(found, key=lambda remedy: -(remedy.kv_tokens or 0)))
 
 
-def _first_that_fits(attempts: Sequence[Attempt], report: Report, predict: Predict) -> Remedy | None:
+def _first_that_fits(attempts: Sequence[Attempt], report: MemoryReport, predict: Predict) -> Remedy | None:
     for i in range(0, len(attempts), _AT_ONCE):
         some = attempts[i : i + _AT_ONCE]
         for attempt, outcome in zip(some, predict([attempt.start for attempt in some]), strict=True):
@@ -48,7 +48,7 @@ def _first_that_fits(attempts: Sequence[Attempt], report: Report, predict: Predi
     return None
 
 
-def _kv_change(outcome: Report, report: Report) -> str:
+def _kv_change(outcome: MemoryReport, report: MemoryReport) -> str:
     before, after = report.sizes.kv_tokens, outcome.sizes.kv_tokens
     if not before or not after:
         return f"{after:,} KV tokens" if after else ""
@@ -56,7 +56,7 @@ def _kv_change(outcome: Report, report: Report) -> str:
     return f"{abs(percent)} % {'more' if percent > 0 else 'less'} KV" if percent else "as much KV"
 
 
-def _fractions(start: Start, report: Report) -> list[Attempt]:
+def _fractions(start: Start, report: MemoryReport) -> list[Attempt]:
     """Lower where memory ran out, by what was missing; where the pool had no room, the highest that fits."""
     fraction = report.sizes.mem_fraction_static
     if fraction is None:
@@ -81,7 +81,7 @@ def _hundredth(value: float) -> float:
     return math.floor(value * 100 + 1e-9) / 100
 
 
-def _requests(start: Start, report: Report) -> list[Attempt]:
+def _requests(start: Start, report: MemoryReport) -> list[Attempt]:
     """The dummy batch has a row for each request that may run; the flag counts those of all DP ranks."""
     now = report.sizes.max_running_requests
     if now is None or report.run.failed_in not in ("eager buffers", "autotune", *_GRAPHS):
@@ -98,7 +98,7 @@ def _requests(start: Start, report: Report) -> list[Attempt]:
     ]
 
 
-def _chunks(start: Start, report: Report) -> list[Attempt]:
+def _chunks(start: Start, report: MemoryReport) -> list[Attempt]:
     chunk = report.sizes.chunked_prefill_size
     if chunk is None or report.run.failed_in not in ("autotune extend", "prefill graphs"):
         return []
@@ -114,7 +114,7 @@ def _chunks(start: Start, report: Report) -> list[Attempt]:
     ]
 
 
-def _graphs(start: Start, report: Report) -> list[Attempt]:
+def _graphs(start: Start, report: MemoryReport) -> list[Attempt]:
     if report.run.failed_in not in _GRAPHS:
         return []
     largest = max(report.sizes.decode_graphs, default=0)

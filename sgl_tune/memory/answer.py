@@ -17,7 +17,7 @@ from sgl_tune.memory.compare import beside_log, beside_measured
 from sgl_tune.memory.files import write_text
 from sgl_tune.memory.measure import SNAPSHOT_SUFFIX, measure
 from sgl_tune.memory.predict import predict
-from sgl_tune.memory.report import Comparison, Report
+from sgl_tune.memory.report import Comparison, MemoryReport
 from sgl_tune.memory.run_report import read_report
 from sgl_tune.memory.server_args import flags_of_log
 from sgl_tune.memory.server_log import ServerLog, read_server_log
@@ -28,7 +28,7 @@ from sgl_tune.units import memory_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MemoryOptions:
     """The command's own options, as typed."""
 
     flags: ServerFlags
@@ -52,8 +52,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    report: Report
-    sweep: Mapping[str, Report] = field(default_factory=dict)
+    report: MemoryReport
+    sweep: Mapping[str, MemoryReport] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -62,7 +62,7 @@ class Answer:
         }
 
 
-def answer(asked: Asked, out: Output) -> Answer:
+def answer(asked: MemoryOptions, out: Output) -> Answer:
     if sum((asked.measure, asked.from_run is not None, asked.from_log is not None)) > 1:
         raise UsageError("--measure, --from and --from-log are three sources of one report", "give one")
     if asked.from_run is not None:
@@ -77,7 +77,7 @@ def answer(asked: Asked, out: Output) -> Answer:
     return _predicted(asked, found)
 
 
-def calibrate(asked: Asked, out: Output) -> Calibration:
+def calibrate(asked: MemoryOptions, out: Output) -> Calibration:
     """Measure a start of the deployment's first layers on this GPU, into a file that --constants reads."""
     if not local_gpus():
         raise UsageError("--calibrate measures a GPU, and there is none here")
@@ -89,7 +89,7 @@ def calibrate(asked: Asked, out: Output) -> Calibration:
     return found
 
 
-def _question(asked: Asked, flags: ServerFlags, total_bytes: int | None = None) -> Question:
+def _question(asked: MemoryOptions, flags: ServerFlags, total_bytes: int | None = None) -> Question:
     here = local_gpus()
     gpu = target_gpu(None if asked.measure else flags.gpu, asked.gpu_memory, flags.arch, here)
     if total_bytes is not None:
@@ -104,20 +104,20 @@ def _question(asked: Asked, flags: ServerFlags, total_bytes: int | None = None) 
     )
 
 
-def _study(asked: Asked, flags: ServerFlags, out: Output, total_bytes: int | None = None) -> Study:
+def _study(asked: MemoryOptions, flags: ServerFlags, out: Output, total_bytes: int | None = None) -> Study:
     """Predict the start, each what-if and each step of the sweep."""
     what_ifs = [parse_what_if(text) for text in asked.what_if]
     sweep = parse_sweep(asked.sweep) if asked.sweep else ()
     return study(_question(asked, flags, total_bytes), what_ifs, sweep, out)
 
 
-def _predicted(asked: Asked, found: Study) -> Answer:
+def _predicted(asked: MemoryOptions, found: Study) -> Answer:
     if asked.snapshot is not None:
         predict(found.start, asked.snapshot)
     return Answer(found.report, found.sweep)
 
 
-def _measured(asked: Asked, found: Study, out: Output) -> Answer:
+def _measured(asked: MemoryOptions, found: Study, out: Output) -> Answer:
     with TemporaryDirectory(prefix="sgl-tune-") as folder:
         file = asked.out or Path(folder) / "run.jsonl"
         measured = measure(found.start, file, out, asked.snapshot)
@@ -128,7 +128,7 @@ def _measured(asked: Asked, found: Study, out: Output) -> Answer:
     return Answer(report, found.sweep)
 
 
-def _from_run(asked: Asked, file: Path, out: Output) -> Answer:
+def _from_run(asked: MemoryOptions, file: Path, out: Output) -> Answer:
     measured = read_report(file)
     if not asked.names_a_start:
         return Answer(measured)
@@ -136,7 +136,7 @@ def _from_run(asked: Asked, file: Path, out: Output) -> Answer:
     return Answer(_beside_prediction(measured, found), found.sweep)
 
 
-def _beside_prediction(measured: Report, found: Study) -> Report:
+def _beside_prediction(measured: MemoryReport, found: Study) -> MemoryReport:
     """Compared with a prediction of what was measured, which is less than a server's start."""
     gpu = replace(found.start.gpu, cuda_bytes=measured.total_bytes)
     alone = predict(replace(found.start.alone(), gpu=gpu))
@@ -155,7 +155,7 @@ def _beside_prediction(measured: Report, found: Study) -> Report:
     )
 
 
-def _from_log(asked: Asked, file: Path, out: Output) -> Answer:
+def _from_log(asked: MemoryOptions, file: Path, out: Output) -> Answer:
     """The log's own flags say what to predict, where the command line does not."""
     log = read_server_log(file)
     given = asked.command or asked.deployment
@@ -170,7 +170,7 @@ def _from_log(asked: Asked, file: Path, out: Output) -> Answer:
     return Answer(replace(report, notes=(*report.notes, *_log_notes(log))), found.sweep)
 
 
-def _beside_log(report: Report, log: ServerLog) -> Comparison:
+def _beside_log(report: MemoryReport, log: ServerLog) -> Comparison:
     """A log of a death is compared with the first of the predicted starts that dies."""
     starts = {"": report, **report.what_if}
     name = next((name for name, start in starts.items() if log.oom and start.oom), "")

@@ -11,7 +11,7 @@ from runtime.simulate.constants import Constant as Known
 from runtime.simulate.constants import GpuConstants, constants_for
 from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.memory.report import Constant, Report
+from sgl_tune.memory.report import Constant, MemoryReport
 from sgl_tune.reading import read_object
 
 _LARGEST_FILE = 1 << 20
@@ -27,7 +27,7 @@ class Calibration:
         return {"gpu": self.gpu, "constants": [asdict(constant) for constant in self.constants]}
 
 
-def calibrated(measured: Report, predicted: Report) -> Calibration:
+def calibrated(measured: MemoryReport, predicted: MemoryReport) -> Calibration:
     """What grew outside torch step by step; the prediction tells how many kernels the graphs hold."""
     run = measured.run
     if measured.verdict != "fits":

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sgl_tune.memory.report import Comparison, Report, Row
+from sgl_tune.memory.report import Comparison, MemoryReport, Row
 from sgl_tune.memory.server_log import ServerLog
 
 
-def beside_measured(predicted: Report, measured: Report) -> Comparison:
+def beside_measured(predicted: MemoryReport, measured: MemoryReport) -> Comparison:
     return Comparison("Predicted and measured", "measured", tuple(_measured_rows(predicted, measured)))
 
 
-def _measured_rows(predicted: Report, measured: Report) -> Iterator[Row]:
+def _measured_rows(predicted: MemoryReport, measured: MemoryReport) -> Iterator[Row]:
     for phase in measured.run.phases:
         twin = predicted.phase(phase.name)
         if twin is not None:
@@ -27,12 +27,12 @@ def _measured_rows(predicted: Report, measured: Report) -> Iterator[Row]:
         yield Row("tried to allocate", predicted.oom.tried_bytes, measured.oom.tried_bytes)
 
 
-def beside_log(predicted: Report, log: ServerLog) -> Comparison:
+def beside_log(predicted: MemoryReport, log: ServerLog) -> Comparison:
     who = f"log of {log.rank}" if log.rank else "log"
     return Comparison("Predicted and logged", who, tuple(_logged_rows(predicted, log)))
 
 
-def _logged_rows(predicted: Report, log: ServerLog) -> Iterator[Row]:
+def _logged_rows(predicted: MemoryReport, log: ServerLog) -> Iterator[Row]:
     before = predicted.phase("communicator")
     if before is not None and log.baseline_bytes is not None:
         free = predicted.total_bytes - before.non_torch_bytes - before.reserved_bytes
@@ -61,7 +61,7 @@ def _logged_rows(predicted: Report, log: ServerLog) -> Iterator[Row]:
         yield Row("allocated at the failure", predicted.oom.allocated_bytes, numbers.allocated_bytes)
 
 
-def _used_rows(predicted: Report, log: ServerLog) -> Iterator[Row]:
+def _used_rows(predicted: MemoryReport, log: ServerLog) -> Iterator[Row]:
     for step in log.steps:
         twin = predicted.phase(step.phase)
         if twin is not None and step.used_bytes is not None:

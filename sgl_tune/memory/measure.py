@@ -13,7 +13,7 @@ from sgl_tune.cli.out import Output
 from sgl_tune.errors import WorkFailed
 from sgl_tune.memory.files import written
 from sgl_tune.memory.predict import run_start
-from sgl_tune.memory.report import Report
+from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.run_report import read_report
 from sgl_tune.memory.start import Start
 
@@ -30,7 +30,7 @@ def measure(
     out: Output,
     snapshot: Path | None = None,
     device: Literal["cuda", "cpu"] = "cuda",
-) -> Report:
+) -> MemoryReport:
     """`file` is written as the start goes on. A start that dies of memory leaves a snapshot beside it."""
     with written(file) as part:
         part.touch()

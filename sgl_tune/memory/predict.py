@@ -19,7 +19,7 @@ from runtime.server.pool_plan import NoRoomForTokens
 from runtime.start.options import StartOptions
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.files import written
-from sgl_tune.memory.report import Constant, Report
+from sgl_tune.memory.report import Constant, MemoryReport
 from sgl_tune.memory.run_report import report_of
 from sgl_tune.memory.start import Start
 
@@ -47,7 +47,7 @@ class Predictor:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def __call__(self, starts: Sequence[Start]) -> list[Report]:
+    def __call__(self, starts: Sequence[Start]) -> list[MemoryReport]:
         """In the order of `starts`."""
         if self._processes < 2 or (len(starts) < 2 and self._pool is None):
             return [self._counted(predict(start)) for start in starts]
@@ -60,12 +60,12 @@ class Predictor:
                 "one prediction needs about 400 MB: is this machine out of memory?",
             ) from error
 
-    def _counted(self, report: Report) -> Report:
+    def _counted(self, report: MemoryReport) -> MemoryReport:
         self._done()
         return report
 
 
-def predict(start: Start, snapshot: Path | None = None) -> Report:
+def predict(start: Start, snapshot: Path | None = None) -> MemoryReport:
     """`snapshot` is written as PyTorch's memory_viz page reads it."""
     import torch
 

@@ -85,7 +85,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class MemoryReport:
     gpu: str
     total_bytes: int
     source: Source
@@ -97,8 +97,8 @@ class Report:
     margin_bytes: int = 0
     remedies: tuple[Remedy, ...] = ()
     notes: tuple[str, ...] = ()
-    what_if: Mapping[str, Report] = field(default_factory=dict)
-    ranks: tuple[Report, ...] = ()
+    what_if: Mapping[str, MemoryReport] = field(default_factory=dict)
+    ranks: tuple[MemoryReport, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     title: str = ""
     subtitle: str = ""
@@ -141,7 +141,7 @@ class Report:
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.name == name), None)
 
-    def with_what_ifs(self, what_if: Mapping[str, Report]) -> Report:
+    def with_what_ifs(self, what_if: Mapping[str, MemoryReport]) -> MemoryReport:
         return replace(self, what_if=dict(what_if))
 
     def to_json(self) -> dict[str, Any]:
@@ -191,6 +191,6 @@ def in_begin_order(ended: Iterable[Phase]) -> list[Phase]:
     return [phase for group in done for phase in group]
 
 
-def worst(reports: Sequence[Report]) -> Report:
+def worst(reports: Sequence[MemoryReport]) -> MemoryReport:
     """The rank that dies, else the one with the least to spare."""
     return min(reports, key=lambda report: (report.verdict == "fits", report.free_at_peak_bytes))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runtime.start.run_record import Run, RunFileError, parse_run
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.report import Constant, Report, Sizes
+from sgl_tune.memory.report import Constant, MemoryReport, Sizes
 from sgl_tune.reading import bounded_bytes
 from sgl_tune.records import WrongMember, from_plain
 
@@ -16,7 +16,7 @@ _COUNTED_MARGIN = 128 << 20
 _CONSTANT_MARGIN = 0.1
 
 
-def read_report(path: Path) -> Report:
+def read_report(path: Path) -> MemoryReport:
     try:
         run = parse_run(bounded_bytes(path, _LARGEST), str(path))
     except RunFileError as error:
@@ -40,14 +40,14 @@ class _About:
     constants: tuple[Constant, ...] = ()
 
 
-def report_of(run: Run, where: str) -> Report:
+def report_of(run: Run, where: str) -> MemoryReport:
     """`where` names the run in errors."""
     try:
         about, sizes = from_plain(_About, run.about, where), from_plain(Sizes, run.about, where)
     except WrongMember as error:
         raise UsageError(str(error), "give the file that mem-report --out wrote") from error
     predicted = about.device == "meta"
-    return Report(
+    return MemoryReport(
         gpu=about.gpu,
         total_bytes=about.total_bytes,
         source="predicted" if predicted else "measured",

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sgl_tune.cli.out import Column, Output
-from sgl_tune.memory.report import Comparison, Report, Row
+from sgl_tune.memory.report import Comparison, MemoryReport, Row
 from sgl_tune.memory.table import failure_text, verdict
 from sgl_tune.units import memory_bytes
 
 _FRONTIER = 24
 
 
-def show_ranks(out: Output, reports: Sequence[Report]) -> None:
+def show_ranks(out: Output, reports: Sequence[MemoryReport]) -> None:
     if reports:
         out.line("Ranks", style="bold")
         _show_starts(out, "RANK", {report.rank_name: report for report in reports})
 
 
-def show_what_ifs(out: Output, report: Report) -> None:
+def show_what_ifs(out: Output, report: MemoryReport) -> None:
     if report.what_if:
         out.line("What if", style="bold")
         _show_starts(out, "START", {"as is": report, **report.what_if})
         _show_failures(out, report.what_if)
 
 
-def _show_starts(out: Output, title: str, reports: Mapping[str, Report]) -> None:
+def _show_starts(out: Output, title: str, reports: Mapping[str, MemoryReport]) -> None:
     columns = (
         Column(title, path=True),
         Column("VERDICT"),
@@ -37,7 +37,7 @@ def _show_starts(out: Output, title: str, reports: Mapping[str, Report]) -> None
     out.line()
 
 
-def _show_failures(out: Output, reports: Mapping[str, Report]) -> None:
+def _show_failures(out: Output, reports: Mapping[str, MemoryReport]) -> None:
     for name, report in reports.items():
         if report.failure is not None:
             where = f", at {report.oom.where}" if report.oom and report.oom.where else ""
@@ -47,14 +47,14 @@ def _show_failures(out: Output, reports: Mapping[str, Report]) -> None:
         out.line()
 
 
-def _summary(report: Report) -> tuple[str, str, str, str]:
+def _summary(report: MemoryReport) -> tuple[str, str, str, str]:
     phase = report.run.failed_in or (report.peak.name if report.peak else "-")
     tokens = f"{report.sizes.kv_tokens:,}" if report.sizes.kv_tokens is not None else "-"
     free = memory_bytes(report.free_at_peak_bytes) if report.verdict == "fits" else "-"
     return ("OOM" if report.verdict == "oom" else report.verdict, phase, free, tokens)
 
 
-def show_remedies(out: Output, report: Report) -> None:
+def show_remedies(out: Output, report: MemoryReport) -> None:
     if not report.remedies:
         return
     out.line("What would help, each one simulated", style="bold")
@@ -83,7 +83,7 @@ def _compared(row: Row) -> tuple[str, str, str, str]:
     return (row.what, predicted, other, row.difference)
 
 
-def show_sweep(out: Output, sweep: Mapping[str, Report], unicode: bool = True) -> None:
+def show_sweep(out: Output, sweep: Mapping[str, MemoryReport], unicode: bool = True) -> None:
     """The frontier: what each value gives to the KV cache, and what it leaves at the peak."""
     out.line("Sweep", style="bold")
     most = max(1, *(report.free_at_peak_bytes for report in sweep.values()))
@@ -107,6 +107,6 @@ def show_sweep(out: Output, sweep: Mapping[str, Report], unicode: bool = True) -
     out.line()
 
 
-def highest_that_fits(sweep: Mapping[str, Report]) -> str | None:
+def highest_that_fits(sweep: Mapping[str, MemoryReport]) -> str | None:
     fitting = [name for name, report in sweep.items() if report.verdict == "fits"]
     return fitting[-1] if fitting else None

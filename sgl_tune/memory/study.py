@@ -15,7 +15,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.memory.advice import remedies
 from sgl_tune.memory.predict import Predictor
 from sgl_tune.memory.ranks import choose_ranks, rank_name
-from sgl_tune.memory.report import Report, worst
+from sgl_tune.memory.report import MemoryReport, worst
 from sgl_tune.memory.start import Start, starts_of
 from sgl_tune.memory.what_if import AS_IS, WhatIf
 
@@ -51,8 +51,8 @@ class Study:
     """`report` is of `start`, the rank that leads; of everything else each worst rank."""
 
     start: Start
-    report: Report
-    sweep: Mapping[str, Report]
+    report: MemoryReport
+    sweep: Mapping[str, MemoryReport]
 
 
 def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf], out: Output) -> Study:
@@ -76,7 +76,9 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
     return Study(start, report, {step.name: others[step.name] for step in sweep})
 
 
-def _all_ranks(question: Question, start: Start, predicted: Sequence[Report]) -> tuple[Report, ...]:
+def _all_ranks(
+    question: Question, start: Start, predicted: Sequence[MemoryReport]
+) -> tuple[MemoryReport, ...]:
     """Every rank that was asked for, with the report of the one that is like it."""
     reports = {report.rank: report for report in predicted}
     chosen = choose_ranks(question.ranks, start.model, start.parallel)

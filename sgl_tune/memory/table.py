@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from runtime.server.units import GIB
 from runtime.start.run_record import Phase
 from sgl_tune.cli.out import Column, Output
-from sgl_tune.memory.report import Constant, Report
+from sgl_tune.memory.report import Constant, MemoryReport
 from sgl_tune.units import memory_bytes
 
 _NAME, _NUMBER, _BAR = 25, 8, 26
@@ -15,7 +15,7 @@ _SHOWN = 5
 _HELD, _PEAK, _HELD_ASCII, _PEAK_ASCII = "█", "▒", "#", "+"
 
 
-def show_report(out: Output, report: Report, encoding: str = "utf-8") -> None:
+def show_report(out: Output, report: MemoryReport, encoding: str = "utf-8") -> None:
     show_verdict(out, report)
     out.line()
     for text, style in phase_lines(report, unicode="utf" in encoding.lower()):
@@ -26,7 +26,7 @@ def show_report(out: Output, report: Report, encoding: str = "utf-8") -> None:
     _show_constants(out, report)
 
 
-def show_verdict(out: Output, report: Report) -> None:
+def show_verdict(out: Output, report: MemoryReport) -> None:
     text, style = verdict(report)
     out.line(text, style=style)
     if report.failure is not None:
@@ -35,13 +35,13 @@ def show_verdict(out: Output, report: Report) -> None:
             out.line(f"at {report.oom.where}", style="red", indent=2)
 
 
-def failure_text(report: Report) -> str:
+def failure_text(report: MemoryReport) -> str:
     """torch's own words, as far as they are about this failure."""
     message = report.failure.error.partition(": ")[2] if report.failure else ""
     return message.partition(" If reserved but")[0]
 
 
-def verdict(report: Report) -> tuple[str, str]:
+def verdict(report: MemoryReport) -> tuple[str, str]:
     if report.oom is not None and report.failure is not None:
         oom = report.oom
         return (
@@ -66,7 +66,7 @@ def _cached(phase: Phase) -> str:
     return f", {memory_bytes(cached)} cached" if cached >= GIB else ""
 
 
-def phase_lines(report: Report, unicode: bool = True) -> Iterator[tuple[str, str | None]]:
+def phase_lines(report: MemoryReport, unicode: bool = True) -> Iterator[tuple[str, str | None]]:
     """One line a phase: what it leaves, torch's peak, what the driver had left, and the GPU as a bar."""
     scale = f"0{memory_bytes(report.total_bytes):>{_BAR - 1}}"
     yield f"{'GiB':<{_NAME}}{'LEAVES':>{_NUMBER}}{'PEAK':>{_NUMBER}}{'FREE':>{_NUMBER}}  {scale}", "bold"
@@ -83,7 +83,7 @@ def phase_lines(report: Report, unicode: bool = True) -> Iterator[tuple[str, str
     yield f"{held} held afterwards   {peak} at the phase's peak   > least free", "dim"
 
 
-def _amounts(report: Report, phase: Phase) -> tuple[int | None, int, int]:
+def _amounts(report: MemoryReport, phase: Phase) -> tuple[int | None, int, int]:
     """A phase that ran out of memory leaves nothing, and what was free then torch has told."""
     if report.oom is not None and report.failure is not None and phase is report.failure.at_failure:
         return None, phase.peak_bytes, report.oom.free_bytes
@@ -104,7 +104,7 @@ def _bar(phase: Phase, total: int, unicode: bool) -> str:
     return held * full + peak * (most - full)
 
 
-def _show_peak(out: Output, report: Report) -> None:
+def _show_peak(out: Output, report: MemoryReport) -> None:
     phase = report.failure.at_failure if report.failure else report.peak
     if phase is None or not phase.largest:
         return
@@ -114,7 +114,7 @@ def _show_peak(out: Output, report: Report) -> None:
     out.line()
 
 
-def _show_sizes(out: Output, report: Report) -> None:
+def _show_sizes(out: Output, report: MemoryReport) -> None:
     sizes = report.sizes
     facts = []
     if sizes.kv_tokens is not None:
@@ -135,7 +135,7 @@ def _show_sizes(out: Output, report: Report) -> None:
         out.line("Sizes: " + ", ".join(facts))
 
 
-def _show_constants(out: Output, report: Report) -> None:
+def _show_constants(out: Output, report: MemoryReport) -> None:
     if not report.constants:
         return
     total = sum(constant.bytes for constant in report.constants)

@@ -118,7 +118,7 @@ class FileReport(NamedTuple):
         }
 
 
-class Report(NamedTuple):
+class VerifyReport(NamedTuple):
     """`findings` are those of whole caches and of the deployment, not of one file."""
 
     files: tuple[FileReport, ...]

@@ -15,7 +15,7 @@ from sgl_tune.cache.loader import Loaded, restore_tactic
 from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
 from sgl_tune.verify.entries import check_entries
 from sgl_tune.verify.environment import Target, looking_up
-from sgl_tune.verify.findings import FileReport, Finding, Report, Verdict, finding
+from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport, finding
 
 _SCHEMA = {"cache_schema": "v2"}
 _REMEDY = "delete it: the server measures and writes it again"
@@ -23,12 +23,12 @@ _REMEDY = "delete it: the server measures and writes it again"
 _TOO_DEEP = finding("nested-too-deep", "its tactic kills the lookup with RecursionError", _REMEDY)
 
 
-def verify_managed(cache: Cache, target: Target) -> Report:
+def verify_managed(cache: Cache, target: Target) -> VerifyReport:
     manifest = _read_object(cache.manifest, cache.root) if cache.manifest else None
     elsewhere = _elsewhere(cache, manifest, target)
     reader = flashinfer_of(looking_up(manifest, target))
     reports = [_verify_entry(cache, file.path, bool(elsewhere), reader) for file in cache.files]
-    return Report(tuple(reports), tuple(elsewhere))
+    return VerifyReport(tuple(reports), tuple(elsewhere))
 
 
 def _elsewhere(cache: Cache, manifest: dict[str, Any] | None, target: Target) -> list[Finding]:

@@ -22,7 +22,7 @@ from sgl_tune.verify.expected import Checked, Expected, check, expected_of
 from sgl_tune.verify.findings import Finding, finding
 
 
-class Asked(NamedTuple):
+class VerifyOptions(NamedTuple):
     """The command line, as far as it says what to look at."""
 
     flags: ServerFlags
@@ -47,7 +47,7 @@ class Scope(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def scope_of(asked: Asked, target: Target) -> Scope:
+def scope_of(asked: VerifyOptions, target: Target) -> Scope:
     unread: list[OSError] = []
     on_error = unread.append
     plans = _plans(asked, target) if asked.names_a_deployment else []
@@ -99,7 +99,7 @@ def _warnings_of(sglang: str) -> tuple[str, ...]:
     return tuple(filter(None, [release_named(sglang).warning])) if known else ()
 
 
-def _plans(asked: Asked, target: Target) -> list[Plan]:
+def _plans(asked: VerifyOptions, target: Target) -> list[Plan]:
     flags = replace(
         asked.flags,
         flashinfer_version=asked.flags.flashinfer_version or target.flashinfer,

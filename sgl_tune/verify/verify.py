@@ -15,14 +15,14 @@ from sgl_tune.cache.rank_names import RankName
 from sgl_tune.keys.keys import TunedOp
 from sgl_tune.units import count
 from sgl_tune.verify.access import Access, User, only_root_reads, own_writing
+from sgl_tune.verify.elsewhere import is_elsewhere, stale_siblings, verify_elsewhere
 from sgl_tune.verify.entries import some
 from sgl_tune.verify.environment import Target, other_driver, unknown_target_finding, unread_versions
 from sgl_tune.verify.expected import Checked, Expected
-from sgl_tune.verify.findings import FileReport, Finding, Report, Verdict, finding
+from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport, finding
 from sgl_tune.verify.judge import Judge, Judged
 from sgl_tune.verify.managed import verify_managed
 from sgl_tune.verify.ranks import Member, compare, inferred_groups
-from sgl_tune.verify.siblings import is_elsewhere, stale_siblings, verify_elsewhere
 
 _JOURNAL = ".journal"
 _MISSING = finding(
@@ -60,7 +60,7 @@ class _Read(NamedTuple):
         return FileReport(self.path, self.judged.verdict, self.judged.findings)
 
 
-def verify(caches: Sequence[Checked], server: Server) -> Report:
+def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
     elsewhere = [is_elsewhere(checked.cache, server.target) for checked in caches]
     current = [checked.cache for checked, away in zip(caches, elsewhere, strict=True) if not away]
     used = any(cache.files for cache in current)
@@ -83,10 +83,10 @@ def verify(caches: Sequence[Checked], server: Server) -> Report:
         found.append(unknown_target_finding())
     versions = {server.target.flashinfer} if server.target.flashinfer else {c.flashinfer for c in current}
     found += unread_versions(sorted(filter(None, versions)))
-    return Report(tuple(file for report in reports for file in report.files), tuple(found))
+    return VerifyReport(tuple(file for report in reports for file in report.files), tuple(found))
 
 
-def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> Report:
+def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> VerifyReport:
     cache = checked.cache
     access = Access(user) if user else None
     read = _read_all(cache, judge, access)
@@ -101,7 +101,7 @@ def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> Report:
         found += only_root_reads(cache.path, sum(item.only_root for item in read.values()))
     found += _manifest_findings(checked, read.values(), judge.target)
     names = sorted(reports, key=_by_rank) if len(reports) > len(read) else reports
-    return Report(tuple(reports[name] for name in names), tuple(found))
+    return VerifyReport(tuple(reports[name] for name in names), tuple(found))
 
 
 def _by_rank(name: str) -> tuple[int, int, int, str]:

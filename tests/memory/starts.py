@@ -10,7 +10,7 @@ from runtime.server.units import GIB
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.predict import predict
-from sgl_tune.memory.report import Report
+from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.start import Start, starts_of
 from sgl_tune.memory.what_if import AS_IS, parse_what_if
 
@@ -31,7 +31,7 @@ def make_start(what_if: str | None = None, **flags: Any) -> Start:
 
 
 @cache
-def predicted(start: Start) -> Report:
+def predicted(start: Start) -> MemoryReport:
     return predict(start)
 
 

@@ -11,7 +11,7 @@ import pytest
 from runtime.server.units import GIB, MIB
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.predict import Predictor, predict
-from sgl_tune.memory.report import Report, worst
+from sgl_tune.memory.report import MemoryReport, worst
 from sgl_tune.memory.start import RUNTIME_MOE_BACKENDS
 from tests.memory.starts import DEMO, GLM, GLM_DP, make_start, make_starts, of_size
 
@@ -19,14 +19,14 @@ STOCK = json.loads((Path(__file__).parent / "data" / "sglang-0.5.17-qwen3-30b-st
 
 
 @pytest.fixture(scope="module")
-def head_run() -> Report:
+def head_run() -> MemoryReport:
     return predict(make_start("lm-head-in-autotune", **GLM_DP))
 
 
 class TestGlmOnB200:
     """sgl-project/sglang#23796: tried 6.38 GiB, 2.98 GiB free, 170.11 GiB allocated."""
 
-    def test_the_public_failure_comes_out(self, head_run: Report) -> None:
+    def test_the_public_failure_comes_out(self, head_run: MemoryReport) -> None:
         assert head_run.verdict == "oom" and head_run.run.failed_in == "autotune"
         assert head_run.oom is not None
         assert head_run.oom.tried_bytes == pytest.approx(6.38 * GIB, rel=0.03)
@@ -37,7 +37,7 @@ class TestGlmOnB200:
             and "_gather_vocab" in head_run.oom.where
         )
 
-    def test_its_rows_follow_from_the_kv_pool(self, head_run: Report) -> None:
+    def test_its_rows_follow_from_the_kv_pool(self, head_run: MemoryReport) -> None:
         sizes = head_run.sizes
         assert sizes.kv_tokens is not None and sizes.context_length is not None
         assert sizes.max_running_requests == int(sizes.kv_tokens / sizes.context_length * 512)
@@ -62,7 +62,7 @@ class TestGlmOnB200:
 
 
 @pytest.fixture(scope="module")
-def stock_start() -> Report:
+def stock_start() -> MemoryReport:
     start = make_start(
         model_path="Qwen/Qwen3-30B-A3B",
         gpu="h200",
@@ -88,14 +88,14 @@ class TestStockStart:
             ("ready", "init_cuda_graphs"),
         ],
     )
-    def test_each_step(self, stock_start: Report, phase: str, step: str) -> None:
+    def test_each_step(self, stock_start: MemoryReport, phase: str, step: str) -> None:
         predicted, real = stock_start.phase(phase), STOCK["after"][step]
         assert predicted is not None
         assert predicted.allocated_bytes == pytest.approx(real["alloc"], abs=128 * MIB)
         outside = real["total"] - real["free"] - real["reserved"]
         assert predicted.non_torch_bytes == pytest.approx(outside, abs=128 * MIB)
 
-    def test_the_pool_and_the_peak(self, stock_start: Report) -> None:
+    def test_the_pool_and_the_peak(self, stock_start: MemoryReport) -> None:
         assert stock_start.sizes.kv_tokens == pytest.approx(STOCK["kv_tokens"], rel=0.001)
         assert stock_start.sizes.max_running_requests == STOCK["max_running_requests"]
         last = STOCK["after"]["init_cuda_graphs"]

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from sgl_tune.cli.format import Format
-from sgl_tune.cli.out import Column, Output, Progress, printable, shorten, to_json
+from sgl_tune.cli.out import Column, Output, ProgressLine, printable, shorten, to_json
 
 
 class _Terminal(io.StringIO):
@@ -114,10 +114,10 @@ def test_long_lines_fold_between_words_with_an_indent() -> None:
 
 def test_progress_is_silent_at_first_and_leaves_no_trace() -> None:
     stream = _Terminal()
-    with Progress(stream, "tuning", 3) as progress:
+    with ProgressLine(stream, "tuning", 3) as progress:
         progress.advance()
     assert stream.getvalue() == ""
-    with Progress(stream, "tuning", 3, patience=0.0) as progress:
+    with ProgressLine(stream, "tuning", 3, patience=0.0) as progress:
         progress.advance(detail="gemm1")
         assert stream.getvalue() == "\rtuning 1/3 0s gemm1"
     assert stream.getvalue().endswith("\r" + " " * len("tuning 1/3 0s gemm1") + "\r")
@@ -125,7 +125,7 @@ def test_progress_is_silent_at_first_and_leaves_no_trace() -> None:
 
 def test_progress_in_a_log_is_a_line_now_and_then() -> None:
     log = io.StringIO()
-    with Progress(log, "tuning", None, patience=0.0) as progress:
+    with ProgressLine(log, "tuning", None, patience=0.0) as progress:
         progress.advance(5)
         progress.advance(5)
     assert log.getvalue() == "tuning 5 0s\n"

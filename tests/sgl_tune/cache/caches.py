@@ -9,7 +9,7 @@ from sgl_tune.cache.layouts import find_caches
 from sgl_tune.cache.record import serialise
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked
-from sgl_tune.verify.findings import Report
+from sgl_tune.verify.findings import VerifyReport
 from sgl_tune.verify.verify import Server, verify
 from tests.sgl_tune.cache.corpus import TARGET, moe_entries
 
@@ -37,13 +37,13 @@ def write_ranks(folder: Path, names: list[str], raw: bytes | None = None) -> lis
     return [folder / name for name in names]
 
 
-def verify_all(root: Path, target: Target = HERE, sglang: str = "0.5.23", **server: Any) -> Report:
+def verify_all(root: Path, target: Target = HERE, sglang: str = "0.5.23", **server: Any) -> VerifyReport:
     return verify([Checked(cache, sglang) for cache in find_caches(root)], Server(target, **server))
 
 
-def verdicts(report: Report) -> list[str]:
+def verdicts(report: VerifyReport) -> list[str]:
     return [file.verdict.value for file in report.files]
 
 
-def codes(report: Report) -> set[str]:
+def codes(report: VerifyReport) -> set[str]:
     return {found.code for found in report.all_findings()}

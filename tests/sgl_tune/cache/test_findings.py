@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.verify.findings import CODES, FileReport, Report, Severity, Verdict, finding
+from sgl_tune.verify.findings import CODES, FileReport, Severity, Verdict, VerifyReport, finding
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs" / "findings.md"
@@ -37,8 +37,8 @@ def test_every_code_is_used() -> None:
 def test_errors_fail_and_warnings_fail_when_strict(code: str, good: bool, good_if_strict: bool) -> None:
     found = finding(code, "message", "remedy")
     for report in (
-        Report((FileReport(Path("f"), Verdict.HIT, (found,)),), ()),
-        Report((), (found,)),
+        VerifyReport((FileReport(Path("f"), Verdict.HIT, (found,)),), ()),
+        VerifyReport((), (found,)),
     ):
         assert (report.ok(), report.ok(strict=True)) == (good, good_if_strict)
 
@@ -48,7 +48,9 @@ def test_a_severity_may_be_lowered() -> None:
 
 
 def test_a_report_is_plain_json() -> None:
-    report = Report((FileReport(Path("/c/f.json"), Verdict.CRASH, (finding("not-json", "m", "r"),)),), ())
+    report = VerifyReport(
+        (FileReport(Path("/c/f.json"), Verdict.CRASH, (finding("not-json", "m", "r"),)),), ()
+    )
     assert report.to_json() == {
         "files": [
             {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.devices.readings import Held, OutOfMemory
 from runtime.server.units import GIB
 from runtime.start.run_record import Failure, Phase, Run
-from sgl_tune.memory.report import Constant, Report, Sizes
+from sgl_tune.memory.report import Constant, MemoryReport, Sizes
 
 TOTAL = 80 * GIB
 NON_TORCH = 2 * GIB
@@ -54,14 +54,14 @@ def _make_failure(tried: float = 6.38) -> Failure:
     )
 
 
-def make_report(failed: bool = False, free: float = 3.0, kv_tokens: int = 1_000_000) -> Report:
+def make_report(failed: bool = False, free: float = 3.0, kv_tokens: int = 1_000_000) -> MemoryReport:
     """With `free` GiB left at the peak, which is in autotune."""
     phases = [make_phase("weights", 0, 40), make_phase("kv pool", 40, 72)]
     peak = (TOTAL - NON_TORCH) / GIB - free
     if not failed:
         inner = make_phase("dummy run", 72, 72, peak, depth=1)
         phases += [inner, make_phase("autotune", 72, 72.5, peak), make_phase("decode graphs", 72.5, 73)]
-    return Report(
+    return MemoryReport(
         gpu="Test GPU",
         total_bytes=TOTAL,
         source="predicted",

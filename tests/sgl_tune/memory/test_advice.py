@@ -12,7 +12,7 @@ from runtime.server.units import GIB
 from runtime.start.run_record import Failure, Run
 from sgl_tune.deployment.models import find_model
 from sgl_tune.memory.advice import remedies
-from sgl_tune.memory.report import Report, Sizes
+from sgl_tune.memory.report import MemoryReport, Sizes
 from sgl_tune.memory.start import Start
 from sgl_tune.memory.target import target_gpu
 from tests.sgl_tune.memory.reports import make_report
@@ -29,7 +29,7 @@ def _make_start(fraction: float = 0.9, **runtime: object) -> Start:
     )
 
 
-def _failing(phase: str = "autotune", fraction: float = 0.9) -> Report:
+def _failing(phase: str = "autotune", fraction: float = 0.9) -> MemoryReport:
     report = make_report(failed=True)
     failure = report.failure
     assert failure is not None
@@ -45,7 +45,7 @@ def _failing(phase: str = "autotune", fraction: float = 0.9) -> Report:
     return replace(report, run=run, sizes=sizes)
 
 
-def _judged(start: Start) -> Report:
+def _judged(start: Start) -> MemoryReport:
     """Fits up to a fraction of 0.83, to 1024 requests a rank, to a chunk of 4096, or to 64 graphs."""
     runtime = start.runtime
     fits = (
@@ -58,7 +58,7 @@ def _judged(start: Start) -> Report:
     return make_report(failed=not fits, free=2.0, kv_tokens=tokens)
 
 
-def _predict(starts: Sequence[Start]) -> list[Report]:
+def _predict(starts: Sequence[Start]) -> list[MemoryReport]:
     return [_judged(start) for start in starts]
 
 
@@ -100,7 +100,7 @@ def test_a_pool_without_room_needs_a_higher_fraction() -> None:
     )
     assert report.verdict == "failed"
 
-    def predict(starts: Sequence[Start]) -> list[Report]:
+    def predict(starts: Sequence[Start]) -> list[MemoryReport]:
         return [make_report(failed=(start.runtime.mem_fraction_static or 1) > 0.87) for start in starts]
 
     [remedy] = remedies(_make_start(0.5), report, predict)
@@ -108,7 +108,7 @@ def test_a_pool_without_room_needs_a_higher_fraction() -> None:
 
 
 def test_what_only_just_fits_is_no_remedy() -> None:
-    def barely(starts: Sequence[Start]) -> list[Report]:
+    def barely(starts: Sequence[Start]) -> list[MemoryReport]:
         return [make_report(free=0.1) for _ in starts]
 
     assert remedies(_make_start(), _failing(), barely) == ()
@@ -117,7 +117,7 @@ def test_what_only_just_fits_is_no_remedy() -> None:
 def test_nothing_is_advised_below_no_fraction() -> None:
     tried: list[float] = []
 
-    def record(starts: Sequence[Start]) -> list[Report]:
+    def record(starts: Sequence[Start]) -> list[MemoryReport]:
         tried.extend(start.runtime.mem_fraction_static or 0 for start in starts)
         return [make_report(failed=True) for _ in starts]
 

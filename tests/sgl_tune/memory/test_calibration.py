@@ -12,13 +12,13 @@ from runtime.server.units import MIB
 from runtime.simulate.constants import constants_for
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.calibration import calibrated, read_constants
-from sgl_tune.memory.report import Constant, Report
+from sgl_tune.memory.report import Constant, MemoryReport
 from tests.sgl_tune.memory.reports import make_phase, make_report
 
 OUTSIDE = {"communicator": 700, "kv pool": 700, "attention backend": 766, "autotune": 856, "ready": 1256}
 
 
-def _make_measured(**outside: int) -> Report:
+def _make_measured(**outside: int) -> MemoryReport:
     report = make_report()
     phases = tuple(
         replace(make_phase(name, 1, 1), non_torch_bytes=amount * MIB)
@@ -27,7 +27,7 @@ def _make_measured(**outside: int) -> Report:
     return replace(report, run=replace(report.run, phases=phases))
 
 
-def _make_predicted(nodes: int) -> Report:
+def _make_predicted(nodes: int) -> MemoryReport:
     return replace(make_report(), constants=(Constant("graph node", nodes * 4810, "known", nodes),))
 
 

@@ -9,7 +9,7 @@ from runtime.server.releases import number
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.verify.environment import Target
-from sgl_tune.verify.findings import FileReport, Finding, Report, Severity, Verdict, finding
+from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport, finding
 from sgl_tune.verify.judge import Judge
 
 
@@ -28,7 +28,7 @@ def _capability(arch: str) -> str:
     return "".join(filter(str.isdigit, arch))
 
 
-def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> Report:
+def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> VerifyReport:
     """`stale`: there are caches for the target too, so that these are merely in the way."""
     judge = Judge(Target(None, "its own").in_folder(cache.flashinfer))
     files = tuple(
@@ -38,8 +38,10 @@ def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> Report:
     server = ", ".join(filter(None, (target.flashinfer and f"FlashInfer {target.flashinfer}", target.arch)))
     message = f"the server ({server}) never looks in here"
     if stale:
-        return Report(files, (finding("stale-sibling", message, "sgl-tune prune --stale", where=cache.path),))
-    return Report(
+        return VerifyReport(
+            files, (finding("stale-sibling", message, "sgl-tune prune --stale", where=cache.path),)
+        )
+    return VerifyReport(
         files, (finding("other-folder", message, "sgl-tune warm for this server", where=cache.path),)
     )
 
