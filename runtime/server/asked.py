@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from runtime.server.bounds import ASKED, check_flags
 
@@ -53,16 +55,24 @@ class Asked:
     swa_full_tokens_ratio: float | None = None
     cpu_offload_gb: int = 0
 
+    # Before 0.5.14 the first six, since then the others.
+    cuda_graph_max_bs: int | None = None
+    cuda_graph_bs: tuple[int, ...] | None = None
+    disable_piecewise_cuda_graph: bool = False
+    enforce_piecewise_cuda_graph: bool = False
+    piecewise_cuda_graph_max_tokens: int | None = None
+    piecewise_cuda_graph_tokens: tuple[int, ...] | None = None
     disable_cuda_graph: bool = False
     disable_cuda_graph_padding: bool = False
     disable_prefill_cuda_graph: bool = False
     disable_decode_cuda_graph: bool = False
-    cuda_graph_max_bs: int | None = None
-    cuda_graph_bs: tuple[int, ...] | None = None
+    cuda_graph_max_bs_decode: int | None = None
+    cuda_graph_bs_decode: tuple[int, ...] | None = None
     cuda_graph_max_bs_prefill: int | None = None
     cuda_graph_bs_prefill: tuple[int, ...] | None = None
     cuda_graph_backend_decode: str | None = None
     cuda_graph_backend_prefill: str | None = None
+    cuda_graph_config: Mapping[str, Any] | None = field(default=None, hash=False)
 
     speculative_algorithm: str | None = None
     speculative_draft_model_path: str | None = None
@@ -76,8 +86,10 @@ class Asked:
     speculative_ngram_max_bfs_breadth: int = 10
     speculative_dflash_block_size: int | None = None
     speculative_dspark_block_size: int | None = None
+    speculative_draft_attention_backend: str | None = None
 
     disaggregation_mode: str = "null"
+    disaggregation_decode_enable_radix_cache: bool = False
     disable_flashinfer_autotune: bool = False
     flashinfer_autotune_skip_ops: tuple[str, ...] = ()
     enable_deterministic_inference: bool = False
@@ -96,6 +108,19 @@ class Asked:
     enable_lora: bool = False
     ep_num_redundant_experts: int = 0
     language_only: bool = False
+    language_model_only: bool = False
+    linear_attn_backend: str = "triton"
+    # The state cache's strategy: its name before 0.5.14, and since.
+    mamba_scheduler_strategy: str = "auto"
+    mamba_radix_cache_strategy: str = "auto"
+    mamba_track_interval: int = 256
+    lora_paths: tuple[str, ...] | None = None
+    load_format: str = "auto"
+    dllm_algorithm: str | None = None
+    debug_cuda_graph: bool = False
+    enable_symm_mem: bool = False
+    enable_mis: bool = False
+    expert_distribution_recorder_mode: str | None = None
 
     def __post_init__(self) -> None:
         check_flags(self, ASKED)

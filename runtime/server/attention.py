@@ -1,35 +1,135 @@
-"""Which attention kernels prefill and decode run on, and the page size they ask for."""
+"""Which attention kernels prefill and decode run on, and the pages that they ask for."""
 
 from __future__ import annotations
 
 from runtime.server.choices import Choices
+from runtime.server.errors import ConfigError
+from runtime.server.graph_backends import disable_graphs
+from runtime.server.traits import is_mla
+
+_UNCAPTURED = ("torch_native", "flex_attention")
+_MLA_KV = ("fp8_e4m3", "bf16", "auto")
+
+
+def used_backends(c: Choices) -> tuple[str | None, str | None]:
+    """Of prefill and decode."""
+    both = c.attention_backend
+    return c.prefill_attention_backend or both, c.decode_attention_backend or both
 
 
 def settle_attention(c: Choices) -> None:
-    if c.attention_backend is None:
-        c.settle("this model on this GPU", attention_backend=_default(c))
-    both = c.attention_backend
-    c.settle(
-        "the attention backend",
-        prefill_attention_backend=c.prefill_attention_backend or both,
-        decode_attention_backend=c.decode_attention_backend or both,
-    )
+    prefill = c.prefill_attention_backend
+    if prefill is not None and prefill == c.decode_attention_backend:
+        c.settle("both phases' backend", attention_backend=prefill)
+    elif c.attention_backend is None:
+        c.settle("this model on this GPU", attention_backend=default_backend(c))
+    if c.attention_backend in _UNCAPTURED:
+        disable_graphs(c, f"{c.attention_backend} is not captured")
+    _settle_mla(c)
+    _settle_mha(c)
+    if c.attention_backend == "fa3" and c.kv_cache_dtype == "fp8_e5m2":
+        c.settle("fa3 has no fp8_e5m2", attention_backend="triton")
+    _settle_fa4(c)
 
 
 def settle_page_size(c: Choices) -> None:
     if c.page_size is None:
-        sparse = c.model.is_sparse
-        c.settle("sparse attention" if sparse else "the default", page_size=64 if sparse else 1)
+        c.settle("the default", page_size=1)
+    elif c.page_size < 1:
+        raise ConfigError(f"--page-size is {c.page_size}: it must be at least 1")
 
 
-def _default(c: Choices) -> str:
-    model, major = c.model, c.gpu.major
-    if model.is_sparse:
-        return "dsa"
-    if major == 9:
+def default_backend(c: Choices) -> str:
+    major = c.gpu.major
+    if c.model.architecture == "WhisperForConditionalGeneration":
+        return "flashinfer"
+    if is_mla(c):
+        return {9: "fa3", 10: "flashinfer"}.get(major, "triton")
+    if major == 9 and _is_one_branch(c):
         return "fa3"
-    if model.is_mla:
-        return "trtllm_mla" if major == 10 else "triton"
-    if major == 10:
-        return "trtllm_mha"
-    return "triton" if model.has_attention_sinks else "flashinfer"
+    if major == 10 and _is_one_branch(c) and _branches_are_settled(c):
+        return "fa4" if c.release.tells_wide_keys and c.model.has_wide_keys else "trtllm_mha"
+    return "triton" if c.model.has_attention_sinks else "flashinfer"
+
+
+def _is_one_branch(c: Choices) -> bool:
+    topk = c.speculative_eagle_topk
+    return topk is None or (topk == 1 and c.page_size in (1, None))
+
+
+def _branches_are_settled(c: Choices) -> bool:
+    """Whether it is known by now how wide the draft branches."""
+    if c.speculative_algorithm is None or c.speculative_eagle_topk is not None:
+        return True
+    return c.speculative_algorithm in c.release.one_branch_drafts
+
+
+def _page(c: Choices, backend: str, possible: tuple[int, ...], page: int) -> None:
+    if c.page_size not in possible:
+        c.settle(f"the pages of {backend}", page_size=page)
+
+
+def _settle_mla(c: Choices) -> None:
+    named = (c.attention_backend, c.decode_attention_backend)
+    if "flashmla" in named:
+        _page(c, "flashmla", (64,), 64)
+    if "cutlass_mla" in named and c.release.has_cutlass_mla:
+        _page(c, "cutlass_mla", (128,), 128)
+    if "trtllm_mla" in named:
+        _check_trtllm_mla(c)
+        _page(c, "trtllm_mla", (32, 64), 64)
+    if "tokenspeed_mla" in named:
+        _page(c, "tokenspeed_mla", (32, 64), 64)
+    if "cutedsl_mla" in (*named, c.prefill_attention_backend):
+        _page(c, "cutedsl_mla", (32, 64), 64)
+        if c.prefill_attention_backend is None:
+            c.settle("cutedsl_mla only decodes", prefill_attention_backend="trtllm_mla")
+
+
+def _check_trtllm_mla(c: Choices) -> None:
+    if c.gpu.major not in (10, 12):
+        raise ConfigError(f"attention backend trtllm_mla does not run on {c.gpu.arch}: Blackwell only")
+    if c.kv_cache_dtype not in (*_MLA_KV, *c.release.more_trtllm_mla_kv):
+        raise ConfigError(
+            f"--kv-cache-dtype {c.kv_cache_dtype}: trtllm_mla has no such cache",
+            f"one of {', '.join(_MLA_KV)}",
+        )
+
+
+def _settle_mha(c: Choices) -> None:
+    split = (c.prefill_attention_backend, c.decode_attention_backend)
+    draft = (c.speculative_draft_attention_backend,) if c.release.drafts_ask_for_pages else ()
+    if "trtllm_mha" in (c.attention_backend, *split, *draft):
+        _page(c, "trtllm_mha", c.release.trtllm_mha_pages, 64)
+    if c.release.has_hpc_ops and "hpc_ops" in (c.attention_backend, *split):
+        _page(c, "hpc_ops", (64,), 64)
+    prefill, decode = used_backends(c)
+    if prefill == "trtllm_mha":
+        _check_trtllm_prefill(c)
+    if decode == "trtllm_mha" and c.gpu.major not in (9, 10, 12):
+        raise ConfigError(f"attention backend trtllm_mha does not run on {c.gpu.arch}")
+
+
+def _check_trtllm_prefill(c: Choices) -> None:
+    if c.gpu.major not in c.release.trtllm_mha_prefill_majors:
+        raise ConfigError(
+            f"attention backend trtllm_mha does not prefill on {c.gpu.arch}",
+            "name a --prefill-attention-backend",
+        )
+    if c.gpu.major == 12 and c.kv_cache_dtype == "fp8_e4m3":
+        raise ConfigError(
+            "attention backend trtllm_mha does not prefill with an fp8 cache on sm120",
+            "name a --prefill-attention-backend",
+        )
+
+
+def _settle_fa4(c: Choices) -> None:
+    if c.gpu.major != 10 or is_mla(c):
+        return
+    named = (c.attention_backend, c.decode_attention_backend, c.prefill_attention_backend)
+    if c.release.fa4_pages_by_prefill:
+        paged = c.prefill_attention_backend == "fa4"
+    else:
+        paged = "fa4" in named and (c.speculative_eagle_topk or 0) <= 1
+    if paged:
+        _page(c, "fa4", (128,), 128)

@@ -46,6 +46,8 @@ ASKED: Mapping[str, Bound] = {
     **dict.fromkeys(("moe_dense_tp_size", "attn_cp_size", "moe_dp_size", "dcp_size"), RANKS),
     **{name: bound for name, bound in FLAGS.items() if name == "node_rank" or name in SERVER},
     **dict.fromkeys(("max_total_tokens", "cuda_graph_max_bs_prefill"), TOKENS),
+    **dict.fromkeys(("piecewise_cuda_graph_max_tokens", "mamba_track_interval"), TOKENS),
+    "cuda_graph_max_bs_decode": REQUESTS,
     "max_prefill_tokens": TOKENS,
     **{name: bound for name, bound in FLAGS.items() if name.startswith("speculative_")},
 }

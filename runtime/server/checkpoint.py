@@ -6,18 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtime.server import architectures
 from runtime.server.bounds import TOKENS, check_size
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.hf_config import model_config
 
 HF = Mapping[str, Any]
-_ENDLESS = 1 << 60
 # Where a multimodal model's language model is described, in the order SGLang looks.
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
 _CONTEXT_LENGTHS = (
     *("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings"),
 )
+_LARGEST = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,31 +81,69 @@ class Checkpoint:
         declared = self.get("dtype") or self.get("torch_dtype") or "float32"
         return str(declared).removeprefix("torch.")
 
+    def has(self, name: str) -> bool:
+        return self.get(name) is not None
+
+    def section(self, name: str, within_text: bool = True) -> HF:
+        """A member that is an object; empty where there is none."""
+        found = self.get(name) if within_text else self.hf.get(name)
+        if found is None:
+            return {}
+        if not isinstance(found, Mapping):
+            raise ConfigError(f"config.json: {name} is {repr(found)[:60]}, not an object")
+        return found
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """A member that is a list of strings; empty where there is none."""
+        found = self.get(name)
+        if found is None:
+            return ()
+        if not isinstance(found, (list, tuple)) or not all(isinstance(one, str) for one in found):
+            raise ConfigError(f"config.json: {name} is {repr(found)[:60]}, not a list of names")
+        return tuple(found)
+
+    def whole(self, name: str, default: int, low: int = 0, within: str | None = None) -> int:
+        """A member, or one of the section `within`, that is a whole number."""
+        found = self.get(name) if within is None else self.section(within, within_text=False).get(name)
+        if found is None:
+            return default
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or found != found // 1:
+            raise ConfigError(f"config.json: {name} is {repr(found)[:60]}, not a whole number")
+        if not low <= found <= _LARGEST:
+            raise ConfigError(f"config.json: {name} is {repr(found)[:60]}, not between {low} and {_LARGEST}")
+        return int(found)
+
     @property
     def context_length(self) -> int:
-        scaling = self.text.get("rope_scaling")
-        factor: Any = 1
-        if isinstance(scaling, Mapping) and scaling.get("rope_type") != "llama3":
-            factor = 1 if "original_max_position_embeddings" in scaling else scaling.get("factor", 1)
-        found = (self.text[name] for name in _CONTEXT_LENGTHS if self.text.get(name) is not None)
-        length = next(found, 2048)
-        if not all(type(value) in (int, float) and abs(value) < _ENDLESS for value in (factor, length)):
-            raise ConfigError(f"the context length is {str(length)[:60]}, scaled by {str(factor)[:60]}")
-        check_size("the context length", int(factor * length), TOKENS)
-        return int(factor * length)
+        name = next((name for name in _CONTEXT_LENGTHS if self.text.get(name) is not None), "")
+        length = int(self._rope_factor() * self.whole(name, 2048))
+        check_size("the context length", length, TOKENS)
+        return length
 
-    @property
-    def is_mla(self) -> bool:
-        return bool(self.get("kv_lora_rank"))
-
-    @property
-    def is_sparse(self) -> bool:
-        """An indexer chooses the keys that attention sees."""
-        return self.is_mla and bool(self.get("index_topk"))
+    def _rope_factor(self) -> float:
+        """How far positions are stretched, where the length that is told is not the stretched one."""
+        name = "rope_scaling" if self.text.get("rope_scaling") is not None else "rope_parameters"
+        scaling = self.section(name)
+        if scaling.get("rope_type") == "llama3" or "original_max_position_embeddings" in scaling:
+            return 1
+        factor = scaling.get("factor", 1)
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor <= _LARGEST:
+            raise ConfigError(f"config.json: {name} has factor {repr(factor)[:60]}, not a number above 0")
+        return factor
 
     @property
     def has_attention_sinks(self) -> bool:
-        return self.model_type == "gpt_oss"
+        if self.architecture in architectures.SINKS:
+            return True
+        if self.architecture in architectures.MIMO_V2:
+            return bool(self.get("add_swa_attention_sink_bias") or self.get("add_full_attention_sink_bias"))
+        return bool(self.get("learnable_sink"))
+
+    @property
+    def has_wide_keys(self) -> bool:
+        """A key's row differs in width from a value's."""
+        keys, values = self.whole("head_dim", 0), self.whole("v_head_dim", 0)
+        return bool(keys and values and keys != values)
 
     @property
     def quantization(self) -> str | None:

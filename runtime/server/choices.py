@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from runtime.server.asked import Asked
@@ -11,19 +11,28 @@ from runtime.server.checkpoint import Checkpoint
 from runtime.server.gpus import GpuModel
 from runtime.server.releases import Release
 
+DISABLED = "disabled"
+
 
 @dataclass(slots=True)
 class Graphs:
     """One phase's CUDA graphs; `sizes` are requests when decoding and tokens in a prefill."""
 
+    phase: str
     backend: str = "full"
     max_bs: int | None = None
     sizes: tuple[int, ...] | None = None
-    locked: bool = False  # the backend was asked for: no rule changes it
+    # What of "backend", "max_bs" and "sizes" was asked for: rules leave it.
+    locked: set[str] = field(default_factory=set)
 
     @property
     def is_on(self) -> bool:
-        return self.backend != "disabled"
+        return self.backend != DISABLED
+
+    def lock(self, **asked: Any) -> None:
+        for name, value in asked.items():
+            setattr(self, name, value)
+            self.locked.add(name)
 
 
 class Choices:
@@ -40,7 +49,7 @@ class Choices:
     ) -> None:
         self.asked, self.model, self.draft_model = asked, model, draft
         self.gpu, self.release, self.environ = gpu, release, environ
-        self.decode, self.prefill = Graphs(), Graphs()
+        self.decode, self.prefill = Graphs("decode"), Graphs("prefill")
         self.why: dict[str, str] = {}
         self._settled: dict[str, Any] = {"model_quantization": None}
 
@@ -53,3 +62,8 @@ class Choices:
             if value != getattr(self, name, None):
                 self._settled[name] = value
                 self.why[name] = why
+
+    def disable(self, graphs: Graphs, why: str) -> None:
+        if graphs.is_on:
+            graphs.backend = DISABLED
+            self.why[f"{graphs.phase}_graphs"] = why

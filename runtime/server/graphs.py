@@ -1,34 +1,42 @@
-"""Which CUDA graphs a server captures: of decode batches, and of prefills by their tokens."""
+"""The batches that CUDA graphs are captured for: requests of a decode step, tokens of a prefill."""
 
 from __future__ import annotations
 
 from runtime.server.choices import Choices
+from runtime.server.traits import is_mla
 
-
-def settle_graph_backends(c: Choices) -> None:
-    """What was asked for is locked: the rules that follow leave it."""
-    if c.disable_cuda_graph:
-        for phase in (c.decode, c.prefill):
-            phase.backend, phase.locked = "disabled", True
-    c.decode.max_bs = c.cuda_graph_max_bs
-    if c.disaggregation_mode == "prefill" and not c.decode.locked:
-        c.decode.backend = "disabled"
-    if c.disaggregation_mode == "decode" and not c.prefill.locked:
-        c.prefill.backend = "disabled"
+_PIPELINE_TOP, _LLAMA_2_TOP = 8192, 4096
 
 
 def settle_graph_sizes(c: Choices) -> None:
-    assert c.decode.max_bs is not None
-    if c.decode.sizes is None:
-        c.decode.sizes = decode_graph_sizes(c.decode.max_bs, c.speculative_algorithm is not None)
-    if c.prefill.max_bs is None:
-        c.prefill.max_bs = min(8192, c.chunked_prefill_size) if c.model.is_mla else c.chunked_prefill_size
-    if c.prefill.sizes is None:
-        c.prefill.sizes = prefill_graph_sizes(c.prefill.max_bs)
+    _settle_decode(c)
+    _settle_prefill(c)
 
 
-def decode_graph_sizes(max_bs: int, speculative: bool = False) -> tuple[int, ...]:
-    if speculative:
+def fit_prefill_graphs(c: Choices) -> None:
+    """To a chunk that became smaller."""
+    prefill = c.prefill
+    if not c.release.fits_prefill_graphs or not prefill.is_on or "max_bs" in prefill.locked:
+        return
+    assert prefill.max_bs is not None
+    if prefill.max_bs > c.chunked_prefill_size:
+        prefill.max_bs = c.chunked_prefill_size
+        if "sizes" not in prefill.locked:
+            prefill.sizes = prefill_graph_sizes(prefill.max_bs)
+
+
+def captured(c: Choices) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Decode batches and prefills, in the end."""
+    decode = c.decode.sizes if c.decode.is_on else ()
+    follows = c.release.prefill_graphs_follow_decode and not c.decode.is_on
+    prefill = c.prefill.sizes if c.prefill.is_on and not follows else ()
+    return tuple(sorted(decode or ())), tuple(sorted(prefill or ()))
+
+
+def decode_graph_sizes(max_bs: int, speculative: bool = False, padded: bool = True) -> tuple[int, ...]:
+    if not padded:
+        sizes = [*range(1, max_bs + 1)]
+    elif speculative:
         sizes = [
             *range(1, 9),
             *range(10, 33, 2),
@@ -51,3 +59,42 @@ def prefill_graph_sizes(max_tokens: int) -> tuple[int, ...]:
         *range(4608, max_tokens + 1, 512),
     ]
     return tuple(size for size in sizes if size <= max_tokens)
+
+
+def _settle_decode(c: Choices) -> None:
+    decode = c.decode
+    assert decode.max_bs is not None
+    if decode.sizes is None:
+        speculative = c.speculative_algorithm is not None
+        decode.sizes = decode_graph_sizes(decode.max_bs, speculative, not c.disable_cuda_graph_padding)
+    else:
+        decode.max_bs = max(decode.sizes)
+
+
+def _settle_prefill(c: Choices) -> None:
+    prefill = c.prefill
+    if prefill.max_bs is None:
+        prefill.max_bs = _largest_prefill(c)
+    if c.release.context_caps_prefill_graphs and c.context_length is not None:
+        prefill.max_bs = min(prefill.max_bs, c.context_length)
+    if prefill.sizes is None:
+        prefill.sizes = prefill_graph_sizes(prefill.max_bs)
+
+
+def _largest_prefill(c: Choices) -> int:
+    caps = []
+    if is_mla(c):
+        caps.append(c.release.mla_prefill_graph_top)
+    if not is_mla(c) or c.release.mla_prefill_graphs_fit_chunk:
+        caps.append(c.chunked_prefill_size)
+    if c.release.caps_pipelined_prefill_graphs and _is_pipelined(c):
+        caps.append(_PIPELINE_TOP)
+    if c.max_total_tokens is not None:
+        caps.append(c.max_total_tokens)
+    if "llama-2" in c.model_path.lower():
+        caps.append(_LLAMA_2_TOP)
+    return min(caps)
+
+
+def _is_pipelined(c: Choices) -> bool:
+    return c.pp_size > 1 and c.prefill.backend == "breakable" and "sizes" not in c.prefill.locked

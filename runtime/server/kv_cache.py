@@ -1,15 +1,61 @@
-"""The KV cache's dtype."""
+"""The KV cache's dtype, as far as the checkpoint has a say: a rule a method of quantization."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from runtime.server.choices import Choices
+
+_STRING_SCHEMES = ("FP8", "FLOAT8")
 
 
 def settle_kv_dtype(c: Choices) -> None:
-    """`auto` is the model's own dtype, except that sparse attention takes fp8 on Blackwell."""
+    """`auto` is what the checkpoint's scales are for, else the model's own dtype."""
     if c.kv_cache_dtype != "auto":
         return
-    if c.model.is_sparse and c.gpu.major >= 10:
-        c.settle("sparse attention on Blackwell", kv_cache_dtype="fp8_e4m3")
+    if has_fp8_scales(c):
+        c.settle("the checkpoint's KV cache scheme", kv_cache_dtype="fp8_e4m3")
     else:
         c.settle("the model's dtype", kv_cache_dtype=c.dtype)
+
+
+def has_fp8_scales(c: Choices) -> bool:
+    method = c.model_quantization
+    if method not in c.release.reads_kv_scheme_of:
+        return False
+    section = c.model.section("quantization_config", within_text=False)
+    if method == "compressed-tensors":
+        return _is_static_fp8(section.get("kv_cache_scheme"))
+    if method == "fp8":
+        return _names_fp8(section.get("kv_cache_quant_algo"))
+    if "quant_algo" not in section:
+        nested = section or c.model.quant_file
+        return _names_fp8(_mapping(nested.get("quantization")).get("kv_cache_quant_algo"))
+    return _modelopt(c, section, str(method))
+
+
+def _modelopt(c: Choices, section: Mapping[str, Any], method: str) -> bool:
+    scheme = section.get("kv_cache_scheme")
+    if isinstance(scheme, Mapping):
+        return scheme.get("type") == "float" and scheme.get("num_bits") == 8
+    if isinstance(scheme, str) and method == "modelopt_fp4":
+        return scheme.strip().upper() in _STRING_SCHEMES
+    if method == "modelopt_fp4" or c.release.reads_flat_kv_algorithm:
+        return _names_fp8(section.get("kv_cache_quant_algo"))
+    return False
+
+
+def _is_static_fp8(scheme: Any) -> bool:
+    found = _mapping(scheme)
+    fp8 = found.get("type") == "float" and found.get("num_bits") == 8
+    one_scale = found.get("strategy") == "tensor" and found.get("symmetric", True)
+    return bool(fp8 and one_scale and not found.get("dynamic"))
+
+
+def _names_fp8(algorithm: Any) -> bool:
+    return isinstance(algorithm, str) and algorithm.upper() == "FP8"
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runtime.server.architectures import QWEN3_VL
 from runtime.server.choices import Choices
+from runtime.server.errors import ConfigError
 from runtime.server.graphs import settle_graph_sizes
+from runtime.server.releases import Release
+from runtime.server.traits import has_dp_attention, is_mla, is_multimodal
+
+_LARGE_MIB = 60 * 1024
+_MIB_A_TOKEN, _FEWEST_TOKENS = 1.5, 2048
+_DEEPEP_MIB, _DEEPEP_PREFILL_MIB, _MLA_GRAPHS_MIB = 2048, 1024, 1536
+_DRAFT_MIB, _DRAFTS_APART = 4096, {"STANDALONE": 6144, "NGRAM": 0}
+# ViT-L/14, by which SGLang measures an encoder.
+_USUAL_LAYERS, _USUAL_WIDTH = 24, 1024
+_WIDEST_QWEN3_VL = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,55 +27,108 @@ class GpuDefaults:
 
 
 def settle_memory(c: Choices) -> None:
-    defaults = gpu_defaults(c.gpu.memory_mib, c.tp_size)
+    defaults = gpu_defaults(c.gpu.memory_mib, c.tp_size, c.release)
     why = f"a GPU of {c.gpu.memory_mib} MiB"
     if c.chunked_prefill_size is None:
         c.settle(why, chunked_prefill_size=defaults.chunked_prefill_size)
     if c.decode.max_bs is None:
-        c.decode.max_bs = defaults.decode_graph_max_bs
-        if c.max_running_requests is not None:
-            c.decode.max_bs = min(c.decode.max_bs, c.max_running_requests)
+        c.decode.max_bs = _decode_top(c, defaults.decode_graph_max_bs)
     settle_graph_sizes(c)
     if c.mem_fraction_static is None:
-        c.settle(why, mem_fraction_static=_fraction(c))
+        c.settle(why, mem_fraction_static=_fraction(c) * _encoder_share(c))
+    elif not 0 < c.mem_fraction_static < 1:
+        raise ConfigError(f"--mem-fraction-static {c.mem_fraction_static} is not between 0 and 1")
 
 
-def gpu_defaults(gpu_mib: float, tp: int) -> GpuDefaults:
+def gpu_defaults(gpu_mib: float, tp: int, release: Release) -> GpuDefaults:
     wide = tp >= 4
     if not gpu_mib:
         return GpuDefaults(4096, 160)
     if gpu_mib < 20 * 1024:
         return GpuDefaults(2048, 8)
     if gpu_mib < 35 * 1024:
-        return GpuDefaults(4096, 160 if wide else 48)
-    if gpu_mib < 60 * 1024:
+        few, many = release.small_gpu_graphs
+        return GpuDefaults(release.small_gpu_chunk, many if wide else few)
+    if gpu_mib < _LARGE_MIB:
         return GpuDefaults(4096, 160 if wide else 32)
     if gpu_mib < 160 * 1024:
         return GpuDefaults(8192, 512 if wide else 256)
     return GpuDefaults(16384, 512)
 
 
+def _decode_top(c: Choices, default: int) -> int:
+    requests: int | None = c.max_running_requests
+    if requests is None:
+        return default
+    if c.release.requests_cap_decode_graphs:
+        default = min(default, requests)
+    if is_large_hopper_qwen3_vl(c) and "sizes" not in c.decode.locked and requests <= _WIDEST_QWEN3_VL:
+        default = max(default, requests)
+    return default
+
+
+def is_large_hopper_qwen3_vl(c: Choices) -> bool:
+    large = c.gpu.major == 9 and c.gpu.memory_mib >= _LARGE_MIB
+    known = c.release.has_qwen3_vl_defaults and c.model.architecture in QWEN3_VL
+    return large and known and is_multimodal(c)
+
+
 def _fraction(c: Choices) -> float:
     total = c.gpu.memory_mib
     if not total:
-        return 0.95
-    chunk = c.chunked_prefill_size if c.chunked_prefill_size > 0 else c.max_prefill_tokens
-    reserved = 512 + max(chunk, 2048) * 1.5 + c.tp_size * c.pp_size / 8 * 1024 + _graphs_mib(c)
-    if total > 60 * 1024:
+        return c.release.fraction_without_gpu
+    reserved = 512 + _activation_tokens(c) * _MIB_A_TOKEN + c.tp_size * c.pp_size / 8 * 1024 + _graphs_mib(c)
+    if total > _LARGE_MIB:
         reserved = max(reserved, 10 * 1024)
-    if c.moe_a2a_backend == "deepep" and c.decode.is_on and c.disaggregation_mode != "prefill":
-        reserved += 2048
+    if c.release.reserves_for_drafts and c.speculative_algorithm is not None:
+        reserved += _DRAFTS_APART.get(c.speculative_algorithm, _DRAFT_MIB)
+    if c.release.reserves_by_role and c.moe_a2a_backend == "deepep" and _decodes_in_graphs(c):
+        reserved += _DEEPEP_MIB
     return round((total - reserved) / total, 3)
+
+
+def _activation_tokens(c: Choices) -> int:
+    if c.release.reserves_by_role and c.disaggregation_mode == "decode":
+        requests = c.max_running_requests or c.decode.max_bs or 1
+        return max(requests * (c.speculative_num_draft_tokens or 1), _FEWEST_TOKENS)
+    chunk = c.chunked_prefill_size if c.chunked_prefill_size > 0 else c.max_prefill_tokens
+    return max(chunk, _FEWEST_TOKENS)
 
 
 def _graphs_mib(c: Choices) -> float:
     assert c.decode.max_bs is not None and c.prefill.sizes is not None
+    by_role, top = c.release.reserves_by_role, c.decode.max_bs
     reserved = 0.0
-    if c.disaggregation_mode != "prefill":
-        if c.decode.is_on:
-            reserved += c.decode.max_bs * 2
-        if c.attn_dp_size > 1:
-            reserved += c.decode.max_bs * c.attn_dp_size * (4.5 if c.decode.max_bs > 300 else 3)
-    if c.disaggregation_mode != "decode" and c.prefill.is_on:
-        reserved += 1536 if c.model.is_mla else len(c.prefill.sizes) * 8
+    if not by_role or _decodes_in_graphs(c):
+        reserved += top * 2
+    if has_dp_attention(c) and not (by_role and c.disaggregation_mode == "prefill"):
+        reserved += top * c.attn_dp_size * (4.5 if top > 300 else 3)
+    if c.prefill.is_on and not (by_role and c.disaggregation_mode == "decode"):
+        reserved += _MLA_GRAPHS_MIB if is_mla(c) else len(c.prefill.sizes) * 8
+        if (
+            c.release.aligns_deepep_graphs
+            and c.prefill.backend == "breakable"
+            and c.moe_a2a_backend == "deepep"
+        ):
+            reserved += _DEEPEP_PREFILL_MIB
     return reserved
+
+
+def _decodes_in_graphs(c: Choices) -> bool:
+    return c.disaggregation_mode != "prefill" and c.decode.is_on
+
+
+def _encoder_share(c: Choices) -> float:
+    """A multimodal model's encoder runs in what is left free."""
+    text_only = c.language_only or c.language_model_only
+    if text_only or not is_multimodal(c):
+        return 1.0
+    if c.disaggregation_mode == "decode" and not c.release.pd_decode_has_encoder:
+        return 1.0
+    vision = c.model.hf.get("vision_config")
+    if vision is None:
+        return 1.0
+    layers = c.model.whole("num_hidden_layers", _USUAL_LAYERS, within="vision_config")
+    width = c.model.whole("hidden_size", _USUAL_WIDTH, within="vision_config")
+    ratio = layers * width**2 / (_USUAL_LAYERS * _USUAL_WIDTH**2)
+    return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (ratio - 1.0)))

@@ -6,6 +6,7 @@ from runtime.server.asked import Asked
 from runtime.server.bounds import MOST_RANKS
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
+from runtime.server.graphs import fit_prefill_graphs
 
 
 def check_layout(asked: Asked) -> None:
@@ -30,7 +31,7 @@ def settle_attention_groups(c: Choices) -> None:
             f"--dp {c.dp_size} with --attn-dp-size {asked}: SGLang starts no replicas of attention groups",
             "give one of the two",
         )
-    attn_dp = asked or (c.dp_size if c.enable_dp_attention else 1)
+    attn_dp = c.dp_size if (asked or 1) == 1 and c.enable_dp_attention else asked or 1
     c.settle("--dp-size under DP attention", attn_dp_size=attn_dp)
     if c.enable_dp_lm_head and attn_dp == 1 and c.dp_size > 1:
         raise ConfigError("--enable-dp-lm-head needs DP attention", "--enable-dp-attention")
@@ -46,3 +47,4 @@ def settle_data_parallelism(c: Choices) -> None:
                 "holds tp/dp ranks"
             )
         c.settle("DP attention shares the chunk", chunked_prefill_size=c.chunked_prefill_size // attn_dp)
+        fit_prefill_graphs(c)

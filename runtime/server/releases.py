@@ -6,7 +6,9 @@ A row is the one before it and what is new. The next release: one more row, and 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from runtime.server import architectures as names
 from runtime.server.bounds import is_number
 from runtime.server.errors import ConfigError
 
@@ -17,6 +19,20 @@ _GOES_WITH = (
     *(("w8a8_fp8", "compressed-tensors"), ("w8a8_fp8", "compressed_tensors")),
     ("petit_nvfp4", "modelopt"),
 )
+PdGraphs = Literal["none where piecewise is off", "none in prefill", "by role"]
+_EAGER = names.DEEPSEEK_V4 | {"Qwen3NextForCausalLM", "BailingMoeV2_5ForCausalLM", "LLaDAModelLM"}
+_COMPILED_OFF_WITH = (
+    *("this architecture", "a multimodal model", "DP attention", "torch.compile", "pipeline parallelism"),
+    *("an all-to-all", "LoRA", "GGUF", "a diffusion LLM", "offloaded weights", "a hierarchical cache"),
+    *("deterministic inference", "disaggregation", "symmetric memory", "recorded experts"),
+    *("context parallelism", "debugging graphs"),
+)
+_BREAKABLE_OFF_WITH = ("DeepSeek-V4", "context parallelism", "a multimodal model")
+_ABSORBED_MLA = frozenset({
+    "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM",
+    "MistralLarge3ForCausalLM", "PixtralForConditionalGeneration",
+})  # fmt: skip
+_FIRST_STATE_KEEPERS = names.NEMOTRON_H | names.QWEN_HYBRID | {"MiniCPMV4_6ForConditionalGeneration"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +99,77 @@ class Release:
     routes_fp8_under_ep: bool = False
     routes_apart: bool = False
     defers_finalising: bool = False
+    # Whether --enable-dp-attention counts where dp is 1: srt/server_args.py, arg_groups/parallel_hook.py
+    dp_attention_of_one: bool = True
+    # Which prefill graphs: _handle_piecewise_cuda_graph in server_args.py, arg_groups/cuda_graph_hook.py
+    prefill_graph_backend: str = "tc_piecewise"
+    # One switch for both phases, which leaves a prefill's backend as it is
+    prefill_graphs_follow_decode: bool = True
+    pd_graphs: PdGraphs = "none where piecewise is off"
+    compiled_off_with: tuple[str, ...] = _COMPILED_OFF_WITH
+    breakable_off_with: tuple[str, ...] = ()
+    eager_prefill_architectures: frozenset[str] = _EAGER | {"DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"}
+    # Multimodal models whose language model is captured: configs/model_config.py
+    compiled_architectures: frozenset[str] = frozenset()
+    breakable_multimodal: frozenset[str] = frozenset()
+    uncompiled_experts: tuple[str, ...] = ("flashinfer_trtllm", "flashinfer_mxfp4")
+    aligns_deepep_graphs: bool = False
+    trtllm_mla_has_prefill_graphs: bool = True
+    # How large they are: _handle_gpu_memory_settings in server_args.py, arg_groups/memory_hook.py
+    context_caps_prefill_graphs: bool = False
+    fits_prefill_graphs: bool = False
+    caps_pipelined_prefill_graphs: bool = False
+    requests_cap_decode_graphs: bool = False
+    mla_prefill_graph_top: int = 2048
+    mla_prefill_graphs_fit_chunk: bool = False
+    small_gpu_chunk: int = 2048
+    small_gpu_graphs: tuple[int, int] = (24, 80)
+    # What is kept free: the same functions
+    fraction_without_gpu: float = 0.88
+    reserves_for_drafts: bool = True
+    reserves_by_role: bool = False
+    pd_decode_has_encoder: bool = True
+    # What families ask of attention: _handle_model_specific_adjustments, arg_groups/model_overrides
+    deepseek_family: frozenset[str] = names.DEEPSEEK_FAMILY
+    sparse_architectures: frozenset[str] = names.SPARSE
+    sparse_backend: str = "nsa"
+    pools_sparse_pages: bool = False
+    keeps_sink_kv_wide: bool = False
+    gemma_4_on_trtllm: bool = False
+    step_3p5_has_defaults: bool = False
+    mimo_v2_on_fa4: bool = False
+    has_minimax_m3: bool = False
+    nemotron_h_on_trtllm: bool = False
+    has_qwen3_vl_defaults: bool = False
+    pages_qwen_hybrids: bool = False
+    # Recurrent states: _handle_mamba_radix_cache, arg_groups/mamba_hook.py
+    settles_state_cache: bool = False
+    wants_states_to_keep: bool = False
+    state_keepers: frozenset[str] = _FIRST_STATE_KEEPERS
+    stateless_prefixes: frozenset[str] = frozenset({"KimiLinearForCausalLM", "BailingMoeV2_5ForCausalLM"})
+    # Deterministic inference: _handle_deterministic_inference, arg_groups/attention_hook.py
+    deterministic_backends: tuple[str, ...] = ("flashinfer", "fa3", "triton")
+    deterministic_prefixes: tuple[str, ...] = ("fa3", "triton")
+    absorbed_deterministic: tuple[str, ...] = ("fa3", "triton")
+    absorbed_mla: frozenset[str] = _ABSORBED_MLA
+    # Attention and its pages: _handle_attention_backend_compatibility, arg_groups/attention_hook.py
+    one_branch_drafts: tuple[str, ...] = ()
+    tells_wide_keys: bool = False
+    has_cutlass_mla: bool = True
+    has_hpc_ops: bool = False
+    more_trtllm_mla_kv: tuple[str, ...] = ("fp4_e2m1",)
+    trtllm_mha_pages: tuple[int, ...] = (16, 32, 64)
+    trtllm_mha_prefill_majors: tuple[int, ...] = (10,)
+    drafts_ask_for_pages: bool = False
+    fa4_pages_by_prefill: bool = True
+    # The weights' own word on the KV cache: layers/quantization, mem_cache/kv_cache_dtype.py
+    reads_kv_scheme_of: tuple[str, ...] = ("modelopt", "modelopt_fp8", "modelopt_fp4", "modelopt_mixed")
+    reads_flat_kv_algorithm: bool = False
+    # Requests of a rank: resolve_max_num_reqs in mem_cache/kv_cache_configurator.py
+    context_caps_requests: bool = True
+    serves_one_request: bool = False
+    # Some models' inputs are prefilled whole: arg_groups/model_hook.py
+    knows_unchunked: bool = False
 
     @property
     def number(self) -> tuple[int, ...]:
@@ -99,6 +186,16 @@ _13 = replace(
     nvfp4_runs_cutlass_on=(12,),
     flashinfer_a2a_needs_dp=True,
     pages_with_topk=("flashinfer", "fa3", "triton"),
+    pd_graphs="none in prefill",
+    eager_prefill_architectures=_EAGER,
+    uncompiled_experts=(),
+    context_caps_prefill_graphs=True,
+    sparse_backend="dsa",
+    gemma_4_on_trtllm=True,
+    step_3p5_has_defaults=True,
+    stateless_prefixes=frozenset({"KimiLinearForCausalLM"}),
+    deterministic_backends=("flashinfer", "fa3", "triton", "ascend"),
+    deterministic_prefixes=("fa3", "triton", "ascend"),
 )
 _14 = replace(
     _13,
@@ -108,6 +205,13 @@ _14 = replace(
     goes_with=(*_GOES_WITH, ("nvfp4_online", "fp8")),
     mxfp4_on_sm120="marlin",
     ngram_counts_steps=True,
+    prefill_graphs_follow_decode=False,
+    compiled_architectures=names.COHERE_VISION,
+    reserves_for_drafts=False,
+    pages_qwen_hybrids=True,
+    settles_state_cache=True,
+    state_keepers=names.KEEPS_STATES,
+    context_caps_requests=False,
 )
 _15 = replace(
     _14,
@@ -123,6 +227,14 @@ _15 = replace(
         ("auto-round-int8", "compressed-tensors"),
         ("auto-round-int8", "compressed_tensors"),
     ),
+    prefill_graph_backend="breakable",
+    breakable_off_with=(*_BREAKABLE_OFF_WITH, "MLA", "LoRA", "an all-to-all", "DP attention"),
+    compiled_architectures=frozenset(),
+    trtllm_mla_has_prefill_graphs=False,
+    reserves_by_role=True,
+    mimo_v2_on_fa4=True,
+    fa4_pages_by_prefill=False,
+    reads_flat_kv_algorithm=True,
 )
 _16 = replace(
     _15,
@@ -131,6 +243,22 @@ _16 = replace(
     never_by_chosen_fp8_gemm=(),
     dropped_methods=("qoq", "fbgemm_fp8"),
     algorithms=(*_ALGORITHMS, "DSPARK"),
+    pd_graphs="by role",
+    compiled_off_with=(*_COMPILED_OFF_WITH, "decode context parallelism"),
+    breakable_off_with=(*_15.breakable_off_with, "decode context parallelism"),
+    compiled_architectures=names.COHERE_VISION | names.MINIMAX_M3 | names.KIMI_K25,
+    breakable_multimodal=names.QWEN3_5,
+    fits_prefill_graphs=True,
+    deepseek_family=names.DEEPSEEK_FAMILY | names.LONGCAT,
+    sparse_architectures=names.SPARSE | names.LONGCAT,
+    state_keepers=names.KEEPS_STATES | {"KimiLinearForCausalLM"},
+    deterministic_backends=("flashinfer", "fa3", "triton", "ascend", "fa4"),
+    deterministic_prefixes=("fa3", "triton", "ascend", "fa4"),
+    knows_unchunked=True,
+)
+_BREAKABLE_17 = (
+    *(*_BREAKABLE_OFF_WITH, "decode context parallelism", "two-batch overlap"),
+    "an all-to-all of no proof",
 )
 _17 = replace(
     _16,
@@ -141,7 +269,22 @@ _17 = replace(
     drafts_gate_by_their_backend=True,
     mxfp4_on_sm120="flashinfer_mxfp4",
     deepep_cutedsl_is_low_latency=True,
+    breakable_off_with=(*_BREAKABLE_17, "MLA that is not sparse", "NemotronH"),
+    aligns_deepep_graphs=True,
+    context_caps_prefill_graphs=False,
+    pd_decode_has_encoder=False,
+    has_minimax_m3=True,
+    absorbed_deterministic=_16.deterministic_prefixes,
+    tells_wide_keys=True,
+    has_hpc_ops=True,
+    trtllm_mha_pages=(16, 32, 64, 128),
+    drafts_ask_for_pages=True,
 )
+_MULTIMODAL_18 = names.KIMI_K25 | {
+    "InternS2MobiusForConditionalGeneration",
+    "KimiK3ForConditionalGeneration",
+    "MuseGlimmerForConditionalGeneration",
+}
 _18 = replace(
     _17,
     version="0.5.18",
@@ -159,15 +302,44 @@ _18 = replace(
     goes_with=(*_15.goes_with, ("nvfp4_online", "modelopt_fp8"), ("modelopt_fp4", "fp8")),
     routes_fp8_under_ep=True,
     defers_finalising=True,
+    breakable_off_with=_BREAKABLE_17,
+    compiled_architectures=names.COHERE_VISION | names.MINIMAX_M3,
+    breakable_multimodal=_16.breakable_multimodal | _MULTIMODAL_18,
+    absorbed_mla=_ABSORBED_MLA | {"Glm4MoeLiteForCausalLM"},
+    reads_kv_scheme_of=(*_17.reads_kv_scheme_of, "fp8"),
 )
-_19 = replace(_18, version="0.5.19", flashinfer="0.6.18", deletes_unequal_ranks=True)
+_19 = replace(
+    _18,
+    version="0.5.19",
+    flashinfer="0.6.18",
+    deletes_unequal_ranks=True,
+    breakable_off_with=(*_BREAKABLE_17, "pipeline parallelism"),
+    compiled_architectures=names.MINIMAX_M3,
+    breakable_multimodal=_18.breakable_multimodal
+    | names.COHERE_VISION
+    | {"PaddleOCRVLForConditionalGeneration"},
+    caps_pipelined_prefill_graphs=True,
+    nemotron_h_on_trtllm=True,
+    deterministic_backends=(*_18.deterministic_backends, "intel_xpu"),
+    trtllm_mha_prefill_majors=(9, 10, 12),
+    reads_kv_scheme_of=(*_18.reads_kv_scheme_of, "compressed-tensors"),
+)
 _20 = replace(
     _19,
     version="0.5.20",
     dropped_methods=(*_16.dropped_methods, "gptq"),
     dispatch_type_routes=True,
+    breakable_off_with=(*_19.breakable_off_with, "delta attention"),
+    breakable_multimodal=_19.breakable_multimodal | names.GLM_5_NEXT,
+    small_gpu_chunk=4096,
+    small_gpu_graphs=(48, 160),
+    fraction_without_gpu=0.95,
+    keeps_sink_kv_wide=True,
+    has_qwen3_vl_defaults=True,
+    absorbed_mla=_19.absorbed_mla | names.GLM_5_NEXT,
+    has_cutlass_mla=False,
 )
-_21 = replace(_20, version="0.5.21", always_saves=True)
+_21 = replace(_20, version="0.5.21", always_saves=True, wants_states_to_keep=True, more_trtllm_mla_kv=())
 _22 = replace(
     _21,
     version="0.5.22",
@@ -176,6 +348,12 @@ _22 = replace(
     megamoe_files_by_gpu=True,
     nvfp4_runs_cutlass_on=(11, 12),
     routes_apart=True,
+    dp_attention_of_one=False,
+    breakable_off_with=(*_19.breakable_off_with, "delta attention but GLM's"),
+    compiled_architectures=frozenset(),
+    breakable_multimodal=_21.breakable_multimodal | names.MINIMAX_M3 | {"Qwen4ExpForConditionalGeneration"},
+    requests_cap_decode_graphs=True,
+    pools_sparse_pages=True,
 )
 _23 = replace(
     _22,
@@ -187,6 +365,11 @@ _23 = replace(
     algorithms=(*_16.algorithms, "UNO"),
     dflash_shares_heads=True,
     ranges_by_chunk=True,
+    breakable_multimodal=_22.breakable_multimodal | {"MuseSparkForConditionalGeneration"},
+    mla_prefill_graph_top=8192,
+    mla_prefill_graphs_fit_chunk=True,
+    one_branch_drafts=("DFLASH",),
+    serves_one_request=True,
 )
 
 RELEASES = (_12, _13, _14, _15, _16, _17, _18, _19, _20, _21, _22, _23)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from runtime.server.releases import NEWEST, Release
+
 MORE_TOKENS_THAN_ANY_POOL = 1 << 40
-MOST_REQUESTS = 4096
+FEWEST_REQUESTS, MOST_REQUESTS = 2048, 4096
 
 
-def max_running_requests(tokens: int, context_length: int, requested: int | None, attn_dp: int) -> int:
+def max_running_requests(
+    tokens: int, context_length: int, requested: int | None, attn_dp: int, release: Release = NEWEST
+) -> int:
     """Per attention-DP rank."""
-    if requested is not None:
-        return min(max(1, requested // attn_dp), tokens // 2)
-    return min(min(max(int(tokens / context_length * 512), 2048), MOST_REQUESTS), tokens // 2)
+    estimated = min(max(int(tokens / context_length * 512), FEWEST_REQUESTS), MOST_REQUESTS)
+    if requested is None:
+        return min(estimated, tokens // 2)
+    share = requested // attn_dp
+    if release.serves_one_request:
+        share = max(1, share)
+    return min(share, estimated if release.context_caps_requests else tokens // 2)

@@ -10,13 +10,17 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from runtime.server.asked import Asked
-from runtime.server.attention import settle_attention, settle_page_size
+from runtime.server.attention import settle_attention, settle_page_size, used_backends
 from runtime.server.cache_key import KeyInputs, key_parts
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.choices import Choices, Graphs
+from runtime.server.choices import Choices
 from runtime.server.classes import config_class
+from runtime.server.deterministic import settle_deterministic
+from runtime.server.errors import ConfigError
+from runtime.server.family_attention import settle_family_attention
 from runtime.server.gpus import GpuModel
-from runtime.server.graphs import settle_graph_backends
+from runtime.server.graph_backends import settle_expert_graphs, settle_graph_backends, settle_trtllm_prefill
+from runtime.server.graphs import captured
 from runtime.server.kv_cache import settle_kv_dtype
 from runtime.server.memory import settle_memory
 from runtime.server.moe import settle_all_to_all, settle_moe_runner
@@ -29,23 +33,34 @@ from runtime.server.quantization import (
 )
 from runtime.server.releases import Release
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
+from runtime.server.roles import settle_item_scoring, settle_role, settle_unchunked
 from runtime.server.shape import DraftServer, Server, Speculation
 from runtime.server.speculation import DRAFTLESS, settle_speculation
+from runtime.server.state_cache import settle_state_cache
 from runtime.server.tuning import gate
 
 _EXTEND, _FUSED_FINALIZE = "SGLANG_FLASHINFER_AUTOTUNE_EXTEND", "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
+_LONGER_CONTEXT = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 STEPS = (
     settle_attention_groups,
+    settle_role,
     settle_graph_backends,
     settle_memory,
     settle_quantization,
     settle_dtype,
     settle_moe_runner,
+    settle_family_attention,
+    settle_state_cache,
+    settle_deterministic,
     settle_attention,
+    settle_trtllm_prefill,
     settle_page_size,
+    settle_item_scoring,
     settle_data_parallelism,
     settle_all_to_all,
+    settle_expert_graphs,
     settle_speculation,
+    settle_unchunked,
     settle_kv_dtype,
 )
 
@@ -67,6 +82,9 @@ def resolve(
 
 def _server(c: Choices) -> Server:
     tuned = gate(c, c.model_quantization)
+    prefill_backend, decode_backend = used_backends(c)
+    assert prefill_backend is not None and decode_backend is not None
+    decode_graphs, prefill_graphs = captured(c)
     return Server(
         asked=c.asked,
         release=c.release,
@@ -77,8 +95,8 @@ def _server(c: Choices) -> Server:
         model_quantization=c.model_quantization,
         kv_cache_dtype=c.kv_cache_dtype,
         page_size=c.page_size,
-        prefill_attention_backend=c.prefill_attention_backend,
-        decode_attention_backend=c.decode_attention_backend,
+        prefill_attention_backend=prefill_backend,
+        decode_attention_backend=decode_backend,
         moe_runner_backend=c.moe_runner_backend,
         moe_a2a_backend=c.moe_a2a_backend,
         tp_size=c.tp_size,
@@ -92,8 +110,8 @@ def _server(c: Choices) -> Server:
         mem_fraction_static=c.mem_fraction_static,
         max_running_requests=c.max_running_requests,
         dummy_batch_rows=_dummy_rows(c),
-        decode_graphs=_sizes(c.decode),
-        prefill_graphs=_sizes(c.prefill),
+        decode_graphs=decode_graphs,
+        prefill_graphs=prefill_graphs,
         speculative=_speculation(c),
         disaggregation_mode=c.disaggregation_mode,
         autotune_extend=c.release.has_extend_pass
@@ -132,19 +150,21 @@ def _key_inputs(c: Choices, name: str) -> KeyInputs:
     )
 
 
-def _sizes(graphs: Graphs) -> tuple[int, ...]:
-    return graphs.sizes or () if graphs.is_on else ()
-
-
 def _context_length(c: Choices) -> int:
-    length: int = c.context_length or c.model.context_length
-    return length
+    known = c.model.context_length
+    if c.context_length is None:
+        return known
+    if c.context_length > known and not is_set(c.environ.get(_LONGER_CONTEXT)):
+        raise ConfigError(
+            f"--context-length {c.context_length}: the model's is {known}", f"set {_LONGER_CONTEXT}=1"
+        )
+    return int(c.context_length)
 
 
 def _dummy_rows(c: Choices) -> int:
     """Of one attention-DP rank, were its memory endless."""
     requests = max_running_requests(
-        MORE_TOKENS_THAN_ANY_POOL, _context_length(c), c.max_running_requests, c.attn_dp_size
+        MORE_TOKENS_THAN_ANY_POOL, _context_length(c), c.max_running_requests, c.attn_dp_size, c.release
     )
     return requests * (c.speculative_num_draft_tokens or 1 if c.speculative_algorithm else 1)
 

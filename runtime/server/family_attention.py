@@ -1,0 +1,194 @@
+"""What a model's family makes of attention before the defaults: its kernels, KV dtype and pages.
+
+SGLang's arg_groups/model_overrides, until 0.5.15 one method of server_args.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from runtime.server import architectures
+from runtime.server.attention import default_backend, used_backends
+from runtime.server.choices import Choices
+from runtime.server.errors import ConfigError
+from runtime.server.memory import is_large_hopper_qwen3_vl
+from runtime.server.state_cache import keeps_states_now
+from runtime.server.traits import is_hybrid, is_sparse
+
+_SPARSE_KV = ("bfloat16", "fp8_e4m3")
+_GPT_OSS = ("triton", "trtllm_mha", "fa3", "fa4", "aiter", "ascend", "intel_amx", "intel_xpu")
+_LLAMA_4 = ("fa3", "aiter", "triton", "ascend", "trtllm_mha", "intel_xpu")
+_GEMMA_4 = ("trtllm_mha", "triton", "fa4", "intel_xpu", "aiter")
+
+
+def settle_family_attention(c: Choices) -> None:
+    rule = _RULES.get(c.model.architecture)
+    if rule is not None:
+        rule(c)
+
+
+def _unset(c: Choices) -> bool:
+    return used_backends(c) == (None, None)
+
+
+def _take(c: Choices, backend: str | None) -> None:
+    if backend is not None:
+        c.settle(f"{c.model.architecture} on {c.gpu.arch}", attention_backend=backend)
+
+
+def _by_gpu(c: Choices, sm100: str, sm90: str, other: str) -> str:
+    return {10: sm100, 9: sm90}.get(c.gpu.major, other)
+
+
+def _deepseek(c: Choices) -> None:
+    if c.model.architecture not in c.release.deepseek_family:
+        return
+    if is_sparse(c):
+        _sparse(c)
+    elif c.gpu.major == 10 and _unset(c):
+        _take(c, "trtllm_mla")
+
+
+def _sparse(c: Choices) -> None:
+    if _unset(c):
+        c.settle("sparse attention", attention_backend=c.release.sparse_backend)
+    pool = c.model.whole("index_kpool", 1, low=1) if c.release.pools_sparse_pages else 1
+    c.settle("sparse attention", page_size=64 * pool)
+    if c.kv_cache_dtype == "auto":
+        sinks = c.release.keeps_sink_kv_wide and bool(c.model.get("learnable_sink", False))
+        fp8 = c.gpu.major >= 10 and not sinks
+        c.settle("sparse attention", kv_cache_dtype="fp8_e4m3" if fp8 else "bfloat16")
+    elif c.kv_cache_dtype == "bf16":
+        c.settle("its full name", kv_cache_dtype="bfloat16")
+    if c.kv_cache_dtype not in _SPARSE_KV:
+        raise ConfigError(
+            f"--kv-cache-dtype {c.kv_cache_dtype}: sparse attention has no such cache",
+            f"one of auto, {', '.join(_SPARSE_KV)}",
+        )
+
+
+def _deepseek_v4(c: Choices) -> None:
+    c.settle("DeepSeek-V4", attention_backend="dsv4", page_size=256)
+    if c.kv_cache_dtype == "auto":
+        c.settle("DeepSeek-V4", kv_cache_dtype="fp8_e4m3")
+    if c.max_running_requests is None:
+        c.settle("DeepSeek-V4", max_running_requests=256)
+
+
+def _gpt_oss(c: Choices) -> None:
+    if _unset(c):
+        _take(c, _by_gpu(c, "trtllm_mha", "fa3", "triton"))
+    _refuse_others(c, used_backends(c), _GPT_OSS)
+
+
+def _llama_4(c: Choices) -> None:
+    if c.attention_backend is None:
+        _take(c, _by_gpu(c, "trtllm_mha", "fa3", "triton"))
+    _refuse_others(c, (c.attention_backend,), _LLAMA_4)
+
+
+def _gemma_4(c: Choices) -> None:
+    trtllm = c.release.gemma_4_on_trtllm and c.gpu.major == 10
+    if c.attention_backend is None and (c.release.gemma_4_on_trtllm or _unset(c)):
+        _take(c, "trtllm_mha" if trtllm else "triton")
+    _refuse_others(c, used_backends(c), _GEMMA_4)
+
+
+def _refuse_others(c: Choices, used: tuple[str | None, ...], possible: tuple[str, ...]) -> None:
+    for backend in used:
+        if backend not in possible:
+            raise ConfigError(
+                f"{c.model.architecture} does not run on attention backend {backend}",
+                f"one of {', '.join(possible)}",
+            )
+
+
+def _step_3p5(c: Choices) -> None:
+    if c.release.step_3p5_has_defaults and _unset(c):
+        _take(c, {9: "fa3", 10: "fa4", 12: "fa4"}.get(c.gpu.major))
+
+
+def _mimo_v2(c: Choices) -> None:
+    if c.release.mimo_v2_on_fa4 and c.gpu.major == 10 and _unset(c):
+        _take(c, "fa4")
+
+
+def _sliding(c: Choices) -> None:
+    patterned = c.model.architecture == "Olmo2ForCausalLM" or c.model.has("sliding_window_pattern")
+    if patterned and c.attention_backend is None:
+        _take(c, _by_gpu(c, "trtllm_mha", "fa3", "fa3" if c.gpu.major >= 8 else "triton"))
+
+
+def _minimax_m3(c: Choices) -> None:
+    if not c.release.has_minimax_m3 or c.gpu.major not in (9, 10):
+        return
+    if _unset(c):
+        fp8 = c.kv_cache_dtype == "fp8_e4m3"
+        _take(c, _by_gpu(c, "trtllm_mha" if fp8 else "fa4", "fa3", ""))
+    if c.page_size is None and c.attention_backend in _by_gpu(c, "fa4 trtllm_mha", "fa3", "").split():
+        c.settle("MiniMax-M3", page_size=128)
+
+
+def _on_sm100(backend: str) -> Callable[[Choices], None]:
+    def rule(c: Choices) -> None:
+        if is_hybrid(c) and c.gpu.major == 10 and c.attention_backend is None:
+            _take(c, backend)
+
+    return rule
+
+
+def _nemotron_h(c: Choices) -> None:
+    if not c.release.nemotron_h_on_trtllm:
+        if c.attention_backend == "triton":
+            raise ConfigError("NemotronH does not run on --attention-backend triton in this release")
+        if c.gpu.major == 10 and c.attention_backend is None:
+            _take(c, "flashinfer")
+    elif c.gpu.major in (10, 12) and _unset(c):
+        _blackwell_nemotron_h(c)
+
+
+def _blackwell_nemotron_h(c: Choices) -> None:
+    if c.speculative_algorithm is None:
+        _take(c, "trtllm_mha" if c.gpu.major == 10 else None)
+    elif c.gpu.major == 10 and c.speculative_eagle_topk in (None, 1):
+        _take(c, "trtllm_mha")
+        if c.page_size is None:
+            c.settle("NemotronH with a draft", page_size=64)
+        if c.mamba_radix_cache_strategy == "auto":
+            c.settle("NemotronH with a draft", mamba_radix_cache_strategy="extra_buffer")
+    else:
+        _take(c, "triton")
+
+
+def _qwen_hybrid(c: Choices) -> None:
+    if c.gpu.major != 10 or c.attention_backend is not None:
+        return
+    pages = keeps_states_now(c) or c.disable_radix_cache or c.speculative_algorithm is not None
+    trtllm = pages and default_backend(c) == "trtllm_mha"
+    _take(c, "trtllm_mha" if trtllm else "triton")
+    if c.release.pages_qwen_hybrids:
+        c.settle("the state cache", page_size=64 if trtllm else 1)
+
+
+def _qwen3_vl(c: Choices) -> None:
+    if is_large_hopper_qwen3_vl(c) and c.attention_backend is None and c.decode_attention_backend is None:
+        c.settle("Qwen3-VL on Hopper", decode_attention_backend="flashinfer")
+
+
+_RULES: dict[str, Callable[[Choices], None]] = {
+    **dict.fromkeys(architectures.DEEPSEEK_FAMILY | architectures.LONGCAT, _deepseek),
+    **dict.fromkeys(architectures.DEEPSEEK_V4, _deepseek_v4),
+    "GptOssForCausalLM": _gpt_oss,
+    "Llama4ForConditionalGeneration": _llama_4,
+    "Llama4ForCausalLM": _llama_4,
+    **dict.fromkeys(architectures.GEMMA_4, _gemma_4),
+    **dict.fromkeys(architectures.STEP_3P5, _step_3p5),
+    **dict.fromkeys(architectures.MIMO_V2, _mimo_v2),
+    **dict.fromkeys(architectures.SLIDING, _sliding),
+    **dict.fromkeys(architectures.MINIMAX_M3, _minimax_m3),
+    **dict.fromkeys(architectures.TRITON_HYBRID, _on_sm100("triton")),
+    **dict.fromkeys(architectures.LFM2 | architectures.GRANITE_HYBRID, _on_sm100("flashinfer")),
+    **dict.fromkeys(architectures.NEMOTRON_H, _nemotron_h),
+    **dict.fromkeys(architectures.QWEN_HYBRID, _qwen_hybrid),
+    **dict.fromkeys(architectures.QWEN3_VL, _qwen3_vl),
+}

@@ -1,0 +1,35 @@
+"""What a server is for, where that changes how it prefills and caches."""
+
+from __future__ import annotations
+
+from runtime.server.architectures import UNCHUNKED
+from runtime.server.attention import used_backends
+from runtime.server.choices import Choices
+from runtime.server.errors import ConfigError
+from runtime.server.graph_backends import disable_graphs
+from runtime.server.traits import is_multimodal
+
+_ROLES = ("null", "prefill", "decode")
+
+
+def settle_role(c: Choices) -> None:
+    role = c.disaggregation_mode
+    if role not in _ROLES:
+        raise ConfigError(f"--disaggregation-mode {role} is not known", f"one of {', '.join(_ROLES)}")
+    if role == "decode":
+        shared = c.disaggregation_decode_enable_radix_cache
+        c.settle("a server that only decodes", disable_radix_cache=not shared)
+
+
+def settle_item_scoring(c: Choices) -> None:
+    if not c.enable_mis:
+        return
+    if set(used_backends(c)) != {"flashinfer"}:
+        raise ConfigError("--enable-mis scores on flashinfer only", "--attention-backend flashinfer")
+    disable_graphs(c, "--enable-mis")
+    c.settle("--enable-mis", disable_radix_cache=True, chunked_prefill_size=-1)
+
+
+def settle_unchunked(c: Choices) -> None:
+    if c.release.knows_unchunked and c.model.architecture in UNCHUNKED and is_multimodal(c):
+        c.settle("this model prefills whole", chunked_prefill_size=-1)

@@ -1,0 +1,86 @@
+"""How layers with a recurrent state share prefixes: `extra_buffer` keeps states while batches overlap,
+`no_buffer` does without, at the price of pages and overlap."""
+
+from __future__ import annotations
+
+from runtime.server.choices import Choices
+from runtime.server.errors import ConfigError
+from runtime.server.traits import is_hybrid
+
+EXTRA = ("extra_buffer", "extra_buffer_lazy")
+_OVERLAP = "states without an extra buffer"
+
+
+def keeps_states_now(c: Choices) -> bool:
+    """As far as it is settled: `auto` is not."""
+    return not c.disable_radix_cache and _strategy(c) in EXTRA
+
+
+def settle_state_cache(c: Choices) -> None:
+    if not is_hybrid(c):
+        if c.release.wants_states_to_keep and keeps_states_now(c):
+            raise ConfigError(f"--mamba-radix-cache-strategy {_strategy(c)}: this model has no states")
+    elif not c.release.settles_state_cache:
+        _old(c)
+    elif not c.disable_radix_cache:
+        _settle(c)
+
+
+def _strategy(c: Choices) -> str:
+    if c.release.settles_state_cache:
+        return str(c.mamba_radix_cache_strategy)
+    asked = c.mamba_scheduler_strategy
+    return "no_buffer" if asked == "auto" or c.disaggregation_mode == "decode" else str(asked)
+
+
+def _settle(c: Choices) -> None:
+    possible = c.model.architecture in c.release.state_keepers and c.linear_attn_backend == "triton"
+    if c.mamba_radix_cache_strategy == "auto":
+        wanted = not c.disable_overlap_schedule or (c.page_size or 0) > 1
+        c.settle(
+            "the state cache", mamba_radix_cache_strategy=EXTRA[0] if wanted and possible else "no_buffer"
+        )
+        if not (wanted and possible):
+            c.settle(_OVERLAP, disable_overlap_schedule=True)
+    if c.mamba_radix_cache_strategy in EXTRA:
+        _check_extra(c, possible)
+    elif (
+        c.page_size not in (1, None) or not c.disable_overlap_schedule or c.attention_backend == "trtllm_mha"
+    ):
+        raise ConfigError(
+            "--mamba-radix-cache-strategy no_buffer: needs --page-size 1, --disable-overlap-schedule and "
+            "another --attention-backend than trtllm_mha",
+            "or --disable-radix-cache",
+        )
+
+
+def _check_extra(c: Choices, possible: bool) -> None:
+    if not possible:
+        raise ConfigError(f"{c.model.architecture} cannot keep states in an extra buffer", "no_buffer can")
+    every = c.mamba_track_interval
+    if (c.speculative_num_draft_tokens or 0) > every:
+        raise ConfigError(f"{c.speculative_num_draft_tokens} draft tokens: states are kept every {every}")
+    if c.page_size is not None and (c.page_size < 1 or every % c.page_size):
+        raise ConfigError(f"--page-size {c.page_size} does not divide the {every} tokens between kept states")
+
+
+def _old(c: Choices) -> None:
+    """Before the strategy was settled by itself: `auto` is no_buffer."""
+    if c.model.architecture in c.release.stateless_prefixes:
+        c.settle("this model's prefixes are not kept", disable_radix_cache=True)
+    elif _strategy(c) in EXTRA:
+        if c.disable_radix_cache:
+            raise ConfigError("extra_buffer does not go with --disable-radix-cache", "take no_buffer")
+        _check_extra(c, c.model.architecture in c.release.state_keepers)
+    elif not c.disable_radix_cache:
+        if c.speculative_algorithm is not None:
+            raise ConfigError(
+                "speculation with states and no extra buffer does not go with a radix cache",
+                "add --disable-radix-cache",
+            )
+        if c.page_size is not None:
+            c.settle(_OVERLAP, page_size=1)
+        if c.attention_backend == "trtllm_mha":
+            c.settle(_OVERLAP, disable_radix_cache=True)
+        else:
+            c.settle(_OVERLAP, disable_overlap_schedule=True)

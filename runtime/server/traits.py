@@ -1,0 +1,48 @@
+"""What SGLang's rules ask about a model's family, of its checkpoint and the flags."""
+
+from __future__ import annotations
+
+from runtime.server import architectures
+from runtime.server.choices import Choices
+
+
+def is_mla(c: Choices) -> bool:
+    name = c.model.architecture
+    if name in architectures.MLA_WITH_LATENTS:
+        return c.model.has("kv_lora_rank")
+    if name == "DeepseekVL2ForCausalLM":
+        return bool(c.model.get("use_mla", True))
+    return name in architectures.MLA
+
+
+def is_sparse(c: Choices) -> bool:
+    """An indexer chooses the keys that attention sees."""
+    return c.model.architecture in c.release.sparse_architectures and c.model.has("index_topk")
+
+
+def is_multimodal(c: Choices) -> bool:
+    name, enabled = c.model.architecture, c.enable_multimodal
+    if enabled is None:
+        enabled = name not in architectures.TEXT_BY_DEFAULT
+        if name == "MiMoV2ForCausalLM":
+            enabled = "vision_config" in c.model.hf and "audio_config" in c.model.hf
+    return bool(enabled) and (name in architectures.MULTIMODAL or c.model.text is not c.model.hf)
+
+
+def is_hybrid(c: Choices) -> bool:
+    """Some of its layers keep a recurrent state."""
+    if c.model.architecture in architectures.GRANITE_HYBRID:
+        return "mamba" in c.model.names("layer_types")
+    return c.model.architecture in architectures.HYBRID
+
+
+def has_delta_attention(c: Choices) -> bool:
+    """Kimi's linear attention, by either of the ways in which a config.json tells it."""
+    if c.model.section("linear_attn_config").get("kda_layers"):
+        return True
+    sized = c.model.has("linear_num_heads") and c.model.has("linear_head_dim")
+    return sized and "linear_attention" in c.model.names("layer_types")
+
+
+def has_dp_attention(c: Choices) -> bool:
+    return c.attn_dp_size > 1 or (c.enable_dp_attention and c.release.dp_attention_of_one)
