@@ -38,8 +38,12 @@ class LeadsOut(OSError):
 class Folder:
     """`parent` is the opened folder above, and None for the one that a user named."""
 
-    def __init__(self, path: Path, descriptor: int, parent: Folder | None = None) -> None:
-        self.path, self.descriptor, self.parent = path, descriptor, parent
+    def __init__(self, descriptor: int, name: Path | str, parent: Folder | None = None) -> None:
+        self.descriptor, self._name, self.parent = descriptor, name, parent
+
+    @property
+    def path(self) -> Path:
+        return self.parent.path / self._name if self.parent else Path(self._name)
 
     def __enter__(self) -> Folder:
         return self
@@ -109,28 +113,27 @@ class Folder:
                 raise
 
     def enter(self, name: str, create: bool = False) -> Folder:
-        with self._naming(name):
-            if create:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=self.descriptor)
-            try:
-                descriptor = os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=self.descriptor)
-            except NotADirectoryError:
-                status = self.status(name)
-                if status and stat.S_ISLNK(status.st_mode):
-                    raise LeadsOut(self.path / name) from None
-                raise
-        return Folder(self.path / name, descriptor, self)
+        if create:
+            with self._naming(name), contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=self.descriptor)
+        try:
+            return Folder(os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=self.descriptor), name, self)
+        except OSError as error:
+            status = self.status(name)
+            if status and stat.S_ISLNK(status.st_mode):
+                raise LeadsOut(self.path / name) from None
+            raise self._named(error, name) from error
 
     @contextlib.contextmanager
     def _naming(self, name: str) -> Iterator[None]:
-        """Errors tell the path: a name alone says nothing."""
         try:
             yield
-        except LeadsOut:
-            raise
         except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.path / name)) from error
+            raise self._named(error, name) from error
+
+    def _named(self, error: OSError, name: str) -> OSError:
+        """With the path: a name alone says nothing."""
+        return OSError(error.errno, error.strerror, str(self.path / name))
 
 
 def open_folder(path: Path, root: Path | None = None, create: bool = False) -> Folder:
@@ -138,7 +141,7 @@ def open_folder(path: Path, root: Path | None = None, create: bool = False) -> F
     root = root or _before_layout(path)
     if create:
         root.mkdir(parents=True, exist_ok=True)
-    folder = Folder(root, os.open(root, _OPEN))
+    folder = Folder(os.open(root, _OPEN), root)
     try:
         for name in path.relative_to(root).parts:
             folder = folder.enter(name, create)
