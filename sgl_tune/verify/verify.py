@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -130,6 +131,8 @@ def _read(path: Path, read: Callable[[Path], Slurped], judge: Judge, access: Acc
     except OSError as error:
         message = f"it cannot be read here ({error.strerror})"
         remedy = "run as a user who may, or repair the file's mode"
+        if error.errno == errno.EOVERFLOW:
+            remedy = "delete it, and warm again"
         return _Read(path, Judged(Verdict.CRASH, (finding("not-readable", message, remedy),)), blocked)
     if raw is None:
         return _Read(path, _not_a_file(status), blocked)

@@ -23,7 +23,7 @@ from random import Random
 from struct import Struct
 from typing import Any, NoReturn
 
-from tests.fuzz.parser import Parser, Wrong, load_parser
+from tests.fuzz.parser import Parser, Wrong, build_pages_once, load_parser
 
 MOST_SECONDS = 2.0  # of the processor: the clock would count what other processes take
 MOST_WAIT = 20.0  # by the clock: an input that makes us wait takes no processor time
@@ -149,6 +149,7 @@ def _work(
 ) -> NoReturn:
     try:
         _isolate(folder)
+        build_pages_once()
         for number in numbers:
             made = make_input(name, parser, seed, number)
             if fault := _read_within(parser, made, number, slot, folder):
