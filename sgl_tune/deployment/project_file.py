@@ -67,7 +67,11 @@ def _deployment(path: Path, name: str, table: Any, defaults: Mapping[str, Any]) 
     command = members.pop(_COMMAND, None)
     if command is not None and not isinstance(command, str):
         raise UsageError(f"{path}: {where}.command is {shown(command)}: one string is needed")
-    return ProjectDeployment(name, ServerFlags(**{**defaults, **_flags(path, where, members)}), command)
+    given = {**defaults, **_flags(path, where, members)}
+    try:
+        return ProjectDeployment(name, ServerFlags(**given), command)
+    except UsageError as error:  # a size without bound
+        raise UsageError(f"{path}: {where}: {error.message}", error.remedy) from None
 
 
 def _table(path: Path, where: str, value: Any) -> Mapping[str, Any]:

@@ -49,6 +49,10 @@ def test_a_measured_run_has_no_margin(tmp_path: Path) -> None:
         {"decode_graphs": [1, "2"]},
         {"kv_tokens": 1.5},
         {"schema_version": 99},
+        {"total_bytes": 10**30},
+        {"mem_fraction_static": float("nan")},
+        {"decode_graphs": [1, "x"]},
+        {"prefill_graphs": [[]]},
         {"event": "else"},
     ],
 )

@@ -1,0 +1,115 @@
+"""Sizes that nobody means are refused before anything of their size is made."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from runtime.server.asked import Asked
+from runtime.server.bounds import ASKED, FLAGS, MOST_RANKS, check_size, is_number
+from runtime.server.cache_key import cache_key
+from runtime.server.checkpoint import Checkpoint
+from runtime.server.config import ParallelConfig
+from runtime.server.errors import ConfigError
+from runtime.server.hf_config import model_config
+from runtime.server.parallel import rank_layout, stage_layers
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.ranks import choose_ranks
+
+DENSE = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 128,
+}
+ENDLESS = int("9" * 4000)
+
+
+@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("value", [10**12, ENDLESS, -(10**12)])
+def test_no_argument_of_a_server_is_endless(name: str, value: int) -> None:
+    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} is "):
+        Asked(**{name: value})
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_no_flag_is_endless(name: str) -> None:
+    with pytest.raises(UsageError, match="it must be between"):
+        ServerFlags(**{name: ENDLESS})
+
+
+@pytest.mark.parametrize("name", ["page_size", "context_length", "max_running_requests", "cuda_graph_max_bs"])
+def test_what_is_divided_by_is_not_zero(name: str) -> None:
+    with pytest.raises(UsageError, match="is 0: it must be between 1 and"):
+        ServerFlags(**{name: 0})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_hidden_layers": 10**9},
+        {"num_attention_heads": ENDLESS},
+        {"vocab_size": 10**12},
+        {"head_dim": 10**12},
+        {"num_key_value_heads": -1},
+        {"max_position_embeddings": 0},
+        {"num_experts": 10**9, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
+        {"num_experts": 0, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
+    ],
+)
+def test_no_size_of_a_model_is_endless(changes: dict[str, Any]) -> None:
+    begun = time.process_time()
+    with pytest.raises(ConfigError, match="it must be between"):
+        model_config({**DENSE, **changes})
+    assert time.process_time() - begun < 1
+
+
+@pytest.mark.parametrize("length", [0, -1, "4096", float("nan"), float("inf"), 10**12, ENDLESS, [4096], True])
+def test_a_context_length_is_a_number_of_tokens(length: Any) -> None:
+    with pytest.raises(ConfigError, match="the context length is"):
+        _ = Checkpoint({"max_position_embeddings": length}).context_length
+
+
+def test_ranks_are_counted_over_stages_and_replicas() -> None:
+    for sizes in ({"tp": 256, "pp": 128}, {"tp": 128, "dp": 256}):
+        with pytest.raises(ConfigError, match=f"at most {MOST_RANKS} ranks"):
+            ParallelConfig(**sizes)
+
+
+def test_the_largest_world_is_laid_out_in_no_time() -> None:
+    parallel, model = ParallelConfig(tp=128, pp=MOST_RANKS // 128), model_config(DENSE)
+    begun = time.process_time()
+    assert sum(rank_layout(parallel, rank).tp_rank == 0 for rank in range(MOST_RANKS)) == parallel.pp
+    assert set(choose_ranks("distinct", model, parallel)) == {0, 128, 126 * 128, 127 * 128}
+    assert time.process_time() - begun < 2
+
+
+def test_stages_are_cut_as_before() -> None:
+    def by_sums(layers: int, stages: int) -> list[range]:
+        base, extra = divmod(layers, stages)
+        sizes = [base + (stage >= stages - extra) for stage in range(stages)]
+        return [range(sum(sizes[:at]), sum(sizes[: at + 1])) for at in range(stages)]
+
+    for layers, stages in ((78, 4), (61, 2), (3, 5), (7, 7), (1, 1), (10, 3)):
+        cut = [stage_layers(layers, ParallelConfig(pp=stages), at) for at in range(stages)]
+        assert cut == by_sums(layers, stages)
+
+
+def test_digits_that_int_does_not_take_are_no_number() -> None:
+    assert is_number("0123456789"[:9])
+    assert not any(map(is_number, ("", "²", "٣", "-1", "1.5", "9" * 5000, " 1")))
+
+
+def test_what_is_no_whole_number_is_for_others() -> None:
+    for value in (None, "x", True, 1e300):
+        check_size("x", value, FLAGS["tp"])
+
+
+def test_a_key_of_bytes_that_are_no_utf_8_is_a_key() -> None:
+    assert cache_key(("bad\udcff",)) != cache_key(("bad",))
+    with pytest.raises(ConfigError, match="is not text"):
+        cache_key(("bad\ud800",))
