@@ -2,13 +2,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup warm test lint test-base oracle clean
+.PHONY: setup warm test lint test-base oracle flashinfer-versions clean
 
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e '.[runtime,test]'
+	$(BIN)/pip install -q -c constraints.txt -e '.[runtime,flashinfer,test]'
 	@touch $@
 
 warm: setup
@@ -37,5 +37,9 @@ oracle: setup
 	$(BIN)/python -m tests.oracle.grammar
 	$(BIN)/python -m tests.oracle $(ORACLE)
 
+# The rows of runtime/server/flashinfer.py against the packages they were read from; takes a quarter of an hour.
+flashinfer-versions: setup
+	$(BIN)/python -m tests.stock.flashinfer_versions --work .flashinfer-versions
+
 clean:
-	rm -rf $(VENV) .venv-base .oracle build *.egg-info
+	rm -rf $(VENV) .flashinfer-versions .venv-base .oracle build *.egg-info

@@ -77,7 +77,6 @@ OWED_INSIDE = {
     ("sgl_tune.commands.warm", "sgl_tune.warm.story"),
     ("sgl_tune.commands.warm", "sgl_tune.warm.view"),
     ("sgl_tune.warm.joined", "sgl_tune.warm.worker"),
-    ("sgl_tune.warm.prove", "runtime.autotune.record"),
     ("sgl_tune.warm.worker", "runtime.server.errors"),
 }
 OWED_CIRCLES: list[set[str]] = []

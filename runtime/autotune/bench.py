@@ -10,10 +10,11 @@ from math import inf
 from typing import Any
 
 import torch
-from flashinfer.autotuner import OptimizationProfile, _tactic_to_json_hashable
+from flashinfer.autotuner import OptimizationProfile
 
 from runtime.autotune.candidate import DEFAULT, Ask, Candidate
 from runtime.autotune.errors import AutotuneError, TuningOutOfMemory, first_line, is_out_of_memory
+from runtime.autotune.installed import allowed, plain_tactic, precompile, time_tactic
 from runtime.autotune.search import Effort
 from runtime.autotune.timed_tuner import TimedTuner
 
@@ -28,8 +29,9 @@ class Bench:
     def __post_init__(self) -> None:
         with self._memory_watched("synthetic inputs"):
             tensors: list[Any] = self.tuner._prepare_input_tensors(self.profile, self.ask.inputs)
-            if self.ask.config.inputs_pre_hook is not None:
-                tensors = list(self.ask.config.inputs_pre_hook(tensors))
+            hook = getattr(self.ask.config, "inputs_pre_hook", None)  # since 0.6.12
+            if hook is not None:
+                tensors = list(hook(tensors))
             self._batches = self.tuner._prepare_input_tensors_with_batches(tensors, self.ask.config)
         self._tensors = tensors
 
@@ -39,10 +41,10 @@ class Bench:
         with self._memory_watched("list of tactics"):
             for number, runner in enumerate(self.ask.runners):
                 tactics = runner.get_valid_tactics(self._tensors, self.profile)
-                tactics = self.tuner._blocklist.filter(self.ask.op, runner, tactics)
+                tactics = allowed(self.tuner, self.ask.op, runner, tactics)
                 if number == 0 and DEFAULT.tactic not in tactics:
                     tactics = [DEFAULT.tactic, *tactics]
-                found += [Candidate(number, _tactic_to_json_hashable(tactic)) for tactic in tactics]
+                found += [Candidate(number, plain_tactic(tactic)) for tactic in tactics]
         return found
 
     def prepare(self, share: Sequence[Candidate]) -> None:
@@ -52,7 +54,7 @@ class Bench:
             if not tactics or "do_preparation" not in inspect.signature(runner.forward).parameters:
                 continue
             with self._memory_watched("preparation"), self.tuner.measuring():
-                if not runner.precompile_tactics(self._tensors, tactics, self.profile, **self.ask.kwargs):
+                if not precompile(runner, self._tensors, tactics, self.profile, **self.ask.kwargs):
                     runner(self._tensors, tactic=DEFAULT.tactic, do_preparation=True, **self.ask.kwargs)
 
     def measure(self, candidate: Candidate, effort: Effort) -> float:
@@ -65,12 +67,13 @@ class Bench:
             self.tuner.launched.add((self.ask.op, candidate))
         try:
             with self._memory_watched(f"tactic {candidate.tactic}"), self.tuner.measuring(effort):
-                return self.tuner._profile_single_kernel(
+                return time_tactic(
+                    self.tuner,
                     self.ask.runners[candidate.runner],
                     self._tensors,
                     candidate.tactic,
-                    replace(self.ask.config, profiling_repeat=effort.repeat),
-                    input_tensor_batches=self._batches,
+                    self.ask.config,
+                    self._batches,
                     **self.ask.kwargs,
                 )
         except TuningOutOfMemory:

@@ -14,12 +14,14 @@ policy is `["cuda_graph_profile_replays", null, "l2_cache_policy", "hot"]`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
-from flashinfer.autotuner import AutoTuner, DynamicTensorSpec, TunableRunner, TuningConfig
-from flashinfer.fused_moe.utils import get_hybrid_num_tokens_buckets, make_hybrid_bucket_mapper
+from flashinfer.autotuner import AutoTuner, TunableRunner, TuningConfig
+from flashinfer.fused_moe.utils import get_hybrid_num_tokens_buckets, map_to_hybrid_bucket
+
+from runtime.autotune.installed import config_of_rows
 
 GEMM1 = "sgl_tune::cpu_grouped_gemm1"
 GEMM2 = "sgl_tune::cpu_grouped_gemm2"
@@ -132,14 +134,11 @@ class CpuGroupedGemm(TunableRunner):
 @cache
 def tuning_config(tune_max_num_tokens: int, local_experts: int) -> TuningConfig:
     """One object for every call with the same sizes: FlashInfer's lookups are memoised by its identity."""
-    tokens = DynamicTensorSpec(
-        (0, 1),
-        (0, 0),
+    return config_of_rows(
         get_hybrid_num_tokens_buckets(tune_max_num_tokens),
-        make_hybrid_bucket_mapper(tune_max_num_tokens),
-    )
-    return TuningConfig(
-        dynamic_tensor_specs=(tokens,), tensor_initializers=((1, _even_routing(local_experts)),)
+        partial(map_to_hybrid_bucket, max_num_tokens=tune_max_num_tokens),
+        inputs=(0, 1),
+        initializers={1: _even_routing(local_experts)},
     )
 
 

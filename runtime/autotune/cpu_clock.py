@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from flashinfer.autotuner import AutoTuner, TunableRunner, TuningConfig
-from flashinfer.autotuner.autotuner import _profile_measurement_scope
 
+from runtime.autotune.installed import measurement_scope
 from runtime.autotune.progress import Watch, unwatched
 from runtime.autotune.search import SearchPolicy
 from runtime.autotune.team import Team
@@ -39,9 +39,9 @@ class CpuClock(AutoTuner):
         **kwargs: Any,
     ) -> float:
         batches = input_tensor_batches or [inputs]
-        repeat = self._get_profiling_repeat(tuning_config)
+        repeat = getattr(tuning_config, "profiling_repeat", None) or self.repeat
         samples = []
-        with _profile_measurement_scope():
+        with measurement_scope():
             for run in range(-self.warmup, repeat):
                 start = time.perf_counter()
                 runner(batches[run % len(batches)], tactic=tactic, **kwargs)

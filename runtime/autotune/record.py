@@ -9,6 +9,15 @@ from typing import Any, Literal
 
 from flashinfer.autotuner import AutoTuner, TunableRunner, TuningConfig
 
+from runtime.autotune.installed import (
+    effective_config,
+    file_key,
+    nearest_profile,
+    runner_name,
+    search,
+    skipped_ops,
+)
+
 Mode = Literal["tuning", "serving"]
 
 
@@ -65,19 +74,6 @@ def record_asked() -> Iterator[AskedRecord]:
         del tuner.choose_one
 
 
-def effective_config(tuner: AutoTuner, config: TuningConfig) -> TuningConfig:
-    """What `choose_one` makes of it inside the active contexts."""
-    overridden = (
-        tuner._override_tuning_buckets is not None
-        or tuner._override_round_up
-        or tuner._override_cuda_graph_profile_replays is not None
-    )
-    if overridden:
-        config = tuner._apply_tuning_overrides(config)
-    policy = tuner._effective_measure_policy
-    return config if policy is None else tuner._apply_measure_policy(config, policy)
-
-
 def varying_size(config: TuningConfig, shapes: tuple[tuple[int, ...], ...]) -> int:
     """The size that varies: rows, for every op that a server tunes."""
     if not config.dynamic_tensor_specs:
@@ -89,7 +85,7 @@ def varying_size(config: TuningConfig, shapes: tuple[tuple[int, ...], ...]) -> i
 def _lookups(
     tuner: AutoTuner, op: str, runners: list[TunableRunner], config: TuningConfig, inputs: list[Any]
 ) -> list[Lookup]:
-    if op in tuner._effective_skip_ops:
+    if op in skipped_ops(tuner):
         return []
     config = effective_config(tuner, config)
     mode: Mode = "tuning" if tuner.is_tuning_mode else "serving"
@@ -108,11 +104,8 @@ def _lookup(
     shapes: tuple[tuple[int, ...], ...],
     mode: Mode,
 ) -> Lookup:
-    hit, number, _, _ = tuner.search_cache(
-        op, runners, shapes, config, inputs=inputs, require_profiling_policy=mode == "tuning"
-    )
+    hit, number, _ = search(tuner, op, runners, shapes, config, inputs, tuning=mode == "tuning")
     runner = runners[number]
     key = tuner._get_cache_key(op, runner, shapes, config, runner.get_cache_key_extras(inputs))
-    return Lookup(
-        key.file_key, op, key.runner_class_name, varying_size(config, key.nearest_profile), mode, hit
-    )
+    bucket = varying_size(config, nearest_profile(key))
+    return Lookup(file_key(key), op, runner_name(key), bucket, mode, hit)

@@ -8,17 +8,16 @@ hand, and FlashInfer's context is entered once. The dummy forward, its stream an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from flashinfer import autotune_v2
-from flashinfer.autotuner import AutoTuner, autotune
+from flashinfer.autotuner import AutoTuner
 
 from runtime.autotune.cpu_clock import CpuSearchTuner
 from runtime.autotune.errors import AutotuneError, first_line
+from runtime.autotune.installed import tuning_mode
 from runtime.autotune.progress import BucketResult, Watch, unwatched
 from runtime.autotune.search import SearchPolicy
 from runtime.autotune.team import Team
@@ -64,7 +63,8 @@ class AutotuneSession:
         known, calls = len(tuner.results), tuner.calls
         if self.cache is not None:
             _load(tuner, self.cache)
-        with torch.inference_mode(), self._tuning_mode():
+        races_default = self.config.release.candidate_selection is not None
+        with torch.inference_mode(), tuning_mode(self.skip_ops, races_default):
             forward()
         if self.cache is not None:
             _save(tuner, self.cache)
@@ -75,16 +75,6 @@ class AutotuneSession:
                 f"{self.config.moe_runner_backend} reached no tuned kernel in this model"
             )
         self.tuned.append(Tuned(what, calls, tuple(tuner.results[known:]), time.perf_counter() - start))
-
-    @contextmanager
-    def _tuning_mode(self) -> Iterator[None]:
-        skipped = set(self.skip_ops)
-        if self.config.release.candidate_selection is None:
-            with autotune(True, skip_ops=skipped):
-                yield
-        else:
-            with autotune_v2(mode="tune", persistent_cache=False, skip_ops=skipped):
-                yield
 
 
 def install_tuner(

@@ -15,9 +15,7 @@ from typing import Any
 
 import torch
 from flashinfer.autotuner import (
-    AutoTuner,
     OptimizationProfile,
-    ProfilingCacheKey,
     TunableRunner,
     TuningConfig,
     _collect_metadata,
@@ -27,8 +25,16 @@ from runtime.autotune.agreement import BucketReport, Terms, check_terms, merge_r
 from runtime.autotune.bench import Bench
 from runtime.autotune.candidate import DEFAULT, Ask, Candidate
 from runtime.autotune.errors import AutotuneError
+from runtime.autotune.installed import (
+    check_tuner,
+    effective_config,
+    file_key,
+    keep_winner,
+    runner_name,
+    search,
+    skipped_ops,
+)
 from runtime.autotune.progress import BucketResult, Progress, Watch, unwatched
-from runtime.autotune.record import effective_config
 from runtime.autotune.search import Effort, PlayOff, Screened, SearchPolicy, finalists, play_off, screen
 from runtime.autotune.team import Team
 from runtime.autotune.timed_tuner import TimedTuner
@@ -36,15 +42,6 @@ from runtime.autotune.timed_tuner import TimedTuner
 # Their tactics are collectives: all ranks must run the same one at the same time.
 COLLECTIVE_OPS = frozenset({"flashinfer::pcie_ipc_all_reduce"})
 _CLOCK_WARM_UP_SECONDS = 0.05
-_NEEDED = (
-    "_generate_optimization_profiles",
-    "_prepare_input_tensors_with_batches",
-    "_profile_single_kernel",
-    "_winner_cache",
-    "_winner_cache_identity",
-    "_profiling_policy",
-    "_effective_measure_policy",
-)
 
 Played = tuple[PlayOff[Candidate], Mapping[Candidate, str]]
 
@@ -53,11 +50,7 @@ class SearchTuner(TimedTuner):
     def __init__(
         self, team: Team | None = None, policy: SearchPolicy | None = None, watch: Watch = unwatched
     ) -> None:
-        absent = [name for name in _NEEDED if not hasattr(AutoTuner, name)]
-        if absent:
-            raise AutotuneError(
-                f"this FlashInfer's AutoTuner has no {absent[0]}: the shared search needs FlashInfer 0.7.2"
-            )
+        check_tuner()
         super().__init__()
         self.team, self.policy, self.watch = team or Team(), policy or SearchPolicy(), watch
         self.results: list[BucketResult] = []
@@ -71,7 +64,7 @@ class SearchTuner(TimedTuner):
         inputs: list[Any],
         **kwargs: Any,
     ) -> tuple[TunableRunner, Any]:
-        if not self.is_tuning_mode or custom_op in self._effective_skip_ops | COLLECTIVE_OPS:
+        if not self.is_tuning_mode or custom_op in skipped_ops(self) | COLLECTIVE_OPS:
             return super().choose_one(custom_op, runners, tuning_config, inputs, **kwargs)
         with self._lock:
             self.calls += 1
@@ -81,7 +74,7 @@ class SearchTuner(TimedTuner):
                 missing = self._missing_profiles(ask)
                 if missing:
                     self._tune(ask, missing)
-            _, number, tactic, _ = self._search(ask, tuple(self._get_input_sizes(inputs)))
+            _, number, tactic = self._search(ask, tuple(self._get_input_sizes(inputs)))
             return runners[number], tactic
 
     def rank_tactics(
@@ -105,13 +98,10 @@ class SearchTuner(TimedTuner):
             return rank()
         return self.team.together(f"ranking {custom_op}", rank)[0]
 
-    def _search(self, ask: Ask, sizes: tuple[tuple[int, ...], ...]) -> tuple[bool, int, Any, Any]:
-        runners = list(ask.runners)
-        return self.search_cache(
-            ask.op, runners, sizes, ask.config, inputs=ask.inputs, require_profiling_policy=True
-        )
+    def _search(self, ask: Ask, sizes: tuple[tuple[int, ...], ...]) -> tuple[bool, int, Any]:
+        return search(self, ask.op, ask.runners, sizes, ask.config, ask.inputs, tuning=True)
 
-    def _key(self, ask: Ask, number: int, profile: OptimizationProfile) -> ProfilingCacheKey:
+    def _key(self, ask: Ask, number: int, profile: OptimizationProfile) -> Any:
         runner = ask.runners[number]
         extras = runner.get_cache_key_extras(ask.inputs)
         return self._get_cache_key(ask.op, runner, profile.get_opt_shapes(), ask.config, extras)
@@ -120,7 +110,7 @@ class SearchTuner(TimedTuner):
         """The buckets that nobody has an entry for, after making sure that all workers mean the same."""
         profiles: dict[str, OptimizationProfile] = {}
         for profile in self._generate_optimization_profiles(ask.config, ask.inputs):
-            profiles.setdefault(self._key(ask, 0, profile).file_key, profile)
+            profiles.setdefault(file_key(self._key(ask, 0, profile)), profile)
         missing = tuple(
             key for key, profile in profiles.items() if not self._search(ask, profile.get_opt_shapes())[0]
         )
@@ -197,17 +187,14 @@ class SearchTuner(TimedTuner):
         winner = result.winner
         key = self._key(ask, winner.runner if winner else 0, profile)
         if winner is not None:
-            self._winner_cache()[key] = (winner.tactic, profile)
-            policy = self._profiling_policy(ask.config)
-            self._profiling_cache_policies[(self._winner_cache_identity(), key)] = policy
-            self._dirty = True
-            self._dirty_seq += 1
+            keep_winner(self, key, winner.runner, winner.tactic, profile, ask.config)
             successes = self.stats.tuned_op_successful_configs
             successes[ask.op] = successes.get(ask.op, 0) + 1
         failures = {**report.failures, **late_failures}
         for candidate in failures:
             name = f"{ask.op}::{type(ask.runners[candidate.runner]).__name__}"
-            self.stats.failed_tactics.setdefault(name, set()).add(candidate.tactic)
+            if hasattr(self.stats, "failed_tactics"):  # since 0.6.15
+                self.stats.failed_tactics.setdefault(name, set()).add(candidate.tactic)
         self.results.append(_bucket_result(ask, profile, key, report, result, failures))
 
 
@@ -220,7 +207,7 @@ def _contenders(report: BucketReport, policy: SearchPolicy, devices: int) -> lis
 def _bucket_result(
     ask: Ask,
     profile: OptimizationProfile,
-    key: ProfilingCacheKey,
+    key: Any,
     report: BucketReport,
     result: PlayOff[Candidate],
     failures: Mapping[Candidate, str],
@@ -228,9 +215,9 @@ def _bucket_result(
     winner, times = result.winner, result.times
     return BucketResult(
         op=ask.op,
-        runner=key.runner_class_name,
+        runner=runner_name(key),
         bucket=ask.bucket(profile),
-        file_key=key.file_key,
+        file_key=file_key(key),
         tactic=None if winner is None else winner.tactic,
         best_ms=inf if winner is None else times[winner],
         default_ms=times.get(DEFAULT, inf),

@@ -17,7 +17,7 @@ from sgl_tune.errors import SglTuneError, UsageError
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.plan_view import show_plans
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
-from sgl_tune.warm.devices import DeviceKind, check_target, choose_devices
+from sgl_tune.warm.devices import DeviceKind, check_target, choose_devices, target_doubts
 
 if TYPE_CHECKING:
     from sgl_tune.warm.story import Settings, Warmed
@@ -99,6 +99,8 @@ def warm(
     devices = choose_devices(device, gpus, workers, here)
     for plan in plans:
         check_target(plan.deployment, devices, here)
+        for doubt in target_doubts(plan.deployment):
+            out.warn(f"{plan.deployment.name}: {doubt}")
     try:
         with interruptible():
             code = _warm_all(plans, Settings(devices, timeout, replace, prove, secret_file), out)

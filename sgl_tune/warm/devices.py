@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from importlib.util import find_spec
 
 from runtime.server.bounds import is_number
+from runtime.server.flashinfer import doubt_of, flashinfer_of
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.versions import Gpu, installed_version
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import UsageError, WorkFailed
 
 ALL_GPUS = "all"
 
@@ -58,15 +60,47 @@ def _listed(gpus: str, count: int) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
+def check_importable() -> None:
+    """In the process that tunes: what an installation fails with is said, whatever it is."""
+    try:
+        import flashinfer.autotuner  # noqa: F401
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise WorkFailed(
+            f"FlashInfer {installed_version('flashinfer')} cannot be imported here ({reason})",
+            "some versions ask for a GPU when they are imported: tune where there is one, or repair it",
+        ) from error
+
+
+def target_doubts(deployment: Deployment) -> Iterator[str]:
+    """What the installed FlashInfer cannot do, or nobody knows of it."""
+    version, release = deployment.flashinfer_version, deployment.runtime.release
+    unread = doubt_of(version)
+    if unread:
+        yield unread
+    if release.candidate_selection is not None and not flashinfer_of(version).has_v2:
+        yield (
+            f"SGLang {release.version} tunes with autotune_v2, which FlashInfer {version} has not, so no such"
+            " server starts, and this cache is under its key; --sglang-version names the one that will run"
+        )
+
+
 def check_target(deployment: Deployment, devices: Devices, here: tuple[Gpu, ...]) -> None:
     """A cache is tuned by the FlashInfer and on the GPU that will read it, or not at all."""
     if find_spec("torch") is None or installed_version("flashinfer") is None:
-        raise UsageError("tuning needs torch and FlashInfer", "pip install 'sgl-tune[runtime]'")
+        wanted = f"flashinfer-python=={deployment.flashinfer_version}"
+        raise UsageError("tuning needs torch and FlashInfer", f"pip install 'sgl-tune[runtime]' {wanted}")
     installed = installed_version("flashinfer")
     if installed != deployment.flashinfer_version:
         raise UsageError(
             f"the target reads caches of FlashInfer {deployment.flashinfer_version}, here is {installed}",
             f"--flashinfer-version {installed}, or install the target's version here",
+        )
+    skipped = deployment.server.asked.flashinfer_autotune_skip_ops
+    if skipped and not flashinfer_of(installed).skips_ops:
+        raise UsageError(
+            f"--flashinfer-autotune-skip-ops {' '.join(skipped)}: FlashInfer {installed} cannot skip ops",
+            "leave it out, or tune with FlashInfer 0.6.13 or later",
         )
     arch = CPU.arch if devices.kind == "cpu" else here[devices.gpus[0]].arch
     if arch != deployment.arch:

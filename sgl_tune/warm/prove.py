@@ -70,9 +70,9 @@ def _prove(cache: CacheJob, device: Device, tuner: AutoTuner) -> dict[str, Any]:
 
 def _ask_as_a_start_does(cache: CacheJob, rehearsal: Rehearsal, device: Device) -> None:
     """In tuning mode an entry also needs the policy it is asked with; without it, it is tuned now."""
-    from flashinfer.autotuner import autotune
+    from runtime.autotune.installed import tuning_mode
 
-    with device.side_stream(), autotune(True, skip_ops=set(cache.skip_ops)):
+    with device.side_stream(), tuning_mode(cache.skip_ops):
         rehearsal.forward_all(cache.tuning_rows)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sgl_tune.errors import SglTuneError
 from sgl_tune.processes.child import Child, leave
+from sgl_tune.warm.devices import check_importable
 from sgl_tune.warm.events import DONE, ERROR, GATHER, JOB, PROGRESS, START, TUNED
 from sgl_tune.warm.job import CacheJob, Job, base_path, make_device, read_job, tuned_path
 from sgl_tune.warm.reuse import agreed, usable_entries, write_base
@@ -67,6 +68,7 @@ class Search:
     """One job on this process's device; another one may follow."""
 
     def __init__(self, job: Job, local: int, team: Team, say: Say) -> None:
+        check_importable()
         from runtime.autotune.session import install_tuner
 
         self._job, self._local, self._team, self._say = job, local, team, say

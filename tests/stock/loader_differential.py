@@ -22,17 +22,22 @@ from typing import Any
 import flashinfer
 from flashinfer.autotuner import AutoTuner
 
-from runtime.server.flashinfer import RECORDS, FlashInfer, flashinfer_of
-from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load, next_save
-from sgl_tune.cache.record import parse_cache_file, serialise
 from tests.sgl_tune.cache.corpus import target_of
+from tests.sgl_tune.cache.predictions import (
+    PROBE,
+    PROBE_VALUE,
+    is_shallow,
+    our_load,
+    our_save,
+    reader_of,
+    recorded,
+    texts,
+)
 from tests.stock.mutations import mutated_files
 
 INSTALLED = flashinfer.__version__
 TARGET = target_of(INSTALLED)
 stock: Any = sys.modules[AutoTuner.__module__]  # a module of its own since 0.6.15
-PROBE = "__probe__"
-PROBE_VALUE = ["ProbeRunner", [1, 2], ["l2_cache_policy", "hot"]]
 
 
 class StockTuner(AutoTuner):
@@ -73,12 +78,12 @@ def stock_load(path: Path, target: Mapping[str, str]) -> dict[str, Any]:
     if loaded:
         return {
             "verdict": "loaded",
-            "entries": _texts(tuner._file_configs),
-            "policies": _texts(tuner._file_config_policies),
+            "entries": texts(tuner._file_configs),
+            "policies": texts(tuner._file_config_policies),
         }
     saved = json.loads(path.read_text())["_metadata"]
     hard, soft = _mismatches(saved, dict(target))
-    return {"verdict": "ignored", "hard": _texts(hard), "soft": _texts(soft)}
+    return {"verdict": "ignored", "hard": texts(hard), "soft": texts(soft)}
 
 
 def _mismatches(saved: Any, target: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -86,30 +91,6 @@ def _mismatches(saved: Any, target: dict[str, str]) -> tuple[dict[str, Any], dic
         return stock._classify_metadata_mismatches(saved, target)
     found = {name: (saved.get(name), now) for name, now in target.items()}
     return {name: pair for name, pair in found.items() if pair[0] not in (pair[1], "*")}, {}
-
-
-def reader_of(target: Mapping[str, str]) -> FlashInfer:
-    return flashinfer_of(target["flashinfer_version"])
-
-
-def our_load(raw: bytes, target: Mapping[str, str]) -> dict[str, Any]:
-    outcome = load(raw, target, reader_of(target))
-    if isinstance(outcome, Raised):
-        return {"verdict": outcome.exception}
-    if isinstance(outcome, Loaded):
-        return {
-            "verdict": "loaded",
-            "entries": _texts(outcome.entries),
-            "policies": _texts(outcome.policies),
-        }
-    assert isinstance(outcome, Ignored)
-    hard = {field: (mismatch.saved, mismatch.current) for field, mismatch in outcome.hard.items()}
-    soft = {field: (mismatch.saved, mismatch.current) for field, mismatch in outcome.soft.items()}
-    return {"verdict": "ignored", "hard": _texts(hard), "soft": _texts(soft)}
-
-
-def _texts(table: Mapping[str, Any]) -> dict[str, str]:
-    return {key: repr(value) for key, value in table.items()}  # repr: NaN is itself, and True is not 1
 
 
 def stock_save(path: Path) -> str | bytes:
@@ -123,26 +104,6 @@ def stock_save(path: Path) -> str | bytes:
     except Exception as error:
         return type(error).__name__
     return path.read_bytes()
-
-
-def our_save(raw: bytes, target: Mapping[str, str]) -> str | bytes:
-    reader = reader_of(target)
-    probe = PROBE_VALUE if reader.keeps_policies else PROBE_VALUE[:2]
-    outcome = next_save(raw, target, reader)
-    if isinstance(outcome, Raised):
-        return outcome.exception
-    if outcome is Save.SKIPPED:
-        return raw
-    if outcome is Save.REPLACED:
-        return serialise(target, {PROBE: probe}, writer=reader)
-    file = parse_cache_file(Path(), raw)
-    records = file.records if RECORDS in reader.members and isinstance(file.records, dict) else None
-    entries = {**file.entries_for(reader), PROBE: probe}
-    kept = file.metadata or target
-    if isinstance(kept, dict):
-        return serialise(kept, entries, records, writer=reader)
-    # Old versions keep whatever is there, and serialise like this one without a checksum.
-    return json.dumps({"_metadata": kept, **dict(sorted(entries.items()))}, indent=2).encode()
 
 
 @dataclass(frozen=True)
@@ -183,11 +144,27 @@ def compare(files: int, seed: int, target: Mapping[str, str] = TARGET) -> Tally:
     return tally
 
 
+def record(files: int, seed: int) -> list[str]:
+    """What this FlashInfer does with files that every interpreter parses alike."""
+    with tempfile.TemporaryDirectory() as folder, pinned_environment(TARGET):
+        path = Path(folder) / "rank_tp0_pp0_dp0.json"
+        lines = []
+        for _, raw in mutated_files(files, seed, TARGET):
+            if is_shallow(raw):
+                path.write_bytes(raw)
+                lines.append(recorded(raw, stock_load(path, TARGET), stock_save(path)))
+        return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--record", action="store_true", help="only print what FlashInfer did, as JSON")
     arguments = parser.parse_args()
+    if arguments.record:
+        print(json.dumps(record(arguments.files, arguments.seed)))
+        return
     started = time.perf_counter()
     tally = compare(arguments.files, arguments.seed)
     seconds = time.perf_counter() - started

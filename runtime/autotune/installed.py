@@ -1,0 +1,187 @@
+"""The FlashInfer that is installed: what its AutoTuner names, takes or keeps unlike other versions'."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import fields, replace
+from typing import Any
+
+import flashinfer
+from flashinfer.autotuner import (
+    AutoTuner,
+    DynamicTensorSpec,
+    OptimizationProfile,
+    TunableRunner,
+    TuningConfig,
+    _json_to_tactic,
+    _tactic_to_json,
+    autotune,
+)
+
+from runtime.autotune.errors import AutotuneError
+from runtime.server.flashinfer import FLASHINFERS, flashinfer_of
+
+VERSION: str = flashinfer.__version__
+WAYS = flashinfer_of(VERSION)
+_MODULE = sys.modules[AutoTuner.__module__]  # a package of its own since 0.6.15
+_CONFIG = {field.name for field in fields(TuningConfig)}
+_ASKS_FOR_POLICY = "require_profiling_policy" in inspect.signature(AutoTuner.search_cache).parameters
+_TAKES_BATCHES = "input_tensor_batches" in inspect.signature(AutoTuner._profile_single_kernel).parameters
+_NEEDED = (
+    "search_cache",
+    "_get_cache_key",
+    "_generate_optimization_profiles",
+    "_prepare_input_tensors",
+    "_prepare_input_tensors_with_batches",
+    "_profile_single_kernel",
+)
+
+Shapes = tuple[tuple[int, ...], ...]
+Initializer = Callable[..., Any]
+
+# While a tactic is timed, kernels may ask whether they are: since 0.6.12.
+measurement_scope: Callable[[], Any] = getattr(_MODULE, "_profile_measurement_scope", nullcontext)
+
+
+def check_tuner() -> None:
+    absent = [name for name in _NEEDED if not hasattr(AutoTuner, name)]
+    if absent:
+        raise AutotuneError(
+            f"FlashInfer {VERSION}'s AutoTuner has no {absent[0]}: the search knows FlashInfer"
+            f" {FLASHINFERS[0].since} to {FLASHINFERS[-1].since}"
+        )
+
+
+@contextmanager
+def tuning_mode(skip_ops: Collection[str], races_default: bool = False) -> Iterator[None]:
+    """FlashInfer's context in which calls tune: the second kind, where a release of SGLang asks for it."""
+    if skip_ops and not WAYS.skips_ops:
+        raise AutotuneError(
+            f"FlashInfer {VERSION} cannot skip ops ({', '.join(sorted(skip_ops))}): 0.6.13 can"
+        )
+    skipped: dict[str, Any] = {"skip_ops": set(skip_ops)} if WAYS.skips_ops else {}
+    if races_default and WAYS.has_v2:
+        context = flashinfer.autotune_v2(mode="tune", persistent_cache=False, **skipped)
+    else:
+        context = autotune(True, **skipped)
+    with context:
+        yield
+
+
+def skipped_ops(tuner: AutoTuner) -> frozenset[str]:
+    return tuner._effective_skip_ops if WAYS.skips_ops else frozenset()
+
+
+def effective_config(tuner: AutoTuner, config: TuningConfig) -> TuningConfig:
+    """What `choose_one` makes of it inside the active contexts."""
+    overridden = (
+        tuner._override_tuning_buckets is not None
+        or tuner._override_round_up
+        or getattr(tuner, "_override_cuda_graph_profile_replays", None) is not None
+    )
+    if overridden:
+        config = tuner._apply_tuning_overrides(config)
+    policy = getattr(tuner, "_effective_measure_policy", None)
+    return config if policy is None else tuner._apply_measure_policy(config, policy)
+
+
+def search(
+    tuner: AutoTuner,
+    op: str,
+    runners: Sequence[TunableRunner],
+    shapes: Shapes,
+    config: TuningConfig,
+    inputs: list[Any],
+    tuning: bool,
+) -> tuple[bool, int, Any]:
+    """(hit, the runner's number, its tactic). Tuning also minds how an entry was measured."""
+    policy = {"require_profiling_policy": tuning} if _ASKS_FOR_POLICY else {}
+    hit, number, tactic, _ = tuner.search_cache(op, list(runners), shapes, config, inputs=inputs, **policy)
+    return hit, number, tactic
+
+
+def file_key(key: Any) -> str:
+    """Of a lookup's key, which is a tuple up to 0.6.14."""
+    if not isinstance(key, tuple):
+        return key.file_key
+    op, runner, _, profile, extras = key
+    return str((op, runner, profile, extras) if WAYS.keys.has_extras else (op, runner, profile))
+
+
+def runner_name(key: Any) -> str:
+    return key[1] if isinstance(key, tuple) else key.runner_class_name
+
+
+def nearest_profile(key: Any) -> Shapes:
+    return key[3] if isinstance(key, tuple) else key.nearest_profile
+
+
+def plain_tactic(tactic: Any) -> Any:
+    """As a file holds it, with tuples for lists."""
+    return _json_to_tactic(_tactic_to_json(tactic))
+
+
+def allowed(tuner: AutoTuner, op: str, runner: TunableRunner, tactics: Any) -> Any:
+    """Without those that FLASHINFER_TACTICS_BLOCKLIST names: since 0.6.15."""
+    return tuner._blocklist.filter(op, runner, tactics) if hasattr(tuner, "_blocklist") else tactics
+
+
+def precompile(
+    runner: TunableRunner, tensors: list[Any], tactics: list[Any], *rest: Any, **kwargs: Any
+) -> bool:
+    """Whether the runner compiled these itself: since 0.7."""
+    own = getattr(runner, "precompile_tactics", None)
+    return own is not None and own(tensors, tactics, *rest, **kwargs)
+
+
+def time_tactic(
+    tuner: Any,
+    runner: TunableRunner,
+    tensors: list[Any],
+    tactic: Any,
+    config: TuningConfig,
+    batches: list[list[Any]],
+    **kwargs: Any,
+) -> float:
+    """By FlashInfer's own clock, `tuner.repeat` times, on inputs that are prepared once."""
+    if "profiling_repeat" in _CONFIG:
+        config = replace(config, profiling_repeat=tuner.repeat)
+    if _TAKES_BATCHES:
+        kwargs["input_tensor_batches"] = batches
+        return tuner._profile_single_kernel(runner, tensors, tactic, config, **kwargs)
+    tuner._prepare_input_tensors_with_batches = lambda *_: batches
+    try:
+        return tuner._profile_single_kernel(runner, tensors, tactic, config, **kwargs)
+    finally:
+        del tuner._prepare_input_tensors_with_batches
+
+
+def keep_winner(
+    tuner: Any, key: Any, number: int, tactic: Any, profile: OptimizationProfile, config: TuningConfig
+) -> None:
+    """Where FlashInfer's own lookups and files find it."""
+    winners = tuner._winner_cache() if hasattr(tuner, "_winner_cache") else tuner.profiling_cache
+    winners[key] = (tactic, profile) if WAYS.matches_runners else (number, tactic, profile)
+    if WAYS.keeps_policies:
+        where = (tuner._winner_cache_identity(), key)
+        tuner._profiling_cache_policies[where] = tuner._profiling_policy(config)
+    tuner._dirty = True
+    tuner._dirty_seq += 1
+
+
+def config_of_rows(
+    buckets: tuple[int, ...],
+    mapper: Callable[[int], int],
+    inputs: tuple[int, ...],
+    initializers: dict[int, Initializer],
+) -> TuningConfig:
+    """Inputs whose first dimension is the rows of a call, some with synthetic contents of their own."""
+    rows = (inputs, (0,) * len(inputs), buckets, mapper)
+    if "tensor_initializers" in _CONFIG:
+        chosen = tuple(initializers.items())
+        return TuningConfig(dynamic_tensor_specs=(DynamicTensorSpec(*rows),), tensor_initializers=chosen)
+    of_spec: dict[str, Any] = {"tensor_initializers": [initializers.get(number) for number in inputs]}
+    return TuningConfig(dynamic_tensor_specs=(DynamicTensorSpec(*rows, **of_spec),))

@@ -1,0 +1,18 @@
+"""For interpreters without CUDA: FlashInfer 0.6.11 to 0.6.18 may ask for a GPU's size when they are
+imported, and what they are told is never used here."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+
+def _properties(device: Any = None) -> SimpleNamespace:
+    return SimpleNamespace(name="none", major=9, minor=0, multi_processor_count=132, total_memory=0)
+
+
+if not torch.cuda.is_available():
+    torch.cuda.get_device_properties = _properties
+    torch.cuda.get_device_capability = lambda device=None: (9, 0)
