@@ -99,6 +99,8 @@ def module_text(release: str, said: dict[str, Any]) -> str:
         f'"""The command line of SGLang {release}: written by `python -m tests.oracle.flags {release}`."""\n',
         "# fmt: off\n# ruff: noqa\n",
         f"SERVE_TAKES_MODEL = {said['serve_takes_model']}",
+        f"CONFIG_DICTS_ARE_JSON = {said['config_dicts_are_json']}",
+        f"CONFIG_KEYS_ARE_NAMES = {said['config_keys_are_names']}",
         wrapped(f"GRAPH_KEYS: dict[str, tuple[str, ...]] = {keys!r}"),
         wrapped(f"ONLY_FIELDS: dict[str, object] = {only!r}"),
         "FLAGS: tuple[tuple, ...] = (",

@@ -22,7 +22,7 @@ def main() -> None:
     ServerArgs.add_cli_args(parser)
     actions = [_plain(action) for action in parser._actions if "--help" not in action.option_strings]
     answer = {"actions": actions, "fields": _fields(ServerArgs), "renamed": renamed_fields(ServerArgs)}
-    answer |= {"serve_takes_model": _serve_takes_model(), "graph_keys": _graph_keys()}
+    answer |= {"serve_takes_model": _serve_takes_model(), "graph_keys": _graph_keys()} | _config_file(parser)
     out.write(json.dumps(answer) + "\n")
     out.flush()
 
@@ -92,6 +92,19 @@ def renamed_fields(record: Any) -> dict[str, str]:
             if isinstance(target, ast.Attribute):
                 found[node.value.attr] = target.attr
     return found
+
+
+def _config_file(parser: argparse.ArgumentParser) -> dict[str, bool]:
+    try:
+        from sglang.srt.utils import server_args_config_parser as module
+    except ImportError:
+        from sglang.srt import server_args_config_parser as module
+    merger = module.ConfigArgumentMerger(parser)
+    words = merger._convert_config_to_args({"probe": {"key": None}})
+    return {
+        "config_dicts_are_json": words[-1] == '{"key": null}',
+        "config_keys_are_names": hasattr(module, "_config_keys"),
+    }
 
 
 def _graph_keys() -> dict[str, list[str]]:

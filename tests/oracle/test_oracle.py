@@ -79,6 +79,7 @@ def test_a_generated_table_reads_back_as_its_rows_and_keeps_to_the_width() -> No
     said = {
         "actions": [action], "renamed": {"backend_name": "backend"}, "fields": {"hidden": [1]},
         "graph_keys": {}, "serve_takes_model": True,
+        "config_dicts_are_json": True, "config_keys_are_names": False,
     }  # fmt: skip
     text = module_text("9.9.9", said)
     module: dict[str, Any] = {}

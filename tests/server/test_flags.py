@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from runtime.server.errors import ConfigError
-from runtime.server.flags import CommandLine, Refused, flags_of, parse
+from runtime.server.flags import CommandLine, Refused, config_words, flags_of, parse
 from runtime.server.flags.nearest import nearest
 from tests.oracle.grammar import differences, recorded
 
@@ -121,3 +121,35 @@ def test_reading_a_command_imports_no_torch_and_no_other_release() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "['runtime.server.flags.v0_5_23']"
+
+
+def test_a_config_file_becomes_words_of_the_command_line() -> None:
+    config = {
+        "tp-size": 8,
+        "trust-remote-code": True,
+        "disable-radix-cache": False,
+        "lora-target-modules": ["a", "b"],
+    }
+    words = ["--tp-size", "8", "--trust-remote-code", "--lora-target-modules", "a", "b"]
+    assert config_words(flags_of("0.5.23"), config) == words
+
+
+def test_a_config_files_mapping_is_json_where_the_release_writes_it_so() -> None:
+    config = {"json-model-override-args": {"a": None}}
+    assert config_words(flags_of("0.5.14"), config)[1] == '{"a": null}'
+    assert config_words(flags_of("0.5.13"), config)[1] == "{'a': None}"
+
+
+def test_a_config_file_cannot_hold_a_flag_that_is_deprecated_or_takes_both_ways() -> None:
+    with pytest.raises(Refused, match="Unsupported config option 'lora_paths'"):
+        config_words(flags_of("0.5.17"), {"lora-paths": ["a"]})
+    with pytest.raises(Refused, match="Unsupported config option 'lora_strict_loading'"):
+        config_words(flags_of("0.5.17"), {"lora-strict-loading": True})
+
+
+def test_a_key_of_a_config_file_is_a_switch_by_any_of_its_names_in_newer_releases() -> None:
+    flag = next(
+        f for f in flags_of("0.5.23").flags if f.action == "set" and len(f.names) > 1 and not f.instead
+    )
+    other = flag.names[1][2:]
+    assert config_words(flags_of("0.5.23"), {other: True}) == [f"--{other}"]

@@ -53,6 +53,8 @@ class CommandLine:
     only_fields: Mapping[str, Any] = field(default_factory=dict)  # defaults of those that no flag sets
     graph_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of --cuda-graph-config
     serve_takes_model: bool = True  # `sglang serve MODEL`, without --model-path
+    config_dicts_are_json: bool = True  # in a --config file, where they were Python's own text before
+    config_keys_are_names: bool = True  # any spelling of a flag; before, its server argument
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
@@ -83,7 +85,7 @@ def flags_of(release: str) -> CommandLine:
             continue
         return CommandLine(
             name, tuple(_flag(*row) for row in module.FLAGS), module.ONLY_FIELDS, module.GRAPH_KEYS,
-            module.SERVE_TAKES_MODEL,
+            module.SERVE_TAKES_MODEL, module.CONFIG_DICTS_ARE_JSON, module.CONFIG_KEYS_ARE_NAMES,
         )  # fmt: skip
     raise ConfigError(f"SGLang {release}: its command line is not known", "name a release that is")
 

@@ -4,6 +4,8 @@
 # ruff: noqa
 
 SERVE_TAKES_MODEL = False
+CONFIG_DICTS_ARE_JSON = False
+CONFIG_KEYS_ARE_NAMES = False
 GRAPH_KEYS: dict[str, tuple[str, ...]] = {}
 ONLY_FIELDS: dict[str, object] = {}
 FLAGS: tuple[tuple, ...] = (

@@ -4,6 +4,8 @@
 # ruff: noqa
 
 SERVE_TAKES_MODEL = False
+CONFIG_DICTS_ARE_JSON = True
+CONFIG_KEYS_ARE_NAMES = False
 GRAPH_KEYS: dict[str, tuple[str, ...]] = {'decode': ('backend', 'max_bs', 'bs', 'tc_compiler'),
     'prefill': ('backend', 'max_bs', 'bs', 'tc_compiler', 'full_prefill_max_req')}
 ONLY_FIELDS: dict[str, object] = {'custom_sigquit_handler': None, 'stat_loggers': None,

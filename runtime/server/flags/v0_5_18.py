@@ -4,6 +4,8 @@
 # ruff: noqa
 
 SERVE_TAKES_MODEL = True
+CONFIG_DICTS_ARE_JSON = True
+CONFIG_KEYS_ARE_NAMES = False
 GRAPH_KEYS: dict[str, tuple[str, ...]] = {'decode': ('backend', 'max_bs', 'bs', 'tc_compiler'),
     'prefill': ('backend', 'max_bs', 'bs', 'tc_compiler', 'full_prefill_max_req',
     'full_prefill_prefix_chunk_tokens')}

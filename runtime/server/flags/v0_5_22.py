@@ -4,6 +4,8 @@
 # ruff: noqa
 
 SERVE_TAKES_MODEL = True
+CONFIG_DICTS_ARE_JSON = True
+CONFIG_KEYS_ARE_NAMES = False
 GRAPH_KEYS: dict[str, tuple[str, ...]] = {'decode': ('backend', 'max_bs', 'bs'), 'prefill':
     ('backend', 'max_bs', 'bs', 'max_context_size', 'full_prefill_max_req',
     'full_prefill_prefix_chunk_tokens', 'max_seq_len')}
