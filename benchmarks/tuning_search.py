@@ -78,7 +78,7 @@ class Layer:
 
     def __init__(self, shape: Shape) -> None:
         local, generator = shape.experts // shape.ep, torch.Generator("cuda").manual_seed(0)
-        runtime = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", chunked_prefill_size=shape.tune_max)
+        runtime = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", prefill_tokens=shape.tune_max)
         layout = rank_layout(ParallelConfig(tp=shape.ep, ep=shape.ep), 0)
         self.backend = make_backend("flashinfer_cutlass", shape.model(), runtime, layout)
 

@@ -20,6 +20,9 @@ def check_layout(asked: Asked) -> None:
         raise ConfigError(f"--nnodes {asked.nnodes} does not divide tp x pp {asked.tp_size * asked.pp_size}")
     if asked.tp_size % asked.ep_size and asked.moe_a2a_backend == "none":
         raise ConfigError(f"--ep {asked.ep_size} does not divide --tp {asked.tp_size}")
+    share = asked.mem_fraction_static
+    if share is not None and not 0 < share < 1:
+        raise ConfigError(f"--mem-fraction-static {share} is no share of the GPU's memory", "between 0 and 1")
 
 
 def settle_attention_groups(c: Choices) -> None:

@@ -97,12 +97,9 @@ def deployment_text(cache: ScannedCache) -> str:
     """What the manifest says it was tuned for: the model and the sizes that are not 1."""
     if not cache.manifest:
         return ""
-    deployment = cache.manifest.deployment
-    model = deployment.get("model_path") or "".join(cache.manifest.key_parts[:1])
-    parallel = deployment.get("parallel")
-    sizes = parallel if isinstance(parallel, dict) else {}
-    words = [f"{name} {sizes[name]}" for name in ("tp", "pp", "dp", "ep") if sizes.get(name) not in (None, 1)]
-    return " ".join([str(model), *words])
+    parts = cache.manifest.key_parts
+    sizes = zip(("tp", "pp", "dp", "ep"), parts[4:8], strict=False)
+    return " ".join([*parts[:1], *(f"{name} {size}" for name, size in sizes if size != "1")])
 
 
 def remarks(cache: ScannedCache) -> list[str]:

@@ -13,7 +13,7 @@ from sgl_tune.records import WrongMember, from_plain, given_members
 
 def deployment_to_json(deployment: Deployment) -> dict[str, Any]:
     """What it follows from: a later sgl-tune resolves it again."""
-    return given_members(deployment.inputs)
+    return {"model_path": deployment.model_path, **given_members(deployment.inputs)}
 
 
 def deployment_from_json(data: Mapping[str, Any], where: str) -> Deployment:

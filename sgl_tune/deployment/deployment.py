@@ -138,4 +138,5 @@ def deploy(inputs: Inputs) -> Deployment:
         inputs.environ,
     )
     drafts = Shape.of(draft or inputs.checkpoint) if server.draft else None
+    server.parallel  # noqa: B018  its own checks: sizes that divide each other
     return Deployment(inputs, server, Shape.of(inputs.checkpoint), drafts)

@@ -69,11 +69,21 @@ def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
     return tuple(merged.values())
 
 
+def asks_nothing(deployment: Deployment) -> bool:
+    """The gate is open, and no layer goes through it: a dense model with a MoE backend, say."""
+    if not deployment.server.tunes or deployment.shape.model is None:
+        return not deployment.server.tunes
+    fp4 = deployment.quantization in ("modelopt_fp4", "modelopt_mixed")
+    return not (fp4 or tunes_moe(deployment) or tunes_dense(deployment))
+
+
 def gaps(deployment: Deployment) -> tuple[str, ...]:
     """What the server tunes that is not planned for, and why; nothing when the plan is complete."""
     server = deployment.server
     if not server.tunes:
         return (f"this server tunes nothing: {server.tunes_because}",)
+    if asks_nothing(deployment):
+        return ("this server tunes nothing: its autotuner runs, and no layer of this model asks it",)
     if deployment.shape.model is None:
         return (f"unknown: which entries the server tunes ({deployment.shape.unknown})",)
     return tuple(_gaps_of_known(deployment))

@@ -16,7 +16,7 @@ from sgl_tune.deployment.as_json import deployment_to_json
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.versions import Gpu, local_gpus
 from sgl_tune.errors import UsageError
-from sgl_tune.keys.keys import TunedOp, expected_keys, gaps
+from sgl_tune.keys.keys import TunedOp, asks_nothing, expected_keys, gaps
 from sgl_tune.keys.tuning_memory import tuning_bytes
 
 UNKNOWN_GPU = "<UUID>"
@@ -139,7 +139,7 @@ def _cache_plan(deployment: Deployment, gpus: tuple[Gpu, ...]) -> CachePlan:
         key=server.key,
         key_parts=server.key_parts,
         folder=folder,
-        files=tuple(_files(deployment, folder, _named_by_gpu(server), gpus)) if server.tunes else (),
+        files=() if asks_nothing(deployment) else tuple(_files(deployment, folder, gpus)),
         ops=expected_keys(deployment),
     )
 
@@ -154,10 +154,8 @@ def _named_by_gpu(server: Server) -> bool:
     return server.backend.files_by_gpu and server.release.megamoe_files_by_gpu and not server.is_draft
 
 
-def _files(
-    deployment: Deployment, folder: str, named_by_gpu: bool, gpus: tuple[Gpu, ...]
-) -> Iterator[PlannedFile]:
-    ranks = node_ranks(deployment.parallel)
+def _files(deployment: Deployment, folder: str, gpus: tuple[Gpu, ...]) -> Iterator[PlannedFile]:
+    ranks, named_by_gpu = node_ranks(deployment.parallel), _named_by_gpu(deployment.server)
     for replica in range(deployment.replicas):
         for index, rank in enumerate(ranks, start=replica * len(ranks)):
             layout = rank_layout(deployment.parallel, rank)

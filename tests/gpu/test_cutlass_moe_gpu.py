@@ -51,7 +51,7 @@ def _backend(name: str, ep: int = 1, rank: int = 0) -> MoEBackend:
         max_position=128,
         moe=MoEConfig(num_experts=EXPERTS, top_k=TOP_K, intermediate_size=INNER),
     )
-    runtime = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", chunked_prefill_size=64)
+    runtime = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", prefill_tokens=64)
     return make_backend(name, model, runtime, rank_layout(ParallelConfig(tp=ep, ep=ep), rank))
 
 

@@ -18,6 +18,7 @@ from runtime.devices.cuda import Cuda
 from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.server.config import ModelConfig
+from runtime.server.graphs import decode_graph_sizes
 from runtime.server.units import MIB
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.starts import make_preset, make_runner, make_runtime
@@ -35,9 +36,9 @@ def _start(device: Cuda) -> ModelRunner:
     runtime = make_runtime(
         dtype="bfloat16",
         moe_runner_backend="flashinfer_cutlass",
-        chunked_prefill_size=512,
+        prefill_tokens=512,
         max_running_requests=32,
-        cuda_graph_max_bs=32,
+        decode_graphs=decode_graph_sizes(32),
         autotune_cached=True,
     )
     runner = make_runner(_small(), device, runtime=runtime, kv_tokens=8192)

@@ -12,7 +12,6 @@ from runtime.server.units import GIB, MIB
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.predict import Predictor, predict
 from sgl_tune.memory.report import MemoryReport, worst
-from sgl_tune.memory.start import RUNTIME_MOE_BACKENDS
 from tests.memory.starts import DEMO, GLM, GLM_DP, make_start, make_starts, of_size
 
 STOCK = json.loads((Path(__file__).parent / "data" / "sglang-0.5.17-qwen3-30b-start.json").read_text())
@@ -142,12 +141,6 @@ def test_ascending_capture_reserves_more() -> None:
     assert ready[0] is not None and ready[1] is not None
     assert ready[1].reserved_bytes > ready[0].reserved_bytes
     assert ready[1].allocated_bytes >= ready[0].allocated_bytes
-
-
-def test_every_backend_that_needs_no_stand_in_is_the_runtimes() -> None:
-    from runtime.moe.backends import _BACKENDS
-
-    assert set(_BACKENDS) == RUNTIME_MOE_BACKENDS
 
 
 def test_unknown_kernels_have_a_stand_in_that_is_told() -> None:

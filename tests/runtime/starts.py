@@ -10,6 +10,7 @@ from runtime.devices.base import Device
 from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
 from runtime.server.hf_config import model_config
 from runtime.simulate.constants import Constant, GpuConstants
 from runtime.start.model_runner import ModelRunner
@@ -90,12 +91,14 @@ def make_runtime(**changes: Any) -> RuntimeConfig:
     settings = {
         "dtype": "float32",
         "moe_runner_backend": "torch",
-        "chunked_prefill_size": 32,
+        "prefill_tokens": 32,
         "max_running_requests": 8,
-        "cuda_graph_max_bs": 8,
         "mem_fraction_static": 0.5,
+        "decode_graphs": decode_graph_sizes(8),
+        **changes,
     }
-    return RuntimeConfig(**{**settings, **changes})
+    graphs = prefill_graph_sizes(settings["prefill_tokens"])
+    return RuntimeConfig(**{"prefill_graphs": graphs, **settings})
 
 
 def make_runner(

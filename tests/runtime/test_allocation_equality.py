@@ -37,7 +37,7 @@ LAYOUTS = {
 
 def _record(comm: Communicator, folder: Path, parallel: ParallelConfig, a2a: str) -> Events:
     """Weights, a prefill of uneven lengths over the DP ranks, and a decode."""
-    runtime = make_runtime(moe_a2a_backend=a2a, chunked_prefill_size=32, max_running_requests=4)
+    runtime = make_runtime(moe_a2a_backend=a2a, prefill_tokens=32, max_running_requests=4)
     tracker = AllocationTracker(CachingAllocator(), "cpu", log=True)
     with tracker:
         tracker.phase = "weights"

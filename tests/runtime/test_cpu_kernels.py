@@ -112,7 +112,7 @@ def _backends(name: str, ep: int = 1, rank: int = 0) -> tuple[MoEBackend, MoEBac
         moe=MoEConfig(num_experts=EXPERTS, top_k=TOP_K, intermediate_size=INNER),
     )
     layout = rank_layout(ParallelConfig(tp=ep, ep=ep), rank)
-    runtime = RuntimeConfig(chunked_prefill_size=64)
+    runtime = RuntimeConfig(prefill_tokens=64)
     return make_backend(name, model, runtime, layout), make_backend("torch", model, runtime, layout)
 
 

@@ -48,9 +48,9 @@ EP4 = ParallelConfig(tp=4, dp=4, ep=4, enable_dp_attention=True)
 @pytest.mark.parametrize(
     ("flags", "tokens"),
     [
-        ({"chunked_prefill_size": 8192, "max_running_requests": 256}, 8192),
-        ({"chunked_prefill_size": 1024, "max_running_requests": 2048}, 2048),
-        ({"chunked_prefill_size": 1024}, 4096),
+        ({"prefill_tokens": 8192, "max_running_requests": 256}, 8192),
+        ({"prefill_tokens": 1024, "max_running_requests": 2048}, 2048),
+        ({"prefill_tokens": 1024}, 4096),
         ({"max_running_requests": 48, "speculative": SpeculativeConfig("EAGLE", num_draft_tokens=4)}, 192),
     ],
 )
@@ -68,7 +68,7 @@ def test_bytes_follow_the_formula() -> None:
 
 
 def test_the_workspace_is_made_once_and_to_size() -> None:
-    dispatcher = _make_dispatcher(EP4, chunked_prefill_size=64, max_running_requests=16)
+    dispatcher = _make_dispatcher(EP4, prefill_tokens=64, max_running_requests=16)
     assert isinstance(dispatcher, AllToAllDispatcher)
     assert dispatcher.memory.numel() == A2AWorkspace(4, 64, HIDDEN, TOP_K, 4).total_bytes
     before = dispatcher.memory.data_ptr()
@@ -82,7 +82,7 @@ def _dispatch_rows(dispatcher: AllToAllDispatcher, rows: int, parallel: Parallel
 
 
 def test_a_chunk_longer_than_the_workspace_is_told_before_it_is_written() -> None:
-    dispatcher = _make_dispatcher(EP4, chunked_prefill_size=16, max_running_requests=4)
+    dispatcher = _make_dispatcher(EP4, prefill_tokens=16, max_running_requests=4)
     dispatcher.memory.fill_(7)
     with pytest.raises(
         WorkspaceOverflow,
@@ -117,7 +117,7 @@ def _route(x: torch.Tensor) -> TopK:
 
 def _exchange(comm: Communicator, parallel: ParallelConfig, counts: list[int]) -> tuple[list[float], int]:
     """Every rank multiplies the rows of its two experts by ten; others contribute zeros."""
-    runtime = RuntimeConfig(dtype="float32", moe_a2a_backend="flashinfer", chunked_prefill_size=16)
+    runtime = RuntimeConfig(dtype="float32", moe_a2a_backend="flashinfer", prefill_tokens=16)
     dispatcher = make_dispatcher(_make_model(), runtime, comm, torch.float32, CPU)
     rank, rows = comm.rank("attn_dp"), counts[comm.rank("attn_dp")]
     peers = PeerRows(counts, counts)

@@ -14,10 +14,11 @@ from runtime.forward.logits_processor import LogitsOutput, in_autotune_dummy_run
 from runtime.graphs.draft import best_branches
 from runtime.graphs.policy import CapturePolicy
 from runtime.server.config import ParallelConfig, SpeculativeConfig
-from runtime.server.start_sizes import start_sizes
+from runtime.server.graphs import decode_graph_sizes
+from runtime.server.start_sizes import captured_sizes
 from runtime.server.units import MIB
 from runtime.start.model_runner import ModelRunner
-from tests.runtime.starts import make_glm, make_meta, make_preset, make_qwen, make_runner, make_runtime
+from tests.runtime.starts import make_meta, make_preset, make_qwen, make_runner, make_runtime
 
 DP4 = ParallelConfig(tp=4, dp=4, enable_dp_attention=True)
 
@@ -30,29 +31,18 @@ def _started(**kwargs: Any) -> ModelRunner:
 
 class TestSizes:
     def test_decode_graphs_stop_at_the_requests_that_may_run(self) -> None:
-        runtime = make_runtime(cuda_graph_max_bs=None)
-        sizes = start_sizes(143771, make_preset("Qwen3-30B-A3B"), ParallelConfig(), runtime)
-        graphs = sizes.decode_graphs(4096, ParallelConfig(), make_runtime())
+        runtime = make_runtime(decode_graphs=decode_graph_sizes(256))
+        graphs = captured_sizes(4096, ParallelConfig(), runtime)
         assert (len(graphs), graphs[-1]) == (36, 256)
-        assert sizes.decode_graphs(20, ParallelConfig(), make_runtime())[-2:] == (16, 20)
+        assert captured_sizes(20, ParallelConfig(), runtime)[-2:] == (16, 20)
 
     def test_gathered_rows_must_split_over_attention_tp(self) -> None:
         parallel = ParallelConfig(tp=8, dp=2, enable_dp_attention=True)
-        sizes = start_sizes(143771, make_preset("GLM-5.1-FP8"), parallel, make_runtime(cuda_graph_max_bs=16))
-        assert sizes.decode_graphs(64, parallel, make_runtime()) == (4, 8, 12, 16)
+        runtime = make_runtime(decode_graphs=decode_graph_sizes(16))
+        assert captured_sizes(64, parallel, runtime) == (4, 8, 12, 16)
 
     def test_no_graphs_when_they_are_off(self) -> None:
-        runtime = make_runtime(disable_cuda_graph=True)
-        sizes = start_sizes(143771, make_qwen(), ParallelConfig(), runtime)
-        assert (sizes.prefill_graphs, sizes.decode_graphs(64, ParallelConfig(), runtime)) == ((), ())
-
-    @pytest.mark.parametrize(("version", "top"), [("0.5.17", 2048), ("0.5.23", 8192)])
-    def test_latent_attention_captures_shorter_prefills(self, version: str, top: int) -> None:
-        runtime = make_runtime(chunked_prefill_size=16384, sglang_version=version)
-        assert start_sizes(143771, make_glm(), ParallelConfig(), runtime).prefill_graphs[-1] == top
-
-    def test_a_chunk_is_shared_by_the_dp_ranks(self) -> None:
-        assert start_sizes(143771, make_qwen(), DP4, make_runtime(chunked_prefill_size=8192)).chunk == 2048
+        assert captured_sizes(64, ParallelConfig(), make_runtime(decode_graphs=())) == ()
 
 
 class TestPolicy:
@@ -63,10 +53,9 @@ class TestPolicy:
     def test_ascending_order_needs_more_memory(self) -> None:
         model, peaks = make_preset("Llama-3.1-8B"), {}
         for order in ("descending", "ascending"):
-            runner = make_runner(
-                model, make_meta(), runtime=make_runtime(dtype="bfloat16", cuda_graph_max_bs=256,
-                max_running_requests=256), capture=CapturePolicy(order=order),
-            )  # fmt: skip
+            graphs = decode_graph_sizes(256)
+            runtime = make_runtime(dtype="bfloat16", decode_graphs=graphs, max_running_requests=256)
+            runner = make_runner(model, make_meta(), runtime=runtime, capture=CapturePolicy(order=order))
             runner.start()
             peaks[order] = next(p for p in runner.recorder.phases if p.name == "decode graphs").reserved_bytes
         assert peaks["ascending"] - peaks["descending"] > 1000 * MIB

@@ -15,6 +15,7 @@ from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.models.draft import DraftModel
 from runtime.server.config import ParallelConfig, SpeculativeConfig
+from runtime.server.graphs import decode_graph_sizes
 from runtime.server.pool_plan import NoRoomForTokens
 from runtime.server.units import GIB, MIB
 from runtime.start.model_runner import ModelRunner
@@ -68,7 +69,7 @@ class TestStory:
         ]
 
     def test_steps_that_flags_turn_off_are_left_out(self) -> None:
-        runtime = make_runtime(disable_cuda_graph=True, disable_autotune=True)
+        runtime = make_runtime(decode_graphs=(), prefill_graphs=(), disable_autotune=True)
         runner = _started(make_qwen(), make_meta(), runtime=runtime)
         names = [phase.name for phase in runner.recorder.phases]
         assert names == ["communicator", "weights", "kv pool", "attention backend", "ready"]
@@ -279,9 +280,9 @@ def test_a_stock_server_on_an_h200_is_predicted() -> None:
     runtime = make_runtime(
         dtype="bfloat16",
         moe_runner_backend="flashinfer_cutlass",
-        chunked_prefill_size=None,
+        prefill_tokens=8192,
         max_running_requests=None,
-        cuda_graph_max_bs=256,
+        decode_graphs=decode_graph_sizes(256),
         mem_fraction_static=0.85,
         context_length=40960,
         attention_backend="triton",

@@ -55,7 +55,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def _generate(
     comm: DistributedCommunicator, folder: Path, parallel: ParallelConfig, a2a: str
 ) -> dict[int, Any]:
-    runtime = make_runtime(moe_a2a_backend=a2a, chunked_prefill_size=64, max_running_requests=8)
+    runtime = make_runtime(moe_a2a_backend=a2a, prefill_tokens=64, max_running_requests=8)
     rows = Generation(folder, parallel, runtime, comm).run(TEXTS, STEPS)
     return {number: torch.stack(own).numpy() for number, own in rows.items() if own}
 

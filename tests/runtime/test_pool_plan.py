@@ -11,7 +11,7 @@ from runtime.forward.kv_pool import KVPool, LatentPool, make_kv_pool
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.hf_config import model_config
-from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, resolve_kv_dtype, table_headroom
+from runtime.server.pool_plan import FreeMemory, PoolPlan, kv_dtype_of, plan_pool, table_headroom
 from runtime.server.sizing import kv_bytes_per_token_and_layer
 from runtime.server.units import GIB, MIB
 
@@ -112,7 +112,8 @@ def test_the_buffers_take_what_the_plan_counted(name, kv_dtype, parallel):
 def test_glm_on_blackwell_keeps_fp8_latents_and_its_requests_follow_from_them():
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
     free = FreeMemory(int(174.2 * GIB), int(174.2 * GIB - 98.6 * GIB))
-    plan = _plan("GLM-5.1-FP8", free, 0.9, parallel=parallel, sm_major=10)
+    runtime = RuntimeConfig(kv_cache_dtype="fp8_e4m3")
+    plan = _plan("GLM-5.1-FP8", free, 0.9, parallel=parallel, runtime=runtime, sm_major=10)
     assert plan.kv_dtype == "fp8_e4m3" and plan.page_size == 64 and plan.tokens % 64 == 0
     per_token = kv_bytes_per_token_and_layer(_preset("GLM-5.1-FP8"), parallel, plan.kv_dtype, plan.packed)
     assert per_token == 576 + 132  # TRT-LLM's kernels read plain fp8 latents
@@ -133,7 +134,7 @@ def test_sliding_layers_of_gpt_oss_keep_four_fifths_of_the_tokens() -> None:
 
 def test_asked_requests_are_split_over_attention_dp_ranks():
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
-    speculative = RuntimeConfig(speculative=SpeculativeConfig("EAGLE"))
+    speculative = RuntimeConfig(speculative=SpeculativeConfig("EAGLE"), max_running_requests=48)
     assert _plan("GLM-5.1-FP8", parallel=parallel, runtime=speculative).max_running_requests == 6
     asked = replace(speculative, max_running_requests=1000)
     assert _plan("GLM-5.1-FP8", parallel=parallel, runtime=asked).max_running_requests == 125
@@ -145,13 +146,10 @@ def test_a_draft_shares_the_budget_and_stages_agree_on_the_fewest_tokens():
     assert _plan("Llama-3.1-8B", layers=range(16), agree=lambda tokens: min(tokens, 1000)).tokens == 1000
 
 
-@pytest.mark.parametrize("kv_cache_dtype, sm_major, expected", [
-    ("auto", 9, "bfloat16"), ("auto", 10, "fp8_e4m3"), ("bf16", 10, "bfloat16"), ("fp8_e5m2", 9, "fp8_e5m2"),
-])  # fmt: skip
-def test_sparse_attention_takes_fp8_by_itself_on_blackwell(kv_cache_dtype, sm_major, expected):
-    runtime = RuntimeConfig(kv_cache_dtype=kv_cache_dtype)
-    assert resolve_kv_dtype(_preset("DeepSeek-V3.2"), runtime, sm_major) == expected
-    assert resolve_kv_dtype(_preset("DeepSeek-V3"), RuntimeConfig(), sm_major) == "bfloat16"
+def test_the_kv_dtype_of_a_start():
+    assert kv_dtype_of(RuntimeConfig()) == "bfloat16"
+    assert kv_dtype_of(RuntimeConfig(kv_cache_dtype="bf16", dtype="float16")) == "bfloat16"
+    assert kv_dtype_of(RuntimeConfig(kv_cache_dtype="fp8_e5m2")) == "fp8_e5m2"
 
 
 @pytest.mark.parametrize(

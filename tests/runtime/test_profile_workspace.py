@@ -34,7 +34,7 @@ def _backend() -> FlashInferCutlassBackend:
         max_position=202752,
         moe=MoEConfig(num_experts=256, top_k=8, intermediate_size=2048),
     )
-    runtime = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", chunked_prefill_size=8192)
+    runtime = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", prefill_tokens=8192)
     return FlashInferCutlassBackend(model, runtime, rank_layout(ParallelConfig(tp=8, ep=8), 0))
 
 

@@ -271,17 +271,16 @@ def test_json_and_back() -> None:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("parallel", "tp"), "8"),
-        (("parallel", "tp"), True),
-        (("parallel", "tp"), 0),
-        (("parallel",), None),
-        (("model", "moe", "num_experts"), 1.5),
-        (("model", "layer_kinds"), ["dense", "sparse"]),
-        (("model", "layer_kinds"), "moe"),
-        (("runtime", "speculative"), {"algorithm": "X"}),
+        (("asked", "tp_size"), "8"),
+        (("asked", "tp_size"), True),
+        (("asked", "tp_size"), 0),
+        (("asked",), None),
+        (("checkpoint", "hf", "num_hidden_layers"), 1.5),
+        (("checkpoint", "hf"), []),
+        (("gpu", "memory_mib"), "much"),
+        (("sglang_version",), "0.5.3"),
         (("notes",), [1]),
         (("cache_dir",), 3),
-        (("model", "rope_parameters"), []),
     ],
 )
 def test_a_hostile_manifest_is_one_sentence(path: tuple[str, ...], value: Any) -> None:
@@ -296,6 +295,6 @@ def test_a_hostile_manifest_is_one_sentence(path: tuple[str, ...], value: Any) -
 
 def test_a_manifest_that_lacks_a_member() -> None:
     data = deployment_to_json(_deployment())
-    del data["model"]["vocab_size"]
-    with pytest.raises(UsageError, match=r"deployment\.model\.vocab_size is missing"):
+    del data["gpu"]["memory_mib"]
+    with pytest.raises(UsageError, match=r"deployment\.gpu\.memory_mib is missing"):
         deployment_from_json(data, "a manifest")

@@ -28,7 +28,7 @@ SHAPES = {
 
 
 def _model(name: str) -> ModelConfig:
-    return find_model(name, {}).config
+    return find_model(name, {}).checkpoint.model_config()
 
 
 def test_every_preset_is_known_here() -> None:

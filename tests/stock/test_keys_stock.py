@@ -12,8 +12,8 @@ from flashinfer.gemm.gemm_base import fp8_gemm_sm100
 from flashinfer.tllm_enums import Fp8QuantizationType
 
 from runtime.autotune.cpu import GEMM1, GEMM2, grouped_gemm
+from runtime.server.buckets import next_power_of_2, tuning_range
 from runtime.server.rows import batch_rows
-from runtime.server.sizing import next_power_of_2, tune_max_num_tokens
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
@@ -40,6 +40,12 @@ def _deployment(**flags: Any) -> Deployment:
     return resolve_deployment(ServerFlags(**{**target, **flags}), environ={})
 
 
+def _largest(deployment: Deployment, rows: int) -> int:
+    server = deployment.server
+    prefill = batch_rows(server).prefill
+    return tuning_range(server.backend, server.release, rows, prefill, server.is_pd_decode)
+
+
 def _sizes(deployment: Deployment) -> tuple[int, int, int, int, int]:
     """hidden, experts of one rank, all experts, top k, a rank's intermediate size."""
     moe, parallel = deployment.model.moe, deployment.parallel
@@ -51,7 +57,7 @@ def _sizes(deployment: Deployment) -> tuple[int, int, int, int, int]:
 
 def _serve(deployment: Deployment, call: Call, tuner: AskingTuner) -> dict[str, tuple[Any, ...]]:
     """Every bucket's own row count, and rows between the buckets, up to the largest batch."""
-    largest = batch_rows(deployment).serving
+    largest = batch_rows(deployment.server).serving
     buckets = {bucket for op in expected_keys(deployment) for bucket in op.buckets}
     between = {bucket - 1 for bucket in buckets if bucket > 2} | {largest}
     for rows in sorted(buckets | between):
@@ -102,9 +108,7 @@ def test_cutlass(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None
             tp_size=deployment.parallel.moe_tp,
             ep_rank=deployment.parallel.moe_ep - 1,
             tp_rank=deployment.parallel.moe_tp - 1,
-            tune_max_num_tokens=tune_max_num_tokens(
-                "flashinfer_cutlass", rows, batch_rows(deployment).prefill, deployment.sglang_version
-            ),
+            tune_max_num_tokens=_largest(deployment, rows),
             use_fused_finalize=deployment.runtime.fused_finalize,
             enable_pdl=True,
         )
@@ -319,7 +323,7 @@ def test_our_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def call(deployment: Deployment, rows: int) -> None:
         h, e, total, k, i = _sizes(deployment)
-        largest = tune_max_num_tokens("flashinfer_cutlass", rows, batch_rows(deployment).prefill)
+        largest = _largest(deployment, rows)
         sizes = {"num_experts": total, "tune_max_num_tokens": largest}
         expert = torch.zeros(rows, k, dtype=torch.int64)
         grouped_gemm(GEMM1, _zeros(rows, h), expert, _zeros(e, 2 * i, h), **sizes)

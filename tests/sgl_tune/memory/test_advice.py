@@ -7,26 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.server.units import GIB
 from runtime.start.run_record import Failure, Run
-from sgl_tune.deployment.models import find_model
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.memory.advice import remedies
 from sgl_tune.memory.report import MemoryReport, Sizes
-from sgl_tune.memory.start import Start
-from sgl_tune.memory.target import target_gpu
+from sgl_tune.memory.start import Start, starts_of
 from tests.sgl_tune.memory.reports import make_report
 
 
-def _make_start(fraction: float = 0.9, **runtime: object) -> Start:
-    return Start(
-        name="test",
-        model=find_model("Qwen3-30B-A3B", {}).config,
-        parallel=ParallelConfig(tp=8, dp=8, enable_dp_attention=True),
-        runtime=RuntimeConfig(mem_fraction_static=fraction, **runtime),  # type: ignore[arg-type]
-        gpu=target_gpu("h100", None, None),
-        arch="sm90",
-    )
+def _make_start(fraction: float = 0.9) -> Start:
+    flags = {"model_path": "Qwen3-30B-A3B", "tp": 8, "dp": 8, "gpu": "h100", "mem_fraction_static": fraction}
+    return starts_of(resolve_deployment(ServerFlags(**flags), environ={}), "0")[0]  # type: ignore[arg-type]
 
 
 def _failing(phase: str = "autotune", fraction: float = 0.9) -> MemoryReport:
@@ -47,14 +40,14 @@ def _failing(phase: str = "autotune", fraction: float = 0.9) -> MemoryReport:
 
 def _judged(start: Start) -> MemoryReport:
     """Fits up to a fraction of 0.83, to 1024 requests a rank, to a chunk of 4096, or to 64 graphs."""
-    runtime = start.runtime
+    asked = start.deployment.inputs.asked
     fits = (
-        (runtime.mem_fraction_static or 1) <= 0.83
-        or (runtime.max_running_requests or 1 << 20) <= 1024 * 8
-        or (runtime.chunked_prefill_size or 1 << 20) <= 4096 * 8
-        or runtime.disable_cuda_graph
+        (asked.mem_fraction_static or 1) <= 0.83
+        or (asked.max_running_requests or 1 << 20) <= 1024 * 8
+        or (asked.chunked_prefill_size or 1 << 20) <= 4096 * 8
+        or asked.disable_cuda_graph
     )
-    tokens = round(1_000_000 * (runtime.mem_fraction_static or 1) / 0.9)
+    tokens = round(1_000_000 * (asked.mem_fraction_static or 1) / 0.9)
     return make_report(failed=not fits, free=2.0, kv_tokens=tokens)
 
 

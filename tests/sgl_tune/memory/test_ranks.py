@@ -11,7 +11,7 @@ from sgl_tune.memory.ranks import choose_ranks, rank_name
 
 
 def _model(name: str = "GLM-5.1-FP8") -> ModelConfig:
-    return find_model(name, {}).config
+    return find_model(name, {}).checkpoint.model_config()
 
 
 def _distinct(model: ModelConfig, parallel: ParallelConfig) -> tuple[int, ...]:
