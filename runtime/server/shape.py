@@ -187,7 +187,7 @@ class Server:
             "attn_dp_size": self.attn_dp_size,
             "context_length": self.context_length,
             "chunked_prefill_size": self.chunked_prefill_size,
-            "mem_fraction_static": self.mem_fraction_static,
+            "mem_fraction_static": round(self.mem_fraction_static, 3),
             "max_running_requests": self.max_running_requests,
             "dummy_batch_rows": self.dummy_batch_rows,
             "decode_graphs": list(self.decode_graphs),

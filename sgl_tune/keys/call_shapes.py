@@ -58,6 +58,13 @@ def tunes_mxfp8(deployment: Deployment) -> bool:
     return server.tunes and runs_mxfp8_gemm(deployment.quantization, backend, server.gpu, server.release)
 
 
+def tunes_by_cutlass(deployment: Deployment) -> bool:
+    """--fp8-gemm-backend flashinfer_cutlass: quantized GEMMs of other kinds too."""
+    server = deployment.server
+    asked = server.asked.fp8_gemm_runner_backend == "flashinfer_cutlass"
+    return server.tunes and asked and deployment.quantization is not None
+
+
 def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     if not tunes_moe(deployment):
         return ()

@@ -12,6 +12,7 @@ from runtime.server.rows import BatchRows, batch_rows
 from sgl_tune.keys.call_shapes import (
     dense_shapes,
     moe_shapes,
+    tunes_by_cutlass,
     tunes_dense,
     tunes_fp4,
     tunes_moe,
@@ -73,8 +74,8 @@ def asks_nothing(deployment: Deployment) -> bool:
     """The gate is open, and no layer goes through it: a dense model with a MoE backend, say."""
     if not deployment.server.tunes or deployment.shape.model is None:
         return not deployment.server.tunes
-    fp4 = deployment.quantization in ("modelopt_fp4", "modelopt_mixed")
-    return not (fp4 or tunes_moe(deployment) or tunes_dense(deployment))
+    asks = (tunes_moe, tunes_dense, tunes_fp4, tunes_mxfp8, tunes_by_cutlass)
+    return not any(ask(deployment) for ask in asks)
 
 
 def gaps(deployment: Deployment) -> tuple[str, ...]:
@@ -83,7 +84,7 @@ def gaps(deployment: Deployment) -> tuple[str, ...]:
     if not server.tunes:
         return (f"this server tunes nothing: {server.tunes_because}",)
     if asks_nothing(deployment):
-        return ("this server tunes nothing: its autotuner runs, and no layer of this model asks it",)
+        return ("nothing to tune: the server's autotuner runs, and no layer of this model asks it",)
     if deployment.shape.model is None:
         return (f"unknown: which entries the server tunes ({deployment.shape.unknown})",)
     return tuple(_gaps_of_known(deployment))
@@ -102,7 +103,7 @@ def _gaps_of_known(deployment: Deployment) -> Iterator[str]:
         yield "unknown: the FP4 GEMMs of dense layers, which the server tunes as well"
     if tunes_mxfp8(deployment):
         yield "unknown: the MXFP8 GEMMs of dense layers, which the server tunes as well"
-    if server.asked.fp8_gemm_runner_backend == "flashinfer_cutlass" and quantization is not None:
+    if tunes_by_cutlass(deployment):
         yield "unknown: the GEMMs of --fp8-gemm-backend flashinfer_cutlass"
     if server.backend.defers_finalising and quantization == "modelopt_fp4" and _defers(deployment):
         yield (
