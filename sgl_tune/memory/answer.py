@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from sgl_tune.cli.out import Output, to_json
@@ -24,6 +23,7 @@ from sgl_tune.memory.server_log import ServerLog, read_server_log
 from sgl_tune.memory.study import Question, Study, study
 from sgl_tune.memory.target import target_gpu
 from sgl_tune.memory.what_if import parse_sweep, parse_what_if
+from sgl_tune.processes.scratch import scratch
 from sgl_tune.units import memory_bytes
 
 
@@ -82,8 +82,8 @@ def calibrate(asked: MemoryOptions, out: Output) -> Calibration:
     if not local_gpus():
         raise UsageError("--calibrate measures a GPU, and there is none here")
     start = _question(asked, asked.flags).starts()[0].shortened()
-    with TemporaryDirectory(prefix="sgl-tune-") as folder:
-        found = calibrated(measure(start, Path(folder) / "run.jsonl", out), predict(start))
+    with scratch() as private:
+        found = calibrated(measure(start, private.folder / "run.jsonl", out), predict(start))
     if asked.out is not None:
         write_text(asked.out, to_json(found.to_json()) + "\n")
     return found
@@ -118,8 +118,8 @@ def _predicted(asked: MemoryOptions, found: Study) -> Answer:
 
 
 def _measured(asked: MemoryOptions, found: Study, out: Output) -> Answer:
-    with TemporaryDirectory(prefix="sgl-tune-") as folder:
-        file = asked.out or Path(folder) / "run.jsonl"
+    with scratch() as private:
+        file = asked.out or private.folder / "run.jsonl"
         measured = measure(found.start, file, out, asked.snapshot)
         report = _beside_prediction(measured, found)
         snapshot = asked.snapshot or file.with_suffix(SNAPSHOT_SUFFIX)

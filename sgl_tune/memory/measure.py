@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import WorkFailed
@@ -16,11 +14,13 @@ from sgl_tune.memory.predict import run_start
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.run_report import read_report
 from sgl_tune.memory.start import Start
-
-if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
+from sgl_tune.processes.child import Child, leave
+from sgl_tune.processes.crew import Crew
+from sgl_tune.processes.scratch import scratch
+from sgl_tune.records import from_plain, to_plain
 
 _POLL_SECONDS = 0.2
+_START = "start"
 SNAPSHOT_SUFFIX = ".snapshot.pickle"
 
 
@@ -35,30 +35,27 @@ def measure(
     with written(file) as part:
         part.touch()
     file.unlink()
-    child = get_context("spawn").Process(
-        target=_run, args=(start, file, snapshot, device), name="mem-report --measure"
-    )
-    child.start()
-    try:
-        _wait(child, file, out)
-    finally:
-        if child.is_alive():
-            child.kill()
-            child.join()
+    with scratch() as private, Crew(__name__, 1, private) as crew:
+        (child,) = crew.members
+        where = None if snapshot is None else str(snapshot)
+        child.send(_START, start=to_plain(start), file=str(file), snapshot=where, device=device)
+        _wait(crew, file, out)
+        fate = child.fate if child.code else None
+        child.show_output()
+        remedy = child.last_words
     if not file.exists():
-        raise WorkFailed(f"the measuring process ended with {child.exitcode} before it began")
+        raise WorkFailed(f"the measuring process {fate} before it began", remedy)
     report = read_report(file)
-    if report.verdict == "fits" and child.exitcode:
-        raise WorkFailed(f"the measuring process ended with {child.exitcode}; {file} holds what it measured")
+    if report.verdict == "fits" and fate:
+        raise WorkFailed(f"the measuring process {fate}; {file} holds what it measured", remedy)
     return report
 
 
-def _wait(child: BaseProcess, file: Path, out: Output) -> None:
+def _wait(crew: Crew, file: Path, out: Output) -> None:
     with out.progress("measuring") as progress:
-        while child.is_alive():
-            time.sleep(_POLL_SECONDS)
+        while not crew.ended:
+            crew.events(_POLL_SECONDS)
             progress.advance(0, _last_phase(file))
-        child.join()
 
 
 def _last_phase(file: Path) -> str:
@@ -68,14 +65,18 @@ def _last_phase(file: Path) -> str:
     return begun[-1].partition('"phase": "')[2].partition('"')[0] if begun else "starting"
 
 
-def _run(start: Start, file: Path, snapshot: Path | None, kind: str) -> None:
+def main(child: Child) -> None:
     """What fails inside a phase is in the file already; a traceback is for who asked for it."""
+    asked = child.command()
+    start = from_plain(Start, asked["start"], "start")
+    snapshot = None if asked["snapshot"] is None else Path(asked["snapshot"])
     try:
-        _start(start, file, snapshot, kind)
+        _start(start, Path(asked["file"]), snapshot, asked["device"])
     except Exception as error:
         if os.environ.get("SGL_TUNE_TRACEBACK"):
             raise
-        sys.exit(f"{type(error).__name__}: {error}")
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        leave(1)
 
 
 def _start(start: Start, file: Path, snapshot: Path | None, kind: str) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +15,16 @@ from runtime.moe.a2a_workspace import WorkspaceOverflow
 from runtime.server.errors import ConfigError
 from runtime.server.pool_plan import NoRoomForTokens
 from runtime.start.options import StartOptions
+from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.files import written
 from sgl_tune.memory.report import Constant, MemoryReport
 from sgl_tune.memory.run_report import report_of
 from sgl_tune.memory.start import Start
+from sgl_tune.processes.child import Child
+from sgl_tune.processes.crew import Crew, Event, Member
+from sgl_tune.processes.scratch import scratch
+from sgl_tune.records import from_plain, to_plain
 
 if TYPE_CHECKING:
     from runtime.devices.base import Device
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 Done = Callable[[], None]
 _PROCESSES = 2  # a prediction takes one core and 350 MB
+_POLL_SECONDS = 0.1
+_START, _RUN, _REFUSED = "start", "run", "refused"
 
 
 class Predictor:
@@ -38,35 +43,77 @@ class Predictor:
     def __init__(self, done: Done = lambda: None) -> None:
         self._done = done
         self._processes = min(_PROCESSES, os.cpu_count() or 1)
-        self._pool: ProcessPoolExecutor | None = None
+        self._crew: Crew | None = None
+        self._closing = ExitStack()
 
     def __enter__(self) -> Predictor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._closing.close()
 
     def __call__(self, starts: Sequence[Start]) -> list[MemoryReport]:
         """In the order of `starts`."""
-        if self._processes < 2 or (len(starts) < 2 and self._pool is None):
+        if self._processes < 2 or (len(starts) < 2 and self._crew is None):
             return [self._counted(predict(start)) for start in starts]
-        self._pool = self._pool or ProcessPoolExecutor(self._processes, mp_context=get_context("spawn"))
-        try:
-            return [self._counted(report) for report in self._pool.map(predict, starts)]
-        except BrokenProcessPool as error:
-            raise WorkFailed(
-                "a process that predicted a start was killed",
-                "one prediction needs about 400 MB: is this machine out of memory?",
-            ) from error
+        if self._crew is None:
+            private = self._closing.enter_context(scratch())
+            self._crew = self._closing.enter_context(Crew(__name__, self._processes, private))
+        return self._shared(self._crew, starts)
+
+    def _shared(self, crew: Crew, starts: Sequence[Start]) -> list[MemoryReport]:
+        reports: dict[int, MemoryReport] = {}
+        waiting = deque(enumerate(starts))
+        for member in crew.members:
+            _give(member, waiting)
+        while len(reports) < len(starts):
+            for member, event in crew.events(_POLL_SECONDS):
+                number = event["number"]
+                reports[number] = self._counted(_told(event, starts[number]))
+                _give(member, waiting)
+            for member in crew.ended:
+                raise _lost(member)
+        return [reports[number] for number in sorted(reports)]
 
     def _counted(self, report: MemoryReport) -> MemoryReport:
         self._done()
         return report
 
 
+def _give(member: Member, waiting: deque[tuple[int, Start]]) -> None:
+    if waiting:
+        number, start = waiting.popleft()
+        member.send(_START, number=number, start=to_plain(start))
+
+
+def _told(event: Event, start: Start) -> MemoryReport:
+    if event["kind"] == _REFUSED:
+        raise UsageError(event["message"], event["remedy"])
+    return report_of(from_plain(Run, event["run"], "run"), start.name)
+
+
+def _lost(member: Member) -> WorkFailed:
+    member.show_output()
+    remedy = "one prediction needs about 400 MB: is this machine out of memory?"
+    return WorkFailed(f"a process that predicted a start {member.fate}", member.last_words or remedy)
+
+
+def main(child: Child) -> None:
+    """In a process of its own: one start after another."""
+    for command in child.commands():
+        number, start = command["number"], from_plain(Start, command["start"], "start")
+        try:
+            child.say(_RUN, number=number, run=to_plain(_run(start)))
+        except UsageError as error:
+            child.say(_REFUSED, number=number, message=error.message, remedy=error.remedy)
+
+
 def predict(start: Start, snapshot: Path | None = None) -> MemoryReport:
     """`snapshot` is written as PyTorch's memory_viz page reads it."""
+    return report_of(_run(start, snapshot), start.name)
+
+
+def _run(start: Start, snapshot: Path | None = None) -> Run:
     import torch
 
     from runtime.devices.meta import Meta
@@ -81,7 +128,7 @@ def predict(start: Start, snapshot: Path | None = None) -> MemoryReport:
     if snapshot is not None:
         with written(snapshot) as part:
             write_snapshot(device.tracker.allocator, part)
-    return report_of(recorder.run(), start.name)
+    return recorder.run()
 
 
 def run_start(start: Start, device: Device, recorder: PhaseRecorder) -> None:

@@ -59,7 +59,7 @@ def _children() -> list[int]:
             fields = status.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if fields[1] == me and "spawn_main" in (status.parent / "cmdline").read_text():
+        if fields[1] == me and "sgl_tune.memory.measure" in (status.parent / "cmdline").read_text():
             found.append(int(status.parent.name))
     return found
 
@@ -67,5 +67,5 @@ def _children() -> list[int]:
 def test_a_child_that_never_began_is_the_works_failure(tmp_path: Path) -> None:
     start = make_start(**DEMO)
     broken = replace(start, model=replace(start.model, num_heads=7))
-    with pytest.raises(WorkFailed, match="ended with 1"):
+    with pytest.raises(WorkFailed, match="ended with exit code 1"):
         measure(replace(broken, rank=-1), tmp_path / "run.jsonl", QUIET, device="cpu")
