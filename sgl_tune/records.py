@@ -65,12 +65,7 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         return Path(_expect(isinstance(value, str), value, where))
     if origin is not None:
         _expect(isinstance(value, Mapping), value, where)
-        kind_of_name, kind_of_item = arguments
-        for name in value:
-            _expect(kind_of_name is str or str(name).isdecimal(), name, f"a name in {where}")
-        return {
-            kind_of_name(name): _decode(kind_of_item, item, f"{where}.{name}") for name, item in value.items()
-        }
+        return {name: _decode(arguments[1], item, f"{where}.{name}") for name, item in value.items()}
     if type(value) in (int, float):
         _expect(abs(value) <= _MOST, value, where)  # nor is it NaN
     whole = kind is float and type(value) is int

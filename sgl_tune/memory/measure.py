@@ -13,11 +13,10 @@ from sgl_tune.memory.files import written
 from sgl_tune.memory.predict import run_start
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.run_report import read_report
-from sgl_tune.memory.start import Start
+from sgl_tune.memory.start import Start, unpacked
 from sgl_tune.processes.child import Child, leave
 from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import scratch
-from sgl_tune.records import from_plain, to_plain
 
 _POLL_SECONDS = 0.2
 _START = "start"
@@ -38,7 +37,7 @@ def measure(
     with scratch() as private, Crew(__name__, 1, private) as crew:
         (child,) = crew.members
         where = None if snapshot is None else str(snapshot)
-        child.send(_START, start=to_plain(start), file=str(file), snapshot=where, device=device)
+        child.send(_START, start=start.packed(), file=str(file), snapshot=where, device=device)
         _wait(crew, file, out)
         fate = child.fate if child.code else None
         child.show_output()
@@ -68,7 +67,7 @@ def _last_phase(file: Path) -> str:
 def main(child: Child) -> None:
     """What fails inside a phase is in the file already; a traceback is for who asked for it."""
     asked = child.command()
-    start = from_plain(Start, asked["start"], "start")
+    start = unpacked(asked["start"])
     snapshot = None if asked["snapshot"] is None else Path(asked["snapshot"])
     try:
         _start(start, Path(asked["file"]), snapshot, asked["device"])

@@ -20,7 +20,7 @@ from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.files import written
 from sgl_tune.memory.report import Constant, MemoryReport
 from sgl_tune.memory.run_report import report_of
-from sgl_tune.memory.start import Start
+from sgl_tune.memory.start import Start, unpacked
 from sgl_tune.processes.child import Child
 from sgl_tune.processes.crew import Crew, Event, Member
 from sgl_tune.processes.scratch import scratch
@@ -83,7 +83,7 @@ class Predictor:
 def _give(member: Member, waiting: deque[tuple[int, Start]]) -> None:
     if waiting:
         number, start = waiting.popleft()
-        member.send(_START, number=number, start=to_plain(start))
+        member.send(_START, number=number, start=start.packed())
 
 
 def _told(event: Event, start: Start) -> MemoryReport:
@@ -101,7 +101,7 @@ def _lost(member: Member) -> WorkFailed:
 def main(child: Child) -> None:
     """In a process of its own: one start after another."""
     for command in child.commands():
-        number, start = command["number"], from_plain(Start, command["start"], "start")
+        number, start = command["number"], unpacked(command["start"])
         try:
             child.say(_RUN, number=number, run=to_plain(_run(start)))
         except UsageError as error:

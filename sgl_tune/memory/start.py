@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from base64 import b64decode, b64encode
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +33,10 @@ class Start:
     lm_head: bool = False
     ascending: bool = False
     notes: tuple[str, ...] = ()
+
+    def packed(self) -> str:
+        """For a process of ours, over a pipe that nobody else writes into: all of a deployment is in it."""
+        return b64encode(pickle.dumps(self)).decode()
 
     @property
     def rank_name(self) -> str:
@@ -137,3 +143,7 @@ def layout_text(parallel: ParallelConfig) -> str:
     if parallel.ep > 1:
         parts.append(f"ep {parallel.ep}")
     return ", ".join(parts)
+
+
+def unpacked(text: str) -> Start:
+    return pickle.loads(b64decode(text))
