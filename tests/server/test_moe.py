@@ -1,0 +1,205 @@
+"""The MoE backend and the spread of the experts, as SGLang's code answers by family, GPU and release."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runtime.server.checkpoint import Checkpoint
+from tests.server.asking import FP8, MODELOPT_FP8, MXFP4, NVFP4, PACKED, model, server
+
+TRTLLM, ROUTED, CUTLASS = "flashinfer_trtllm", "flashinfer_trtllm_routed", "flashinfer_cutlass"
+_INT4 = {"num_bits": 4, "group_size": 32, "strategy": "group", "type": "int"}
+_KIMI_INT4 = {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": _INT4}}}
+_KIMI_INT8 = {
+    "quant_method": "compressed-tensors",
+    "config_groups": {"group_0": {"weights": {**_INT4, "num_bits": 8}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "version", "gpu", "backend"),
+    [
+        (model("qwen3_moe"), 12, "B200", TRTLLM),
+        (model("qwen3_moe"), 23, "GB300", TRTLLM),
+        (model("qwen3_moe"), 23, "H200", "auto"),
+        (model("qwen3_moe"), 23, "RTX PRO 6000", "auto"),
+        (model("qwen3_moe", FP8), 23, "B200", TRTLLM),
+        (model("qwen3_moe", NVFP4), 23, "B200", TRTLLM),
+        (model("qwen3_moe", MODELOPT_FP8), 23, "B200", "auto"),
+        (model("qwen3_moe", NVFP4), 23, "RTX PRO 6000", "auto"),
+        (model("qwen3"), 23, "B200", "auto"),
+        (model("deepseek", FP8), 23, "B200", TRTLLM),
+        (model("deepseek", MODELOPT_FP8), 23, "B200", TRTLLM),
+        (model("kimi_k2", _KIMI_INT4), 23, "B200", TRTLLM),
+        (model("kimi_k2", _KIMI_INT8), 23, "B200", "auto"),
+        (model("kimi_k2", PACKED), 23, "B200", "auto"),
+        (model("longcat"), 15, "B200", "auto"),
+        (model("longcat"), 16, "B200", TRTLLM),
+        (model("longcat"), 17, "B200", "auto"),
+        (model("glm4"), 14, "B200", "auto"),
+        (model("glm4"), 15, "B200", TRTLLM),
+        (model("glm4", NVFP4), 12, "B200", TRTLLM),
+        (model("glm4", PACKED), 23, "B200", "auto"),
+        (model("llama4"), 23, "B200", "auto"),
+        (model("minimax", NVFP4), 17, "B200", "auto"),
+        (model("minimax", NVFP4), 18, "B200", ROUTED),
+        (model("minimax", FP8), 23, "B200", "auto"),
+        (model("nemotron"), 12, "B200", "auto"),
+        (model("nemotron"), 13, "B200", TRTLLM),
+        (model("nemotron"), 13, "H200", CUTLASS),
+        (model("nemotron", NVFP4), 12, "H200", CUTLASS),
+        (model("nemotron", NVFP4), 13, "H200", "marlin"),
+        (model("nemotron", NVFP4), 13, "RTX PRO 6000", CUTLASS),
+        (model("nemotron", MODELOPT_FP8), 23, "H200", CUTLASS),
+        (model("nemotron", MODELOPT_FP8), 23, "B200", TRTLLM),
+        (model("gemma4", NVFP4), 12, "B200", "auto"),
+        (model("gemma4", NVFP4), 13, "B200", TRTLLM),
+        (model("gpt_oss", MXFP4), 12, "B200", "flashinfer_mxfp4"),
+        (model("gpt_oss", MXFP4), 13, "RTX PRO 6000", "triton_kernel"),
+        (model("gpt_oss", MXFP4), 14, "RTX PRO 6000", "marlin"),
+        (model("gpt_oss", MXFP4), 16, "RTX PRO 6000", "marlin"),
+        (model("gpt_oss", MXFP4), 17, "RTX PRO 6000", "flashinfer_mxfp4"),
+        (model("gpt_oss", MXFP4), 23, "H200", "triton_kernel"),
+        (model("gpt_oss"), 23, "B200", "triton_kernel"),
+    ],
+)
+def test_an_unset_backend(checkpoint: Checkpoint, version: int, gpu: str, backend: str) -> None:
+    assert server(checkpoint, version, gpu).moe_runner_backend == backend
+
+
+_FP4 = {"quant_method": "fp8", "routed_experts_quant_method": "mxfp4"}
+
+
+@pytest.mark.parametrize(
+    ("quantized", "version", "gpu", "backend"),
+    [
+        (FP8, 21, "B200", TRTLLM),
+        (FP8, 22, "B200", TRTLLM),
+        (_FP4, 21, "B200", TRTLLM),
+        (_FP4, 22, "B200", "flashinfer_mxfp4"),
+        (_FP4, 22, "H200", "marlin"),
+        (_FP4, 21, "H200", "auto"),
+        (FP8, 22, "H200", "auto"),
+    ],
+)
+def test_mimo(quantized: dict[str, Any], version: int, gpu: str, backend: str) -> None:
+    own = {"auto_map": {"AutoConfig": "configuration_mimo.MiMoV2FlashConfig"}}
+    assert server(model("mimo", quantized, **own), version, gpu).moe_runner_backend == backend
+
+
+def test_mimo_before_0_5_17_stays_unset() -> None:
+    own = {"auto_map": {"AutoConfig": "configuration_mimo.MiMoV2FlashConfig"}}
+    assert server(model("mimo", FP8, **own), 16).moe_runner_backend == "auto"
+    assert server(model("mimo", FP8, **own), 17).moe_runner_backend == TRTLLM
+
+
+_LAYERS = {"layers.0.mlp.experts.0": {"quant_algo": "W4A16_NVFP4"}}
+_MIXED = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": _LAYERS}
+_MIXED_NVFP4 = {**_MIXED, "quantized_layers": {"layers.0.mlp.experts.0": {"quant_algo": "NVFP4"}}}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "version", "backend"),
+    [
+        (model("qwen3_moe", _MIXED_NVFP4), 19, "auto"),
+        (model("qwen3_moe", _MIXED_NVFP4), 20, TRTLLM),
+        (model("qwen3_moe", _MIXED), 20, "marlin"),
+        (model("nemotron", _MIXED), 17, TRTLLM),
+        (model("nemotron", _MIXED), 18, "marlin"),
+    ],
+)
+def test_mixed_experts(checkpoint: Checkpoint, version: int, backend: str) -> None:
+    assert server(checkpoint, version).moe_runner_backend == backend
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "asked", "backend"),
+    [
+        (23, "H200", {"quantization": "mxfp8"}, TRTLLM),
+        (23, "B200", {"quantization": "mxfp8", "moe_runner_backend": "triton"}, TRTLLM),
+        (23, "B200", {"quantization": "mxfp8", "moe_runner_backend": "cutlass"}, "cutlass"),
+        (23, "B200", {"quantization": "mxfp8", "moe_runner_backend": ROUTED}, ROUTED),
+        (15, "B200", {"quantization": "mxfp8", "moe_runner_backend": "deep_gemm"}, TRTLLM),
+        (16, "B200", {"quantization": "mxfp8", "moe_runner_backend": "deep_gemm"}, "deep_gemm"),
+        (14, "B200", {"quantization": "nvfp4_online"}, TRTLLM),
+        (18, "B200", {"quantization": "nvfp4_online", "moe_runner_backend": "flashinfer_cutedsl"}, None),
+        (12, "RTX PRO 6000", {"quantization": "modelopt_fp4"}, "auto"),
+        (13, "RTX PRO 6000", {"quantization": "modelopt_fp4"}, CUTLASS),
+        (23, "RTX PRO 6000", {"quantization": "modelopt_fp4", "moe_runner_backend": "triton"}, "triton"),
+        (23, "H200", {"quantization": "modelopt_fp4"}, "auto"),
+    ],
+)
+def test_the_argument_quantization_chooses(
+    version: int, gpu: str, asked: dict[str, Any], backend: str | None
+) -> None:
+    found = server("qwen3_moe", version, gpu, **asked).moe_runner_backend
+    assert found == (backend or asked["moe_runner_backend"])
+
+
+def test_llama4_looks_at_the_argument_only() -> None:
+    scout = model("llama4", MODELOPT_FP8)
+    assert server(scout).moe_runner_backend == "auto"
+    asked = server(scout, quantization="modelopt_fp8", tp_size=4, moe_a2a_backend="deepep")
+    assert asked.moe_runner_backend == TRTLLM, "whatever the all-to-all"
+
+
+def test_an_all_to_all_keeps_most_families_backend_unset() -> None:
+    assert server("qwen3_moe", tp_size=4, moe_a2a_backend="deepep").moe_runner_backend == "auto"
+
+
+def test_expert_parallelism_takes_gpt_oss_off_the_triton_kernel() -> None:
+    found = server(model("gpt_oss", MXFP4), gpu="H200", tp_size=2, ep_size=2)
+    assert found.moe_runner_backend == "auto"
+
+
+@pytest.mark.parametrize(
+    ("a2a", "version", "spread"),
+    [
+        ("none", 23, 1),
+        ("deepep", 12, 8),
+        ("mooncake", 23, 8),
+        ("mori", 23, 8),
+        ("megamoe", 12, 8),
+        ("ascend_tp", 23, 1),
+    ],
+)
+def test_an_all_to_all_spreads_the_experts(a2a: str, version: int, spread: int) -> None:
+    found = server("deepseek", version, "H200", tp_size=8, moe_a2a_backend=a2a)
+    assert found.ep_size == spread
+
+
+@pytest.mark.parametrize(("a2a", "since"), [("pplx", 17), ("deepep_v2", 19)])
+def test_an_all_to_all_that_runs_on_deep_gemm_only(a2a: str, since: int) -> None:
+    found = server("deepseek", since, "H200", tp_size=8, moe_a2a_backend=a2a)
+    assert (found.moe_runner_backend, found.ep_size) == ("deep_gemm", 8)
+
+
+def test_waterfill_needs_deepep() -> None:
+    found = server("deepseek", gpu="H200", tp_size=8, enable_waterfill=True)
+    assert (found.moe_a2a_backend, found.ep_size) == ("deepep", 8)
+
+
+def test_megamoe_is_an_alias_of_its_all_to_all() -> None:
+    found = server(model("deepseek", FP8), tp_size=8, moe_runner_backend="megamoe")
+    assert (found.moe_runner_backend, found.moe_a2a_backend, found.ep_size) == ("auto", "megamoe", 8)
+
+
+def test_flashinfers_megamoe() -> None:
+    asked = {"tp_size": 4, "attn_dp_size": 4, "moe_a2a_backend": "flashinfer_megamoe"}
+    found = server(model("deepseek", NVFP4), speculative_algorithm="EAGLE", **asked)
+    assert (found.moe_runner_backend, found.ep_size) == ("flashinfer_megamoe", 4)
+    assert found.draft is not None and found.draft.moe_runner_backend == TRTLLM
+
+
+def test_a_dispatch_type_routes_since_0_5_20() -> None:
+    asked: dict[str, Any] = {"tp_size": 4, "dp_size": 4, "enable_dp_attention": True}
+    asked |= {"moe_a2a_backend": "flashinfer"}
+    asked |= {"moe_runner_backend": TRTLLM, "flashinfer_a2a_dispatch_type": "auto"}
+    assert server("qwen3_moe", 19, **asked).moe_runner_backend == TRTLLM
+    assert server("qwen3_moe", 20, **asked).moe_runner_backend == ROUTED
+    assert (
+        server("qwen3_moe", 20, **{**asked, "flashinfer_a2a_dispatch_type": None}).moe_runner_backend
+        == TRTLLM
+    )

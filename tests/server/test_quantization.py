@@ -1,0 +1,191 @@
+"""dtype, the server's argument and the model's own method, as SGLang's code answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runtime.server.checkpoint import Checkpoint
+from runtime.server.errors import ConfigError
+from tests.server.asking import FP8, MODELOPT_FP8, MXFP4, NVFP4, PACKED, model, server
+
+_AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+_GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": False}
+
+
+@pytest.mark.parametrize(
+    ("declared", "asked", "dtype"),
+    [
+        ("bfloat16", "auto", "bfloat16"),
+        ("float16", "auto", "float16"),
+        ("float32", "auto", "float16"),
+        ("float8_e4m3fn", "auto", "float16"),
+        ("torch.bfloat16", "auto", "bfloat16"),
+        (None, "auto", "float16"),
+        ("float16", "bfloat16", "bfloat16"),
+        ("bfloat16", "half", "float16"),
+        ("bfloat16", "float", "float32"),
+        ("bfloat16", "float32", "float32"),
+    ],
+)
+def test_dtype(declared: str | None, asked: str, dtype: str) -> None:
+    assert server(model("qwen3", dtype=declared), dtype=asked).dtype == dtype
+
+
+def test_gemma_of_float32_runs_in_bfloat16() -> None:
+    assert server(model("gemma", dtype="float32")).dtype == "bfloat16"
+
+
+def test_mxfp4_of_gpt_oss_runs_in_bfloat16_whatever_is_asked() -> None:
+    assert server(model("gpt_oss", MXFP4, dtype=None), dtype="float16").dtype == "bfloat16"
+    assert server("gpt_oss", dtype="float16").dtype == "float16"
+
+
+def test_mistral_large_runs_in_bfloat16_whatever_is_asked() -> None:
+    large = model("deepseek", architectures=["MistralLarge3ForCausalLM"])
+    assert server(large, dtype="float16").dtype == "bfloat16"
+
+
+def test_an_unknown_dtype_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--dtype fp12"):
+        server("qwen3", dtype="fp12")
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "version", "gpu", "argument", "own"),
+    [
+        (model("qwen3_moe", FP8), 23, "H200", None, "fp8"),
+        (model("qwen3_moe", FP8), 23, "B200", "fp8", "fp8"),
+        (model("qwen3_moe", FP8), 12, "GB300", "fp8", "fp8"),
+        (model("qwen3_moe", FP8), 23, "RTX PRO 6000", None, "fp8"),
+        (model("qwen3", FP8), 23, "B200", None, "fp8"),
+        (model("deepseek", FP8), 23, "B200", "fp8", "fp8"),
+        (model("kimi_k2", PACKED), 23, "B200", "compressed-tensors", "compressed-tensors"),
+        (model("glm4", PACKED), 13, "B200", "compressed-tensors", "compressed-tensors"),
+        (model("longcat", FP8), 15, "B200", None, "fp8"),
+        (model("longcat", FP8), 16, "B200", "fp8", "fp8"),
+        (model("minimax", NVFP4), 23, "B200", None, "modelopt_fp4"),
+        (model("llama4", MODELOPT_FP8), 23, "B200", None, "modelopt_fp8"),
+        (model("qwen3_moe", NVFP4), 23, "B200", "modelopt_fp4", "modelopt_fp4"),
+        (model("nemotron", NVFP4), 23, "H200", "modelopt_fp4", "modelopt_fp4"),
+        (model("nemotron", MODELOPT_FP8), 12, "RTX PRO 6000", "modelopt_fp8", "modelopt_fp8"),
+        (model("nemotron"), 23, "B200", None, None),
+        (model("gemma4", NVFP4), 12, "B200", None, "modelopt_fp4"),
+        (model("gemma4", NVFP4), 13, "B200", "modelopt_fp4", "modelopt_fp4"),
+        (model("gemma4", NVFP4), 13, "H200", None, "modelopt_fp4"),
+        (model("qwen3_moe", _AWQ), 23, "H200", None, "awq_marlin"),
+        (model("qwen3_moe", _AWQ), 23, "B200", "awq", "awq_marlin"),
+        (model("qwen3", _GPTQ), 20, "H200", None, "gptq_marlin"),
+        (model("gpt_oss", MXFP4), 23, "B200", None, "mxfp4"),
+    ],
+)
+def test_the_argument_and_the_models_own(
+    checkpoint: Checkpoint, version: int, gpu: str, argument: str | None, own: str | None
+) -> None:
+    found = server(checkpoint, version, gpu)
+    assert (found.quantization, found.model_quantization) == (argument, own)
+
+
+@pytest.mark.parametrize(
+    ("bits", "group", "zero", "own"),
+    [(4, 128, True, "awq_marlin"), (8, 128, True, "awq"), (4, 100, True, "awq"), (4, 64, False, "awq")],
+)
+def test_awq_that_marlin_takes(bits: int, group: int, zero: bool, own: str) -> None:
+    section = {"quant_method": "awq", "bits": bits, "group_size": group, "zero_point": zero}
+    assert server(model("qwen3", section)).model_quantization == own
+    assert server(model("qwen3", section), quantization="awq").model_quantization == "awq"
+
+
+def test_gptq_that_marlin_does_not_take_is_gone_since_0_5_20() -> None:
+    odd = model("qwen3", {**_GPTQ, "bits": 3})
+    assert server(odd, 19).model_quantization == "gptq"
+    with pytest.raises(ConfigError, match=r"gptq: SGLang 0\.5\.20 no longer has"):
+        server(odd, 20)
+
+
+def test_unquant_empties_the_argument_and_not_the_model() -> None:
+    found = server(model("deepseek", FP8), quantization="unquant", speculative_algorithm="EAGLE")
+    assert (found.quantization, found.model_quantization) == (None, "fp8")
+    assert found.draft is not None and found.draft.quantization == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("quantized", "asked", "since"),
+    [
+        (FP8, "modelopt_fp4", 18),
+        (FP8, "nvfp4_online", 14),
+        (MODELOPT_FP8, "nvfp4_online", 18),
+    ],
+)
+def test_methods_that_go_together_since(quantized: dict[str, Any], asked: str, since: int) -> None:
+    assert server(model("qwen3_moe", quantized), since, quantization=asked).quantization == asked
+
+
+@pytest.mark.parametrize(
+    ("quantized", "asked", "version"),
+    [(FP8, "modelopt_fp4", 17), (FP8, "mxfp8", 23), (FP8, "modelopt_fp8", 23), (_AWQ, "fp8", 23)],
+)
+def test_another_method_than_the_checkpoints_is_refused(
+    quantized: dict[str, Any], asked: str, version: int
+) -> None:
+    with pytest.raises(ConfigError, match=f"--quantization {asked}: the checkpoint is quantized by"):
+        server(model("qwen3_moe", quantized), version, quantization=asked)
+
+
+def test_modelopts_checkpoints_take_their_own_method_whatever_is_asked() -> None:
+    found = server(model("qwen3_moe", NVFP4), gpu="H200", quantization="fp8")
+    assert (found.quantization, found.model_quantization) == ("fp8", "modelopt_fp4")
+
+
+_LAYERS = {"layers.0.mlp.experts.0": {"quant_algo": "NVFP4"}, "layers.0.attn": {"quant_algo": "FP8"}}
+_MIXED = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
+
+
+@pytest.mark.parametrize(
+    ("quantized", "version", "own"),
+    [
+        ({**_MIXED, "quantized_layers": _LAYERS}, 14, "w4afp8"),
+        ({**_MIXED, "quantized_layers": _LAYERS}, 15, "modelopt_mixed"),
+        ({**_MIXED, "quantized_layers": {"a": {"quant_algo": "W4A16_NVFP4"}}}, 15, "modelopt_mixed"),
+        ({**_MIXED, "quantized_layers": {"a": {"quant_algo": "FP8"}}}, 15, "w4afp8"),
+        ({**_MIXED, "quantized_layers": [1]}, 15, "w4afp8"),
+        ({"quant_method": "modelopt", "quant_algo": "MXFP8"}, 17, "modelopt_fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "MXFP8"}, 18, "mxfp8"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}, 17, "modelopt_fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}, 18, "modelopt"),
+        ({"quant_algo": "NVFP4"}, 23, "modelopt_fp4"),
+        ({"quantization": {"quant_algo": "FP8"}}, 23, "modelopt_fp8"),
+    ],
+)
+def test_modelopts_algorithms(quantized: dict[str, Any], version: int, own: str) -> None:
+    assert server(model("qwen3", quantized), version).model_quantization == own
+
+
+def test_mixed_nemotron_was_known_by_its_name_before_0_5_15() -> None:
+    assert server(model("nemotron", _MIXED), 14).quantization == "modelopt_mixed"
+    assert server(model("nemotron", _MIXED), 15).quantization is None
+
+
+def test_modelopts_own_file_tells_the_model_and_not_the_argument() -> None:
+    plain = model("deepseek")
+    found = server(Checkpoint(plain.hf, {"quantization": {"quant_algo": "NVFP4"}}))
+    assert (found.quantization, found.model_quantization) == (None, "modelopt_fp4")
+
+
+def test_nemotron_by_modelopt_needs_its_activation() -> None:
+    with pytest.raises(ConfigError, match="mlp_hidden_act is 'silu'"):
+        server(model("nemotron", NVFP4, mlp_hidden_act="silu"))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("fp8", "quantization_config is 'fp8'"),
+        ([1], "quantization_config is"),
+        ({"quant_method": 8}, "quant_method is 8"),
+    ],
+)
+def test_a_hostile_section_is_refused_by_name(value: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        server(model("qwen3", quantization_config=value))

@@ -1,0 +1,145 @@
+"""Speculation's sizes and the draft worker, as SGLang's code answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runtime.server.errors import ConfigError
+from tests.server.asking import FP8, NVFP4, model, server
+
+Sizes = tuple[int | None, int, int]
+
+
+def _sizes(checkpoint: Any, version: int = 23, **asked: Any) -> Sizes:
+    found = server(checkpoint, version, "H200", **asked).speculative
+    assert found is not None
+    return found.steps, found.topk, found.draft_tokens
+
+
+@pytest.mark.parametrize(
+    ("family", "algorithm", "sizes"),
+    [
+        ("deepseek", "EAGLE", (3, 1, 4)),
+        ("deepseek", "nextn", (3, 1, 4)),
+        ("qwen3_moe", "EAGLE3", (3, 1, 4)),
+        ("llama", "EAGLE3", (5, 4, 8)),
+        ("llama", "STANDALONE", (3, 1, 4)),
+    ],
+)
+def test_unset_sizes(family: str, algorithm: str, sizes: Sizes) -> None:
+    assert _sizes(family, draft=model("eagle3"), speculative_algorithm=algorithm) == sizes
+
+
+@pytest.mark.parametrize(
+    ("steps", "topk", "tokens", "sizes"),
+    [(5, 1, 6, (5, 1, 6)), (5, 1, 2, (5, 1, 6)), (2, 1, None, (2, 1, 3)), (3, 4, 8, (3, 4, 8))],
+)
+def test_a_chain_is_verified_to_its_end(steps: int, topk: int, tokens: int | None, sizes: Sizes) -> None:
+    asked = {"speculative_num_steps": steps, "speculative_eagle_topk": topk}
+    found = _sizes("llama", speculative_algorithm="EAGLE", **asked, speculative_num_draft_tokens=tokens)
+    assert found == sizes
+
+
+def test_ngram() -> None:
+    asked = {"speculative_algorithm": "NGRAM"}
+    assert _sizes("qwen3_moe", 13, **asked) == (None, 10, 12)
+    assert _sizes("qwen3_moe", 14, **asked) == (1, 10, 12)
+    assert _sizes("qwen3_moe", 14, **asked, speculative_num_draft_tokens=24) == (2, 10, 24)
+    assert _sizes("qwen3_moe", 14, **asked, speculative_ngram_max_bfs_breadth=3) == (4, 3, 12)
+    assert server("qwen3_moe", **asked).draft is None
+
+
+def test_dflash() -> None:
+    asked: dict[str, Any] = {"speculative_algorithm": "DFLASH", "draft": model("qwen3")}
+    assert _sizes("qwen3", **asked) == (1, 1, 16)
+    assert _sizes("qwen3", **asked, speculative_num_draft_tokens=9) == (1, 1, 9)
+    assert _sizes("qwen3", **asked, speculative_dflash_block_size=12) == (1, 1, 12)
+    asked["draft"] = model("qwen3", block_size=10)
+    assert _sizes("qwen3", **asked) == (1, 1, 10)
+    asked["draft"] = model("qwen3", block_size="ten")
+    with pytest.raises(ConfigError, match="block_size is 'ten'"):
+        _sizes("qwen3", **asked)
+
+
+def test_dspark() -> None:
+    asked: dict[str, Any] = {"speculative_algorithm": "DSPARK", "draft": model("qwen3")}
+    assert _sizes("qwen3", 16, **asked) == (1, 1, 8)
+    assert _sizes("qwen3", 16, **asked, speculative_num_draft_tokens=5) == (1, 1, 5)
+    assert _sizes("qwen3", 16, **asked, speculative_dspark_block_size=5) == (1, 1, 6)
+
+
+@pytest.mark.parametrize(("algorithm", "since"), [("DSPARK", 16), ("UNO", 23)])
+def test_an_algorithm_is_known_since(algorithm: str, since: int) -> None:
+    with pytest.raises(ConfigError, match=f"{algorithm} is not supported by SGLang 0.5.{since - 1}"):
+        server("qwen3", since - 1, draft=model("qwen3"), speculative_algorithm=algorithm)
+
+
+def test_gemmas_assistant_has_an_algorithm_of_its_own() -> None:
+    assistant = model("gemma", architectures=["Gemma4AssistantForCausalLM"])
+    asked: dict[str, Any] = {"draft": assistant, "speculative_num_steps": 3, "speculative_eagle_topk": 1}
+    found = server("gemma4", **asked, speculative_algorithm="EAGLE", speculative_num_draft_tokens=4)
+    assert found.speculative is not None and found.speculative.algorithm == "FROZEN_KV_MTP"
+    with pytest.raises(ConfigError, match="EAGLE3 does not run this draft"):
+        server("gemma4", **asked, speculative_algorithm="EAGLE3")
+
+
+def test_speculation_leaves_48_requests_where_none_were_asked() -> None:
+    assert server("deepseek", speculative_algorithm="EAGLE").max_running_requests == 48
+    assert server("qwen3", speculative_algorithm="NGRAM").max_running_requests == 48
+    asked = server("deepseek", speculative_algorithm="EAGLE", max_running_requests=7)
+    assert asked.max_running_requests == 7
+
+
+def test_a_draft_says_its_own_class_dtype_and_weights() -> None:
+    own = model("eagle3", dtype="float16")
+    found = server(model("qwen3_moe", FP8), draft=own, speculative_algorithm="EAGLE3", tp_size=4)
+    assert found.draft is not None and found.draft.model_path == "org/draft"
+    assert found.draft.key_parts == (
+        *("org/model", "torch.float16", "fp8", "flashinfer_trtllm", "4", "1", "1", "1", "LlamaConfig"),
+        *("candidate_selection=v2_default", "skip_ops=", "draft_quant=None"),
+    )
+    asked = server("qwen3_moe", draft=own, speculative_algorithm="EAGLE3", dtype="bfloat16").draft
+    assert asked is not None and asked.key_parts[1] == "torch.bfloat16"
+
+
+def test_a_model_that_drafts_for_itself_shares_the_early_keys() -> None:
+    early = server(model("deepseek", FP8), 14, speculative_algorithm="EAGLE")
+    assert early.draft is not None
+    assert (early.draft.model_path, early.draft.key) == ("org/model", early.key)
+    later = server(model("deepseek", FP8), 15, speculative_algorithm="EAGLE")
+    assert later.draft is not None and later.draft.key_parts == (*later.key_parts, "draft_quant=fp8")
+
+
+def test_every_model_has_a_draft_where_none_is_named() -> None:
+    found = server("qwen3_moe", speculative_algorithm="EAGLE").draft
+    assert found is not None and found.model_path == "org/model"
+
+
+@pytest.mark.parametrize(
+    ("asked", "draft", "quantization"),
+    [
+        ({}, None, None),
+        ({"quantization": "fp8"}, None, "fp8"),
+        ({"quantization": "fp8"}, NVFP4, "modelopt_fp4"),
+        ({"quantization": "fp8", "speculative_draft_model_quantization": "unquant"}, None, None),
+        ({"speculative_draft_model_quantization": "mxfp8"}, None, "mxfp8"),
+        ({"quantization": "mxfp8"}, FP8, "fp8"),
+    ],
+)
+def test_a_drafts_weights(
+    asked: dict[str, Any], draft: dict[str, Any] | None, quantization: str | None
+) -> None:
+    found = server("llama", draft=model("eagle3", draft), speculative_algorithm="EAGLE3", **asked)
+    assert found.draft is not None and found.draft.quantization == quantization
+
+
+def test_an_online_draft_stays_so_over_packed_weights() -> None:
+    found = server(
+        "llama",
+        draft=model("eagle3", NVFP4),
+        speculative_algorithm="EAGLE3",
+        speculative_draft_model_quantization="nvfp4_online",
+    )
+    assert found.draft is not None and found.draft.quantization == "nvfp4_online"
