@@ -233,8 +233,9 @@ def _answer_for_groups(module: Any, rank: SimpleNamespace) -> None:
 
 
 def _draft(rank: SimpleNamespace, get: Callable[..., Any], args: Any) -> dict[str, Any] | None:
-    path = get("speculative_draft_model_path", None)
-    if not get("speculative_algorithm") or path is None or not rank.spec_algorithm.is_speculative():
+    """A model of its own, or the target's own draft layers; n-grams need no model."""
+    algorithm, path = get("speculative_algorithm"), get("speculative_draft_model_path", None)
+    if not algorithm or algorithm == "NGRAM":
         return None
     from sglang.srt.configs.model_config import ModelConfig
 
