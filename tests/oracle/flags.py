@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runtime.server.flags.table import REQUIRED, flags_of
+from runtime.server.flags.table import REQUIRED, CommandLine, flags_of
 from runtime.server.flags.types import GRAPH_CONFIG, TYPES
 from runtime.server.releases import number
 from tests.oracle.inside import PROJECT, run_inside
+from tests.oracle.rule_changes import rule_changes
 from tests.oracle.wheels import WORK, wheel_of
 
 FOLDER = PROJECT / "runtime/server/flags"
@@ -37,17 +38,27 @@ def main() -> None:
         print(write(release, read(release, asked.work)))
         wheel = wheel_of(release, asked.work)
         print(f"  pins flashinfer {wheel.flashinfer}, transformers {wheel.transformers}")
-        print(*(f"  {line}" for line in news(release)), sep="\n")
+        before = release_before(release)
+        if before is not None:
+            print(f"  since {before}:")
+            print(*(f"    {line}" for line in news(flags_of(before), flags_of(release))), sep="\n")
+            print(f"    {rules(before, release, asked.work)}")
 
 
-def news(release: str) -> Iterator[str]:
-    """Since the newest release before it that has a table."""
-    new = flags_of(release)
-    older = [name for name in tables() if number(name) < number(new.release)]
-    if not older:
-        return
-    old = flags_of(max(older, key=number))
-    yield f"since {old.release}:"
+def release_before(release: str) -> str | None:
+    older = [name for name in tables() if number(name) < number(release)]
+    return max(older, key=number, default=None)
+
+
+def rules(before: str, release: str, work: Path) -> str:
+    """Keeps the differences of SGLang's own rules in a file, and says which files have any."""
+    changes = rule_changes(wheel_of(before, work).folder, wheel_of(release, work).folder)
+    kept = work / f"{release}.diff"
+    kept.write_text("".join(changes.values()))
+    return f"rules: {kept} ({len(kept.read_text().splitlines())} lines of {len(changes)} files)"
+
+
+def news(old: CommandLine, new: CommandLine) -> Iterator[str]:
     both = set(old.by_name) & set(new.by_name)
     kept = sorted(set(new.defaults) & set(old.defaults))
     facts = {
@@ -60,7 +71,7 @@ def news(release: str) -> Iterator[str]:
     }
     for what, names in facts.items():
         if names:
-            yield f"  {what}: {' '.join(names)}"
+            yield f"{what}: {' '.join(names)}"
 
 
 def tables() -> list[str]:

@@ -7,10 +7,11 @@ from typing import Any
 
 from tests.oracle.commands import SLIPS, Command, random_commands
 from tests.oracle.compare import page, tally
-from tests.oracle.flags import module_text, row, wrapped
+from tests.oracle.flags import module_text, news, row, wrapped
 from tests.oracle.lines import random_lines
 from tests.oracle.published import published, write_checkpoints
 from tests.oracle.record import read, write
+from tests.oracle.rule_changes import rule_changes
 
 from runtime.server.flags import flags_of  # isort: skip
 
@@ -92,3 +93,21 @@ def test_a_generated_table_reads_back_as_its_rows_and_keeps_to_the_width() -> No
 def test_long_text_breaks_inside_a_string_without_changing_it() -> None:
     value = ("it's " * 40, {"key": "a b " * 40}, 'it\'s a "b" ' * 40)
     assert eval(wrapped(repr(value))) == value
+
+
+def test_changes_of_the_rules_name_the_file_and_the_lines(tmp_path: Path) -> None:
+    for wheel, text in (("old", "a = 1\n"), ("new", "a = 2\n")):
+        folder = tmp_path / wheel / "sglang/srt/arg_groups/fields"
+        folder.mkdir(parents=True)
+        (folder / "moe.py").write_text(text)
+        (folder / "same.py").write_text("")
+    (tmp_path / "new/sglang/srt/environ.py").write_text("new = True\n")
+    changes = rule_changes(tmp_path / "old", tmp_path / "new")
+    assert list(changes) == ["arg_groups/fields/moe.py", "environ.py"]
+    assert "-a = 1\n+a = 2\n" in changes["arg_groups/fields/moe.py"]
+
+
+def test_news_of_a_command_line_are_what_came_went_and_changed() -> None:
+    said = list(news(flags_of("0.5.19"), flags_of("0.5.20")))
+    assert [line.split(":")[0] for line in said][:3] == ["new flags", "gone", "other defaults"]
+    assert "--cuda-graph-max-bs" in said[1].split()
