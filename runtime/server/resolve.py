@@ -37,11 +37,12 @@ from runtime.server.roles import settle_item_scoring, settle_role, settle_unchun
 from runtime.server.shape import DraftServer, Server, Speculation
 from runtime.server.speculation import DRAFTLESS, settle_speculation
 from runtime.server.state_cache import settle_state_cache
-from runtime.server.tuning import gate
+from runtime.server.tuning import check_skipped_ops, gate
 
 _EXTEND, _FUSED_FINALIZE = "SGLANG_FLASHINFER_AUTOTUNE_EXTEND", "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
 _LONGER_CONTEXT = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 STEPS = (
+    check_skipped_ops,
     settle_attention_groups,
     settle_role,
     settle_graph_backends,

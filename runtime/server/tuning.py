@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from runtime.server.backends import backend_row
 from runtime.server.choices import Choices
+from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU, GpuModel
 from runtime.server.releases import Release
 
@@ -22,6 +23,13 @@ class Gate:
 
     tunes: bool
     because: str
+
+
+def check_skipped_ops(c: Choices) -> None:
+    if c.flashinfer_autotune_skip_ops and not c.release.key_has_skipped_ops:
+        raise ConfigError(
+            f"SGLang {c.release.version} has no --flashinfer-autotune-skip-ops", "leave the skipped ops out"
+        )
 
 
 def gate(c: Choices, quantization: str | None, draft: bool = False) -> Gate:

@@ -117,6 +117,7 @@ REFUSED: tuple[tuple[Any, int, str, dict[str, Any], str], ...] = (
         {"tp_size": 4, "attn_dp_size": 4, "moe_a2a_backend": "flashinfer_megamoe"},
         "needs sm100",
     ),
+    ("qwen3", 16, "H200", {"flashinfer_autotune_skip_ops": ("fp4_gemm",)}, "0.5.16 has no --flashinfer"),
     ("qwen3", 23, "H200", {**_DP, "dp_size": 3}, "--dp 3 does not divide --tp 4"),
     ("qwen3", 22, "H200", {"tp_size": 4, "dp_size": 2, "attn_dp_size": 4}, "no replicas of attention groups"),
     ("qwen3", 22, "H200", {"tp_size": 4, "attn_dp_size": 0}, "--attn-dp-size is 0"),
@@ -148,6 +149,7 @@ def test_refused(checkpoint: Any, version: int, gpu: str, asked: dict[str, Any],
         ("qwen3_moe", 20, "B200", {"flashinfer_a2a_dispatch_type": "auto"}),
         ("qwen3", 22, "H200", {"tp_size": 4, "attn_dp_size": 4, "enable_dp_lm_head": True}),
         ("qwen3", 22, "H200", {"tp_size": 4, "enable_dp_lm_head": True}),
+        ("qwen3", 17, "H200", {"flashinfer_autotune_skip_ops": ("fp4_gemm",)}),
     ],
 )
 def test_planned(checkpoint: Any, version: int, gpu: str, asked: dict[str, Any]) -> None:
