@@ -151,6 +151,7 @@ def _work(
         _isolate(folder)
         build_pages_once()
         for number in numbers:
+            _SLOT.pack_into(slot, 0, number, time.monotonic(), time.process_time())
             made = make_input(name, parser, seed, number)
             if fault := _read_within(parser, made, number, slot, folder):
                 what, said = fault
