@@ -1,0 +1,214 @@
+"""Attention kernels and pages, of every family, GPU and release that SGLang treats apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runtime.server.errors import ConfigError
+from tests.server.servers import (
+    B200,
+    GLM5,
+    GPT_OSS,
+    H100,
+    H200,
+    LATENT,
+    LLAMA,
+    LLAMA4,
+    NEMOTRON,
+    NEXT,
+    PRO,
+    QWEN,
+    QWEN35,
+    R1,
+    V32,
+    VERSIONS,
+    changed_in,
+    checkpoint,
+    server,
+)
+
+STEP = checkpoint("Step3p5ForCausalLM", "step3p5")
+GEMMA4 = checkpoint("Gemma4ForCausalLM", "gemma4_text")
+MIMO = checkpoint("MiMoV2FlashForCausalLM", "llama", head_dim=192, v_head_dim=128)
+M3 = checkpoint("MiniMaxM3SparseForCausalLM", "llama")
+V4 = checkpoint("DeepseekV4ForCausalLM", "deepseek_v4")
+LONGCAT = checkpoint("LongcatFlashForCausalLM", "longcat_flash", index_topk=9, **LATENT)
+FALCON = checkpoint("FalconH1ForCausalLM", "falcon_h1")
+LFM2 = checkpoint("Lfm2ForCausalLM", "lfm2")
+OLMO = checkpoint("Olmo2ForCausalLM", "olmo2")
+EXAONE = checkpoint("Exaone4ForCausalLM", "exaone4", sliding_window_pattern="LLLG")
+QWEN3_VL = checkpoint("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe")
+WIDE = {**QWEN, "head_dim": 192, "v_head_dim": 128}
+DRAFT = {
+    "speculative_algorithm": "EAGLE",
+    "speculative_num_steps": 3,
+    "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 4,
+    "speculative_draft_model_path": "m",
+}
+PLAIN = {"moe_runner_backend": "triton"}
+
+
+def _by_release(model: dict[str, Any], gpu: str, versions: tuple[str, ...] = VERSIONS, **flags: Any) -> Any:
+    """`backend page`, or what was refused, by release."""
+
+    def found(version: str) -> str:
+        try:
+            one = server(model, gpu, version, **{**PLAIN, **flags})
+        except ConfigError:
+            return "refused"
+        return f"{one.attention_backend} {one.page_size}"
+
+    return changed_in([found(version) for version in versions], versions)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "flags", "found"),
+    [
+        (QWEN, H100, {}, {"12": "fa3 1"}),
+        (QWEN, B200, {}, {"12": "trtllm_mha 64"}),
+        (QWEN, PRO, {}, {"12": "flashinfer 1"}),
+        (QWEN, "L40S", {}, {"12": "flashinfer 1"}),
+        (R1, H100, {"tp_size": 8}, {"12": "fa3 1"}),
+        (R1, B200, {"tp_size": 8}, {"12": "trtllm_mla 64"}),
+        (R1, PRO, {"tp_size": 8}, {"12": "triton 1"}),
+        (R1, B200, {"prefill_attention_backend": "triton"}, {"12": "triton/flashinfer 1"}),
+        (V32, H100, {}, {"12": "nsa 64", "13": "dsa 64"}),
+        (GLM5, B200, {"page_size": 32}, {"12": "nsa 64", "13": "dsa 64"}),
+        (V32, H100, {"attention_backend": "fa3", "page_size": 1}, {"12": "fa3 64"}),
+        ({**V32, "index_kpool": 2}, H100, {}, {"12": "nsa 64", "13": "dsa 64", "22": "dsa 128"}),
+        ({**V32, "index_topk": None}, H100, {}, {"12": "fa3 1"}),
+        (LONGCAT, H100, {}, {"12": "fa3 1", "16": "dsa 64"}),
+        (V4, H100, {"page_size": 1}, {"12": "dsv4 256"}),
+        (GPT_OSS, H100, {}, {"12": "fa3 1"}),
+        (GPT_OSS, B200, {}, {"12": "trtllm_mha 64"}),
+        (GPT_OSS, PRO, {}, {"12": "triton 1"}),
+        (GPT_OSS, H100, {"attention_backend": "flashinfer"}, {"12": "refused"}),
+        (GPT_OSS, H100, {"prefill_attention_backend": "fa3"}, {"12": "refused"}),
+        (LLAMA4, H100, {}, {"12": "fa3 1"}),
+        (LLAMA4, PRO, {}, {"12": "triton 1"}),
+        (LLAMA4, B200, {}, {"12": "trtllm_mha 64"}),
+        (LLAMA4, H100, {"attention_backend": "flashinfer"}, {"12": "refused"}),
+        (STEP, B200, {}, {"12": "trtllm_mha 64", "13": "fa4 1", "15": "fa4 128"}),
+        (STEP, PRO, {}, {"12": "flashinfer 1", "13": "fa4 1"}),
+        (STEP, H100, {}, {"12": "fa3 1"}),
+        (GEMMA4, B200, {}, {"12": "triton 1", "13": "trtllm_mha 64"}),
+        (GEMMA4, H100, {}, {"12": "triton 1"}),
+        (GEMMA4, H100, {"attention_backend": "fa3"}, {"12": "refused"}),
+        (MIMO, B200, {}, {"12": "trtllm_mha 64", "15": "fa4 128"}),
+        (M3, H100, {}, {"12": "fa3 1", "17": "fa3 128"}),
+        (M3, B200, {}, {"12": "trtllm_mha 64", "17": "fa4 128"}),
+        (M3, B200, {"kv_cache_dtype": "fp8_e4m3"}, {"12": "trtllm_mha 64", "17": "trtllm_mha 128"}),
+        (OLMO, "L40S", {}, {"12": "fa3 1"}),
+        (OLMO, B200, {}, {"12": "trtllm_mha 64"}),
+        (EXAONE, H100, {}, {"12": "fa3 1"}),
+        ({**EXAONE, "sliding_window_pattern": None}, "L40S", {}, {"12": "flashinfer 1"}),
+        (FALCON, B200, {}, {"12": "triton 1"}),
+        (FALCON, H100, {}, {"12": "fa3 1"}),
+        (LFM2, B200, {}, {"12": "flashinfer 1"}),
+        (NEMOTRON, B200, {}, {"12": "flashinfer 1", "19": "trtllm_mha 64"}),
+        (NEMOTRON, PRO, {}, {"12": "flashinfer 1"}),
+        (NEMOTRON, H100, {"attention_backend": "triton"}, {"12": "refused", "19": "triton 1"}),
+        (NEMOTRON, B200, {**DRAFT, "disable_radix_cache": True}, {"12": "flashinfer 1", "19": "trtllm_mha 64"}),
+        (NEMOTRON, PRO, {**DRAFT, "disable_radix_cache": True}, {"12": "flashinfer 1", "19": "triton 1"}),
+        (NEXT, B200, {}, {"12": "triton 1"}),
+        (NEXT, B200, {"disable_radix_cache": True}, {"12": "trtllm_mha 64"}),
+        (NEXT, B200, {"disable_radix_cache": True, "page_size": 32}, {"12": "trtllm_mha 32", "14": "trtllm_mha 64"}),
+        (QWEN35, B200, {"page_size": 64}, {"12": "triton 1"}),
+        (NEXT, H100, {"page_size": 64}, {"12": "fa3 1", "14": "fa3 64"}),
+        (QWEN3_VL, H200, {}, {"12": "fa3 1", "20": "fa3/flashinfer 1"}),
+        (QWEN3_VL, "L40S", {}, {"12": "flashinfer 1"}),
+        (WIDE, B200, {}, {"12": "trtllm_mha 64", "17": "fa4 128"}),
+    ],
+)  # fmt: skip
+def test_what_a_family_runs_on(model: dict[str, Any], gpu: str, flags: dict[str, Any], found: Any) -> None:
+    assert _by_release(model, gpu, **flags) == found
+
+
+@pytest.mark.parametrize(
+    ("gpu", "flags", "found"),
+    [
+        (H100, {**DRAFT}, {"12": "fa3 1"}),
+        (H100, {**DRAFT, "page_size": 16}, {"12": "flashinfer 16"}),
+        (H100, {**DRAFT, "speculative_eagle_topk": 4}, {"12": "flashinfer 1"}),
+        (B200, {**DRAFT}, {"12": "trtllm_mha 64"}),
+        (B200, {"speculative_algorithm": "NGRAM"}, {"12": "flashinfer 1"}),
+        (H100, {"speculative_algorithm": "NGRAM"}, {"12": "fa3 1"}),
+        (B200, {"speculative_algorithm": "EAGLE", "speculative_draft_model_path": "m"}, {"12": "flashinfer 1"}),
+        (
+            B200,
+            {**DRAFT, "attention_backend": "triton", "speculative_draft_attention_backend": "trtllm_mha"},
+            {"12": "triton 1", "17": "triton 64"},
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_draft_leaves(gpu: str, flags: dict[str, Any], found: Any) -> None:
+    assert _by_release(LLAMA, gpu, **flags) == found
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "flags", "found"),
+    [
+        (QWEN, H100, {"prefill_attention_backend": "triton", "decode_attention_backend": "triton"}, {"12": "triton 1"}),
+        (QWEN, H100, {"attention_backend": "fa3", "prefill_attention_backend": "triton", "decode_attention_backend": "triton"}, {"12": "triton 1"}),
+        (QWEN, H100, {"decode_attention_backend": "flashmla", "page_size": 16}, {"12": "fa3/flashmla 64"}),
+        (QWEN, H100, {"prefill_attention_backend": "flashmla"}, {"12": "flashmla/fa3 1"}),
+        (R1, B200, {"attention_backend": "cutlass_mla"}, {"12": "cutlass_mla 128", "20": "cutlass_mla 1"}),
+        (R1, B200, {"page_size": 32}, {"12": "trtllm_mla 32"}),
+        (R1, B200, {"page_size": 16}, {"12": "trtllm_mla 64"}),
+        (R1, PRO, {"attention_backend": "trtllm_mla"}, {"12": "trtllm_mla 64"}),
+        (R1, H100, {"attention_backend": "trtllm_mla"}, {"12": "refused"}),
+        (R1, B200, {"kv_cache_dtype": "fp8_e5m2"}, {"12": "refused"}),
+        (R1, B200, {"kv_cache_dtype": "bfloat16"}, {"12": "refused"}),
+        (R1, B200, {"kv_cache_dtype": "fp4_e2m1"}, {"12": "trtllm_mla 64", "21": "refused"}),
+        (R1, B200, {"kv_cache_dtype": "bf16"}, {"12": "trtllm_mla 64"}),
+        (R1, B200, {"decode_attention_backend": "tokenspeed_mla"}, {"12": "flashinfer/tokenspeed_mla 64"}),
+        (QWEN, B200, {"page_size": 16}, {"12": "trtllm_mha 16"}),
+        (QWEN, B200, {"page_size": 32}, {"12": "trtllm_mha 32"}),
+        (QWEN, B200, {"page_size": 128}, {"12": "trtllm_mha 64", "17": "trtllm_mha 128"}),
+        (QWEN, B200, {"page_size": 256}, {"12": "trtllm_mha 64"}),
+        (QWEN, H100, {"attention_backend": "trtllm_mha"}, {"12": "refused", "19": "trtllm_mha 64"}),
+        (QWEN, PRO, {"attention_backend": "trtllm_mha"}, {"12": "refused", "19": "trtllm_mha 64"}),
+        (QWEN, PRO, {"attention_backend": "trtllm_mha", "kv_cache_dtype": "fp8_e4m3"}, {"12": "refused"}),
+        (QWEN, H100, {"attention_backend": "trtllm_mha", "kv_cache_dtype": "fp8_e4m3"}, {"12": "refused", "19": "trtllm_mha 64"}),
+        (QWEN, PRO, {"decode_attention_backend": "trtllm_mha"}, {"12": "flashinfer/trtllm_mha 64"}),
+        (QWEN, "L40S", {"decode_attention_backend": "trtllm_mha"}, {"12": "refused"}),
+        (QWEN, H100, {"attention_backend": "fa3", "kv_cache_dtype": "fp8_e5m2"}, {"12": "triton 1"}),
+        (QWEN, H100, {"prefill_attention_backend": "fa3", "kv_cache_dtype": "fp8_e5m2"}, {"12": "fa3/triton 1"}),
+        (QWEN, H100, {"attention_backend": "hpc_ops"}, {"12": "hpc_ops 1", "17": "hpc_ops 64"}),
+        (QWEN, B200, {"prefill_attention_backend": "fa4", "decode_attention_backend": "triton"}, {"12": "fa4/triton 128"}),
+        (QWEN, B200, {"attention_backend": "fa4"}, {"12": "fa4 1", "15": "fa4 128"}),
+        (R1, B200, {"attention_backend": "fa4"}, {"12": "fa4 1"}),
+        (QWEN, PRO, {"attention_backend": "fa4"}, {"12": "fa4 1"}),
+        (QWEN, H100, {"page_size": 20}, {"12": "fa3 20"}),
+    ],
+)  # fmt: skip
+def test_what_a_backend_asks_of_pages(
+    model: dict[str, Any], gpu: str, flags: dict[str, Any], found: Any
+) -> None:
+    assert _by_release(model, gpu, **flags) == found
+
+
+def test_cutedsl_only_decodes() -> None:
+    flags = {"decode_attention_backend": "cutedsl_mla", "page_size": 1, **PLAIN}
+    found = server(R1, B200, "0.5.20", **flags)
+    assert (found.attention_backend, found.page_size) == ("trtllm_mla/cutedsl_mla", 64)
+
+
+def test_fa4_pages_are_not_for_branching_drafts() -> None:
+    branching = {**DRAFT, "speculative_eagle_topk": 2, "attention_backend": "fa4", **PLAIN}
+    assert server(LLAMA, B200, **branching).page_size == 1
+    assert server(LLAMA, B200, **{**DRAFT, "attention_backend": "fa4"}).page_size == 128
+
+
+@pytest.mark.parametrize("backend", ["torch_native", "flex_attention"])
+def test_what_is_not_captured(backend: str) -> None:
+    found = server(LLAMA, attention_backend=backend)
+    assert found.decode_graphs == () == found.prefill_graphs
+
+
+def test_a_page_of_nothing() -> None:
+    with pytest.raises(ConfigError, match="--page-size is 0"):
+        server(LLAMA, page_size=0)

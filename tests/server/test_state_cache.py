@@ -1,0 +1,85 @@
+"""Layers with a recurrent state: strategies, pages and what does not go together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runtime.server.errors import ConfigError
+from tests.server.servers import B200, H200, LLAMA, NEXT, VERSIONS, changed_in, checkpoint, server
+
+LFM2 = checkpoint("Lfm2ForCausalLM", "lfm2")
+KIMI = checkpoint("KimiLinearForCausalLM", "kimi_linear", kv_lora_rank=512)
+BAILING = checkpoint("BailingMoeV2_5ForCausalLM", "llama", kv_lora_rank=512)
+GRANITE = checkpoint("GraniteMoeHybridForCausalLM", "granitemoehybrid", layer_types=["mamba", "attention"])
+EXTRA = {"mamba_scheduler_strategy": "extra_buffer", "mamba_radix_cache_strategy": "extra_buffer"}
+NONE = {"mamba_scheduler_strategy": "no_buffer", "mamba_radix_cache_strategy": "no_buffer"}
+NGRAM = {"speculative_algorithm": "NGRAM", "speculative_ngram_max_bfs_breadth": 1}
+
+
+def _pages(model: dict[str, Any], gpu: str = H200, **flags: Any) -> dict[str, Any]:
+    def page(version: str) -> int | str:
+        try:
+            return server(model, gpu, version, moe_runner_backend="triton", **flags).page_size
+        except ConfigError:
+            return "refused"
+
+    return changed_in([page(version) for version in VERSIONS])
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "found"),
+    [
+        (NEXT, {}, {"12": 1}),
+        (NEXT, {"page_size": 64}, {"12": 1, "14": 64}),
+        (NEXT, {"page_size": 64, "disable_radix_cache": True}, {"12": 64}),
+        (NEXT, {"page_size": 64, "disaggregation_mode": "decode"}, {"12": 64}),
+        (NEXT, {"page_size": 64, "disable_overlap_schedule": True}, {"12": 1, "14": 64}),
+        (NEXT, {"page_size": 64, "linear_attn_backend": "flashinfer"}, {"12": 1, "14": "refused"}),
+        (NEXT, {**EXTRA, "page_size": 64}, {"12": 64}),
+        (NEXT, {**EXTRA, "page_size": 96}, {"12": "refused"}),
+        (NEXT, {**EXTRA, "page_size": 96, "mamba_track_interval": 192}, {"12": 96}),
+        (NEXT, {**EXTRA, "disable_radix_cache": True}, {"12": "refused", "14": 1}),
+        (NEXT, {**EXTRA, "linear_attn_backend": "flashinfer"}, {"12": 1, "14": "refused"}),
+        (NEXT, NONE, {"12": 1, "14": "refused"}),
+        (NEXT, {**NONE, "disable_overlap_schedule": True}, {"12": 1}),
+        (NEXT, {**NONE, "disable_overlap_schedule": True, "page_size": 64}, {"12": 1, "14": "refused"}),
+        (NEXT, NGRAM, {"12": "refused", "14": 1}),
+        (NEXT, {**NGRAM, "disable_radix_cache": True}, {"12": 1}),
+        (NEXT, {**EXTRA, **NGRAM, "speculative_num_draft_tokens": 257}, {"12": "refused"}),
+        (NEXT, {**EXTRA, **NGRAM, "speculative_num_draft_tokens": 256}, {"12": 1}),
+        (LFM2, {"page_size": 16}, {"12": 1, "14": "refused"}),
+        (LFM2, EXTRA, {"12": "refused"}),
+        (KIMI, {"page_size": 16}, {"12": 16, "14": "refused", "16": 16}),
+        (BAILING, {"page_size": 16}, {"12": 16, "13": 1, "14": 16}),
+        (GRANITE, {"page_size": 16}, {"12": 1, "14": 16}),
+        ({**GRANITE, "layer_types": ["attention"]}, {"page_size": 16}, {"12": 16}),
+        (LLAMA, {**EXTRA, "page_size": 16}, {"12": 16, "21": "refused"}),
+        (LLAMA, {**EXTRA, "disable_radix_cache": True}, {"12": 1}),
+    ],
+)  # fmt: skip
+def test_pages_beside_states(model: dict[str, Any], flags: dict[str, Any], found: dict[str, Any]) -> None:
+    assert _pages(model, **flags) == found
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        (EXTRA, {"12": 64}),
+        ({**EXTRA, "disable_radix_cache": True}, {"12": "refused", "14": 64}),
+        ({"disaggregation_mode": "decode"}, {"12": 64}),
+        ({**EXTRA, "disaggregation_mode": "decode"}, {"12": 64}),
+        ({"disaggregation_mode": "decode", "disaggregation_decode_enable_radix_cache": True}, {"12": 1}),
+        ({"attention_backend": "trtllm_mha"}, {"12": 64}),
+        ({**NONE, "attention_backend": "trtllm_mha", "disable_overlap_schedule": True}, {"12": 64, "14": "refused"}),
+    ],
+)  # fmt: skip
+def test_blackwell_pages_where_states_are_kept(flags: dict[str, Any], found: dict[str, Any]) -> None:
+    assert _pages(NEXT, B200, **flags) == found
+
+
+@pytest.mark.parametrize("value", ["mamba", [1], {"a": 1}])
+def test_layers_that_are_no_names(value: object) -> None:
+    with pytest.raises(ConfigError, match="layer_types"):
+        server({**GRANITE, "layer_types": value})
