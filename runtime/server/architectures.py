@@ -128,3 +128,12 @@ STEP_3P5 = frozenset({"Step3p5ForCausalLM", "Step3p7ForConditionalGeneration"})
 SLIDING = frozenset(
     {"Exaone4ForCausalLM", "ExaoneMoEForCausalLM", "ExaoneMoeForCausalLM", "Olmo2ForCausalLM"}
 )
+# _handle_encoder_disaggregation, arg_groups/pd_disaggregation_hook.py
+ENCODED_ELSEWHERE = QWEN3_VL | QWEN3_5 | KIMI_K25 | {
+    "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration",
+    "InternS2PreviewForConditionalGeneration", "Qwen3OmniMoeForConditionalGeneration",
+    "Qwen2AudioForConditionalGeneration", "Qwen2_5OmniForConditionalGeneration",
+    "KimiVLForConditionalGeneration", "KimiK3ForConditionalGeneration", "MiMoV2ForCausalLM",
+    "Dots3NoteForCausalLM", "Glm5NextForConditionalGeneration", "MiniMaxM3SparseForConditionalGeneration",
+    "MuseSparkForConditionalGeneration",
+}  # fmt: skip

@@ -108,8 +108,11 @@ class Asked:
     enable_lora: bool = False
     ep_num_redundant_experts: int = 0
     language_only: bool = False
+    encoder_urls: tuple[str, ...] = ()
     language_model_only: bool = False
     linear_attn_backend: str = "triton"
+    linear_attn_decode_backend: str | None = None
+    mamba_ssm_dtype: str | None = None
     # The state cache's strategy: its name before 0.5.14, and since.
     mamba_scheduler_strategy: str = "auto"
     mamba_radix_cache_strategy: str = "auto"

@@ -25,6 +25,8 @@ def settle_attention(c: Choices) -> None:
         c.settle("this model on this GPU", attention_backend=default_backend(c))
     if c.attention_backend in _UNCAPTURED:
         disable_graphs(c, f"{c.attention_backend} is not captured")
+    if c.attention_backend == "flex_attention" and c.speculative_algorithm is not None:
+        raise ConfigError("flex_attention does not speculate", "name another --attention-backend")
     _settle_mla(c)
     _settle_mha(c)
     if c.attention_backend == "fa3" and c.kv_cache_dtype == "fp8_e5m2":

@@ -95,12 +95,18 @@ def _ask(c: Choices) -> None:
     }
     for graphs in (c.decode, c.prefill):
         given = {name: value for name, value in asked[graphs.phase].items() if value is not None}
-        _lock(graphs, {**given, **_in_json(c, graphs.phase)})
+        backends = c.release.decode_graph_backends if graphs is c.decode else c.release.prefill_graph_backends
+        _lock(graphs, {**given, **_in_json(c, graphs.phase)}, backends)
 
 
-def _lock(graphs: Graphs, given: dict[str, object]) -> None:
+def _lock(graphs: Graphs, given: dict[str, object], possible: tuple[str, ...]) -> None:
     if "backend" in given:
         graphs.lock(backend=given["backend"])
+    if graphs.backend not in possible:
+        raise ConfigError(
+            f"{graphs.phase} CUDA graphs: this release has no backend {repr(graphs.backend)[:60]}",
+            f"one of {', '.join(possible)}",
+        )
     largest, sizes = given.get("max_bs"), given.get("bs")
     if largest is not None:
         check_size(f"the largest {graphs.phase} graph", largest, TOKENS)

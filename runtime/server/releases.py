@@ -103,6 +103,8 @@ class Release:
     dp_attention_of_one: bool = True
     # Which prefill graphs: _handle_piecewise_cuda_graph in server_args.py, arg_groups/cuda_graph_hook.py
     prefill_graph_backend: str = "tc_piecewise"
+    decode_graph_backends: tuple[str, ...] = ("full", "breakable", "tc_piecewise", "disabled")
+    prefill_graph_backends: tuple[str, ...] = ("breakable", "tc_piecewise", "disabled")
     # One switch for both phases, which leaves a prefill's backend as it is
     prefill_graphs_follow_decode: bool = True
     pd_graphs: PdGraphs = "none where piecewise is off"
@@ -168,6 +170,8 @@ class Release:
     # Requests of a rank: resolve_max_num_reqs in mem_cache/kv_cache_configurator.py
     context_caps_requests: bool = True
     serves_one_request: bool = False
+    # An encoder elsewhere: _handle_encoder_disaggregation
+    encoders_register: bool = False
     # Some models' inputs are prefilled whole: arg_groups/model_hook.py
     knows_unchunked: bool = False
 
@@ -192,6 +196,7 @@ _13 = replace(
     context_caps_prefill_graphs=True,
     sparse_backend="dsa",
     gemma_4_on_trtllm=True,
+    encoders_register=True,
     step_3p5_has_defaults=True,
     stateless_prefixes=frozenset({"KimiLinearForCausalLM"}),
     deterministic_backends=("flashinfer", "fa3", "triton", "ascend"),
@@ -228,6 +233,7 @@ _15 = replace(
         ("auto-round-int8", "compressed_tensors"),
     ),
     prefill_graph_backend="breakable",
+    prefill_graph_backends=("full", "breakable", "tc_piecewise", "disabled"),
     breakable_off_with=(*_BREAKABLE_OFF_WITH, "MLA", "LoRA", "an all-to-all", "DP attention"),
     compiled_architectures=frozenset(),
     trtllm_mla_has_prefill_graphs=False,
@@ -349,6 +355,8 @@ _22 = replace(
     nvfp4_runs_cutlass_on=(11, 12),
     routes_apart=True,
     dp_attention_of_one=False,
+    decode_graph_backends=("full", "breakable", "disabled"),
+    prefill_graph_backends=("full", "breakable", "disabled"),
     breakable_off_with=(*_19.breakable_off_with, "delta attention but GLM's"),
     compiled_architectures=frozenset(),
     breakable_multimodal=_21.breakable_multimodal | names.MINIMAX_M3 | {"Qwen4ExpForConditionalGeneration"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.server.architectures import UNCHUNKED
+from runtime.server.architectures import ENCODED_ELSEWHERE, UNCHUNKED
 from runtime.server.attention import used_backends
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
@@ -19,6 +19,15 @@ def settle_role(c: Choices) -> None:
     if role == "decode":
         shared = c.disaggregation_decode_enable_radix_cache
         c.settle("a server that only decodes", disable_radix_cache=not shared)
+    if c.language_only:
+        _check_encoder(c)
+
+
+def _check_encoder(c: Choices) -> None:
+    if c.model.architecture not in ENCODED_ELSEWHERE:
+        raise ConfigError(f"--language-only: {c.model.architecture} has no encoder that runs elsewhere")
+    if not c.encoder_urls and not c.release.encoders_register:
+        raise ConfigError("--language-only needs an encoder", "--encoder-urls")
 
 
 def settle_item_scoring(c: Choices) -> None:

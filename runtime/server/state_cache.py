@@ -17,6 +17,11 @@ def keeps_states_now(c: Choices) -> bool:
 
 
 def settle_state_cache(c: Choices) -> None:
+    decode = c.linear_attn_decode_backend or c.linear_attn_backend
+    if decode == "flashinfer" and c.gpu.major >= 10 and c.mamba_ssm_dtype != "bfloat16":
+        raise ConfigError(
+            "linear attention decodes on flashinfer with bfloat16 states only", "--mamba-ssm-dtype bfloat16"
+        )
     if not is_hybrid(c):
         if c.release.wants_states_to_keep and keeps_states_now(c):
             raise ConfigError(f"--mamba-radix-cache-strategy {_strategy(c)}: this model has no states")

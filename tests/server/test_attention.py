@@ -111,18 +111,28 @@ def _by_release(model: dict[str, Any], gpu: str, versions: tuple[str, ...] = VER
         (NEMOTRON, B200, {}, {"12": "flashinfer 1", "19": "trtllm_mha 64"}),
         (NEMOTRON, PRO, {}, {"12": "flashinfer 1"}),
         (NEMOTRON, H100, {"attention_backend": "triton"}, {"12": "refused", "19": "triton 1"}),
-        (NEMOTRON, B200, {**DRAFT, "disable_radix_cache": True}, {"12": "flashinfer 1", "19": "trtllm_mha 64"}),
+        (
+            NEMOTRON,
+            B200,
+            {**DRAFT, "disable_radix_cache": True},
+            {"12": "flashinfer 1", "19": "trtllm_mha 64"},
+        ),
         (NEMOTRON, PRO, {**DRAFT, "disable_radix_cache": True}, {"12": "flashinfer 1", "19": "triton 1"}),
         (NEXT, B200, {}, {"12": "triton 1"}),
         (NEXT, B200, {"disable_radix_cache": True}, {"12": "trtllm_mha 64"}),
-        (NEXT, B200, {"disable_radix_cache": True, "page_size": 32}, {"12": "trtllm_mha 32", "14": "trtllm_mha 64"}),
+        (
+            NEXT,
+            B200,
+            {"disable_radix_cache": True, "page_size": 32},
+            {"12": "trtllm_mha 32", "14": "trtllm_mha 64"},
+        ),
         (QWEN35, B200, {"page_size": 64}, {"12": "triton 1"}),
         (NEXT, H100, {"page_size": 64}, {"12": "fa3 1", "14": "fa3 64"}),
         (QWEN3_VL, H200, {}, {"12": "fa3 1", "20": "fa3/flashinfer 1"}),
         (QWEN3_VL, "L40S", {}, {"12": "flashinfer 1"}),
         (WIDE, B200, {}, {"12": "trtllm_mha 64", "17": "fa4 128"}),
     ],
-)  # fmt: skip
+)
 def test_what_a_family_runs_on(model: dict[str, Any], gpu: str, flags: dict[str, Any], found: Any) -> None:
     assert _by_release(model, gpu, **flags) == found
 
@@ -136,14 +146,18 @@ def test_what_a_family_runs_on(model: dict[str, Any], gpu: str, flags: dict[str,
         (B200, {**DRAFT}, {"12": "trtllm_mha 64"}),
         (B200, {"speculative_algorithm": "NGRAM"}, {"12": "flashinfer 1"}),
         (H100, {"speculative_algorithm": "NGRAM"}, {"12": "fa3 1"}),
-        (B200, {"speculative_algorithm": "EAGLE", "speculative_draft_model_path": "m"}, {"12": "flashinfer 1"}),
+        (
+            B200,
+            {"speculative_algorithm": "EAGLE", "speculative_draft_model_path": "m"},
+            {"12": "flashinfer 1"},
+        ),
         (
             B200,
             {**DRAFT, "attention_backend": "triton", "speculative_draft_attention_backend": "trtllm_mha"},
             {"12": "triton 1", "17": "triton 64"},
         ),
     ],
-)  # fmt: skip
+)
 def test_what_a_draft_leaves(gpu: str, flags: dict[str, Any], found: Any) -> None:
     assert _by_release(LLAMA, gpu, **flags) == found
 
@@ -151,8 +165,22 @@ def test_what_a_draft_leaves(gpu: str, flags: dict[str, Any], found: Any) -> Non
 @pytest.mark.parametrize(
     ("model", "gpu", "flags", "found"),
     [
-        (QWEN, H100, {"prefill_attention_backend": "triton", "decode_attention_backend": "triton"}, {"12": "triton 1"}),
-        (QWEN, H100, {"attention_backend": "fa3", "prefill_attention_backend": "triton", "decode_attention_backend": "triton"}, {"12": "triton 1"}),
+        (
+            QWEN,
+            H100,
+            {"prefill_attention_backend": "triton", "decode_attention_backend": "triton"},
+            {"12": "triton 1"},
+        ),
+        (
+            QWEN,
+            H100,
+            {
+                "attention_backend": "fa3",
+                "prefill_attention_backend": "triton",
+                "decode_attention_backend": "triton",
+            },
+            {"12": "triton 1"},
+        ),
         (QWEN, H100, {"decode_attention_backend": "flashmla", "page_size": 16}, {"12": "fa3/flashmla 64"}),
         (QWEN, H100, {"prefill_attention_backend": "flashmla"}, {"12": "flashmla/fa3 1"}),
         (R1, B200, {"attention_backend": "cutlass_mla"}, {"12": "cutlass_mla 128", "20": "cutlass_mla 1"}),
@@ -172,19 +200,34 @@ def test_what_a_draft_leaves(gpu: str, flags: dict[str, Any], found: Any) -> Non
         (QWEN, H100, {"attention_backend": "trtllm_mha"}, {"12": "refused", "19": "trtllm_mha 64"}),
         (QWEN, PRO, {"attention_backend": "trtllm_mha"}, {"12": "refused", "19": "trtllm_mha 64"}),
         (QWEN, PRO, {"attention_backend": "trtllm_mha", "kv_cache_dtype": "fp8_e4m3"}, {"12": "refused"}),
-        (QWEN, H100, {"attention_backend": "trtllm_mha", "kv_cache_dtype": "fp8_e4m3"}, {"12": "refused", "19": "trtllm_mha 64"}),
+        (
+            QWEN,
+            H100,
+            {"attention_backend": "trtllm_mha", "kv_cache_dtype": "fp8_e4m3"},
+            {"12": "refused", "19": "trtllm_mha 64"},
+        ),
         (QWEN, PRO, {"decode_attention_backend": "trtllm_mha"}, {"12": "flashinfer/trtllm_mha 64"}),
         (QWEN, "L40S", {"decode_attention_backend": "trtllm_mha"}, {"12": "refused"}),
         (QWEN, H100, {"attention_backend": "fa3", "kv_cache_dtype": "fp8_e5m2"}, {"12": "triton 1"}),
-        (QWEN, H100, {"prefill_attention_backend": "fa3", "kv_cache_dtype": "fp8_e5m2"}, {"12": "fa3/triton 1"}),
+        (
+            QWEN,
+            H100,
+            {"prefill_attention_backend": "fa3", "kv_cache_dtype": "fp8_e5m2"},
+            {"12": "fa3/triton 1"},
+        ),
         (QWEN, H100, {"attention_backend": "hpc_ops"}, {"12": "hpc_ops 1", "17": "hpc_ops 64"}),
-        (QWEN, B200, {"prefill_attention_backend": "fa4", "decode_attention_backend": "triton"}, {"12": "fa4/triton 128"}),
+        (
+            QWEN,
+            B200,
+            {"prefill_attention_backend": "fa4", "decode_attention_backend": "triton"},
+            {"12": "fa4/triton 128"},
+        ),
         (QWEN, B200, {"attention_backend": "fa4"}, {"12": "fa4 1", "15": "fa4 128"}),
         (R1, B200, {"attention_backend": "fa4"}, {"12": "fa4 1"}),
         (QWEN, PRO, {"attention_backend": "fa4"}, {"12": "fa4 1"}),
         (QWEN, H100, {"page_size": 20}, {"12": "fa3 20"}),
     ],
-)  # fmt: skip
+)
 def test_what_a_backend_asks_of_pages(
     model: dict[str, Any], gpu: str, flags: dict[str, Any], found: Any
 ) -> None:
@@ -212,3 +255,8 @@ def test_what_is_not_captured(backend: str) -> None:
 def test_a_page_of_nothing() -> None:
     with pytest.raises(ConfigError, match="--page-size is 0"):
         server(LLAMA, page_size=0)
+
+
+def test_flex_attention_does_not_speculate() -> None:
+    with pytest.raises(ConfigError, match="flex_attention"):
+        server(LLAMA, attention_backend="flex_attention", speculative_algorithm="NGRAM")

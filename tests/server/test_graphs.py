@@ -80,7 +80,12 @@ def test_prefill_sizes() -> None:
         (QWEN, B200, {"moe_runner_backend": "flashinfer_trtllm"}, {"12": 0, "13": 16384}),
         (GLM5, H200, {"tp_size": 8}, {"12": 0, "13": 2048, "15": 0, "17": 2048, "23": 8192}),
         (R1, H200, {"tp_size": 8}, {"12": 2048, "15": 0, "18": 2048, "23": 8192}),
-        (R1, H200, {"tp_size": 8, "chunked_prefill_size": 1024}, {"12": 2048, "15": 0, "18": 2048, "23": 1024}),
+        (
+            R1,
+            H200,
+            {"tp_size": 8, "chunked_prefill_size": 1024},
+            {"12": 2048, "15": 0, "18": 2048, "23": 1024},
+        ),
         (R1, B200, {"tp_size": 8, "moe_runner_backend": "triton"}, {"12": 2048, "15": 0}),
         (KIMI25, H200, {"tp_size": 8}, {"12": 0, "16": 2048, "23": 8192}),
         (QWEN35, H200, {}, {"12": 0, "16": 8192}),
@@ -101,23 +106,36 @@ def test_prefill_sizes() -> None:
         (QWEN, H200, {"tp_size": 8, "moe_a2a_backend": "mooncake"}, {"12": 0}),
         (QWEN, H200, {"disaggregation_mode": "prefill"}, {"12": 0, "16": 8192}),
         (QWEN, H200, {"disaggregation_mode": "decode"}, {"12": 0, "15": 8192, "16": 0}),
-        *((QWEN, H200, {flag: True}, {"12": 0, "15": 8192}) for flag in (
-            "enable_torch_compile", "enable_hierarchical_cache", "enable_deterministic_inference",
-            "enable_symm_mem", "enable_eplb", "debug_cuda_graph",
-        )),
+        *(
+            (QWEN, H200, {flag: True}, {"12": 0, "15": 8192})
+            for flag in (
+                "enable_torch_compile",
+                "enable_hierarchical_cache",
+                "enable_deterministic_inference",
+                "enable_symm_mem",
+                "enable_eplb",
+                "debug_cuda_graph",
+            )
+        ),
         (QWEN, H200, {"cpu_offload_gb": 2}, {"12": 0, "15": 8192}),
         (QWEN, H200, {"load_format": "gguf"}, {"12": 0, "15": 8192}),
         (QWEN, H200, {"model_path": "m.gguf"}, {"12": 0, "15": 8192}),
         (QWEN, H200, {"dllm_algorithm": "x"}, {"12": 0, "15": 8192}),
         (QWEN, H200, {"expert_distribution_recorder_mode": "stat"}, {"12": 0, "15": 8192}),
         (QWEN, H200, {"context_length": 5000}, {"12": 8192, "13": 4608, "17": 8192}),
-        (QWEN, H200, {"context_length": 5000, "cuda_graph_max_bs_prefill": 6000}, {"12": 5632, "13": 4608, "17": 5632}),
+        (
+            QWEN,
+            H200,
+            {"context_length": 5000, "cuda_graph_max_bs_prefill": 6000},
+            {"12": 5632, "13": 4608, "17": 5632},
+        ),
         (QWEN, H200, {"max_total_tokens": 1500}, {"12": 1280}),
         (QWEN, H200, {"model_path": "meta/Llama-2-7b"}, {"12": 4096}),
         (QWEN, H200, {"chunked_prefill_size": -1}, {"12": 0}),
         (LLAMA, B200, {"pp_size": 2, "cuda_graph_backend_prefill": "breakable"}, {"12": 16384, "19": 8192}),
         (
-            LLAMA, B200,
+            LLAMA,
+            B200,
             {"pp_size": 2, "cuda_graph_backend_prefill": "breakable", "cuda_graph_max_bs_prefill": 9216},
             {"12": 9216},
         ),
@@ -127,7 +145,7 @@ def test_prefill_sizes() -> None:
         (QWEN, H200, {"attention_backend": "torch_native"}, {"12": 0}),
         (QWEN, H200, {**DEEPEP, "deepep_mode": "normal"}, {"12": 0}),
     ],
-)  # fmt: skip
+)
 def test_the_largest_prefill_graph_of_each_release(
     model: dict[str, Any], gpu: str, flags: dict[str, Any], largest: dict[str, int]
 ) -> None:
@@ -234,3 +252,22 @@ def test_why_says_what_turned_graphs_off() -> None:
 def test_sizes_that_are_none(flags: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="graph"):
         server(LLAMA, H100, **flags)
+
+
+@pytest.mark.parametrize(
+    ("flag", "backend", "found"),
+    [
+        ("decode", "tc_piecewise", {"12": "kept", "22": "refused"}),
+        ("decode", "eager", {"12": "refused"}),
+        ("prefill", "tc_piecewise", {"12": "kept", "22": "refused"}),
+        ("prefill", "full", {"12": "refused", "15": "kept"}),
+    ],
+)
+def test_a_backend_that_a_release_does_not_have(flag: str, backend: str, found: dict[str, str]) -> None:
+    def kept(version: str) -> str:
+        try:
+            return server(LLAMA, version=version, **{f"cuda_graph_backend_{flag}": backend}) and "kept"
+        except ConfigError:
+            return "refused"
+
+    assert changed_in([kept(version) for version in VERSIONS]) == found

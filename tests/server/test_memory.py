@@ -60,33 +60,65 @@ BIG = {"tp_size": 8, "chunked_prefill_size": 20000}
         ({**BIG, "cuda_graph_max_bs": 5000, "disable_prefill_cuda_graph": True}, {"12": 41500}),
         ({**BIG, "pp_size": 8}, {"12": 39700, "15": 40400, "19": 39700}),
         # a group of attention: 3 MiB a decode graph and rank, 4.5 above 300 of them
-        ({**BIG, "enable_dp_attention": True, "dp_size": 8, "cuda_graph_max_bs": 300}, {"12": 39300, "17": 40000}),
-        ({**BIG, "enable_dp_attention": True, "dp_size": 8, "cuda_graph_max_bs": 301}, {"12": 43000, "17": 43600}),
-        ({**BIG, "enable_dp_attention": True, "cuda_graph_max_bs": 300}, {"12": 33000, "17": 33700, "22": 32800}),
+        (
+            {**BIG, "enable_dp_attention": True, "dp_size": 8, "cuda_graph_max_bs": 300},
+            {"12": 39300, "17": 40000},
+        ),
+        (
+            {**BIG, "enable_dp_attention": True, "dp_size": 8, "cuda_graph_max_bs": 301},
+            {"12": 43000, "17": 43600},
+        ),
+        (
+            {**BIG, "enable_dp_attention": True, "cuda_graph_max_bs": 300},
+            {"12": 33000, "17": 33700, "22": 32800},
+        ),
         ({**BIG, "attn_dp_size": 8, "cuda_graph_max_bs": 300}, {"12": 39300, "17": 40000}),
         ({**BIG, "moe_a2a_backend": "deepep"}, {"12": 32600, "15": 34600, "17": 35900}),
-        ({**BIG, "moe_a2a_backend": "deepep", "disable_decode_cuda_graph": True}, {"12": 32600, "15": 31500, "17": 32900}),
         (
-            {**BIG, "moe_a2a_backend": "deepep", "cuda_graph_backend_prefill": "full"},
-            {"12": 33200, "15": 35300},
+            {**BIG, "moe_a2a_backend": "deepep", "disable_decode_cuda_graph": True},
+            {"12": 32600, "15": 31500, "17": 32900},
         ),
         ({**BIG, "disaggregation_mode": "prefill"}, {"12": 32600, "15": 31500, "16": 32200}),
-        ({**BIG, "disaggregation_mode": "prefill", "moe_a2a_backend": "deepep"}, {"12": 32600, "15": 31500, "17": 32900}),
-        ({**BIG, "disaggregation_mode": "prefill", "enable_dp_attention": True, "dp_size": 8}, {"12": 51000, "15": 31500, "17": 32200}),
+        (
+            {**BIG, "disaggregation_mode": "prefill", "moe_a2a_backend": "deepep"},
+            {"12": 32600, "15": 31500, "17": 32900},
+        ),
+        (
+            {**BIG, "disaggregation_mode": "prefill", "enable_dp_attention": True, "dp_size": 8},
+            {"12": 51000, "15": 31500, "17": 32200},
+        ),
         ({**BIG, "disaggregation_mode": "decode"}, {"12": 32600, "15": 10200}),
         ({**BIG, "disaggregation_mode": "decode", "max_running_requests": 10000}, {"12": 32600, "15": 17600}),
         ({**BIG, "disaggregation_mode": "decode", "cuda_graph_max_bs": 5000}, {"12": 41500, "15": 19000}),
         (
-            {**BIG, "disaggregation_mode": "decode", "max_running_requests": 5000, "speculative_algorithm": "EAGLE",
-             "speculative_num_steps": 3, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 4},
+            {
+                **BIG,
+                "disaggregation_mode": "decode",
+                "max_running_requests": 5000,
+                "speculative_algorithm": "EAGLE",
+                "speculative_num_steps": 3,
+                "speculative_eagle_topk": 1,
+                "speculative_num_draft_tokens": 4,
+            },
             {"12": 36700, "14": 32600},
         ),
         ({**BIG, "speculative_algorithm": "NGRAM"}, {"12": 33200}),
         ({"speculative_algorithm": "NGRAM", "max_running_requests": 9}, {"12": 13900, "22": 13400}),
     ],
-)  # fmt: skip
+)
 def test_what_a_release_reserves(flags: dict[str, Any], mib: dict[str, int]) -> None:
     assert _reserved(QWEN, {"moe_runner_backend": "triton", **flags}) == mib
+
+
+def test_deepep_reserves_for_breakable_prefill_graphs_alone() -> None:
+    deepep = {"tp_size": 8, "moe_a2a_backend": "deepep", "chunked_prefill_size": 20000}
+    full, breakable = (
+        server(
+            QWEN, "B200", **deepep, cuda_graph_bs_prefill=(8,), cuda_graph_backend_prefill=backend
+        ).mem_fraction_static
+        for backend in ("full", "breakable")
+    )
+    assert (full, breakable) == (0.811, 0.806), "1024 MiB of 183359"
 
 
 def test_mla_reserves_for_its_prefill_graphs_at_once() -> None:
@@ -156,8 +188,14 @@ def test_an_encoder_runs_in_what_is_left_free() -> None:
 
 @pytest.mark.parametrize(
     ("layers", "width", "factor"),
-    [(24, 1024, 0.95), (12, 1024, 0.95 * 1.05), (48, 1024, 0.95 * 0.9), (100, 5000, 0.95 * 0.8), (0, 9, 0.95 * 1.05)],
-)  # fmt: skip
+    [
+        (24, 1024, 0.95),
+        (12, 1024, 0.95 * 1.05),
+        (48, 1024, 0.95 * 0.9),
+        (100, 5000, 0.95 * 0.8),
+        (0, 9, 0.95 * 1.05),
+    ],
+)
 def test_a_larger_encoder_needs_more(layers: int, width: int, factor: float) -> None:
     hf = {**QWEN35, "vision_config": {"num_hidden_layers": layers, "hidden_size": width}}
     assert server(hf).mem_fraction_static == server(NEXT).mem_fraction_static * factor

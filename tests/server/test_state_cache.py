@@ -42,6 +42,7 @@ def _pages(model: dict[str, Any], gpu: str = H200, **flags: Any) -> dict[str, An
         (NEXT, {**EXTRA, "page_size": 96, "mamba_track_interval": 192}, {"12": 96}),
         (NEXT, {**EXTRA, "disable_radix_cache": True}, {"12": "refused", "14": 1}),
         (NEXT, {**EXTRA, "linear_attn_backend": "flashinfer"}, {"12": 1, "14": "refused"}),
+        (NEXT, {"linear_attn_decode_backend": "flashinfer"}, {"12": 1}),
         (NEXT, NONE, {"12": 1, "14": "refused"}),
         (NEXT, {**NONE, "disable_overlap_schedule": True}, {"12": 1}),
         (NEXT, {**NONE, "disable_overlap_schedule": True, "page_size": 64}, {"12": 1, "14": "refused"}),
@@ -58,7 +59,7 @@ def _pages(model: dict[str, Any], gpu: str = H200, **flags: Any) -> dict[str, An
         (LLAMA, {**EXTRA, "page_size": 16}, {"12": 16, "21": "refused"}),
         (LLAMA, {**EXTRA, "disable_radix_cache": True}, {"12": 1}),
     ],
-)  # fmt: skip
+)
 def test_pages_beside_states(model: dict[str, Any], flags: dict[str, Any], found: dict[str, Any]) -> None:
     assert _pages(model, **flags) == found
 
@@ -68,13 +69,18 @@ def test_pages_beside_states(model: dict[str, Any], flags: dict[str, Any], found
     [
         (EXTRA, {"12": 64}),
         ({**EXTRA, "disable_radix_cache": True}, {"12": "refused", "14": 64}),
+        ({"linear_attn_decode_backend": "flashinfer"}, {"12": "refused"}),
+        ({"linear_attn_decode_backend": "flashinfer", "mamba_ssm_dtype": "bfloat16"}, {"12": 1}),
         ({"disaggregation_mode": "decode"}, {"12": 64}),
         ({**EXTRA, "disaggregation_mode": "decode"}, {"12": 64}),
         ({"disaggregation_mode": "decode", "disaggregation_decode_enable_radix_cache": True}, {"12": 1}),
         ({"attention_backend": "trtllm_mha"}, {"12": 64}),
-        ({**NONE, "attention_backend": "trtllm_mha", "disable_overlap_schedule": True}, {"12": 64, "14": "refused"}),
+        (
+            {**NONE, "attention_backend": "trtllm_mha", "disable_overlap_schedule": True},
+            {"12": 64, "14": "refused"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_blackwell_pages_where_states_are_kept(flags: dict[str, Any], found: dict[str, Any]) -> None:
     assert _pages(NEXT, B200, **flags) == found
 

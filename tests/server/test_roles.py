@@ -1,0 +1,37 @@
+"""What a server is for: a phase alone, an encoder elsewhere, the scores of many items."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.server.errors import ConfigError
+from tests.server.servers import LLAMA, QWEN35, checkpoint, server
+
+CLIP = checkpoint("CLIPModel", "llama")
+
+
+def test_a_role_that_is_none() -> None:
+    with pytest.raises(ConfigError, match="--disaggregation-mode encode"):
+        server(LLAMA, disaggregation_mode="encode")
+
+
+def test_an_encoder_elsewhere() -> None:
+    with pytest.raises(ConfigError, match="LlamaForCausalLM"):
+        server(LLAMA, language_only=True)
+    with pytest.raises(ConfigError, match="needs an encoder"):
+        server(QWEN35, version="0.5.12", language_only=True)
+    assert server(QWEN35, version="0.5.12", language_only=True, encoder_urls=("http://a",))
+    assert server(QWEN35, version="0.5.13", language_only=True)
+
+
+def test_items_are_scored_in_one_prefill_without_graphs() -> None:
+    found = server(LLAMA, enable_mis=True, attention_backend="flashinfer", chunked_prefill_size=4096)
+    assert (found.chunked_prefill_size, found.decode_graphs, found.prefill_graphs) == (-1, (), ())
+    with pytest.raises(ConfigError, match="flashinfer"):
+        server(LLAMA, enable_mis=True)
+
+
+@pytest.mark.parametrize(("version", "chunk"), [("0.5.15", 8192), ("0.5.16", -1), ("0.5.23", -1)])
+def test_some_inputs_are_prefilled_whole(version: str, chunk: int) -> None:
+    assert server(CLIP, version=version).chunked_prefill_size == chunk
+    assert server(CLIP, version=version, enable_multimodal=False).chunked_prefill_size == 8192
