@@ -192,4 +192,4 @@ def _draft(c: Choices) -> DraftServer | None:
     tunes = gate(c, quantization, draft=True).tunes
     backend = c.speculative_moe_runner_backend
     path = c.speculative_draft_model_path or c.model_path
-    return DraftServer(path, name, quantization, backend, tunes, key_parts(c.release, inputs))
+    return DraftServer(path, name, dtype, quantization, backend, tunes, key_parts(c.release, inputs))

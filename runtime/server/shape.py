@@ -28,6 +28,7 @@ class DraftServer:
 
     model_path: str
     config_class: str
+    dtype: str
     quantization: str | None
     moe_runner_backend: str
     tunes: bool
@@ -157,6 +158,7 @@ class Server:
         return replace(
             self,
             config_class=self.draft.config_class,
+            dtype=self.draft.dtype,
             quantization=self.draft.quantization,
             model_quantization=self.draft.quantization,
             moe_runner_backend=self.draft.moe_runner_backend,

@@ -7,12 +7,15 @@ from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 from runtime.server.families import DRAFTS_FROM_ITSELF, LONG_DRAFTS
 
-_EAGLES = ("EAGLE", "EAGLE3", "STANDALONE")
 _GEMMA_DRAFTS = ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM")
 _REQUESTS = 48
 _NGRAM_TOKENS = 12
 _DFLASH_TOKENS = 16
 _DSPARK_GAMMA = 7
+_BUNDLED_DSPARK = (
+    *("dspark_block_size", "dspark_markov_rank"),
+    *("dspark_noise_token_id", "dspark_target_layer_ids"),
+)
 DRAFTLESS = ("NGRAM", "UNO")
 
 
@@ -25,11 +28,7 @@ def settle_speculation(c: Choices) -> None:
     c.settle("its full name", speculative_algorithm=algorithm)
     if c.max_running_requests is None:
         c.settle("speculation", max_running_requests=_REQUESTS)
-    settle = {"NGRAM": _ngram, "DFLASH": _dflash, "DSPARK": _dspark}.get(algorithm)
-    if settle is not None:
-        settle(c)
-    elif algorithm in _EAGLES:
-        _eagle(c)
+    _SETTLERS.get(algorithm, _eagle)(c)
 
 
 def _draft_backend(c: Choices) -> str:
@@ -145,6 +144,10 @@ def _dflash(c: Choices) -> None:
 
 
 def _dspark(c: Choices) -> None:
+    if c.speculative_draft_model_path is None:
+        if not any(c.model.get(name) is not None for name in _BUNDLED_DSPARK):
+            raise ConfigError("DSPARK needs a draft: the model brings none", "--speculative-draft-model-path")
+        c.settle("the model drafts for itself", speculative_draft_model_path=c.model_path)
     gamma = c.speculative_dspark_block_size or _block_size(c)
     asked = c.speculative_num_draft_tokens
     tokens = gamma + 1 if gamma else asked or _DSPARK_GAMMA + 1
@@ -155,12 +158,37 @@ def _dspark(c: Choices) -> None:
 
 def _block_size(c: Choices) -> int | None:
     """How far the draft's checkpoint says it looks ahead."""
-    value = c.draft_model.get("block_size") if c.draft_model is not None else None
+    draft = c.draft_model or c.model
+    nested = draft.mapping("dflash_config").get("block_size")
+    told = (draft.get("dspark_block_size"), nested, draft.get("block_size"))
+    value = next((one for one in told if one is not None), None)
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigError(f"config.json: block_size is {value!r}: a positive whole number is needed")
     return value
+
+
+def _frozen(c: Choices) -> None:
+    """Nothing fills in its sizes."""
+    sizes = (c.speculative_num_steps, c.speculative_eagle_topk, c.speculative_num_draft_tokens)
+    if None in sizes:
+        raise ConfigError(
+            f"{c.speculative_algorithm} has no sizes of its own",
+            "--speculative-num-steps, --speculative-eagle-topk and --speculative-num-draft-tokens",
+        )
+
+
+def _uno(c: Choices) -> None:
+    if c.tp_size * c.pp_size != 1 or c.speculative_draft_model_path is not None:
+        raise ConfigError("UNO runs on one rank, and drafts with the model itself", "--tp 1, and no draft")
+    if c.speculative_num_draft_tokens is None:
+        raise ConfigError("UNO has no width of its own", "--speculative-num-draft-tokens")
+    topk = c.speculative_eagle_topk or 1
+    if topk > 1 and c.speculative_num_steps is None:
+        raise ConfigError(f"UNO with --speculative-eagle-topk {topk} needs --speculative-num-steps")
+    steps = c.speculative_num_steps if topk > 1 else 1
+    _settle_sizes(c, steps, topk, c.speculative_num_draft_tokens)
 
 
 def _refuse_dp_attention(c: Choices) -> None:
@@ -169,3 +197,6 @@ def _refuse_dp_attention(c: Choices) -> None:
             f"--speculative-algorithm {c.speculative_algorithm} does not run with DP attention",
             "leave --enable-dp-attention out",
         )
+
+
+_SETTLERS = {"NGRAM": _ngram, "DFLASH": _dflash, "DSPARK": _dspark, "FROZEN_KV_MTP": _frozen, "UNO": _uno}

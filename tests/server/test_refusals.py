@@ -218,6 +218,7 @@ def test_speculation_is_planned(version: int, asked: dict[str, Any]) -> None:
     assert server("llama", version, "H200", draft=model("eagle3"), **asked).speculative is not None
 
 
-def test_dflash_needs_a_draft() -> None:
-    with pytest.raises(ConfigError, match="DFLASH needs a draft"):
-        server("llama", speculative_algorithm="DFLASH")
+@pytest.mark.parametrize("algorithm", ["DFLASH", "DSPARK"])
+def test_an_algorithm_that_needs_a_draft(algorithm: str) -> None:
+    with pytest.raises(ConfigError, match=f"{algorithm} needs a draft"):
+        server("llama", speculative_algorithm=algorithm)

@@ -68,6 +68,20 @@ def test_dspark() -> None:
     assert _sizes("qwen3", 16, **asked) == (1, 1, 8)
     assert _sizes("qwen3", 16, **asked, speculative_num_draft_tokens=5) == (1, 1, 5)
     assert _sizes("qwen3", 16, **asked, speculative_dspark_block_size=5) == (1, 1, 6)
+    asked["draft"] = model("qwen3", dflash_config={"block_size": 4}, block_size=9)
+    assert _sizes("qwen3", 16, **asked) == (1, 1, 5)
+    bundled = server(model("qwen3", dspark_block_size=3), speculative_algorithm="DSPARK")
+    assert bundled.width == 4 and bundled.draft is not None and bundled.draft.model_path == "org/model"
+
+
+def test_uno_drafts_with_the_model_itself() -> None:
+    asked: dict[str, Any] = {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": 6}
+    assert _sizes("qwen3", **asked) == (1, 1, 6)
+    assert _sizes("qwen3", **asked, speculative_eagle_topk=2, speculative_num_steps=3) == (3, 2, 6)
+    assert server("qwen3", **asked).draft is None
+    for more in ({"tp_size": 2}, {"draft": model("qwen3")}):
+        with pytest.raises(ConfigError, match="UNO runs on one rank"):
+            server("qwen3", **asked, **more)
 
 
 @pytest.mark.parametrize(("algorithm", "since"), [("DSPARK", 16), ("UNO", 23)])
@@ -83,6 +97,8 @@ def test_gemmas_assistant_has_an_algorithm_of_its_own() -> None:
     assert found.speculative is not None and found.speculative.algorithm == "FROZEN_KV_MTP"
     with pytest.raises(ConfigError, match="EAGLE3 does not run this draft"):
         server("gemma4", **asked, speculative_algorithm="EAGLE3")
+    with pytest.raises(ConfigError, match="FROZEN_KV_MTP has no sizes of its own"):
+        server("gemma4", **asked, speculative_algorithm="NEXTN")
 
 
 def test_speculation_leaves_48_requests_where_none_were_asked() -> None:
@@ -102,6 +118,7 @@ def test_a_draft_says_its_own_class_dtype_and_weights() -> None:
     )
     asked = server("qwen3_moe", draft=own, speculative_algorithm="EAGLE3", dtype="bfloat16").draft
     assert asked is not None and asked.key_parts[1] == "torch.bfloat16"
+    assert (found.dtype, found.as_draft().dtype) == ("bfloat16", "float16")
 
 
 def test_a_model_that_drafts_for_itself_shares_the_early_keys() -> None:
