@@ -1,4 +1,4 @@
-"""The command line of SGLang 0.5.23, as `python -m tests.oracle.flags 0.5.23` reads it."""
+"""The command line of SGLang 0.5.23: written by `python -m tests.oracle.flags 0.5.23`."""
 
 # fmt: off
 # ruff: noqa
