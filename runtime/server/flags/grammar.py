@@ -34,7 +34,7 @@ class Refused(ConfigError):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Parsed:
     """`given`: the server arguments that the command sets. `spelled`: with which flag."""
 
     command_line: CommandLine
@@ -48,23 +48,22 @@ class Asked:
         return self.command_line.defaults | self.given
 
 
-def parse(command_line: CommandLine, argv: Sequence[str], serve: bool = False) -> Asked:
+def parse(command_line: CommandLine, argv: Sequence[str], serve: bool = False) -> Parsed:
     """`argv` is what follows `sglang serve` (where `serve` is true) or `sglang.launch_server`."""
     words = list(argv)
     if serve and command_line.serve_takes_model and words and not words[0].startswith("-"):
         words.insert(0, "--model-path")
-    namespace = _Asked()
+    seen = _Seen()
     try:
-        _, unknown = _parser(command_line).parse_known_args(words, namespace)
+        _, unknown = _parser(command_line).parse_known_args(words, seen)
     except _Error as error:
         raise _refused(command_line, words, str(error)) from None
     if unknown:
         raise _refused(command_line, words, f"unrecognized arguments: {' '.join(unknown)}")
-    seen = namespace
-    return Asked(command_line, seen.given, seen.spelled, tuple(seen.ignored), seen.deprecated)
+    return Parsed(command_line, seen.given, seen.spelled, tuple(seen.ignored), seen.deprecated)
 
 
-def unknown_flags(command_line: CommandLine, words: Sequence[str]) -> list[str]:
+def _unknown_flags(command_line: CommandLine, words: Sequence[str]) -> list[str]:
     """Those of `words` that look like a flag and neither are one nor begin one."""
     names = command_line.by_name
     found = []
@@ -81,7 +80,7 @@ def _number(word: str) -> bool:
 
 
 def _refused(command_line: CommandLine, words: Sequence[str], reason: str) -> Refused:
-    unknown = next(iter(unknown_flags(command_line, words)), None)
+    unknown = next(iter(_unknown_flags(command_line, words)), None)
     if unknown is not None:
         return Refused(command_line.release, reason, unknown, nearest(unknown, command_line.by_name))
     found = _AMBIGUOUS.match(reason)
@@ -93,7 +92,7 @@ class _Error(Exception):
     pass
 
 
-class _Asked(argparse.Namespace):
+class _Seen(argparse.Namespace):
     def __init__(self) -> None:
         self.given: dict[str, Any] = {}
         self.spelled: dict[str, str] = {}
