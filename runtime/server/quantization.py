@@ -23,6 +23,16 @@ _DTYPE_ALIASES = {"half": "float16", "float": "float32"}
 _FP4_LAYERS = ("NVFP4", "W4A16_NVFP4")
 _MARLIN_GROUPS = (-1, 32, 64, 128)
 _MODELOPT = ("modelopt", "modelopt_fp8", "modelopt_fp4", "modelopt_mixed")
+# srt/layers/quantization/__init__.py
+_METHODS = frozenset(
+    (
+        *("fp8", "mxfp8", "minimax_m3_nvfp4", "blockwise_int8", *_MODELOPT, "nvfp4_online", "w8a8_int8"),
+        *("w8a8_fp8", "awq", "awq_marlin", "bitsandbytes", "gguf", "gptq", "gptq_marlin", "moe_wna16"),
+        *("compressed-tensors", "qoq", "w4afp8", "petit_nvfp4", "fbgemm_fp8", "quark", "quark_mxfp4"),
+        *("auto-round", "auto-round-int8", "modelslim", "quark_int4fp8_moe", "humming", "mxfp_w4a8"),
+        "mxfp4",
+    )
+)
 # Requested over a checkpoint's own method, which is then not looked for.
 _REQUANTIZES = ("nvfp4_online", "quark_mxfp4")
 
@@ -127,8 +137,8 @@ def model_quantization(
         if adopted is not None:
             wanted = method = adopted
         wanted = _agreed(wanted, method, release, draft)
-    if wanted is not None and wanted in release.dropped_methods:
-        raise ConfigError(f"quantization {wanted}: SGLang {release.version} no longer has this method")
+    if wanted is not None and wanted not in _METHODS.difference(release.dropped_methods):
+        raise ConfigError(f"quantization {wanted}: SGLang {release.version} has no such method")
     return wanted
 
 

@@ -100,8 +100,16 @@ def test_awq_that_marlin_takes(bits: int, group: int, zero: bool, own: str) -> N
 def test_gptq_that_marlin_does_not_take_is_gone_since_0_5_20() -> None:
     odd = model("qwen3", {**_GPTQ, "bits": 3})
     assert server(odd, 19).model_quantization == "gptq"
-    with pytest.raises(ConfigError, match=r"gptq: SGLang 0\.5\.20 no longer has"):
+    with pytest.raises(ConfigError, match=r"gptq: SGLang 0\.5\.20 has no such"):
         server(odd, 20)
+
+
+def test_a_method_that_nobody_knows_is_refused() -> None:
+    for found in ({"quantization_config": {"quant_method": "hqq"}}, {"quantization_config": {"bits": 4}}):
+        with pytest.raises(ConfigError, match="has no such method"):
+            server(model("qwen3", **found))
+    with pytest.raises(ConfigError, match="quantization foo: "):
+        server("qwen3", quantization="Foo")
 
 
 def test_unquant_empties_the_argument_and_not_the_model() -> None:

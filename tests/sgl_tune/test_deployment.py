@@ -86,8 +86,8 @@ def test_mixed_modelopt_on_blackwell_changed_in_0_5_23() -> None:
 
 
 def test_explicit_flags_are_taken_word_for_word() -> None:
-    runtime = _deployment(quantization="Foo", moe_runner_backend="bar", dtype="half", arch="sm100").runtime
-    assert (runtime.quantization, runtime.moe_runner_backend, runtime.dtype) == ("Foo", "bar", "float16")
+    runtime = _deployment(quantization="AWQ", moe_runner_backend="bar", dtype="half", arch="sm100").runtime
+    assert (runtime.quantization, runtime.moe_runner_backend, runtime.dtype) == ("AWQ", "bar", "float16")
 
 
 def test_an_all_to_all_backend_keeps_the_moe_backend_and_spreads_experts() -> None:

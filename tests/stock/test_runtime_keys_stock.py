@@ -29,7 +29,7 @@ class _Meta:
 CUTLASS = [
     {"model_path": "Qwen3-30B-A3B"},
     {"model_path": "Qwen3-30B-A3B", "sglang_version": "0.5.17"},
-    {"model_path": "Qwen3-30B-A3B", "tp": 4, "ep": 2},
+    {"model_path": "Qwen3-30B-A3B", "tp": 4, "ep": 4},
     {"model_path": "Qwen3-235B-A22B", "tp": 8, "dp": 8, "ep": 8},
     {"model_path": "Qwen3-235B-A22B", "tp": 8, "dp": 8, "ep": 8, "moe_a2a_backend": "flashinfer"},
     {"model_path": "GLM-5.1", "tp": 8},
