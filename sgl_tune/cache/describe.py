@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -119,7 +120,7 @@ def remarks(cache: ScannedCache) -> list[str]:
             f"{name}: {count(len(dead), 'temporary file')} of writers; `prune --stale` knows the dead"
         )
     if cache.cache.runs:
-        size = sum(path.stat().st_size for path in cache.cache.runs if path.exists())
+        size = sum(path.lstat().st_size for path in cache.cache.runs if os.path.lexists(path))
         said.append(
             f"{name}: {count(len(cache.cache.runs), 'old run')}, {human_bytes(size)}; no server reads them"
         )

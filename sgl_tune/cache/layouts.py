@@ -17,6 +17,7 @@ MANIFEST = "sgl-tune.json"
 VLLM_FILE = "autotune_configs.json"
 LOCK = ".sgl-tune.lock"
 JOURNAL = ".sgl-tune.journal"
+BROKEN = ".broken"
 _TEMPORARY = re.compile(r"\.sgl-tune-\d+-[0-9a-f]{8}\.tmp")
 _ARCH = re.compile(r"sm\d{2,4}[a-z]?|cpu")
 _SHORTEST_KEY = 4
@@ -32,7 +33,8 @@ class RankFile(NamedTuple):
 
 class Cache(NamedTuple):
     """One folder that one deployment reads. `runs` are SGLang's results of starts that were told to reuse
-    nothing; `leftovers` are the temporary files of writers, most of them dead."""
+    nothing; `leftovers` are the temporary files of writers, most of them dead; `broken` are rank files that a
+    write of ours set aside."""
 
     path: Path
     layout: str
@@ -42,6 +44,7 @@ class Cache(NamedTuple):
     files: tuple[RankFile, ...] = ()
     leftovers: tuple[Path, ...] = ()
     runs: tuple[Path, ...] = ()
+    broken: tuple[Path, ...] = ()
     manifest: Path | None = None
     root: Path | None = None  # what a user named: below it no link is followed
 
@@ -193,6 +196,7 @@ def _read_sglang(listing: _Listing, on_error: Callable[[OSError], None]) -> Cach
         files=tuple(files),
         leftovers=leftovers,
         runs=runs.paths([name for name in runs.files if name.endswith(".json")]) if runs else (),
+        broken=listing.paths([name for name in listing.files if _is_set_aside(name)]),
         manifest=listing.folder / MANIFEST if MANIFEST in listing.files else None,
     )
 
@@ -243,6 +247,10 @@ def _managed_environment(manifest: Path, root: Path) -> dict[str, str]:
     if not isinstance(content, dict):
         return {}
     return {name: value for name, value in content.items() if isinstance(value, str)}
+
+
+def _is_set_aside(name: str) -> bool:
+    return name.endswith(BROKEN) and RankName.parse(name.removesuffix(BROKEN)) is not None
 
 
 def _temporary(listing: _Listing) -> list[str]:

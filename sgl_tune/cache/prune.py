@@ -130,11 +130,8 @@ def _newest_versions(caches: Iterable[Cache]) -> dict[tuple[str, str | None], st
 
 def belongings(cache: Cache) -> tuple[Path, ...]:
     """Every file of the cache but our own lock. What else lies in the folder is somebody's."""
-    own = [file.path for file in cache.files] + [*cache.leftovers, *cache.runs]
-    own += [cache.manifest] if cache.manifest else []
-    with contextlib.suppress(OSError):
-        own += sorted(cache.path.glob("rank_*.json.broken"))
-    return tuple(own)
+    manifest = (cache.manifest,) if cache.manifest else ()
+    return (*(file.path for file in cache.files), *cache.leftovers, *cache.runs, *manifest, *cache.broken)
 
 
 def last_used(cache: Cache, files: Iterable[Path]) -> float:

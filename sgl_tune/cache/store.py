@@ -15,7 +15,7 @@ from typing import Any
 import sgl_tune
 from runtime.server.flashinfer import METADATA, NEWEST, RECORDS, FlashInfer, flashinfer_of
 from sgl_tune.cache.folder import Folder, Signature
-from sgl_tune.cache.layouts import MANIFEST
+from sgl_tune.cache.layouts import BROKEN, MANIFEST
 from sgl_tune.cache.loader import Loaded, load_document, metadata_mismatches
 from sgl_tune.cache.lock import LOCK_SECONDS
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, parse_manifest
@@ -181,8 +181,8 @@ def _loads(key: str, value: Any, reader: FlashInfer) -> bool:
 
 
 def _set_aside(merged: _Merged, path: Path, raw: bytes, why: str) -> None:
-    merged.set_aside[f"{path.name}.broken"] = raw
-    merged.notes.append(f"{path}: broken ({why}); kept as {path.name}.broken and written anew")
+    merged.set_aside[path.name + BROKEN] = raw
+    merged.notes.append(f"{path}: broken ({why}); kept as {path.name}{BROKEN} and written anew")
 
 
 def _stamp(manifest: Manifest, folder: Folder, names: Sequence[str], content: bytes) -> bytes:

@@ -116,13 +116,15 @@ def _of_deployments(
         cache_dir = plan.deployment.cache_dir
         for expected in expected_of(plan):
             folder = cache_dir / expected.folder
-            same_key = sorted(cache_dir.glob(f"flashinfer/autotune/*/*/{expected.key}"))
-            others = [other for other in same_key if other != folder and other.is_dir()]
             found = find_caches(folder, on_error, cache_dir) if folder.is_dir() else []
             yield found[0] if found else expected.empty_cache(cache_dir), expected
-            for other in others:
-                for cache in find_caches(other, on_error, cache_dir):
+            for cache in find_caches(cache_dir, _no_matter) if cache_dir.is_dir() else []:
+                if cache.layout == "sglang" and cache.key == expected.key and cache.path != folder:
                     yield cache, expected
+
+
+def _no_matter(error: OSError) -> None:
+    """A folder that this deployment's server does not look into."""
 
 
 def _matching(caches: list[Cache], expected: Sequence[Expected], where: str) -> list[Cache]:
