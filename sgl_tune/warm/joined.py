@@ -13,6 +13,7 @@ from runtime.server.bounds import MOST_RANKS
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.units import shown
 from sgl_tune.warm.job import Job
+from sgl_tune.warm.worker import Search, explained
 
 _FIRST_PORT, _PORTS = 20000, 20000
 _SECONDS = 20
@@ -37,7 +38,6 @@ class TorchWorker(Joined):
         import torch.distributed as dist
 
         from runtime.autotune.team import Team
-        from sgl_tune.warm.worker import Search, explained
 
         timeout = timedelta(seconds=job.timeout)
         try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sgl_tune import __version__
+import sgl_tune
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.record import parse_key, read_cache_file
 from sgl_tune.cache.store import Written, write_group
@@ -250,7 +250,7 @@ def _write(
         sglang=deployment.sglang_version,
         driver=driver_version(),
         seconds=round(sum(one.seconds for one in report.caches), 3),
-        tool=__version__,
+        tool=sgl_tune.__version__,
     )
     paths = [deployment.cache_dir / path for path in cache.paths]
     return write_group(

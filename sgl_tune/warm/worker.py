@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from runtime.server.errors import ConfigError
 from sgl_tune.errors import SglTuneError
 from sgl_tune.processes.child import Child, leave
 from sgl_tune.warm.devices import check_importable
@@ -59,7 +60,6 @@ def explained(error: Exception) -> dict[str, Any]:
 
 def is_known(error: Exception) -> bool:
     from runtime.autotune.errors import AutotuneError
-    from runtime.server.errors import ConfigError
 
     return isinstance(error, AutotuneError | ConfigError | SglTuneError)
 
