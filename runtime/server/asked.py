@@ -102,6 +102,9 @@ class Asked:
     enable_single_batch_overlap: bool = False
     enable_torch_compile: bool = False
     enable_hierarchical_cache: bool = False
+    disaggregation_decode_enable_offload_kvcache: bool = False
+    hicache_io_backend: str = "kernel"
+    hicache_mem_layout: str = "layer_first"
     enable_multimodal: bool | None = None
     enable_waterfill: bool = False
     enable_eplb: bool = False

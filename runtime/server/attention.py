@@ -41,6 +41,17 @@ def settle_page_size(c: Choices) -> None:
         raise ConfigError(f"--page-size is {c.page_size}: it must be at least 1")
 
 
+def settle_tiered_decode(c: Choices) -> None:
+    """fa3 does not decode from a cache that kernels move between host and GPU."""
+    tiered = c.enable_hierarchical_cache or c.disaggregation_decode_enable_offload_kvcache
+    by_kernel = c.hicache_io_backend == "kernel" and c.hicache_mem_layout != "page_first_direct"
+    if not (c.release.moves_tiered_decode and tiered and by_kernel):
+        return
+    if c.decode_attention_backend is None and c.attention_backend == "fa3":
+        flashinfer = c.gpu.major == 10 if is_mla(c) else not c.model.has_attention_sinks
+        c.settle("a hierarchical cache", decode_attention_backend="flashinfer" if flashinfer else "triton")
+
+
 def default_backend(c: Choices) -> str:
     major = c.gpu.major
     if c.model.architecture == "WhisperForConditionalGeneration":

@@ -41,9 +41,7 @@ def _modelopt(c: Choices, section: Mapping[str, Any], method: str) -> bool:
         return scheme.get("type") == "float" and scheme.get("num_bits") == 8
     if isinstance(scheme, str) and method == "modelopt_fp4":
         return scheme.strip().upper() in _STRING_SCHEMES
-    if method == "modelopt_fp4" or c.release.reads_flat_kv_algorithm:
-        return _names_fp8(section.get("kv_cache_quant_algo"))
-    return False
+    return c.release.reads_flat_kv_algorithm and _names_fp8(section.get("kv_cache_quant_algo"))
 
 
 def _is_static_fp8(scheme: Any) -> bool:

@@ -155,6 +155,7 @@ class Release:
     absorbed_deterministic: tuple[str, ...] = ("fa3", "triton")
     absorbed_mla: frozenset[str] = _ABSORBED_MLA
     # Attention and its pages: _handle_attention_backend_compatibility, arg_groups/attention_hook.py
+    moves_tiered_decode: bool = True
     one_branch_drafts: tuple[str, ...] = ()
     tells_wide_keys: bool = False
     has_cutlass_mla: bool = True
@@ -211,6 +212,7 @@ _14 = replace(
     mxfp4_on_sm120="marlin",
     ngram_counts_steps=True,
     prefill_graphs_follow_decode=False,
+    moves_tiered_decode=False,
     compiled_architectures=names.COHERE_VISION,
     reserves_for_drafts=False,
     pages_qwen_hybrids=True,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from runtime.server.asked import Asked
-from runtime.server.attention import settle_attention, settle_page_size, used_backends
+from runtime.server.attention import settle_attention, settle_page_size, settle_tiered_decode, used_backends
 from runtime.server.cache_key import KeyInputs, key_parts
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.choices import Choices
@@ -57,6 +57,7 @@ STEPS = (
     settle_trtllm_prefill,
     settle_page_size,
     settle_item_scoring,
+    settle_tiered_decode,
     settle_data_parallelism,
     settle_all_to_all,
     settle_expert_graphs,

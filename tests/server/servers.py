@@ -40,8 +40,8 @@ LLAMA4 = checkpoint("Llama4ForConditionalGeneration", "llama4", **VISION)
 
 
 def server(model: dict[str, Any], gpu: str = H200, version: str = "0.5.23", **flags: Any) -> Server:
-    asked = Asked(**{"model_path": "models/m", **flags})
     quant_file = flags.pop("quant_file", {})
+    asked = Asked(**{"model_path": "models/m", **flags})
     release = release_named(version).release
     return resolve(asked, Checkpoint(model, quant_file), None, find_gpu(gpu), release, {})
 

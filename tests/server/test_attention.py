@@ -260,3 +260,19 @@ def test_a_page_of_nothing() -> None:
 def test_flex_attention_does_not_speculate() -> None:
     with pytest.raises(ConfigError, match="flex_attention"):
         server(LLAMA, attention_backend="flex_attention", speculative_algorithm="NGRAM")
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "found"),
+    [
+        (QWEN, {}, {"12": "fa3/flashinfer 1", "14": "fa3 1"}),
+        (GPT_OSS, {}, {"12": "fa3/triton 1", "14": "fa3 1"}),
+        (R1, {}, {"12": "fa3/triton 1", "14": "fa3 1"}),
+        (QWEN, {"hicache_io_backend": "direct"}, {"12": "fa3 1"}),
+        (QWEN, {"hicache_mem_layout": "page_first_direct"}, {"12": "fa3 1"}),
+        (QWEN, {"decode_attention_backend": "fa3"}, {"12": "fa3 1"}),
+        (QWEN, {"attention_backend": "triton"}, {"12": "triton 1"}),
+    ],
+)
+def test_decoding_from_a_hierarchical_cache(model: dict[str, Any], flags: dict[str, Any], found: Any) -> None:
+    assert _by_release(model, H100, enable_hierarchical_cache=True, **flags) == found
