@@ -5,7 +5,9 @@ from __future__ import annotations
 from runtime.server.backends import BACKENDS, SPREADS_EXPERTS, MoEBackendRow, Number, backend_row
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
-from runtime.server.families import FAMILY_BACKENDS, GPT_OSS, FamilyBackend, has_nvfp4_experts
+from runtime.server.expert_weights import has_nvfp4_experts
+from runtime.server.families import GPT_OSS
+from runtime.server.family_backends import FAMILY_BACKENDS, FamilyBackend
 from runtime.server.quantization import declared_method
 from runtime.server.releases import Release
 

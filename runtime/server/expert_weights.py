@@ -1,0 +1,60 @@
+"""How a checkpoint stores its experts' weights, as far as a MoE backend is chosen by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from runtime.server.checkpoint import Checkpoint
+from runtime.server.families import DEEPSEEK4
+
+
+def is_mxfp8_modelopt(model: Checkpoint) -> bool:
+    return str(model.mapping("quantization_config").get("quant_algo", "")).upper() == "MXFP8"
+
+
+def has_int4_experts(model: Checkpoint) -> bool:
+    """Kimi's: groups of 32 weights of four bits, by compressed-tensors."""
+    groups = _section(model.mapping("quantization_config"), "config_groups")
+    weights = _section(_section(groups, "group_0"), "weights")
+    wanted = {"num_bits": 4, "group_size": 32, "strategy": "group", "type": "int"}
+    return all(weights.get(name) == value for name, value in wanted.items())
+
+
+def has_fp4_experts(model: Checkpoint) -> bool:
+    """DeepSeek V4's are, unless the weights' headers say otherwise: a config.json does not."""
+    section = model.mapping("quantization_config")
+    declared = section.get("routed_experts_quant_method") or section.get("store_dtype")
+    return declared == "mxfp4" if declared else model.architecture in DEEPSEEK4
+
+
+def has_nvfp4_experts(model: Checkpoint) -> bool:
+    """A mixed checkpoint of FP8 whose experts are NVFP4."""
+    section = model.mapping("quantization_config")
+    mixed = section.get("quant_algo") == "MIXED_PRECISION" and section.get("moe_quant_algo") == "NVFP4"
+    return mixed and bool(section.get("group_size"))
+
+
+def has_w4a16_experts(model: Checkpoint) -> bool:
+    layers = _section(model.mapping("quantization_config"), "quantized_layers")
+    kinds = (_section(layers, name).get("quant_algo") for name in layers if ".experts." in str(name))
+    return any(str(kind).upper() == "W4A16_NVFP4" for kind in kinds)
+
+
+def packs_mxfp4(model: Checkpoint) -> bool:
+    return "mxfp4" in _packed_formats(model)
+
+
+def packs_nvfp4(model: Checkpoint) -> bool:
+    return "nvfp4" in _packed_formats(model)
+
+
+def _packed_formats(model: Checkpoint) -> str:
+    section = _section(model.text, "quantization_config") or model.mapping("quantization_config")
+    groups = _section(section, "config_groups")
+    formats = [section.get("format"), *(_section(groups, name).get("format") for name in groups)]
+    return " ".join(map(str, formats))
+
+
+def _section(of: Mapping[str, object], name: str) -> Mapping[str, object]:
+    found = of.get(name)
+    return found if isinstance(found, Mapping) else {}
