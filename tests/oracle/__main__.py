@@ -12,7 +12,7 @@ from runtime.server.releases import RELEASES
 from tests.oracle.ask import ask
 from tests.oracle.commands import random_commands
 from tests.oracle.compare import page, tally
-from tests.oracle.machine import GPUS
+from tests.oracle.machine import USUAL_GPUS
 from tests.oracle.ours import our_answer
 from tests.oracle.record import add, read, write
 from tests.oracle.wheels import WORK
@@ -25,7 +25,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--count", type=int, default=300)
     options.add_argument("--releases", default=",".join(row.version for row in RELEASES))
-    options.add_argument("--gpus", default=",".join(GPUS))
+    options.add_argument("--gpus", default=",".join(USUAL_GPUS))
     options.add_argument("--jobs", type=int, default=2, help="interpreters at a time")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     options.add_argument("--record", type=Path, help="keep SGLang's answers in this file")

@@ -262,10 +262,25 @@ SWITCHES: tuple[Any, ...] = (
     (0.02, "--enable-hierarchical-cache"),
     (0.02, "--cpu-offload-gb", 8),
     (0.02, "--swa-full-tokens-ratio", 0.5),
+    (0.02, "--fp4-gemm-backend", "flashinfer_cutlass"),
+    (0.02, "--fp8-gemm-backend", "flashinfer_cutlass"),
+    (0.01, "--sampling-backend", "pytorch"),
+    (0.01, "--enable-eplb"),
+    (0.01, "--attn-cp-size", 2),
+    (0.01, "--dcp-size", 2),
     (0.01, "--json-model-override-args", '{"num_hidden_layers": 4}'),
 )
 
 PLAIN: tuple[Callable[[Draw], None], ...] = (tensor_parallel,)
+
+
+def adapters(d: Draw) -> None:
+    if d.maybe(0.02):
+        d.add("--enable-lora")
+        d.add("--max-lora-rank", 16)
+        d.add("--lora-target-modules", "all")
+
+
 SLIPS = {"--pp": 2, "--cuda-graph-max-bs": 64, "--tpsize": 8, "--kv-cache-dtpye": "fp8_e4m3"}
 
 
@@ -277,5 +292,5 @@ def slips(d: Draw) -> None:
 
 RULES: tuple[Callable[[Draw], None], ...] = (
     *(tensor_parallel, nodes, data_parallel, pipeline, all_to_all, moe_runner, speculation, disaggregation),
-    *(memory, graphs, attention, precision, switches, slips),
+    *(memory, graphs, attention, precision, switches, adapters, slips),
 )

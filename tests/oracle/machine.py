@@ -31,13 +31,20 @@ class Gpu:
     processors: int
 
 
+# The first five are asked unless others are named: an architecture each, and two sizes of one.
 GPUS = {
     "H100": Gpu("NVIDIA H100 80GB HBM3", (9, 0), 81559, 132),
     "H200": Gpu("NVIDIA H200", (9, 0), 143771, 132),
     "B200": Gpu("NVIDIA B200", (10, 0), 183359, 148),
     "GB300": Gpu("NVIDIA GB300", (10, 3), 284208, 152),
     "RTX PRO 6000": Gpu("NVIDIA RTX PRO 6000 Blackwell Server Edition", (12, 0), 97887, 188),
+    "H20": Gpu("NVIDIA H20", (9, 0), 97871, 78),
+    "B300": Gpu("NVIDIA B300 SXM6 AC", (10, 3), 275040, 148),
+    "A100 80GB": Gpu("NVIDIA A100-SXM4-80GB", (8, 0), 81920, 108),
+    "L40S": Gpu("NVIDIA L40S", (8, 9), 46068, 142),
+    "RTX 5090": Gpu("NVIDIA GeForce RTX 5090", (12, 0), 32607, 170),
 }
+USUAL_GPUS = tuple(GPUS)[:5]
 
 # What a real install has and SGLang looks for; what it can live without stays missing.
 INSTALLED_THERE = """
