@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sgl_tune.cache.folder import Folder, LeadsOut, open_folder
 from sgl_tune.cache.journal import Journal, make_journal, read_journal
 from sgl_tune.cache.layouts import JOURNAL, is_temporary
-from sgl_tune.cache.lock import LOCK_SECONDS, NO_LOCKS, Lock
+from sgl_tune.cache.lock import LOCK_SECONDS, NO_LOCKS, FolderBusy, Lock
 from sgl_tune.errors import WorkFailed
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -85,6 +85,8 @@ def _acquire(
                 lock.sign()
                 undo.pop_all()
                 return folder, lock
+        if time.monotonic() >= deadline:
+            raise FolderBusy(f"{path}: is removed and made again all the time", "end what does that")
 
 
 def _opened(path: Path, root: Path | None, create: bool) -> Folder:

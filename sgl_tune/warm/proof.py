@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sgl_tune.cache.disk import read_regular
 from sgl_tune.cache.store import Written
 from sgl_tune.cache.transaction import locked
 from sgl_tune.errors import WorkFailed
@@ -61,7 +62,7 @@ def prove(
 
 
 def _check_equal(paths: Sequence[Path]) -> None:
-    contents = {path.read_bytes() for path in paths}
+    contents = {read_regular(path) for path in paths}
     if len(contents) > 1:
         raise WorkFailed(
             f"{paths[0].parent}: somebody without a lock, a server perhaps, changed one of the rank files",

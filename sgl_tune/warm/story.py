@@ -185,9 +185,8 @@ class _Story:
             _write(self.plan, cache, report, tuned_path(folder, number), replacing, self.out.note)
             for number, cache in enumerate(_caches(self.plan))
         ]
-        for cache in written:
-            for note in cache.notes:
-                self.out.note(note)
+        for note in dict.fromkeys(note for cache in written for note in cache.notes):
+            self.out.note(note)
         return written
 
     def _prove(self, written: Sequence[Written]) -> Sequence[Proof]:
