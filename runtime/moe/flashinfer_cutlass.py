@@ -9,6 +9,7 @@ import torch
 
 from runtime.forward.logits_processor import in_autotune_dummy_run
 from runtime.layers.fp8_gemm import quantize_fp8
+from runtime.moe.flashinfer_call import call_with
 from runtime.moe.profile_workspace import ProfiledShape, hold_profile_workspace
 from runtime.moe.trtllm_layout import swap_halves
 from runtime.moe.tuned import TunedBackend, swiglu_values
@@ -113,8 +114,7 @@ def cutlass_moe(
     }
     for name, value in zip(("swiglu_alpha", "swiglu_beta", "swiglu_limit"), swiglu, strict=False):
         arguments[name] = torch.full((w13.shape[0],), value, dtype=torch.float32, device=x.device)
-    cutlass_fused_moe(**arguments)
-    return out
+    return call_with(cutlass_fused_moe, arguments)
 
 
 @cutlass_moe.register_fake

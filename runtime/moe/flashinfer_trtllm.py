@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from runtime.forward.kv_packing import FP8_MAX
+from runtime.moe.flashinfer_call import call_with
 from runtime.moe.trtllm_layout import kind_of, lay_out
 from runtime.moe.tuned import TunedBackend, swiglu_values
 from runtime.moe.weights import ExpertWeights, TopK
@@ -152,19 +153,18 @@ def _fp8_block(
     call = trtllm_fp8_block_scale_moe if routing == "logits" else trtllm_fp8_block_scale_routed_moe
     quantized, scale = quantize_groups(x)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    call(
-        hidden_states=quantized,
-        hidden_states_scale=scale,
-        gemm1_weights_scale=scales[0],
-        gemm2_weights_scale=scales[1],
-        use_shuffled_weight=False,
-        weight_layout=0,
-        enable_pdl=None,
-        output=out,
-        fp8_quantization_type=Fp8QuantizationType.DeepSeekFp8,
-        **arguments,
-    )
-    return out
+    arguments |= {
+        "hidden_states": quantized,
+        "hidden_states_scale": scale,
+        "gemm1_weights_scale": scales[0],
+        "gemm2_weights_scale": scales[1],
+        "use_shuffled_weight": False,
+        "weight_layout": 0,
+        "enable_pdl": None,
+        "output": out,
+        "fp8_quantization_type": Fp8QuantizationType.DeepSeekFp8,
+    }
+    return call_with(call, arguments)
 
 
 def _nvfp4(
@@ -180,22 +180,21 @@ def _nvfp4(
     else:
         call = trtllm_fp4_block_scale_routed_moe
         arguments |= {"n_group": 0, "topk_group": 0, "routed_scaling_factor": None, "routing_method_type": 1}
-    call(
-        hidden_states=quantized,
-        hidden_states_scale=scale,
-        gemm1_weights_scale=w13_scale.view(torch.float8_e4m3fn),
-        gemm1_bias=None,
-        gemm2_weights_scale=w2_scale.view(torch.float8_e4m3fn),
-        gemm2_bias=None,
-        output1_scale_scalar=w2_input * w13_factor,
-        output1_scale_gate_scalar=w13_factor,
-        output2_scale_scalar=w2_factor,
-        per_token_scale=None,
-        do_finalize=True,
-        output=out,
-        **arguments,
-    )
-    return out
+    arguments |= {
+        "hidden_states": quantized,
+        "hidden_states_scale": scale,
+        "gemm1_weights_scale": w13_scale.view(torch.float8_e4m3fn),
+        "gemm1_bias": None,
+        "gemm2_weights_scale": w2_scale.view(torch.float8_e4m3fn),
+        "gemm2_bias": None,
+        "output1_scale_scalar": w2_input * w13_factor,
+        "output1_scale_gate_scalar": w13_factor,
+        "output2_scale_scalar": w2_factor,
+        "per_token_scale": None,
+        "do_finalize": True,
+        "output": out,
+    }
+    return call_with(call, arguments)
 
 
 def pack(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,32 @@
+"""Calling FlashInfer's MoE functions, whose options have grown from version to version."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from runtime.server.errors import ConfigError
+
+# What a version without the option does anyway; `output` is then what the call returns.
+_WITHOUT = {"use_fused_finalize": (True,), "num_fused_shared_experts": (0, None)}
+
+
+def call_with(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """The result, also where this version cannot be given the place for it."""
+    unknown = arguments.keys() - _options(function)
+    for name in unknown - {"output"}:
+        value = arguments[name]
+        if value is not None and value not in _WITHOUT.get(name, ()):
+            raise ConfigError(
+                f"the installed FlashInfer's {function.__name__} does not take {name}",
+                "tune with the FlashInfer that the server pins",
+            )
+    result = function(**{name: value for name, value in arguments.items() if name not in unknown})
+    return result if "output" in unknown else arguments.get("output", result)
+
+
+@cache
+def _options(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
