@@ -125,7 +125,7 @@ def _judged(environment: Environment, files: int, seed: int) -> Outcome:
 
 
 def _outcomes(environment: Environment, files: int, seed: int) -> Iterator[Outcome]:
-    """Damaged files; the demo, cold and then again, both proven in a process of their own; what verify says."""
+    """Damaged files; the demo, cold and again, each proven in a process of its own; what verify says."""
     yield _judged(environment, files, seed)
     caches = environment.folder / "caches"
     shutil.rmtree(caches, ignore_errors=True)

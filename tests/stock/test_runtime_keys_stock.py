@@ -5,6 +5,7 @@ SGLang's calls, transcribed, are held against the plan in test_keys_stock; this 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ def _deployment(flags: dict[str, Any]) -> Deployment:
 
 
 def _assert_asks_what_is_planned(deployment: Deployment, tuner: AskingTuner) -> None:
-    (cache, *_) = make_job(make_plan(deployment), "cuda", (0,), 1.0, False).caches
+    (cache, *_) = make_job(make_plan(deployment), Path(), "cuda", (0,), 1.0, False).caches
     Rehearsal(cache.model, cache.parallel, cache.runtime, _Meta()).forward_all(cache.serving_rows)
     assert tuner.asked == {
         entry.key: op.policy
