@@ -1,4 +1,4 @@
-"""Options that a FlashInfer function does not take yet are left out where that changes nothing, else refused."""
+"""Options that a function of FlashInfer does not take yet are left out where that changes nothing."""
 
 from __future__ import annotations
 
