@@ -44,6 +44,7 @@ def test_a_prediction_as_json() -> None:
     assert data["phases"][2]["largest"][0].keys() >= {"bytes", "what", "where"}
     assert "decode graphs" not in [p["name"] for p in data["what_if"]["no-graphs"]["phases"]]
     assert data["oom"] is None and data["constants"][0]["source"]
+    assert None not in data["sizes"].values(), "the start tells every size that a report has"
 
 
 def test_a_start_that_dies_exits_with_1_and_says_what_would_help(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_a_run_that_was_killed_is_reported_up_to_there(tmp_path: Path) -> None:
         (("--model", "demo-moe", "--what-if", "nonsense"), "--what-if 'nonsense'"),
         (("--model", "demo-moe", "--gpu", "h9000"), "h9000"),
         (("--model", "demo-moe", "--gpu-memory", "lots"), "lots"),
-        (("--model", "demo-moe", "--ranks", "9"), "--ranks 9"),
+        (("--model", "demo-moe", "--ranks", "9"), "--ranks '9'"),
         (("--measure", "--from", "x.jsonl"), "give one"),
         (("--from", "/nonexistent/run.jsonl"), "cannot be read"),
         (("--calibrate",), "there is none here"),
