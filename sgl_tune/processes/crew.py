@@ -37,6 +37,8 @@ class Member:
         commands, self._commands = os.pipe()
         self._events, events = os.pipe()
         kept = (commands, events, scratch.guard)
+        # What torch and compilers leave in the temporary folder goes with ours.
+        settings = {**safe_environment(), "TMPDIR": str(scratch.folder)}
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
@@ -45,7 +47,7 @@ class Member:
                     stdout=log,
                     stderr=log,
                     pass_fds=kept,
-                    env=safe_environment(),
+                    env=settings,
                     start_new_session=True,  # Ctrl-C on a terminal is for us, and a group is killed whole
                 )
         finally:

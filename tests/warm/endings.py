@@ -84,7 +84,7 @@ def _ended(place: Path, model: Path, number: int, moment: float) -> tuple[Ending
     scratch, cache = place / "scratch", place / "cache"
     scratch.mkdir(parents=True)
     command = [*PROGRAM, "warm", "--model-path", str(model), "--cache-dir", str(cache), *FLAGS]
-    settings = environment(TMPDIR=str(scratch), OMP_NUM_THREADS="1")
+    settings = environment(TMPDIR=str(scratch), ENDING=str(scratch), OMP_NUM_THREADS="1")
     started = time.monotonic()
     with (place / "err").open("wb") as err, (place / "out").open("wb") as out:
         process = subprocess.Popen(command, cwd=ROOT, env=settings, stdout=out, stderr=err)
@@ -112,8 +112,8 @@ def _ended(place: Path, model: Path, number: int, moment: float) -> tuple[Ending
 
 
 def _ours(scratch: Path) -> list[int]:
-    """Whoever was given this temporary folder."""
-    mark = f"TMPDIR={scratch}".encode()
+    """Whoever was told of this ending, and whoever they started."""
+    mark = f"ENDING={scratch}".encode()
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
