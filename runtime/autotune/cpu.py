@@ -7,8 +7,8 @@ one rank, k the experts a token goes to, `dtype` as torch prints it and `experts
     ('sgl_tune::cpu_grouped_gemm1', 'CpuGroupedGemm', ((T, H), (T, k), (E, 2I, H)), (dtype, experts))
     ('sgl_tune::cpu_grouped_gemm2', 'CpuGroupedGemm', ((T, k, I), (T, k), (E, H, I)), (dtype, experts))
 
-The buckets are FlashInfer's up to `runtime.sizing.tune_max_num_tokens` of the backend they stand for, the
-policy is `["cuda_graph_profile_replays", null, "l2_cache_policy", "hot"]`.
+The buckets are FlashInfer's, as far as those of the backend they stand for (`server/buckets.py`), the policy
+is `["cuda_graph_profile_replays", null, "l2_cache_policy", "hot"]`.
 """
 
 from __future__ import annotations
