@@ -1,0 +1,55 @@
+"""Records from JSON: what a type does not allow is refused by the member's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from sgl_tune.records import WrongMember, from_plain, to_plain
+
+
+@dataclass(frozen=True)
+class Inner:
+    name: str
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Outer:
+    share: float
+    inner: tuple[Inner, ...] = ()
+    limit: int | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
+    anything: Mapping[str, Any] = field(default_factory=dict)
+
+
+def test_what_is_written_is_read_back() -> None:
+    outer = Outer(0.5, (Inner("a"), Inner("b", 2)), 7, {"x": "y"}, {"deep": [1, {"er": None}]})
+    assert from_plain(Outer, to_plain(outer), "outer") == outer
+
+
+def test_whole_numbers_are_numbers_and_members_of_other_releases_are_passed_over() -> None:
+    assert from_plain(Outer, {"share": 1, "limit": None, "newer": "x"}, "outer") == Outer(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"share": "half"}, "outer.share is 'half'"),
+        ({"share": True}, "outer.share"),
+        ({"share": float("nan")}, "outer.share"),
+        ({"limit": 1 << 61}, "outer.limit"),
+        ({"limit": 1.5}, "outer.limit"),
+        ({"texts": {"x": 1}}, "outer.texts.x is"),
+        ({"texts": None}, "outer.texts"),
+        ({"inner": [{"times": 2}]}, "outer.inner.name is missing"),
+        ({"inner": "ab"}, "outer.inner"),
+    ],
+)
+def test_a_member_that_does_not_fit_is_named(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(WrongMember) as refused:
+        from_plain(Outer, {"share": 0.5, **change}, "outer")
+    assert named in str(refused.value)
