@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from runtime.server.releases import RELEASES
 from tests.oracle.compare import FIELDS, Tally, page, tally
 from tests.oracle.machine import USUAL_GPUS
 from tests.oracle.ours import our_answer
 from tests.oracle.record import RECORDED, read
 
 # What is not told exactly yet. A rate only rises: raise it here with the rule.
-NOT_YET: dict[str, float] = {}
+# prefill_graphs: 0.5.12 and 0.5.13 list some under --disable-cuda-graph; we say that none is captured.
+NOT_YET = {"prefill_graphs": 0.996}
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +30,8 @@ def test_commands_are_refused_where_sglang_refuses_them(found: Tally) -> None:
     assert apart <= NOT_YET.get("refused", 0) * found.asked, "\n".join(page(found))
 
 
-def test_recorded_commands_are_of_every_gpu() -> None:
+def test_recorded_commands_are_of_every_release_and_gpu() -> None:
     commands = [command for command, _ in read(RECORDED)]
+    assert {command.release for command in commands} == {row.version for row in RELEASES}
     assert {command.gpu for command in commands} == set(USUAL_GPUS)
+    assert len(commands) > 300
