@@ -70,8 +70,7 @@ def settle_graph_backends(c: Choices) -> None:
 
 def _ask(c: Choices) -> None:
     """Later flags outrank earlier ones."""
-    no_graphs = c.disable_cuda_graph or _none_in_prefill(c)
-    if no_graphs:
+    if c.disable_cuda_graph or _none_in_prefill(c):
         c.decode.lock(backend=DISABLED)
         if not c.release.prefill_graphs_follow_decode:
             c.prefill.lock(backend=DISABLED)
@@ -81,22 +80,28 @@ def _ask(c: Choices) -> None:
         c.prefill.lock(backend=DISABLED)
     if c.disable_decode_cuda_graph:
         c.decode.lock(backend=DISABLED)
-    asked = {
-        "decode": {
-            "backend": c.cuda_graph_backend_decode,
-            "max_bs": _first(c.cuda_graph_max_bs_decode, c.cuda_graph_max_bs),
-            "bs": _first(c.cuda_graph_bs_decode, c.cuda_graph_bs),
-        },
-        "prefill": {
-            "backend": c.cuda_graph_backend_prefill,
-            "max_bs": _first(c.cuda_graph_max_bs_prefill, c.piecewise_cuda_graph_max_tokens),
-            "bs": _first(c.cuda_graph_bs_prefill, c.piecewise_cuda_graph_tokens),
-        },
-    }
-    for graphs in (c.decode, c.prefill):
-        given = {name: value for name, value in asked[graphs.phase].items() if value is not None}
-        backends = c.release.decode_graph_backends if graphs is c.decode else c.release.prefill_graph_backends
-        _lock(graphs, {**given, **_in_json(c, graphs.phase)}, backends)
+    _lock(c.decode, {**_decode_flags(c), **_in_json(c, "decode")}, c.release.decode_graph_backends)
+    _lock(c.prefill, {**_prefill_flags(c), **_in_json(c, "prefill")}, c.release.prefill_graph_backends)
+
+
+def _decode_flags(c: Choices) -> dict[str, object]:
+    return _given(
+        backend=c.cuda_graph_backend_decode,
+        max_bs=_first(c.cuda_graph_max_bs_decode, c.cuda_graph_max_bs),
+        bs=_first(c.cuda_graph_bs_decode, c.cuda_graph_bs),
+    )
+
+
+def _prefill_flags(c: Choices) -> dict[str, object]:
+    return _given(
+        backend=c.cuda_graph_backend_prefill,
+        max_bs=_first(c.cuda_graph_max_bs_prefill, c.piecewise_cuda_graph_max_tokens),
+        bs=_first(c.cuda_graph_bs_prefill, c.piecewise_cuda_graph_tokens),
+    )
+
+
+def _given(**flags: object) -> dict[str, object]:
+    return {name: value for name, value in flags.items() if value is not None}
 
 
 def _lock(graphs: Graphs, given: dict[str, object], possible: tuple[str, ...]) -> None:

@@ -86,7 +86,9 @@ def plan_tokens(
     page = page_size(model, runtime)
     tokens = tokens // page * page
     context = runtime.context_length or model.max_position
-    requests = max_running_requests(tokens, context, runtime.max_running_requests, parallel.attn_dp)
+    requests = max_running_requests(
+        tokens, context, runtime.max_running_requests, parallel.attn_dp, runtime.release
+    )
     hybrid = sliding_layers(model, range(model.num_layers))
     return PoolPlan(
         tokens=tokens,

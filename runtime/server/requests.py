@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from runtime.server.releases import NEWEST, Release
+from runtime.server.releases import Release
 
 MORE_TOKENS_THAN_ANY_POOL = 1 << 40
 FEWEST_REQUESTS, MOST_REQUESTS = 2048, 4096
 
 
 def max_running_requests(
-    tokens: int, context_length: int, requested: int | None, attn_dp: int, release: Release = NEWEST
+    tokens: int, context_length: int, requested: int | None, attn_dp: int, release: Release
 ) -> int:
     """Per attention-DP rank."""
     estimated = min(max(int(tokens / context_length * 512), FEWEST_REQUESTS), MOST_REQUESTS)

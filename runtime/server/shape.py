@@ -13,6 +13,8 @@ from runtime.server.config import ParallelConfig, RuntimeConfig, SpeculativeConf
 from runtime.server.gpus import GpuModel
 from runtime.server.releases import Release
 
+_FULL_NAMES = {"bf16": "bfloat16"}
+
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
@@ -126,7 +128,7 @@ class Server:
         return RuntimeConfig(
             dtype=self.dtype,
             quantization=self.quantization,
-            kv_cache_dtype=self.kv_cache_dtype,
+            kv_cache_dtype=_FULL_NAMES.get(self.kv_cache_dtype, self.kv_cache_dtype),
             page_size=self.page_size,
             attention_backend=self.decode_attention_backend,
             moe_runner_backend=self.moe_runner_backend,

@@ -98,3 +98,7 @@ def test_sparse_attention_and_what_was_asked_for(
     model: dict[str, Any], gpu: str, asked: str, found: dict[str, str]
 ) -> None:
     assert _by_release(model, gpu, kv_cache_dtype=asked) == found
+
+
+def test_a_rank_goes_by_the_dtypes_full_name() -> None:
+    assert server(QWEN, H100, kv_cache_dtype="bf16").runtime.kv_cache_dtype == "bfloat16"

@@ -48,7 +48,7 @@ def test_rows_of_the_dummy_batch(flags: dict[str, Any], rows: dict[str, int]) ->
     ],
 )
 def test_requests_follow_the_memory(tokens: int, context: int, asked: int | None, requests: int) -> None:
-    assert max_running_requests(tokens, context, asked, 1) == requests
+    assert max_running_requests(tokens, context, asked, 1, NEWEST) == requests
 
 
 def test_before_0_5_14_a_limit_was_no_higher_than_the_context_allowed() -> None:

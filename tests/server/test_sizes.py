@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
-from runtime.server.requests import max_running_requests
 from runtime.server.shape import Server
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
@@ -41,28 +39,3 @@ def _server(gpu: str, **flags: Any) -> Server:
 )
 def test_default_mem_fraction(gpu: str, flags: dict[str, Any], fraction: float) -> None:
     assert _server(gpu, **flags).mem_fraction_static == fraction
-
-
-@pytest.mark.parametrize(
-    ("chunk", "model", "version", "largest"),
-    [
-        (8192, "Qwen3-30B-A3B", "0.5.23", 8192),
-        (16384, "GLM-5.1-FP8", "0.5.23", 8192),
-        (2048, "GLM-5.1-FP8", "0.5.23", 2048),
-    ],
-)
-def test_the_largest_prefill_graph(chunk: int, model: str, version: str, largest: int) -> None:
-    server = _server(H200, model_path=model, tp=8, chunked_prefill_size=chunk, sglang_version=version)
-    assert server.prefill_graphs[-1] == largest
-
-
-def test_graph_sizes_of_the_real_start() -> None:
-    assert len(prefill_graph_sizes(8192)) == 58
-    assert len(decode_graph_sizes(256)) == 36
-    assert len(decode_graph_sizes(512)) == 52
-
-
-def test_requests_of_the_real_start() -> None:
-    assert max_running_requests(669939, 40960, None, 1) == 4096
-    assert max_running_requests(669939, 202752, None, 1) == 2048
-    assert max_running_requests(100, 40960, 4096, 1) == 50
