@@ -34,7 +34,6 @@ test-base: .venv-base/.installed
 
 # SGLang's own wheels read random command lines and answer random server commands; ours are compared with theirs.
 oracle: setup
-	$(BIN)/python -m tests.oracle.grammar
 	$(BIN)/python -m tests.oracle $(ORACLE)
 
 # The rows of runtime/server/flashinfer.py against the packages they were read from; takes a quarter of an hour.

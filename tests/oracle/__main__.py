@@ -12,6 +12,7 @@ from runtime.server.releases import RELEASES
 from tests.oracle.ask import ask
 from tests.oracle.commands import random_commands
 from tests.oracle.compare import page, tally
+from tests.oracle.grammar import compared
 from tests.oracle.machine import USUAL_GPUS
 from tests.oracle.ours import our_answer
 from tests.oracle.record import add, read, write
@@ -26,6 +27,9 @@ def main() -> None:
     options.add_argument("--count", type=int, default=300)
     options.add_argument("--releases", default=",".join(row.version for row in RELEASES))
     options.add_argument("--gpus", default=",".join(USUAL_GPUS))
+    options.add_argument(
+        "--lines", type=int, default=100, help="command lines a release, for its parser alone"
+    )
     options.add_argument("--jobs", type=int, default=2, help="interpreters at a time")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     options.add_argument("--record", type=Path, help="keep SGLang's answers in this file")
@@ -35,6 +39,8 @@ def main() -> None:
     if asked.replay is not None:
         pairs = read(asked.replay)
     else:
+        for release in asked.releases.split(",") if asked.lines else []:
+            compared(release, asked.seed, asked.lines, asked.work.absolute())
         commands = random_commands(asked.seed, asked.count, asked.releases.split(","), asked.gpus.split(","))
         pairs = list(ask(commands, asked.work.absolute(), asked.jobs))
     if asked.record is not None:

@@ -89,6 +89,18 @@ def ask(release: str, lines: list[list[str]], work: Path) -> list[dict[str, Any]
     return list(run_inside("read_lines", wheel_of(release, work), "H200", work, texts, deadline=600))
 
 
+def compared(release: str, seed: int, count: int, work: Path) -> dict[str, Any]:
+    """Prints how many lines we read otherwise than the release, and gives back what it answered."""
+    lines = random_lines(flags_of(release), seed, count)
+    answers = ask(release, lines, work)
+    found = list(differences(release, lines, answers))
+    refused = sum("refused" in answer for answer in answers)
+    print(f"{release}: {count} command lines, {refused} refused, {len(found)} differences", flush=True)
+    for difference in found[:10]:
+        print(difference)
+    return {"release": release, "lines": lines, "answers": answers}
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--seed", type=int, default=1)
@@ -97,16 +109,7 @@ def main() -> None:
     options.add_argument("--work", type=Path, default=WORK)
     options.add_argument("--add", action="store_true", help="keep these releases' answers for the tests")
     asked = options.parse_args()
-    kept = []
-    for release in asked.releases.split(","):
-        lines = random_lines(flags_of(release), asked.seed, asked.count)
-        answers = ask(release, lines, asked.work)
-        kept.append({"release": release, "lines": lines, "answers": answers})
-        found = list(differences(release, lines, answers))
-        refused = sum("refused" in answer for answer in answers)
-        print(f"{release}: {len(lines)} lines, {refused} refused, {len(found)} differences", flush=True)
-        for difference in found[:10]:
-            print(difference)
+    kept = [compared(release, asked.seed, asked.count, asked.work) for release in asked.releases.split(",")]
     if asked.add:
         add(kept)
 
