@@ -72,7 +72,7 @@ class Folder:
         """Of a link itself."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def signature(self, name: str) -> Signature | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sgl_tune.cache.folder import Folder, LeadsOut
+from sgl_tune.cache.folder import Folder, LeadsOut, Signature
 from sgl_tune.cache.layouts import LOCK, Cache, is_unfinished
 from sgl_tune.cache.lock import FolderBusy
 from sgl_tune.cache.prune import WRITING_SECONDS, Removal
@@ -69,20 +69,22 @@ def _objection(removal: Removal, folder: Folder) -> str | None:
     """Time has passed since the plan; the lock keeps out our own writers, but not a server."""
     if not removal.whole:
         return None
-    seen = {path.name: signature for path, signature in removal.seen.items() if path.parent == folder.path}
-    names = folder.names()
-    if any(
-        folder.signature(name) != seen.get(name) for name in names if name in seen or RankName.parse(name)
-    ):
+    if any(_signature(folder, path) not in (None, seen) for path, seen in removal.seen.items()):
         return "written since"
-    writing = (path.name for path in removal.cache.leftovers if not is_unfinished(path.name))
-    if any(_exists_since(folder, name) < WRITING_SECONDS for name in writing):
+    if any(RankName.parse(name) and folder.path / name not in removal.seen for name in folder.names()):
+        return "written since"
+    leftovers = (path for path in removal.cache.leftovers if not is_unfinished(path.name))
+    if any(_exists_since(folder, path) < WRITING_SECONDS for path in leftovers):
         return "a server may be writing to it"
     return None
 
 
-def _exists_since(folder: Folder, name: str) -> float:
-    status = folder.status(name)
+def _signature(folder: Folder, path: Path) -> Signature | None:
+    return folder.signature(str(path.relative_to(folder.path)))
+
+
+def _exists_since(folder: Folder, path: Path) -> float:
+    status = folder.status(str(path.relative_to(folder.path)))
     return time.time() - status.st_mtime if status else float("inf")
 
 

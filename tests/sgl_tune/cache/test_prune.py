@@ -189,6 +189,21 @@ def test_what_is_in_use_is_skipped(tmp_path: Path) -> None:
     assert remove(removal, tmp_path).skipped == "a server may be writing to it"
 
 
+def test_a_managed_store_in_use_is_skipped_too(tmp_path: Path) -> None:
+    entries = tmp_path / "autotune" / "v2" / OLD / "entries"
+    entries.mkdir(parents=True)
+    (entries / "0123.json").write_bytes(b"{}")
+    (removal,) = plan(find_caches(tmp_path), Rules(max_size=0), time.time())
+    (entries / "0123.json").write_bytes(b"{ }")
+    assert remove(removal, tmp_path).skipped == "written since"
+    (entries / ".0123.tmp").touch()
+    (removal,) = plan(find_caches(tmp_path), Rules(max_size=0), time.time())
+    assert remove(removal, tmp_path).skipped == "a server may be writing to it"
+    _aged(entries, 1)
+    (removal,) = plan(find_caches(tmp_path), Rules(max_size=0), time.time())
+    assert remove(removal, tmp_path).skipped is None and not entries.exists()
+
+
 def test_files_that_vanish_are_no_error(tmp_path: Path) -> None:
     gone, half = _make_cache(tmp_path, OLD, days=90), _make_cache(tmp_path, NEW, days=90)
     removals = plan(find_caches(tmp_path), Rules(older_than=DAY), time.time())
