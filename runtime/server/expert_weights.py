@@ -1,4 +1,4 @@
-"""How a checkpoint stores its experts' weights, as far as a MoE backend is chosen by it."""
+"""How a checkpoint stores its weights, as far as a MoE backend or the gate looks at it."""
 
 from __future__ import annotations
 
@@ -38,6 +38,14 @@ def has_w4a16_experts(model: Checkpoint) -> bool:
     layers = _section(model.mapping("quantization_config"), "quantized_layers")
     kinds = (_section(layers, name).get("quant_algo") for name in layers if ".experts." in str(name))
     return any(str(kind).upper() == "W4A16_NVFP4" for kind in kinds)
+
+
+def is_block_fp8_of_32(model: Checkpoint) -> bool:
+    """What MXFP8's GEMMs take as it is."""
+    section = model.mapping("quantization_config")
+    block = section.get("weight_block_size")
+    by_32 = isinstance(block, (list, tuple)) and len(block) == 2 and block[1] == 32
+    return by_32 and section.get("scale_fmt") == "ue8m0"
 
 
 def packs_mxfp4(model: Checkpoint) -> bool:

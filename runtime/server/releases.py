@@ -71,6 +71,8 @@ class Release:
     mxfp8_runs_cutlass_gemm: bool = False
     # Methods whose GEMMs are mm_mxfp8, tuned on every Blackwell: the same file
     mxfp8_gemm_methods: tuple[str, ...] = ()
+    # Block fp8 in groups of 32 with powers of two as scales runs on them too: the same file
+    block_fp8_runs_as_mxfp8: bool = False
     deterministic_never_tunes: bool = False
     tunes_drafts: bool = False
     # A draft's gate asks --speculative-moe-runner-backend, before the target's own
@@ -226,7 +228,6 @@ _15 = replace(
     transformers="5.12.1",
     key_has_draft_quantization=True,
     never_by_chosen_fp8_gemm=("mxfp8",),
-    mxfp8_runs_cutlass_gemm=True,
     tunes_drafts=True,
     mixed_by_layers=True,
     goes_with=(
@@ -249,6 +250,7 @@ _16 = replace(
     version="0.5.16",
     flashinfer="0.6.14",
     never_by_chosen_fp8_gemm=(),
+    mxfp8_runs_cutlass_gemm=True,
     dropped_methods=("qoq", "fbgemm_fp8"),
     algorithms=(*_ALGORITHMS, "DSPARK"),
     pd_graphs="by role",
@@ -371,6 +373,7 @@ _23 = replace(
     flashinfer="0.7.2",
     candidate_selection="v2_default",
     mxfp8_gemm_methods=("mxfp8", "minimax_m3_nvfp4"),
+    block_fp8_runs_as_mxfp8=True,
     goes_with=(*_18.goes_with, ("minimax_m3_nvfp4", "mxfp8")),
     algorithms=(*_16.algorithms, "UNO"),
     dflash_shares_heads=True,

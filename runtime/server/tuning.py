@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.server.backends import backend_row
+from runtime.server.checkpoint import Checkpoint
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
+from runtime.server.expert_weights import is_block_fp8_of_32
 from runtime.server.gpus import CPU, GpuModel
 from runtime.server.releases import Release
 
@@ -44,7 +46,9 @@ def gate(c: Choices, quantization: str | None, draft: bool = False) -> Gate:
         return Gate(True, f"MoE backend {backend}")
     if c.release.fp4_gemm_gates and runs_fp4_gemm(quantization, c.fp4_gemm_runner_backend, c.gpu):
         return Gate(True, f"FP4 GEMMs of quantization {quantization}")
-    if _tunes_fp8(c, quantization):
+    model = c.draft_model if draft and c.draft_model is not None else c.model
+    as_mxfp8 = runs_block_fp8_as_mxfp8(quantization, model, c.fp8_gemm_runner_backend, c.gpu, c.release)
+    if as_mxfp8 or _tunes_fp8(c, quantization):
         return Gate(True, f"FP8 GEMMs of quantization {quantization}")
     return Gate(False, f"MoE backend {backend}, quantization {quantization}")
 
@@ -100,3 +104,12 @@ def _tunes_fp8(c: Choices, quantization: str | None) -> bool:
         return True
     by_method = runs_mxfp8_gemm(quantization, backend, c.gpu, release)
     return by_method or runs_fp8_gemm(quantization, c.gpu, release)
+
+
+def runs_block_fp8_as_mxfp8(
+    quantization: str | None, model: Checkpoint, asked: str, gpu: GpuModel, release: Release
+) -> bool:
+    """SGLang asks the loaded layers for this, and a config.json tells as much."""
+    fits = quantization == "fp8" and is_block_fp8_of_32(model)
+    capable = gpu.major in _BLACKWELL and asked != "deep_gemm"
+    return release.block_fp8_runs_as_mxfp8 and capable and fits

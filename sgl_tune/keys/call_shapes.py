@@ -10,7 +10,14 @@ from runtime.server.config import ModelConfig
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
 from runtime.server.sizing import kv_heads_per_rank
-from runtime.server.tuning import MODELOPT_FP8, is_tuned, runs_fp4_gemm, runs_fp8_gemm, runs_mxfp8_gemm
+from runtime.server.tuning import (
+    MODELOPT_FP8,
+    is_tuned,
+    runs_block_fp8_as_mxfp8,
+    runs_fp4_gemm,
+    runs_fp8_gemm,
+    runs_mxfp8_gemm,
+)
 from sgl_tune.keys.op_shapes import (
     Dtype,
     Experts,
@@ -53,9 +60,16 @@ def tunes_fp4(deployment: Deployment) -> bool:
 
 
 def tunes_mxfp8(deployment: Deployment) -> bool:
-    server = deployment.server
-    backend = server.asked.fp8_gemm_runner_backend
-    return server.tunes and runs_mxfp8_gemm(deployment.quantization, backend, server.gpu, server.release)
+    """Of mxfp8 weights, or of fp8 weights that can pass for them."""
+    server, inputs, quantization = deployment.server, deployment.inputs, deployment.quantization
+    release, backend = server.release, server.asked.fp8_gemm_runner_backend
+    model = inputs.draft_checkpoint if server.is_draft and inputs.draft_checkpoint else inputs.checkpoint
+    by_default = release.mxfp8_runs_cutlass_gemm and "mxfp8_gemm" not in release.always_skipped_ops
+    return server.tunes and (
+        runs_mxfp8_gemm(quantization, backend, server.gpu, release)
+        or runs_block_fp8_as_mxfp8(quantization, model, backend, server.gpu, release)
+        or (by_default and quantization == "mxfp8" and backend == "auto" and server.gpu.major == 10)
+    )
 
 
 def tunes_by_cutlass(deployment: Deployment) -> bool:

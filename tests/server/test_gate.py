@@ -75,6 +75,15 @@ def test_plain_and_block_fp8_weights_open_no_gate(checkpoint: Checkpoint) -> Non
     assert _tuning(checkpoint, "B200") == []
 
 
+def test_block_fp8_that_runs_as_mxfp8_is_tuned_since_0_5_23() -> None:
+    fine = {"quant_method": "fp8", "weight_block_size": [1, 32], "scale_fmt": "ue8m0"}
+    assert _tuning(model("qwen3", fine), "B200") == [23]
+    assert _tuning(model("qwen3", fine), "H200") == []
+    assert _tuning(model("qwen3", fine), "B200", fp8_gemm_runner_backend="deep_gemm") == []
+    assert _tuning(model("qwen3", {**fine, "scale_fmt": "float"}), "B200") == []
+    assert _tuning(model("qwen3", {**fine, "weight_block_size": [32, 128]}), "B200") == []
+
+
 def test_a_chosen_fp8_gemm_opened_the_gate_from_0_5_14_to_0_5_17() -> None:
     chosen = {"fp8_gemm_runner_backend": "flashinfer_cutlass"}
     assert _tuning(model("qwen3", FP8), "H200", **chosen) == [14, 15, 16, 17]

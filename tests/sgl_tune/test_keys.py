@@ -56,6 +56,18 @@ def test_fp8_gemms_of_latent_attention_are_not_planned(tmp_path: Path) -> None:
     assert any("latent attention" in gap for gap in _gaps(model_path=model, arch="sm100", tp=8))
 
 
+def test_fp8_blocks_that_pass_for_mxfp8_are_not_planned(tmp_path: Path) -> None:
+    fine = {"quant_method": "fp8", "weight_block_size": [1, 32], "scale_fmt": "ue8m0"}
+    model = _quantized(tmp_path, "Llama-3.1-8B", **fine)
+    assert any("the MXFP8 GEMMs" in gap for gap in _gaps(model_path=model, arch="sm100"))
+
+
+@pytest.mark.parametrize(("version", "said"), [("0.5.16", True), ("0.5.17", False), ("0.5.18", True)])
+def test_mxfp8_gemms_were_skipped_by_0_5_17_alone(version: str, said: bool) -> None:
+    found = _gaps(model_path="Llama-3.1-8B", quantization="mxfp8", arch="sm100", sglang_version=version)
+    assert any("the MXFP8 GEMMs" in gap for gap in found) is said
+
+
 @contextmanager
 def _model_at(path: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A relative model path, as the real server was started with."""
