@@ -9,6 +9,8 @@ from typing import Literal
 Number = tuple[int, ...]
 # The kernels that this runtime has: FlashInfer's, and a reference in torch for all others.
 Kernels = Literal["torch", "flashinfer_cutlass", "flashinfer_trtllm"]
+# Families of tuned calls: those of one look their tactics up alike.
+Calls = Literal["cutlass", "trtllm", "mxfp4"]
 _FIRST: Number = (0, 5, 12)
 
 
@@ -19,6 +21,7 @@ class MoEBackendRow:
     name: str
     tuned_since: Number | None = None
     kernels: Kernels = "torch"
+    calls: Calls | None = None
     # Its kernels are others than the stand-in's: a prediction's workspaces are not its own.
     stood_in: bool = True
     # The range of its buckets follows the prefill chunk where a release does so.
@@ -51,6 +54,7 @@ _TRTLLM = MoEBackendRow(
     "flashinfer_trtllm",
     _FIRST,
     "flashinfer_trtllm",
+    "trtllm",
     stood_in=False,
     marks_with_minus_one=True,
     defers_finalising=True,
@@ -71,6 +75,7 @@ BACKENDS = {
             "flashinfer_cutlass",
             (0, 5, 13),
             "flashinfer_cutlass",
+            "cutlass",
             stood_in=False,
             ranged_by_chunk=True,
             fuses_shared_experts=True,
@@ -83,6 +88,7 @@ BACKENDS = {
             "flashinfer_trtllm_routed",
             (0, 5, 13),
             "flashinfer_trtllm",
+            "trtllm",
             stood_in=False,
             routed=True,
             takes=_all("fp8", "mxfp8", "modelopt_fp4", None)
@@ -90,7 +96,7 @@ BACKENDS = {
             under_flashinfer_a2a_since=(0, 5, 15),
             mxfp8_since=_FIRST,
         ),
-        MoEBackendRow("flashinfer_mxfp4", _FIRST),
+        MoEBackendRow("flashinfer_mxfp4", _FIRST, calls="mxfp4"),
         MoEBackendRow(
             "flashinfer_cutedsl",
             _FIRST,

@@ -7,23 +7,14 @@ from difflib import get_close_matches
 
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.flags import flags_of
+from runtime.server.releases import NEWEST, Release
 from sgl_tune.deployment.options import ServerFlags
 
-# SGLang 0.5.12 to 0.5.23.
-MOE_RUNNER_BACKENDS = (
-    *("auto", "deep_gemm", "triton", "triton_kernel", "flashinfer_trtllm", "flashinfer_trtllm_routed"),
-    *("flashinfer_cutlass", "flashinfer_mxfp4", "flashinfer_cutedsl", "flashinfer_megamoe", "cutlass"),
-    *("experimental_sgl_trtllm", "experimental_sgl_marlin", "aiter", "marlin", "humming", "hpc_ops"),
-    *("lora_cutedsl", "lora_triton", "lora_marlin", "megamoe", "intel_xpu", "ascend_fuseep"),
-)
 
-
-def doubts(flags: ServerFlags, checkpoint: Checkpoint, asked: Asked) -> Iterator[str]:
-    backend = flags.moe_runner_backend
-    if backend is not None and backend not in MOE_RUNNER_BACKENDS:
-        close = get_close_matches(backend, MOE_RUNNER_BACKENDS)
-        meant = f"; did you mean {' or '.join(close)}?" if close else ""
-        yield f"--moe-runner-backend {backend} is none that SGLang is known to have{meant}"
+def doubts(flags: ServerFlags, checkpoint: Checkpoint, asked: Asked, release: Release) -> Iterator[str]:
+    if flags.moe_runner_backend is not None:
+        yield from _unknown_backend(flags.moe_runner_backend, release)
     heads = checkpoint.get("num_attention_heads")
     attn_tp = asked.tp_size // (asked.attn_dp_size or (asked.dp_size if asked.enable_dp_attention else 1))
     if isinstance(heads, int) and attn_tp and heads % attn_tp:
@@ -37,3 +28,12 @@ def doubts(flags: ServerFlags, checkpoint: Checkpoint, asked: Asked) -> Iterator
             f"dp {asked.dp_size} does not divide tp {asked.tp_size}: {asked.dp_size} replicas of the server, "
             "not DP attention"
         )
+
+
+def _unknown_backend(backend: str, release: Release) -> Iterator[str]:
+    line = flags_of(min(release, NEWEST, key=lambda row: row.number).version)
+    known = [str(name) for name in line.by_field["moe_runner_backend"].choices or ()]
+    if backend not in known:
+        close = get_close_matches(backend, known)
+        meant = f"; did you mean {' or '.join(close)}?" if close else ""
+        yield f"--moe-runner-backend {backend} is none that SGLang {release.version} has{meant}"

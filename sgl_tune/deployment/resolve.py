@@ -76,7 +76,7 @@ def _resolve(
             environ={name: environ[name] for name in _READ_ENVIRONMENT if name in environ},
             dist_init_addr=flags.dist_init_addr,
             notes=tuple(notes),
-            warnings=(*filter(None, [named.warning]), *doubts(flags, found.checkpoint, asked)),
+            warnings=(*filter(None, [named.warning]), *doubts(flags, found.checkpoint, asked, named.release)),
         )
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from runtime.server.backends import Calls
 from runtime.server.call_rules import Routing, fused_shared_experts, routing_form
 from runtime.server.config import ModelConfig
 from runtime.server.flashinfer import flashinfer_of
@@ -84,7 +85,7 @@ def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
         return ()
     if deployment.arch == CPU.arch:
         return cpu_moe(_experts(deployment), _dtype(deployment))
-    builder = _MOE_CALLS.get((deployment.server.moe_runner_backend, _weights(deployment)))
+    builder = _MOE_CALLS.get((deployment.server.backend.calls, _weights(deployment)))
     return builder(deployment) if builder and _is_dispatch_known(deployment) else ()
 
 
@@ -99,9 +100,7 @@ def dense_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
 
 def _is_dispatch_known(deployment: Deployment) -> bool:
     a2a = deployment.server.moe_a2a_backend
-    return a2a == "none" or (
-        a2a == "flashinfer" and deployment.server.backend.kernels == "flashinfer_cutlass"
-    )
+    return a2a == "none" or (a2a == "flashinfer" and deployment.server.backend.calls == "cutlass")
 
 
 def _weights(deployment: Deployment) -> str | None:
@@ -181,18 +180,15 @@ def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     return (trtllm_mxfp4_moe(padded, output=experts.hidden),)
 
 
-_MOE_CALLS: dict[tuple[str, str | None], Callable[[Deployment], tuple[OpShape, ...]]] = {
-    ("flashinfer_cutlass", None): _cutlass,
-    ("flashinfer_cutlass", "modelopt"): _cutlass,
-    ("flashinfer_cutlass", "modelopt_fp8"): _cutlass,
-    ("flashinfer_trtllm", None): _trtllm_bf16,
-    ("flashinfer_trtllm", "fp8"): _trtllm_fp8_block,
-    ("flashinfer_trtllm", "modelopt_fp8"): _trtllm_fp8_tensor,
-    ("flashinfer_trtllm", "modelopt_fp4"): _trtllm_nvfp4,
-    ("flashinfer_trtllm_routed", None): _trtllm_bf16,
-    ("flashinfer_trtllm_routed", "fp8"): _trtllm_fp8_block,
-    ("flashinfer_trtllm_routed", "modelopt_fp4"): _trtllm_nvfp4,
-    ("flashinfer_mxfp4", "mxfp4"): _mxfp4,
+_MOE_CALLS: dict[tuple[Calls | None, str | None], Callable[[Deployment], tuple[OpShape, ...]]] = {
+    ("cutlass", None): _cutlass,
+    ("cutlass", "modelopt"): _cutlass,
+    ("cutlass", "modelopt_fp8"): _cutlass,
+    ("trtllm", None): _trtllm_bf16,
+    ("trtllm", "fp8"): _trtllm_fp8_block,
+    ("trtllm", "modelopt_fp8"): _trtllm_fp8_tensor,
+    ("trtllm", "modelopt_fp4"): _trtllm_nvfp4,
+    ("mxfp4", "mxfp4"): _mxfp4,
 }
 
 
