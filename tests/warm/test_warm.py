@@ -138,6 +138,25 @@ def test_under_torchrun_the_processes_found_are_the_workers(small: tuple[str, ..
     assert list(_rank_files(cache)) == ["rank_tp0_pp0_dp0.json"]
 
 
+def test_tasks_of_a_slurm_step_meet_without_a_secret_on_one_node(
+    small: tuple[str, ...], tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0"}
+    tasks = [
+        _start(
+            cache,
+            *(*small, "--tp", "2", "--format", "json"),
+            env={**step, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
+        )
+        for rank in (0, 1)
+    ]
+    (code, out, err), (other_code, other_out, other_err) = map(_end, tasks)
+    assert (code, other_code) == (0, 0), err + other_err
+    assert json.loads(out)["proof"]["misses"] == [] and other_out == ""
+    assert len(set(_rank_files(cache).values())) == 1 and len(_rank_files(cache)) == 2
+
+
 def test_a_worker_killed_in_the_search_is_one_line_and_no_partial_set(tmp_path: Path) -> None:
     cache, scratch = tmp_path / "cache", tmp_path / "scratch"
     scratch.mkdir()
