@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.oracle.commands import SLIPS, Command, random_commands
+from tests.oracle.commands import Command, random_commands
 from tests.oracle.compare import page, tally
+from tests.oracle.draws import SLIPS
 from tests.oracle.flags import module_text, news, row, wrapped
 from tests.oracle.lines import random_lines
 from tests.oracle.published import published, write_checkpoints
