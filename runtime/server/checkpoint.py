@@ -19,6 +19,8 @@ _CONTEXT_LENGTHS = (
     *("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings"),
 )
 _LARGEST = 1 << 40
+# transformers gives them the length before stretching, if only the same (modeling_rope_utils.py).
+_TELL_THE_STRETCHED = ("llama3", "yarn", "longrope")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,8 @@ class Checkpoint:
         """How far positions are stretched, where the length that is told is not the stretched one."""
         name = "rope_scaling" if self.text.get("rope_scaling") is not None else "rope_parameters"
         scaling = self.section(name)
-        if scaling.get("rope_type") == "llama3" or "original_max_position_embeddings" in scaling:
+        kind = scaling.get("rope_type", scaling.get("type"))
+        if kind in _TELL_THE_STRETCHED or "original_max_position_embeddings" in scaling:
             return 1
         factor = scaling.get("factor", 1)
         if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor <= _LARGEST:
