@@ -31,8 +31,8 @@ def slurp(path: Path | str, folder: int | None = None) -> tuple[os.stat_result, 
             size = human_bytes(status.st_size)
             raise OSError(errno.EOVERFLOW, f"{size} are more than a cache file can hold", str(path))
         raw = os.read(descriptor, status.st_size + 1)
-        while len(raw) > status.st_size and (more := os.read(descriptor, 1 << 20)):  # it grew meanwhile
-            raw += more
+        while status.st_size < len(raw) <= LARGEST and (more := os.read(descriptor, 1 << 20)):
+            raw += more  # it grew meanwhile
         return status, raw
     finally:
         os.close(descriptor)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from runtime.server.bounds import is_number
 from sgl_tune.cache.record import Entry
 from sgl_tune.cache.scan import ScannedCache
 from sgl_tune.errors import UsageError
@@ -88,6 +89,6 @@ def _parse_filter(text: str) -> Filter:
 
 
 def _parse_count(text: str) -> float:
-    if not text.isdecimal():
+    if not is_number(text):
         raise UsageError(f"'{text}' is not a number")
     return int(text)

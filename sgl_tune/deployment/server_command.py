@@ -46,7 +46,7 @@ NOT_FOLLOWED = frozenset(
 )
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _NUMBER = re.compile(r"-\d+(\.\d+)?")
-_COUNT = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)")
+_COUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(Ki|Mi|Gi|Ti|k|M|G|T)")
 _SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SUFFIXES |= {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 

@@ -14,7 +14,8 @@ ASCENDING = "graphs-ascending"
 DISPATCHER = "dispatcher-by-max-running-requests"
 NO_GRAPHS = "no-graphs"
 BEHAVIOURS = (LM_HEAD, ASCENDING, DISPATCHER)
-_SWEEP = re.compile(r"([a-z0-9-]+)=(\d+(?:\.\d+)?):(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
+_NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
+_SWEEP = re.compile(f"([a-z0-9-]+)={_NUMBER}:{_NUMBER}:{_NUMBER}")
 _MOST_STEPS = 64
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.engine import MOST_SECONDS, distinct, fuzz
+from tests.fuzz.engine import MOST_SECONDS, MOST_WAIT, distinct, fuzz
 from tests.fuzz.parser import Parser, parser_names
 
 _COUNT = int(os.environ.get("SGL_TUNE_FUZZ", "100"))
@@ -31,6 +31,10 @@ def _wait(made: int, folder: Path) -> None:
         pass
 
 
+def _sleep(made: int, folder: Path) -> None:
+    time.sleep(60)
+
+
 def _take_memory(made: int, folder: Path) -> None:
     bytearray(600 << 20)
 
@@ -45,6 +49,7 @@ def _die(made: int, folder: Path) -> None:
         (_raise, "KeyError at fuzz/test_parsers.py"),
         (_take_memory, "MemoryError at fuzz/test_parsers.py"),
         (_wait, f"more than {MOST_SECONDS:g} s of the processor"),
+        (_sleep, f"waits for more than {MOST_WAIT:g} s"),
         (_die, "died with status"),
     ],
 )

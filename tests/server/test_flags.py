@@ -152,3 +152,11 @@ def test_a_key_of_a_config_file_is_a_switch_by_any_of_its_names_in_newer_release
     )
     other = flag.names[1][2:]
     assert config_words(flags_of("0.5.23"), {other: True}) == [f"--{other}"]
+
+
+@pytest.mark.parametrize("deep", ["[" * 100_000, '{"a":' * 50_000 + "1" + "}" * 50_000])
+@pytest.mark.parametrize("flag", ["--cuda-graph-config", "--lora-paths", "--mm-process-config"])
+def test_json_without_a_bottom_is_refused(flag: str, deep: str) -> None:
+    if flag == "--lora-paths" and not deep.endswith("}"):
+        pytest.skip("that is a path")
+    assert refusal(flags_of("0.5.23"), flag, deep).reason

@@ -84,6 +84,7 @@ def test_flags_with_an_effect_that_is_not_followed_are_named_apart() -> None:
         (f"{START} stray --tp 2", "has 'stray' where a flag should be"),
         (f"{START} -tp 2", "has '-tp' where a flag should be"),
         (f"{START} --tp two", "--tp 'two' is not a number"),
+        (f"{START} --context-length {'9' * 400}G", "is not a number"),
         (f"{START} --tp", "--tp takes one value, and has 0"),
         (f"{START} --tp 2 4", "--tp takes one value, and has 2"),
         (f"{START} --enable-dp-attention yes", "--enable-dp-attention takes no value"),

@@ -146,7 +146,7 @@ def _adapter(parser: argparse.ArgumentParser, text: str) -> Any:
         return text
     try:
         adapter = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         parser.error(f"--lora-paths: {text!r} is not JSON")
     if not {"lora_name", "lora_path"} <= set(adapter):
         parser.error(f"--lora-paths: {text!r} names no lora_name or no lora_path")

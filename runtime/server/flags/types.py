@@ -39,8 +39,15 @@ def text_or_none(text: str) -> str | None:
 def json_value(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
-    except ValueError:
-        raise BadValue(f"{text!r} is not JSON") from None
+    except (ValueError, RecursionError):
+        raise BadValue(f"{text[:200]!r} is not JSON") from None
+
+
+def any_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise BadValue("nested too deep") from None
 
 
 def graph_backend(text: str) -> str:
@@ -78,7 +85,7 @@ TYPES: dict[str, Callable[[str], Any]] = {
     "str": str,
     "int": int,
     "float": float,
-    "loads": json.loads,
+    "loads": any_json,
     "json_list_type": json_value,
     "human_readable_int": amount,
     "nullable_str": text_or_none,

@@ -128,6 +128,8 @@ def test_filters(cache_dir: Path, filters: list[str], keys: list[str]) -> None:
         ("colour=red", "no field 'colour'"),
         ("arch>sm90", "can only be = or !="),
         ("entries>many", "'many' is not a number"),
+        ("entries=" + "9" * 4301, "is not a number"),
+        ("ranks>²", "is not a number"),
     ],
 )
 def test_filters_that_say_nothing(text: str, said: str) -> None:
