@@ -1,10 +1,8 @@
-"""Where nodes meet: node 0 listens at the one address that was named, and the others come to it."""
+"""How nodes meet: node 0 lets in who proves the secret, until all are there; the others come and prove it."""
 
 from __future__ import annotations
 
-import os
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +15,7 @@ from sgl_tune.processes.pump import Pump
 from sgl_tune.warm.channel import Channel
 from sgl_tune.warm.joined import SlurmTask, TorchWorker
 from sgl_tune.warm.nodes import HELLO, REFUSED, WELCOME, Nodes
+from sgl_tune.warm.place import Place, connected, listen, may_come, parse_place
 from sgl_tune.warm.secret import HOW_TO_MAKE, read_secret
 
 _PROOF_SECONDS = 5.0  # that a stranger may take
@@ -28,18 +27,6 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A host and its port, or a name for processes of one user on one machine: no network, and no file."""
-
-    host: str = ""
-    port: int = 0
-    name: str = ""
-
-    def __str__(self) -> str:
-        return self.name or f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
 class Meeting:
     """`nodes` of them, each with some workers; `rank` 0 is the host."""
 
@@ -48,17 +35,6 @@ class Meeting:
     nodes: int
     rank: int
     timeout: float
-
-
-def parse_place(address: str | None, nodes: int) -> Place:
-    if not address:
-        raise UsageError(
-            f"--nnodes {nodes} needs --dist-init-addr", "give every node the same --dist-init-addr HOST:PORT"
-        )
-    host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
-        raise UsageError(f"--dist-init-addr {address!r} is not HOST:PORT")
-    return Place(host.removeprefix("[").removesuffix("]"), int(port))
 
 
 def find_meeting(
@@ -100,7 +76,7 @@ def met(meeting: Meeting, workers: int, say: Say) -> Iterator[Nodes]:
 
 
 def _host(meeting: Meeting, workers: int, pump: Pump, say: Say) -> Nodes:
-    listener = _listener(meeting.place)
+    listener = listen(meeting.place)
     reception = _Reception(meeting, pump, say, listener)
     try:
         guests = reception.receive()
@@ -141,7 +117,7 @@ class _Reception:
     def _accept(self) -> None:
         with suppress(OSError):
             connection, address = self._listener.accept()
-            if len(self._pending) >= _STRANGERS or not _may_come(connection):
+            if len(self._pending) >= _STRANGERS or not may_come(connection):
                 connection.close()
                 return
             peer = str(address[0]) if address else "a process here"
@@ -194,47 +170,6 @@ class _Reception:
         )
 
 
-def _listener(place: Place) -> socket.socket:
-    """On that address and no other."""
-    if place.name:
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind("\0" + place.name)
-        listener.listen()
-        return listener
-    failed: OSError | None = None
-    for family, kind, protocol, _, address in _resolved(place):
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen()
-            return listener
-        except OSError as error:
-            listener.close()
-            failed = error
-    why = failed.strerror if failed else "no address"
-    raise UsageError(
-        f"--dist-init-addr {place}: node 0 cannot listen there ({why})",
-        "name an address of node 0 itself and a free port",
-    )
-
-
-def _resolved(place: Place) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
-    try:
-        return socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)  # type: ignore[return-value]
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UsageError(f"--dist-init-addr {place}: {why}") from None
-
-
-def _may_come(connection: socket.socket) -> bool:
-    """On one machine only processes of the same user; over a network, whoever proves the secret."""
-    if connection.family != socket.AF_UNIX:
-        return True
-    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return user == os.getuid()
-
-
 def _visit(meeting: Meeting, workers: int, pump: Pump, say: Say) -> Nodes:
     deadline = time.monotonic() + meeting.timeout
     channel = _let_in(meeting, pump, deadline)
@@ -254,7 +189,9 @@ def _visit(meeting: Meeting, workers: int, pump: Pump, say: Say) -> Nodes:
 def _let_in(meeting: Meeting, pump: Pump, deadline: float) -> Channel:
     """Where nobody greets, node 0 is full of strangers or not there yet: this one comes again."""
     while True:
-        channel = Channel(_connected(meeting, deadline), pump, meeting.secret, hosting=False, peer="node 0")
+        channel = Channel(
+            connected(meeting.place, deadline), pump, meeting.secret, hosting=False, peer="node 0"
+        )
         while channel.lost is None and not channel.is_open:
             pump.turn(_TURN_SECONDS)
             if time.monotonic() - channel.began_at > _PROOF_SECONDS:
@@ -266,28 +203,4 @@ def _let_in(meeting: Meeting, pump: Pump, deadline: float) -> Channel:
                 f"node 0 at {meeting.place} did not let this node in: {channel.lost}",
                 "give every node the same --secret-file",
             )
-        time.sleep(_RETRY_SECONDS)
-
-
-def _connected(meeting: Meeting, deadline: float) -> socket.socket:
-    """Node 0 may start later than this one."""
-    place = meeting.place
-    while True:
-        try:
-            if place.name:
-                connection = socket.socket(socket.AF_UNIX)
-                connection.connect("\0" + place.name)
-                if not _may_come(connection):
-                    raise WorkFailed(f"{place} belongs to another user")
-                return connection
-            _resolved(place)
-            return socket.create_connection((place.host, place.port), timeout=_PROOF_SECONDS)
-        except OSError as error:
-            if time.monotonic() > deadline:
-                why = error.strerror or error
-                raise WorkFailed(
-                    f"node 0 was not met at {place} within {meeting.timeout:.0f} s: {why}",
-                    "start the same command on every node, with --node-rank 0 on the one that owns "
-                    "--dist-init-addr",
-                ) from None
         time.sleep(_RETRY_SECONDS)

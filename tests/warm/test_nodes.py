@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.errors import UsageError
-from sgl_tune.warm.meeting import parse_place
+from sgl_tune.warm.place import parse_place
 from sgl_tune.warm.secret import read_secret
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,8 @@ import json, sys
 from sgl_tune.errors import SglTuneError
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.warm.launch import Fleet, launch
-from sgl_tune.warm.meeting import Meeting, Place, met
+from sgl_tune.warm.meeting import Meeting, met
+from sgl_tune.warm.place import Place
 place, secret, nodes, rank, plan, timeout = json.loads(sys.argv[1])
 meeting = Meeting(Place(**place), secret.encode(), nodes, rank, timeout)
 def heard(worker, event):
