@@ -21,6 +21,7 @@ from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
 from runtime.graphs.policy import CapturePolicy
 from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.graphs import decode_graph_sizes
 from runtime.server.units import MIB
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
@@ -44,8 +45,7 @@ def capture(args: argparse.Namespace, order: str, device: Device) -> dict[str, A
     parallel = ParallelConfig(tp=args.tp)
     runtime = RuntimeConfig(
         moe_runner_backend=args.moe_runner_backend,
-        cuda_graph_max_bs=args.max_bs,
-        disable_prefill_graph=True,
+        decode_graphs=decode_graph_sizes(args.max_bs),
         disable_autotune=True,
     )
     policy = CapturePolicy(order=order)  # type: ignore[arg-type]

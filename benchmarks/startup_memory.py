@@ -22,6 +22,7 @@ from runtime.devices.cuda import Cuda
 from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
 from runtime.server.hf_config import model_config
 from runtime.server.units import MIB
 from runtime.simulate.constants import Constant, constants_for
@@ -80,16 +81,17 @@ def parse() -> argparse.Namespace:
 def start(args: argparse.Namespace, device: Device) -> ModelRunner:
     """Up to ready, or to the error, which is in the runner's recorder too."""
     parallel = ParallelConfig(tp=args.tp, pp=args.pp, dp=args.dp, ep=args.ep, enable_dp_attention=args.dp > 1)
+    tokens = args.chunked_prefill_size or 8192
     runtime = RuntimeConfig(
         kv_cache_dtype=args.kv_cache_dtype,
         moe_runner_backend=args.moe_runner_backend,
         moe_a2a_backend=args.moe_a2a_backend,
-        chunked_prefill_size=args.chunked_prefill_size,
+        prefill_tokens=tokens,
         max_running_requests=args.max_running_requests,
-        mem_fraction_static=args.mem_fraction_static,
+        mem_fraction_static=args.mem_fraction_static or 0.85,
         context_length=args.context_length,
-        cuda_graph_max_bs=args.cuda_graph_max_bs,
-        disable_prefill_graph=args.no_prefill_graphs,
+        decode_graphs=decode_graph_sizes(args.cuda_graph_max_bs or 256),
+        prefill_graphs=() if args.no_prefill_graphs else prefill_graph_sizes(tokens),
         disable_autotune=args.no_autotune,
         autotune_cached=not args.tune,
         speculative=SpeculativeConfig("EAGLE") if args.speculative else None,

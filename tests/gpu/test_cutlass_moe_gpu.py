@@ -127,10 +127,7 @@ def test_the_keys_asked_for_are_the_plan_s() -> None:
     model, moe = deployment.model, deployment.model.moe
     assert moe is not None
     layout = rank_layout(deployment.parallel, 0)
-    runtime = replace(
-        deployment.runtime, chunked_prefill_size=deployment.runtime.chunked_prefill_size or 8192
-    )
-    backend = make_backend("flashinfer_cutlass", model, runtime, layout)
+    backend = make_backend("flashinfer_cutlass", model, deployment.runtime, layout)
     experts, hidden, inner = moe.num_experts, model.hidden_size, moe.intermediate_size
     weights = ExpertWeights(
         torch.zeros(experts, 2 * inner, hidden, device="cuda", dtype=torch.bfloat16),
