@@ -151,7 +151,7 @@ def test_a_whole_start_tunes_what_it_serves(tmp_path: Path) -> None:
     model = model_config(json.loads(preset.read_text())["config"])
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
     runtime = RuntimeConfig(
-        moe_runner_backend="flashinfer_cutlass", prefill_tokens=64, mem_fraction_static=0.5
+        moe_runner_backend="flashinfer_cutlass", prefill_tokens=8, mem_fraction_static=0.5
     )
     session = AutotuneSession(CPU, runtime, cache=tmp_path / "rank.json")
     options = StartOptions(sample_layers=True, max_running_requests=2)
