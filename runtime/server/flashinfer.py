@@ -19,8 +19,8 @@ class KeyForm:
     """How an entry's key is written."""
 
     has_extras: bool  # a fourth element, 0.6.13
-    names_options: bool  # filled in for MoE ops, 0.6.18
-    names_ranks: bool  # among the options, until 0.7.1
+    options_of: tuple[str, ...] = ()  # the ops, by how their names begin, that fill it in
+    names_ranks: bool = False  # among a cutlass MoE's options, until 0.7.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +57,28 @@ _SIX = (
 )
 _SEVEN = (*_SIX[:-1], "cutlass_dsl_version", "gpu")
 
-_V0_6_11 = FlashInfer("0.6.11", _SIX, frozenset((METADATA,)), KeyForm(False, False, False))
-_V0_6_13 = replace(_V0_6_11, since="0.6.13", keys=KeyForm(True, False, False), skips_ops=True)
+_DENSE = ("fp8_gemm", "sgl_tune::")
+_CUTLASS, _TRTLLM = "trtllm::fused_moe::", "flashinfer::trtllm_"
+
+_V0_6_11 = FlashInfer("0.6.11", _SIX, frozenset((METADATA,)), KeyForm(False))
+_V0_6_13 = replace(_V0_6_11, since="0.6.13", keys=KeyForm(True, _DENSE), skips_ops=True)
 _V0_6_15 = replace(_V0_6_13, since="0.6.15", tells_unknown=True)
 _V0_6_16 = replace(_V0_6_15, since="0.6.16", skips_cudnn_indices=True, matches_runners=True)
 _V0_6_18 = replace(
     _V0_6_16,
     since="0.6.18",
     members=frozenset((METADATA, RECORDS, GENERATION)),
-    keys=KeyForm(True, True, True),
+    keys=KeyForm(True, (*_DENSE, _CUTLASS), names_ranks=True),
 )
-_V0_7_0 = replace(_V0_6_18, since="0.7.0", environment=_SEVEN, has_v2=True)
+_V0_7_0 = replace(
+    _V0_6_18,
+    since="0.7.0",
+    environment=_SEVEN,
+    keys=KeyForm(True, (*_DENSE, _CUTLASS, _TRTLLM), names_ranks=True),
+    has_v2=True,
+)
 _V0_7_1 = replace(_V0_7_0, since="0.7.1", keeps_policies=True)
-_V0_7_2 = replace(_V0_7_1, since="0.7.2", keys=KeyForm(True, True, False))
+_V0_7_2 = replace(_V0_7_1, since="0.7.2", keys=KeyForm(True, (*_DENSE, _CUTLASS, _TRTLLM)))
 FLASHINFERS = (_V0_6_11, _V0_6_13, _V0_6_15, _V0_6_16, _V0_6_18, _V0_7_0, _V0_7_1, _V0_7_2)
 NEWEST = FLASHINFERS[-1]
 # Whose code was read; every release of SGLang that keeps a cache file pins one of them.

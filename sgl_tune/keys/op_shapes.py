@@ -50,13 +50,12 @@ class OpShape:
     profile: Callable[[int], Profile]
     extras: tuple[tuple[Any, ...], ...]
     runner: str = MOE_RUNNER
-    ours: bool = False  # our own runner: it names its options whatever FlashInfer's do
 
     def keys(self, bucket: int, form: KeyForm) -> tuple[str, ...]:
         head = (self.op, self.runner, self.profile(bucket))
         if not form.has_extras:
             return (str(head),)
-        if not (form.names_options or self.ours):
+        if not self.op.startswith(form.options_of):
             return (str((*head, ())),)
         return tuple(str((*head, extras)) for extras in self.extras)
 
@@ -199,6 +198,6 @@ def cpu_moe(experts: Experts, dtype: Dtype) -> tuple[OpShape, ...]:
         lambda t: ((t, k, i), (t, k), (e, h, i)),
     )
     return tuple(
-        OpShape(f"sgl_tune::cpu_grouped_gemm{number}", HOT, profile, extras, "CpuGroupedGemm", ours=True)
+        OpShape(f"sgl_tune::cpu_grouped_gemm{number}", HOT, profile, extras, runner="CpuGroupedGemm")
         for number, profile in enumerate(gemms, start=1)
     )

@@ -289,6 +289,17 @@ def test_keys_of_older_flashinfer_versions() -> None:
     assert _ops(**CUTLASS, tp=4, flashinfer_version="0.6.14")[0].keys[0] == f"{head}, ())"
 
 
+@pytest.mark.parametrize(("flashinfer", "options"), [("0.6.18", 0), ("0.7.1", 16), ("0.7.2", 16)])
+def test_trtllm_ops_name_their_options_since_flashinfer_0_7(flashinfer: str, options: int) -> None:
+    flags = {"arch": "sm100", "model_path": "DeepSeek-V3", "tp": 8, "flashinfer_version": flashinfer}
+    (op, *_) = _ops(**flags, moe_runner_backend="flashinfer_trtllm")
+    parts = parse_key(op.keys[0])
+    assert parts is not None and (op.op, len(parts.extras)) == (
+        "flashinfer::trtllm_fp8_block_scale_moe",
+        options,
+    )
+
+
 @pytest.mark.parametrize("flashinfer", ["0.6.18", "0.7.1"])
 def test_rank_numbers_in_keys_are_covered_for_every_rank(flashinfer: str) -> None:
     one = [key for key in _ops(**CUTLASS, tp=4, flashinfer_version=flashinfer)[0].keys if "((1, 2048)" in key]

@@ -18,6 +18,8 @@ from flashinfer.autotuner import AutoTuner
 from flashinfer.fused_moe import core
 from flashinfer.gemm import gemm_base
 
+from runtime.autotune.installed import WAYS, file_key
+
 
 class Module:
     """A compiled kernel module that computes nothing. FlashInfer writes the class's name into trtllm keys."""
@@ -33,6 +35,9 @@ class Specification:
     def build_and_load(self) -> Module:
         return Module()
 
+    def get_library_path(self) -> str:  # until 0.6.18
+        return ""
+
     def get_library_paths(self) -> list[str]:
         return []
 
@@ -42,7 +47,7 @@ class AskingTuner(AutoTuner):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: dict[str, tuple[Any, ...]] = {}
+        self.asked: dict[str, tuple[Any, ...] | None] = {}
 
     def search_cache(
         self,
@@ -55,7 +60,8 @@ class AskingTuner(AutoTuner):
     ) -> Any:
         extras = runners[0].get_cache_key_extras(inputs)
         key = self._get_cache_key(custom_op, runners[0], input_shapes, tuning_config, extras)
-        self.asked[key.file_key] = self._profiling_policy(tuning_config)
+        policy = self._profiling_policy(tuning_config) if WAYS.keeps_policies else None
+        self.asked[file_key(key)] = policy
         return super().search_cache(custom_op, runners, input_shapes, tuning_config, inputs=inputs, **more)
 
 
