@@ -93,7 +93,7 @@ def _flags(path: Path, where: str, members: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _checked(path: Path, where: str, kind: type, value: Any) -> Any:
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < 1 << 53:
         return float(value)
     strings = isinstance(value, list) and all(isinstance(item, str) for item in value)
     if type(value) is not kind or (kind is list and not strings):

@@ -70,6 +70,7 @@ def test_deployments_by_flags_and_by_command(tmp_path: Path) -> None:
         ("[deployments.a]\ntp = 1000000000000", "--tp is 1000000000000: it must be between"),
         ("[deployments.a]\ntp = " + "9" * 5000, "is not TOML"),
         ("[deployments.a]\nmodel-path = 0x" + "f" * 5000, "is a int too long to show: a string"),
+        ("[deployments.a]\nmem-fraction-static = " + "9" * 400, "a number is needed"),
         ("a = " + "[" * 50_000, "is not TOML"),
         ("[deployments.a]\nmodel-path = " + "[" * 400 + "]" * 400, "a string is needed"),
         ("[defaults]\nnope = 1", r"defaults\.nope is no flag"),
