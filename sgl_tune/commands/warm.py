@@ -18,9 +18,11 @@ from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.plan_view import show_plans
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
 from sgl_tune.warm.devices import DeviceKind, check_target, choose_devices, target_doubts
+from sgl_tune.warm.view import show_warmed
 
 if TYPE_CHECKING:
-    from sgl_tune.warm.story import Settings, Warmed
+    from sgl_tune.warm.result import Warmed
+    from sgl_tune.warm.story import Settings
 
 MISSED = 1
 
@@ -150,8 +152,6 @@ def _warn_of_nothing(plan: Plan, out: Output) -> None:
 
 
 def _show(done: Sequence[Warmed], out: Output) -> None:
-    from sgl_tune.warm.view import show_warmed
-
     def human() -> None:
         for warmed in done:
             show_warmed(out, warmed)

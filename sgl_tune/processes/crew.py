@@ -101,6 +101,8 @@ class Member:
             return log.read().decode(errors="replace")
 
     def _write(self) -> None:
+        if self.code is not None:  # it ended in the same turn, and its pipe is closed
+            return
         try:
             del self._unsent[: os.write(self._commands, self._unsent)]
         except BrokenPipeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sgl_tune.cli.out import Output
 from sgl_tune.units import count
 from sgl_tune.warm.proof import Proof
-from sgl_tune.warm.story import WarmCache, Warmed
+from sgl_tune.warm.result import WarmCache, Warmed
 
 
 def show_warmed(out: Output, warmed: Warmed) -> None:

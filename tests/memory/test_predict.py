@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from runtime.server.units import GIB, MIB
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.predict import Predictor, predict
 from sgl_tune.memory.report import MemoryReport, worst
 from tests.memory.starts import DEMO, GLM, GLM_DP, make_start, make_starts, of_size
+from tests.warm.processes import children_of, command_of, until
 
 STOCK = json.loads((Path(__file__).parent / "data" / "sglang-0.5.17-qwen3-30b-start.json").read_text())
 
@@ -147,3 +151,21 @@ def test_unknown_kernels_have_a_stand_in_that_is_told() -> None:
     start = make_start(**{**DEMO, "moe_runner_backend": "deep_gemm"})
     assert start.runtime.moe_runner_backend == "triton"
     assert "in place of deep_gemm" in start.notes[0]
+
+
+def test_a_prediction_s_killed_process_is_one_line() -> None:
+    starts = [make_start(name, **DEMO) for name in (None, "graphs-ascending")]
+    with Predictor() as predictor:
+        killer = Thread(target=_kill_a_predicting_process)
+        killer.start()
+        with pytest.raises(WorkFailed, match="a process that predicted a start was killed by SIGKILL"):
+            predictor(starts)
+        killer.join()
+
+
+def _kill_a_predicting_process() -> None:
+    def predicting() -> list[int]:
+        return [pid for pid in children_of(os.getpid()) if "sgl_tune.memory.predict" in command_of(pid)]
+
+    until(predicting, 60)
+    os.kill(predicting()[0], signal.SIGKILL)
