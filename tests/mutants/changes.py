@@ -1,0 +1,212 @@
+"""Small wrong changes of a Python source: what each one turns, moves, flips or drops, and where."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+_TURNED = {
+    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is"),
+    ast.In: ("in", "not in"), ast.NotIn: ("not in", "in"),
+}  # fmt: skip
+_TYPES = {
+    "Literal",
+    "tuple",
+    "list",
+    "dict",
+    "set",
+    "frozenset",
+    "Callable",
+    "Iterator",
+    "Mapping",
+    "Sequence",
+}
+# What is said, not done: by name of the argument, or by its place in the call.
+_SAID_AS = {"why", "because", "message", "remedy", "note", "warning", "source", "strict"}
+_SAID_AT = {"settle": 0, "disable": 1, "disable_graphs": 1, "Gate": 1, "Unsupported": 0, "ConfigError": 0}
+
+
+@dataclass(frozen=True)
+class Change:
+    """`source[start:end]` becomes `new`."""
+
+    kind: str
+    line: int
+    start: int
+    end: int
+    old: str
+    new: str
+
+    def apply(self, source: str) -> str:
+        return source[: self.start] + self.new + source[self.end :]
+
+
+def changes(source: str) -> list[Change]:
+    """Every one, in the order of the source. Annotations, docstrings and messages stay as they are."""
+    place = _Places(source)
+    found: list[Change] = []
+    for node, path in _rules(ast.parse(source), ()):
+        for kind, find in _KINDS.items():
+            for first, last, new in find(node, path, place):
+                old = source[first:last]
+                line = source.count("\n", 0, first) + 1
+                found.append(Change(kind, line, first, last, old, new))
+    return sorted(found, key=lambda one: (one.start, one.kind, one.new))
+
+
+class _Places:
+    """Where a node stands, in characters: ast counts bytes of a line."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._lines = source.splitlines(keepends=True)
+        self._starts = [0]
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line))
+
+    def start(self, node: ast.AST) -> int:
+        return self._at(node.lineno, node.col_offset)  # type: ignore[attr-defined]
+
+    def end(self, node: ast.AST) -> int:
+        return self._at(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+
+    def _at(self, line: int, column: int) -> int:
+        return self._starts[line - 1] + len(self._lines[line - 1].encode()[:column].decode())
+
+
+Path = tuple[ast.AST, ...]
+Edit = tuple[int, int, str]
+
+
+def _rules(node: ast.AST, path: Path) -> Iterator[tuple[ast.AST, Path]]:
+    """The nodes that decide something, each with its parents."""
+    yield node, path
+    silent = _silent(node)
+    for child in ast.iter_child_nodes(node):
+        if child not in silent and not isinstance(
+            child, (ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom)
+        ):
+            yield from _rules(child, (*path, node))
+
+
+def _silent(node: ast.AST) -> list[ast.AST]:
+    """Children that no answer depends on."""
+    if isinstance(node, ast.FunctionDef):
+        if node.name == "__repr__":
+            return list(ast.iter_child_nodes(node))
+        annotations = [one.annotation for one in ast.walk(node.args) if isinstance(one, ast.arg)]
+        return [one for one in (*node.decorator_list, node.returns, *annotations) if one is not None]
+    if isinstance(node, ast.arg):
+        return [node.annotation] if node.annotation is not None else []
+    if isinstance(node, ast.ClassDef):
+        return [*node.decorator_list, *node.bases]
+    if isinstance(node, ast.AnnAssign):
+        return [node.annotation]
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in _TYPES:
+        return [node.slice]
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return [node.value]
+    if isinstance(node, ast.Raise):
+        return [one for one in (node.exc, node.cause) if one is not None]
+    if isinstance(node, ast.Call):
+        said = [one for one in node.keywords if one.arg in _SAID_AS]
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        place = _SAID_AT.get(name)
+        return [*said, *node.args[place : place + 1]] if place is not None else [*said]
+    return []
+
+
+def _comparison(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    if isinstance(node, ast.Compare):
+        left = node.left
+        for op, right in zip(node.ops, node.comparators, strict=True):
+            old, new = _TURNED[type(op)]
+            yield from _between(left, right, re.escape(old).replace(r"\ ", r"\s+"), new, at)
+            left = right
+
+
+def _junction(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    if isinstance(node, ast.BoolOp):
+        old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
+        for left, right in zip(node.values, node.values[1:], strict=False):
+            yield from _between(left, right, rf"\b{old}\b", new, at)
+
+
+def _between(left: ast.AST, right: ast.AST, old: str, new: str, at: _Places) -> Iterator[Edit]:
+    first, last = at.end(left), at.start(right)
+    found = re.search(old, at.source[first:last])
+    if found and "#" not in at.source[first:last]:
+        yield first + found.start(), first + found.end(), new
+
+
+def _number(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    """The last digit, up and down."""
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        step = 1 if isinstance(node.value, int) else 10.0 ** -len(str(node.value).partition(".")[2])
+        for value in (node.value + step, node.value - step):
+            yield at.start(node), at.end(node), str(round(value, 12) if step != 1 else value)
+
+
+def _boolean(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield at.start(node), at.end(node), str(not node.value)
+
+
+def _negation(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield at.start(node), at.start(node) + len("not"), ""
+
+
+def _name(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    """A string without a space names something; one with spaces is read by people."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"\S+", node.value):
+        yield at.start(node), at.end(node), repr(node.value + "_").replace("'", '"')
+
+
+def _ending(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    """A return or a refusal under a condition."""
+    if isinstance(node, (ast.Return, ast.Raise)) and not isinstance(path[-1], ast.FunctionDef):
+        yield at.start(node), at.end(node), "pass"
+
+
+def _element(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    if not isinstance(node, (ast.Tuple, ast.List, ast.Set)) or isinstance(
+        getattr(node, "ctx", None), ast.Store
+    ):
+        return
+    holder = path[-1]
+    unpacked = isinstance(holder, ast.Assign) and isinstance(holder.targets[0], ast.Tuple)
+    if unpacked or (
+        isinstance(holder, (ast.Return, ast.Subscript, ast.Dict, ast.Compare)) and not _is_choice(path, node)
+    ):
+        return
+    for one in node.elts:
+        comma = re.match(r"\s*,", at.source[at.end(one) :])
+        if comma or len(node.elts) > 1:
+            yield at.start(one), at.end(one) + (comma.end() if comma else 0), ""
+
+
+def _is_choice(path: Path, node: ast.AST) -> bool:
+    """`in (1, 2)`, not a pair that is compared with another."""
+    holder = path[-1]
+    return (
+        isinstance(holder, ast.Compare)
+        and isinstance(holder.ops[-1], (ast.In, ast.NotIn))
+        and holder.comparators[-1] is node
+    )
+
+
+_KINDS: dict[str, Callable[[ast.AST, Path, _Places], Iterator[Edit]]] = {
+    "comparison turned": _comparison,
+    "and for or": _junction,
+    "number moved": _number,
+    "switch flipped": _boolean,
+    "not dropped": _negation,
+    "name changed": _name,
+    "ending dropped": _ending,
+    "element dropped": _element,
+}
+KINDS = tuple(_KINDS)

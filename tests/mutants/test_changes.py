@@ -1,0 +1,77 @@
+"""The wrong changes that are made, and those that are not."""
+
+from __future__ import annotations
+
+import ast
+import random
+
+import pytest
+
+from tests.mutants.__main__ import RULES, TREE, chosen
+from tests.mutants.changes import KINDS, changes
+
+
+def _made(source: str) -> list[str]:
+    return [one.apply(source) for one in changes(source)]
+
+
+@pytest.mark.parametrize(
+    ("source", "made"),
+    [
+        ("a < b", ["a <= b"]),
+        ("a not in b", ["a in b"]),
+        ("a is  not b", ["a is b"]),
+        ("a < b == c", ["a <= b == c", "a < b != c"]),
+        ("a and (b or c)", ["a or (b or c)", "a and (b and c)"]),
+        ("x = 8", ["x = 7", "x = 9"]),
+        ("x = 0.95", ["x = 0.94", "x = 0.96"]),
+        ("replace(row, on=True)", ["replace(row, on=False)"]),
+        ("x = not a", ["x =  a"]),
+        ("x = 'fa3'", ['x = "fa3_"']),
+        ("x = (a, b)", ["x = ( b)", "x = (a, )"]),
+        ("if a:\n    return b", ["if a:\n    pass"]),
+        ("if a:\n    raise ConfigError('name', 8)", ["if a:\n    pass"]),
+        (
+            "x = 'größer', a < b",
+            ["x =  a < b", 'x = "größer_", a < b', "x = 'größer', a <= b", "x = 'größer', "],
+        ),
+    ],
+)
+def test_a_change_is_small(source: str, made: list[str]) -> None:
+    assert sorted(_made(source)) == sorted(made)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Module."""',
+        "x: Literal['a', 'b']",
+        "def f(x: tuple[int, 'A']) -> Literal['a']:\n    return g",
+        "@dataclass(frozen=True)\nclass A:\n    def __repr__(self):\n        return 'a' if x < 8 else 'b'",
+        "c.settle('why', page_size=page)",
+        "c.disable(c.prefill, 'why')",
+        "Named(release, note='said')",
+        "x = f'{a} of 8'",
+        "x = 'a sentence for people'",
+        "assert x is not None",
+        "from a import b",
+    ],
+)
+def test_what_no_answer_depends_on_stays(source: str) -> None:
+    assert _made(source) == []
+
+
+def test_a_changed_rule_is_still_python() -> None:
+    chance = random.Random(1)
+    for path in sorted(TREE.glob(RULES)):
+        source = path.read_text()
+        found = changes(source)
+        for one in chance.sample(found, min(3, len(found))):
+            assert one.apply(source) != source
+            ast.parse(one.apply(source))
+
+
+def test_a_seed_draws_the_same_of_every_kind() -> None:
+    drawn = chosen(1, 2 * len(KINDS))
+    assert drawn == chosen(1, 2 * len(KINDS)) != chosen(2, 2 * len(KINDS))
+    assert {one.change.kind for one in drawn} == set(KINDS)
