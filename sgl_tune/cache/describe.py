@@ -9,6 +9,7 @@ from typing import Any
 
 from sgl_tune.cache.filters import Filter
 from sgl_tune.cache.layouts import is_unfinished
+from sgl_tune.cache.layouts.known import LAYOUTS
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import Entry
 from sgl_tune.cache.scan import Content, ScannedCache
@@ -82,8 +83,7 @@ def place_text(cache: ScannedCache) -> str:
     place = cache.cache
     if place.layout == "files":
         return f"Files in {place.path}"
-    reader = {"sglang": "SGLang", "vllm": "vLLM", "flashinfer-v2": "FlashInfer's managed store"}[place.layout]
-    words = [reader]
+    words = [LAYOUTS[place.layout].whose]
     if place.flashinfer:
         words.append(f"FlashInfer {place.flashinfer}")
     if place.arch:

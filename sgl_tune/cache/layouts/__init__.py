@@ -1,0 +1,18 @@
+"""Where caches lie on disk: a reader for each layout, and the finding of caches by them."""
+
+from sgl_tune.cache.layouts.cache import Cache, RankFile
+from sgl_tune.cache.layouts.find import find_caches, resolve
+from sgl_tune.cache.layouts.names import BROKEN, JOURNAL, LOCK, MANIFEST, is_temporary, is_unfinished
+
+__all__ = [
+    "BROKEN",
+    "JOURNAL",
+    "LOCK",
+    "MANIFEST",
+    "Cache",
+    "RankFile",
+    "find_caches",
+    "is_temporary",
+    "is_unfinished",
+    "resolve",
+]

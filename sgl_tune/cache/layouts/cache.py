@@ -1,0 +1,49 @@
+"""One cache on disk: whose it is, where, and the files in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from sgl_tune.cache.rank_names import RankName
+
+
+class RankFile(NamedTuple):
+    path: Path
+    rank: RankName | None
+
+
+class Cache(NamedTuple):
+    """One folder that one deployment reads. `runs` are SGLang's results of starts that were told to reuse
+    nothing; `leftovers` are the temporary files of writers, most of them dead; `broken` are rank files that a
+    write of ours set aside."""
+
+    path: Path
+    layout: str
+    flashinfer: str | None = None
+    arch: str | None = None
+    key: str | None = None
+    files: tuple[RankFile, ...] = ()
+    leftovers: tuple[Path, ...] = ()
+    runs: tuple[Path, ...] = ()
+    broken: tuple[Path, ...] = ()
+    manifest: Path | None = None
+    root: Path | None = None  # what a user named: below it no link is followed
+
+    def groups(self) -> list[tuple[RankFile, ...]]:
+        """The files that a server compares byte for byte: a pipeline stage's TP ranks, and under plain
+        data parallelism each replica's own."""
+        ranked = sorted(((f.rank, f) for f in self.files if f.rank), key=lambda pair: pair[0].order)
+        ranks = [rank for rank, _ in ranked]
+        replicas = {stage: _is_replicated(ranks, stage) for stage in {rank.pp for rank in ranks}}
+        groups: dict[tuple[int, int], list[RankFile]] = {}
+        for rank, file in ranked:
+            groups.setdefault((rank.pp, rank.dp if replicas[rank.pp] else 0), []).append(file)
+        return [tuple(groups[which]) for which in sorted(groups)]
+
+
+def _is_replicated(ranks: Sequence[RankName], stage: int) -> bool:
+    """Under DP attention a TP rank has one DP rank; seen with several, the DP ranks are whole replicas."""
+    seen = [(rank.tp, rank.gpu) for rank in ranks if rank.pp == stage]
+    return len(set(seen)) < len(seen)

@@ -1,0 +1,50 @@
+"""The names in one folder, which a reader tells a layout by."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from sgl_tune.cache.folder import open_folder
+
+OnError = Callable[[OSError], None]
+
+
+class Listing(NamedTuple):
+    folder: Path
+    files: tuple[str, ...]
+    folders: tuple[str, ...]
+    root: Path
+
+    def paths(self, names: tuple[str, ...] | list[str]) -> tuple[Path, ...]:
+        return tuple(self.folder / name for name in names)
+
+    def parents(self, count: int) -> list[str]:
+        """The names of the folder and its ancestors, nearest first."""
+        here = os.path.abspath(self.folder).split(os.sep)  # noqa: PTH100, PTH206 resolve() follows links
+        return (here[::-1] + [""] * count)[:count]
+
+    def temporary(self) -> list[str]:
+        """Of writers, ours and others'."""
+        return [name for name in self.files if name.startswith(".") and name.endswith((".tmp", ".journal"))]
+
+
+def list_folder(folder: Path, root: Path, on_error: OnError) -> Listing:
+    """One folder's names. Links to folders are not followed: they may lead in circles or out of it."""
+    files, folders = [], []
+    try:
+        with open_folder(folder, root) as opened, os.scandir(opened.descriptor) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    files.append(entry.name)
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+                elif not entry.is_dir():
+                    files.append(entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # it vanished while we walked
+    except OSError as error:
+        on_error(error)
+    return Listing(folder, tuple(sorted(files)), tuple(sorted(folders)), root)

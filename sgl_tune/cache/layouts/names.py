@@ -1,0 +1,22 @@
+"""The names of what we write into a cache folder, and what a key looks like."""
+
+from __future__ import annotations
+
+import re
+
+MANIFEST = "sgl-tune.json"
+LOCK = ".sgl-tune.lock"
+JOURNAL = ".sgl-tune.journal"
+BROKEN = ".broken"
+SHORTEST_KEY = 4
+KEY = re.compile(rf"[0-9a-f]{{{SHORTEST_KEY},64}}")
+_TEMPORARY = re.compile(r"\.sgl-tune-\d+-[0-9a-f]{8}\.tmp")
+
+
+def is_temporary(name: str) -> bool:
+    return bool(_TEMPORARY.fullmatch(name))
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether it is part of a write of ours that was cut short, and so is settled with the lock alone."""
+    return name == JOURNAL or is_temporary(name)
