@@ -29,18 +29,11 @@ class MoEBackend(ABC):
         """x [T, H] -> [T, H]."""
 
 
-# Kernels -> (module, class), imported when asked for: FlashInfer takes seconds.
-_CLASSES = {
-    "torch": ("runtime.moe.torch_backend", "TorchBackend"),
-    "flashinfer_cutlass": ("runtime.moe.flashinfer_cutlass", "FlashInferCutlassBackend"),
-    "flashinfer_trtllm": ("runtime.moe.flashinfer_trtllm", "FlashInferTrtllmBackend"),
-}
-
-
 def make_backend(name: str, model: ModelConfig, runtime: RuntimeConfig, layout: RankLayout) -> MoEBackend:
     row = backend_row(name)
     if row.stood_in:
         own = ", ".join(known.name for known in BACKENDS.values() if not known.stood_in)
         raise ConfigError(f"--moe-runner-backend {name}: this runtime has {own}")
-    module, cls = _CLASSES[row.kernels]
-    return getattr(import_module(module), cls)(model, runtime, layout)
+    module, _, cls = row.kernels.partition(":")
+    # Imported when asked for: FlashInfer takes seconds.
+    return getattr(import_module(f"runtime.moe.{module}"), cls)(model, runtime, layout)

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Number = tuple[int, ...]
-# The kernels that this runtime has: FlashInfer's, and a reference in torch for all others.
-Kernels = Literal["torch", "flashinfer_cutlass", "flashinfer_trtllm"]
 # Families of tuned calls: those of one look their tactics up alike.
 Calls = Literal["cutlass", "trtllm", "mxfp4"]
 _FIRST: Number = (0, 5, 12)
@@ -20,7 +18,8 @@ class MoEBackendRow:
 
     name: str
     tuned_since: Number | None = None
-    kernels: Kernels = "torch"
+    # MODULE:CLASS of runtime/moe: the kernels that this runtime has, and a reference in torch for all others.
+    kernels: str = "torch_backend:TorchBackend"
     calls: Calls | None = None
     # Its kernels are others than the stand-in's: a prediction's workspaces are not its own.
     stood_in: bool = True
@@ -50,10 +49,11 @@ def _all(*names: str | None) -> dict[str | None, Number]:
     return dict.fromkeys(names, _FIRST)
 
 
+_TRTLLM_KERNELS = "flashinfer_trtllm:FlashInferTrtllmBackend"
 _TRTLLM = MoEBackendRow(
     "flashinfer_trtllm",
     _FIRST,
-    "flashinfer_trtllm",
+    _TRTLLM_KERNELS,
     "trtllm",
     stood_in=False,
     marks_with_minus_one=True,
@@ -74,7 +74,7 @@ BACKENDS = {
         MoEBackendRow(
             "flashinfer_cutlass",
             (0, 5, 13),
-            "flashinfer_cutlass",
+            "flashinfer_cutlass:FlashInferCutlassBackend",
             "cutlass",
             stood_in=False,
             ranged_by_chunk=True,
@@ -87,7 +87,7 @@ BACKENDS = {
         MoEBackendRow(
             "flashinfer_trtllm_routed",
             (0, 5, 13),
-            "flashinfer_trtllm",
+            _TRTLLM_KERNELS,
             "trtllm",
             stood_in=False,
             routed=True,

@@ -1,0 +1,29 @@
+"""The rows of the MoE backends, held against the kernels that they name."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.moe.backends import make_backend
+from runtime.moe.tuned import TunedBackend
+from runtime.server.backends import BACKENDS, backend_row
+from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.errors import ConfigError
+from runtime.server.parallel import rank_layout
+from tests.runtime.starts import make_qwen
+
+OWN = [row for row in BACKENDS.values() if not row.stood_in]
+
+
+@pytest.mark.parametrize("name", [row.name for row in OWN])
+def test_a_row_names_kernels_that_are_there(name: str) -> None:
+    backend = make_backend(name, make_qwen(), RuntimeConfig(), rank_layout(ParallelConfig(), 0))
+    row = backend_row(name)
+    assert isinstance(backend, TunedBackend) == (row.tuned_since is not None)
+    if isinstance(backend, TunedBackend):
+        assert backend_row(backend.name).kernels == row.kernels
+
+
+def test_what_another_stands_in_for_has_none() -> None:
+    with pytest.raises(ConfigError, match="--moe-runner-backend deep_gemm: this runtime has auto, triton"):
+        make_backend("deep_gemm", make_qwen(), RuntimeConfig(), rank_layout(ParallelConfig(), 0))
