@@ -85,4 +85,6 @@ def _pin(metadata: str, package: str) -> str:
 
 
 def _pip(work: Path, *arguments: str) -> None:
-    subprocess.run([work / "venv/bin/python", "-m", "pip", "-qq", *arguments], check=True)
+    done = subprocess.run([work / "venv/bin/python", "-m", "pip", "-qq", *arguments], check=False)
+    if done.returncode:
+        raise SystemExit(f"pip {' '.join(arguments)}: failed, see above")

@@ -7,12 +7,12 @@ from typing import Any
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.gpus import find_gpu
-from runtime.server.releases import release_named
+from runtime.server.releases import RELEASES, release_named
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
 
 H100, H200, B200, PRO = "H100", "H200", "B200", "RTX PRO 6000"
-VERSIONS = tuple(f"0.5.{patch}" for patch in range(12, 24))
+VERSIONS = tuple(row.version for row in RELEASES)
 
 
 def checkpoint(architecture: str, model_type: str, context: int = 32768, **members: Any) -> dict[str, Any]:
