@@ -35,11 +35,11 @@ class MoEBackendRow:
     # Its files carry the GPU's UUID where a release writes it.
     files_by_gpu: bool = False
     # --quantization as it takes it, since when; empty: nobody asks. srt/arg_groups/moe_hook.py
-    takes: Mapping[str | None, Number] = field(default_factory=dict, hash=False)
+    takes: Mapping[str | None, Number] = field(default_factory=dict)
     # Experts are on one rank or on all: --ep is 1 or --tp.
     spread_over_one_or_all: bool = False
     # The only all-to-alls beside none that it knows, since when; empty: SGLang does not ask.
-    all_to_alls: Mapping[str, Number] = field(default_factory=dict, hash=False)
+    all_to_alls: Mapping[str, Number] = field(default_factory=dict)
     under_flashinfer_a2a_since: Number | None = None
     # An explicit backend without mxfp8 is replaced under --quantization mxfp8.
     mxfp8_since: Number | None = None

@@ -32,7 +32,9 @@ def fused_shared_experts(model: ModelConfig, runtime: RuntimeConfig, ep: int) ->
     if moe is None or moe.shared_intermediate_size != moe.intermediate_size:
         return 0
     backend = backend_row(runtime.moe_runner_backend)
-    if not backend.fuses_shared_experts or runtime.moe_a2a_backend != "none" or ep > 1:
+    if not (backend.fuses_shared_experts and runtime.fuses_shared_experts):
+        return 0
+    if runtime.moe_a2a_backend != "none" or ep > 1:
         return 0
     fuses = model.model_type in _FUSING or (model.model_type in _FUSING_256 and moe.num_experts == 256)
     return int(fuses)

@@ -27,8 +27,8 @@ _TELL_THE_STRETCHED = ("llama3", "yarn", "longrope")
 class Checkpoint:
     """`quant_file` is ModelOpt's hf_quant_config.json, where the folder has one."""
 
-    hf: HF = field(hash=False)
-    quant_file: HF = field(default_factory=dict, hash=False)
+    hf: HF
+    quant_file: HF = field(default_factory=dict)
 
     def model_config(self) -> ModelConfig:
         """Its layers, of a family that this runtime can build."""

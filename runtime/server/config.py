@@ -201,6 +201,7 @@ class RuntimeConfig:
     autotune_cached: bool = False
     autotune_extend: bool = False
     fused_finalize: bool = False
+    fuses_shared_experts: bool = True
     speculative: SpeculativeConfig | None = None
     # The call's arguments and the dummy batch follow the SGLang version of the target.
     sglang_version: str = NEWEST.version

@@ -1,6 +1,7 @@
 """Families of models by architecture: whose quantization becomes the argument, and who drafts for itself.
 
-Read in srt/arg_groups/model_overrides/ (before, in srt/server_args.py).
+Read in srt/arg_groups/model_overrides/ (before, in srt/server_args.py). No release serves a family that is
+newer than itself, so only what changed for a known one has a release.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 from runtime.server.backends import Number
 
-FIRST: Number = (0, 5, 12)
+FIRST: Number = ()  # before every release
 BLACKWELL_SERVER = (10,)
 ANY_GPU: tuple[int, ...] = ()
 
@@ -66,20 +67,16 @@ GEMMA_WRITES_BACK_SINCE: Number = (0, 5, 13)
 WRITE_BACKS = (
     WriteBack(DEEPSEEK),
     WriteBack(LONGCAT, since=(0, 5, 16)),
-    WriteBack(DOTS, since=(0, 5, 19)),
-    WriteBack(HYV4 | GLM_NEXT, since=(0, 5, 20)),
-    WriteBack(QWEN),
-    WriteBack(QWEN4, since=(0, 5, 20)),
+    WriteBack(DOTS | HYV4 | GLM_NEXT),
+    WriteBack(QWEN | QWEN4),
     WriteBack(GLM4),
-    WriteBack(MINIMAX3, since=(0, 5, 16), majors=ANY_GPU),
+    WriteBack(MINIMAX3, majors=ANY_GPU),
 )
 
-DRAFTS_FROM_ITSELF = {
-    FIRST: (
-        *("DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV4ForCausalLM", "HYV3ForCausalLM"),
-        *("Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM", "GlmMoeDsaForCausalLM"),
-        *("BailingMoeForCausalLM", "BailingMoeV2ForCausalLM", "BailingMoeV2_5ForCausalLM"),
-        *("MistralLarge3ForCausalLM", "PixtralForConditionalGeneration"),
-    ),
-    (0, 5, 20): ("HYV4ForCausalLM", "Qwen4ExpForConditionalGeneration"),
-}
+DRAFTS_FROM_ITSELF = (
+    *("DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV4ForCausalLM", "HYV3ForCausalLM"),
+    *("Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM", "GlmMoeDsaForCausalLM"),
+    *("BailingMoeForCausalLM", "BailingMoeV2ForCausalLM", "BailingMoeV2_5ForCausalLM"),
+    *("MistralLarge3ForCausalLM", "PixtralForConditionalGeneration"),
+    *("HYV4ForCausalLM", "Qwen4ExpForConditionalGeneration"),
+)

@@ -94,12 +94,35 @@ def _gemma_4(c: Choices) -> None:
     _refuse_others(c, used_backends(c), _GEMMA_4)
 
 
-def _refuse_others(c: Choices, used: tuple[str | None, ...], possible: tuple[str, ...]) -> None:
+def _diffusion_gemma(c: Choices) -> None:
+    if c.attention_backend is None:
+        _take(c, "triton")
+
+
+def _moss_vl(c: Choices) -> None:
+    if _unset(c):
+        c.settle("Moss-VL", prefill_attention_backend="flashinfer")
+    _refuse_others(c, used_backends(c)[:1], ("flashinfer",))
+
+
+def _iquest(c: Choices) -> None:
+    _refuse_others(c, used_backends(c), (None, "fa3"))
+    if c.attention_backend is None:
+        _take(c, "fa3")
+
+
+def _kimi_k3(c: Choices) -> None:
+    if c.gpu.major == 10 and _unset(c):
+        both = "trtllm_mla"
+        c.settle("Kimi-K3 on sm100", prefill_attention_backend=both, decode_attention_backend=both)
+
+
+def _refuse_others(c: Choices, used: tuple[str | None, ...], possible: tuple[str | None, ...]) -> None:
     for backend in used:
         if backend not in possible:
             raise ConfigError(
                 f"{c.model.architecture} does not run on attention backend {backend}",
-                f"one of {', '.join(possible)}",
+                f"one of {', '.join(filter(None, possible))}",
             )
 
 
@@ -182,6 +205,11 @@ _RULES: dict[str, Callable[[Choices], None]] = {
     "Llama4ForConditionalGeneration": _llama_4,
     "Llama4ForCausalLM": _llama_4,
     **dict.fromkeys(architectures.GEMMA_4, _gemma_4),
+    "DiffusionGemmaForBlockDiffusion": _diffusion_gemma,
+    "MossVLForConditionalGeneration": _moss_vl,
+    "IQuestQ1ForCausalLM": _iquest,
+    "IQuestQ1MTP": _iquest,
+    "KimiK3ForConditionalGeneration": _kimi_k3,
     **dict.fromkeys(architectures.STEP_3P5, _step_3p5),
     **dict.fromkeys(architectures.MIMO_V2, _mimo_v2),
     **dict.fromkeys(architectures.SLIDING, _sliding),
@@ -189,6 +217,6 @@ _RULES: dict[str, Callable[[Choices], None]] = {
     **dict.fromkeys(architectures.TRITON_HYBRID, _on_sm100("triton")),
     **dict.fromkeys(architectures.LFM2 | architectures.GRANITE_HYBRID, _on_sm100("flashinfer")),
     **dict.fromkeys(architectures.NEMOTRON_H, _nemotron_h),
-    **dict.fromkeys(architectures.QWEN_HYBRID, _qwen_hybrid),
+    **dict.fromkeys(architectures.QWEN_HYBRID | {"Qwen4ExpForConditionalGeneration"}, _qwen_hybrid),
     **dict.fromkeys(architectures.QWEN3_VL, _qwen3_vl),
 }

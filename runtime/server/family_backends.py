@@ -77,14 +77,13 @@ _BEFORE_BLACKWELL = (8, 9)
 
 # The first that fits an unset backend wins.
 FAMILY_BACKENDS = (
-    FamilyBackend(HYV4, "deep_gemm", when=is_mxfp8_modelopt, since=(0, 5, 20)),
+    FamilyBackend(HYV4, "deep_gemm", when=is_mxfp8_modelopt),
     *(
         FamilyBackend(family, _TRTLLM, _PLAIN_FP8_FP4 | _MIXED | {"modelopt_fp8"}, since=since, until=until)
         for family, since, until in (
             (DEEPSEEK, FIRST, NEVER),
             (LONGCAT, (0, 5, 16), (0, 5, 17)),
-            (DOTS, (0, 5, 19), NEVER),
-            (HYV4 | GLM_NEXT, (0, 5, 20), NEVER),
+            (DOTS | HYV4 | GLM_NEXT, FIRST, NEVER),
         )
     ),
     FamilyBackend(DEEPSEEK, _TRTLLM, _methods("compressed-tensors"), when=has_int4_experts),
@@ -147,7 +146,7 @@ FAMILY_BACKENDS = (
         since=(0, 5, 22),
     ),
     FamilyBackend(MINIMAX2, _ROUTED, _methods("modelopt_fp4"), of="model", with_a2a=True, since=(0, 5, 18)),
-    FamilyBackend(MINIMAX3, "deep_gemm", _methods("mxfp8"), with_a2a=True, since=(0, 5, 16)),
+    FamilyBackend(MINIMAX3, "deep_gemm", _methods("mxfp8"), with_a2a=True),
     FamilyBackend(MINIMAX3, _ROUTED, _MIXED, with_a2a=True, since=(0, 5, 17)),
     FamilyBackend(
         MINIMAX3,
@@ -155,16 +154,14 @@ FAMILY_BACKENDS = (
         _methods(None),
         majors=ANY_GPU,
         with_a2a=True,
-        since=(0, 5, 16),
         also_over=("deep_gemm",),
     ),
-    FamilyBackend(KIMI3, _MXFP4, with_a2a=True, when=packs_mxfp4, since=(0, 5, 17)),
+    FamilyBackend(KIMI3, _MXFP4, with_a2a=True, when=packs_mxfp4),
     FamilyBackend(
         frozenset(("InternS2MobiusForConditionalGeneration",)),
         "triton_kernel",
         majors=ANY_GPU,
         with_a2a=True,
-        since=(0, 5, 18),
     ),
     FamilyBackend(COHERE, _TRTLLM, _methods(None), of="model", with_a2a=True, since=(0, 5, 19)),
     FamilyBackend(COHERE, _TRTLLM, with_a2a=True, when=packs_nvfp4, since=(0, 5, 19)),
@@ -177,7 +174,5 @@ FAMILY_BACKENDS = (
         when=has_fp4_experts,
         since=(0, 5, 21),
     ),
-    FamilyBackend(
-        frozenset(("BeamForCausalLM",)), _TRTLLM, _methods("modelopt_fp4"), of="model", since=(0, 5, 23)
-    ),
+    FamilyBackend(frozenset(("BeamForCausalLM",)), _TRTLLM, _methods("modelopt_fp4"), of="model"),
 )

@@ -107,7 +107,9 @@ def find_gpu(name: str) -> GpuModel:
     """By name in any spelling of case, spaces and dashes, as it is typed or as a driver reports it."""
     wanted = _plain(name)
     exact = [gpu for gpu in GPUS if _plain(gpu.name) == wanted]
-    reported = [gpu for gpu in GPUS if wanted.startswith(_plain(gpu.name))]
+    reported = [
+        gpu for gpu in GPUS if wanted.startswith(_plain(gpu.name)) or _words(gpu.name) <= _words(name)
+    ]
     found = exact or sorted(reported, key=lambda gpu: -len(gpu.name))
     if not found:
         names = ", ".join(gpu.name for gpu in GPUS)
@@ -123,6 +125,11 @@ def arch_major(arch: str) -> int:
 
 def _plain(name: str) -> str:
     return "".join(letter for letter in name.lower().removeprefix("nvidia") if letter.isalnum())
+
+
+def _words(name: str) -> set[str]:
+    """`NVIDIA A100-SXM4-80GB` has those of `A100 80GB`."""
+    return set(name.lower().replace("-", " ").split())
 
 
 def _agreeing(gpu: GpuModel, arch: str | None) -> GpuModel:

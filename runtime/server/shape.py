@@ -143,6 +143,7 @@ class Server:
             disable_autotune=not self.tunes,
             autotune_extend=self.autotune_extend,
             fused_finalize=self.fused_finalize,
+            fuses_shared_experts=not self.asked.disable_shared_experts_fusion,
             speculative=self._speculative_config,
             sglang_version=self.release.version,
         )

@@ -56,8 +56,7 @@ def _algorithm(c: Choices) -> str:
 def _eagle(c: Choices) -> None:
     if c.speculative_algorithm == "STANDALONE":
         _refuse_dp_attention(c)
-    itself = (names for since, names in DRAFTS_FROM_ITSELF.items() if c.release.number >= since)
-    if c.speculative_draft_model_path is None and any(c.model.architecture in names for names in itself):
+    if c.speculative_draft_model_path is None and c.model.architecture in DRAFTS_FROM_ITSELF:
         c.settle("the model drafts for itself", speculative_draft_model_path=c.model_path)
     _eagle_sizes(c)
     _check_tree(c)

@@ -14,15 +14,12 @@ from pathlib import Path
 TREES = ("runtime", "sgl_tune", "tests", "cache-examples")
 OURS = ("runtime", "sgl_tune", "tests")
 CPU_SECONDS = 60
+_SERVER = Path(__file__).parents[1] / "server"
 EVERYWHERE = (
-    "tests/server/test_recorded_servers.py",
-    *(f"tests/server/test_{name}.py" for name in (
-        "attention", "bounds", "cache_key", "classes", "deterministic", "gate", "graphs", "hostile_config",
-        "kv_cache", "memory", "moe", "quantization", "refusals", "requests", "roles", "sizes", "speculation",
-        "state_cache",
-    )),
+    *("tests/server/test_recorded_servers.py", "tests/server/test_recorded_architectures.py"),
+    *(f"tests/server/{file.name}" for file in sorted(_SERVER.glob("test_*.py")) if file.stem != "test_flags"),
     *("tests/sgl_tune/test_keys.py", "tests/sgl_tune/test_plan.py", "tests/sgl_tune/test_deployment.py"),
-)  # fmt: skip
+)
 _SHAPES = (
     *("tests/runtime/test_pool_plan.py", "tests/runtime/test_parallel.py", "tests/sgl_tune/test_presets.py"),
     *("tests/runtime/test_fused_shared_experts.py", "tests/runtime/test_graphs.py"),
@@ -46,7 +43,7 @@ def copy_of(tree: Path, into: Path) -> Path:
 
 def tests_for(module: str) -> list[str]:
     """The module's own test first: it is the likeliest to fail."""
-    files = [*EVERYWHERE, *MORE.get(module, ())]
+    files = dict.fromkeys((*EVERYWHERE, *MORE.get(module, ())))
     own = f"tests/server/test_{module}.py"
     return sorted(files, key=lambda file: file != own)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from tests.oracle.draws import PLAIN, RULES, Draw
-from tests.oracle.published import published
+from tests.oracle.published import MADE_UP, published, target_models
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,20 @@ class Command:
 def random_commands(seed: int, count: int, releases: Sequence[str], gpus: Sequence[str]) -> list[Command]:
     """Every model in turn; three in eight with little more than --tp."""
     chance = random.Random(f"commands {seed}")
-    names = [name for name in published() if "EAGLE3" not in name]
+    names = target_models()
     chance.shuffle(names)
     return [_command(chance, i, names[i % len(names)], releases, gpus) for i in range(count)]
+
+
+def commands_of_every_architecture(releases: Sequence[str], gpus: Sequence[str]) -> list[Command]:
+    """The same small checkpoint under each name that a rule knows; drafting on every second GPU."""
+    names = [name for name in published() if name.startswith(MADE_UP)]
+    found = []
+    for release, (i, gpu), name in product(releases, enumerate(gpus), names):
+        drafting = ("--speculative-algorithm", "EAGLE") if i % 2 else ()
+        argv = ("--model-path", published()[name].path, "--trust-remote-code", *drafting)
+        found.append(Command(len(found), release, gpu, name, argv))
+    return found
 
 
 def _command(

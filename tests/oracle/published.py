@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "models"
+MADE_UP = "made-up"  # the folder of checkpoints that nobody published
 SHARED = ("quantizations.json", "modelopt_files.json")
 
 
@@ -25,6 +26,11 @@ class Published:
     def path(self) -> str:
         """Relative, so that a key does not depend on where the oracle works."""
         return f"models/{self.name}"
+
+
+def target_models() -> list[str]:
+    """What somebody serves: no draft, and nothing made up."""
+    return [name for name in published() if "EAGLE3" not in name and not name.startswith(MADE_UP)]
 
 
 @cache
@@ -47,12 +53,16 @@ def _family(family: str) -> list[Published]:
     quantizations, files = (json.loads((FOLDER / name).read_text()) for name in SHARED)
     stated = json.loads((FOLDER / f"{family}.json").read_text())
     found = []
-    for row in stated["models"]:
+    for row in stated.get("models") or map(_made_up, stated["architectures"]):
         config = _config(stated) | row.get("changes", {})
         if "quantization" in row:
             config["quantization_config"] = quantizations[row["quantization"]]
         found.append(Published(row["name"], family, config, files.get(row.get("modelopt_file"))))
     return found
+
+
+def _made_up(architecture: str) -> dict[str, Any]:
+    return {"name": f"{MADE_UP}/{architecture}", "changes": {"architectures": [architecture]}}
 
 
 def _config(stated: dict[str, Any]) -> dict[str, Any]:

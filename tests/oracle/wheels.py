@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 WORK = Path(os.environ.get("SGL_TUNE_ORACLE", Path(__file__).parents[2] / ".oracle"))
@@ -88,3 +89,10 @@ def _pip(work: Path, *arguments: str) -> None:
     done = subprocess.run([work / "venv/bin/python", "-m", "pip", "-qq", *arguments], check=False)
     if done.returncode:
         raise SystemExit(f"pip {' '.join(arguments)}: failed, see above")
+
+
+@cache
+def architectures_of(wheel: Wheel) -> frozenset[str]:
+    """The classes of its model files: more than it serves, and all that it serves."""
+    files = (wheel.folder / "sglang/srt/models").glob("*.py")
+    return frozenset(name for file in files for name in re.findall(r"^class (\w+)", file.read_text(), re.M))

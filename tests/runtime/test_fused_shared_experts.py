@@ -58,6 +58,7 @@ def test_a_fused_shared_expert_adds_what_it_adds_alone(
         ("glm4_moe", {}, {"moe_runner_backend": CUTLASS}, 2),
         ("glm4_moe", {}, {"moe_runner_backend": CUTLASS, "moe_a2a_backend": "flashinfer"}, 1),
         ("glm4_moe", {}, {"moe_runner_backend": "flashinfer_trtllm"}, 1),
+        ("glm4_moe", {}, {"moe_runner_backend": CUTLASS, "fuses_shared_experts": False}, 1),
         ("glm4_moe", {"n_shared_experts": 2}, {"moe_runner_backend": CUTLASS}, 1),
         ("deepseek_v3", {}, {"moe_runner_backend": CUTLASS}, 1),
         ("deepseek_v32", {"n_routed_experts": 256}, {"moe_runner_backend": CUTLASS}, 1),
@@ -65,7 +66,7 @@ def test_a_fused_shared_expert_adds_what_it_adds_alone(
     ],
 )
 def test_where_it_stays_apart(
-    family: str, changes: dict[str, Any], runtime: dict[str, str], ep: int, tmp_path: Path
+    family: str, changes: dict[str, Any], runtime: dict[str, Any], ep: int, tmp_path: Path
 ) -> None:
     folder = save(make_reference(family, **changes), tmp_path)
     model = _generation(folder, "torch").model

@@ -44,6 +44,7 @@ _FAMILIES: dict[str, tuple[str, str]] = {
     "mimo": ("mimo_v2_flash", "MiMoV2FlashForCausalLM"),
     "gemma": ("gemma3_text", "Gemma3ForCausalLM"),
     "gemma4": ("gemma4", "Gemma4ForConditionalGeneration"),
+    "cohere": ("cohere2_moe", "Cohere2MoeForCausalLM"),
     "longcat": ("longcat_flash", "LongcatFlashForCausalLM"),
 }
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}

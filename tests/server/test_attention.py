@@ -33,6 +33,9 @@ STEP = checkpoint("Step3p5ForCausalLM", "step3p5")
 GEMMA4 = checkpoint("Gemma4ForCausalLM", "gemma4_text")
 MIMO = checkpoint("MiMoV2FlashForCausalLM", "llama", head_dim=192, v_head_dim=128)
 M3 = checkpoint("MiniMaxM3SparseForCausalLM", "llama")
+MOSS = checkpoint("MossVLForConditionalGeneration", "moss_vl")
+IQUEST = checkpoint("IQuestQ1ForCausalLM", "iquest_q1")
+K3 = checkpoint("KimiK3ForConditionalGeneration", "kimi_k3", **LATENT)
 V4 = checkpoint("DeepseekV4ForCausalLM", "deepseek_v4")
 LONGCAT = checkpoint("LongcatFlashForCausalLM", "longcat_flash", index_topk=9, **LATENT)
 FALCON = checkpoint("FalconH1ForCausalLM", "falcon_h1")
@@ -98,6 +101,16 @@ def _by_release(model: dict[str, Any], gpu: str, versions: tuple[str, ...] = VER
         (GEMMA4, H100, {}, {"12": "triton 1"}),
         (GEMMA4, H100, {"attention_backend": "fa3"}, {"12": "refused"}),
         (MIMO, B200, {}, {"12": "trtllm_mha 64", "15": "fa4 128"}),
+        (MIMO, PRO, {}, {"12": "flashinfer 1"}),
+        ({**MIMO, "add_swa_attention_sink_bias": True}, PRO, {}, {"12": "triton 1"}),
+        ({**MIMO, "add_full_attention_sink_bias": True}, PRO, {}, {"12": "triton 1"}),
+        (MOSS, H100, {}, {"12": "flashinfer/fa3 1"}),
+        (MOSS, H100, {"attention_backend": "fa3"}, {"12": "refused"}),
+        (MOSS, H100, {"prefill_attention_backend": "flashinfer"}, {"12": "flashinfer/fa3 1"}),
+        (IQUEST, B200, {}, {"12": "refused", "21": "fa3 1"}),
+        (IQUEST, H100, {"decode_attention_backend": "triton"}, {"12": "refused"}),
+        (K3, B200, {}, {"12": "refused", "17": "trtllm_mla 64"}),
+        (K3, B200, {"attention_backend": "triton"}, {"12": "refused", "17": "triton 1"}),
         (M3, H100, {}, {"12": "fa3 1", "17": "fa3 128"}),
         (M3, B200, {}, {"12": "trtllm_mha 64", "17": "fa4 128"}),
         (M3, B200, {"kv_cache_dtype": "fp8_e4m3"}, {"12": "trtllm_mha 64", "17": "trtllm_mha 128"}),

@@ -15,6 +15,7 @@ from runtime.server.config import ParallelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.hf_config import model_config
 from runtime.server.parallel import rank_layout, stage_layers
+from runtime.server.parallelism import check_layout
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.ranks import choose_ranks
@@ -113,3 +114,20 @@ def test_a_key_of_bytes_that_are_no_utf_8_is_a_key() -> None:
     assert cache_key(("bad\udcff",)) != cache_key(("bad",))
     with pytest.raises(ConfigError, match="is not text"):
         cache_key(("bad\ud800",))
+
+
+def test_a_layout_that_no_server_could_have() -> None:
+    check_layout(Asked(model_path="m", tp_size=8, pp_size=2, nnodes=4, node_rank=3, ep_size=4))
+    check_layout(Asked(model_path="m", tp_size=MOST_RANKS))
+    check_layout(Asked(model_path="m", tp_size=8, dp_size=MOST_RANKS, enable_dp_attention=True))
+    for sizes, said in (
+        ({"pp_size": MOST_RANKS, "tp_size": 2}, "at most"),
+        ({"dp_size": MOST_RANKS, "tp_size": 2}, "at most"),
+        ({"nnodes": 2, "tp_size": 2, "node_rank": 2}, "not in 0..1"),
+        ({"nnodes": 3, "tp_size": 2, "pp_size": 2}, "does not divide"),
+        ({"tp_size": 4, "ep_size": 3}, "--ep 3 does not divide"),
+        ({"mem_fraction_static": 0.0}, "no share"),
+        ({"mem_fraction_static": 1.0}, "no share"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            check_layout(Asked(model_path="m", **sizes))

@@ -33,6 +33,13 @@ def test_dtype(declared: str | None, asked: str, dtype: str) -> None:
     assert server(model("qwen3", dtype=declared), dtype=asked).dtype == dtype
 
 
+@pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
+def test_a_model_is_built_in_the_dtype_that_its_config_names(name: str) -> None:
+    named = {**model("qwen3").hf, "dtype": None, name: "torch.float16"}
+    assert Checkpoint(named).model_config().dtype == "float16" == server(Checkpoint(named)).dtype
+    assert Checkpoint({**named, name: None}).model_config().dtype == "bfloat16"
+
+
 def test_gemma_of_float32_runs_in_bfloat16() -> None:
     assert server(model("gemma", dtype="float32")).dtype == "bfloat16"
 

@@ -13,7 +13,7 @@ from runtime.server.gpus import find_gpu
 from runtime.server.releases import NEWEST, RELEASES
 from runtime.server.requests import max_running_requests
 from runtime.server.resolve import resolve
-from tests.server.servers import LLAMA, VERSIONS, changed_in, server
+from tests.server.servers import LLAMA, VERSIONS, changed_in, checkpoint, server
 
 DP = {"tp_size": 8, "dp_size": 8, "enable_dp_attention": True}
 
@@ -55,6 +55,12 @@ def test_before_0_5_14_a_limit_was_no_higher_than_the_context_allowed() -> None:
     assert max_running_requests(669939, 202752, 3000, 1, RELEASES[1]) == 2048
     assert max_running_requests(669939, 202752, 3000, 1, RELEASES[2]) == 3000
     assert max_running_requests(669939, 202752, 3, 8, NEWEST) == 1
+
+
+def test_deepseek_v4_runs_256_requests_unless_told() -> None:
+    v4 = checkpoint("DeepseekV4ForCausalLM", "deepseek_v4")
+    assert [server(v4, version=version).max_running_requests for version in VERSIONS] == [256] * len(VERSIONS)
+    assert server(v4, max_running_requests=7).max_running_requests == 7
 
 
 @pytest.mark.parametrize(

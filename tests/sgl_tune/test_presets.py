@@ -9,6 +9,7 @@ from runtime.server.errors import ConfigError
 from runtime.server.gpus import GPUS, find_gpu, gpu_for
 from sgl_tune.deployment.models import find_model, presets
 from sgl_tune.deployment.versions import Gpu, parse_gpus
+from tests.oracle.machine import GPUS as DRIVEN
 
 # layers, hidden, vocabulary, experts, top k, expert width, config class; as published with the checkpoints
 SHAPES = {
@@ -112,3 +113,10 @@ def test_gpus_as_the_driver_lists_them() -> None:
         Gpu("NVIDIA H200", "sm90", 143771, "3ba2cf46-0001"),
         Gpu("NVIDIA B200", "sm100", 183359, "3ba2cf46-0002"),
     )
+
+
+def test_gpus_are_what_their_drivers_report() -> None:
+    for name, reported in DRIVEN.items():
+        major, minor = reported.capability
+        assert find_gpu(reported.name) == find_gpu(name)
+        assert (find_gpu(name).arch, find_gpu(name).memory_mib) == (f"sm{major}{minor}", reported.mib)

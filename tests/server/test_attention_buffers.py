@@ -1,0 +1,61 @@
+"""What attention backends allocate beside the KV pool, as their constructors in SGLang 0.5.17 do."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.server.attention_buffers import Buffer, backend_buffers, decode_graph_buffers
+from runtime.server.units import MIB
+
+
+def _bytes(name: str, mib: int) -> Buffer:
+    return Buffer(name, "uint8", (mib * MIB,))
+
+
+FLASHINFER = [_bytes("flashinfer_workspace", 384), _bytes("flashinfer_wrappers", 32)]
+
+
+@pytest.mark.parametrize(
+    ("backend", "major", "buffers"),
+    [
+        (
+            "triton",
+            9,
+            [
+                Buffer("kv_indptr", "int32", (8,)),
+                Buffer("qo_indptr", "int64", (8,)),
+                Buffer("mask_indptr", "int64", (8,)),
+            ],
+        ),
+        ("fa3", 9, []),
+        ("flashinfer", 9, FLASHINFER),
+        ("trtllm_mha", 10, [*FLASHINFER, _bytes("trtllm_mha_workspace", 512)]),
+        ("trtllm_mla", 10, [*FLASHINFER, _bytes("trtllm_mla_workspace", 150)]),
+        ("dsa", 9, []),
+        ("dsa", 10, [_bytes("dsa_trtllm_workspace", 384)]),
+    ],
+)
+def test_buffers_of_a_backend(backend: str, major: int, buffers: list[Buffer]) -> None:
+    assert list(backend_buffers(backend, 7, major)) == buffers
+
+
+@pytest.mark.parametrize(
+    ("backend", "width", "page", "buffers"),
+    [
+        ("triton", 2, 1, [Buffer("cuda_graph_kv_indices", "int64", (6 * 130,))]),
+        (
+            "flashinfer",
+            2,
+            1,
+            [Buffer("cuda_graph_kv_indices", "int32", (6 * 130,)), _bytes("cuda_graph_wrappers", 40)],
+        ),
+        ("dsa", 2, 64, [Buffer("page_table", "int32", (6, 130))]),
+        ("dsa", 1, 64, [Buffer("page_table", "int32", (3, 3))]),
+        ("trtllm_mha", 2, 32, [Buffer("page_table", "int32", (3, 3))]),
+        ("fa3", 2, 1, [Buffer("page_table", "int32", (3, 130))]),
+        ("fa3", 1, 16, [Buffer("page_table", "int32", (3, 9))]),
+    ],
+)
+def test_buffers_of_decode_graphs(backend: str, width: int, page: int, buffers: list[Buffer]) -> None:
+    found = decode_graph_buffers(backend, max_bs=3, width=width, context=130, page=page, graphs=5)
+    assert list(found) == buffers
