@@ -7,6 +7,7 @@ from typing import Any
 
 from runtime.server.errors import ConfigError
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
+from sgl_tune.deployment.models import checked
 from sgl_tune.errors import UsageError
 from sgl_tune.records import WrongMember, from_plain, given_members
 
@@ -19,7 +20,10 @@ def deployment_to_json(deployment: Deployment) -> dict[str, Any]:
 def deployment_from_json(data: Mapping[str, Any], where: str) -> Deployment:
     """`where` names the file in errors."""
     try:
-        return deploy(from_plain(Inputs, data, "deployment"))
+        inputs = from_plain(Inputs, data, "deployment")
+        for checkpoint in filter(None, (inputs.checkpoint, inputs.draft_checkpoint)):
+            checked(checkpoint, where)
+        return deploy(inputs)
     except (ConfigError, WrongMember) as error:
         raise UsageError(
             f"{where}: {error}", "give the deployment by flags, or warm the cache again"

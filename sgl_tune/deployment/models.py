@@ -72,14 +72,14 @@ def _from_file(file: Path) -> FoundModel:
     if not os.path.lexists(file):
         raise UsageError(f"{file} is missing", "a model folder holds the checkpoint's config.json")
     modelopt = file.with_name("hf_quant_config.json")
-    checkpoint = _checked(Checkpoint(read_object(file)), file)
+    checkpoint = checked(Checkpoint(read_object(file)), file)
     if not modelopt.is_file():
         return FoundModel(checkpoint, str(file))
-    checkpoint = _checked(replace(checkpoint, quant_file=read_object(modelopt)), modelopt)
+    checkpoint = checked(replace(checkpoint, quant_file=read_object(modelopt)), modelopt)
     return FoundModel(checkpoint, f"{file} and {modelopt.name}")
 
 
-def _checked(checkpoint: Checkpoint, file: Path) -> Checkpoint:
+def checked(checkpoint: Checkpoint, file: Path | str) -> Checkpoint:
     """Members that nobody looks at while reading are checked afterwards: a string may stand for a number."""
     try:
         _ = checkpoint.context_length

@@ -61,7 +61,8 @@ class Start:
         return replace(self, runtime=replace(self.runtime, autotune_cached=True))
 
     def shortened(self) -> Start:
-        """The first layers, one of each kind among them, on one stage."""
+        """The first layers, one of each kind among them, on one stage. A forward before the graphs, tuned or
+        not, tells what kernels take from what graphs take."""
         first_moe = self.model.layer_kinds.index("moe") if "moe" in self.model.layer_kinds else 0
         layers = min(self.model.num_layers, max(2, first_moe + 1))
         model = replace(
@@ -70,9 +71,9 @@ class Start:
             layer_kinds=self.model.layer_kinds[:layers],
             attention_kinds=self.model.attention_kinds[:layers],
         )
-        return replace(
-            self, model=model, parallel=replace(self.parallel, pp=1, nnodes=1, node_rank=0), rank=0
-        )
+        parallel = replace(self.parallel, pp=1, nnodes=1, node_rank=0)
+        runtime = replace(self.runtime, disable_autotune=False)
+        return replace(self, model=model, parallel=parallel, runtime=runtime, rank=0)
 
     def about(self) -> dict[str, Any]:
         """The first line of the run's file."""
