@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from runtime.server.errors import ConfigError
 from sgl_tune.memory.report import MemoryReport, Remedy
 from sgl_tune.memory.start import Start
 
@@ -17,27 +19,47 @@ _GRAPHS = ("prefill graphs", "decode graphs", "draft graphs")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    flags: str
-    start: Start
+    """`changes` by SGLang's names; a server that refuses them is not tried."""
+
+    changes: Mapping[str, Any]
     cost: str = ""
+
+    @property
+    def flags(self) -> str:
+        return " ".join(_flag(name, value) for name, value in self.changes.items())
+
+    def of(self, start: Start) -> Start | None:
+        try:
+            return start.asking(**self.changes)
+        except ConfigError:
+            return None
+
+
+def _flag(name: str, value: Any) -> str:
+    flag = f"--{name.replace('_', '-')}"
+    if value is True:
+        return flag
+    return f"{flag} {value:.2f}" if isinstance(value, float) else f"{flag} {value}"
 
 
 def remedies(start: Start, report: MemoryReport, predict: Predict) -> tuple[Remedy, ...]:
     """Of each kind the mildest that fits; those that keep most of the KV cache first."""
     kinds = (
-        _fractions(start, report),
+        _fractions(report),
         _requests(start, report),
         _chunks(start, report),
-        _graphs(start, report),
+        _graphs(report),
     )
-    found = [remedy for attempts in kinds if (remedy := _first_that_fits(attempts, report, predict))]
+    found = [remedy for attempts in kinds if (remedy := _first_that_fits(attempts, start, report, predict))]
     return tuple(sorted(found, key=lambda remedy: -(remedy.kv_tokens or 0)))
 
 
-def _first_that_fits(attempts: Sequence[Attempt], report: MemoryReport, predict: Predict) -> Remedy | None:
+def _first_that_fits(
+    attempts: Sequence[Attempt], start: Start, report: MemoryReport, predict: Predict
+) -> Remedy | None:
     for i in range(0, len(attempts), _AT_ONCE):
-        some = attempts[i : i + _AT_ONCE]
-        for attempt, outcome in zip(some, predict([attempt.start for attempt in some]), strict=True):
+        tried = [(attempt, other) for attempt in attempts[i : i + _AT_ONCE] if (other := attempt.of(start))]
+        for (attempt, _), outcome in zip(tried, predict([other for _, other in tried]), strict=True):
             if outcome.verdict == "fits" and outcome.free_at_peak_bytes > outcome.margin_bytes:
                 return Remedy(
                     flags=attempt.flags,
@@ -56,7 +78,7 @@ def _kv_change(outcome: MemoryReport, report: MemoryReport) -> str:
     return f"{abs(percent)} % {'more' if percent > 0 else 'less'} KV" if percent else "as much KV"
 
 
-def _fractions(start: Start, report: MemoryReport) -> list[Attempt]:
+def _fractions(report: MemoryReport) -> list[Attempt]:
     """Lower where memory ran out, by what was missing; where the pool had no room, the highest that fits."""
     fraction = report.sizes.mem_fraction_static
     if fraction is None:
@@ -71,7 +93,7 @@ def _fractions(start: Start, report: MemoryReport) -> list[Attempt]:
         least = _hundredth(max(fraction, taken)) + 0.01
         values = [value for value in (0.95, 0.92, 0.9, 0.88, 0.86, 0.83, 0.8, 0.75, 0.7) if value > least]
     return [
-        Attempt(f"--mem-fraction-static {value:.2f}", start.asking(mem_fraction_static=round(value, 2)))
+        Attempt({"mem_fraction_static": round(value, 2)})
         for value in values
         if 0 < value <= _HIGHEST_FRACTION
     ]
@@ -89,8 +111,7 @@ def _requests(start: Start, report: MemoryReport) -> list[Attempt]:
     ranks = start.parallel.attn_dp
     return [
         Attempt(
-            f"--max-running-requests {requests * ranks}",
-            start.asking(max_running_requests=requests * ranks),
+            {"max_running_requests": requests * ranks},
             f"at most {requests:,} requests at once on a rank, not {now:,}",
         )
         for requests in (2048, 1024, 512, 256, 128, 64, 32)
@@ -105,8 +126,7 @@ def _chunks(start: Start, report: MemoryReport) -> list[Attempt]:
     ranks = start.parallel.attn_dp
     return [
         Attempt(
-            f"--chunked-prefill-size {size * ranks}",
-            start.asking(chunked_prefill_size=size * ranks),
+            {"chunked_prefill_size": size * ranks},
             f"prefills of {size:,} tokens at a time on a rank, not {chunk:,}",
         )
         for size in (chunk // 2, chunk // 4)
@@ -114,18 +134,16 @@ def _chunks(start: Start, report: MemoryReport) -> list[Attempt]:
     ]
 
 
-def _graphs(start: Start, report: MemoryReport) -> list[Attempt]:
+def _graphs(report: MemoryReport) -> list[Attempt]:
     if report.run.failed_in not in _GRAPHS:
         return []
     largest = max(report.sizes.decode_graphs, default=0)
     smaller = [
         Attempt(
-            f"--cuda-graph-max-bs {size}",
-            start.asking(cuda_graph_max_bs=size),
+            {"cuda_graph_max_bs": size},
             f"decode batches over {size} run without a graph",
         )
         for size in (largest // 2, largest // 4)
         if size and report.run.failed_in != "prefill graphs"
     ]
-    none = start.asking(disable_cuda_graph=True)
-    return [*smaller, Attempt("--disable-cuda-graph", none, "every batch runs without a graph")]
+    return [*smaller, Attempt({"disable_cuda_graph": True}, "every batch runs without a graph")]

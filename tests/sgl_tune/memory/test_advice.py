@@ -11,7 +11,7 @@ from runtime.server.units import GIB
 from runtime.start.run_record import Failure, Run
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
-from sgl_tune.memory.advice import remedies
+from sgl_tune.memory.advice import Attempt, remedies
 from sgl_tune.memory.report import MemoryReport, Sizes
 from sgl_tune.memory.start import Start, starts_of
 from tests.sgl_tune.memory.reports import make_report
@@ -116,3 +116,13 @@ def test_nothing_is_advised_below_no_fraction() -> None:
 
     assert remedies(_make_start(0.12), _failing(fraction=0.12), record) == ()
     assert all(0 < fraction <= 0.97 for fraction in tried)
+
+
+def test_what_the_server_refuses_is_not_tried() -> None:
+    assert Attempt({"attention_backend": "trtllm_mla"}).of(_make_start()) is None, "Blackwell only"
+    assert Attempt({"attention_backend": "triton"}).of(_make_start()) is not None
+
+
+def test_an_attempt_is_written_as_its_flags() -> None:
+    asked = {"kv_cache_dtype": "fp8_e4m3", "mem_fraction_static": 0.9, "disable_cuda_graph": True}
+    assert Attempt(asked).flags == "--kv-cache-dtype fp8_e4m3 --mem-fraction-static 0.90 --disable-cuda-graph"
