@@ -174,6 +174,17 @@ def _check_dispatch(c: Choices) -> None:
         raise ConfigError("--flashinfer-a2a-dispatch-type nvfp4 needs nvfp4 experts")
 
 
+def check_dispatch_chunks(c: Choices) -> None:
+    """The workspace of FlashInfer's all-to-all holds a chunk, and no whole prefill."""
+    unchunked = c.chunked_prefill_size <= 0 and c.disaggregation_mode != "decode"
+    if c.release.flashinfer_a2a_needs_chunks and c.moe_a2a_backend == "flashinfer" and unchunked:
+        raise ConfigError(
+            "--moe-a2a-backend flashinfer needs chunked prefill, and --chunked-prefill-size is"
+            f" {c.chunked_prefill_size}",
+            "give a size above 0",
+        )
+
+
 def _megamoe_a2a(c: Choices) -> None:
     if not c.attn_dp_size == c.tp_size > 1:
         raise ConfigError(

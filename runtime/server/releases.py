@@ -90,6 +90,7 @@ class Release:
     nvfp4_runs_cutlass_on: tuple[int, ...] = ()
     # srt/arg_groups/moe_hook.py
     flashinfer_a2a_needs_dp: bool = False
+    flashinfer_a2a_needs_chunks: bool = False
     deepep_cutedsl_is_low_latency: bool = False
     dispatch_type_routes: bool = False
     # srt/arg_groups/speculative_hook.py
@@ -356,6 +357,7 @@ _22 = replace(
     flashinfer="0.7.1",
     transformers="5.19.0",
     megamoe_files_by_gpu=True,
+    flashinfer_a2a_needs_chunks=True,
     nvfp4_runs_cutlass_on=(11, 12),
     routes_apart=True,
     dp_attention_of_one=False,

@@ -23,7 +23,7 @@ from runtime.server.graph_backends import settle_expert_graphs, settle_graph_bac
 from runtime.server.graphs import captured
 from runtime.server.kv_cache import settle_kv_dtype
 from runtime.server.memory import settle_memory
-from runtime.server.moe import settle_all_to_all, settle_moe_runner
+from runtime.server.moe import check_dispatch_chunks, settle_all_to_all, settle_moe_runner
 from runtime.server.parallelism import settle_attention_groups, settle_data_parallelism
 from runtime.server.quantization import (
     dtype_of,
@@ -62,6 +62,7 @@ STEPS = (
     settle_all_to_all,
     settle_expert_graphs,
     settle_speculation,
+    check_dispatch_chunks,
     settle_unchunked,
     settle_kv_dtype,
 )
