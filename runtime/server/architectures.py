@@ -26,9 +26,8 @@ MLA_WITH_LATENTS = frozenset({"PixtralForConditionalGeneration", "BailingMoeForC
 SPARSE = frozenset({
     "DeepseekV3ForCausalLM", "DeepseekV3ForCausalLMNextN", "DeepseekV32ForCausalLM",
     "MistralLarge3ForCausalLM", "PixtralForConditionalGeneration", "GlmMoeDsaForCausalLM",
-    "GlmMoeDsaForCausalLMNextN", "Dots3NoteForCausalLM", "Dots3NoteForCausalLMNextN",
-    "Glm5NextForConditionalGeneration", "Glm5NextForConditionalGenerationNextN", "HYV4ForCausalLM",
-    "HYV4ForCausalLMNextN",
+    "GlmMoeDsaForCausalLMNextN", "Dots3NoteForCausalLM", "Glm5NextForConditionalGeneration",
+    "HYV4ForCausalLM",
 })  # fmt: skip
 LONGCAT = frozenset({"LongcatFlashForCausalLM", "LongcatFlashForCausalLMNextN"})
 DEEPSEEK_V4 = frozenset(

@@ -77,24 +77,24 @@ def _branches_are_settled(c: Choices) -> bool:
     return c.speculative_algorithm in c.release.one_branch_drafts
 
 
-def _page(c: Choices, backend: str, possible: tuple[int, ...], page: int) -> None:
-    if c.page_size not in possible:
+def _page(c: Choices, backend: str, page: int, others: tuple[int, ...] = ()) -> None:
+    if c.page_size not in (page, *others):
         c.settle(f"the pages of {backend}", page_size=page)
 
 
 def _settle_mla(c: Choices) -> None:
     named = (c.attention_backend, c.decode_attention_backend)
     if "flashmla" in named:
-        _page(c, "flashmla", (64,), 64)
+        _page(c, "flashmla", 64)
     if "cutlass_mla" in named and c.release.has_cutlass_mla:
-        _page(c, "cutlass_mla", (128,), 128)
+        _page(c, "cutlass_mla", 128)
     if "trtllm_mla" in named:
         _check_trtllm_mla(c)
-        _page(c, "trtllm_mla", (32, 64), 64)
+        _page(c, "trtllm_mla", 64, (32,))
     if "tokenspeed_mla" in named:
-        _page(c, "tokenspeed_mla", (32, 64), 64)
+        _page(c, "tokenspeed_mla", 64, (32,))
     if "cutedsl_mla" in (*named, c.prefill_attention_backend):
-        _page(c, "cutedsl_mla", (32, 64), 64)
+        _page(c, "cutedsl_mla", 64, (32,))
         if c.prefill_attention_backend is None:
             c.settle("cutedsl_mla only decodes", prefill_attention_backend="trtllm_mla")
 
@@ -113,9 +113,9 @@ def _settle_mha(c: Choices) -> None:
     split = (c.prefill_attention_backend, c.decode_attention_backend)
     draft = (c.speculative_draft_attention_backend,) if c.release.drafts_ask_for_pages else ()
     if "trtllm_mha" in (c.attention_backend, *split, *draft):
-        _page(c, "trtllm_mha", c.release.trtllm_mha_pages, 64)
+        _page(c, "trtllm_mha", 64, c.release.trtllm_mha_pages)
     if c.release.has_hpc_ops and "hpc_ops" in (c.attention_backend, *split):
-        _page(c, "hpc_ops", (64,), 64)
+        _page(c, "hpc_ops", 64)
     prefill, decode = used_backends(c)
     if prefill == "trtllm_mha":
         _check_trtllm_prefill(c)
@@ -145,4 +145,4 @@ def _settle_fa4(c: Choices) -> None:
     else:
         paged = "fa4" in named and (c.speculative_eagle_topk or 0) <= 1
     if paged:
-        _page(c, "fa4", (128,), 128)
+        _page(c, "fa4", 128)

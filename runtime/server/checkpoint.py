@@ -10,7 +10,7 @@ from runtime.server import architectures
 from runtime.server.bounds import TOKENS, check_size
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
-from runtime.server.hf_config import model_config
+from runtime.server.hf_config import declared_quantization, model_config
 
 HF = Mapping[str, Any]
 # Where a multimodal model's language model is described, in the order SGLang looks.
@@ -150,17 +150,4 @@ class Checkpoint:
 
     @property
     def quantization(self) -> str | None:
-        """The method that the checkpoint declares, under SGLang's name."""
-        section = self.hf.get("quantization_config")
-        if not isinstance(section, Mapping):
-            return None
-        method = section.get("quant_method")
-        if method == "modelopt" or (method is None and "quant_algo" in section):
-            return _modelopt(str(section.get("quant_algo", "")).upper())
-        return None if method is None else str(method)
-
-
-def _modelopt(algorithm: str) -> str:
-    if "FP4" in algorithm:
-        return "modelopt_fp4"
-    return {"FP8": "modelopt_fp8", "MIXED_PRECISION": "modelopt_mixed"}.get(algorithm, "modelopt")
+        return declared_quantization(self.hf)

@@ -48,7 +48,6 @@ def model_config(hf: HF) -> ModelConfig:
     heads = _require(hf, "num_attention_heads")
     hidden = _require(hf, "hidden_size")
     layers = _require(hf, "num_hidden_layers")
-    quantization, block = _quantization(hf)
     return ModelConfig(
         config_class=CONFIG_CLASSES[model_type],
         model_type=model_type,
@@ -72,8 +71,8 @@ def model_config(hf: HF) -> ModelConfig:
         sliding_window=_sliding_window(hf, model_type),
         layer_kinds=_layer_kinds(hf, layers),
         attention_kinds=_attention_kinds(hf, layers),
-        checkpoint_quantization=quantization,
-        quantization_block=block,
+        checkpoint_quantization=declared_quantization(hf),
+        quantization_block=_block(hf),
         dtype=str(hf.get("dtype") or hf.get("torch_dtype") or "bfloat16").removeprefix("torch."),
         moe=_moe(hf, model_type),
         mla=_mla(hf) if model_type in _MLA_TYPES else None,
@@ -187,18 +186,24 @@ def _mla(hf: HF) -> MLAConfig:
     )
 
 
-def _quantization(hf: HF) -> tuple[str | None, tuple[int, int] | None]:
+def declared_quantization(hf: HF) -> str | None:
+    """The method of the checkpoint's weights, under SGLang's name."""
     section = hf.get("quantization_config")
     if not isinstance(section, Mapping):
-        return None, None
+        return None
     method = section.get("quant_method")
     if method == "modelopt" or (method is None and "quant_algo" in section):
-        method = _modelopt(str(section.get("quant_algo", "")).upper())
-    block = section.get("weight_block_size")
-    return method, tuple(block) if block else None
+        return _modelopt(str(section.get("quant_algo", "")).upper())
+    return None if method is None else str(method)
 
 
 def _modelopt(algorithm: str) -> str:
     if "FP4" in algorithm:
         return "modelopt_fp4"
     return {"FP8": "modelopt_fp8", "MIXED_PRECISION": "modelopt_mixed"}.get(algorithm, "modelopt")
+
+
+def _block(hf: HF) -> tuple[int, int] | None:
+    section = hf.get("quantization_config")
+    block = section.get("weight_block_size") if isinstance(section, Mapping) else None
+    return tuple(block) if block else None

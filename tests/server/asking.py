@@ -45,6 +45,7 @@ _FAMILIES: dict[str, tuple[str, str]] = {
     "gemma": ("gemma3_text", "Gemma3ForCausalLM"),
     "gemma4": ("gemma4", "Gemma4ForConditionalGeneration"),
     "cohere": ("cohere2_moe", "Cohere2MoeForCausalLM"),
+    "deepseek_v4": ("deepseek_v4", "DeepseekV4ForCausalLM"),
     "longcat": ("longcat_flash", "LongcatFlashForCausalLM"),
 }
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}

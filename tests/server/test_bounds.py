@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from runtime.server.asked import Asked
 from runtime.server.bounds import ASKED, FLAGS, MOST_RANKS, check_size, is_number
 from runtime.server.cache_key import cache_key
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ParallelConfig
+from runtime.server.config import IndexerConfig, MLAConfig, ModelConfig, MoEConfig, ParallelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.hf_config import model_config
 from runtime.server.parallel import rank_layout, stage_layers
@@ -131,3 +132,29 @@ def test_a_layout_that_no_server_could_have() -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             check_layout(Asked(model_path="m", **sizes))
+
+
+@pytest.mark.parametrize("part", [ModelConfig, MoEConfig, MLAConfig, IndexerConfig])
+def test_every_whole_number_of_a_models_shape_has_an_end(part: type[Any]) -> None:
+    latents = {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
+    indexer = {"index_n_heads": 2, "index_head_dim": 8, "index_topk": 4}
+    experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+    model = model_config({**DENSE, "model_type": "deepseek_v32", **latents, **indexer, **experts})
+    assert model.moe is not None and model.mla is not None and model.mla.indexer is not None
+
+    def with_part(**changes: Any) -> ModelConfig:
+        whole: dict[Any, Any] = {
+            ModelConfig: lambda: replace(model, **changes),
+            MoEConfig: lambda: replace(model, moe=replace(model.moe, **changes)),
+            MLAConfig: lambda: replace(model, mla=replace(model.mla, **changes)),
+            IndexerConfig: lambda: replace(
+                model, mla=replace(model.mla, indexer=replace(model.mla.indexer, **changes))
+            ),
+        }
+        return whole[part]()
+
+    numbers = [field.name for field in fields(part) if field.type in ("int", "int | None")]
+    assert numbers
+    for name in numbers:
+        with pytest.raises(ConfigError, match=rf"model\.{name} is 1000000000000: it must be between"):
+            with_part(**{name: 10**12})

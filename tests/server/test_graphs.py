@@ -63,6 +63,12 @@ def test_without_padding_every_size_is_captured() -> None:
     )
 
 
+def test_glms_delta_attention_is_captured_since_0_5_22() -> None:
+    glm = checkpoint("Glm5NextForConditionalGeneration", "glm5_next", linear_attn_config={"kda_layers": [1]})
+    largest = [_largest(server(glm, version=version).prefill_graphs) for version in VERSIONS[8:]]
+    assert largest == [0, 0, 2048, 8192]
+
+
 def test_prefill_sizes() -> None:
     assert prefill_graph_sizes(48) == (4, 8, 12, 16, 20, 24, 28, 32, 48)
     assert prefill_graph_sizes(300)[-3:] == (240, 256, 288), "the largest is not added"

@@ -120,6 +120,27 @@ def test_mixed_experts(checkpoint: Checkpoint, version: int, backend: str) -> No
     assert server(checkpoint, version).moe_runner_backend == backend
 
 
+_NVFP4_EXPERTS = {"quant_method": "fp8", "quant_algo": "MIXED_PRECISION", "moe_quant_algo": "NVFP4"}
+
+
+@pytest.mark.parametrize(
+    ("quantized", "gpu", "version", "backend"),
+    [
+        ({**_NVFP4_EXPERTS, "group_size": 16}, "B200", 13, "auto"),
+        ({**_NVFP4_EXPERTS, "group_size": 16}, "B200", 14, ROUTED),
+        (None, "RTX PRO 6000", 12, "auto"),
+        (None, "RTX PRO 6000", 13, "marlin"),
+        (None, "RTX PRO 6000", 18, "marlin"),
+        (None, "RTX PRO 6000", 19, "flashinfer_mxfp4"),
+        (None, "H200", 18, "auto"),
+        (None, "H200", 19, "flashinfer_mxfp4"),
+        (None, "L40S", 19, "auto"),
+    ],
+)
+def test_deepseek_v4(quantized: dict[str, Any] | None, gpu: str, version: int, backend: str) -> None:
+    assert server(model("deepseek_v4", quantized), version, gpu).moe_runner_backend == backend
+
+
 @pytest.mark.parametrize(
     ("version", "gpu", "asked", "backend"),
     [

@@ -40,6 +40,28 @@ def test_a_model_is_built_in_the_dtype_that_its_config_names(name: str) -> None:
     assert Checkpoint({**named, name: None}).model_config().dtype == "bfloat16"
 
 
+@pytest.mark.parametrize(
+    ("declared", "method"),
+    [
+        (None, None),
+        (FP8, "fp8"),
+        (NVFP4, "modelopt_fp4"),
+        ({"quant_algo": "nvfp4"}, "modelopt_fp4"),
+        (MODELOPT_FP8, "modelopt_fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "modelopt_mixed"),
+        ({"quant_method": "modelopt"}, "modelopt"),
+        ({"weight_block_size": [128, 128]}, None),
+    ],
+)
+def test_a_model_is_built_for_the_weights_of_its_checkpoint(
+    declared: dict[str, Any] | None, method: str | None
+) -> None:
+    checkpoint = model("qwen3", declared)
+    assert checkpoint.quantization == method == checkpoint.model_config().checkpoint_quantization
+    block = (128, 128) if declared and "weight_block_size" in declared else None
+    assert checkpoint.model_config().quantization_block == block
+
+
 def test_gemma_of_float32_runs_in_bfloat16() -> None:
     assert server(model("gemma", dtype="float32")).dtype == "bfloat16"
 
