@@ -119,8 +119,8 @@ def test_stages_are_predicted_apart_and_the_tightest_leads() -> None:
 
 
 def test_a_workspace_for_requests_alone_overflows_at_a_chunk() -> None:
-    flags = {**DEMO, "tp": 8, "dp": 8, "ep": 8, "moe_a2a_backend": "flashinfer", "chunked_prefill_size": 8192}
-    flags["max_running_requests"] = 64
+    flags = {**DEMO, "tp": 8, "dp": 8, "ep": 8, "max_running_requests": 64, "chunked_prefill_size": 8192}
+    flags |= {"moe_runner_backend": "flashinfer_cutlass", "moe_a2a_backend": "flashinfer"}
     report = predict(make_start("dispatcher-by-max-running-requests", **flags))
     assert report.verdict == "failed" and report.failure is not None
     assert "1024 tokens a rank do not fit an all-to-all workspace made for 8" in report.failure.error

@@ -22,8 +22,15 @@ BIG, SMALL = "b166000000000000", "5a11000000000000"
 
 @pytest.fixture
 def cache_dir(tmp_path: Path) -> Path:
+    name = "org/model-with-a-name"
     _make_cache(
-        tmp_path, BIG, moe_entries(), ranks=8, arch="sm90", deployment={"model_path": "org/model-with-a-name"}
+        tmp_path,
+        BIG,
+        moe_entries(),
+        ranks=8,
+        arch="sm90",
+        key_parts=(name,),
+        deployment={"model_path": name},
     )
     small = _make_cache(
         tmp_path, SMALL, {"('fp8_gemm', 'R', ((1, 16, 8),))": ["R", 1]}, ranks=1, arch="sm100"
@@ -206,9 +213,7 @@ def test_a_managed_store(tmp_path: Path) -> None:
 
 def test_at_80_columns_nothing_wraps(cache_dir: Path) -> None:
     deep = cache_dir / ("a-long-folder-name-" * 3)
-    _make_cache(
-        deep, BIG, moe_entries(), ranks=8, arch="sm90", deployment={"model_path": "org/" + "long" * 30}
-    )
+    _make_cache(deep, BIG, moe_entries(), ranks=8, arch="sm90", key_parts=("org/" + "long" * 30,))
     for arguments in (("--cache-dir", cache_dir), ("--cache-dir", deep), (deep, "--entries")):
         ran = run_on_terminal("inspect", *arguments, NO_COLOR="1")
         too_long = [line for line in ran.out.splitlines() if len(line) > 80 and " " in line.strip()]
