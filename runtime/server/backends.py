@@ -9,7 +9,7 @@ from typing import Literal
 Number = tuple[int, ...]
 # Families of tuned calls: those of one look their tactics up alike.
 Calls = Literal["cutlass", "trtllm", "mxfp4"]
-_FIRST: Number = (0, 5, 12)
+FIRST: Number = ()  # before every release
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class MoEBackendRow:
 
 
 def _all(*names: str | None) -> dict[str | None, Number]:
-    return dict.fromkeys(names, _FIRST)
+    return dict.fromkeys(names, FIRST)
 
 
 _TRTLLM_KERNELS = "flashinfer_trtllm:FlashInferTrtllmBackend"
 _TRTLLM = MoEBackendRow(
     "flashinfer_trtllm",
-    _FIRST,
+    FIRST,
     _TRTLLM_KERNELS,
     "trtllm",
     stood_in=False,
@@ -61,7 +61,7 @@ _TRTLLM = MoEBackendRow(
     takes=_all("modelopt_fp4", "fp8", "mxfp8", "modelopt_fp8", "modelopt_mixed", "compressed-tensors", None)
     | {"nvfp4_online": (0, 5, 14)},
     under_flashinfer_a2a_since=(0, 5, 19),
-    mxfp8_since=_FIRST,
+    mxfp8_since=FIRST,
 )
 BACKENDS = {
     row.name: row
@@ -69,7 +69,7 @@ BACKENDS = {
         MoEBackendRow("auto", stood_in=False),
         MoEBackendRow("triton", stood_in=False),
         MoEBackendRow("torch", stood_in=False),
-        MoEBackendRow("cutlass", mxfp8_since=_FIRST),
+        MoEBackendRow("cutlass", mxfp8_since=FIRST),
         MoEBackendRow("deep_gemm", under_flashinfer_a2a_since=(0, 5, 19), mxfp8_since=(0, 5, 16)),
         MoEBackendRow(
             "flashinfer_cutlass",
@@ -81,7 +81,7 @@ BACKENDS = {
             fuses_shared_experts=True,
             takes=_all("modelopt_fp4", "modelopt_fp8", "modelopt_mixed", None),
             spread_over_one_or_all=True,
-            under_flashinfer_a2a_since=_FIRST,
+            under_flashinfer_a2a_since=FIRST,
         ),
         _TRTLLM,
         MoEBackendRow(
@@ -94,15 +94,15 @@ BACKENDS = {
             takes=_all("fp8", "mxfp8", "modelopt_fp4", None)
             | {"nvfp4_online": (0, 5, 14), "modelopt_mixed": (0, 5, 16), "minimax_m3_nvfp4": (0, 5, 23)},
             under_flashinfer_a2a_since=(0, 5, 15),
-            mxfp8_since=_FIRST,
+            mxfp8_since=FIRST,
         ),
-        MoEBackendRow("flashinfer_mxfp4", _FIRST, calls="mxfp4"),
+        MoEBackendRow("flashinfer_mxfp4", FIRST, calls="mxfp4"),
         MoEBackendRow(
             "flashinfer_cutedsl",
-            _FIRST,
+            FIRST,
             takes=_all("modelopt_fp4") | {"modelopt_mixed": (0, 5, 16), "nvfp4_online": (0, 5, 18)},
             spread_over_one_or_all=True,
-            all_to_alls={"deepep": _FIRST, "flashinfer": (0, 5, 13)},
+            all_to_alls={"deepep": FIRST, "flashinfer": (0, 5, 13)},
             under_flashinfer_a2a_since=(0, 5, 13),
         ),
         MoEBackendRow("flashinfer_megamoe", (0, 5, 22), files_by_gpu=True, mxfp8_since=(0, 5, 20)),
@@ -118,7 +118,7 @@ def backend_row(name: str) -> MoEBackendRow:
 
 # Those that spread the experts over all TP ranks, whatever --ep says, since when.
 SPREADS_EXPERTS: Mapping[str, Number] = {
-    **dict.fromkeys(("megamoe", "deepep", "mooncake", "nixl", "ascend_fuseep", "flashinfer", "mori"), _FIRST),
+    **dict.fromkeys(("megamoe", "deepep", "mooncake", "nixl", "ascend_fuseep", "flashinfer", "mori"), FIRST),
     "pplx": (0, 5, 17),
     "deepep_v2": (0, 5, 19),
     "flashinfer_megamoe": (0, 5, 20),

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.server.backends import Number
+from runtime.server.backends import FIRST, Number
 
-FIRST: Number = ()  # before every release
 BLACKWELL_SERVER = (10,)
 ANY_GPU: tuple[int, ...] = ()
 

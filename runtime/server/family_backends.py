@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from runtime.server.backends import Number
+from runtime.server.backends import FIRST, Number
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.expert_weights import (
     has_fp4_experts,
@@ -28,7 +28,6 @@ from runtime.server.families import (
     DEEPSEEK,
     DEEPSEEK4,
     DOTS,
-    FIRST,
     GEMMA4,
     GLM4,
     GLM_NEXT,

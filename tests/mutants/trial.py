@@ -31,6 +31,7 @@ MORE = {
     **dict.fromkeys(("config", "hf_config", "pool_plan", "sizing", "parallel", "call_rules"), _SHAPES),
     **dict.fromkeys(("start_sizes", "attention_buffers", "graphs", "gpus", "rows"), _SHAPES),
     "flashinfer": _FILES,
+    "releases": ("tests/sgl_tune/cache/test_access.py", "tests/sgl_tune/cache/test_environment.py"),
 }
 
 

@@ -82,6 +82,19 @@ def test_ranks_are_counted_over_stages_and_replicas() -> None:
             ParallelConfig(**sizes)
 
 
+def test_a_layout_goes_up_in_its_ranks() -> None:
+    last = ParallelConfig(tp=4, pp=2, dp=2, ep=4, enable_dp_attention=True, nnodes=2, node_rank=1)
+    assert (last.world_size, last.attn_dp, last.attn_tp, last.moe_ep, last.moe_tp) == (8, 2, 2, 4, 1)
+    for sizes, said in (
+        ({"tp": 4, "ep": 3}, "--ep 3 does not divide"),
+        ({"tp": 4, "dp": 3, "enable_dp_attention": True}, "--dp 3 does not divide"),
+        ({"tp": 2, "pp": 2, "nnodes": 3}, "--nnodes 3 does not divide"),
+        ({"tp": 2, "nnodes": 2, "node_rank": 2}, "not in 0..1"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            ParallelConfig(**sizes)
+
+
 def test_the_largest_world_is_laid_out_in_no_time() -> None:
     parallel, model = ParallelConfig(tp=128, pp=MOST_RANKS // 128), model_config(DENSE)
     begun = time.process_time()

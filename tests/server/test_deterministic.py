@@ -64,8 +64,29 @@ def test_what_is_deterministic(
     assert _backends(model, gpu, flags) == found
 
 
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        *("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM"),
+        *("MistralLarge3ForCausalLM", "PixtralForConditionalGeneration", "GlmMoeDsaForCausalLM"),
+    ],
+)
+def test_absorbed_mla_is_deterministic_on_triton(architecture: str) -> None:
+    one = {**R1, "architectures": [architecture]}
+    for version in ("0.5.12", "0.5.17", "0.5.23"):
+        asked = {"version": version, "enable_deterministic_inference": True}
+        assert server(one, PRO, **asked).attention_backend == "triton"
+
+
 def test_on_policy_training_is_deterministic() -> None:
     assert server(LLAMA, B200, rl_on_policy_target="fsdp").attention_backend == "flashinfer"
+
+
+def test_fa3_and_triton_keep_shared_prefixes() -> None:
+    for version in ("0.5.12", "0.5.13", "0.5.16", "0.5.23"):
+        for backend, kept in (("fa3", True), ("triton", True), ("flashinfer", False)):
+            flags = {"attention_backend": backend, "enable_deterministic_inference": True}
+            assert ("disable_radix_cache" not in server(LLAMA, H100, version, **flags).why) == kept
 
 
 def test_flashinfer_gives_up_shared_prefixes() -> None:

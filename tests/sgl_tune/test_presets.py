@@ -120,3 +120,18 @@ def test_gpus_are_what_their_drivers_report() -> None:
         major, minor = reported.capability
         assert find_gpu(reported.name) == find_gpu(name)
         assert (find_gpu(name).arch, find_gpu(name).memory_mib) == (f"sm{major}{minor}", reported.mib)
+
+
+@pytest.mark.parametrize(
+    ("reported", "arch", "gib"),
+    [
+        ("NVIDIA H100 NVL", "sm90", 94),
+        ("NVIDIA GB200", "sm100", 192),
+        ("NVIDIA A100-PCIE-40GB", "sm80", 40),
+        ("NVIDIA L4", "sm89", 24),
+        ("NVIDIA GeForce RTX 4090", "sm89", 24),
+    ],
+)
+def test_a_gpu_holds_a_little_less_than_it_is_sold_with(reported: str, arch: str, gib: int) -> None:
+    gpu = find_gpu(reported)
+    assert gpu.arch == arch and 0.93 * gib < gpu.memory_mib / 1024 <= gib
