@@ -1,4 +1,4 @@
-"""Families of models by architecture: whose quantization becomes the argument, and who drafts for itself.
+"""Families of models by architecture, and whose quantization becomes the argument.
 
 Read in srt/arg_groups/model_overrides/ (before, in srt/server_args.py). No release serves a family that is
 newer than itself, so only what changed for a known one has a release.
@@ -70,12 +70,4 @@ WRITE_BACKS = (
     WriteBack(QWEN | QWEN4),
     WriteBack(GLM4),
     WriteBack(MINIMAX3, majors=ANY_GPU),
-)
-
-DRAFTS_FROM_ITSELF = (
-    *("DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV4ForCausalLM", "HYV3ForCausalLM"),
-    *("Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM", "GlmMoeDsaForCausalLM"),
-    *("BailingMoeForCausalLM", "BailingMoeV2ForCausalLM", "BailingMoeV2_5ForCausalLM"),
-    *("MistralLarge3ForCausalLM", "PixtralForConditionalGeneration"),
-    *("HYV4ForCausalLM", "Qwen4ExpForConditionalGeneration"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.server.backends import backend_row
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
-from runtime.server.families import DRAFTS_FROM_ITSELF, LONG_DRAFTS
+from runtime.server.families import LONG_DRAFTS
 
 _GEMMA_DRAFTS = ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM")
 _REQUESTS = 48
@@ -56,8 +56,6 @@ def _algorithm(c: Choices) -> str:
 def _eagle(c: Choices) -> None:
     if c.speculative_algorithm == "STANDALONE":
         _refuse_dp_attention(c)
-    if c.speculative_draft_model_path is None and c.model.architecture in DRAFTS_FROM_ITSELF:
-        c.settle("the model drafts for itself", speculative_draft_model_path=c.model_path)
     _eagle_sizes(c)
     _check_tree(c)
 
@@ -143,10 +141,9 @@ def _dflash(c: Choices) -> None:
 
 
 def _dspark(c: Choices) -> None:
-    if c.speculative_draft_model_path is None:
-        if not any(c.model.get(name) is not None for name in _BUNDLED_DSPARK):
-            raise ConfigError("DSPARK needs a draft: the model brings none", "--speculative-draft-model-path")
-        c.settle("the model drafts for itself", speculative_draft_model_path=c.model_path)
+    bundled = any(c.model.get(name) is not None for name in _BUNDLED_DSPARK)
+    if c.speculative_draft_model_path is None and not bundled:
+        raise ConfigError("DSPARK needs a draft: the model brings none", "--speculative-draft-model-path")
     gamma = c.speculative_dspark_block_size or _block_size(c)
     asked = c.speculative_num_draft_tokens
     tokens = gamma + 1 if gamma else asked or _DSPARK_GAMMA + 1

@@ -10,6 +10,8 @@ from itertools import product
 from tests.oracle.draws import PLAIN, RULES, Draw
 from tests.oracle.published import MADE_UP, published, target_models
 
+EVERY_ARCHITECTURE_WITH = ((), ("--speculative-algorithm", "EAGLE"), ("--language-only",))
+
 
 @dataclass(frozen=True)
 class Command:
@@ -29,12 +31,11 @@ def random_commands(seed: int, count: int, releases: Sequence[str], gpus: Sequen
 
 
 def commands_of_every_architecture(releases: Sequence[str], gpus: Sequence[str]) -> list[Command]:
-    """The same small checkpoint under each name that a rule knows; drafting on every second GPU."""
+    """The same small checkpoint under each name that a rule knows."""
     names = [name for name in published() if name.startswith(MADE_UP)]
     found = []
-    for release, (i, gpu), name in product(releases, enumerate(gpus), names):
-        drafting = ("--speculative-algorithm", "EAGLE") if i % 2 else ()
-        argv = ("--model-path", published()[name].path, "--trust-remote-code", *drafting)
+    for release, gpu, flags, name in product(releases, gpus, EVERY_ARCHITECTURE_WITH, names):
+        argv = ("--model-path", published()[name].path, "--trust-remote-code", *flags)
         found.append(Command(len(found), release, gpu, name, argv))
     return found
 

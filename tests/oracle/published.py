@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "models"
-MADE_UP = "made-up"  # the folder of checkpoints that nobody published
+MADE_UP = "made-up"  # how folders of checkpoints begin that nobody published
 SHARED = ("quantizations.json", "modelopt_files.json")
 
 
@@ -53,7 +54,7 @@ def _family(family: str) -> list[Published]:
     quantizations, files = (json.loads((FOLDER / name).read_text()) for name in SHARED)
     stated = json.loads((FOLDER / f"{family}.json").read_text())
     found = []
-    for row in stated.get("models") or map(_made_up, stated["architectures"]):
+    for row in stated.get("models") or _made_up(stated["architectures"]):
         config = _config(stated) | row.get("changes", {})
         if "quantization" in row:
             config["quantization_config"] = quantizations[row["quantization"]]
@@ -61,8 +62,13 @@ def _family(family: str) -> list[Published]:
     return found
 
 
-def _made_up(architecture: str) -> dict[str, Any]:
-    return {"name": f"{MADE_UP}/{architecture}", "changes": {"architectures": [architecture]}}
+def _made_up(architectures: list[str]) -> Iterator[dict[str, Any]]:
+    """As it is, and as ModelOpt would quantize it."""
+    for one in architectures:
+        yield {"name": f"{MADE_UP}/{one}", "changes": {"architectures": [one]}}
+    for one in architectures:
+        row = {"name": f"{MADE_UP}-nvfp4/{one}", "changes": {"architectures": [one]}}
+        yield {**row, "quantization": "modelopt_nvfp4"}
 
 
 def _config(stated: dict[str, Any]) -> dict[str, Any]:

@@ -63,6 +63,13 @@ def test_without_padding_every_size_is_captured() -> None:
     )
 
 
+def test_a_text_config_tells_delta_attention_too() -> None:
+    nested = {"max_position_embeddings": 32768, "linear_attn_config": {"kda_layers": [1]}}
+    plain = checkpoint("BailingMoeV3ForCausalLM", "bailing_hybrid")
+    assert _largest(server(plain, enable_multimodal=False).prefill_graphs) == 8192
+    assert server({**plain, "text_config": nested}, enable_multimodal=False).prefill_graphs == ()
+
+
 def test_glms_delta_attention_is_captured_since_0_5_22() -> None:
     glm = checkpoint("Glm5NextForConditionalGeneration", "glm5_next", linear_attn_config={"kda_layers": [1]})
     largest = [_largest(server(glm, version=version).prefill_graphs) for version in VERSIONS[8:]]
