@@ -27,7 +27,7 @@ SPARSE = frozenset({
     "DeepseekV3ForCausalLM", "DeepseekV3ForCausalLMNextN", "DeepseekV32ForCausalLM",
     "MistralLarge3ForCausalLM", "PixtralForConditionalGeneration", "GlmMoeDsaForCausalLM",
     "GlmMoeDsaForCausalLMNextN", "Dots3NoteForCausalLM", "Glm5NextForConditionalGeneration",
-    "HYV4ForCausalLM",
+    "HYV4ForCausalLM", "HYV4ForCausalLMNextN",
 })  # fmt: skip
 LONGCAT = frozenset({"LongcatFlashForCausalLM", "LongcatFlashForCausalLMNextN"})
 DEEPSEEK_V4 = frozenset(
@@ -37,7 +37,7 @@ DEEPSEEK_V4 = frozenset(
 DEEPSEEK_FAMILY = frozenset({
     "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "KimiK25ForConditionalGeneration",
     "MistralLarge3ForCausalLM", "PixtralForConditionalGeneration", "GlmMoeDsaForCausalLM",
-    "Dots3NoteForCausalLM", "Glm5NextForConditionalGeneration", "HYV4ForCausalLM",
+    "Dots3NoteForCausalLM", "Glm5NextForConditionalGeneration", "HYV4ForCausalLM", "HYV4ForCausalLMNextN",
 })  # fmt: skip
 
 # configs/model_config.py: multimodal_model_archs

@@ -95,6 +95,14 @@ def test_a_layout_goes_up_in_its_ranks() -> None:
             ParallelConfig(**sizes)
 
 
+def test_rows_are_gathered_over_groups_and_all_to_alls() -> None:
+    groups, one = ParallelConfig(tp=4, dp=2, enable_dp_attention=True), ParallelConfig(tp=4)
+    assert groups.gathers_mlp and groups.gathers_rows("none")
+    assert not ParallelConfig(tp=4, enable_dp_attention=True).gathers_mlp
+    assert not one.gathers_mlp and not one.gathers_rows("none") and one.gathers_rows("deepep")
+    assert not ParallelConfig().gathers_rows("deepep") and ParallelConfig(tp=2).gathers_rows("deepep")
+
+
 def test_the_largest_world_is_laid_out_in_no_time() -> None:
     parallel, model = ParallelConfig(tp=128, pp=MOST_RANKS // 128), model_config(DENSE)
     begun = time.process_time()

@@ -63,6 +63,17 @@ def test_without_padding_every_size_is_captured() -> None:
     )
 
 
+def test_deepseek_vl_2_says_whether_it_has_mla() -> None:
+    vl = {**R1, "architectures": ["DeepseekVL2ForCausalLM"]}
+    largest = {
+        said: _largest(
+            server({**vl, "use_mla": said}, version="0.5.14", enable_multimodal=False).prefill_graphs
+        )
+        for said in (True, False)
+    }
+    assert largest == {True: 2048, False: 8192}
+
+
 def test_a_text_config_tells_delta_attention_too() -> None:
     nested = {"max_position_embeddings": 32768, "linear_attn_config": {"kda_layers": [1]}}
     plain = checkpoint("BailingMoeV3ForCausalLM", "bailing_hybrid")
