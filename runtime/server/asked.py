@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from runtime.server.bounds import ASKED, check_flags
@@ -136,3 +136,19 @@ class Asked:
 
 
 _DEFAULTS = {one.name: one.default for one in fields(Asked)}
+# Arguments that changed their name from one release to another.
+_RENAMED = {"cuda_graph_max_bs_decode": "cuda_graph_max_bs", "cuda_graph_bs_decode": "cuda_graph_bs"}
+
+
+def is_read(name: str) -> bool:
+    """Whether any rule looks at this argument of SGLang's."""
+    return _RENAMED.get(name, name) in _DEFAULTS
+
+
+def changed(asked: Asked, given: Mapping[str, Any]) -> Asked:
+    """With the arguments that a command line gave; those that no rule reads are passed over."""
+    named = {_RENAMED.get(name, name): value for name, value in given.items() if is_read(name)}
+    plain: dict[str, Any] = {}
+    for name, value in named.items():
+        plain[name] = tuple(value) if isinstance(value, list) else value
+    return replace(asked, **plain)

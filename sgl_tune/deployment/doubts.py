@@ -8,25 +8,32 @@ from difflib import get_close_matches
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.flags import flags_of
-from runtime.server.releases import NEWEST, Release
+from runtime.server.releases import NEWEST, Release, release_named
 from sgl_tune.deployment.options import ServerFlags
 
 
-def doubts(flags: ServerFlags, checkpoint: Checkpoint, asked: Asked, release: Release) -> Iterator[str]:
+def doubts(flags: ServerFlags, asked: Asked) -> tuple[str, ...]:
+    """Of flags; a server command is held against its release's own command line."""
+    said: list[str] = []
     if flags.moe_runner_backend is not None:
-        yield from _unknown_backend(flags.moe_runner_backend, release)
+        release = release_named(flags.sglang_version).release
+        said += _unknown_backend(flags.moe_runner_backend, release)
+    replicas = flags.enable_dp_attention is None and not asked.enable_dp_attention
+    if replicas and asked.dp_size > 1 and asked.tp_size > 1 and asked.tp_size % asked.dp_size:
+        said.append(
+            f"dp {asked.dp_size} does not divide tp {asked.tp_size}: {asked.dp_size} replicas of the server, "
+            "not DP attention"
+        )
+    return tuple(said)
+
+
+def undivided(asked: Asked, checkpoint: Checkpoint) -> Iterator[str]:
     heads = checkpoint.get("num_attention_heads")
     attn_tp = asked.tp_size // (asked.attn_dp_size or (asked.dp_size if asked.enable_dp_attention else 1))
     if isinstance(heads, int) and attn_tp and heads % attn_tp:
         yield (
             f"{heads} attention heads cannot be divided among {attn_tp} ranks (tp {asked.tp_size}): "
             "the server will not start"
-        )
-    replicas = flags.enable_dp_attention is None and not asked.enable_dp_attention
-    if replicas and asked.dp_size > 1 and asked.tp_size > 1 and asked.tp_size % asked.dp_size:
-        yield (
-            f"dp {asked.dp_size} does not divide tp {asked.tp_size}: {asked.dp_size} replicas of the server, "
-            "not DP attention"
         )
 
 

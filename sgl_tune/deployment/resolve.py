@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runtime.server.asked import Asked
+from runtime.server.asked import Asked, changed
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU, GpuModel, gpu_for
 from runtime.server.parallelism import check_layout
-from runtime.server.releases import Release, release_named
+from runtime.server.releases import Named, Release, release_named
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
-from sgl_tune.deployment.doubts import doubts
+from sgl_tune.deployment.doubts import doubts, undivided
 from sgl_tune.deployment.models import DEMO, find_model
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
@@ -29,54 +29,106 @@ DEMO_FLAGS = ServerFlags(
 _NAMES = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size", "attn_dp": "attn_dp_size"}
 _NAMES |= {"skip_ops": "flashinfer_autotune_skip_ops"}
 _OURS = TARGET_FIELDS | {"dist_init_addr"}
-_READ_ENVIRONMENT = ("SGLANG_FLASHINFER_AUTOTUNE_EXTEND", "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE")
+_READ_ENVIRONMENT = (
+    "SGLANG_FLASHINFER_AUTOTUNE_EXTEND",
+    "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE",
+    "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
+)
 
 
 def resolve_deployment(
     flags: ServerFlags,
     name: str = "",
     environ: Mapping[str, str] | None = None,
-    verbatim: bool = False,
     gpu: GpuModel | None = None,
 ) -> Deployment:
-    """`verbatim`: the flags are a whole server command, so nothing is added that the server would not do.
-    `gpu`: when the caller has chosen one already."""
+    """`gpu`: when the caller has chosen one already."""
+    notes: list[str] = []
+    flags = _with_dp_attention(_with_model(flags, notes), notes)
     try:
-        return _resolve(flags, name, os.environ if environ is None else environ, verbatim, gpu)
+        asked = changed(Asked(), given_by(flags))
+        doubtful = doubts(flags, asked)
+    except ConfigError as error:
+        raise UsageError(error.message, error.remedy) from error
+    return deployed(asked, Target.of(flags, gpu), name, environ, notes, doubtful)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is ours to say of a deployment, and no server argument."""
+
+    sglang: str | None = None
+    flashinfer: str | None = None
+    arch: str | None = None
+    gpu_name: str | None = None
+    gpu: GpuModel | None = None
+    cache_dir: str | None = None
+    dist_init_addr: str | None = None
+
+    @classmethod
+    def of(cls, flags: ServerFlags, gpu: GpuModel | None = None) -> Target:
+        return cls(
+            flags.sglang_version,
+            flags.flashinfer_version,
+            flags.arch,
+            flags.gpu,
+            gpu,
+            flags.cache_dir,
+            flags.dist_init_addr,
+        )
+
+    @property
+    def release(self) -> Named:
+        return release_named(self.sglang or installed_version("sglang"))
+
+
+def deployed(
+    asked: Asked,
+    target: Target,
+    name: str = "",
+    environ: Mapping[str, str] | None = None,
+    notes: Iterable[str] = (),
+    warnings: Iterable[str] = (),
+) -> Deployment:
+    """Of a server that is asked just so: nothing is added that the server would not do."""
+    try:
+        return _deployed(asked, target, name, os.environ if environ is None else environ, notes, warnings)
     except ConfigError as error:
         raise UsageError(error.message, error.remedy) from error
 
 
-def _resolve(
-    flags: ServerFlags, name: str, environ: Mapping[str, str], verbatim: bool, gpu: GpuModel | None
+def _deployed(
+    asked: Asked,
+    target: Target,
+    name: str,
+    environ: Mapping[str, str],
+    notes: Iterable[str],
+    warnings: Iterable[str],
 ) -> Deployment:
-    notes: list[str] = []
-    flags = _with_model(flags, notes)
-    model_path = flags.model_path or DEMO
-    found = find_model(model_path, environ)
-    notes.append(f"model shape: {found.source}")
-    named = release_named(flags.sglang_version or installed_version("sglang"))
-    notes.extend(filter(None, [named.note]))
-    flashinfer = _flashinfer(flags, named.release, notes)
-    gpu = gpu or _gpu(flags, model_path, notes)
-    asked = asked_of(_with_dp_attention(flags, notes, verbatim))
     check_layout(asked)
-    draft_path = flags.speculative_draft_model_path
-    draft = find_model(draft_path, environ).checkpoint if draft_path not in (None, model_path) else None
+    _check_replicas(asked)
+    found = find_model(asked.model_path, environ)
+    named, said = target.release, [*notes, f"model shape: {found.source}"]
+    said.extend(filter(None, [named.note]))
+    flashinfer = _flashinfer(target, named.release, said)
+    gpu = target.gpu or _gpu(target, asked.model_path, said)
+    draft_path = asked.speculative_draft_model_path
+    apart = draft_path is not None and draft_path != asked.model_path
+    draft = find_model(draft_path, environ).checkpoint if apart and draft_path else None
     return deploy(
         Inputs(
-            name=name or model_path.rstrip("/").rsplit("/", 1)[-1],
+            name=name or asked.model_path.rstrip("/").rsplit("/", 1)[-1],
             asked=asked,
             checkpoint=found.checkpoint,
             draft_checkpoint=draft,
             gpu=gpu,
             sglang_version=named.release.version,
             flashinfer_version=flashinfer,
-            cache_dir=resolve_cache_dir(flags.cache_dir, environ),
+            cache_dir=resolve_cache_dir(target.cache_dir, environ),
             environ={name: environ[name] for name in _READ_ENVIRONMENT if name in environ},
-            dist_init_addr=flags.dist_init_addr,
-            notes=tuple(notes),
-            warnings=(*filter(None, [named.warning]), *doubts(flags, found.checkpoint, asked, named.release)),
+            dist_init_addr=target.dist_init_addr,
+            notes=tuple(said),
+            warnings=(*filter(None, [named.warning]), *warnings, *undivided(asked, found.checkpoint)),
         )
     )
 
@@ -85,12 +137,9 @@ def resolve_cache_dir(asked: str | None, environ: Mapping[str, str]) -> Path:
     return Path(asked) if asked else default_cache_dir(environ)
 
 
-def asked_of(flags: ServerFlags) -> Asked:
-    given: dict[str, Any] = {}
-    for name, value in flags.given().items():
-        if name not in _OURS:
-            given[_NAMES.get(name, name)] = tuple(value) if isinstance(value, list) else value
-    return Asked(**given)
+def given_by(flags: ServerFlags) -> dict[str, Any]:
+    """By SGLang's names."""
+    return {_NAMES.get(name, name): value for name, value in flags.given().items() if name not in _OURS}
 
 
 def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
@@ -107,15 +156,15 @@ def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
     return replace(flags, **{**DEMO_FLAGS.given(), **flags.given()})
 
 
-def _flashinfer(flags: ServerFlags, release: Release, notes: list[str]) -> str:
+def _flashinfer(target: Target, release: Release, notes: list[str]) -> str:
     """What is installed beside the installed server; a server that is only named brings what it pins."""
-    if flags.flashinfer_version is not None:
-        return flags.flashinfer_version
+    if target.flashinfer is not None:
+        return target.flashinfer
     here = installed_version("flashinfer")
     if here is None or here == release.flashinfer:
         notes.append(f"FlashInfer {release.flashinfer}: what SGLang {release.version} pins")
         return release.flashinfer
-    if flags.sglang_version is not None:
+    if target.sglang is not None:
         notes.append(
             f"FlashInfer {release.flashinfer}: what SGLang {release.version} pins; {here} is installed here"
         )
@@ -124,24 +173,29 @@ def _flashinfer(flags: ServerFlags, release: Release, notes: list[str]) -> str:
     return here
 
 
-def _gpu(flags: ServerFlags, model_path: str, notes: list[str]) -> GpuModel:
-    here = [local_model(gpu) for gpu in local_gpus()] if flags.gpu is None else []
-    if not here and flags.gpu is None and flags.arch is None and model_path == DEMO:
+def _gpu(target: Target, model_path: str, notes: list[str]) -> GpuModel:
+    here = [local_model(gpu) for gpu in local_gpus()] if target.gpu_name is None else []
+    if not here and target.gpu_name is None and target.arch is None and model_path == DEMO:
         return CPU
-    chosen = gpu_for(flags.gpu, flags.arch, here)
+    chosen = gpu_for(target.gpu_name, target.arch, here)
     if chosen.assumed:
         notes.append(chosen.assumed)
     return chosen.gpu
 
 
-def _with_dp_attention(flags: ServerFlags, notes: list[str], verbatim: bool) -> ServerFlags:
+def _with_dp_attention(flags: ServerFlags, notes: list[str]) -> ServerFlags:
     tp, dp = flags.tp or 1, flags.dp or 1
-    if flags.enable_dp_attention is None and not verbatim and dp > 1 and tp % dp == 0:
+    if flags.enable_dp_attention is None and dp > 1 and tp % dp == 0:
         notes.append(f"DP attention is on: dp {dp} divides tp {tp}; --no-enable-dp-attention for replicas")
         return replace(flags, enable_dp_attention=True)
-    if dp > 1 and not (flags.enable_dp_attention or flags.attn_dp) and (flags.nnodes or 1) > 1:
-        raise UsageError(
-            f"--dp {dp} starts replicas, and SGLang starts no replicas over --nnodes {flags.nnodes}",
+    return flags
+
+
+def _check_replicas(asked: Asked) -> None:
+    replicas = asked.dp_size > 1 and not (asked.enable_dp_attention or asked.attn_dp_size)
+    if replicas and asked.nnodes > 1:
+        raise ConfigError(
+            f"--dp {asked.dp_size} starts replicas, and SGLang starts no replicas over --nnodes"
+            f" {asked.nnodes}",
             "add --enable-dp-attention, or start one server a node",
         )
-    return flags

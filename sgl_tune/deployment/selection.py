@@ -9,11 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from runtime.server.asked import changed
 from runtime.server.gpus import GpuModel
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.project_file import PROJECT_FILE, ProjectDeployment, read_project_file
-from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.deployment.resolve import Target, deployed, given_by, resolve_deployment
 from sgl_tune.deployment.server_command import parse_server_command
 from sgl_tune.errors import UsageError
 
@@ -85,12 +86,13 @@ def _from_command(
     if twice:
         flag = min(twice).replace("_", "-")
         raise UsageError(f"--{flag} is given beside a server command", "write it into the command, after --")
-    line = parse_server_command(list(command))
-    flags = replace(line.flags, **{**beside.given(), **changes})
-    deployment = resolve_deployment(flags, name, {**environ, **line.environment}, verbatim=True, gpu=gpu)
-    notes = [*deployment.notes]
-    if line.without_effect:
-        notes.append(f"without effect on the cache: {' '.join(line.without_effect)}")
+    target = Target.of(beside, gpu)
+    line = parse_server_command(list(command), target.release.release)
+    asked = changed(line.asked, given_by(ServerFlags(**changes)))
+    notes = []
+    if line.unread:
+        notes.append(f"without effect on the cache: {' '.join(line.unread)}")
     if line.not_followed:
         notes.append(f"not followed, may change key or entries: {' '.join(line.not_followed)}")
-    return replace(deployment, inputs=replace(deployment.inputs, notes=tuple(notes)))
+    target = replace(target, dist_init_addr=line.dist_init_addr)
+    return deployed(asked, target, name, {**environ, **line.environment}, notes)

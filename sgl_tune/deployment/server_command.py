@@ -2,80 +2,92 @@
 
     SGLANG_CACHE_DIR=/cache python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --tp 4
 
-What decides a cache becomes flags and environment; the rest is named as without effect on it.
+It is read by its release's own grammar: what that refuses is refused, and what no rule looks at is named.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, flag_names, flag_types
+from runtime.server.asked import Asked, changed, is_read
+from runtime.server.errors import ConfigError
+from runtime.server.flags import flags_of, parse
+from runtime.server.releases import NEWEST, Release
 from sgl_tune.errors import UsageError
 
 READ_ENVIRONMENT = (
     "SGLANG_CACHE_DIR",
     "SGLANG_FLASHINFER_AUTOTUNE_EXTEND",
     "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE",
+    "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
     "HF_HOME",
     "HF_HUB_CACHE",
 )
 # These change shapes, ranks or keys in ways that are not followed here.
 NOT_FOLLOWED = frozenset(
     (
-        "--attn-cp-size",
-        "--attention-context-parallel-size",
-        "--dcp-size",
-        "--decode-context-parallel-size",
-        "--disable-shared-experts-fusion",
-        "--enable-deterministic-inference",
-        "--enable-dynamic-chunking",
-        "--enable-prefill-cp",
-        "--ep-num-redundant-experts",
-        "--flashinfer-mxfp4-moe-precision",
-        "--json-model-override-args",
-        "--moe-data-parallel-size",
-        "--moe-dp-size",
-        "--speculative-draft-model-quantization",
-        "--speculative-moe-a2a-backend",
-        "--speculative-moe-runner-backend",
+        "dcp_size",
+        "enable_dynamic_chunking",
+        "enable_prefill_cp",
+        "flashinfer_mxfp4_moe_precision",
+        "json_model_override_args",
+        "moe_dp_size",
     )
 )
+_READ_ELSEWHERE = frozenset(("dist_init_addr",))
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_NUMBER = re.compile(r"-\d+(\.\d+)?")
-_COUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(Ki|Mi|Gi|Ti|k|M|G|T)")
-_SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_SUFFIXES |= {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCommandLine:
-    flags: ServerFlags
+    """`unread`: what no rule here looks at; `not_followed`: what may change key or entries all the same."""
+
+    asked: Asked
     environment: Mapping[str, str]
-    without_effect: tuple[str, ...]
+    dist_init_addr: str | None
+    unread: tuple[str, ...]
     not_followed: tuple[str, ...]
 
 
-def parse_server_command(words: Sequence[str]) -> ServerCommandLine:
-    """`words` as a shell passes them, or one quoted string of them."""
+def parse_server_command(words: Sequence[str], release: Release = NEWEST) -> ServerCommandLine:
+    """`words` as a shell passes them, or one quoted string of them; read by the release's own grammar."""
     if len(words) == 1 and " " in words[0].strip():
         words = _split(words[0])
-    environment, arguments = _split_program(list(words))
-    values: dict[str, Any] = {}
-    ignored, not_followed = [], []
-    for name, given in _options(arguments):
-        field = _field_of(name)
-        if field is not None:
-            values[field] = _value(field, name, given)
-        elif name in NOT_FOLLOWED:
-            not_followed.append(shlex.join([name, *given]))
-        else:
-            ignored.append(shlex.join([name, *given]))
+    environment, arguments, serve = _split_program(list(words))
+    if "--config" in arguments:
+        raise UsageError(
+            "the server command's --config file is not read", "write its flags on the command line"
+        )
+    try:
+        parsed = parse(flags_of(min(release, NEWEST, key=lambda row: row.number).version), arguments, serve)
+        asked = changed(Asked(), parsed.given)
+    except ConfigError as error:
+        raise UsageError(error.message, error.remedy) from error
     unread = [f"{name}={value}" for name, value in environment.items() if name not in READ_ENVIRONMENT]
-    return ServerCommandLine(ServerFlags(**values), environment, (*unread, *ignored), tuple(not_followed))
+    not_followed = []
+    for name, value in parsed.given.items():
+        said = shlex.join([parsed.spelled[name], *_words(value)])
+        if name in NOT_FOLLOWED:
+            not_followed.append(said)
+        elif not is_read(name) and name not in _READ_ELSEWHERE:
+            unread.append(said)
+    return ServerCommandLine(
+        asked,
+        environment,
+        parsed.given.get("dist_init_addr"),
+        tuple(unread),
+        tuple(not_followed),
+    )
+
+
+def _words(value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [] if value else ["false"]
+    return [str(item) for item in value] if isinstance(value, (list, tuple)) else [str(value)]
 
 
 def split_positionals(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -97,8 +109,9 @@ def _is_program(word: str) -> bool:
     return re.fullmatch(r"(python[\d.]*|sglang|env|exec)", word.rsplit("/", 1)[-1]) is not None
 
 
-def _split_program(words: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Assignments before the program, and its arguments. Bare flags are taken as a server's."""
+def _split_program(words: list[str]) -> tuple[dict[str, str], list[str], bool]:
+    """Assignments before the program, its arguments, and whether it is `sglang serve`. Bare flags are taken
+    as a server's."""
     environment: dict[str, str] = {}
     while words and not words[0].startswith("-"):
         word = words.pop(0)
@@ -108,78 +121,21 @@ def _split_program(words: list[str]) -> tuple[dict[str, str], list[str]]:
         elif word.rsplit("/", 1)[-1] in ("env", "exec"):
             continue
         elif _is_program(word):
-            return environment, _server_arguments(word, words)
+            return environment, *_server_arguments(word, words)
         else:
             raise UsageError(
                 f"after -- stands {word!r}, which starts no SGLang server",
                 "paste the whole command: python -m sglang.launch_server --model-path ...",
             )
-    return environment, words
+    return environment, words, False
 
 
-def _server_arguments(program: str, words: list[str]) -> list[str]:
+def _server_arguments(program: str, words: list[str]) -> tuple[list[str], bool]:
     if words[:2] == ["-m", "sglang.launch_server"]:
-        return words[2:]
+        return words[2:], False
     if program.rsplit("/", 1)[-1] == "sglang" and words[:1] == ["serve"]:
-        rest = words[1:]
-        return ["--model-path", *rest] if rest and not rest[0].startswith("-") else rest
+        return words[1:], True
     raise UsageError(
         f"{shlex.join([program, *words[:2]])} starts no SGLang server",
         "sgl-tune reads `python -m sglang.launch_server ...` and `sglang serve ...`",
     )
-
-
-def _options(arguments: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each flag with the words up to the next one."""
-    name, given = None, []
-    for word in arguments:
-        if word.startswith("--"):
-            if name is not None:
-                yield name, given
-            name, _, value = word.partition("=")
-            given = [value] if "=" in word else []
-        elif name is None or (word.startswith("-") and not _NUMBER.fullmatch(word)):
-            raise UsageError(f"the server command has {word!r} where a flag should be")
-        else:
-            given.append(word)
-    if name is not None:
-        yield name, given
-
-
-def _field_of(name: str) -> str | None:
-    """By its full name, or by a beginning that fits one flag only, as argparse allows."""
-    if name == "--config":
-        raise UsageError(
-            "the server command's --config file is not read", "write its flags on the command line"
-        )
-    names = {known: field for known, field in flag_names().items() if field not in TARGET_FIELDS}
-    if name in flag_names() and name not in names:
-        raise UsageError(f"{name} is sgl-tune's and no server flag", "put it before --")
-    if name in names:
-        return names[name]
-    fitting = {field for known, field in names.items() if known.startswith(name)}
-    return fitting.pop() if len(fitting) == 1 and name not in NOT_FOLLOWED else None
-
-
-def _value(field: str, name: str, given: list[str]) -> Any:
-    kind = flag_types()[field]
-    if kind is bool:
-        if given:
-            raise UsageError(f"{name} takes no value, and has {given[0]!r}")
-        return True
-    if kind is list:
-        return given
-    if len(given) != 1:
-        raise UsageError(f"{name} takes one value, and has {len(given)}")
-    return _number(kind, name, given[0]) if kind in (int, float) else given[0]
-
-
-def _number(kind: type, name: str, text: str) -> int | float:
-    count = _COUNT.fullmatch(text) if name == "--context-length" else None
-    if count:
-        return int(float(count[1]) * _SUFFIXES[count[2]])
-    try:
-        number: int | float = kind(text)
-    except ValueError:
-        raise UsageError(f"{name} {text!r} is not a number") from None
-    return number

@@ -6,72 +6,82 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, flag_names, flag_types
+from runtime.server.asked import Asked
+from runtime.server.releases import release_named
 from sgl_tune.deployment.server_command import parse_server_command, split_positionals
 from sgl_tune.errors import UsageError
 from tests.sgl_tune.planning import TARGET, plan, warm
 
 START = "python -m sglang.launch_server"
-MODEL = {"model_path": "Qwen/Qwen3-30B-A3B"}
+QWEN = "--model-path Qwen/Qwen3-30B-A3B"
 
 
 @pytest.mark.parametrize(
-    ("command", "flags"),
+    ("command", "asked"),
     [
-        (f"{START} --model-path Qwen/Qwen3-30B-A3B", MODEL),
-        (f"{START} --model=Qwen/Qwen3-30B-A3B", MODEL),
-        ("/usr/bin/python3.11 -m sglang.launch_server --model Qwen/Qwen3-30B-A3B", MODEL),
-        ("sglang serve --model-path Qwen/Qwen3-30B-A3B", MODEL),
-        ("sglang serve Qwen/Qwen3-30B-A3B --tp 2", {**MODEL, "tp": 2}),
-        ("env A=1 python -m sglang.launch_server --model Qwen/Qwen3-30B-A3B", MODEL),
-        ("--model Qwen/Qwen3-30B-A3B --tensor-parallel-size 8", {**MODEL, "tp": 8}),
-        (f"{START} --tp-size=4 --tp 8", {"tp": 8}),
-        (f"{START} --dp 8 --enable-dp-attention --tp 8", {"tp": 8, "dp": 8, "enable_dp_attention": True}),
-        (f"{START} --context-length 128k", {"context_length": 128000}),
-        (f"{START} --context-length 32Ki", {"context_length": 32768}),
-        (f"{START} --mem-fraction-static .85", {"mem_fraction_static": 0.85}),
-        (f"{START} --chunked-prefill-size -1", {"chunked_prefill_size": -1}),
-        (f"{START} --max-running 48", {"max_running_requests": 48}),
-        (f"{START} --flashinfer-autotune-skip-ops a b --tp 2", {"skip_ops": ["a", "b"], "tp": 2}),
-        (f"{START} \\\n  --tp 2 \\\n  --model Qwen/Qwen3-30B-A3B", {**MODEL, "tp": 2}),
+        (f"{START} {QWEN}", {}),
+        (f"{START} --model=Qwen/Qwen3-30B-A3B", {}),
+        ("/usr/bin/python3.11 -m sglang.launch_server --model Qwen/Qwen3-30B-A3B", {}),
+        (f"sglang serve {QWEN}", {}),
+        ("sglang serve Qwen/Qwen3-30B-A3B --tp 2", {"tp_size": 2}),
+        ("env A=1 python -m sglang.launch_server --model Qwen/Qwen3-30B-A3B", {}),
+        ("--model Qwen/Qwen3-30B-A3B --tensor-parallel-size 8", {"tp_size": 8}),
+        (f"{START} {QWEN} --tp-size=4 --tp 8", {"tp_size": 8}),
+        (
+            f"{START} {QWEN} --dp 8 --enable-dp-attention --tp 8",
+            {"tp_size": 8, "dp_size": 8, "enable_dp_attention": True},
+        ),
+        (f"{START} {QWEN} --context-length 128k", {"context_length": 128000}),
+        (f"{START} {QWEN} --context-length 32Ki", {"context_length": 32768}),
+        (f"{START} {QWEN} --mem-fraction-static .85", {"mem_fraction_static": 0.85}),
+        (f"{START} {QWEN} --chunked-prefill-size -1", {"chunked_prefill_size": -1}),
+        (f"{START} {QWEN} --max-running 48", {"max_running_requests": 48}),
+        (f"{START} {QWEN} --cuda-graph-max-bs-decode 64", {"cuda_graph_max_bs": 64}),
+        (f"{START} {QWEN} --enable-deterministic-inference", {"enable_deterministic_inference": True}),
+        (
+            f"{START} {QWEN} --flashinfer-autotune-skip-ops a b --tp 2",
+            {"flashinfer_autotune_skip_ops": ("a", "b"), "tp_size": 2},
+        ),
+        (f"{START} \\\n  --tp 2 \\\n  {QWEN}", {"tp_size": 2}),
     ],
 )
-def test_what_decides_a_cache_becomes_flags(command: str, flags: dict[str, Any]) -> None:
-    expected = ServerFlags(**flags)
-    assert parse_server_command([command]).flags == expected
+def test_a_command_is_what_its_server_is_asked(command: str, asked: dict[str, Any]) -> None:
+    expected = Asked(model_path="Qwen/Qwen3-30B-A3B", **asked)
+    assert parse_server_command([command]).asked == expected
     if "\\" not in command:
-        assert parse_server_command(command.split()).flags == expected
+        assert parse_server_command(command.split()).asked == expected
 
 
-def test_every_spelling_of_a_flag_is_read() -> None:
-    for name, field in flag_names().items():
-        if field in TARGET_FIELDS or name == "--no-enable-dp-attention":
-            continue
-        kind = flag_types()[field]
-        value: Any = True if kind is bool else ["3"] if kind is list else kind("3")
-        words = [name] if kind is bool else [name, "3"]
-        assert parse_server_command([*START.split(), *words]).flags.given() == {field: value}
+def test_each_release_reads_by_its_own_grammar() -> None:
+    old, new = (release_named(version).release for version in ("0.5.13", "0.5.23"))
+    short = [f"{START} {QWEN} --cuda-graph-max-bs 64"]
+    assert parse_server_command(short, old).asked.cuda_graph_max_bs == 64
+    with pytest.raises(UsageError, match=r"0\.5\.23 refuses this command: ambiguous option"):
+        parse_server_command(short, new)
+    with pytest.raises(UsageError, match="unrecognized arguments: --attn-dp-size"):
+        parse_server_command([f"{START} {QWEN} --attn-dp-size 2"], old)
 
 
 def test_the_rest_is_named_as_without_effect() -> None:
     line = parse_server_command(
         [
-            f"CUDA_VISIBLE_DEVICES=0,1 SGLANG_CACHE_DIR=~/c {START} --host 0.0.0.0 --port 30000 "
-            "--trust-remote-code --tp 2 --lora-paths a=b c=d --device cuda"
+            f"CUDA_VISIBLE_DEVICES=0,1 SGLANG_CACHE_DIR=~/c {START} {QWEN} --host 0.0.0.0 --port 30000 "
+            "--trust-remote-code --tp 2 --device cuda --dist-init-addr a:1"
         ]
     )
     assert line.environment == {"CUDA_VISIBLE_DEVICES": "0,1", "SGLANG_CACHE_DIR": "~/c"}
-    assert line.without_effect == (
+    assert line.dist_init_addr == "a:1"
+    assert line.unread == (
         *("CUDA_VISIBLE_DEVICES=0,1", "--host 0.0.0.0", "--port 30000"),
-        *("--trust-remote-code", "--lora-paths a=b c=d", "--device cuda"),
+        *("--trust-remote-code", "--device cuda"),
     )
     assert line.not_followed == ()
 
 
 def test_flags_with_an_effect_that_is_not_followed_are_named_apart() -> None:
-    line = parse_server_command([f"{START} --moe-dp-size 2 --tp 4 --enable-deterministic-inference"])
-    assert line.not_followed == ("--moe-dp-size 2", "--enable-deterministic-inference")
-    assert line.without_effect == ()
+    line = parse_server_command([f"{START} {QWEN} --moe-dp-size 2 --tp 4"])
+    assert line.not_followed == ("--moe-dp-size 2",)
+    assert line.unread == ()
 
 
 @pytest.mark.parametrize(
@@ -81,21 +91,28 @@ def test_flags_with_an_effect_that_is_not_followed_are_named_apart() -> None:
         ("python -m vllm --tp 2", "python -m vllm starts no SGLang server"),
         ("python", "python starts no SGLang server"),
         ("sglang generate --tp 2", "starts no SGLang server"),
-        (f"{START} stray --tp 2", "has 'stray' where a flag should be"),
-        (f"{START} -tp 2", "has '-tp' where a flag should be"),
-        (f"{START} --tp two", "--tp 'two' is not a number"),
-        (f"{START} --context-length {'9' * 400}G", "is not a number"),
-        (f"{START} --tp", "--tp takes one value, and has 0"),
-        (f"{START} --tp 2 4", "--tp takes one value, and has 2"),
-        (f"{START} --enable-dp-attention yes", "--enable-dp-attention takes no value"),
+        (f"{START} --tp 2", "required: --model-path"),
+        (f"{START} {QWEN} stray --tp 2", "unrecognized arguments: stray"),
+        (f"{START} {QWEN} -tp 2", "unrecognized arguments: -tp"),
+        (f"{START} {QWEN} --tp two", "invalid int value: 'two'"),
+        (f"{START} {QWEN} --context-length {'9' * 400}G", "--context-length"),
+        (f"{START} {QWEN} --tp", "expected one argument"),
+        (f"{START} {QWEN} --tp 2 4", "unrecognized arguments: 4"),
+        (f"{START} {QWEN} --enable-dp-attention=yes", "ignored explicit argument 'yes'"),
+        (f"{START} {QWEN} --kv-cache-dtpye fp8_e4m3", "--kv-cache-dtpye"),
         (f"{START} --config server.yaml", "--config file is not read"),
-        (f"{START} --arch sm90", "--arch is sgl-tune's"),
         (f"{START} --model 'open", "cannot be split into words"),
     ],
 )
 def test_what_no_server_would_take_is_refused(command: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_server_command([command])
+
+
+def test_a_mistyped_flag_is_named_with_the_one_that_was_meant() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_server_command([f"{START} --modle-path deepseek-ai/DeepSeek-V3"])
+    assert "--model-path" in (caught.value.remedy or "")
 
 
 @pytest.mark.parametrize(
