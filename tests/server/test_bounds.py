@@ -12,7 +12,14 @@ from runtime.server.asked import Asked
 from runtime.server.bounds import ASKED, FLAGS, MOST_RANKS, check_size, is_number
 from runtime.server.cache_key import cache_key
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import IndexerConfig, MLAConfig, ModelConfig, MoEConfig, ParallelConfig
+from runtime.server.config import (
+    IndexerConfig,
+    MLAConfig,
+    ModelConfig,
+    MoEConfig,
+    ParallelConfig,
+    RuntimeConfig,
+)
 from runtime.server.errors import ConfigError
 from runtime.server.hf_config import model_config
 from runtime.server.parallel import rank_layout, stage_layers
@@ -179,3 +186,9 @@ def test_every_whole_number_of_a_models_shape_has_an_end(part: type[Any]) -> Non
     for name in numbers:
         with pytest.raises(ConfigError, match=rf"model\.{name} is 1000000000000: it must be between"):
             with_part(**{name: 10**12})
+
+
+def test_a_start_unless_told_otherwise_serves_both_phases_and_tunes() -> None:
+    switches = {one.name: one.default for one in fields(RuntimeConfig) if one.type == "bool"}
+    assert {name for name, default in switches.items() if default} == {"fuses_shared_experts"}
+    assert {"is_pd_decode", "disable_autotune", "autotune_cached", "autotune_extend"} < set(switches)

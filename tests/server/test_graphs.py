@@ -63,6 +63,23 @@ def test_without_padding_every_size_is_captured() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("architecture", "since"),
+    [
+        ("InternS2MobiusForConditionalGeneration", 18),
+        ("KimiK3ForConditionalGeneration", 18),
+        ("MuseGlimmerForConditionalGeneration", 18),
+        ("PaddleOCRVLForConditionalGeneration", 19),
+        ("Qwen4ExpForConditionalGeneration", 22),
+        ("MuseSparkForConditionalGeneration", 23),
+    ],
+)
+def test_multimodal_models_that_are_captured(architecture: str, since: int) -> None:
+    seeing = checkpoint(architecture, "llama")
+    assert server(seeing, version=f"0.5.{since - 1}").prefill_graphs == ()
+    assert server(seeing, version=f"0.5.{since}").prefill_graphs
+
+
 def test_deepseek_vl_2_says_whether_it_has_mla() -> None:
     vl = {**R1, "architectures": ["DeepseekVL2ForCausalLM"]}
     largest = {

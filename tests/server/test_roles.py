@@ -35,3 +35,11 @@ def test_items_are_scored_in_one_prefill_without_graphs() -> None:
 def test_some_inputs_are_prefilled_whole(version: str, chunk: int) -> None:
     assert server(CLIP, version=version).chunked_prefill_size == chunk
     assert server(CLIP, version=version, enable_multimodal=False).chunked_prefill_size == 8192
+
+
+def test_mimo_v2_is_multimodal_where_it_sees_and_hears() -> None:
+    mimo = checkpoint("MiMoV2ForCausalLM", "llama")
+    both = {**mimo, "vision_config": {}, "audio_config": {}}
+    assert server(mimo).prefill_graphs and server({**mimo, "vision_config": {}}).prefill_graphs
+    assert server(both).prefill_graphs == ()
+    assert server(both, enable_multimodal=False).prefill_graphs

@@ -6,7 +6,7 @@ import pytest
 
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
-from runtime.server.gpus import GPUS, find_gpu, gpu_for
+from runtime.server.gpus import CPU, GPUS, Chosen, find_gpu, gpu_for
 from sgl_tune.deployment.models import find_model, presets
 from sgl_tune.deployment.versions import Gpu, parse_gpus
 from tests.oracle.machine import GPUS as DRIVEN
@@ -135,3 +135,12 @@ def test_gpus_are_what_their_drivers_report() -> None:
 def test_a_gpu_holds_a_little_less_than_it_is_sold_with(reported: str, arch: str, gib: int) -> None:
     gpu = find_gpu(reported)
     assert gpu.arch == arch and 0.93 * gib < gpu.memory_mib / 1024 <= gib
+
+
+def test_the_gpu_that_is_here_is_taken_unless_another_is_asked_for() -> None:
+    here = [find_gpu("H100"), find_gpu("B200")]
+    assert gpu_for(None, None, here) == gpu_for(None, "sm90", here) == Chosen(find_gpu("H100"))
+    assert gpu_for("H20", None, here) == Chosen(find_gpu("H20"))
+    assert gpu_for(None, "cpu", here) == Chosen(CPU)
+    other = gpu_for(None, "sm120", here)
+    assert other.gpu == find_gpu("RTX PRO 6000") and other.assumed
