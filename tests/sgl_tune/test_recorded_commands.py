@@ -1,0 +1,59 @@
+"""Server commands after `--`, from words to a plan: what recorded answers hold of the rules holds of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.errors import UsageError
+from sgl_tune.keys.plan import make_plan
+from tests.oracle.commands import Command
+from tests.oracle.ours import our_answer
+from tests.oracle.published import published
+from tests.oracle.record import RECORDED, read
+from tests.sgl_tune.planning import TARGET, plan, warm
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("checkpoints")
+    for one in published().values():
+        (root / one.path).mkdir(parents=True)
+        (root / one.path / "config.json").write_text(json.dumps(one.config))
+        if one.modelopt_file:
+            (root / one.path / "hf_quant_config.json").write_text(json.dumps(one.modelopt_file))
+    return root
+
+
+def _planned(command: Command) -> dict[str, Any]:
+    words = ["python", "-m", "sglang.launch_server", *command.argv]
+    flags = ServerFlags(sglang_version=command.release, gpu=command.gpu)
+    try:
+        data = make_plan(select_deployments(flags, words, environ={})[0], gpus=()).to_json()
+    except UsageError as refusal:
+        return {"refused": refusal.message}
+    assert bool(data["files"]) <= data["server"]["tunes"]
+    return {"server": {**data["server"], "key": data["key"]}}
+
+
+def test_a_command_is_planned_as_the_rules_have_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    apart = [
+        command
+        for command, _ in read(RECORDED)
+        if _planned(command).get("server") != our_answer(command).get("server")
+    ]
+    assert apart == []
+
+
+def test_a_family_without_layers_here_keeps_its_key_and_its_files(folder: Path) -> None:
+    model = ("--model-path", folder / "models/nvidia/Kimi-K2-Thinking-NVFP4", "--tp", 8, "--gpu", "b200")
+    data = plan(*TARGET, *model)
+    assert data["key_parts"][8] == "_KimiK2ConfigAlias" and data["server"]["tunes"]
+    assert len(data["files"]) == 8 and data["ops"] == [] and data["worker_bytes"] == 0
+    assert "model_type 'kimi_k2' is not supported" in warm(*TARGET, *model).out
