@@ -46,6 +46,10 @@ _FAMILIES: dict[str, tuple[str, str]] = {
     "gemma4": ("gemma4", "Gemma4ForConditionalGeneration"),
     "cohere": ("cohere2_moe", "Cohere2MoeForCausalLM"),
     "deepseek_v4": ("deepseek_v4", "DeepseekV4ForCausalLM"),
+    "minimax3": ("llama", "MiniMaxM3SparseForCausalLM"),
+    "kimi_k3": ("kimi_k3", "KimiK3ForConditionalGeneration"),
+    "mobius": ("intern_s2_mobius", "InternS2MobiusForConditionalGeneration"),
+    "hy_v4": ("hy_v4", "HYV4ForCausalLM"),
     "longcat": ("longcat_flash", "LongcatFlashForCausalLM"),
 }
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}

@@ -19,12 +19,14 @@ from runtime.server.config import (
     MoEConfig,
     ParallelConfig,
     RuntimeConfig,
+    SpeculativeConfig,
 )
 from runtime.server.errors import ConfigError
 from runtime.server.hf_config import model_config
 from runtime.server.parallel import rank_layout, stage_layers
 from runtime.server.parallelism import check_layout
 from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.ranks import choose_ranks
 
@@ -186,6 +188,23 @@ def test_every_whole_number_of_a_models_shape_has_an_end(part: type[Any]) -> Non
     for name in numbers:
         with pytest.raises(ConfigError, match=rf"model\.{name} is 1000000000000: it must be between"):
             with_part(**{name: 10**12})
+
+
+@pytest.mark.parametrize("record", [ParallelConfig, SpeculativeConfig])
+def test_every_whole_number_of_a_layout_has_an_end(record: type[Any]) -> None:
+    needed = {"algorithm": "EAGLE"} if record is SpeculativeConfig else {}
+    for one in fields(record):
+        if one.type == "int":
+            with pytest.raises(ConfigError, match=f"--{one.name.replace('_', '-')} is"):
+                record(**needed, **{one.name: ENDLESS})
+
+
+def test_a_start_follows_its_server() -> None:
+    target = {"model_path": "Qwen3-30B-A3B", "gpu": "B200", "sglang_version": "0.5.23"}
+    for more in ({}, {"disable_flashinfer_autotune": True}, {"disaggregation_mode": "decode"}):
+        found = resolve_deployment(ServerFlags(**target, **more), environ={}).server
+        assert found.runtime.disable_autotune == (not found.tunes) == ("disable_flashinfer_autotune" in more)
+        assert found.runtime.is_pd_decode == ("disaggregation_mode" in more)
 
 
 def test_a_start_unless_told_otherwise_serves_both_phases_and_tunes() -> None:

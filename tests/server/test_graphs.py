@@ -80,6 +80,12 @@ def test_multimodal_models_that_are_captured(architecture: str, since: int) -> N
     assert server(seeing, version=f"0.5.{since}").prefill_graphs
 
 
+def test_deepep_takes_rows_by_eight_since_0_5_17() -> None:
+    asked = {**DEEPEP, "cuda_graph_backend_prefill": "breakable", "cuda_graph_bs_prefill": (4, 12, 16)}
+    sizes = [server(QWEN, version=version, **asked).prefill_graphs for version in VERSIONS[3:]]
+    assert sizes == [(4, 12, 16)] * 2 + [(8, 16)] * 7
+
+
 def test_deepseek_vl_2_says_whether_it_has_mla() -> None:
     vl = {**R1, "architectures": ["DeepseekVL2ForCausalLM"]}
     largest = {

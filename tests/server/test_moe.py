@@ -120,6 +120,32 @@ def test_mixed_experts(checkpoint: Checkpoint, version: int, backend: str) -> No
     assert server(checkpoint, version).moe_runner_backend == backend
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "backend"),
+    [
+        (model("minimax", NVFP4), ROUTED),
+        (model("minimax3"), "triton"),
+        (model("minimax3", {"quant_method": "mxfp8"}), "deep_gemm"),
+        (model("kimi_k3", {**PACKED, "format": "mxfp4-pack-quantized"}), "flashinfer_mxfp4"),
+        (model("mobius"), "triton_kernel"),
+        (model("cohere"), TRTLLM),
+        (model("cohere", {**PACKED, "format": "nvfp4-pack-quantized"}), TRTLLM),
+        (model("gemma4", NVFP4), TRTLLM),
+        (model("glm4", NVFP4), "auto"),
+        (model("deepseek", FP8), "auto"),
+    ],
+)
+def test_whose_backend_an_all_to_all_leaves_as_it_is(checkpoint: Checkpoint, backend: str) -> None:
+    assert server(checkpoint, tp_size=4, moe_a2a_backend="mori").moe_runner_backend == backend
+    assert server(checkpoint).moe_runner_backend in (backend, TRTLLM)
+
+
+def test_hunyuan_in_mxfp8_runs_on_deep_gemm() -> None:
+    quantized = {"quant_method": "modelopt", "quant_algo": "MXFP8"}
+    assert server(model("hy_v4", quantized), 20).moe_runner_backend == "deep_gemm"
+    assert server(model("hy_v4"), 20).moe_runner_backend == TRTLLM
+
+
 _NVFP4_EXPERTS = {"quant_method": "fp8", "quant_algo": "MIXED_PRECISION", "moe_quant_algo": "NVFP4"}
 
 
@@ -218,6 +244,8 @@ def test_flashinfers_megamoe() -> None:
     found = server(model("deepseek", NVFP4), speculative_algorithm="EAGLE", **asked)
     assert (found.moe_runner_backend, found.ep_size) == ("flashinfer_megamoe", 4)
     assert found.draft is not None and found.draft.moe_runner_backend == TRTLLM
+    before = server(model("deepseek", NVFP4), 21, speculative_algorithm="EAGLE", **asked).draft
+    assert before is not None and before.moe_runner_backend == "flashinfer_megamoe"
 
 
 def test_a_dispatch_type_routes_since_0_5_20() -> None:

@@ -62,6 +62,20 @@ def test_a_model_is_built_for_the_weights_of_its_checkpoint(
     assert checkpoint.model_config().quantization_block == block
 
 
+@pytest.mark.parametrize(
+    ("asked", "declared"),
+    [
+        *(("modelopt_fp8", "modelopt"), ("modelopt_fp4", "modelopt"), ("modelopt_mixed", "modelopt")),
+        *(("w8a8_int8", "compressed-tensors"), ("w8a8_int8", "compressed_tensors")),
+        *(("w8a8_fp8", "compressed-tensors"), ("w8a8_fp8", "compressed_tensors")),
+        ("petit_nvfp4", "modelopt"),
+    ],
+)
+def test_an_argument_that_goes_with_the_checkpoints_method(asked: str, declared: str) -> None:
+    found = server(model("qwen3", {"quant_method": declared}), 12, "H200", quantization=asked)
+    assert (found.quantization, found.model_quantization) == (asked, asked)
+
+
 def test_gemma_of_float32_runs_in_bfloat16() -> None:
     assert server(model("gemma", dtype="float32")).dtype == "bfloat16"
 

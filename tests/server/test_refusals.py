@@ -104,6 +104,7 @@ REFUSED: tuple[tuple[Any, int, str, dict[str, Any], str], ...] = (
     ("deepseek", 23, "H200", {"tp_size": 8, "moe_a2a_backend": "deepep_v2", **_CUTLASS}, "deepep_v2"),
     ("deepseek", 23, "H200", {"tp_size": 8, "moe_a2a_backend": "pplx", **_CUTLASS}, "--moe-a2a-backend pplx"),
     ("deepseek", 23, "B200", {"tp_size": 4, "moe_a2a_backend": "flashinfer_megamoe"}, "--attn-dp-size 4"),
+    ("deepseek", 23, "B200", {"moe_a2a_backend": "flashinfer_megamoe"}, "--attn-dp-size 1"),
     (
         "deepseek",
         23,
