@@ -69,7 +69,7 @@ def packed_fp8_bytes(quantized: int, plain: int = 0) -> int:
 
 
 def kv_tokens(
-    free_after_load: int, baseline_free: int, mem_fraction: float, bytes_per_token: float, page: int = 1
+    free_after_load: int, baseline_free: int, mem_fraction: float, bytes_per_token: float, page: int
 ) -> int:
     """Tokens of the KV pool: what is left of the static fraction once the weights are in."""
     budget = free_after_load - baseline_free * (1 - mem_fraction)

@@ -237,3 +237,9 @@ def test_an_encoder_of_no_size(member: str, value: object) -> None:
         server({**QWEN35, "vision_config": {member: value}})
     with pytest.raises(ConfigError, match="vision_config"):
         server({**QWEN35, "vision_config": value})
+
+
+@pytest.mark.parametrize("share", [-0.1, 0.0, 1.0, 88.0])
+def test_a_share_of_the_memory_is_between_none_and_all(share: float) -> None:
+    with pytest.raises(ConfigError, match="--mem-fraction-static"):
+        server(QWEN, mem_fraction_static=share)

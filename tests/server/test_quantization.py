@@ -8,6 +8,8 @@ import pytest
 
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.errors import ConfigError
+from runtime.server.quantization import model_quantization
+from runtime.server.releases import release_named
 from tests.server.asking import FP8, MODELOPT_FP8, MXFP4, NVFP4, PACKED, model, server
 
 _AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
@@ -74,6 +76,26 @@ def test_a_model_is_built_for_the_weights_of_its_checkpoint(
 def test_an_argument_that_goes_with_the_checkpoints_method(asked: str, declared: str) -> None:
     found = server(model("qwen3", {"quant_method": declared}), 12, "H200", quantization=asked)
     assert (found.quantization, found.model_quantization) == (asked, asked)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *("fp8", "mxfp8", "blockwise_int8", "modelopt", "modelopt_fp8", "modelopt_fp4", "modelopt_mixed"),
+        *("nvfp4_online", "w8a8_int8", "w8a8_fp8", "awq", "awq_marlin", "bitsandbytes", "gguf", "gptq"),
+        *("gptq_marlin", "moe_wna16", "compressed-tensors", "qoq", "w4afp8", "petit_nvfp4", "fbgemm_fp8"),
+        *("quark", "quark_mxfp4", "auto-round", "modelslim", "quark_int4fp8_moe", "mxfp4"),
+    ],
+)
+def test_a_method_that_sglang_registers(method: str) -> None:
+    release = release_named("0.5.14").release
+    assert model_quantization(method, model("qwen3"), release) == method
+
+
+def test_nemotrons_method_may_stand_in_modelopts_own_file() -> None:
+    file = {"quantization": {"quant_algo": "NVFP4"}}
+    found = server(Checkpoint(model("nemotron").hf, file))
+    assert (found.quantization, found.model_quantization) == ("modelopt_fp4", "modelopt_fp4")
 
 
 def test_gemma_of_float32_runs_in_bfloat16() -> None:
