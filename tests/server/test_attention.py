@@ -253,6 +253,29 @@ def test_cutedsl_only_decodes() -> None:
     assert (found.attention_backend, found.page_size) == ("trtllm_mla/cutedsl_mla", 64)
 
 
+@pytest.mark.parametrize(
+    ("model", "backends"),
+    [
+        (GPT_OSS, ("triton", "trtllm_mha", "fa3", "fa4", "aiter", "ascend", "intel_amx", "intel_xpu")),
+        (LLAMA4, ("fa3", "aiter", "triton", "ascend", "trtllm_mha", "intel_xpu")),
+        (GEMMA4, ("trtllm_mha", "triton", "fa4", "intel_xpu", "aiter")),
+    ],
+)
+def test_backends_that_a_family_may_be_given(model: dict[str, Any], backends: tuple[str, ...]) -> None:
+    for backend in backends:
+        assert server(model, B200, attention_backend=backend, **PLAIN).attention_backend == backend
+    for backend in {"flashinfer", "flex_attention", "torch_native", "fa4", "intel_amx"}.difference(backends):
+        with pytest.raises(ConfigError, match=f"does not run on attention backend {backend}"):
+            server(model, B200, attention_backend=backend, **PLAIN)
+
+
+@pytest.mark.parametrize("backend", ["trtllm_mla", "tokenspeed_mla", "cutedsl_mla"])
+def test_mla_kernels_of_blackwell_take_pages_of_32_or_64(backend: str) -> None:
+    flags = {"decode_attention_backend": backend, **PLAIN}
+    pages = [server(R1, B200, "0.5.20", page_size=page, **flags).page_size for page in (16, 32, 64, 128)]
+    assert pages == [64, 32, 64, 64]
+
+
 def test_fa4_pages_are_not_for_branching_drafts() -> None:
     branching = {**DRAFT, "speculative_eagle_topk": 2, "attention_backend": "fa4", **PLAIN}
     assert server(LLAMA, B200, **branching).page_size == 1
