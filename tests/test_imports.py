@@ -25,7 +25,7 @@ HEAVY = {
     "triton",
     "numpy",
     "typer",
-    "sgl_tune.warm.story",
+    "sgl_tune.warm.main_job",
 }
 EFFECTS = {"os", "pathlib", "time", "subprocess", "io", "shutil", "tempfile", "socket", "random", "datetime"}
 
@@ -72,11 +72,11 @@ WITHOUT = {
     "runtime.moe.tuned": "flashinfer",
     "sgl_tune.cli.app": "typer",
     "sgl_tune.cli.failures": "typer",
-    "sgl_tune.commands.warm": "sgl_tune.warm.story",
+    "sgl_tune.commands.warm": "sgl_tune.warm.main_job",
     "sgl_tune.memory.measure": "torch",
     "sgl_tune.memory.predict": "torch",
     "sgl_tune.warm.job": "torch",
-    "sgl_tune.warm.joined": "torch",
+    "sgl_tune.warm.foreign_launcher": "torch",
     "sgl_tune.warm.prove": "torch",
     "sgl_tune.warm.worker": "torch",
 }

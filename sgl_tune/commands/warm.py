@@ -18,11 +18,11 @@ from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.plan_view import show_plans
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
 from sgl_tune.warm.devices import DeviceKind, check_target, choose_devices, target_doubts
-from sgl_tune.warm.view import show_warmed
+from sgl_tune.warm.result_page import show_warmed
 
 if TYPE_CHECKING:
+    from sgl_tune.warm.main_job import Settings
     from sgl_tune.warm.result import Warmed
-    from sgl_tune.warm.story import Settings
 
 MISSED = 1
 
@@ -96,7 +96,7 @@ def warm(
             if not plan.target.ops:
                 _warn_of_nothing(plan, out)
         return
-    from sgl_tune.warm.story import Settings
+    from sgl_tune.warm.main_job import Settings
 
     devices = choose_devices(device, gpus, workers, here)
     for plan in plans:
@@ -120,7 +120,7 @@ def _check_place(cache_dir: Path) -> None:
 
 def _warm_all(plans: Sequence[Plan], settings: Settings, out: Output) -> int:
     """One deployment's failure is no reason to leave the others cold."""
-    from sgl_tune.warm.story import warm_deployment
+    from sgl_tune.warm.main_job import warm_deployment
 
     done: list[Warmed] = []
     code = 0

@@ -15,7 +15,7 @@ from runtime.server.parallelism import check_layout
 from runtime.server.releases import Named, Release, release_named
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
-from sgl_tune.deployment.doubts import doubts, undivided
+from sgl_tune.deployment.likely_mistakes import likely_mistakes, undivided_heads
 from sgl_tune.deployment.models import DEMO, find_model
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
@@ -47,7 +47,7 @@ def resolve_deployment(
     flags = _with_dp_attention(_with_model(flags, notes), notes)
     try:
         asked = changed(Asked(), given_by(flags))
-        doubtful = doubts(flags, asked)
+        doubtful = likely_mistakes(flags, asked)
     except ConfigError as error:
         raise UsageError(error.message, error.remedy) from error
     return deployed(asked, Target.of(flags, gpu), name, environ, notes, doubtful)
@@ -128,7 +128,7 @@ def _deployed(
             environ={name: environ[name] for name in _READ_ENVIRONMENT if name in environ},
             dist_init_addr=target.dist_init_addr,
             notes=tuple(said),
-            warnings=(*filter(None, [named.warning]), *warnings, *undivided(asked, found.checkpoint)),
+            warnings=(*filter(None, [named.warning]), *warnings, *undivided_heads(asked, found.checkpoint)),
         )
     )
 

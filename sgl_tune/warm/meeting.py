@@ -13,7 +13,7 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.processes.pump import Pump
 from sgl_tune.warm.channel import Channel
-from sgl_tune.warm.joined import SlurmTask, TorchWorker
+from sgl_tune.warm.foreign_launcher import SlurmTask, TorchWorker
 from sgl_tune.warm.nodes import HELLO, REFUSED, WELCOME, Nodes
 from sgl_tune.warm.place import Place, connected, listen, may_come, parse_place
 from sgl_tune.warm.secret import HOW_TO_MAKE, read_secret

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from sgl_tune.errors import SglTuneError
-from sgl_tune.warm.joined import joined
+from sgl_tune.warm.foreign_launcher import joined
 from tests.fuzz import nasty
 from tests.fuzz.parser import Parser
 

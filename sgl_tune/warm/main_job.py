@@ -23,14 +23,14 @@ from sgl_tune.processes.interruption import Interruption
 from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.events import ERROR
+from sgl_tune.warm.foreign_launcher import SlurmTask, TorchWorker, joined
 from sgl_tune.warm.job import Job, make_job, tuned_path
-from sgl_tune.warm.joined import SlurmTask, TorchWorker, joined
 from sgl_tune.warm.launch import Fleet, OnEvent, launch
 from sgl_tune.warm.meeting import Meeting, find_meeting, met
 from sgl_tune.warm.proof import Proof, prove
 from sgl_tune.warm.report import Report, read_report
 from sgl_tune.warm.result import WarmCache, Warmed
-from sgl_tune.warm.talk import talk
+from sgl_tune.warm.search_display import shown
 
 _WORKER = "sgl_tune.warm.worker"
 
@@ -96,7 +96,7 @@ class _Story:
     def _search(self) -> Mapping[str, Any]:
         memory_ran_out = False
         self.out.note(f"{self.plan.deployment.name}: starting {self.settings.devices}")
-        with talk(self.out) as listener:
+        with shown(self.out) as listener:
 
             def hear(worker: int, event: dict[str, Any]) -> None:
                 nonlocal memory_ran_out

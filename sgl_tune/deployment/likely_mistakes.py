@@ -12,7 +12,7 @@ from runtime.server.releases import NEWEST, Release, release_named
 from sgl_tune.deployment.options import ServerFlags
 
 
-def doubts(flags: ServerFlags, asked: Asked) -> tuple[str, ...]:
+def likely_mistakes(flags: ServerFlags, asked: Asked) -> tuple[str, ...]:
     """Of flags; a server command is held against its release's own command line."""
     said: list[str] = []
     if flags.moe_runner_backend is not None:
@@ -27,7 +27,7 @@ def doubts(flags: ServerFlags, asked: Asked) -> tuple[str, ...]:
     return tuple(said)
 
 
-def undivided(asked: Asked, checkpoint: Checkpoint) -> Iterator[str]:
+def undivided_heads(asked: Asked, checkpoint: Checkpoint) -> Iterator[str]:
     heads = checkpoint.get("num_attention_heads")
     attn_tp = asked.tp_size // (asked.attn_dp_size or (asked.dp_size if asked.enable_dp_attention else 1))
     if isinstance(heads, int) and attn_tp and heads % attn_tp:

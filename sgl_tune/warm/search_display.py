@@ -49,7 +49,7 @@ class _Bucket:
 
 
 @contextmanager
-def talk(out: Output) -> Iterator[Listener]:
+def shown(out: Output) -> Iterator[Listener]:
     live = out.is_live
     if out.format is Format.quiet or (out.format is Format.json and not live):
         yield lambda worker, event: None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sgl_tune.errors import UsageError
-from sgl_tune.warm.joined import SlurmTask, TorchWorker, joined
+from sgl_tune.warm.foreign_launcher import SlurmTask, TorchWorker, joined
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
 SRUN = {
