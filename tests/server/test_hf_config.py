@@ -12,6 +12,7 @@ from runtime.server.config import IndexerConfig, ModelConfig
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.hf_config import CONFIG_CLASSES, model_config
 from runtime.server.releases import NEWEST
+from runtime.server.sizing import sliding_layers
 
 SMALL = {
     "model_type": "llama",
@@ -72,8 +73,13 @@ def test_either_spelling_of_rope(members: dict[str, Any], parameters: dict[str, 
 
 
 def test_what_only_some_families_have() -> None:
-    norms = {kind for kind in ("llama", "qwen3", "mixtral") if _read(model_type=kind).qk_norm}
-    assert norms == {"qwen3"} and _read(model_type="glm4_moe", use_qk_norm=True).qk_norm
+    families = {
+        kind: {**V3, **GPT_OSS, "model_type": kind, "attention_bias": True} for kind in CONFIG_CLASSES
+    }
+    assert {kind for kind in families if _read(**families[kind]).qk_norm} == {"qwen3", "qwen3_moe"}
+    biased = {kind for kind in families if _read(**families[kind]).output_bias}
+    assert biased == {"llama", "qwen3", "qwen3_moe", "gpt_oss"}
+    assert _read(model_type="glm4_moe", use_qk_norm=True).qk_norm
     assert _read(**V3).rope_interleave and not _read(**V3, rope_interleave=False).rope_interleave
     assert _read(**GPT_OSS).attention_sinks and not _read(**V3).attention_sinks
     assert not _read(model_type="glm4_moe", attention_bias=True).output_bias
@@ -189,3 +195,10 @@ def test_a_size_is_a_positive_whole_number(value: object) -> None:
 def test_a_config_class_is_the_one_in_the_servers_key(kind: str) -> None:
     served = Checkpoint({**SMALL, "model_type": kind, "architectures": ["X"]})
     assert CONFIG_CLASSES[kind] == config_class(served, NEWEST)
+
+
+def test_only_gpt_oss_has_a_pool_of_sliding_layers() -> None:
+    assert sliding_layers(_read(**GPT_OSS), range(4)) == [0, 2]
+    assert sliding_layers(_read(**GPT_OSS), [0, 2]) == [], "none where all slide"
+    slides = {"layer_types": ["sliding_attention", "full_attention"] * 2}
+    assert sliding_layers(_read(**slides), range(4)) == []
