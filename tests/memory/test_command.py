@@ -50,7 +50,7 @@ def test_a_prediction_as_json() -> None:
 def test_a_start_that_dies_exits_with_1_and_says_what_would_help(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     snapshot = tmp_path / "snapshot.pickle"
-    ran = run(*DEMO, "--gpu", "l40s", "--mem-fraction-static", "0.97", "--max-running-requests", "4096",
+    ran = run(*DEMO, "--gpu", "l40s", "--mem-fraction-static", "0.98", "--max-running-requests", "4096",
               "--context-length", "1024", "--html", page, "--snapshot", snapshot)  # fmt: skip
     assert ran.code == 1, ran.out + ran.err
     assert "OUT OF MEMORY in" in ran.out and "CUDA out of memory. Tried to allocate" in ran.out

@@ -51,7 +51,14 @@ EP4 = ParallelConfig(tp=4, dp=4, ep=4, enable_dp_attention=True)
         ({"prefill_tokens": 8192, "max_running_requests": 256}, 8192),
         ({"prefill_tokens": 1024, "max_running_requests": 2048}, 2048),
         ({"prefill_tokens": 1024}, 4096),
-        ({"max_running_requests": 48, "speculative": SpeculativeConfig("EAGLE", num_draft_tokens=4)}, 192),
+        (
+            {
+                "prefill_tokens": 64,
+                "max_running_requests": 48,
+                "speculative": SpeculativeConfig("EAGLE", num_draft_tokens=4),
+            },
+            192,
+        ),
     ],
 )
 def test_a_prefill_chunk_or_a_full_decode_batch_fits(flags: dict[str, Any], tokens: int) -> None:
