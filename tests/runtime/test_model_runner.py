@@ -223,7 +223,8 @@ class TestDrafts:
         assert runner.drafts[0].embedding is runner.decoder.embedding
 
     def test_a_draft_extend_graph_answers_as_the_model_does(self) -> None:
-        runtime = make_runtime(speculative=SpeculativeConfig("EAGLE"))
+        sizes = decode_graph_sizes(8, speculative=True)
+        runtime = make_runtime(speculative=SpeculativeConfig("EAGLE"), decode_graphs=sizes)
         runner = _started(make_qwen(), Cpu(), runtime=runtime)
         assert runner.draft_runners is not None
         [extend] = runner.draft_runners.extends
@@ -241,8 +242,9 @@ class TestMemory:
         runner = make_runner(make_qwen(), device, kv_tokens=1 << 20)
         with pytest.raises(torch.OutOfMemoryError):
             runner.start()
-        oom = runner.recorder.out_of_memory
-        assert oom is not None
+        failure = runner.recorder.failure
+        assert failure is not None and failure.out_of_memory is not None
+        oom = failure.out_of_memory
         assert oom.where.startswith("forward/kv_pool.py")
         assert [phase.name for phase in runner.recorder.phases] == ["communicator", "weights"]
 
