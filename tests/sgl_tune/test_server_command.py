@@ -97,6 +97,7 @@ def test_flags_with_an_effect_that_is_not_followed_are_named_apart() -> None:
         (f"{START} {QWEN} --tp two", "invalid int value: 'two'"),
         (f"{START} {QWEN} --context-length {'9' * 400}G", "--context-length"),
         (f"{START} {QWEN} --tp", "expected one argument"),
+        (f"{START} {QWEN} --attn-dp-size=--", "expected one argument"),
         (f"{START} {QWEN} --tp 2 4", "unrecognized arguments: 4"),
         (f"{START} {QWEN} --enable-dp-attention=yes", "ignored explicit argument 'yes'"),
         (f"{START} {QWEN} --kv-cache-dtpye fp8_e4m3", "--kv-cache-dtpye"),
