@@ -15,7 +15,7 @@ from typing import Any
 
 from runtime.server.asked import Asked, changed, is_read
 from runtime.server.errors import ConfigError
-from runtime.server.flags import flags_of, parse
+from runtime.server.flags import Parsed, flags_of, parse
 from runtime.server.releases import NEWEST, Release
 from sgl_tune.errors import UsageError
 
@@ -64,6 +64,7 @@ def parse_server_command(words: Sequence[str], release: Release = NEWEST) -> Ser
         )
     try:
         parsed = parse(flags_of(min(release, NEWEST, key=lambda row: row.number).version), arguments, serve)
+        _check_values(parsed)
         asked = changed(Asked(), parsed.given)
     except ConfigError as error:
         raise UsageError(error.message, error.remedy) from error
@@ -82,6 +83,13 @@ def parse_server_command(words: Sequence[str], release: Release = NEWEST) -> Ser
         tuple(unread),
         tuple(not_followed),
     )
+
+
+def _check_values(parsed: Parsed) -> None:
+    """`--flag=--`: argparse takes the dashes away and calls it good, and the server dies of it later."""
+    for name, value in parsed.given.items():
+        if value == [] and parsed.command_line.by_field[name].nargs is None:
+            raise UsageError(f"{parsed.spelled[name]}: expected one argument")
 
 
 def _words(value: Any) -> list[str]:

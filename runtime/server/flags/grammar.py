@@ -135,8 +135,6 @@ class _Keep(argparse.Action):
 def _value(parser: argparse.ArgumentParser, flag: Flag, name: str, values: Any) -> Any:
     if flag.action == "set":
         return flag.const
-    if flag.nargs is None and values == []:  # `--flag=--`: argparse takes the dashes away and calls it good
-        parser.error(f"argument {name}: expected one argument")
     if flag.action == "switch":
         return not name.startswith("--no-")
     return [_adapter(parser, text.strip()) for text in values] if flag.action == "lora" else values
