@@ -39,8 +39,10 @@ from runtime.server.speculation import DRAFTLESS, settle_speculation
 from runtime.server.state_cache import settle_state_cache
 from runtime.server.tuning import check_skipped_ops, gate
 
-_EXTEND, _FUSED_FINALIZE = "SGLANG_FLASHINFER_AUTOTUNE_EXTEND", "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
+_EXTEND = "SGLANG_FLASHINFER_AUTOTUNE_EXTEND"
+_FUSED_FINALIZE = "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
 _LONGER_CONTEXT = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
+ENVIRONMENT = (_EXTEND, _FUSED_FINALIZE, _LONGER_CONTEXT)  # all that the rules read of it
 STEPS = (
     check_skipped_ops,
     settle_attention_groups,
@@ -117,8 +119,7 @@ def _server(c: Choices) -> Server:
         prefill_graphs=prefill_graphs,
         speculative=_speculation(c),
         disaggregation_mode=c.disaggregation_mode,
-        autotune_extend=c.release.has_extend_pass
-        and is_set(c.environ.get("SGLANG_FLASHINFER_AUTOTUNE_EXTEND")),
+        autotune_extend=c.release.has_extend_pass and is_set(c.environ.get(_EXTEND)),
         fused_finalize=_fused_finalize(c),
         tunes=tuned.tunes,
         tunes_because=tuned.because,

@@ -13,6 +13,7 @@ from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU, GpuModel, gpu_for
 from runtime.server.parallelism import check_layout
 from runtime.server.releases import Named, Release, release_named
+from runtime.server.resolve import ENVIRONMENT
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
 from sgl_tune.deployment.likely_mistakes import likely_mistakes, undivided_heads
@@ -29,11 +30,6 @@ DEMO_FLAGS = ServerFlags(
 _NAMES = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size", "attn_dp": "attn_dp_size"}
 _NAMES |= {"skip_ops": "flashinfer_autotune_skip_ops"}
 _OURS = TARGET_FIELDS | {"dist_init_addr"}
-_READ_ENVIRONMENT = (
-    "SGLANG_FLASHINFER_AUTOTUNE_EXTEND",
-    "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE",
-    "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
-)
 
 
 def resolve_deployment(
@@ -125,7 +121,7 @@ def _deployed(
             sglang_version=named.release.version,
             flashinfer_version=flashinfer,
             cache_dir=resolve_cache_dir(target.cache_dir, environ),
-            environ={name: environ[name] for name in _READ_ENVIRONMENT if name in environ},
+            environ={name: environ[name] for name in ENVIRONMENT if name in environ},
             dist_init_addr=target.dist_init_addr,
             notes=tuple(said),
             warnings=(*filter(None, [named.warning]), *warnings, *undivided_heads(asked, found.checkpoint)),

@@ -17,16 +17,10 @@ from runtime.server.asked import Asked, changed, is_read
 from runtime.server.errors import ConfigError
 from runtime.server.flags import Parsed, flags_of, parse
 from runtime.server.releases import NEWEST, Release
+from runtime.server.resolve import ENVIRONMENT
 from sgl_tune.errors import UsageError
 
-READ_ENVIRONMENT = (
-    "SGLANG_CACHE_DIR",
-    "SGLANG_FLASHINFER_AUTOTUNE_EXTEND",
-    "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE",
-    "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
-    "HF_HOME",
-    "HF_HUB_CACHE",
-)
+READ_ENVIRONMENT = (*ENVIRONMENT, "SGLANG_CACHE_DIR", "HF_HOME", "HF_HUB_CACHE")
 # These change shapes, ranks or keys in ways that are not followed here.
 NOT_FOLLOWED = frozenset(
     (
