@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.server.choices import Choices
+from runtime.server.choices import Choices, Reason
 from runtime.server.errors import ConfigError
 from runtime.server.graph_backends import disable_graphs
 from runtime.server.traits import is_mla
@@ -22,7 +22,8 @@ def settle_attention(c: Choices) -> None:
     if prefill is not None and prefill == c.decode_attention_backend:
         c.settle("both phases' backend", attention_backend=prefill)
     elif c.attention_backend is None:
-        c.settle("this model on this GPU", attention_backend=default_backend(c))
+        found = default_backend(c)
+        c.settle(found.rule, attention_backend=found.value)
     if c.attention_backend in _UNCAPTURED:
         disable_graphs(c, f"{c.attention_backend} is not captured")
     if c.attention_backend == "flex_attention" and c.speculative_algorithm is not None:
@@ -52,17 +53,20 @@ def settle_tiered_decode(c: Choices) -> None:
         c.settle("a hierarchical cache", decode_attention_backend="flashinfer" if flashinfer else "triton")
 
 
-def default_backend(c: Choices) -> str:
-    major = c.gpu.major
+def default_backend(c: Choices) -> Reason:
+    major, arch = c.gpu.major, c.gpu.arch
     if c.model.architecture == "WhisperForConditionalGeneration":
-        return "flashinfer"
+        return Reason("flashinfer", "Whisper")
     if is_mla(c):
-        return {9: "fa3", 10: "flashinfer"}.get(major, "triton")
+        return Reason({9: "fa3", 10: "flashinfer"}.get(major, "triton"), f"latent attention on {arch}")
     if major == 9 and _is_one_branch(c):
-        return "fa3"
+        return Reason("fa3", f"multi-head attention on {arch}")
     if major == 10 and _is_one_branch(c) and _branches_are_settled(c):
-        return "fa4" if c.release.tells_wide_keys and c.model.has_wide_keys else "trtllm_mha"
-    return "triton" if c.model.has_attention_sinks else "flashinfer"
+        if c.release.tells_wide_keys and c.model.has_wide_keys:
+            return Reason("fa4", f"keys wider than values on {arch}")
+        return Reason("trtllm_mha", f"multi-head attention on {arch}")
+    other = f"nothing better for it on {arch}"
+    return Reason("triton", "attention sinks") if c.model.has_attention_sinks else Reason("flashinfer", other)
 
 
 def _is_one_branch(c: Choices) -> bool:

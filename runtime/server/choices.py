@@ -12,6 +12,15 @@ from runtime.server.gpus import GpuModel
 from runtime.server.releases import Release
 
 DISABLED = "disabled"
+ASKED_FOR = "as asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A rule that was followed, and the value that it left."""
+
+    value: Any
+    rule: str
 
 
 @dataclass(slots=True)
@@ -24,6 +33,9 @@ class Graphs:
     sizes: tuple[int, ...] | None = None
     # What of "backend", "max_bs" and "sizes" was asked for: rules leave it.
     locked: set[str] = field(default_factory=set)
+    # The rules behind how large they are, and behind there being none.
+    limit: str = ASKED_FOR
+    off: str = ""
 
     @property
     def is_on(self) -> bool:
@@ -33,6 +45,10 @@ class Graphs:
         for name, value in asked.items():
             setattr(self, name, value)
             self.locked.add(name)
+
+    def lock_off(self, why: str) -> None:
+        self.lock(backend=DISABLED)
+        self.off = why
 
 
 class Choices:
@@ -50,7 +66,7 @@ class Choices:
         self.asked, self.model, self.draft_model = asked, model, draft
         self.gpu, self.release, self.environ = gpu, release, environ
         self.decode, self.prefill = Graphs("decode"), Graphs("prefill")
-        self.why: dict[str, str] = {}
+        self.reasons: dict[str, tuple[Reason, ...]] = {}
         self._settled: dict[str, Any] = {"model_quantization": None}
 
     def __getattr__(self, name: str) -> Any:
@@ -61,9 +77,13 @@ class Choices:
         for name, value in values.items():
             if value != getattr(self, name, None):
                 self._settled[name] = value
-                self.why[name] = why
+                self.because(why, **{name: value})
+
+    def because(self, rule: str, **values: Any) -> None:
+        """Says why, of a value that is settled elsewhere."""
+        for name, value in values.items():
+            self.reasons[name] = (*self.reasons.get(name, ()), Reason(value, rule))
 
     def disable(self, graphs: Graphs, why: str) -> None:
         if graphs.is_on:
-            graphs.backend = DISABLED
-            self.why[f"{graphs.phase}_graphs"] = why
+            graphs.backend, graphs.off = DISABLED, why

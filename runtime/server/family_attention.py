@@ -57,7 +57,8 @@ def _sparse(c: Choices) -> None:
     if c.kv_cache_dtype == "auto":
         sinks = c.release.keeps_sink_kv_wide and bool(c.model.get("learnable_sink", False))
         fp8 = c.gpu.major >= 10 and not sinks
-        c.settle("sparse attention", kv_cache_dtype="fp8_e4m3" if fp8 else "bfloat16")
+        why = "attention sinks stay wide" if sinks else f"sparse attention on {c.gpu.arch}"
+        c.settle(why, kv_cache_dtype="fp8_e4m3" if fp8 else "bfloat16")
     elif c.kv_cache_dtype == "bf16":
         c.settle("its full name", kv_cache_dtype="bfloat16")
     if c.kv_cache_dtype not in _SPARSE_KV:
@@ -187,7 +188,7 @@ def _qwen_hybrid(c: Choices) -> None:
     if c.gpu.major != 10 or c.attention_backend is not None:
         return
     pages = keeps_states_now(c) or c.disable_radix_cache or c.speculative_algorithm is not None
-    trtllm = pages and default_backend(c) == "trtllm_mha"
+    trtllm = pages and default_backend(c).value == "trtllm_mha"
     _take(c, "trtllm_mha" if trtllm else "triton")
     if c.release.pages_qwen_hybrids:
         c.settle("the state cache", page_size=64 if trtllm else 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from runtime.server import architectures
 from runtime.server.bounds import TOKENS, check_size
-from runtime.server.choices import DISABLED, Choices, Graphs
+from runtime.server.choices import ASKED_FOR, Choices, Graphs
 from runtime.server.errors import ConfigError
 from runtime.server.graphs import prefill_graph_sizes
 from runtime.server.traits import (
@@ -71,15 +71,16 @@ def settle_graph_backends(c: Choices) -> None:
 def _ask(c: Choices) -> None:
     """Later flags outrank earlier ones."""
     if c.disable_cuda_graph or _none_in_prefill(c):
-        c.decode.lock(backend=DISABLED)
+        why = "--disable-cuda-graph" if c.disable_cuda_graph else "a server that only does prefill"
+        c.decode.lock_off(why)
         if not c.release.prefill_graphs_follow_decode:
-            c.prefill.lock(backend=DISABLED)
+            c.prefill.lock_off(why)
     if c.enforce_piecewise_cuda_graph:
         c.prefill.lock(backend=COMPILED)
     elif c.disable_prefill_cuda_graph or c.disable_piecewise_cuda_graph:
-        c.prefill.lock(backend=DISABLED)
+        c.prefill.lock_off(ASKED_FOR)
     if c.disable_decode_cuda_graph:
-        c.decode.lock(backend=DISABLED)
+        c.decode.lock_off(ASKED_FOR)
     _lock(c.decode, {**_decode_flags(c), **_in_json(c, "decode")}, c.release.decode_graph_backends)
     _lock(c.prefill, {**_prefill_flags(c), **_in_json(c, "prefill")}, c.release.prefill_graph_backends)
 
@@ -107,6 +108,7 @@ def _given(**flags: object) -> dict[str, object]:
 def _lock(graphs: Graphs, given: dict[str, object], possible: tuple[str, ...]) -> None:
     if "backend" in given:
         graphs.lock(backend=given["backend"])
+        graphs.off = ASKED_FOR
     if graphs.backend not in possible:
         raise ConfigError(
             f"{graphs.phase} CUDA graphs: this release has no backend {repr(graphs.backend)[:60]}",
@@ -159,8 +161,7 @@ def _align(prefill: Graphs, c: Choices) -> None:
     sizes = prefill.sizes if prefill.sizes is not None else prefill_graph_sizes(prefill.max_bs or _DEEPEP_TOP)
     aligned = tuple(sorted({-(-size // _DEEPEP_ROWS) * _DEEPEP_ROWS for size in sizes}))
     if aligned != tuple(sorted(sizes)):
-        prefill.sizes, prefill.max_bs = aligned, aligned[-1]
-        c.why["prefill_graphs"] = _ALIGNING
+        prefill.sizes, prefill.max_bs, prefill.limit = aligned, aligned[-1], _ALIGNING
 
 
 def _split_by_role(c: Choices) -> None:

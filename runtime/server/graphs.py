@@ -6,6 +6,7 @@ from runtime.server.choices import Choices
 from runtime.server.traits import is_mla
 
 _PIPELINE_TOP, _LLAMA_2_TOP = 8192, 4096
+_CHUNK = "as large as a prefill chunk"
 
 
 def settle_graph_sizes(c: Choices) -> None:
@@ -20,7 +21,7 @@ def fit_prefill_graphs(c: Choices) -> None:
         return
     assert prefill.max_bs is not None
     if prefill.max_bs > c.chunked_prefill_size:
-        prefill.max_bs = c.chunked_prefill_size
+        prefill.max_bs, prefill.limit = c.chunked_prefill_size, _CHUNK
         if "sizes" not in prefill.locked:
             prefill.sizes = prefill_graph_sizes(prefill.max_bs)
 
@@ -74,26 +75,28 @@ def _settle_decode(c: Choices) -> None:
 def _settle_prefill(c: Choices) -> None:
     prefill = c.prefill
     if prefill.max_bs is None:
-        prefill.max_bs = _largest_prefill(c)
-    if c.release.context_caps_prefill_graphs and c.context_length is not None:
-        prefill.max_bs = min(prefill.max_bs, c.context_length)
+        prefill.max_bs, prefill.limit = min(_prefill_caps(c))
+    context = c.context_length
+    if c.release.context_caps_prefill_graphs and context is not None and context < prefill.max_bs:
+        prefill.max_bs, prefill.limit = context, "as large as --context-length"
     if prefill.sizes is None:
         prefill.sizes = prefill_graph_sizes(prefill.max_bs)
 
 
-def _largest_prefill(c: Choices) -> int:
+def _prefill_caps(c: Choices) -> list[tuple[int, str]]:
+    """Each with what caps there: the lowest counts."""
     caps = []
     if is_mla(c):
-        caps.append(c.release.mla_prefill_graph_top)
+        caps.append((c.release.mla_prefill_graph_top, "as large as latent attention takes"))
     if not is_mla(c) or c.release.mla_prefill_graphs_fit_chunk:
-        caps.append(c.chunked_prefill_size)
+        caps.append((c.chunked_prefill_size, _CHUNK))
     if c.release.caps_pipelined_prefill_graphs and _is_pipelined(c):
-        caps.append(_PIPELINE_TOP)
+        caps.append((_PIPELINE_TOP, "as large as pipeline parallelism takes"))
     if c.max_total_tokens is not None:
-        caps.append(c.max_total_tokens)
+        caps.append((c.max_total_tokens, "as large as --max-total-tokens"))
     if "llama-2" in c.model_path.lower():
-        caps.append(_LLAMA_2_TOP)
-    return min(caps)
+        caps.append((_LLAMA_2_TOP, "as large as Llama 2 takes"))
+    return caps
 
 
 def _is_pipelined(c: Choices) -> bool:

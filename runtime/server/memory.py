@@ -11,7 +11,7 @@ from runtime.server.graphs import settle_graph_sizes
 from runtime.server.releases import Release
 from runtime.server.traits import has_dp_attention, is_mla, is_multimodal
 
-_LARGE_MIB = 60 * 1024
+_LARGE_MIB, _LEAST_MIB = 60 * 1024, 10 * 1024
 _MIB_A_TOKEN, _FEWEST_TOKENS = 1.5, 2048
 _DEEPEP_MIB, _DEEPEP_PREFILL_MIB, _MLA_GRAPHS_MIB = 2048, 1024, 1536
 _DRAFT_MIB, _DRAFTS_APART = 4096, {"STANDALONE": 6144, "NGRAM": 0}
@@ -28,14 +28,15 @@ class GpuDefaults:
 
 def settle_memory(c: Choices) -> None:
     defaults = gpu_defaults(c.gpu.memory_mib, c.tp_size, c.release)
-    why = f"a GPU of {c.gpu.memory_mib} MiB"
+    gpu = f"a GPU of {c.gpu.memory_mib:,} MiB" if c.gpu.memory_mib else "no GPU"
     if c.chunked_prefill_size is None:
-        c.settle(why, chunked_prefill_size=defaults.chunked_prefill_size)
+        c.settle(gpu, chunked_prefill_size=defaults.chunked_prefill_size)
     if c.decode.max_bs is None:
+        c.decode.limit = f"as large as {gpu} gets at tp {c.tp_size}"
         c.decode.max_bs = _decode_top(c, defaults.decode_graph_max_bs)
     settle_graph_sizes(c)
     if c.mem_fraction_static is None:
-        c.settle(why, mem_fraction_static=_fraction(c) * _encoder_share(c))
+        _settle_fraction(c)
     elif not 0 < c.mem_fraction_static < 1:
         raise ConfigError(f"--mem-fraction-static {c.mem_fraction_static} is not between 0 and 1")
 
@@ -60,11 +61,12 @@ def _decode_top(c: Choices, default: int) -> int:
     requests: int | None = c.max_running_requests
     if requests is None:
         return default
-    if c.release.requests_cap_decode_graphs:
-        default = min(default, requests)
+    top = min(default, requests) if c.release.requests_cap_decode_graphs else default
     if is_large_hopper_qwen3_vl(c) and "sizes" not in c.decode.locked and requests <= _WIDEST_QWEN3_VL:
-        default = max(default, requests)
-    return default
+        top = max(top, requests)
+    if top != default:
+        c.decode.limit = "as large as --max-running-requests"
+    return top
 
 
 def is_large_hopper_qwen3_vl(c: Choices) -> bool:
@@ -73,18 +75,33 @@ def is_large_hopper_qwen3_vl(c: Choices) -> bool:
     return large and known and is_multimodal(c)
 
 
-def _fraction(c: Choices) -> float:
+def _settle_fraction(c: Choices) -> None:
     total = c.gpu.memory_mib
-    if not total:
-        return c.release.fraction_without_gpu
-    reserved = 512 + _activation_tokens(c) * _MIB_A_TOKEN + c.tp_size * c.pp_size / 8 * 1024 + _graphs_mib(c)
-    if total > _LARGE_MIB:
-        reserved = max(reserved, 10 * 1024)
+    if total:
+        reserved = _reserved(c)
+        fraction = round((total - sum(reserved.values())) / total, 3)
+        kept = ", ".join(f"{what} {mib:,.0f}" for what, mib in reserved.items() if mib)
+        rule = f"kept free of {total:,} MiB: {kept}"
+    else:
+        fraction, rule = c.release.fraction_without_gpu, "no GPU"
+    c.settle(rule, mem_fraction_static=fraction)
+    c.settle("a multimodal model's encoder", mem_fraction_static=fraction * _encoder_share(c))
+
+
+def _reserved(c: Choices) -> dict[str, float]:
+    """MiB that are left for what runs beside the weights and the KV cache."""
+    mib = {
+        "activations": 512 + _activation_tokens(c) * _MIB_A_TOKEN,
+        "ranks": c.tp_size * c.pp_size / 8 * 1024,
+        **_graphs_mib(c),
+    }
+    if c.gpu.memory_mib > _LARGE_MIB and sum(mib.values()) < _LEAST_MIB:
+        mib = {"the least on a large GPU": _LEAST_MIB}
     if c.release.reserves_for_drafts and c.speculative_algorithm is not None:
-        reserved += _DRAFTS_APART.get(c.speculative_algorithm, _DRAFT_MIB)
+        mib["drafts"] = _DRAFTS_APART.get(c.speculative_algorithm, _DRAFT_MIB)
     if c.release.reserves_by_role and c.moe_a2a_backend == "deepep" and _decodes_in_graphs(c):
-        reserved += _DEEPEP_MIB
-    return round((total - reserved) / total, 3)
+        mib["DeepEP"] = _DEEPEP_MIB
+    return mib
 
 
 def _activation_tokens(c: Choices) -> int:
@@ -95,23 +112,23 @@ def _activation_tokens(c: Choices) -> int:
     return max(chunk, _FEWEST_TOKENS)
 
 
-def _graphs_mib(c: Choices) -> float:
+def _graphs_mib(c: Choices) -> dict[str, float]:
     assert c.decode.max_bs is not None and c.prefill.sizes is not None
     by_role, top = c.release.reserves_by_role, c.decode.max_bs
-    reserved = 0.0
+    mib: dict[str, float] = {}
     if not by_role or _decodes_in_graphs(c):
-        reserved += top * 2
+        mib["decode graphs"] = top * 2
     if has_dp_attention(c) and not (by_role and c.disaggregation_mode == "prefill"):
-        reserved += top * c.attn_dp_size * (4.5 if top > 300 else 3)
+        mib["DP attention"] = top * c.attn_dp_size * (4.5 if top > 300 else 3)
     if c.prefill.is_on and not (by_role and c.disaggregation_mode == "decode"):
-        reserved += _MLA_GRAPHS_MIB if is_mla(c) else len(c.prefill.sizes) * 8
+        mib["prefill graphs"] = _MLA_GRAPHS_MIB if is_mla(c) else len(c.prefill.sizes) * 8
         if (
             c.release.aligns_deepep_graphs
             and c.prefill.backend == "breakable"
             and c.moe_a2a_backend == "deepep"
         ):
-            reserved += _DEEPEP_PREFILL_MIB
-    return reserved
+            mib["DeepEP's prefill"] = _DEEPEP_PREFILL_MIB
+    return mib
 
 
 def _decodes_in_graphs(c: Choices) -> bool:

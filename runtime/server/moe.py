@@ -27,7 +27,14 @@ def _by_family(c: Choices) -> None:
     fits = (row for row in FAMILY_BACKENDS if _fits(row, c))
     row = next(fits, None)
     if row is not None:
-        c.settle("this family on this GPU", moe_runner_backend=row.backend)
+        c.settle(_rule(row, c), moe_runner_backend=row.backend)
+
+
+def _rule(row: FamilyBackend, c: Choices) -> str:
+    """What it took for this row to fit."""
+    method = f" in {_method_for(row, c) or 'its own dtype'}" if row.methods is not None else ""
+    experts = f", {row.when.__name__.replace('_', ' ')}" if row.when is not None else ""
+    return f"{c.model.architecture}{method}{experts}{f' on {c.gpu.arch}' if row.majors else ''}"
 
 
 def _fits(row: FamilyBackend, c: Choices) -> bool:

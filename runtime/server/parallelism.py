@@ -35,7 +35,7 @@ def settle_attention_groups(c: Choices) -> None:
             "give one of the two",
         )
     attn_dp = c.dp_size if (asked or 1) == 1 and c.enable_dp_attention else asked or 1
-    c.settle("--dp-size under DP attention", attn_dp_size=attn_dp)
+    c.settle("--dp-size under DP attention" if attn_dp > 1 else "no DP attention", attn_dp_size=attn_dp)
     if c.enable_dp_lm_head and attn_dp == 1 and c.dp_size > 1:
         raise ConfigError("--enable-dp-lm-head needs DP attention", "--enable-dp-attention")
 
@@ -49,5 +49,6 @@ def settle_data_parallelism(c: Choices) -> None:
                 f"--dp {attn_dp} does not divide --tp {c.tp_size}: with --enable-dp-attention each DP group "
                 "holds tp/dp ranks"
             )
-        c.settle("DP attention shares the chunk", chunked_prefill_size=c.chunked_prefill_size // attn_dp)
+        share = c.chunked_prefill_size // attn_dp
+        c.settle(f"{attn_dp} groups of DP attention share it", chunked_prefill_size=share)
         fit_prefill_graphs(c)

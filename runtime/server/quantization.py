@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.choices import Choices
+from runtime.server.choices import Choices, Reason
 from runtime.server.errors import ConfigError
 from runtime.server.families import (
     FIXED_BFLOAT16,
@@ -38,28 +38,30 @@ _REQUANTIZES = ("nvfp4_online", "quark_mxfp4")
 
 
 def settle_dtype(c: Choices) -> None:
-    c.settle("the checkpoint's own, float32 as float16", dtype=dtype_of(c.dtype, c.model))
+    found = settled_dtype(c.dtype, c.model)
+    c.settle(found.rule, dtype=found.value)
 
 
-def dtype_of(asked: str, model: Checkpoint) -> str:
+def settled_dtype(asked: str, model: Checkpoint) -> Reason:
     if model.architecture in FIXED_BFLOAT16 or (
         model.architecture in GPT_OSS and model.mapping("quantization_config").get("quant_method") == "mxfp4"
     ):
-        return "bfloat16"
+        return Reason("bfloat16", f"{model.architecture} runs in nothing else")
     named = _DTYPE_ALIASES.get(asked.lower(), asked.lower())
     if named == "auto":
         return _of_checkpoint(model)
     if named not in DTYPES:
         known = ", ".join(("auto", *DTYPES, *_DTYPE_ALIASES))
         raise ConfigError(f"--dtype {asked}: SGLang knows no such type", f"one of {known}")
-    return named
+    return Reason(named, "its full name")
 
 
-def _of_checkpoint(model: Checkpoint) -> str:
+def _of_checkpoint(model: Checkpoint) -> Reason:
     declared = _DTYPE_ALIASES.get(model.dtype, model.dtype)
     if declared in ("bfloat16", "float16"):
-        return declared
-    return "bfloat16" if model.model_type.startswith("gemma") else "float16"
+        return Reason(declared, "the checkpoint's own")
+    gemma = model.model_type.startswith("gemma")
+    return Reason("bfloat16" if gemma else "float16", f"a checkpoint in {declared}")
 
 
 def settle_quantization(c: Choices) -> None:
@@ -79,9 +81,10 @@ def settle_quantization(c: Choices) -> None:
 def _write_back(c: Choices, explicitly_unset: bool) -> None:
     """Some families make the checkpoint's method the argument, under the name that config.json gives it."""
     architecture, found = c.model.architecture, c.model_quantization
+    rule = f"{architecture} makes the checkpoint's the argument"
     if architecture in NEMOTRON and found in _MODELOPT:
         _check_activation(c.model)
-        c.settle("this family writes the checkpoint's back", quantization=_by_algorithm(c.model, found))
+        c.settle(rule, quantization=_by_algorithm(c.model, found))
     if c.quantization is not None or explicitly_unset:
         return
     if any(
@@ -91,9 +94,9 @@ def _write_back(c: Choices, explicitly_unset: bool) -> None:
         for row in WRITE_BACKS
     ):
         declared = declared_method(c.model, c.release)
-        c.settle("this family writes the checkpoint's back", quantization=declared)
+        c.settle(rule, quantization=declared)
     elif _is_gemma_in_fp4(c):
-        c.settle("this family writes the checkpoint's back", quantization=found)
+        c.settle(rule, quantization=found)
 
 
 def _is_gemma_in_fp4(c: Choices) -> bool:

@@ -26,10 +26,10 @@ from runtime.server.memory import settle_memory
 from runtime.server.moe import check_dispatch_chunks, settle_all_to_all, settle_moe_runner
 from runtime.server.parallelism import settle_attention_groups, settle_data_parallelism
 from runtime.server.quantization import (
-    dtype_of,
     model_quantization,
     settle_dtype,
     settle_quantization,
+    settled_dtype,
 )
 from runtime.server.releases import Release
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
@@ -90,6 +90,7 @@ def _server(c: Choices) -> Server:
     prefill_backend, decode_backend = used_backends(c)
     assert prefill_backend is not None and decode_backend is not None
     decode_graphs, prefill_graphs = captured(c)
+    _say_why(c, decode_graphs, prefill_graphs)
     return Server(
         asked=c.asked,
         release=c.release,
@@ -125,8 +126,23 @@ def _server(c: Choices) -> Server:
         tunes_because=tuned.because,
         key_parts=key_parts(c.release, _key_inputs(c, config_class(c.model, c.release))),
         draft=_draft(c),
-        why=dict(c.why),
+        reasons=dict(c.reasons),
     )
+
+
+def _say_why(c: Choices, decode: tuple[int, ...], prefill: tuple[int, ...]) -> None:
+    """Of what follows from the others."""
+    c.because(f"model_type {c.model.model_type}", config_class=config_class(c.model, c.release))
+    if c.context_length is None:
+        c.because("config.json", context_length=c.model.context_length)
+    for graphs, sizes in ((c.decode, decode), (c.prefill, prefill)):
+        captured_by = f"{graphs.backend}, " if graphs.backend != "full" else ""
+        rule = f"{captured_by}{graphs.limit}" if graphs.is_on else graphs.off
+        if graphs.is_on and not sizes:
+            rule = "one switch for both phases in this release"
+        c.because(rule, **{f"{graphs.phase}_graphs": sizes})
+    if c.max_running_requests is None:
+        c.because("the KV cache's room decides at the start", max_running_requests=None)
 
 
 def is_set(variable: str | None) -> bool:
@@ -190,9 +206,10 @@ def _draft(c: Choices) -> DraftServer | None:
         return None
     model = c.draft_model or c.model
     quantization = model_quantization(c.speculative_draft_model_quantization, model, c.release, draft=True)
-    name, dtype = config_class(model, c.release), dtype_of(c.asked.dtype, model)
+    name, dtype = config_class(model, c.release), settled_dtype(c.asked.dtype, model).value
     inputs = replace(_key_inputs(c, name), dtype=dtype, is_draft=True, draft_quantization=quantization)
-    tunes = gate(c, quantization, draft=True).tunes
+    tuned = gate(c, quantization, draft=True)
     backend = c.speculative_moe_runner_backend
     path = c.speculative_draft_model_path or c.model_path
-    return DraftServer(path, name, dtype, quantization, backend, tunes, key_parts(c.release, inputs))
+    parts = key_parts(c.release, inputs)
+    return DraftServer(path, name, dtype, quantization, backend, tuned.tunes, tuned.because, parts)

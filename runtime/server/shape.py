@@ -9,6 +9,7 @@ from typing import Any
 from runtime.server.asked import Asked
 from runtime.server.backends import MoEBackendRow, backend_row
 from runtime.server.cache_key import cache_key
+from runtime.server.choices import Reason
 from runtime.server.config import ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.gpus import GpuModel
 from runtime.server.releases import Release
@@ -34,6 +35,7 @@ class DraftServer:
     quantization: str | None
     moe_runner_backend: str
     tunes: bool
+    tunes_because: str
     key_parts: tuple[str, ...]
 
     @property
@@ -43,7 +45,8 @@ class DraftServer:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`why` names the rule behind each value that nobody asked for in so many words."""
+    """`reasons` are the rules, in their order, behind each value that nobody asked for in so many words: of
+    the fields here, and of other arguments that a rule changed."""
 
     asked: Asked
     release: Release
@@ -80,11 +83,16 @@ class Server:
     key_parts: tuple[str, ...]
     draft: DraftServer | None
     is_draft: bool = False
-    why: Mapping[str, str] = field(default_factory=dict, compare=False)
+    reasons: Mapping[str, tuple[Reason, ...]] = field(default_factory=dict, compare=False)
 
     @property
     def key(self) -> str:
         return cache_key(self.key_parts)
+
+    @property
+    def why(self) -> dict[str, str]:
+        """Each value's last rule; of one that several rules changed, what the others had made of it."""
+        return {name: _in_words(reasons) for name, reasons in self.reasons.items()}
 
     @property
     def backend(self) -> MoEBackendRow:
@@ -203,3 +211,8 @@ class Server:
             "tunes": self.tunes,
             "draft": {"key": draft.key, "tunes": draft.tunes} if draft else None,
         }
+
+
+def _in_words(reasons: tuple[Reason, ...]) -> str:
+    *before, last = reasons
+    return "; ".join([*(f"{reason.rule}: {reason.value}" for reason in before), last.rule])

@@ -16,6 +16,7 @@ _BUNDLED_DSPARK = (
     *("dspark_block_size", "dspark_markov_rank"),
     *("dspark_noise_token_id", "dspark_target_layer_ids"),
 )
+_ONE_BRANCH = "one branch is as long as its steps, and one token more"
 DRAFTLESS = ("NGRAM", "UNO")
 
 
@@ -27,7 +28,7 @@ def settle_speculation(c: Choices) -> None:
     algorithm = _algorithm(c)
     c.settle("its full name", speculative_algorithm=algorithm)
     if c.max_running_requests is None:
-        c.settle("speculation", max_running_requests=_REQUESTS)
+        c.settle(f"speculation with {algorithm}", max_running_requests=_REQUESTS)
     _SETTLERS.get(algorithm, _eagle)(c)
 
 
@@ -66,6 +67,7 @@ def _eagle_sizes(c: Choices) -> None:
         c.speculative_eagle_topk,
         c.speculative_num_draft_tokens,
     )
+    rule = _ONE_BRANCH
     if steps is None:
         if topk is not None or tokens is not None:
             raise ConfigError(
@@ -73,13 +75,14 @@ def _eagle_sizes(c: Choices) -> None:
                 "give all three, or none",
             )
         steps, topk, tokens = _unset(c)
+        rule = f"{c.speculative_algorithm} of {c.model.architecture}"
     if topk is None:
         raise ConfigError("--speculative-num-steps needs --speculative-eagle-topk", "give all three, or none")
     if topk == 1 and tokens != steps + 1:
         tokens = steps + 1
     if tokens is None:
         raise ConfigError("--speculative-eagle-topk above 1 needs --speculative-num-draft-tokens")
-    _settle_sizes(c, steps, topk, tokens)
+    _settle_sizes(c, rule, steps, topk, tokens)
 
 
 def _unset(c: Choices) -> tuple[int, int, int]:
@@ -87,9 +90,9 @@ def _unset(c: Choices) -> tuple[int, int, int]:
     return (5, 4, 8) if long else (3, 1, 4)
 
 
-def _settle_sizes(c: Choices, steps: int | None, topk: int, tokens: int) -> None:
+def _settle_sizes(c: Choices, rule: str, steps: int | None, topk: int, tokens: int) -> None:
     c.settle(
-        "speculation's sizes",
+        rule,
         speculative_num_steps=steps,
         speculative_eagle_topk=topk,
         speculative_num_draft_tokens=tokens,
@@ -120,7 +123,7 @@ def _ngram(c: Choices) -> None:
     steps = c.speculative_num_steps
     if steps is None and c.release.ngram_counts_steps:
         steps = tokens // topk
-    _settle_sizes(c, steps, topk, tokens)
+    _settle_sizes(c, "NGRAM's own", steps, topk, tokens)
     if topk > 1 and c.page_size > 1 and c.attention_backend != "flashinfer":
         raise ConfigError(
             f"NGRAM with pages of {c.page_size} tokens needs attention backend flashinfer",
@@ -137,7 +140,9 @@ def _dflash(c: Choices) -> None:
         way = "--enable-dp-lm-head" if c.release.dflash_shares_heads else "leave --enable-dp-attention out"
         raise ConfigError("DFLASH does not run with DP attention so", way)
     block = c.speculative_dflash_block_size or c.speculative_num_draft_tokens
-    _settle_sizes(c, 1, 1, block or _block_size(c) or _DFLASH_TOKENS)
+    drafted = block or _block_size(c)
+    rule = "the draft's block" if drafted else "DFLASH's own"
+    _settle_sizes(c, rule, 1, 1, drafted or _DFLASH_TOKENS)
 
 
 def _dspark(c: Choices) -> None:
@@ -149,7 +154,7 @@ def _dspark(c: Choices) -> None:
     tokens = gamma + 1 if gamma else asked or _DSPARK_GAMMA + 1
     if asked not in (None, tokens):
         raise ConfigError(f"--speculative-num-draft-tokens {asked}: the draft takes {tokens}", "leave it out")
-    _settle_sizes(c, 1, 1, tokens)
+    _settle_sizes(c, "the draft's block" if gamma else "DSPARK's own", 1, 1, tokens)
 
 
 def _block_size(c: Choices) -> int | None:
@@ -184,7 +189,7 @@ def _uno(c: Choices) -> None:
     if topk > 1 and c.speculative_num_steps is None:
         raise ConfigError(f"UNO with --speculative-eagle-topk {topk} needs --speculative-num-steps")
     steps = c.speculative_num_steps if topk > 1 else 1
-    _settle_sizes(c, steps, topk, c.speculative_num_draft_tokens)
+    _settle_sizes(c, "UNO's own", steps, topk, c.speculative_num_draft_tokens)
 
 
 def _refuse_dp_attention(c: Choices) -> None:
