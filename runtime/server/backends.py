@@ -21,6 +21,8 @@ class MoEBackendRow:
     # MODULE:CLASS of runtime/moe: the kernels that this runtime has, and a reference in torch for all others.
     kernels: str = "torch_backend:TorchBackend"
     calls: Calls | None = None
+    # The GPUs that it has kernels for, where not all that are tuned.
+    kernel_majors: tuple[int, ...] = ()
     # Its kernels are others than the stand-in's: a prediction's workspaces are not its own.
     stood_in: bool = True
     # The range of its buckets follows the prefill chunk where a release does so.
@@ -49,12 +51,14 @@ def _all(*names: str | None) -> dict[str | None, Number]:
     return dict.fromkeys(names, FIRST)
 
 
+_BLACKWELL_SERVER = (10,)
 _TRTLLM_KERNELS = "flashinfer_trtllm:FlashInferTrtllmBackend"
 _TRTLLM = MoEBackendRow(
     "flashinfer_trtllm",
     FIRST,
     _TRTLLM_KERNELS,
     "trtllm",
+    kernel_majors=_BLACKWELL_SERVER,
     stood_in=False,
     marks_with_minus_one=True,
     defers_finalising=True,
@@ -89,6 +93,7 @@ BACKENDS = {
             (0, 5, 13),
             _TRTLLM_KERNELS,
             "trtllm",
+            kernel_majors=_BLACKWELL_SERVER,
             stood_in=False,
             routed=True,
             takes=_all("fp8", "mxfp8", "modelopt_fp4", None)

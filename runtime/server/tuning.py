@@ -55,9 +55,9 @@ def gate(c: Choices, quantization: str | None, draft: bool = False) -> Gate:
 
 def _closed(c: Choices, draft: bool) -> str | None:
     if c.disable_flashinfer_autotune:
-        return "--disable-flashinfer-autotune: this server tunes nothing and loads no cache"
+        return "--disable-flashinfer-autotune is set, so that it loads no cache either"
     if c.release.deterministic_never_tunes and (c.enable_deterministic_inference or c.rl_on_policy_target):
-        return "--enable-deterministic-inference: this server tunes nothing"
+        return "not under --enable-deterministic-inference, nor --rl-on-policy-target"
     if draft and not c.release.tunes_drafts:
         return f"SGLang {c.release.version} tunes no draft"
     if c.gpu.arch != CPU.arch and c.gpu.major < 9:

@@ -13,9 +13,12 @@ from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import local_gpus
-from sgl_tune.errors import SglTuneError, UsageError
+from sgl_tune.errors import CheckFailed, SglTuneError, UsageError
+from sgl_tune.keys.advice import advised
 from sgl_tune.keys.plan import Plan, make_plan
-from sgl_tune.keys.plan_view import show_plans
+from sgl_tune.keys.plan_view import show_plans, show_verdict
+from sgl_tune.keys.tunable import cannot_tune
+from sgl_tune.keys.verdict import Verdict, verdict_of
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
 from sgl_tune.warm.devices import DeviceKind, check_target, choose_devices, target_doubts
 from sgl_tune.warm.result_page import show_warmed
@@ -86,30 +89,52 @@ def warm(
         _check_place(plan.deployment.cache_dir)
         for doubt in plan.deployment.warnings:
             out.warn(f"{plan.deployment.name}: {doubt}")
+    judged = [(plan, advised(plan)) for plan in plans]
     if dry_run:
-        out.result(
-            _one_or_all([plan.to_json() for plan in plans]),
-            human=lambda: show_plans(out, plans),
-            quiet=(str(path) for plan in plans for path in plan.paths),
-        )
-        for plan in plans:
-            if not plan.target.ops:
-                _warn_of_nothing(plan, out)
-        return
+        _show_dry_run(judged, out)
+        raise typer.Exit(max(verdict.exit_code for _, verdict in judged))
     from sgl_tune.warm.main_job import Settings
 
+    warmable = [plan for plan in plans if plan.caches]
+    for plan in warmable:
+        _check_tunable(plan)
     devices = choose_devices(device, gpus, workers, here)
-    for plan in plans:
+    for plan in warmable:
         check_target(plan.deployment, devices, here)
         for doubt in target_doubts(plan.deployment):
             out.warn(f"{plan.deployment.name}: {doubt}")
     try:
         with interruptible():
-            code = _warm_all(plans, Settings(devices, timeout, replace, prove, secret_file), out)
+            code = _warm_all(judged, Settings(devices, timeout, replace, prove, secret_file), out)
     except Interruption as interruption:
         out.error(str(interruption))
         code = end_by(interruption)
     raise typer.Exit(code)
+
+
+def _show_dry_run(judged: Sequence[tuple[Plan, Verdict]], out: Output) -> None:
+    out.result(
+        _one_or_all([_planned_json(plan, verdict) for plan, verdict in judged]),
+        human=lambda: show_plans(out, judged),
+        quiet=(str(path) for plan, _ in judged for path in plan.paths),
+    )
+    if out.format is Format.quiet:
+        _warn_of_the_rest(judged, out)
+
+
+def _warn_of_the_rest(judged: Sequence[tuple[Plan, Verdict]], out: Output) -> None:
+    for plan, verdict in judged:
+        if verdict.tunes != "planned":
+            out.warn(f"{plan.deployment.name}: {verdict.says}")
+
+
+def _check_tunable(plan: Plan) -> None:
+    obstacle = cannot_tune(plan)
+    if obstacle is not None:
+        raise CheckFailed(
+            f"{plan.deployment.name}: its entries are known, and cannot be tuned here: {obstacle}",
+            "let the server tune them at its first start; `sgl-tune verify` judges what it saves",
+        )
 
 
 def _check_place(cache_dir: Path) -> None:
@@ -118,22 +143,21 @@ def _check_place(cache_dir: Path) -> None:
         raise UsageError(f"--cache-dir {cache_dir}: {there} is a file, not a directory", "name a folder")
 
 
-def _warm_all(plans: Sequence[Plan], settings: Settings, out: Output) -> int:
+def _warm_all(judged: Sequence[tuple[Plan, Verdict]], settings: Settings, out: Output) -> int:
     """One deployment's failure is no reason to leave the others cold."""
     from sgl_tune.warm.main_job import warm_deployment
 
     done: list[Warmed] = []
-    code = 0
-    for plan in plans:
+    code = max(verdict.exit_code for _, verdict in judged)
+    for plan, _ in judged:
+        if not plan.caches:
+            continue
         for note in plan.notes[len(plan.deployment.warnings) :]:
             out.note(f"{plan.deployment.name}: {note}")
-        if not plan.target.ops:
-            _warn_of_nothing(plan, out)
-            continue
         try:
             warmed = warm_deployment(plan, settings, out)
         except SglTuneError as error:
-            if len(plans) == 1:
+            if len(judged) == 1:
                 raise
             out.error(f"{plan.deployment.name}: {error.message}", error.remedy)
             code = max(code, error.exit_code)
@@ -141,23 +165,31 @@ def _warm_all(plans: Sequence[Plan], settings: Settings, out: Output) -> int:
         if warmed is not None:
             done.append(warmed)
             code = max(code, 0 if warmed.is_proven else MISSED)
-    if done:
-        _show(done, out)
+    left = [(plan, verdict) for plan, verdict in judged if verdict.tunes != "planned"]
+    if done or left:
+        _show(done, left, out)
     return code
 
 
-def _warn_of_nothing(plan: Plan, out: Output) -> None:
-    what = "tunes nothing" if plan.is_idle else "tunes nothing that is known here"
-    out.warn(f"{plan.deployment.name}: its server {what}, so there is nothing to warm")
+def _show(done: Sequence[Warmed], left: Sequence[tuple[Plan, Verdict]], out: Output) -> None:
+    """What was not warmed whole comes first, and says so."""
 
-
-def _show(done: Sequence[Warmed], out: Output) -> None:
     def human() -> None:
+        for plan, verdict in left:
+            show_verdict(out, plan, verdict, named=len(left) + len(done) > 1)
         for warmed in done:
             show_warmed(out, warmed)
 
+    results = [_planned_json(plan, verdict) for plan, verdict in left if not plan.caches]
+    results += [{**warmed.to_json(), "verdict": verdict_of(warmed.plan).to_json()} for warmed in done]
     paths = (str(path) for warmed in done for cache in warmed.caches for path in cache.written.paths)
-    out.result(_one_or_all([warmed.to_json() for warmed in done]), human=human, quiet=paths)
+    out.result(_one_or_all(results), human=human, quiet=paths)
+    if out.format is Format.quiet:
+        _warn_of_the_rest(left, out)
+
+
+def _planned_json(plan: Plan, verdict: Verdict) -> dict[str, Any]:
+    return {**plan.to_json(), "verdict": verdict.to_json()}
 
 
 def _one_or_all(results: list[dict[str, Any]]) -> dict[str, Any]:

@@ -86,7 +86,14 @@ def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     if deployment.arch == CPU.arch:
         return cpu_moe(_experts(deployment), _dtype(deployment))
     builder = _MOE_CALLS.get((deployment.server.backend.calls, _weights(deployment)))
-    return builder(deployment) if builder and _is_dispatch_known(deployment) else ()
+    known = builder and has_kernels(deployment) and _is_dispatch_known(deployment)
+    return builder(deployment) if builder and known else ()
+
+
+def has_kernels(deployment: Deployment) -> bool:
+    """FlashInfer, of the MoE backend, for this GPU."""
+    majors = deployment.server.backend.kernel_majors
+    return not majors or deployment.server.gpu.major in majors
 
 
 def dense_shapes(deployment: Deployment) -> tuple[OpShape, ...]:

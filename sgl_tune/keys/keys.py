@@ -56,7 +56,7 @@ class TunedOp:
 
 
 def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
-    """Empty where the server tunes nothing, or where its calls are not known: `gaps` says which."""
+    """Empty where the server tunes nothing, or where its calls are not known: `unplanned` says which."""
     if not deployment.server.tunes or deployment.shape.model is None:
         return ()
     rows, form = batch_rows(deployment.server), flashinfer_of(deployment.flashinfer_version).keys
@@ -76,44 +76,6 @@ def asks_nothing(deployment: Deployment) -> bool:
         return not deployment.server.tunes
     asks = (tunes_moe, tunes_dense, tunes_fp4, tunes_mxfp8, tunes_by_cutlass)
     return not any(ask(deployment) for ask in asks)
-
-
-def gaps(deployment: Deployment) -> tuple[str, ...]:
-    """What the server tunes that is not planned for, and why; nothing when the plan is complete."""
-    server = deployment.server
-    if not server.tunes:
-        return (f"this server tunes nothing: {server.tunes_because}",)
-    if asks_nothing(deployment):
-        return ("nothing to tune: the server's autotuner runs, and no layer of this model asks it",)
-    if deployment.shape.model is None:
-        return (f"unknown: which entries the server tunes ({deployment.shape.unknown})",)
-    return tuple(_gaps_of_known(deployment))
-
-
-def _gaps_of_known(deployment: Deployment) -> Iterator[str]:
-    server, quantization = deployment.server, deployment.quantization
-    if tunes_moe(deployment) and not moe_shapes(deployment):
-        yield (
-            f"unknown: the lookups of {server.moe_runner_backend} with quantization {quantization} and "
-            f"all-to-all {server.moe_a2a_backend}"
-        )
-    if tunes_dense(deployment) and not dense_shapes(deployment):
-        yield "unknown: the FP8 GEMMs of multi-head latent attention, or of mixed weights"
-    if tunes_fp4(deployment):
-        yield "unknown: the FP4 GEMMs of dense layers, which the server tunes as well"
-    if tunes_mxfp8(deployment):
-        yield "unknown: the MXFP8 GEMMs of dense layers, which the server tunes as well"
-    if tunes_by_cutlass(deployment):
-        yield "unknown: the GEMMs of --fp8-gemm-backend flashinfer_cutlass"
-    if server.backend.defers_finalising and quantization == "modelopt_fp4" and _defers(deployment):
-        yield (
-            "not planned: nvfp4 experts of decode graphs of up to 192 rows, which SGLang leaves unfinalised "
-            "for a later kernel; its own autotune does not cover them either"
-        )
-
-
-def _defers(deployment: Deployment) -> bool:
-    return deployment.model.is_mla and deployment.server.release.defers_finalising
 
 
 Buckets = tuple[tuple[int, ...], tuple[int, ...]]

@@ -16,7 +16,8 @@ from sgl_tune.deployment.as_json import deployment_to_json
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.versions import Gpu, local_gpus
 from sgl_tune.errors import UsageError
-from sgl_tune.keys.keys import TunedOp, asks_nothing, expected_keys, gaps
+from sgl_tune.keys.gaps import serving_gaps
+from sgl_tune.keys.keys import TunedOp, asks_nothing, expected_keys
 from sgl_tune.keys.tuning_memory import tuning_bytes
 
 UNKNOWN_GPU = "<UUID>"
@@ -92,10 +93,19 @@ class Plan:
         return not any(cache.files for cache in (self.target, self.draft) if cache)
 
     @property
+    def caches(self) -> tuple[CachePlan, ...]:
+        """Those that a warm fills. A draft's alone is not: the server's own start fills it."""
+        if not self.target.ops:
+            return ()
+        return (self.target, self.draft) if self.draft and self.draft.ops else (self.target,)
+
+    @property
     def notes(self) -> tuple[str, ...]:
-        """What is doubtful, what was assumed, and what the server tunes that this plan leaves out."""
+        """What is doubtful, what was assumed, and what neither this plan nor the server's start covers."""
         chosen = self.deployment
-        return chosen.warnings + chosen.notes + _assumed(chosen) + gaps(chosen)
+        return (
+            chosen.warnings + chosen.notes + (_assumed(chosen) if self.caches else ()) + serving_gaps(chosen)
+        )
 
     @property
     def paths(self) -> tuple[Path, ...]:

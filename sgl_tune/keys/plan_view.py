@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.keys.keys import TunedOp
 from sgl_tune.keys.plan import CachePlan, Plan
+from sgl_tune.keys.verdict import Verdict
 from sgl_tune.units import count, human_bytes
 
 _OPS = (Column("OP", path=True), Column("ENTRIES", right=True), Column("BUCKETS"), Column("SERVING ONLY"))
+_STYLES = {"nothing": "yellow", "planned": "bold", "unplanned": "red"}
 _PART_NAMES = (
     "model path",
     "dtype",
@@ -23,14 +25,19 @@ _PART_NAMES = (
 )
 
 
-def show_plans(out: Output, plans: Sequence[Plan]) -> None:
-    for plan in plans:
+def show_plans(out: Output, plans: Sequence[tuple[Plan, Verdict]]) -> None:
+    for plan, verdict in plans:
+        show_verdict(out, plan, verdict, named=len(plans) > 1)
         _show_plan(out, plan)
+
+
+def show_verdict(out: Output, plan: Plan, verdict: Verdict, named: bool) -> None:
+    name = f"{plan.deployment.name}: " if named else ""
+    out.line(f"{name}{verdict.says}", style=_STYLES[verdict.tunes])
 
 
 def _show_plan(out: Output, plan: Plan) -> None:
     chosen = plan.deployment
-    out.line(chosen.name, style="bold")
     out.line(_how_it_runs(plan), indent=2)
     out.line(
         f"SGLang {chosen.sglang_version}, FlashInfer {chosen.flashinfer_version}, {chosen.arch}", indent=2

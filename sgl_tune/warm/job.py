@@ -61,11 +61,11 @@ def tuned_path(folder: Path, cache: int) -> Path:
 def make_job(
     plan: Plan, folder: Path, device: str, gpus: tuple[int, ...], timeout: float, replacing: bool
 ) -> Job:
-    draft = plan.deployment.draft_deployment
-    caches = [_cache_job(plan.deployment, plan.target)]
-    if draft is not None and plan.draft is not None:
-        caches.append(_cache_job(draft, plan.draft))
-    return Job(folder, tuple(caches), device, gpus, timeout, replacing)
+    whose = filter(None, (plan.deployment, plan.deployment.draft_deployment))
+    caches = tuple(
+        _cache_job(deployment, cache) for deployment, cache in zip(whose, plan.caches, strict=False)
+    )
+    return Job(folder, caches, device, gpus, timeout, replacing)
 
 
 def _cache_job(deployment: Deployment, cache: CachePlan) -> CacheJob:

@@ -89,7 +89,7 @@ class _Story:
         if self.settings.proving:
             with self.clock.stage("prove"):
                 proofs = self._prove(written)
-        caches = map(WarmCache, _caches(self.plan), report.caches, written, proofs)
+        caches = map(WarmCache, self.plan.caches, report.caches, written, proofs)
         stages, workers = self.clock.stages, self.settings.devices.workers
         return Warmed(self.plan, tuple(caches), stages, report.peak_bytes, workers)
 
@@ -127,7 +127,7 @@ class _Story:
         replacing, folder = self.settings.replacing, self.job.folder
         written = [
             _write(self.plan, cache, report, tuned_path(folder, number), replacing, self.out.note)
-            for number, cache in enumerate(_caches(self.plan))
+            for number, cache in enumerate(self.plan.caches)
         ]
         for note in dict.fromkeys(note for cache in written for note in cache.notes):
             self.out.note(note)
@@ -143,13 +143,9 @@ class _Story:
                 raise interruption.saying("the files are written, their proof is not finished") from None
 
 
-def _caches(plan: Plan) -> list[CachePlan]:
-    return [plan.target, *([plan.draft] if plan.draft else [])]
-
-
 def _check_writable(plan: Plan) -> None:
     """Before the search and not after it."""
-    for cache in _caches(plan):
+    for cache in plan.caches:
         with locked(plan.deployment.cache_dir / cache.folder):
             pass
 
@@ -157,7 +153,7 @@ def _check_writable(plan: Plan) -> None:
 def _keep_decided(plan: Plan, job: Job) -> int:
     """Ops that were decided on all workers before the search ended: complete rank sets of fewer entries."""
     kept = 0
-    for number, cache in enumerate(_caches(plan)):
+    for number, cache in enumerate(plan.caches):
         path = tuned_path(job.folder, number)
         if path.exists():
             file = read_cache_file(path)

@@ -15,7 +15,10 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.models import presets
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
-from sgl_tune.keys.keys import TunedOp, expected_keys, gaps
+from sgl_tune.keys.gaps import serving_gaps
+from sgl_tune.keys.keys import TunedOp, expected_keys
+from sgl_tune.keys.plan import make_plan
+from sgl_tune.keys.verdict import verdict_of
 from tests.sgl_tune.planning import keys_of, plan
 
 REAL_START = json.loads((Path(__file__).parent / "data" / "real_start_qwen3_30b.json").read_text())
@@ -36,8 +39,12 @@ def _ops(**flags: Any) -> tuple[TunedOp, ...]:
     return expected_keys(_deployment(**flags))
 
 
-def _gaps(**flags: Any) -> tuple[str, ...]:
-    return gaps(_deployment(**flags))
+def _verdict(**flags: Any) -> str:
+    return verdict_of(make_plan(_deployment(**flags), gpus=())).says
+
+
+def _unfinalised(**flags: Any) -> bool:
+    return any("unfinalised" in gap for gap in serving_gaps(_deployment(**flags)))
 
 
 def _only(**flags: Any) -> TunedOp:
@@ -53,19 +60,19 @@ def _quantized(folder: Path, name: str, **section: object) -> str:
 
 def test_fp8_gemms_of_latent_attention_are_not_planned(tmp_path: Path) -> None:
     model = _quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="FP8")
-    assert any("latent attention" in gap for gap in _gaps(model_path=model, arch="sm100", tp=8))
+    assert "latent attention" in _verdict(model_path=model, arch="sm100", tp=8)
 
 
 def test_fp8_blocks_that_pass_for_mxfp8_are_not_planned(tmp_path: Path) -> None:
     fine = {"quant_method": "fp8", "weight_block_size": [1, 32], "scale_fmt": "ue8m0"}
     model = _quantized(tmp_path, "Llama-3.1-8B", **fine)
-    assert any("the MXFP8 GEMMs" in gap for gap in _gaps(model_path=model, arch="sm100"))
+    assert "the MXFP8 GEMMs" in _verdict(model_path=model, arch="sm100")
 
 
 @pytest.mark.parametrize(("version", "said"), [("0.5.16", True), ("0.5.17", False), ("0.5.18", True)])
 def test_mxfp8_gemms_were_skipped_by_0_5_17_alone(version: str, said: bool) -> None:
-    found = _gaps(model_path="Llama-3.1-8B", quantization="mxfp8", arch="sm100", sglang_version=version)
-    assert any("the MXFP8 GEMMs" in gap for gap in found) is said
+    found = _verdict(model_path="Llama-3.1-8B", quantization="mxfp8", arch="sm100", sglang_version=version)
+    assert ("the MXFP8 GEMMs" in found) is said
 
 
 @contextmanager
@@ -186,14 +193,14 @@ def test_nvfp4() -> None:
     keys = _only(**flags).keys
     packed = "(1, 256), (1, 8), (1, 8), (1, 3584), (1, 448), (0,), (0,))"
     assert f"((1, 7168), {packed}" in keys[0]
-    assert any("unfinalised" in gap for gap in _gaps(**flags))
+    assert _unfinalised(**flags)
 
 
 def test_nvfp4_experts_are_finalised_before_0_5_18(tmp_path: Path) -> None:
     model = _quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="NVFP4")
     flags = {"model_path": model, "arch": "sm100", "tp": 8}
-    assert not any("unfinalised" in gap for gap in _gaps(**flags, sglang_version="0.5.17"))
-    assert any("unfinalised" in gap for gap in _gaps(**flags, sglang_version="0.5.18"))
+    assert not _unfinalised(**flags, sglang_version="0.5.17")
+    assert _unfinalised(**flags, sglang_version="0.5.18")
 
 
 def test_mxfp4_of_gpt_oss_is_padded() -> None:
@@ -342,28 +349,48 @@ def test_without_a_gpu_our_own_kernels_stand_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "gap"),
+    ("flags", "verdict"),
     [
-        (CUTLASS, None),
-        ({"model_path": "Qwen3-30B-A3B"}, "this server tunes nothing: MoE backend auto"),
-        ({**CUTLASS, "arch": "sm89"}, "from compute capability 9.0 on: not on sm89"),
-        ({**CUTLASS, "disable_flashinfer_autotune": True}, "this server tunes nothing"),
-        ({**CUTLASS, "sglang_version": "0.5.12"}, "this server tunes nothing"),
+        (CUTLASS, "tunes 2 ops, 42 entries in 1 file"),
+        ({"model_path": "Qwen3-30B-A3B"}, "tunes nothing: MoE backend auto"),
+        ({**CUTLASS, "arch": "sm89"}, "tunes nothing: SGLang tunes from compute capability 9.0 on"),
+        ({**CUTLASS, "disable_flashinfer_autotune": True}, "tunes nothing: --disable-flashinfer-autotune"),
+        ({**CUTLASS, "sglang_version": "0.5.12"}, "tunes nothing: MoE backend flashinfer_cutlass"),
         # the gate asks for the backend and not for experts: the server's autotune finds nothing to do
         (
             {"model_path": "Llama-3.1-8B", "moe_runner_backend": "flashinfer_cutlass"},
-            "no layer of this model",
+            "tunes nothing: the server's autotuner runs, and no layer of this model asks it",
         ),
         (
             {**CUTLASS, "moe_runner_backend": "flashinfer_cutedsl", "quantization": "modelopt_fp4"},
-            "unknown: the lookups of flashinfer_cutedsl",
+            "tunes the experts of flashinfer_cutedsl, which cannot be planned: ",
         ),
-        ({**CUTLASS, "quantization": "mxfp8", "arch": "sm100"}, "the lookups of flashinfer_trtllm"),
-        ({"model_path": "Llama-3.1-8B", "quantization": "mxfp8", "arch": "sm100"}, "the MXFP8 GEMMs"),
-        ({"model_path": "Llama-3.1-8B", "quantization": "modelopt_fp4", "arch": "sm100"}, "FP4 GEMMs"),
-        ({**DEEPSEEK, "quantization": "modelopt_fp4"}, "FP4 GEMMs of dense layers"),
+        (
+            {"model_path": "DeepSeek-V3", "moe_runner_backend": "flashinfer_trtllm"},
+            "tunes the experts of flashinfer_trtllm, which cannot be planned: FlashInfer has no such kernels",
+        ),
+        (
+            {**CUTLASS, "quantization": "mxfp8", "arch": "sm100"},
+            "tunes the experts of flashinfer_trtllm and the MXFP8 GEMMs of dense layers, which cannot be",
+        ),
+        (
+            {"model_path": "Llama-3.1-8B", "quantization": "mxfp8", "arch": "sm100"},
+            "tunes the MXFP8 GEMMs of dense layers, which cannot be planned",
+        ),
+        (
+            {"model_path": "Llama-3.1-8B", "quantization": "modelopt_fp4", "arch": "sm100"},
+            "tunes the FP4 GEMMs of dense layers, which cannot be planned",
+        ),
+        ({**DEEPSEEK, "quantization": "modelopt_fp4"}, "tunes the FP4 GEMMs of dense layers, which cannot"),
     ],
 )
-def test_what_is_not_planned_for_is_said(flags: dict[str, Any], gap: str | None) -> None:
-    found = _gaps(**flags)
-    assert (gap is None and found == ()) or (gap is not None and gap in found[0])
+def test_the_verdict_says_what_is_tuned_and_what_of_it_is_not_planned(
+    flags: dict[str, Any], verdict: str
+) -> None:
+    assert _verdict(**flags).startswith(verdict)
+
+
+def test_what_is_planned_beside_what_is_not_is_said() -> None:
+    assert _verdict(**DEEPSEEK, quantization="modelopt_fp4").endswith(
+        "; 1 op, 22 entries in 8 files are planned"
+    )

@@ -1,0 +1,44 @@
+"""What is planned and cannot be tuned here: the runtime's layers are fewer than the keys that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runtime.server.gpus import CPU
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.keys.plan import Plan
+
+# As runtime/layers/quantization.py, rope.py and moe/ have them; tests hold the two against each other.
+_METHODS = (None, "fp8", "modelopt_fp8", "modelopt_fp4", "nvfp4", "mxfp4")
+_ROPES = ("default", "llama3", "yarn")
+_TRTLLM_KINDS = ("bfloat16", "fp8", "modelopt_fp4", "nvfp4")
+
+
+def cannot_tune(plan: Plan) -> str | None:
+    """Why a warm of this plan would end in an error; None where it would not."""
+    deployments = [plan.deployment]
+    draft = plan.deployment.draft_deployment
+    if draft is not None and len(plan.caches) > 1:
+        deployments.append(draft)
+    return next((why for deployment in deployments for why in _obstacles(deployment)), None)
+
+
+def _obstacles(deployment: Deployment) -> Iterator[str]:
+    model, server = deployment.model, deployment.server
+    backend, method = server.backend, server.quantization or model.checkpoint_quantization
+    rope = str(model.rope_parameters.get("rope_type", "default"))
+    if rope not in _ROPES:
+        yield f"this runtime has no rotary embedding of type {rope}"
+    if method not in _METHODS:
+        yield f"this runtime has no layers of quantization {method}"
+    if deployment.arch == CPU.arch or model.moe is None:
+        return
+    if backend.stood_in:
+        yield f"this runtime has no kernels of {backend.name}"
+    if model.moe.expert_bias and backend.calls in ("cutlass", "trtllm"):
+        yield f"SGLang passes no expert biases to {backend.name}"
+    if backend.calls == "trtllm":
+        in_blocks = method != "fp8" or model.quantization_block is not None
+        kind = server.dtype if method is None else method
+        if kind not in _TRTLLM_KINDS or not in_blocks:
+            yield f"this runtime calls {backend.name} in bf16, in fp8 blocks and in nvfp4, not in {kind}"

@@ -1,0 +1,73 @@
+"""What a server's start tunes, in one line: the first of every answer about a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.keys.gaps import Gap, unplanned
+from sgl_tune.keys.plan import Plan
+from sgl_tune.units import count
+
+Tunes = Literal["nothing", "planned", "unplanned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`planned` counts what a warm makes, also where `gaps` say that it is not all the server tunes."""
+
+    tunes: Tunes
+    says: str
+    gaps: tuple[Gap, ...] = ()
+    advice: Mapping[str, str] | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.tunes == "unplanned" else 0
+
+    def to_json(self) -> dict[str, Any]:
+        unknown = [{"what": gap.what, "why": gap.why} for gap in self.gaps]
+        return {"tunes": self.tunes, "says": self.says, "unplanned": unknown, "advice": self.advice}
+
+
+def verdict_of(plan: Plan) -> Verdict:
+    if plan.is_idle:
+        return Verdict("nothing", f"tunes nothing: {_why_nothing(plan.deployment)}")
+    gaps = gaps_of(plan)
+    if not gaps:
+        return Verdict("planned", f"tunes {planned_text(plan)}")
+    what = " and ".join(dict.fromkeys(gap.what for gap in gaps))
+    why = "; ".join(dict.fromkeys(gap.why for gap in gaps))
+    beside = f"; {planned_text(plan)} are planned" if plan.caches else ""
+    return Verdict("unplanned", f"tunes {what}, which cannot be planned: {why}{beside}", gaps)
+
+
+def _why_nothing(deployment: Deployment) -> str:
+    if deployment.server.tunes:
+        return "the server's autotuner runs, and no layer of this model asks it"
+    return deployment.server.tunes_because
+
+
+def gaps_of(plan: Plan) -> tuple[Gap, ...]:
+    """Of the target and of its draft."""
+    return tuple(_gaps(plan))
+
+
+def _gaps(plan: Plan) -> Iterator[Gap]:
+    yield from unplanned(plan.deployment)
+    draft = plan.deployment.draft_deployment
+    if draft is None or plan.draft is None:
+        return
+    for gap in unplanned(draft):
+        yield Gap(f"the draft's {gap.what.removeprefix('the ')}", gap.why)
+    if plan.draft.ops and not plan.target.ops:
+        yield Gap("a draft alone", "its cache is filled with its target's, which holds nothing here")
+
+
+def planned_text(plan: Plan) -> str:
+    ops = [op for cache in plan.caches for op in cache.ops]
+    entries = count(sum(len(op.keys) for op in ops), "entry")
+    files = count(sum(len(cache.files) for cache in plan.caches), "file")
+    return f"{count(len(ops), 'op')}, {entries} in {files}"

@@ -1,0 +1,90 @@
+"""`sgl-tune warm` of servers that tune nothing, or what cannot be planned: said first, nothing written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.sgl_tune.planning import BLACKWELL, HOPPER, warm
+from tests.sgl_tune.running import Ran, run_here
+
+QWEN = ("--model-path", "Qwen3-30B-A3B")
+NOTHING = (*QWEN, *HOPPER)
+UNPLANNED = ("--model-path", "DeepSeek-V3", "--moe-runner-backend", "flashinfer_cutlass", *HOPPER)
+IN_PART = ("--model-path", "DeepSeek-V3", "--tp", 8, "--quantization", "modelopt_fp4", *BLACKWELL)
+
+
+def _warm(cache: Path, *arguments: object) -> Ran:
+    """No file, no folder, and no word of the device: nothing is looked at that is not needed."""
+    ran = run_here("warm", "--cache-dir", cache, *arguments)
+    assert list(cache.parent.iterdir()) == [] and "Traceback" not in ran.err
+    return ran
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "says"),
+    [
+        (NOTHING, 0, "tunes nothing: MoE backend auto, quantization None; with --moe-runner-backend "),
+        ((*NOTHING, "--disable-flashinfer-autotune"), 0, "tunes nothing: --disable-flashinfer-autotune"),
+        (UNPLANNED, 1, "tunes the experts of flashinfer_cutlass, which cannot be planned: "),
+    ],
+)
+def test_nothing_to_warm_is_the_first_line_and_writes_nothing(
+    tmp_path: Path, flags: tuple[object, ...], code: int, says: str
+) -> None:
+    ran, dry = _warm(tmp_path / "cache", *flags), warm(*flags)
+    assert ran.out.startswith(says) and (ran.code, ran.out.count("\n")) == (code, 1)
+    assert (dry.code, dry.out.splitlines()[0]) == (code, ran.out.rstrip())
+
+
+@pytest.mark.parametrize(("flags", "code", "tunes"), [(NOTHING, 0, "nothing"), (UNPLANNED, 1, "unplanned")])
+def test_scripts_learn_it_from_the_verdict(
+    tmp_path: Path, flags: tuple[object, ...], code: int, tunes: str
+) -> None:
+    ran = _warm(tmp_path / "cache", *flags, "--format", "json")
+    assert ran.code == code and json.loads(ran.out)["verdict"]["tunes"] == tunes
+    quiet = _warm(tmp_path / "cache", *flags, "--format", "quiet")
+    assert (quiet.code, quiet.out) == (code, "") and ": tunes " in quiet.err
+
+
+def test_a_part_that_cannot_be_planned_is_named_and_fails() -> None:
+    ran = warm(*IN_PART)
+    first = ran.out.splitlines()[0]
+    assert ran.code == 1 and first.startswith(
+        "tunes the FP4 GEMMs of dense layers, which cannot be planned: "
+    )
+    assert first.endswith("; 1 op, 22 entries in 8 files are planned")
+    assert "flashinfer::trtllm_fp4_block_scale_moe" in ran.out
+
+
+def test_a_draft_that_cannot_be_planned_is_named(tmp_path: Path) -> None:
+    model = ("--model-path", "zai-org/GLM-5.1-FP8", "--tp", 8, "--speculative-algorithm", "EAGLE")
+    config = {"model_type": "strange", "architectures": ["StrangeForCausalLM"], "num_attention_heads": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    ran = warm(*model, "--speculative-draft-model-path", tmp_path, *BLACKWELL)
+    assert ran.code == 1 and "the draft's " in ran.out.splitlines()[0]
+
+
+def test_every_deployment_has_its_line_and_the_worst_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sgl-tune.toml").write_text(
+        '[deployments.idle]\nmodel-path = "Qwen3-30B-A3B"\n'
+        '[deployments.unknown]\nmodel-path = "DeepSeek-V3"\nmoe-runner-backend = "flashinfer_cutlass"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    for more in ((), ("--dry-run",)):
+        ran = run_here("warm", "--cache-dir", tmp_path / "cache", *HOPPER, *more)
+        lines = [line for line in ran.out.splitlines() if "tunes " in line]
+        assert ran.code == 1 and not (tmp_path / "cache").exists()
+        assert [line.partition(" tunes")[0] for line in lines] == ["idle:", "unknown:"]
+
+
+def test_what_is_planned_and_has_no_kernels_here_is_refused_before_the_search(tmp_path: Path) -> None:
+    mxfp4 = ("--model-path", "gpt-oss-120b", *BLACKWELL)
+    assert warm(*mxfp4).code == 0
+    ran = run_here("warm", "--cache-dir", tmp_path / "cache", *mxfp4)
+    assert ran.code == 1 and "this runtime has no kernels of flashinfer_mxfp4" in ran.err
+    assert list(tmp_path.iterdir()) == []
