@@ -18,8 +18,15 @@ from benchmarks.record import write_record
 ROUNDS = 3
 GLM = ("--model", "zai-org/GLM-5.1-FP8", "--tp", "8", "--gpu", "b200", "--mem-fraction-static", "0.9")
 CASES = {
-    "GLM-5.1-FP8 tp 8 dp 8, B200": (*GLM, "--dp", "8"),
-    "the same, and the LM head in the dummy run": (*GLM, "--dp", "8", "--what-if", "lm-head-in-autotune"),
+    "GLM-5.1-FP8 tp 8 dp 8, B200": (*GLM, "--dp", "8", "--enable-dp-attention"),
+    "the same, and the LM head in the dummy run": (
+        *GLM,
+        "--dp",
+        "8",
+        "--enable-dp-attention",
+        "--what-if",
+        "lm-head-in-autotune",
+    ),
     "GLM-5.1-FP8 tp 8, B200": GLM,
     "Qwen3-30B-A3B, H200": ("--model", "Qwen/Qwen3-30B-A3B", "--gpu", "h200"),
     "gpt-oss-120b, B200": ("--model", "openai/gpt-oss-120b", "--gpu", "b200"),

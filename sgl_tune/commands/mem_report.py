@@ -87,7 +87,7 @@ def mem_report(
     The start is given by SGLang's own flags, by a server command after --, or by sgl-tune.toml. A prediction
     needs no GPU. docs/memory.md explains the report.
 
-    Example: sgl-tune mem-report --model zai-org/GLM-5.1-FP8 --tp 8 --dp 8 --gpu b200 --what-if dp=4
+    Example: sgl-tune mem-report --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200 --what-if tp=4
     """
     out = Output(format)
     asked = MemoryOptions(

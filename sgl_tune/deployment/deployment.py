@@ -20,7 +20,7 @@ from runtime.server.shape import Server
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """All that a deployment follows from, and what a manifest keeps of it. `notes` says what was assumed,
-    `warnings` what is doubtful."""
+    `warnings` what is doubtful, `not_modelled` which flags may change memory or entries without a rule."""
 
     name: str
     asked: Asked
@@ -32,6 +32,7 @@ class Inputs:
     draft_checkpoint: Checkpoint | None = None
     environ: Mapping[str, str] = field(default_factory=dict, hash=False)
     dist_init_addr: str | None = None
+    not_modelled: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -104,6 +105,12 @@ class Deployment:
     @property
     def warnings(self) -> tuple[str, ...]:
         return self.inputs.warnings
+
+    @property
+    def not_modelled(self) -> str:
+        """For the line of a verdict; nothing where every flag is followed."""
+        flags = self.inputs.not_modelled
+        return f"not counting {', '.join(flags)}: not modelled" if flags else ""
 
     @property
     def quantization(self) -> str | None:

@@ -12,19 +12,11 @@ from runtime.server.releases import NEWEST, Release, release_named
 from sgl_tune.deployment.options import ServerFlags
 
 
-def likely_mistakes(flags: ServerFlags, asked: Asked) -> tuple[str, ...]:
+def likely_mistakes(flags: ServerFlags) -> tuple[str, ...]:
     """Of flags; a server command is held against its release's own command line."""
-    said: list[str] = []
-    if flags.moe_runner_backend is not None:
-        release = release_named(flags.sglang_version).release
-        said += _unknown_backend(flags.moe_runner_backend, release)
-    replicas = flags.enable_dp_attention is None and not asked.enable_dp_attention
-    if replicas and asked.dp_size > 1 and asked.tp_size > 1 and asked.tp_size % asked.dp_size:
-        said.append(
-            f"dp {asked.dp_size} does not divide tp {asked.tp_size}: {asked.dp_size} replicas of the server, "
-            "not DP attention"
-        )
-    return tuple(said)
+    if flags.moe_runner_backend is None:
+        return ()
+    return tuple(_unknown_backend(flags.moe_runner_backend, release_named(flags.sglang_version).release))
 
 
 def undivided_heads(asked: Asked, checkpoint: Checkpoint) -> Iterator[str]:

@@ -72,7 +72,9 @@ class ServerFlags:
     ] = None
     enable_dp_attention: Annotated[
         bool | None,
-        _server("--enable-dp-attention/--no-enable-dp-attention", help="Default: on when dp > 1 divides tp."),
+        _server(
+            "--enable-dp-attention/--no-enable-dp-attention", help="One server; without it --dp is replicas."
+        ),
     ] = None
     attn_dp: Annotated[
         int | None,

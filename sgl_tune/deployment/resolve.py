@@ -40,10 +40,10 @@ def resolve_deployment(
 ) -> Deployment:
     """`gpu`: when the caller has chosen one already."""
     notes: list[str] = []
-    flags = _with_dp_attention(_with_model(flags, notes), notes)
+    flags = _with_model(flags, notes)
     try:
         asked = changed(Asked(), given_by(flags))
-        doubtful = likely_mistakes(flags, asked)
+        doubtful = likely_mistakes(flags)
     except ConfigError as error:
         raise UsageError(error.message, error.remedy) from error
     return deployed(asked, Target.of(flags, gpu), name, environ, notes, doubtful)
@@ -60,6 +60,8 @@ class Target:
     gpu: GpuModel | None = None
     cache_dir: str | None = None
     dist_init_addr: str | None = None
+    model_files: str | None = None  # where a container's model path lies here
+    not_modelled: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, flags: ServerFlags, gpu: GpuModel | None = None) -> Target:
@@ -103,9 +105,9 @@ def _deployed(
 ) -> Deployment:
     check_layout(asked)
     _check_replicas(asked)
-    found = find_model(asked.model_path, environ)
+    found = find_model(target.model_files or asked.model_path, environ)
     named, said = target.release, [*notes, f"model shape: {found.source}"]
-    said.extend(filter(None, [named.note]))
+    said.extend(filter(None, [named.note, _replicas(asked)]))
     flashinfer = _flashinfer(target, named.release, said)
     gpu = target.gpu or _gpu(target, asked.model_path, said)
     draft_path = asked.speculative_draft_model_path
@@ -123,6 +125,7 @@ def _deployed(
             cache_dir=resolve_cache_dir(target.cache_dir, environ),
             environ={name: environ[name] for name in ENVIRONMENT if name in environ},
             dist_init_addr=target.dist_init_addr,
+            not_modelled=target.not_modelled,
             notes=tuple(said),
             warnings=(*filter(None, [named.warning]), *warnings, *undivided_heads(asked, found.checkpoint)),
         )
@@ -144,12 +147,15 @@ def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
         flags = replace(flags, model_path=DEMO)
     if flags.model_path != DEMO:
         return flags
+    tp, dp = flags.tp or 1, flags.dp or 1
+    attention = dp > 1 and tp % dp == 0 and flags.enable_dp_attention is None
+    own = replace(DEMO_FLAGS, enable_dp_attention=True if attention else None)
     notes.append(
-        f"{DEMO} unless said otherwise: --moe-runner-backend {DEMO_FLAGS.moe_runner_backend} "
-        f"--chunked-prefill-size {DEMO_FLAGS.chunked_prefill_size} "
-        f"--max-running-requests {DEMO_FLAGS.max_running_requests}"
+        f"{DEMO} unless said otherwise: --moe-runner-backend {own.moe_runner_backend} "
+        f"--chunked-prefill-size {own.chunked_prefill_size} "
+        f"--max-running-requests {own.max_running_requests}" + " --enable-dp-attention" * attention
     )
-    return replace(flags, **{**DEMO_FLAGS.given(), **flags.given()})
+    return replace(flags, **{**own.given(), **flags.given()})
 
 
 def _flashinfer(target: Target, release: Release, notes: list[str]) -> str:
@@ -179,12 +185,13 @@ def _gpu(target: Target, model_path: str, notes: list[str]) -> GpuModel:
     return chosen.gpu
 
 
-def _with_dp_attention(flags: ServerFlags, notes: list[str]) -> ServerFlags:
-    tp, dp = flags.tp or 1, flags.dp or 1
-    if flags.enable_dp_attention is None and dp > 1 and tp % dp == 0:
-        notes.append(f"DP attention is on: dp {dp} divides tp {tp}; --no-enable-dp-attention for replicas")
-        return replace(flags, enable_dp_attention=True)
-    return flags
+def _replicas(asked: Asked) -> str | None:
+    if asked.dp_size == 1 or asked.enable_dp_attention or asked.attn_dp_size:
+        return None
+    return (
+        f"dp {asked.dp_size} without --enable-dp-attention: {asked.dp_size} replicas of the server, "
+        f"each on {asked.tp_size * asked.pp_size} GPUs"
+    )
 
 
 def _check_replicas(asked: Asked) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 
 from runtime.server.asked import changed
 from runtime.server.gpus import GpuModel
+from sgl_tune.deployment.container import Container
+from sgl_tune.deployment.container_place import placed_in
 from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.project_file import PROJECT_FILE, ProjectDeployment, read_project_file
 from sgl_tune.deployment.resolve import Target, deployed, given_by, resolve_deployment
-from sgl_tune.deployment.server_command import parse_server_command
+from sgl_tune.deployment.server_command import read_launch
 from sgl_tune.errors import UsageError
 
 
@@ -86,13 +89,33 @@ def _from_command(
     if twice:
         flag = min(twice).replace("_", "-")
         raise UsageError(f"--{flag} is given beside a server command", "write it into the command, after --")
-    target = Target.of(beside, gpu)
-    line = parse_server_command(list(command), target.release.release)
+    launch = launch_of(list(command))
+    target, notes = _of_image(Target.of(beside, gpu), launch.container)
+    line = read_launch(launch, target.release.release)
     asked = changed(line.asked, given_by(ServerFlags(**changes)))
-    notes = []
-    if line.unread:
-        notes.append(f"without effect on the cache: {' '.join(line.unread)}")
-    if line.not_followed:
-        notes.append(f"not followed, may change key or entries: {' '.join(line.not_followed)}")
-    target = replace(target, dist_init_addr=line.dist_init_addr)
-    return deployed(asked, target, name, {**environ, **line.environment}, notes)
+    notes += line.notes
+    if line.without_effect:
+        notes.append(f"without effect on the cache: {' '.join(line.without_effect)}")
+    target = replace(target, dist_init_addr=line.dist_init_addr, not_modelled=line.not_modelled)
+    if line.container is None:
+        return deployed(asked, target, name, {**environ, **line.environment}, notes)
+    placed = placed_in(line.container, target, asked.model_path, {**_hub(environ), **line.environment})
+    return deployed(asked, placed.target, name, placed.environ, [*notes, *placed.notes], placed.warnings)
+
+
+def _hub(environ: Mapping[str, str]) -> dict[str, str]:
+    """A container's own cache of models is most often this machine's, mounted."""
+    return {name: environ[name] for name in ("HF_HOME", "HF_HUB_CACHE") if name in environ}
+
+
+def _of_image(target: Target, container: Container | None) -> tuple[Target, list[str]]:
+    """Its tag names the release, where it names one."""
+    tag = container.release if container else None
+    if container is None or tag is None:
+        return target, []
+    if target.sglang is not None and target.sglang != tag:
+        raise UsageError(
+            f"--sglang-version {target.sglang}, and the image {container.image} holds SGLang {tag}",
+            "leave --sglang-version out, or change the image's tag",
+        )
+    return replace(target, sglang=tag), [f"SGLang {tag}: the image {container.image} says so"]

@@ -7,76 +7,84 @@ It is read by its release's own grammar: what that refuses is refused, and what 
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from runtime.server.asked import Asked, changed, is_read
+from runtime.server.asked import Asked, changed
 from runtime.server.errors import ConfigError
-from runtime.server.flags import Parsed, flags_of, parse
+from runtime.server.flags import CommandLine, Parsed, flags_of, parse
+from runtime.server.flags.effects import not_modelled, without_effect
+from runtime.server.flags.grammar import serve_words
 from runtime.server.releases import NEWEST, Release
 from runtime.server.resolve import ENVIRONMENT
+from sgl_tune.deployment.container import Container
+from sgl_tune.deployment.launch import ASSIGNMENT, Launch, is_program, launch_of
+from sgl_tune.deployment.server_config import with_config
+from sgl_tune.deployment.shell_words import Word
 from sgl_tune.errors import UsageError
 
 READ_ENVIRONMENT = (*ENVIRONMENT, "SGLANG_CACHE_DIR", "HF_HOME", "HF_HUB_CACHE")
-# These change shapes, ranks or keys in ways that are not followed here.
-NOT_FOLLOWED = frozenset(
-    (
-        "dcp_size",
-        "enable_dynamic_chunking",
-        "enable_prefill_cp",
-        "flashinfer_mxfp4_moe_precision",
-        "json_model_override_args",
-        "moe_dp_size",
-    )
-)
-_READ_ELSEWHERE = frozenset(("dist_init_addr",))
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_PLAIN = {"device": "cuda"}  # what the rules take for granted
+_READ_ELSEWHERE = frozenset(("dist_init_addr", "config"))
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCommandLine:
-    """`unread`: what no rule here looks at; `not_followed`: what may change key or entries all the same."""
+    """`without_effect`: on memory, key and entries; `not_modelled`: may change them, and no rule says how."""
 
     asked: Asked
     environment: Mapping[str, str]
     dist_init_addr: str | None
-    unread: tuple[str, ...]
-    not_followed: tuple[str, ...]
+    without_effect: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    container: Container | None = None
 
 
 def parse_server_command(words: Sequence[str], release: Release = NEWEST) -> ServerCommandLine:
-    """`words` as a shell passes them, or one quoted string of them; read by the release's own grammar."""
-    if len(words) == 1 and " " in words[0].strip():
-        words = _split(words[0])
-    environment, arguments, serve = _split_program(list(words))
-    if "--config" in arguments:
-        raise UsageError(
-            "the server command's --config file is not read", "write its flags on the command line"
-        )
+    return read_launch(launch_of(words), release)
+
+
+def read_launch(launch: Launch, release: Release) -> ServerCommandLine:
+    """By the release's own grammar."""
     try:
-        parsed = parse(flags_of(min(release, NEWEST, key=lambda row: row.number).version), arguments, serve)
+        line = flags_of(min(release, NEWEST, key=lambda row: row.number).version)
+        parsed = parse(line, _arguments(launch, line))
         _check_values(parsed)
         asked = changed(Asked(), parsed.given)
+        notes = [*_deprecations(parsed), *_unopened_config(parsed, launch)]
     except ConfigError as error:
         raise UsageError(error.message, error.remedy) from error
+    if launch.behind_router:
+        asked = _behind_router(asked, notes)
+    effects = _Effects.of(parsed)
+    environment = {name: _value(name, word) for name, word in launch.environment.items()}
     unread = [f"{name}={value}" for name, value in environment.items() if name not in READ_ENVIRONMENT]
-    not_followed = []
-    for name, value in parsed.given.items():
-        said = shlex.join([parsed.spelled[name], *_words(value)])
-        if name in NOT_FOLLOWED:
-            not_followed.append(said)
-        elif not is_read(name) and name not in _READ_ELSEWHERE:
-            unread.append(said)
     return ServerCommandLine(
         asked,
         environment,
         parsed.given.get("dist_init_addr"),
-        tuple(unread),
-        tuple(not_followed),
+        (*unread, *effects.none),
+        effects.unknown,
+        tuple(notes),
+        launch.container,
     )
+
+
+def _arguments(launch: Launch, line: CommandLine) -> list[str]:
+    for word in launch.arguments:
+        if word.expands:
+            raise UsageError(f"{word.expands} in the server command is not expanded", "put its value")
+    words = [str(word) for word in launch.arguments]
+    return with_config(line, serve_words(line, words) if launch.serve else words, launch.container)
+
+
+def _value(name: str, word: Word) -> str:
+    if word.expands and name in READ_ENVIRONMENT:
+        raise UsageError(f"{name}={word}: {word.expands} is not expanded", "put its value")
+    return str(word)
 
 
 def _check_values(parsed: Parsed) -> None:
@@ -86,58 +94,57 @@ def _check_values(parsed: Parsed) -> None:
             raise UsageError(f"{parsed.spelled[name]}: expected one argument")
 
 
+@dataclass(frozen=True, slots=True)
+class _Effects:
+    none: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @classmethod
+    def of(cls, parsed: Parsed) -> _Effects:
+        """Of what is not asked as it would be anyway."""
+        none, unknown = list(parsed.ignored), []
+        for name, value in parsed.given.items():
+            said = shlex.join([parsed.spelled[name], *_words(value)])
+            is_usual = value in (parsed.command_line.defaults.get(name), _PLAIN.get(name))
+            if name in not_modelled() and not is_usual:
+                unknown.append(said)
+            elif name not in _READ_ELSEWHERE and (name in not_modelled() or name in without_effect()):
+                none.append(said)
+        return cls(tuple(none), tuple(unknown))
+
+
 def _words(value: Any) -> list[str]:
     if isinstance(value, bool):
         return [] if value else ["false"]
     return [str(item) for item in value] if isinstance(value, (list, tuple)) else [str(value)]
 
 
+def _deprecations(parsed: Parsed) -> Iterator[str]:
+    for flag, instead in parsed.deprecated.items():
+        yield f"{flag} is deprecated in SGLang {parsed.command_line.release}: write {instead}"
+
+
+def _unopened_config(parsed: Parsed, launch: Launch) -> Iterator[str]:
+    if "config" in parsed.given:
+        yield f"--config={parsed.given['config']} is not opened: SGLang wants --config FILE, two words"
+
+
+def _behind_router(asked: Asked, notes: list[str]) -> Asked:
+    if asked.enable_dp_attention:
+        raise UsageError(
+            "sglang_router.launch_server with --enable-dp-attention is not followed",
+            "paste the command of one server: python -m sglang.launch_server ...",
+        )
+    if asked.dp_size > 1:
+        notes.append(f"sglang_router starts {asked.dp_size} servers of --dp-size 1, which share a cache")
+    return replace(asked, dp_size=1)
+
+
 def split_positionals(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """A command's own arguments, and the server command after `--`, which click hands over in one list."""
     for index, word in enumerate(words):
-        if word.startswith("-") or _ASSIGNMENT.fullmatch(word) or _is_program(word):
+        first = word.split(None, 1)[0] if word.strip() else word  # of a command that is one quoted string
+        starts = first.startswith("-") or ASSIGNMENT.fullmatch(first) or is_program(first)
+        if starts or "\n" in word:
             return list(words[:index]), list(words[index:])
     return list(words), []
-
-
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text.replace("\\\n", " "), comments=True)
-    except ValueError as error:
-        raise UsageError(f"the server command cannot be split into words: {error}") from error
-
-
-def _is_program(word: str) -> bool:
-    return re.fullmatch(r"(python[\d.]*|sglang|env|exec)", word.rsplit("/", 1)[-1]) is not None
-
-
-def _split_program(words: list[str]) -> tuple[dict[str, str], list[str], bool]:
-    """Assignments before the program, its arguments, and whether it is `sglang serve`. Bare flags are taken
-    as a server's."""
-    environment: dict[str, str] = {}
-    while words and not words[0].startswith("-"):
-        word = words.pop(0)
-        assignment = _ASSIGNMENT.fullmatch(word)
-        if assignment:
-            environment[assignment[1]] = assignment[2]
-        elif word.rsplit("/", 1)[-1] in ("env", "exec"):
-            continue
-        elif _is_program(word):
-            return environment, *_server_arguments(word, words)
-        else:
-            raise UsageError(
-                f"after -- stands {word!r}, which starts no SGLang server",
-                "paste the whole command: python -m sglang.launch_server --model-path ...",
-            )
-    return environment, words, False
-
-
-def _server_arguments(program: str, words: list[str]) -> tuple[list[str], bool]:
-    if words[:2] == ["-m", "sglang.launch_server"]:
-        return words[2:], False
-    if program.rsplit("/", 1)[-1] == "sglang" and words[:1] == ["serve"]:
-        return words[1:], True
-    raise UsageError(
-        f"{shlex.join([program, *words[:2]])} starts no SGLang server",
-        "sgl-tune reads `python -m sglang.launch_server ...` and `sglang serve ...`",
-    )

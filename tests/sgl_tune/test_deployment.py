@@ -143,8 +143,9 @@ def test_dtype(tmp_path: Path, checkpoint: str, asked: str | None, dtype: str) -
 @pytest.mark.parametrize(
     ("flags", "attention_dp", "replicas"),
     [
-        ({"tp": 8, "dp": 8}, 8, 1),
-        ({"tp": 8, "dp": 2}, 2, 1),
+        ({"tp": 8, "dp": 8, "enable_dp_attention": True}, 8, 1),
+        ({"tp": 8, "dp": 8}, 1, 8),
+        ({"tp": 8, "dp": 2, "enable_dp_attention": True}, 2, 1),
         ({"tp": 4, "dp": 3}, 1, 3),
         ({"tp": 4, "dp": 2, "enable_dp_attention": False}, 1, 2),
         ({"tp": 8, "attn_dp": 4}, 4, 1),
@@ -157,8 +158,18 @@ def test_dp_attention(flags: dict[str, Any], attention_dp: int, replicas: int) -
     assert (found.parallel.attn_dp, found.replicas) == (attention_dp, replicas)
 
 
-def test_dp_attention_by_default_is_said() -> None:
-    assert any("DP attention is on" in note for note in _deployment(tp=8, dp=8).notes)
+def test_dp_alone_is_replicas_and_says_so() -> None:
+    said = "dp 8 without --enable-dp-attention: 8 replicas of the server, each on 8 GPUs"
+    assert said in _deployment(tp=8, dp=8).notes
+
+
+def test_the_demo_alone_has_dp_attention_of_its_own_and_says_so() -> None:
+    found = resolve_deployment(ServerFlags(tp=8, dp=8, arch="cpu"), environ={})
+    assert found.parallel.attn_dp == 8 and "--enable-dp-attention" in found.notes[1]
+    for flags in ({"tp": 8, "dp": 3}, {"tp": 8, "dp": 8, "enable_dp_attention": False}):
+        assert not resolve_deployment(
+            ServerFlags(**flags, arch="cpu"), environ={}
+        ).parallel.enable_dp_attention
 
 
 def test_no_model_is_the_demo_and_says_so() -> None:
@@ -261,7 +272,14 @@ def test_the_hugging_face_cache_is_read_and_nothing_is_downloaded(tmp_path: Path
 
 def test_json_and_back() -> None:
     for model in ("GLM-5.1-FP8", "gpt-oss-20b", "Llama-3.1-8B"):
-        found = _deployment(model_path=model, tp=8, dp=8, speculative_algorithm="EAGLE", skip_ops=["a"])
+        found = _deployment(
+            model_path=model,
+            tp=8,
+            dp=8,
+            enable_dp_attention=True,
+            speculative_algorithm="EAGLE",
+            skip_ops=["a"],
+        )
         data = json.loads(json.dumps(deployment_to_json(found)))
         assert deployment_from_json(data, "a manifest") == found
 

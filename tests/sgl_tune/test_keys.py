@@ -157,7 +157,7 @@ def test_fp8_block_scale() -> None:
 
 
 def test_fp8_block_scale_of_glm() -> None:
-    key = _only(model_path="GLM-5.1-FP8", arch="sm100", tp=8, dp=8).keys[0]
+    key = _only(model_path="GLM-5.1-FP8", arch="sm100", tp=8, dp=8, enable_dp_attention=True).keys[0]
     assert "((1, 6144), (1, 256), (1,), (1,), (1, 6144), (48, 1), (0,), (0,))" in key
     assert "('Module', 8, 256, 256, 0, 1050629, 1050629, 1, 6144, 6144, 256, 3," in key
 
@@ -166,7 +166,7 @@ def test_spread_experts_without_dp_attention_are_routed_before_the_kernel() -> N
     routed = "((1, 7168), (0,), (1, 8), (1, 8), (1, 7168), (56, 1), (0,), (0,))"
     assert routed in _only(**DEEPSEEK, ep=8).keys[0]
     assert "('Module', 8, 32, 256, 0," in _only(**DEEPSEEK, ep=8).keys[0]
-    assert "(1, 256), (1,), (1,)" in _only(**DEEPSEEK, ep=8, dp=8).keys[0]
+    assert "(1, 256), (1,), (1,)" in _only(**DEEPSEEK, ep=8, dp=8, enable_dp_attention=True).keys[0]
     assert "(1, 256), (1,), (1,)" in _only(**DEEPSEEK, ep=8, sglang_version="0.5.17").keys[0]
 
 
@@ -276,9 +276,9 @@ def test_buckets_of_cutlass(
 
 def test_buckets_of_trtllm_follow_the_gathered_rows() -> None:
     flags = {**DEEPSEEK, "max_running_requests": 2048, "chunked_prefill_size": 16384}
-    alone, gathered = _only(**flags), _only(**flags, dp=8)
+    alone, gathered = _only(**flags), _only(**flags, dp=8, enable_dp_attention=True)
     assert alone.serving_only[0] == 2560 and gathered.serving_only[0] == 2560
-    unset = _only(**DEEPSEEK, dp=8)
+    unset = _only(**DEEPSEEK, dp=8, enable_dp_attention=True)
     assert unset.buckets[-1] == 32768 and unset.serving_only == ()
 
 

@@ -27,7 +27,7 @@ LAYOUTS = {
     "--tp 16 --nnodes 2": _ranks(*((r, 0, 0) for r in range(8))),
     "--tp 16 --nnodes 2 --node-rank 1": _ranks(*((r, 0, 0) for r in range(8, 16))),
     "--tp 4 --pp 2 --nnodes 2 --node-rank 1": _ranks(*((r, 1, 0) for r in range(4))),
-    "--tp 4 --dp 2 --no-enable-dp-attention": _ranks(*((t, 0, d) for d in range(2) for t in range(4))),
+    "--tp 4 --dp 2": _ranks(*((t, 0, d) for d in range(2) for t in range(4))),
     "--tp 8 --dp 2 --enable-dp-attention": _ranks(*((r, 0, r // 4) for r in range(8))),
     "--tp 8 --dp 4 --pp 2 --ep 8 --enable-dp-attention": _ranks(
         *((r, p, r // 2) for p in range(2) for r in range(8))
@@ -35,7 +35,7 @@ LAYOUTS = {
 }
 GROUP_SIZES = {
     "--tp 4 --pp 2": [4, 4],
-    "--tp 4 --dp 2 --no-enable-dp-attention": [4, 4],
+    "--tp 4 --dp 2": [4, 4],
     "--tp 8 --dp 4 --pp 2 --ep 8 --enable-dp-attention": [8, 8],
 }
 MODELS = ("deepseek-ai/DeepSeek-V3", "zai-org/GLM-5.1-FP8", "openai/gpt-oss-120b")
@@ -54,11 +54,11 @@ def test_files_and_groups_of_a_layout(model: str, layout: str, files: list[str])
 @pytest.mark.parametrize(
     ("layout", "parts"),
     [
-        ("--tp 8 --dp 8", ["8", "1", "8", "1"]),
+        ("--tp 8 --dp 8 --enable-dp-attention", ["8", "1", "8", "1"]),
         ("--tp 8", ["8", "1", "1", "1"]),
         ("--tp 8 --ep 8", ["8", "1", "1", "8"]),
         ("--tp 4 --pp 2", ["4", "2", "1", "1"]),
-        ("--tp 4 --dp 2 --no-enable-dp-attention", ["4", "1", "1", "1"]),
+        ("--tp 4 --dp 2", ["4", "1", "1", "1"]),
     ],
 )
 def test_sizes_in_the_key(layout: str, parts: list[str]) -> None:
@@ -83,7 +83,16 @@ def test_a_path_is_another_key_than_the_id_of_the_same_model(tmp_path: Path) -> 
 
 def test_a_draft_worker_has_a_key_of_its_own_on_the_same_ranks() -> None:
     data = plan(
-        "--model-path", MODELS[1], "--tp", 8, "--dp", 8, "--speculative-algorithm", "EAGLE", *BLACKWELL
+        "--model-path",
+        MODELS[1],
+        "--tp",
+        8,
+        "--dp",
+        8,
+        "--enable-dp-attention",
+        "--speculative-algorithm",
+        "EAGLE",
+        *BLACKWELL,
     )
     draft = data["draft"]
     assert draft["key"] != data["key"] and draft["key_parts"][-1] == "draft_quant=fp8"
@@ -97,6 +106,7 @@ def _megamoe(version: str, speculative: bool = False) -> Deployment:
             model_path="deepseek-ai/DeepSeek-V3",
             tp=2,
             dp=2,
+            enable_dp_attention=True,
             moe_a2a_backend="flashinfer_megamoe",
             quantization="modelopt_fp4",
             speculative_algorithm="EAGLE" if speculative else None,

@@ -50,9 +50,7 @@ class Parsed:
 
 def parse(command_line: CommandLine, argv: Sequence[str], serve: bool = False) -> Parsed:
     """`argv` is what follows `sglang serve` (where `serve` is true) or `sglang.launch_server`."""
-    words = list(argv)
-    if serve and command_line.serve_takes_model and words and not words[0].startswith("-"):
-        words.insert(0, "--model-path")
+    words = serve_words(command_line, argv) if serve else list(argv)
     seen = _Seen()
     try:
         _, unknown = _parser(command_line).parse_known_args(words, seen)
@@ -61,6 +59,26 @@ def parse(command_line: CommandLine, argv: Sequence[str], serve: bool = False) -
     if unknown:
         raise _refused(command_line, words, f"unrecognized arguments: {' '.join(unknown)}")
     return Parsed(command_line, seen.given, seen.spelled, tuple(seen.ignored), seen.deprecated)
+
+
+def serve_words(command_line: CommandLine, argv: Sequence[str]) -> list[str]:
+    """`sglang serve` as `sglang.launch_server`: its first word may be the model, --model-type is its own."""
+    words: list[str] = []
+    waiting = list(argv)
+    while waiting:
+        word = waiting.pop(0)
+        name, equals, kind = word.partition("=")
+        if name != "--model-type":
+            words.append(word)
+            continue
+        if not equals and not waiting:
+            raise Refused(command_line.release, "--model-type requires a value", None, [])
+        kind = kind if equals else waiting.pop(0)
+        if kind not in ("auto", "llm"):
+            raise Refused(command_line.release, f"--model-type {kind} starts no language model", None, [])
+    if command_line.serve_takes_model and words and not words[0].startswith("-"):
+        words.insert(0, "--model-path")
+    return words
 
 
 def _unknown_flags(command_line: CommandLine, words: Sequence[str]) -> list[str]:

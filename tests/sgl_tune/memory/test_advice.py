@@ -18,7 +18,14 @@ from tests.sgl_tune.memory.reports import make_report
 
 
 def _make_start(fraction: float = 0.9) -> Start:
-    flags = {"model_path": "Qwen3-30B-A3B", "tp": 8, "dp": 8, "gpu": "h100", "mem_fraction_static": fraction}
+    flags = {
+        "model_path": "Qwen3-30B-A3B",
+        "tp": 8,
+        "dp": 8,
+        "enable_dp_attention": True,
+        "gpu": "h100",
+        "mem_fraction_static": fraction,
+    }
     return starts_of(resolve_deployment(ServerFlags(**flags), environ={}), "0")[0]  # type: ignore[arg-type]
 
 

@@ -1,0 +1,169 @@
+"""`docker run` and its likes: image, environment, mounts and the command inside. Nothing is run."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sgl_tune.deployment.shell_words import Word
+from sgl_tune.errors import UsageError
+
+HOME = "/root"
+# Flags of `docker run` and `podman run` without a value; all others have one.
+_SWITCHES = (
+    *("detach", "init", "interactive", "no-healthcheck", "oom-kill-disable", "privileged", "publish-all"),
+    *("quiet", "read-only", "rm", "sig-proxy", "tty", "disable-content-trust", "replace", "rootful"),
+    *("no-hosts", "env-host", "http-proxy", "tls-verify", "rmi", "no-hostname"),
+)
+_SHORT_SWITCHES = frozenset("ditPq")
+_TAG = re.compile(r"v?(\d+\.\d+\.\d+(?:\.?post\d+)?)(?:\.?rc\d+)?(?:[-_.].*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """`source` is None where it is no folder of this machine: a volume, a claim."""
+
+    source: str | None
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """`environment` is all that the server sees: nothing of this machine's own."""
+
+    image: str | None
+    command: tuple[Word, ...]
+    environment: Mapping[str, Word] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def release(self) -> str | None:
+        """What the image's tag says of SGLang."""
+        name, _, tag = (self.image or "").partition("@")[0].rpartition(":")
+        found = _TAG.fullmatch(tag) if "sglang" in name.lower() and "/" not in tag else None
+        return found[1].replace("post", ".post").replace("..", ".") if found else None
+
+    @property
+    def cache_folder(self) -> str:
+        """Where SGLang would keep its caches, were SGLANG_CACHE_DIR not set."""
+        return posixpath.join(self.environment.get("HOME", HOME), ".cache/sglang")
+
+    def mount_of(self, path: str) -> Mount | None:
+        """The innermost one that `path` lies under."""
+        over = [m for m in self.mounts if f"{path}/".startswith(f"{m.target.rstrip('/')}/")]
+        return max(over, key=lambda mount: len(mount.target), default=None)
+
+    def outside(self, path: str) -> str | None:
+        """Where on this machine the container's `path` lies."""
+        mount = self.mount_of(path)
+        if mount is None or mount.source is None:
+            return None
+        rest = path[len(mount.target.rstrip("/")) :].lstrip("/")
+        source = str(Path(mount.source).expanduser())
+        return posixpath.join(source, rest) if rest else source
+
+
+def docker_run(program: Word, words: Sequence[Word]) -> Container:
+    rest = list(words)
+    if rest[:1] == ["container"]:
+        rest.pop(0)
+    verb = rest.pop(0) if rest else Word()
+    if verb not in ("run", "create", "exec"):
+        raise UsageError(
+            f"{program} {verb} starts no container", f"paste {program} run ... IMAGE COMMAND ..."
+        )
+    flags = list(_flags(rest))
+    if not rest:
+        raise UsageError(f"{program} {verb}: no image follows its flags")
+    image = rest.pop(0)
+    entry = [value for name, value in flags if name == "entrypoint"]
+    return Container(
+        image=None if verb == "exec" else str(image),
+        command=(*entry[-1:], *rest),
+        environment=dict(_variables(flags)),
+        mounts=tuple(_mounts(flags)),
+        unread=tuple(f"--env-file {value}" for name, value in flags if name == "env-file"),
+    )
+
+
+def kubectl_run(program: Word, words: Sequence[Word]) -> Container:
+    before = list(words[: words.index(Word("--"))] if "--" in words else words)
+    command = words[len(before) + 1 :]
+    if before[:1] not in (["run"], ["exec"]) or not command:
+        raise UsageError(f"{program}: no command follows --", "paste the container's command, or its YAML")
+    image, environment = None, dict[str, Word]()
+    for word, following in zip(before, [*before[1:], Word()], strict=True):
+        name, equals, value = word.partition("=")
+        value = value if equals else str(following)
+        if name == "--image":
+            image = value
+        elif name == "--env":
+            environment[value.partition("=")[0]] = _like(word, value.partition("=")[2])
+    return Container(image, tuple(command), environment)
+
+
+def _flags(rest: list[Word]) -> Iterator[tuple[str, Word]]:
+    """Takes them from the front of `rest`."""
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        if word == "--":
+            return
+        name, equals, value = word.partition("=")
+        if not name.startswith("--"):
+            yield from _short(word, rest)
+        elif equals or name[2:] in _SWITCHES:
+            yield name[2:], _like(word, value)
+        else:
+            yield name[2:], rest.pop(0) if rest else Word()
+
+
+_LONG = {"e": "env", "v": "volume"}
+
+
+def _short(word: Word, rest: list[Word]) -> Iterator[tuple[str, Word]]:
+    """`-it`, `-e A=b`, `-eA=b`."""
+    for index, letter in enumerate(word[1:], 2):
+        if letter in _SHORT_SWITCHES:
+            continue
+        value = (
+            _like(word, word[index:].removeprefix("=")) if word[index:] else rest.pop(0) if rest else Word()
+        )
+        yield _LONG.get(letter, letter), value
+        return
+
+
+def _like(word: Word, text: str) -> Word:
+    part = Word(text)
+    part.expands = word.expands
+    return part
+
+
+def _variables(flags: Sequence[tuple[str, Word]]) -> Iterator[tuple[str, Word]]:
+    """`-e NAME` alone takes it from the machine that starts the container."""
+    for name, value in flags:
+        if name == "env":
+            variable, equals, text = value.partition("=")
+            taken = _like(value, text)
+            taken.expands = value.expands if equals else f"${variable}"
+            yield variable, taken
+
+
+def _mounts(flags: Sequence[tuple[str, Word]]) -> Iterator[Mount]:
+    for name, value in flags:
+        if name == "volume":
+            source, _, target = value.partition(":")
+            yield Mount(host_folder(source), target.partition(":")[0] or source)
+        elif name == "mount":
+            parts = dict(part.partition("=")[::2] for part in value.split(","))
+            source = parts.get("source") or parts.get("src") or ""
+            target = parts.get("target") or parts.get("dst") or parts.get("destination") or ""
+            yield Mount(host_folder(source), target)
+
+
+def host_folder(source: str) -> str | None:
+    """A name without a slash is a volume; what a shell would replace is no path yet."""
+    return source if source.startswith(("/", "./", "../", "~/")) and "$" not in source else None

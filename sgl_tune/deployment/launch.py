@@ -1,0 +1,225 @@
+"""From what people paste to the server's own arguments: past the shell, wrappers and containers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from sgl_tune.deployment.container import Container, docker_run, kubectl_run
+from sgl_tune.deployment.manifest_yaml import containers_of
+from sgl_tune.deployment.shell_words import Word, shell_commands
+from sgl_tune.errors import UsageError
+
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_PYTHON = re.compile(r"python[\d.]*")
+_SHELLS = ("bash", "sh", "zsh", "dash")
+_CONTAINERS = ("docker", "podman", "nvidia-docker", "nerdctl")
+# These start the command that follows them, after flags of their own.
+_WRAPPERS = (
+    *("env", "exec", "sudo", "nohup", "time", "nice", "ionice", "stdbuf", "numactl", "taskset", "timeout"),
+    *("setsid", "chrt", "command", "unbuffer", "srun", "apptainer", "singularity", "enroot"),
+    *("uv", "uvx", "poetry", "pipenv", "conda"),
+)
+_MANIFEST = re.compile(r"(?:[ \t]*(?:#[^\n]*|---[ \t]*)?\n)*[ \t]*(?:- )?[A-Za-z_][\w.-]*:(?:[ \t\n]|\Z)")
+_SERVER_FILE = re.compile(r"(.*/)?sglang/launch_server\.py")
+_NO_SERVER = {
+    "sglang.bench_one_batch": "it measures batches, without a server's start",
+    "sglang.bench_offline_throughput": "it measures an engine of its own",
+    "sglang.bench_serving": "it asks a server that runs already",
+    "sglang.bench_one_batch_server": "it asks a server, or starts one of its own",
+    "sglang_router.launch_router": "it starts a router, and no server",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """`behind_router`: its data-parallel ranks are servers of their own, started by sglang_router."""
+
+    arguments: tuple[Word, ...]
+    environment: dict[str, Word] = field(default_factory=dict)
+    serve: bool = False
+    behind_router: bool = False
+    container: Container | None = None
+
+    def within(self, environment: dict[str, Word], container: Container | None = None) -> Launch:
+        merged = {**environment, **self.environment}
+        return replace(self, environment=merged, container=self.container or container)
+
+
+def launch_of(words: Sequence[str]) -> Launch:
+    """`words` as a shell passes them, or one string: of them, or of a manifest that holds them."""
+    if len(words) != 1 or not any(letter.isspace() for letter in words[0].strip()):
+        return _launch([Word(word) for word in words])
+    if _MANIFEST.match(words[0]):
+        return _of_manifest(words[0])
+    return launch_of_text(words[0])
+
+
+def _of_manifest(text: str) -> Launch:
+    found, refusal = [], None
+    for container in containers_of(text):
+        try:
+            found.append(_inside(container))
+        except UsageError as error:
+            refusal = error
+    if len(found) == 1:
+        return found[0]
+    if not found and refusal is not None:
+        raise refusal
+    raise UsageError(
+        f"the manifest after -- starts {len(found)} servers" if found else "the manifest holds no command",
+        "paste the command of one",
+    )
+
+
+def launch_of_text(text: str) -> Launch:
+    """Of several commands one may start a server; exports before it are its environment."""
+    exported: dict[str, Word] = {}
+    found: list[Launch] = []
+    refusal: UsageError | None = None
+    for words in shell_commands(text):
+        if words[0] == "export":
+            exported |= _assignments(words[1:])
+            continue
+        try:
+            found.append(_launch(words).within(exported))
+        except UsageError as error:
+            refusal = error if refusal is None or _names_python(words) else refusal
+    if len(found) > 1:
+        raise UsageError(f"the text after -- starts {len(found)} servers", "paste the command of one")
+    if not found:
+        raise refusal or UsageError("the server command is empty")
+    return found[0]
+
+
+def _names_python(words: Sequence[str]) -> bool:
+    return any(_PYTHON.fullmatch(_base(word)) or _base(word) == "sglang" for word in words)
+
+
+def is_program(word: str) -> bool:
+    """Whether a server command can begin with it."""
+    base = _base(word)
+    known = base in _WRAPPERS or base in _SHELLS or base in (*_CONTAINERS, "kubectl", "sglang")
+    return known or bool(_PYTHON.fullmatch(base))
+
+
+def _base(word: str) -> str:
+    return word.rsplit("/", 1)[-1]
+
+
+def _assignments(words: Sequence[Word]) -> dict[str, Word]:
+    found = {}
+    for word in words:
+        assignment = ASSIGNMENT.fullmatch(word)
+        if assignment:
+            found[assignment[1]] = _part(word, assignment[2])
+    return found
+
+
+def _part(word: Word, text: str) -> Word:
+    part = Word(text)
+    part.expands = word.expands
+    return part
+
+
+def _launch(words: Sequence[Word]) -> Launch:
+    """Bare flags are taken as a server's."""
+    environment: dict[str, Word] = {}
+    for index, word in enumerate(words):
+        rest = words[index + 1 :]
+        if ASSIGNMENT.fullmatch(word):
+            environment |= _assignments([word])
+        elif word.startswith("-"):
+            return Launch(tuple(words[index:]), environment)
+        elif not is_program(word):
+            raise UsageError(
+                f"after -- stands {str(word)!r}, which starts no SGLang server",
+                "paste the whole command: python -m sglang.launch_server --model-path ...",
+            )
+        else:
+            return _started_by(word, rest).within(environment)
+    raise UsageError("the server command sets variables and starts nothing")
+
+
+def _started_by(program: Word, rest: Sequence[Word]) -> Launch:
+    base = _base(program)
+    if base in _SHELLS:
+        return _shell(program, rest)
+    if base in _CONTAINERS or base == "kubectl":
+        container = (kubectl_run if base == "kubectl" else docker_run)(program, rest)
+        return _inside(container)
+    if base in _WRAPPERS:
+        return _wrapped(program, rest)
+    if base == "sglang":
+        if rest[:1] == ["serve"]:
+            return Launch(tuple(rest[1:]), serve=True)
+        raise _none(program, rest)
+    return _python(program, rest)
+
+
+def _inside(container: Container) -> Launch:
+    if not container.command:
+        raise UsageError(f"{container.image or 'the container'}: no command follows the image")
+    if container.command[0].startswith("-"):
+        raise UsageError(
+            f"after the image stands {container.command[0]}, a flag of the image's own program",
+            "paste what it starts: python3 -m sglang.launch_server ...",
+        )
+    return _launch(container.command).within(dict(container.environment), container)
+
+
+def _wrapped(program: Word, rest: Sequence[Word]) -> Launch:
+    """Its own flags are passed over, up to a word that can start a server."""
+    for index, word in enumerate(rest):
+        if _base(program) in ("uv", "poetry") and word in ("-m", "--module"):
+            return _python(program, rest[index:])
+        if is_program(word) or ASSIGNMENT.fullmatch(word):
+            return _launch(rest[index:])
+    raise _none(program, rest)
+
+
+def _shell(program: Word, rest: Sequence[Word]) -> Launch:
+    for index, word in enumerate(rest):
+        if re.fullmatch(r"-[a-z]*c", word) and index + 1 < len(rest):
+            return launch_of_text(rest[index + 1])
+    raise UsageError(
+        f"{' '.join([program, *rest[:2]])}: a script is not read", "paste the command that it runs"
+    )
+
+
+def _python(program: Word, rest: Sequence[Word]) -> Launch:
+    index = 0
+    while index < len(rest) and rest[index].startswith("-") and rest[index] not in ("-m", "--module"):
+        if re.fullmatch(r"-[a-zA-Z]*m", rest[index]):
+            break
+        index += 2 if rest[index] in ("-X", "-W") else 1
+    if index < len(rest) and _SERVER_FILE.fullmatch(rest[index]):
+        return Launch(tuple(rest[index + 1 :]))
+    module = rest[index + 1] if index + 1 < len(rest) and rest[index].startswith("-") else ""
+    arguments = tuple(rest[index + 2 :])
+    if module == "sglang.launch_server":
+        return Launch(arguments)
+    if module == "sglang_router.launch_server":
+        return Launch(_without_router_flags(arguments), behind_router=True)
+    raise _none(program, rest, str(module))
+
+
+def _without_router_flags(arguments: Sequence[Word]) -> tuple[Word, ...]:
+    """Its flags begin with --router-, and no value of theirs begins with two dashes."""
+    kept, drops = [], False
+    for word in arguments:
+        if word.startswith("--"):
+            drops = word.startswith("--router-")
+        if not drops:
+            kept.append(word)
+    return tuple(kept)
+
+
+def _none(program: Word, rest: Sequence[Word], module: str = "") -> UsageError:
+    said = " ".join([program, *rest[:2]])
+    why = f": {_NO_SERVER[module]}" if module in _NO_SERVER else ""
+    return UsageError(
+        f"{said} starts no SGLang server{why}",
+        "sgl-tune reads `python -m sglang.launch_server ...` and `sglang serve ...`",
+    )

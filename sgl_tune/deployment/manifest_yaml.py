@@ -1,0 +1,136 @@
+"""Containers of a manifest: Kubernetes objects, a Compose file, or one container cut out of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sgl_tune.deployment.container import Container, Mount, host_folder
+from sgl_tune.deployment.shell_words import Word, shell_commands
+from sgl_tune.deployment.yaml_text import read_yaml
+from sgl_tune.errors import UsageError
+
+_DEEPEST = 30
+_REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)")  # Kubernetes'
+_COMPOSE_REFERENCE = re.compile(r"(?<!\$)\$(?:\{[^}]*\}|[A-Za-z_]\w*)")
+
+
+def containers_of(text: str) -> list[Container]:
+    documents = read_yaml(text, "the manifest after --")
+    return [found for document in documents for found in _containers(document, _DEEPEST)]
+
+
+def _containers(value: Any, depth: int) -> Iterator[Container]:
+    if depth == 0:
+        raise UsageError(f"the manifest after -- is nested more than {_DEEPEST} deep")
+    if isinstance(value, list):
+        for item in value:
+            yield from _containers(item, depth - 1)
+    if not isinstance(value, Mapping):
+        return
+    services = value.get("services")
+    if isinstance(services, Mapping):
+        yield from (_of_service(item) for item in services.values() if isinstance(item, Mapping))
+    elif isinstance(value.get("containers"), list):
+        volumes = _named(value.get("volumes"))
+        yield from (_of_pod(item, volumes) for item in value["containers"] if isinstance(item, Mapping))
+    elif _is_container(value):
+        yield _of_pod(value, {}) if "args" in value or "env" in value else _of_service(value)
+    else:
+        for item in value.values():
+            yield from _containers(item, depth - 1)
+
+
+def _is_container(value: Mapping[Any, Any]) -> bool:
+    return isinstance(value.get("command"), (list, str)) or isinstance(value.get("args"), list)
+
+
+def _named(items: Any) -> dict[str, Mapping[str, Any]]:
+    found = [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+    return {str(item.get("name")): item for item in found}
+
+
+def _of_pod(item: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any]]) -> Container:
+    environment = {name: _value_of(entry) for name, entry in _named(item.get("env")).items()}
+    words = [*_list(item.get("command")), *_list(item.get("args"))]
+    mounts = [
+        Mount(_host_path(volumes.get(name, {})), str(mount.get("mountPath", "")))
+        for name, mount in _named(item.get("volumeMounts")).items()
+    ]
+    command = tuple(_referring(word, environment) for word in words)
+    return Container(_text(item.get("image")), command, environment, tuple(mounts))
+
+
+def _value_of(entry: Mapping[str, Any]) -> Word:
+    value = entry.get("value")
+    word = Word("" if value is None else str(value))
+    word.expands = f"${entry.get('name')}" if "valueFrom" in entry else ""
+    return word
+
+
+def _host_path(volume: Mapping[str, Any]) -> str | None:
+    path = volume.get("hostPath")
+    source = path.get("path") if isinstance(path, Mapping) else None
+    return source if isinstance(source, str) else None
+
+
+def _referring(text: str, environment: Mapping[str, Word]) -> Word:
+    """`$(NAME)` is what the manifest's own env says."""
+
+    def value(found: re.Match[str]) -> str:
+        known = environment.get(found[1])
+        return found[0] if known is None or known.expands else str(known)
+
+    word = Word(_REFERENCE.sub(value, text))
+    left = _REFERENCE.search(word)
+    word.expands = left[0] if left and "\n" not in word and " " not in word else ""
+    return word
+
+
+def _of_service(item: Mapping[str, Any]) -> Container:
+    words = [*_compose_words(item.get("entrypoint")), *_compose_words(item.get("command"))]
+    return Container(
+        _text(item.get("image")), tuple(words), _compose_environment(item.get("environment")),
+        tuple(_compose_mounts(item.get("volumes"))),
+        tuple(f"env_file {name}" for name in _list(item.get("env_file"))),
+    )  # fmt: skip
+
+
+def _compose_words(value: Any) -> list[Word]:
+    if isinstance(value, str):
+        return [word for words in shell_commands(value.replace("\n", " ")) for word in words]
+    return [_compose_word(text) for text in _list(value)]
+
+
+def _compose_word(text: str) -> Word:
+    word = Word(text.replace("$$", "$"))
+    left = _COMPOSE_REFERENCE.search(text)
+    word.expands = left[0] if left else ""
+    return word
+
+
+def _compose_environment(value: Any) -> dict[str, Word]:
+    if isinstance(value, Mapping):
+        return {str(name): _compose_word("" if text is None else str(text)) for name, text in value.items()}
+    pairs = [text.partition("=") for text in _list(value)]
+    return {name: _compose_word(text if equals else f"${name}") for name, equals, text in pairs}
+
+
+def _compose_mounts(value: Any) -> Iterator[Mount]:
+    for item in value if isinstance(value, list) else []:
+        if isinstance(item, Mapping):
+            yield Mount(host_folder(str(item.get("source", ""))), str(item.get("target", "")))
+        else:
+            source, _, target = str(item).partition(":")
+            yield Mount(host_folder(source), target.partition(":")[0])
+
+
+def _list(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    return [str(item) for item in value] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,129 @@
+"""A command as text, cut into the words that a shell would pass. Nothing is run, and nothing is expanded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sgl_tune.errors import UsageError
+
+_PIECE = re.compile(
+    r"""(?P<continued>\\\n)|(?P<blank>[ \t\r]+)|(?P<comment>\#[^\n]*)
+    |(?P<placeholder><[A-Za-z][^<>|&;\n]*>)
+    |(?P<redirect>&>>?|\d*(?:<<<|<<-?|<>|<&|>>|>\||>&|<|>))
+    |(?P<operator>&&|\|\||\|&|;;|[;&|()\n])
+    |\\(?P<escaped>.)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"
+    |(?P<expansion>\$\{[^}]*\}|\$\([^)]*\)+|\$[A-Za-z_]\w*|\$[\d@\#?$!*-]|`[^`]*`)
+    |(?P<plain>[^ \t\r\n\\'"$`\#;&|()<>\d]+|\d+|[$\#])""",
+    re.VERBOSE | re.DOTALL,
+)
+_LONGEST = 1 << 15
+_INSIDE_QUOTES = re.compile(
+    r"\\(?P<escaped>[\\\"$`\n])|(?P<expansion>\$\{[^}]*\}|\$\([^)]*\)+|\$\w+|`[^`]*`)"
+)
+# What a shell makes more of where it stands unquoted; `q` stands for every quoted letter.
+_PATTERN = re.compile(r"[*?]|\{[^{},]*,[^{}]*\}|\{[^{}.]*\.\.[^{}]*\}|^~|(?<=[=:])~")
+
+
+class Word(str):
+    """`expands`: the part of it that a shell would have replaced."""
+
+    expands: str = ""
+
+
+@dataclass
+class _Writing:
+    text: str = ""
+    shape: str = ""
+    expands: str = ""
+    begun: bool = False
+
+    def add(self, text: str, quoted: bool) -> None:
+        self.begun = True
+        self.text += text
+        self.shape += "q" * len(text) if quoted else text
+
+    def word(self) -> Word:
+        word = Word(self.text)
+        pattern = _PATTERN.search(self.shape)
+        word.expands = self.expands or (self.text if pattern else "")
+        return word
+
+
+@dataclass
+class _Command:
+    words: list[Word] = field(default_factory=list)
+    drops_next: bool = False  # a redirection's file
+
+    def take(self, writing: _Writing) -> _Writing:
+        if writing.begun and not self.drops_next:
+            self.words.append(writing.word())
+        self.drops_next = self.drops_next and not writing.begun
+        return _Writing()
+
+
+def shell_commands(text: str) -> list[list[Word]]:
+    """Every simple command of `text`, without its redirections."""
+    if len(text) > _LONGEST:
+        raise UsageError(f"the server command has {len(text)} letters: {_LONGEST} are the most")
+    return [words for words in _commands(text.replace("\r\n", "\n")) if words]
+
+
+def _commands(text: str) -> Iterator[list[Word]]:
+    command, writing, at = _Command(), _Writing(), 0
+    while at < len(text):
+        piece = _PIECE.match(text, at)
+        if piece is None:
+            raise UsageError(
+                f"the server command cannot be split into words: {text[at:][:40]!r} is not closed"
+            )
+        kind, at = piece.lastgroup, piece.end()
+        if kind == "comment" and writing.begun:  # a # inside of a word
+            writing.add("#", quoted=False)
+            at = piece.start() + 1
+        elif kind == "redirect" and writing.begun and piece[0][0].isdigit():  # digits that end a word
+            digits = len(piece[0]) - len(piece[0].lstrip("0123456789"))
+            writing.add(piece[0][:digits], quoted=False)
+            at = piece.start() + digits
+        elif kind in ("blank", "comment", "redirect", "operator"):
+            writing = command.take(writing)
+            if kind == "redirect":
+                _no_document(piece[0])
+                command.drops_next = True
+            if kind == "operator":
+                yield command.words
+                command = _Command()
+        else:
+            _add(writing, kind, piece)
+    command.take(writing)
+    yield command.words
+
+
+def _no_document(operator: str) -> None:
+    if operator.lstrip("0123456789").startswith("<<"):
+        raise UsageError(f"the server command reads a document ({operator}), which is not followed")
+
+
+def _add(writing: _Writing, kind: str | None, piece: re.Match[str]) -> None:
+    if kind == "placeholder":
+        raise UsageError(f"{piece[0]} in the server command is a placeholder", "put its value")
+    if kind in ("escaped", "single"):
+        writing.add(piece[kind], quoted=True)
+    elif kind == "double":
+        _add_double(writing, piece["double"])
+    elif kind == "expansion":
+        writing.expands = writing.expands or piece[0]
+        writing.add(piece[0], quoted=True)
+    elif kind == "plain":
+        writing.add(piece[0], quoted=False)
+
+
+def _add_double(writing: _Writing, text: str) -> None:
+    def plain(piece: re.Match[str]) -> str:
+        if piece["expansion"]:
+            writing.expands = writing.expands or piece[0]
+            return piece[0]
+        return "" if piece["escaped"] == "\n" else piece["escaped"]
+
+    writing.add(_INSIDE_QUOTES.sub(plain, text), quoted=True)

@@ -1,0 +1,155 @@
+"""What people paste, read down to the server's own arguments; what a shell would have replaced is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from sgl_tune.deployment.launch import launch_of
+from sgl_tune.deployment.server_command import parse_server_command
+from sgl_tune.deployment.shell_words import shell_commands
+from sgl_tune.errors import UsageError
+from tests.sgl_tune.planning import TARGET, plan, warm
+
+SERVER = "python3 -m sglang.launch_server"
+IMAGE = "lmsysorg/sglang:v0.5.17-cu129"
+POD = f"""
+# as it is deployed
+apiVersion: v1
+kind: Pod
+spec:
+  containers:
+  - name: server
+    image: {IMAGE}
+    command: [python3, -m, sglang.launch_server]
+    args: ["--model-path", "$(MODEL)", "--tp=2"]
+    env:
+    - {{name: MODEL, value: /models/m}}
+    - {{name: TOKEN, valueFrom: {{secretKeyRef: {{name: t, key: k}}}}}}
+    volumeMounts: [{{name: weights, mountPath: /models}}]
+  - name: proxy
+    image: nginx
+    command: [nginx]
+  volumes: [{{name: weights, hostPath: {{path: /data/models}}}}]
+"""
+COMPOSE = """services:
+  sglang:
+    image: lmsysorg/sglang:latest
+    entrypoint: python3 -m sglang.launch_server
+    command: >
+      --model-path m
+      --tp=2
+    environment: {HF_TOKEN: x}
+    volumes: ["/data:/models"]
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"A=1 B='2 3' {SERVER} --model-path m --tp=2",
+        f"env A=1 {SERVER} --model-path m --tp=2",
+        f"export A=1 && cd /srv && {SERVER} --model-path m --tp=2",
+        "nohup python3 -u -m sglang.launch_server --model-path m --tp=2 > log.txt 2>&1 &",
+        f"{SERVER} \\\n  --model-path m \\\n  --tp=2  # two GPUs\n",
+        f"{SERVER} --model-path m --tp=2 2>&1 | tee log",
+        f'bash -c "{SERVER} --model-path m --tp=2"',
+        f"srun -N 2 bash -lc 'A=1 {SERVER} --model-path m --tp=2'",
+        f"uv run --with x {SERVER} --model-path m --tp=2",
+        "uv run -m sglang.launch_server --model-path m --tp=2",
+        f"numactl -C 0-3 {SERVER} --model-path m --tp=2",
+        f"docker run --gpus all -it --rm --shm-size 32g --ipc=host {IMAGE} {SERVER} --model-path m --tp=2",
+        f"podman run --gpus '\"device=0,1\"' -eA=1 {IMAGE} bash -c '{SERVER} --model-path m --tp=2'",
+        f"docker run --entrypoint python3 {IMAGE} -m sglang.launch_server --model-path m --tp=2",
+        f"docker exec -it box {SERVER} --model-path m --tp=2",
+        f"kubectl run box --image={IMAGE} --env=A=1 -- {SERVER} --model-path m --tp=2",
+        "python3 /srv/sglang/launch_server.py --model-path m --tp=2",
+        COMPOSE,
+        "command: [python3, -m, sglang.launch_server]\nargs: [--model-path, m, --tp=2]\n",
+    ],
+)
+def test_what_is_pasted_is_read_down_to_the_servers_arguments(text: str) -> None:
+    assert list(launch_of([text]).arguments) == ["--model-path", "m", "--tp=2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{SERVER} --model-path $MODEL", r"\$MODEL in the server command is not expanded"),
+        (f'{SERVER} --model-path "${{HOME}}/m"', r"\$\{HOME\} in the server command is not expanded"),
+        (f"{SERVER} --model-path m --tp `nproc`", "`nproc` in the server command is not expanded"),
+        (f"{SERVER} --model-path ~/m", "~/m in the server command is not expanded"),
+        (f"{SERVER} --model-path m --lora-paths *.bin", r"\*\.bin in the server command is not expanded"),
+        (f'{SERVER} --model-path m --cuda-graph-config {{"decode":1,"prefill":2}}', "is not expanded"),
+        (f"SGLANG_CACHE_DIR=$HOME/c {SERVER} --model-path m", r"\$HOME is not expanded"),
+        (f"docker run -e SGLANG_CACHE_DIR {IMAGE} {SERVER} --model m", "SGLANG_CACHE_DIR is not expanded"),
+        (f"{SERVER} --model-path <your model>", "<your model> in the server command is a placeholder"),
+        (f"{SERVER} --model-path m <<EOF", "reads a document"),
+        (f"{SERVER} --model a & {SERVER} --model b", "starts 2 servers"),
+        ("bash start.sh", "a script is not read"),
+        ("python -m sglang.bench_one_batch --model m", "it measures batches"),
+        (f"docker run {IMAGE} --model-path m", "a flag of the image's own program"),
+        (f"docker run {IMAGE}", "no command follows the image"),
+        ("docker ps", "docker ps starts no container"),
+        ("kind: Service\nspec: {}\n", "the manifest holds no command"),
+        ("command: [python3, -m, sglang.launch_server\n", "is not YAML"),
+        (POD.replace("MODEL, value", "OTHER, value"), r"\$\(MODEL\) in the server command is not expanded"),
+        (
+            COMPOSE.replace("command: >", "x: >").replace("launch_server\n", "bench_serving\n"),
+            "asks a server",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_server_command([text])
+
+
+def test_quotes_and_continuations_are_the_shells() -> None:
+    text = 'a \'b c\' "d \\"e\\" f" g\\ h \\\r\n i#j k=2>x 3>>y # z'
+    assert shell_commands(text) == [["a", "b c", 'd "e" f', "g h", "i#j", "k=2"]]
+
+
+def test_a_pods_container_says_image_model_and_mount() -> None:
+    launch = launch_of([POD])
+    assert launch.container is not None and launch.container.release == "0.5.17"
+    assert list(launch.arguments) == ["--model-path", "/models/m", "--tp=2"]
+    assert launch.container.outside("/models/m") == "/data/models/m"
+
+
+@pytest.mark.parametrize(
+    ("image", "release"),
+    [
+        (IMAGE, "0.5.17"),
+        ("docker.io/lmsysorg/sglang:v0.5.17.post1-cu130-runtime", "0.5.17.post1"),
+        ("lmsysorg/sglang:0.5.17@sha256:aa", "0.5.17"),
+        ("registry:5000/sglang", None),
+        ("lmsysorg/sglang:latest", None),
+        ("vllm/vllm-openai:v0.5.17", None),
+    ],
+)
+def test_an_images_tag_names_the_release_where_it_does(image: str, release: str | None) -> None:
+    launch = launch_of([f"docker run {image} {SERVER} --model-path m"])
+    assert launch.container is not None and launch.container.release == release
+
+
+def test_the_router_starts_servers_of_one_data_parallel_rank() -> None:
+    router = "python3 -m sglang_router.launch_server --model-path m --router-policy rr --dp-size 4 --tp 2"
+    line = parse_server_command([router])
+    assert (line.asked.dp_size, line.asked.tp_size) == (1, 2)
+    assert any("4 servers" in note for note in line.notes)
+    with pytest.raises(UsageError, match="is not followed"):
+        parse_server_command([f"{router} --enable-dp-attention"])
+
+
+def test_a_container_is_planned_for_its_images_release_and_its_mounts() -> None:
+    run = f"docker run -v /data/cache:/root/.cache {IMAGE} {SERVER} --model-path Qwen/Qwen3-30B-A3B"
+    data = plan("--arch", "sm90", "--flashinfer-version", "0.6.18", "--", run)
+    assert data["deployment"]["sglang_version"] == "0.5.17" and data["cache_dir"] == "/data/cache/sglang"
+    assert f"SGLang 0.5.17: the image {IMAGE} says so" in data["notes"]
+    other = warm("--arch", "sm90", "--sglang-version", "0.5.18", "--", run)
+    assert other.code == 2 and f"the image {IMAGE} holds SGLang 0.5.17" in other.err
+
+
+def test_a_container_without_a_mount_for_its_caches_is_warned_of() -> None:
+    ran = warm(*TARGET, "--", f"docker run a/b {SERVER} --model-path Qwen/Qwen3-30B-A3B")
+    assert ran.code == 0 and "mounts nothing at /root/.cache/sglang" in ran.err
