@@ -54,10 +54,11 @@ SGL_TUNE = {
     "cache": "server sgl_tune errors units records reading deployment",
     "keys": "server errors units cli deployment cache",
     "verify": "server errors units reading deployment cache keys",
+    "explain": "server errors units cli deployment cache keys verify",
     "memory": "server simulate devices forward moe graphs start errors processes units records reading"
     " cli deployment",
     "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys",
-    "commands": "errors processes units records cli deployment cache keys verify memory warm",
+    "commands": "errors processes units records cli deployment cache keys verify explain memory warm",
 }
 HOUSE = RUNTIME | SGL_TUNE
 

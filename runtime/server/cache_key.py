@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from runtime.server.errors import ConfigError
@@ -26,6 +26,21 @@ class KeyInputs:
     skip_ops: tuple[str, ...] = ()
     is_draft: bool = False
     draft_quantization: str | None = None
+
+
+PART_NAMES = (
+    *("model path", "dtype", "quantization", "MoE backend", "tp", "pp", "attention dp", "ep"),
+    "config class",
+)
+
+
+def named_parts(parts: Sequence[str]) -> dict[str, str]:
+    """What each part is; those that releases added name themselves."""
+    named = dict(zip(PART_NAMES, parts, strict=False))
+    for part in parts[len(PART_NAMES) :]:
+        name, _, value = part.partition("=")
+        named[name] = value
+    return named
 
 
 def key_parts(release: Release, inputs: KeyInputs) -> tuple[str, ...]:

@@ -186,7 +186,11 @@ def _dummy_rows(c: Choices) -> int:
     requests = max_running_requests(
         MORE_TOKENS_THAN_ANY_POOL, _context_length(c), c.max_running_requests, c.attn_dp_size, c.release
     )
-    return requests * (c.speculative_num_draft_tokens or 1 if c.speculative_algorithm else 1)
+    width = c.speculative_num_draft_tokens or 1 if c.speculative_algorithm else 1
+    most = "the most that a rank runs" if c.max_running_requests is None else "requests of a rank"
+    drafted = f", {width} tokens each" if width > 1 else ""
+    c.because(f"{most}: {requests:,}{drafted}", dummy_batch_rows=requests * width)
+    return requests * width
 
 
 def _speculation(c: Choices) -> Speculation | None:

@@ -15,6 +15,7 @@ from sgl_tune.cli.failures import guarded
 COMMANDS = {
     "warm": "Tune a deployment's caches once, and prove that its server will use them.",
     "verify": "Predict what the next server start does with each file, and why.",
+    "explain": "Say what SGLang makes of a server command, and what an upgrade changes.",
     "inspect": "List the caches on this disk.",
     "diff": "Compare two caches, or two files.",
     "prune": "Remove the caches nobody needs.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runtime.server.cache_key import named_parts
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.keys.keys import TunedOp
 from sgl_tune.keys.plan import CachePlan, Plan
@@ -12,17 +13,6 @@ from sgl_tune.units import count, human_bytes
 
 _OPS = (Column("OP", path=True), Column("ENTRIES", right=True), Column("BUCKETS"), Column("SERVING ONLY"))
 _STYLES = {"nothing": "yellow", "planned": "bold", "unplanned": "red"}
-_PART_NAMES = (
-    "model path",
-    "dtype",
-    "quantization",
-    "MoE backend",
-    "tp",
-    "pp",
-    "attention dp",
-    "ep",
-    "config class",
-)
 
 
 def show_plans(out: Output, plans: Sequence[tuple[Plan, Verdict]]) -> None:
@@ -72,11 +62,8 @@ def _how_it_runs(plan: Plan) -> str:
 def _show_cache(out: Output, plan: Plan, cache: CachePlan, whose: str) -> None:
     out.line()
     out.line(f"Key{whose}: {cache.key}", style="bold")
-    for name, part in zip(_PART_NAMES, cache.key_parts, strict=False):
-        out.line(f"{name:<21}{part}", indent=2)
-    for part in cache.key_parts[len(_PART_NAMES) :]:
-        name, _, value = part.partition("=")
-        out.line(f"{name:<21}{value}".rstrip(), indent=2)
+    for name, part in named_parts(cache.key_parts).items():
+        out.line(f"{name:<21}{part}".rstrip(), indent=2)
     _show_files(out, plan, cache)
     if cache.ops:
         out.line()

@@ -1,0 +1,88 @@
+"""`sgl-tune explain` as its users run it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.sgl_tune.planning import plan
+from tests.sgl_tune.running import run_here, run_on_terminal
+
+GLM = ("--model-path", "zai-org/GLM-5.1-FP8", "--tp", "8", "--gpu", "b200", "--sglang-version", "0.5.23")
+QWEN = ("--model-path", "Qwen/Qwen3-235B-A22B", "--tp", "8", "--gpu", "h200", "--sglang-version", "0.5.23")
+
+
+def explained(*arguments: object) -> dict[str, Any]:
+    ran = run_here("explain", "--format", "json", *arguments)
+    assert ran.code == 0, ran.err
+    data: dict[str, Any] = json.loads(ran.out)
+    return data
+
+
+def rows(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["field"]: row for row in data["explained"]}
+
+
+def test_json_is_the_dry_run_and_what_explains_it() -> None:
+    data = explained(*GLM)
+    more = {"explained", "explained_key"}
+    assert {name: data[name] for name in data.keys() - more} == plan(*GLM)
+    assert {frozenset(row) for row in data["explained"]} == {
+        frozenset(("field", "value", "set", "why", "since"))
+    }
+
+
+def test_every_value_under_server_is_explained() -> None:
+    data = explained(*GLM, "--speculative-algorithm", "EAGLE")
+    told = rows(data)
+    assert set(data["server"]) <= set(told)
+    assert {name: told[name]["value"] for name in data["server"]} == data["server"]
+    assert all(row["why"] for row in told.values())
+
+
+def test_a_value_names_the_rule_on_the_branch_that_was_taken() -> None:
+    glm, qwen = rows(explained(*GLM)), rows(explained(*QWEN))
+    assert glm["attention_backend"]["why"] == "sparse attention"
+    assert qwen["attention_backend"]["why"] == "multi-head attention on sm90"
+    assert glm["kv_cache_dtype"]["why"] == "sparse attention on sm100"
+    assert qwen["kv_cache_dtype"]["why"] == "the model's dtype"
+    assert glm["moe_runner_backend"]["why"] == "GlmMoeDsaForCausalLM in fp8 on sm100"
+
+
+def test_since_is_the_first_release_that_does_so_and_nothing_where_all_do() -> None:
+    told = rows(explained(*GLM))
+    assert told["attention_backend"]["since"] == "0.5.13", "before, it was nsa"
+    assert told["page_size"]["since"] is None
+    parts = {part["name"]: part["since"] for part in explained(*GLM)["explained_key"]}
+    assert (parts["candidate_selection"], parts["skip_ops"], parts["tp"]) == ("0.5.23", "0.5.18", None)
+
+
+def test_what_was_asked_and_changed_says_both() -> None:
+    asked = (*GLM, "--dp", "8", "--enable-dp-attention", "--chunked-prefill-size", "4096")
+    row = rows(explained(*asked))["chunked_prefill_size"]
+    assert (row["set"], row["value"]) == (4096, 512)
+    assert "4096 was asked; 8 groups of DP attention share it" in run_here("explain", *asked).out
+
+
+def test_the_page_is_quiet_about_defaults_unless_all_is_asked() -> None:
+    few, all_of_it = (run_here("explain", *GLM, *more).out for more in ((), ("--all",)))
+    assert "--moe-a2a-backend" not in few and "--tp-size" not in few
+    for said in ("--moe-a2a-backend", "--tp-size", "--disable-radix-cache", "as set", "the default"):
+        assert said in all_of_it
+    assert "goes without saying" in few and "goes without saying" not in all_of_it
+
+
+def test_a_server_that_tunes_nothing_says_so_first() -> None:
+    second = run_here("explain", *QWEN).out.splitlines()[1]
+    assert second == "  tunes nothing: MoE backend auto, quantization None"
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("flags", [GLM, QWEN, (*GLM, "--speculative-algorithm", "EAGLE", "--all")])
+def test_the_page_fits_the_terminal(columns: int, flags: tuple[str, ...]) -> None:
+    ran = run_on_terminal("explain", *flags, "--cache-dir", "/c", columns=columns)
+    lines = [re.sub(r"\x1b\[\d+m", "", line) for line in ran.out.splitlines()]
+    assert ran.code == 0 and max(map(len, lines)) <= columns, max(lines, key=len)
