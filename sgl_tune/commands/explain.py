@@ -13,6 +13,7 @@ from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.explain.explain import Explanation
 from sgl_tune.explain.page import show_explanation
 from sgl_tune.keys.plan import make_plan
+from sgl_tune.keys.verdict import verdict_of
 
 
 @takes_server_flags
@@ -34,7 +35,10 @@ def explain(
     out = Output(format)
     plans = [make_plan(chosen) for chosen in select_deployments(flags, command or (), deployment)]
     explained = [(plan, Explanation(plan.deployment)) for plan in plans]
-    results = [{**plan.to_json(), **explanation.to_json()} for plan, explanation in explained]
+    results = [
+        {**plan.to_json(), "verdict": verdict_of(plan).to_json(), **explanation.to_json()}
+        for plan, explanation in explained
+    ]
 
     def human() -> None:
         for plan, explanation in explained:

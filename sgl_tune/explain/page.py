@@ -7,6 +7,8 @@ from sgl_tune.explain.explain import Explained, Explanation
 from sgl_tune.explain.fields import GROUPS
 from sgl_tune.explain.words import asked_text, in_words
 from sgl_tune.keys.plan import CachePlan, Plan
+from sgl_tune.keys.plan_view import how_it_runs, show_verdict
+from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.units import count
 
 _LABEL, _MOST_VALUE = 24, 20
@@ -14,10 +16,9 @@ _LABEL, _MOST_VALUE = 24, 20
 
 def show_explanation(out: Output, plan: Plan, explanation: Explanation, everything: bool) -> None:
     chosen, server = plan.deployment, explanation.server
-    out.line(chosen.name, style="bold")
-    verdict = "tunes at its start" if server.tunes else "tunes nothing"
-    out.line(f"{verdict}: {server.tunes_because}", indent=2, style=None if server.tunes else "yellow")
+    show_verdict(out, plan, verdict_of(plan), named=True)
     where = f"{server.gpu.name} ({server.gpu.arch})" if server.gpu.name.lower() != "cpu" else "CPU"
+    out.line(how_it_runs(plan), indent=2)
     out.line(f"SGLang {chosen.sglang_version}, FlashInfer {chosen.flashinfer_version}, {where}", indent=2)
     for note in plan.notes:
         out.line(f"- {note}", indent=2, style="dim")
@@ -37,7 +38,7 @@ def show_explanation(out: Output, plan: Plan, explanation: Explanation, everythi
 def is_news(one: Explained, explanation: Explanation) -> bool:
     if one.field.name == "model_quantization":
         return bool(one.value != explanation.server.quantization)
-    return not one.is_plain and one.field.name != "tunes"
+    return not one.is_plain
 
 
 def reason_text(one: Explained) -> str:

@@ -28,7 +28,7 @@ def show_verdict(out: Output, plan: Plan, verdict: Verdict, named: bool) -> None
 
 def _show_plan(out: Output, plan: Plan) -> None:
     chosen = plan.deployment
-    out.line(_how_it_runs(plan), indent=2)
+    out.line(how_it_runs(plan), indent=2)
     out.line(
         f"SGLang {chosen.sglang_version}, FlashInfer {chosen.flashinfer_version}, {chosen.arch}", indent=2
     )
@@ -49,7 +49,7 @@ def _show_plan(out: Output, plan: Plan) -> None:
     out.line()
 
 
-def _how_it_runs(plan: Plan) -> str:
+def how_it_runs(plan: Plan) -> str:
     parallel = plan.deployment.parallel
     sizes = [f"tp {parallel.tp}", f"pp {parallel.pp}", f"ep {parallel.ep}"]
     if parallel.dp > 1:
