@@ -16,11 +16,11 @@ from sgl_tune.cli.out import Column, Output
 from sgl_tune.deployment.options import ServerFlags, takes_server_flags
 from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import UsageError
-from sgl_tune.units import count
 from sgl_tune.verify.access import find_user
 from sgl_tune.verify.environment import read_target, target_here
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport
 from sgl_tune.verify.scope import VerifyOptions, scope_of
+from sgl_tune.verify.verdict_line import verdict_line
 from sgl_tune.verify.verify import Server
 from sgl_tune.verify.verify import verify as predict
 
@@ -75,14 +75,19 @@ def verify(
     report = report._replace(findings=(*scope.findings, *report.findings))
     ok = report.ok(strict)
     out.result(
-        {"ok": ok, "target": {"from": machine.origin, "metadata": machine.metadata}, **report.to_json()},
-        human=lambda: _show(out, report, ok),
+        {
+            "ok": ok,
+            "verdict": verdict_line(report, scope.plans, ok),
+            "target": {"from": machine.origin, "metadata": machine.metadata},
+            **report.to_json(),
+        },
+        human=lambda: _show(out, report, verdict_line(report, scope.plans, ok), ok),
         quiet=(str(file.path) for file in report.files if file.verdict in _UNUSED),
     )
     raise typer.Exit(0 if ok else 1)
 
 
-def _show(out: Output, report: VerifyReport, ok: bool) -> None:
+def _show(out: Output, report: VerifyReport, verdict: str, ok: bool) -> None:
     place = attrgetter("where")
     by_place = {where: list(found) for where, found in groupby(sorted(report.findings, key=place), key=place)}
     for folder, group in groupby(report.files, key=lambda file: file.path.parent):
@@ -96,10 +101,7 @@ def _show(out: Output, report: VerifyReport, ok: bool) -> None:
         out.line()
     for found in chain.from_iterable(by_place.values()):
         _show_finding(out, found, str(found))
-    used = sum(file.verdict in (Verdict.HIT, Verdict.PARTIAL) for file in report.files)
-    word, style = ("good", "green") if ok else ("bad", "red")
-    does = f"loads {used} of {count(len(report.files), 'file')}" if report.files else "looks for no file"
-    out.line(f"{word}: the next start {does}", style=style)
+    out.line(verdict, style="green" if ok else "red")
 
 
 def _row(verdict: Verdict, files: Sequence[FileReport]) -> tuple[object, ...]:

@@ -11,9 +11,10 @@ from sgl_tune.keys.keys import TunedOp
 from sgl_tune.keys.op_shapes import HOT
 from sgl_tune.units import count
 from sgl_tune.verify.entries import entry_name, miss_seconds, some
+from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.findings import Finding, Severity, finding
 
-_WARM = "sgl-tune warm with the server's own flags"
+_UNTUNED = "nothing to do: neither the server nor sgl-tune tunes them"
 _FATES = {
     "tuning": "the server tunes these at its start",
     "serving": "nothing ever tunes these, requests of such sizes run on the fallback tactic",
@@ -23,9 +24,9 @@ _FATES = {
 class Coverage:
     """What one deployment asks for, against the table that a file loads as."""
 
-    def __init__(self, ops: Sequence[TunedOp]) -> None:
-        self._ops = ops
-        self._keys = {key for op in ops for key in op.keys}
+    def __init__(self, wants: Expected) -> None:
+        self._wants, self._ops = wants, wants.ops
+        self._keys = {key for op in wants.ops for key in op.keys}
 
     def findings(self, loaded: Loaded, reader: FlashInfer) -> list[Finding]:
         unused = [key for key in loaded.entries if key not in self._keys]
@@ -33,7 +34,7 @@ class Coverage:
         rest = [key for key in unused if key not in differing]
         return [
             *self._missing(loaded, reader),
-            *_other_options(differing),
+            *_other_options(differing, self._wants.way_out),
             *_unused(rest, len(loaded.entries)),
         ]
 
@@ -49,7 +50,8 @@ class Coverage:
             if names:
                 severity = Severity.ERROR if none else None
                 message = f"it lacks {'; '.join(names)}: {fate}"
-                found.append(finding("keys-missing", message, _WARM, severity))
+                way_out = self._wants.way_out if self._wants.warmable or asked_by == "tuning" else _UNTUNED
+                found.append(finding("keys-missing", message, way_out, severity))
         return found
 
     def _differing_extras(self, unused: Sequence[str]) -> dict[str, tuple[KeyParts, KeyParts]]:
@@ -81,7 +83,7 @@ def _buckets(buckets: list[int]) -> str:
     return f"{len(buckets)} buckets from {buckets[0]} to {buckets[-1]}"
 
 
-def _other_options(differing: Mapping[str, tuple[KeyParts, KeyParts]]) -> list[Finding]:
+def _other_options(differing: Mapping[str, tuple[KeyParts, KeyParts]], way_out: str) -> list[Finding]:
     if not differing:
         return []
     has, asked = next(iter(differing.values()))
@@ -91,7 +93,7 @@ def _other_options(differing: Mapping[str, tuple[KeyParts, KeyParts]]) -> list[F
         if _option(has, place) != _option(asked, place)
     ]
     message = f"{count(len(differing), 'entry')} of the right shapes, but {some(places)}"
-    return [finding("other-options", message, f"{_WARM}: options follow the SGLang version and its flags")]
+    return [finding("other-options", message, f"{way_out}: options follow the SGLang version and its flags")]
 
 
 def _option(parts: KeyParts, place: int) -> str:

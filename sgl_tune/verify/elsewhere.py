@@ -9,6 +9,7 @@ from runtime.server.releases import number
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.verify.environment import Target
+from sgl_tune.verify.expected import Checked
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport, finding
 from sgl_tune.verify.judge import Judge
 
@@ -28,8 +29,9 @@ def _capability(arch: str) -> str:
     return "".join(filter(str.isdigit, arch))
 
 
-def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> VerifyReport:
+def verify_elsewhere(checked: Checked, target: Target, stale: bool) -> VerifyReport:
     """`stale`: there are caches for the target too, so that these are merely in the way."""
+    cache = checked.cache
     judge = Judge(Target(None, "its own").in_folder(cache.flashinfer))
     files = tuple(
         FileReport(file.path, Verdict.IGNORED, tuple(_broken_there(judge, file.path, cache.root)))
@@ -41,9 +43,8 @@ def verify_elsewhere(cache: Cache, target: Target, stale: bool) -> VerifyReport:
         return VerifyReport(
             files, (finding("stale-sibling", message, "sgl-tune prune --stale", where=cache.path),)
         )
-    return VerifyReport(
-        files, (finding("other-folder", message, "sgl-tune warm for this server", where=cache.path),)
-    )
+    way_out = checked.expected.way_out if checked.expected else "sgl-tune warm for this server"
+    return VerifyReport(files, (finding("other-folder", message, way_out, where=cache.path),))
 
 
 def _broken_there(judge: Judge, path: Path, root: Path | None) -> Iterator[Finding]:

@@ -13,22 +13,31 @@ from sgl_tune.deployment.as_json import deployment_from_json
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.keys import TunedOp
 from sgl_tune.keys.plan import CachePlan, Plan, make_plan
+from sgl_tune.keys.tunable import cannot_tune
 
+WARM = "sgl-tune warm with the server's own flags"
+_BY_ITSELF = "start the server once: it tunes and saves them itself, which sgl-tune cannot do for it"
 _UNKNOWN = "_gpu<UUID>"
 
 
 class Expected(NamedTuple):
-    """`groups` are the names of the files that a start compares with each other."""
+    """`groups` are the names of the files that a start compares with each other; `warmable`: a warm fills
+    all of them."""
 
     folder: str
     key: str
     groups: tuple[tuple[str, ...], ...]
     ops: tuple[TunedOp, ...] = ()
+    warmable: bool = True
+
+    @property
+    def way_out(self) -> str:
+        return WARM if self.warmable else _BY_ITSELF
 
     @classmethod
-    def from_plan(cls, plan: CachePlan) -> Expected:
+    def from_plan(cls, plan: CachePlan, warmable: bool = True) -> Expected:
         names = tuple(tuple(path.rsplit("/", 1)[-1] for path in group) for group in plan.groups)
-        return cls(plan.folder, plan.key, names, plan.ops)
+        return cls(plan.folder, plan.key, names, plan.ops, warmable)
 
     def named_as_in(self, cache: Cache) -> Expected:
         """Where a plan cannot know the GPU in a file's name, the name that is there."""
@@ -84,7 +93,12 @@ def _manifest_of(cache: Cache) -> tuple[Manifest | None, BrokenManifest | None]:
 
 def expected_of(plan: Plan) -> list[Expected]:
     """The target's, and a draft worker's own; none of a server that tunes nothing."""
-    return [Expected.from_plan(cache) for cache in (plan.target, plan.draft) if cache and cache.files]
+    warmable = bool(plan.caches) and cannot_tune(plan) is None
+    return [
+        Expected.from_plan(cache, warmable and cache in plan.caches)
+        for cache in (plan.target, plan.draft)
+        if cache and cache.files
+    ]
 
 
 def _expected_by_manifest(cache: Cache, manifest: Manifest) -> Expected | None:

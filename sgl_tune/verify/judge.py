@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, FlashInfer
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, next_save
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
-from sgl_tune.keys.keys import TunedOp
 from sgl_tune.verify.coverage import Coverage
 from sgl_tune.verify.entries import check_entries, cut
 from sgl_tune.verify.environment import (
@@ -20,6 +18,7 @@ from sgl_tune.verify.environment import (
     no_environment_finding,
     own_environment,
 )
+from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.findings import Finding, Verdict, finding
 
 _RECENT = 8  # the contents of a cache's stages; to look for more takes longer than to parse again
@@ -46,19 +45,20 @@ _SERVED_IN_PART = frozenset(
 
 
 class Judged(NamedTuple):
-    """`file` is None when the loader cannot even parse it."""
+    """`file` is None when the loader cannot even parse it; `unread`: nobody here looked into it."""
 
     verdict: Verdict
     findings: tuple[Finding, ...]
     file: CacheFile | None = None
+    unread: bool = False
 
 
 class Judge:
-    """Judges for one server: its environment, and what its deployment asks for (nothing: not known)."""
+    """Judges for one server: its environment, and what its deployment asks for (None: not known)."""
 
-    def __init__(self, target: Target, ops: Sequence[TunedOp] = ()) -> None:
-        self.target = target
-        self._coverage = Coverage(ops) if ops else None
+    def __init__(self, target: Target, wants: Expected | None = None) -> None:
+        self.target, self.wants = target, wants
+        self._coverage = Coverage(wants) if wants and wants.ops else None
         self._recent: deque[tuple[bytes, Judged]] = deque(maxlen=_RECENT)
 
     def judge(self, path: Path, raw: bytes) -> Judged:

@@ -16,6 +16,7 @@ from sgl_tune.deployment.project_file import PROJECT_FILE
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import installed_version
 from sgl_tune.errors import UsageError
+from sgl_tune.keys.advice import advised
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked, Expected, check, expected_of
@@ -45,6 +46,7 @@ class Scope(NamedTuple):
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    plans: tuple[Plan, ...] = ()
 
 
 def scope_of(asked: VerifyOptions, target: Target) -> Scope:
@@ -61,16 +63,18 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
     if plans and asked.path is None:
         checked = [check(cache, sglang, True, [item]) for cache, item in _of_deployments(plans, on_error)]
     else:
-        found = _matching(resolve(asked.path, cache_dir, on_error), expected, asked.path or str(cache_dir))
+        there = resolve(asked.path, cache_dir, on_error)
+        found = _matching(there, expected, asked.path or str(cache_dir)) if expected or not plans else []
         whole = asked.path is None or not Path(asked.path).is_file()
         checked = [check(cache, sglang, whole, expected) for cache in found]
-    findings = (*map(_unreadable, unread), *_idle(plans))
+    findings = (*map(_unreadable, unread), *_of_plans(plans))
     if not findings and not plans and not any(item.cache.files for item in checked):
         raise UsageError(
             f"nothing to verify in {asked.path or cache_dir}: no cache file is there",
             "fill it first, or name the deployment to see which files its server looks for",
         )
-    return Scope(tuple(checked), _narrowed(target, asked.flags, plans), notes, warnings, findings)
+    narrowed = _narrowed(target, asked.flags, plans)
+    return Scope(tuple(checked), narrowed, notes, warnings, findings, tuple(plans))
 
 
 def _unreadable(error: OSError) -> Finding:
@@ -79,11 +83,16 @@ def _unreadable(error: OSError) -> Finding:
     return finding("not-readable", message, remedy, where=str(error.filename))
 
 
-def _idle(plans: Sequence[Plan]) -> Iterator[Finding]:
+def _of_plans(plans: Sequence[Plan]) -> Iterator[Finding]:
     for plan in plans:
-        if plan.is_idle:
-            message = "this server tunes nothing, so there is nothing to load"
-            yield finding("tunes-nothing", message, "nothing to do", where=plan.deployment.name)
+        verdict, name = advised(plan), plan.deployment.name
+        if verdict.tunes == "nothing":
+            message = f"this server {verdict.says}; it loads no cache, whatever files there are"
+            yield finding("tunes-nothing", message, "nothing to do", where=name)
+        elif verdict.tunes == "unplanned":
+            message = f"this server {verdict.says}; whether files hold that is not known"
+            way_out = "let the server tune it at its start: it saves what it tunes"
+            yield finding("not-planned", message, way_out, where=name)
 
 
 def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:

@@ -13,24 +13,19 @@ from sgl_tune.cache.folder import Slurped, reader
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.keys.keys import TunedOp
 from sgl_tune.units import count
 from sgl_tune.verify.access import Access, User, only_root_reads, own_writing
 from sgl_tune.verify.elsewhere import is_elsewhere, stale_siblings, verify_elsewhere
 from sgl_tune.verify.entries import some
 from sgl_tune.verify.environment import Target, other_driver, unknown_target_finding, unread_versions
-from sgl_tune.verify.expected import Checked, Expected
+from sgl_tune.verify.expected import WARM, Checked, Expected
 from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport, finding
 from sgl_tune.verify.judge import Judge, Judged
+from sgl_tune.verify.links import followed, read_through, unread
 from sgl_tune.verify.managed import verify_managed
 from sgl_tune.verify.ranks import Member, compare, inferred_groups
 
 _JOURNAL = ".journal"
-_MISSING = finding(
-    "rank-missing",
-    "there is no such file: the rank has nothing to load, so the server tunes",
-    "sgl-tune warm with the server's own flags",
-)
 
 
 class Server(NamedTuple):
@@ -65,19 +60,19 @@ def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
     elsewhere = [is_elsewhere(checked.cache, server.target) for checked in caches]
     current = [checked.cache for checked, away in zip(caches, elsewhere, strict=True) if not away]
     used = any(cache.files for cache in current)
-    judges: dict[tuple[tuple[TunedOp, ...], str | None], Judge] = {}
+    judges: dict[tuple[Expected | None, str | None], Judge] = {}
     reports = []
     for checked, away in zip(caches, elsewhere, strict=True):
         if away:
-            reports.append(verify_elsewhere(checked.cache, server.target, stale=used))
+            reports.append(verify_elsewhere(checked, server.target, stale=used))
         elif checked.cache.layout == "flashinfer-v2":
             reports.append(verify_managed(checked.cache, server.target))
         else:
             target = server.target.in_folder(checked.cache.flashinfer)
-            ops = checked.expected.ops if checked.expected else ()
-            if (ops, target.flashinfer) not in judges:
-                judges[ops, target.flashinfer] = Judge(target, ops)
-            reports.append(_verify_cache(checked, judges[ops, target.flashinfer], server.user))
+            asked = (checked.expected, target.flashinfer)
+            if asked not in judges:
+                judges[asked] = Judge(target, checked.expected)
+            reports.append(_verify_cache(checked, judges[asked], server.user))
     found = [found for report in reports for found in report.findings]
     found += stale_siblings(current)
     if server.target.metadata is None:
@@ -105,6 +100,11 @@ def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> VerifyRe
     return VerifyReport(tuple(reports[name] for name in names), tuple(found))
 
 
+def _missing(expected: Expected | None) -> Finding:
+    message = "there is no such file: the rank has nothing to load, so the server tunes"
+    return finding("rank-missing", message, expected.way_out if expected else WARM)
+
+
 def _by_rank(name: str) -> tuple[int, int, int, str]:
     rank = RankName.parse(name)
     return (rank.tp, rank.pp, rank.dp, name) if rank else (0, 0, 0, name)
@@ -114,29 +114,43 @@ def _read_all(cache: Cache, judge: Judge, access: Access | None) -> dict[str, _R
     def refused(path: Path) -> Slurped:
         raise closed
 
+    root = cache.root or cache.path
     try:
         with reader(cache.path, cache.root) as read:
-            return {file.path.name: _read(file.path, read, judge, access) for file in cache.files}
+            return {file.path.name: _read(file.path, root, read, judge, access) for file in cache.files}
     except OSError as error:
         closed = error
-        return {file.path.name: _read(file.path, refused, judge, access) for file in cache.files}
+        return {file.path.name: _read(file.path, root, refused, judge, access) for file in cache.files}
 
 
-def _read(path: Path, read: Callable[[Path], Slurped], judge: Judge, access: Access | None) -> _Read:
+def _read(
+    path: Path, root: Path, read: Callable[[Path], Slurped], judge: Judge, access: Access | None
+) -> _Read:
     blocked = tuple(access.reading(path)) if access else ()
     try:
         status, raw = read(path)
     except FileNotFoundError:
-        return _Read(path, Judged(Verdict.MISSING, (_MISSING,)), blocked)
+        return _Read(path, Judged(Verdict.MISSING, (_missing(judge.wants),)), blocked)
     except OSError as error:
         message = f"it cannot be read here ({error.strerror})"
         remedy = "run as a user who may, or repair the file's mode"
         if error.errno == errno.EOVERFLOW:
             remedy = "delete it, and warm again"
         return _Read(path, Judged(Verdict.CRASH, (finding("not-readable", message, remedy),)), blocked)
+    if raw is None and stat.S_ISLNK(status.st_mode):
+        return _Read(path, _linked(path, root, judge), blocked)
     if raw is None:
         return _Read(path, _not_a_file(status), blocked)
     return _Read(path, judge.judge(path, raw), blocked, status.st_uid == 0 and not status.st_mode & 0o044)
+
+
+def _linked(path: Path, root: Path, judge: Judge) -> Judged:
+    raw = read_through(path, root)
+    if raw is None:
+        verdict, why = unread(path)
+        return Judged(verdict, (why,), unread=verdict is Verdict.PARTIAL)
+    judged = judge.judge(path, raw)
+    return judged._replace(findings=(followed(path), *judged.findings))
 
 
 def _not_a_file(status: os.stat_result) -> Judged:
@@ -144,11 +158,6 @@ def _not_a_file(status: os.stat_result) -> Judged:
     if stat.S_ISDIR(status.st_mode):
         message = "it is a folder: the server dies with IsADirectoryError when it saves"
         return Judged(Verdict.CRASH, (finding("not-a-file", message, "remove it"),))
-    if stat.S_ISLNK(status.st_mode):
-        message = (
-            "it is a link, and what it leads to is not read here: what a server makes of it is not known"
-        )
-        return Judged(Verdict.IGNORED, (finding("not-a-file", message, "put the file itself in its place"),))
     message = "it is no regular file: the server tunes and puts a file in its place"
     return Judged(Verdict.REPLACED, (finding("not-a-file", message, "remove it"),))
 
@@ -159,26 +168,37 @@ def _settle_ranks(
     """Adds the missing ranks to the reports, and makes deleted ones of the files of a group that differs."""
     cache = checked.cache
     groups = checked.expected.groups if checked.expected else inferred_groups(cache)
+    unseen = {name for name, item in read.items() if item.judged.unread}
     for names in groups:
         members = [
             read[name].member if name in read else Member(cache.path / name, False, None) for name in names
         ]
         for name in names:
             if name not in reports:
-                reports[name] = FileReport(cache.path / name, Verdict.MISSING, (_MISSING,))
-        unequal = compare(members, checked.release.deletes_unequal_ranks)
+                reports[name] = FileReport(cache.path / name, Verdict.MISSING, (_missing(checked.expected),))
+        seen = [member for member in members if member.path.name not in unseen]
+        unequal = compare(seen, checked.release.deletes_unequal_ranks)
         if unequal is None:
             continue
         yield unequal.summary
-        for member in members:
+        for member in seen:
             report = reports[member.path.name]
             if member.present:
                 verdict = Verdict.DELETED if unequal.deletes else report.verdict
                 findings = (unequal.of(member.path), *report.findings)
                 reports[member.path.name] = FileReport(member.path, verdict, findings)
     if checked.expected:
+        if cache.key not in (None, checked.expected.key):
+            _ignore_all(reports)
         yield from _in_another_folder(cache, checked.expected)
         yield from _unexpected(cache, {name for names in groups for name in names})
+
+
+def _ignore_all(reports: dict[str, FileReport]) -> None:
+    """They lie under another key: what they hold is compared, and no such start loads them."""
+    for name, report in reports.items():
+        if report.verdict in (Verdict.HIT, Verdict.PARTIAL):
+            reports[name] = report._replace(verdict=Verdict.IGNORED)
 
 
 def _in_another_folder(cache: Cache, expected: Expected) -> Iterator[Finding]:

@@ -41,10 +41,17 @@ def list_folder(folder: Path, root: Path, on_error: OnError) -> Listing:
                     files.append(entry.name)
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(entry.name)
-                elif not entry.is_dir():
+                elif not _leads_to_folder(entry):
                     files.append(entry.name)
     except (FileNotFoundError, NotADirectoryError):
         pass  # it vanished while we walked
     except OSError as error:
         on_error(error)
     return Listing(folder, tuple(sorted(files)), tuple(sorted(folders)), root)
+
+
+def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False

@@ -81,7 +81,7 @@ def test_a_bad_cache_ends_with_1_and_says_why(tmp_path: Path, target: Path) -> N
     assert ran.code == 1
     assert "deleted         2  tp0-1" in ran.out
     assert "error not-json: tp1: " in ran.out and "JSONDecodeError" in ran.out
-    assert ran.out.rstrip().endswith("bad: the next start loads 0 of 2 files")
+    assert ran.out.rstrip().endswith("bad: 0 of 2 files load, judged by themselves: no deployment is given")
     assert ran.err == ""
 
 
@@ -306,8 +306,45 @@ def test_a_server_that_tunes_nothing_lacks_nothing(
     data = _report(run("verify", *_there(tmp_path, target), "--strict", *server))
     assert data["ok"] and data["files"] == [] and _codes(data) == {"tunes-nothing"}
     page = run("verify", "--cache-dir", tmp_path, "--target", target, *VERSIONS, *server)
-    assert "this server tunes nothing, so there is nothing to load" in page.out
-    assert page.out.endswith("good: the next start looks for no file\n")
+    assert "info tunes-nothing: " in page.out and "it loads no cache, whatever files there are" in page.out
+    (last,) = page.out.splitlines()[-1:]
+    assert last.startswith("good: the next start loads no file: ") and " tunes nothing: " in last
+
+
+@pytest.mark.parametrize("where", ["folder", "key", "cache directory"])
+def test_a_server_that_loads_nothing_is_told_nothing_good_of_other_models_files(
+    tmp_path: Path, target: Path, where: str
+) -> None:
+    folder = _warmed(tmp_path, tp=8)
+    place = {"folder": (tmp_path,), "key": (folder.name[:8],), "cache directory": ()}[where]
+    model = ("--model-path", "deepseek-ai/DeepSeek-V3", "--tp", 8)
+    data = _report(run("verify", *place, *model, *_there(tmp_path, target)))
+    assert data["ok"] and data["files"] == [] and _codes(data) == {"tunes-nothing"}
+    assert data["verdict"].startswith("good: the next start loads no file: DeepSeek-V3 tunes nothing: ")
+
+
+def test_files_under_another_key_are_not_loaded(tmp_path: Path, target: Path) -> None:
+    folder = _warmed(tmp_path)
+    other = (*MODEL, "--tp", 2, "--pp", 2)
+    data = _report(run("verify", folder, *other, "--target", target, "--format", "json", *VERSIONS))
+    assert set(_verdicts(data)) == {"ignored", "missing"}
+    assert data["verdict"] == "bad: the next start loads 0 of 4 files"
+
+
+def test_what_cannot_be_planned_is_not_called_covered(tmp_path: Path, target: Path) -> None:
+    model = ("--model-path", "DeepSeek-V3", "--moe-runner-backend", "flashinfer_cutlass")
+    data = _report(run("verify", *model, *_there(tmp_path, target)))
+    (missing,) = data["files"]
+    assert _codes(data) == {"rank-missing", "not-planned"} and missing["verdict"] == "missing"
+    assert "sgl-tune warm" not in missing["findings"][0]["remedy"], "which would be the next dead end"
+    saved = Path(missing["path"])
+    saved.parent.mkdir(parents=True)
+    saved.write_bytes(good())
+    data = _report(run("verify", *model, *_there(tmp_path, target)))
+    assert _verdicts(data) == ["hit"] and _codes(data) == {"not-planned"}
+    assert data["verdict"].endswith("; whether they hold all that it tunes is not known")
+    strict = run("verify", "--strict", *model, *_there(tmp_path, target))
+    assert strict.code == 1
 
 
 def test_a_newer_sglang_is_a_warning(tmp_path: Path, target: Path) -> None:
