@@ -17,6 +17,7 @@ from runtime.server.errors import ConfigError
 from runtime.server.flags import CommandLine, Parsed, flags_of, parse
 from runtime.server.flags.effects import not_modelled, without_effect
 from runtime.server.flags.grammar import serve_words
+from runtime.server.flags.types import JSON_TYPES
 from runtime.server.releases import NEWEST, Release
 from runtime.server.resolve import ENVIRONMENT
 from sgl_tune.deployment.container import Container
@@ -90,7 +91,8 @@ def _value(name: str, word: Word) -> str:
 def _check_values(parsed: Parsed) -> None:
     """`--flag=--`: argparse takes the dashes away and calls it good, and the server dies of it later."""
     for name, value in parsed.given.items():
-        if value == [] and parsed.command_line.by_field[name].nargs is None:
+        flag = parsed.command_line.by_name[parsed.spelled[name]]
+        if value == [] and flag.nargs is None and flag.type not in JSON_TYPES:
             raise UsageError(f"{parsed.spelled[name]}: expected one argument")
 
 

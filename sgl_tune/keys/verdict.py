@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sgl_tune.deployment.deployment import Deployment
@@ -33,6 +33,12 @@ class Verdict:
 
 
 def verdict_of(plan: Plan) -> Verdict:
+    found = _verdict(plan)
+    aside = plan.deployment.not_modelled
+    return replace(found, says=f"{found.says}; {aside}") if aside else found
+
+
+def _verdict(plan: Plan) -> Verdict:
     if plan.is_idle:
         return Verdict("nothing", f"tunes nothing: {_why_nothing(plan.deployment)}")
     gaps = gaps_of(plan)

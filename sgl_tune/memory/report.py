@@ -97,6 +97,7 @@ class MemoryReport:
     margin_bytes: int = 0
     remedies: tuple[Remedy, ...] = ()
     notes: tuple[str, ...] = ()
+    not_modelled: str = ""
     what_if: Mapping[str, MemoryReport] = field(default_factory=dict)
     ranks: tuple[MemoryReport, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
@@ -165,6 +166,7 @@ class MemoryReport:
             "oom": self._oom_json(),
             "remedies": [asdict(remedy) for remedy in self.remedies],
             "notes": list(self.notes),
+            "not_modelled": self.not_modelled or None,
             "what_if": {name: report.to_json() for name, report in self.what_if.items()},
             "comparisons": [comparison.to_json() for comparison in self.comparisons],
             "ranks": [report.to_json() for report in self.ranks],

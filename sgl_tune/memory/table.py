@@ -28,7 +28,7 @@ def show_report(out: Output, report: MemoryReport, encoding: str = "utf-8") -> N
 
 def show_verdict(out: Output, report: MemoryReport) -> None:
     text, style = verdict(report)
-    out.line(text, style=style)
+    out.line(f"{text}; {report.not_modelled}" if report.not_modelled else text, style=style)
     if report.failure is not None:
         out.line(failure_text(report), style="red", indent=2)
         if report.oom and report.oom.where:

@@ -37,7 +37,7 @@ def random_lines(command_line: CommandLine, seed: int, count: int) -> list[Line]
 
 def _line(chance: random.Random, command_line: CommandLine, mistaken: bool) -> Line:
     flags = chance.sample(command_line.flags, chance.randrange(1, 6))
-    parts = [["--model-path", "org/model"], *(_right(chance, flag) for flag in flags)]
+    parts = [["--model-path", "org/model"], *(right_part(chance, flag) for flag in flags)]
     if mistaken:
         at = chance.randrange(1, len(parts))
         parts[at] = chance.choice(MISTAKES)(chance, flags[at - 1], parts[at])
@@ -45,7 +45,7 @@ def _line(chance: random.Random, command_line: CommandLine, mistaken: bool) -> L
     return [word for part in parts for word in part]
 
 
-def _right(chance: random.Random, flag: Flag) -> Line:
+def right_part(chance: random.Random, flag: Flag) -> Line:
     name = chance.choice(flag.names)
     if not flag.takes_value:
         return [name]
@@ -98,7 +98,7 @@ def _stray(chance: random.Random, flag: Flag, part: Line) -> Line:
 
 
 def _twice(chance: random.Random, flag: Flag, part: Line) -> Line:
-    return [*part, *_right(chance, flag)]
+    return [*part, *right_part(chance, flag)]
 
 
 MISTAKES: list[Callable[[random.Random, Flag, Line], Line]] = [

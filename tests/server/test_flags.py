@@ -76,6 +76,10 @@ def test_a_mistyped_flag_is_refused_with_the_one_that_was_meant() -> None:
     assert error.remedy == "--kv-cache-dtpye is unknown, --kv-cache-dtype is near"
 
 
+def test_a_mistyped_flag_is_named_whatever_its_value() -> None:
+    assert refusal(flags_of("0.5.23"), "--moe-dnse-tp-size= 7").suggestions[0] == "--moe-dense-tp-size"
+
+
 def test_a_mistyped_model_path_is_named_though_argparse_misses_the_model() -> None:
     with pytest.raises(Refused) as caught:
         parse(flags_of("0.5.17"), ["--modle-path", "org/model"])

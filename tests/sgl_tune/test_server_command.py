@@ -84,6 +84,23 @@ def test_flags_with_an_effect_that_is_not_followed_are_named_apart() -> None:
     assert line.without_effect == ()
 
 
+def test_what_is_not_modelled_is_said_with_the_verdict_and_kept() -> None:
+    command = (*START.split(), "--model", "DeepSeek-V3", "--cpu-offload-gb", "8", "--device", "cuda")
+    ran = warm(*TARGET, "--arch", "sm100", "--", *command)
+    assert ran.out.splitlines()[0].endswith("; not counting --cpu-offload-gb 8: not modelled")
+    data = plan(*TARGET, "--arch", "sm100", "--", *command)
+    assert data["deployment"]["not_modelled"] == ["--cpu-offload-gb 8"]
+
+
+def test_an_empty_json_list_is_a_value() -> None:
+    assert parse_server_command([f"{START} {QWEN} --forward-hooks []"]).asked.model_path
+
+
+def test_what_is_asked_as_it_would_be_anyway_is_without_effect() -> None:
+    line = parse_server_command([f"{START} {QWEN} --cpu-offload-gb 0 --dcp-size 1"])
+    assert line.not_modelled == () and line.without_effect == ("--cpu-offload-gb 0", "--dcp-size 1")
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [

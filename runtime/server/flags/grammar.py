@@ -87,7 +87,7 @@ def _unknown_flags(command_line: CommandLine, words: Sequence[str]) -> list[str]
     found = []
     for word in words:
         name = word.split("=", 1)[0]
-        looks = word.startswith("-") and len(word) > 2 and " " not in word and not _number(word)
+        looks = word.startswith("-") and len(word) > 2 and " " not in name and not _number(word)
         if looks and not any(known.startswith(name) for known in (*names, "--help", "-h")):
             found.append(name)
     return found

@@ -80,6 +80,8 @@ def _no_constant(name: str) -> None:
 
 GRAPH_BACKEND, GRAPH_CONFIG = "parse_cuda_graph_backend_arg", "parse_cuda_graph_config_arg"
 
+JSON_TYPES = ("loads", "json_list_type")
+
 # By the names of SGLang's own functions, as they stand in the generated rows.
 TYPES: dict[str, Callable[[str], Any]] = {
     "str": str,
