@@ -145,6 +145,11 @@ def is_read(name: str) -> bool:
     return _RENAMED.get(name, name) in _DEFAULTS
 
 
+def spellings(name: str) -> tuple[str, ...]:
+    """What releases call this argument."""
+    return (name, *(new for new, old in _RENAMED.items() if old == name))
+
+
 def changed(asked: Asked, given: Mapping[str, Any]) -> Asked:
     """With the arguments that a command line gave; those that no rule reads are passed over."""
     named = {_RENAMED.get(name, name): value for name, value in given.items() if is_read(name)}

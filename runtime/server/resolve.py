@@ -151,8 +151,13 @@ def is_set(variable: str | None) -> bool:
 
 
 def _fused_finalize(c: Choices) -> bool:
+    if c.release.fused_finalize_unset:
+        c.because("FlashInfer's own default", fused_finalize=True)
+        return True
     set_by_user = is_set(c.environ.get(_FUSED_FINALIZE))
-    return c.release.fused_finalize_unset or set_by_user
+    rule = _FUSED_FINALIZE if set_by_user else f"off unless {_FUSED_FINALIZE} is set"
+    c.because(rule, fused_finalize=set_by_user)
+    return set_by_user
 
 
 def _key_inputs(c: Choices, name: str) -> KeyInputs:

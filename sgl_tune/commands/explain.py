@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -10,9 +11,11 @@ from sgl_tune.cli.format import Format, FormatOption
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.explain.against import Comparison, Other, compare
+from sgl_tune.explain.against_page import show_comparison
 from sgl_tune.explain.explain import Explanation
 from sgl_tune.explain.page import show_explanation
-from sgl_tune.keys.plan import make_plan
+from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import verdict_of
 
 
@@ -26,22 +29,58 @@ def explain(
     everything: Annotated[
         bool, typer.Option("--all", help="Also what is the default, or just as asked.")
     ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against", metavar="X.Y.Z", help="What changes under this SGLang.", show_default=False
+        ),
+    ] = None,
+    against_gpu: Annotated[
+        str | None,
+        typer.Option("--against-gpu", metavar="b200|..", help="What changes on it.", show_default=False),
+    ] = None,
     format: FormatOption = Format.human,
 ) -> None:
     """Say what SGLang makes of every flag that was not set, by which rule, and since which release.
 
-    Example: sgl-tune explain --model-path zai-org/GLM-5.1-FP8 --tp 8 --gpu b200
+    --against and --against-gpu: what another release or GPU makes of the same, and whether the caches that
+    are there survive it. It is a question: a good answer of either kind exits with 0.
+
+    Example: sgl-tune explain --against 0.5.23 -- python -m sglang.launch_server --model-path M --tp 8
     """
     out = Output(format)
     plans = [make_plan(chosen) for chosen in select_deployments(flags, command or (), deployment)]
-    explained = [(plan, Explanation(plan.deployment)) for plan in plans]
-    results = [
-        {**plan.to_json(), "verdict": verdict_of(plan).to_json(), **explanation.to_json()}
-        for plan, explanation in explained
-    ]
+    found: list[Comparison | None] = [None] * len(plans)
+    if against is not None or against_gpu is not None:
+        found = [*compare(plans, Other(against, against_gpu), flags, command or (), deployment)]
+    explained = [Explanation(plan.deployment) for plan in plans]
+    answers = list(zip(plans, explained, found, strict=True))
+    for doubt in _doubts(answers):
+        out.warn(doubt)
 
     def human() -> None:
-        for plan, explanation in explained:
-            show_explanation(out, plan, explanation, everything)
+        for plan, explanation, comparison in answers:
+            if comparison is None:
+                show_explanation(out, plan, explanation, everything)
+            else:
+                show_comparison(out, comparison)
 
-    out.result(results[0] if len(results) == 1 else {"plans": results}, human)
+    results = [_as_json(*answer) for answer in answers]
+    out.result(results[0] if len(results) == 1 else {"plans": results}, human, _quiet(answers))
+
+
+def _as_json(plan: Plan, explanation: Explanation, comparison: Comparison | None) -> dict[str, Any]:
+    data = {**plan.to_json(), "verdict": verdict_of(plan).to_json(), **explanation.to_json()}
+    return data if comparison is None else {**data, "against": comparison.to_json()}
+
+
+def _doubts(answers: Sequence[tuple[Plan, Explanation, Comparison | None]]) -> Iterable[str]:
+    starts = [(plan, found.after if found else None) for plan, _, found in answers]
+    deployments = [plan.deployment for pair in starts for plan in pair if plan]
+    return dict.fromkeys(f"{one.name}: {doubt}" for one in deployments for doubt in one.warnings)
+
+
+def _quiet(answers: Sequence[tuple[Plan, Explanation, Comparison | None]]) -> Iterable[str]:
+    """The key; of a comparison, the names of what differs."""
+    for plan, _, found in answers:
+        yield from [plan.target.key] if found is None else (one.field for one in found.differences)

@@ -15,7 +15,7 @@ from runtime.server.shape import Server
 from sgl_tune.deployment.deployment import Deployment, deploy
 from sgl_tune.explain.fields import AS_SET, DEFAULT, FIELDS, Field, Told, other_fields
 
-_PART_FIELDS = {
+PART_FIELDS = {
     "dtype": "dtype",
     "quantization": "quantization",
     "MoE backend": "moe_runner_backend",
@@ -110,8 +110,7 @@ class Explanation:
     def _parts(self) -> Iterator[ExplainedPart]:
         parts = self.server.key_parts
         for part, (name, value) in zip(parts, named_parts(parts).items(), strict=True):
-            field = next((one for one in FIELDS if one.name == _PART_FIELDS.get(name)), None)
-            why = self.told.why(field) if field else _PART_RULES.get(name, DEFAULT)
+            why = rule_of_part(name, self.told)
             has = [
                 (row, one is not None and named_parts(one.server.key_parts).get(name) == value)
                 for row, one in self._earlier
@@ -125,6 +124,11 @@ class Explanation:
         older = [row for row in reversed(RELEASES) if row.number <= number]
         servers = [(row, under(self.deployment, row)) for row in older]
         return [(row, Told(server) if server else None) for row, server in servers]
+
+
+def rule_of_part(name: str, told: Told) -> str:
+    field = next((one for one in FIELDS if one.name == PART_FIELDS.get(name)), None)
+    return told.why(field) if field else _PART_RULES.get(name, DEFAULT)
 
 
 def under(deployment: Deployment, release: Release) -> Server | None:

@@ -82,6 +82,8 @@ FIELDS = (
     ),
     Field("draft", "speculation", arguments=("speculative_draft_model_path",), words="draft's cache"),
     Field("tunes", "tuning", arguments=("disable_flashinfer_autotune",), words="tunes"),
+    Field("fused_finalize", "tuning", False, words="fused finalize"),
+    Field("autotune_extend", "tuning", False, words="tunes prefills"),
 )
 GROUPS = tuple(dict.fromkeys(field.group for field in FIELDS))
 _OTHERS = {
@@ -108,7 +110,12 @@ _OTHERS = {
 def other_fields(server: Server, line: CommandLine) -> list[Field]:
     """Every other argument of this release that a rule looks at."""
     covered = {name for field in FIELDS for name in field.decided_by}
-    others = [name for name in Asked.__dataclass_fields__ if name not in covered and name in line.defaults]
+    idle = () if server.speculative else ("speculative",)
+    others = [
+        name
+        for name in Asked.__dataclass_fields__
+        if name not in covered and name in line.defaults and not name.startswith(idle)
+    ]
     return [Field(name, _group(name), line.defaults[name]) for name in others]
 
 
