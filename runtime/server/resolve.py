@@ -155,7 +155,7 @@ def _fused_finalize(c: Choices) -> bool:
         c.because("FlashInfer's own default", fused_finalize=True)
         return True
     set_by_user = is_set(c.environ.get(_FUSED_FINALIZE))
-    rule = _FUSED_FINALIZE if set_by_user else f"off unless {_FUSED_FINALIZE} is set"
+    rule = "the environment turns it on" if set_by_user else "off unless the environment turns it on"
     c.because(rule, fused_finalize=set_by_user)
     return set_by_user
 
