@@ -39,6 +39,7 @@ class Container:
     environment: Mapping[str, Word] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     unread: tuple[str, ...] = ()
+    assumed: str = ""
 
     @property
     def release(self) -> str | None:

@@ -22,7 +22,8 @@ class Placed:
 
 def placed_in(container: Container, target: Target, model_path: str, environ: Mapping[str, str]) -> Placed:
     """The key keeps the model's path as the container has it; its config.json is read outside."""
-    notes = [f"not read: {unread}" for unread in container.unread]
+    notes = [container.assumed] if container.assumed else []
+    notes += [f"not read: {unread}" for unread in container.unread]
     warnings: list[str] = []
     model = container.outside(model_path) if model_path.startswith("/") else None
     if model is not None:

@@ -23,6 +23,7 @@ _WRAPPERS = (
 )
 _MANIFEST = re.compile(r"(?:[ \t]*(?:#[^\n]*|---[ \t]*)?\n)*[ \t]*(?:- )?[A-Za-z_][\w.-]*:(?:[ \t\n]|\Z)")
 _SERVER_FILE = re.compile(r"(.*/)?sglang/launch_server\.py")
+_OFFICIAL = re.compile(r"(^|/)lmsysorg/")  # its images start what they are given
 _NO_SERVER = {
     "sglang.bench_one_batch": "it measures batches, without a server's start",
     "sglang.bench_offline_throughput": "it measures an engine of its own",
@@ -161,7 +162,10 @@ def _started_by(program: Word, rest: Sequence[Word]) -> Launch:
 def _inside(container: Container) -> Launch:
     if not container.command:
         raise UsageError(f"{container.image or 'the container'}: no command follows the image")
-    if container.command[0].startswith("-"):
+    bare = container.command[0].startswith("-")
+    if bare and "sglang" in (container.image or "") and not _OFFICIAL.search(container.image or ""):
+        container = replace(container, assumed=f"{container.image} is taken to start sglang.launch_server")
+    elif bare:
         raise UsageError(
             f"after the image stands {container.command[0]}, a flag of the image's own program",
             "paste what it starts: python3 -m sglang.launch_server ...",

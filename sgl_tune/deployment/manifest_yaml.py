@@ -47,16 +47,19 @@ def _is_container(value: Mapping[Any, Any]) -> bool:
 
 
 def _named(items: Any) -> dict[str, Mapping[str, Any]]:
-    found = [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
-    return {str(item.get("name")): item for item in found}
+    return {str(item.get("name")): item for item in _mappings(items)}
+
+
+def _mappings(items: Any) -> list[Mapping[str, Any]]:
+    return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
 
 
 def _of_pod(item: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any]]) -> Container:
     environment = {name: _value_of(entry) for name, entry in _named(item.get("env")).items()}
     words = [*_list(item.get("command")), *_list(item.get("args"))]
     mounts = [
-        Mount(_host_path(volumes.get(name, {})), str(mount.get("mountPath", "")))
-        for name, mount in _named(item.get("volumeMounts")).items()
+        Mount(_host_path(volumes.get(str(mount.get("name")), {})), str(mount.get("mountPath", "")))
+        for mount in _mappings(item.get("volumeMounts"))
     ]
     command = tuple(_referring(word, environment) for word in words)
     return Container(_text(item.get("image")), command, environment, tuple(mounts))
@@ -99,7 +102,9 @@ def _of_service(item: Mapping[str, Any]) -> Container:
 
 def _compose_words(value: Any) -> list[Word]:
     if isinstance(value, str):
-        return [word for words in shell_commands(value.replace("\n", " ")) for word in words]
+        return [
+            word for words in shell_commands(value.replace("\\\n", " ").replace("\n", " ")) for word in words
+        ]
     return [_compose_word(text) for text in _list(value)]
 
 

@@ -24,6 +24,7 @@ from sgl_tune.deployment.container import Container
 from sgl_tune.deployment.launch import ASSIGNMENT, Launch, is_program, launch_of
 from sgl_tune.deployment.server_config import with_config
 from sgl_tune.deployment.shell_words import Word
+from sgl_tune.deployment.stand_ins import stand_ins
 from sgl_tune.errors import UsageError
 
 READ_ENVIRONMENT = (*ENVIRONMENT, "SGLANG_CACHE_DIR", "HF_HOME", "HF_HUB_CACHE")
@@ -75,10 +76,7 @@ def read_launch(launch: Launch, release: Release) -> ServerCommandLine:
 
 
 def _arguments(launch: Launch, line: CommandLine) -> list[str]:
-    for word in launch.arguments:
-        if word.expands:
-            raise UsageError(f"{word.expands} in the server command is not expanded", "put its value")
-    words = [str(word) for word in launch.arguments]
+    words = stand_ins(line, launch.arguments)
     return with_config(line, serve_words(line, words) if launch.serve else words, launch.container)
 
 

@@ -18,6 +18,7 @@ _PIECE = re.compile(
     |(?P<plain>[^ \t\r\n\\'"$`\#;&|()<>\d]+|\d+|[$\#])""",
     re.VERBOSE | re.DOTALL,
 )
+_LAST_CONTINUATION = re.compile(r"(?<!\\)\\\s*\Z")
 _LONGEST = 1 << 15
 _INSIDE_QUOTES = re.compile(
     r"\\(?P<escaped>[\\\"$`\n])|(?P<expansion>\$\{[^}]*\}|\$\([^)]*\)+|\$\w+|`[^`]*`)"
@@ -67,7 +68,8 @@ def shell_commands(text: str) -> list[list[Word]]:
     """Every simple command of `text`, without its redirections."""
     if len(text) > _LONGEST:
         raise UsageError(f"the server command has {len(text)} letters: {_LONGEST} are the most")
-    return [words for words in _commands(text.replace("\r\n", "\n")) if words]
+    whole = _LAST_CONTINUATION.sub("", text.replace("\r\n", "\n"))
+    return [words for words in _commands(whole) if words]
 
 
 def _commands(text: str) -> Iterator[list[Word]]:
@@ -106,13 +108,11 @@ def _no_document(operator: str) -> None:
 
 
 def _add(writing: _Writing, kind: str | None, piece: re.Match[str]) -> None:
-    if kind == "placeholder":
-        raise UsageError(f"{piece[0]} in the server command is a placeholder", "put its value")
     if kind in ("escaped", "single"):
         writing.add(piece[kind], quoted=True)
     elif kind == "double":
         _add_double(writing, piece["double"])
-    elif kind == "expansion":
+    elif kind in ("expansion", "placeholder"):
         writing.expands = writing.expands or piece[0]
         writing.add(piece[0], quoted=True)
     elif kind == "plain":

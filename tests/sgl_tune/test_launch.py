@@ -82,7 +82,7 @@ def test_what_is_pasted_is_read_down_to_the_servers_arguments(text: str) -> None
         (f'{SERVER} --model-path m --cuda-graph-config {{"decode":1,"prefill":2}}', "is not expanded"),
         (f"SGLANG_CACHE_DIR=$HOME/c {SERVER} --model-path m", r"\$HOME is not expanded"),
         (f"docker run -e SGLANG_CACHE_DIR {IMAGE} {SERVER} --model m", "SGLANG_CACHE_DIR is not expanded"),
-        (f"{SERVER} --model-path <your model>", "<your model> in the server command is a placeholder"),
+        (f"{SERVER} --model-path <your model>", "<your model> in the server command is not expanded"),
         (f"{SERVER} --model-path m <<EOF", "reads a document"),
         (f"{SERVER} --model a & {SERVER} --model b", "starts 2 servers"),
         ("bash start.sh", "a script is not read"),
@@ -153,3 +153,19 @@ def test_a_container_is_planned_for_its_images_release_and_its_mounts() -> None:
 def test_a_container_without_a_mount_for_its_caches_is_warned_of() -> None:
     ran = warm(*TARGET, "--", f"docker run a/b {SERVER} --model-path Qwen/Qwen3-30B-A3B")
     assert ran.code == 0 and "mounts nothing at /root/.cache/sglang" in ran.err
+
+
+@pytest.mark.parametrize("value", ["$PORT", "${PORT}", "<port>", "`free-port`"])
+def test_a_value_that_makes_no_difference_may_be_left_to_the_shell(value: str) -> None:
+    line = parse_server_command([f"{SERVER} --model m --host $IP --port {value} --log-level=$LEVEL \\"])
+    assert line.asked.model_path == "m" and "--host '$IP'" in line.without_effect
+    with pytest.raises(UsageError, match="is not expanded"):
+        parse_server_command([f"{SERVER} --model m --tp {value}"])
+
+
+def test_an_image_with_a_program_of_its_own_is_taken_to_start_the_server() -> None:
+    launch = launch_of(
+        ["docker run -e HF_TOKEN=<token> example.org/sglang:server-cuda --model-path m --tp 8"]
+    )
+    assert list(launch.arguments) == ["--model-path", "m", "--tp", "8"]
+    assert launch.container is not None and "is taken to start" in launch.container.assumed
