@@ -1,17 +1,14 @@
-"""A folder of `save_pretrained`: config.json, and tensors by name in one or several safetensors files."""
+"""A folder of `save_pretrained`: tensors by name in one or several safetensors files."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from runtime.layers.loading import Index
-from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
-from runtime.server.hf_config import model_config
 
 
 class Checkpoint:
@@ -35,16 +32,6 @@ class Checkpoint:
 
     def describe(self) -> str:
         return str(self.folder)
-
-
-def read_config(folder: Path) -> ModelConfig:
-    file = folder / "config.json"
-    try:
-        return model_config(json.loads(file.read_text()))
-    except FileNotFoundError:
-        raise ConfigError(f"{file} does not exist: pass a folder with a model's config.json") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file}: {error}") from None
 
 
 def _open(file: Path) -> Any:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.container import Container
+from sgl_tune.deployment.hub_cache import HUB_ENVIRONMENT
 from sgl_tune.deployment.resolve import Target
-
-_HUB = ("HF_HOME", "HF_HUB_CACHE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,9 @@ def placed_in(container: Container, target: Target, model_path: str, environ: Ma
         notes.append(f"{folder} in the container is {cache} here")
     elif target.cache_dir is None:
         warnings += _unmounted(container, folder)
-    hub = {name: container.outside(environ[name]) or environ[name] for name in _HUB if name in environ}
+    hub = {
+        name: container.outside(environ[name]) or environ[name] for name in HUB_ENVIRONMENT if name in environ
+    }
     target = replace(
         target, cache_dir=target.cache_dir or cache or str(default_cache_dir()), model_files=model
     )

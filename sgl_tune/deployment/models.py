@@ -1,4 +1,4 @@
-"""From a model path to its shape: a folder, a preset or the local Hugging Face cache; no download."""
+"""From a model path to its shape: a file, a folder, the local Hugging Face cache or a preset; no download."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from typing import Any
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError, Unsupported
+from sgl_tune.deployment.hub_cache import hub_config, is_hub_id
 from sgl_tune.errors import UsageError
-from sgl_tune.reading import read_object, read_text
+from sgl_tune.reading import read_object
 from sgl_tune.records import WrongMember, from_plain, to_plain
 
 DEMO = "demo-moe"
 _PRESETS = Path(__file__).parents[1] / "presets"
-_LARGEST_REF = 1 << 12
+_MOST_NAMES = 6
+_A_LAYER_EACH = ("layer_kinds", "attention_kinds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +52,83 @@ def presets() -> tuple[Preset, ...]:
     return tuple(found)
 
 
-def find_model(model_path: str, environ: Mapping[str, str]) -> FoundModel:
-    """What the server would find at `model_path`, as far as this machine can know."""
-    folder = Path(model_path)
-    if folder.is_dir():
-        return _from_file(folder / "config.json")
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """`path` as the server's command has it; `files`: where it lies here, if elsewhere; `config`: the file
+    that the user named in their place."""
+
+    path: str
+    files: str | None = None
+    config: Path | None = None
+    revision: str | None = None
+
+
+def find_model(sought: Sought | str, environ: Mapping[str, str]) -> FoundModel:
+    """What the server would find, as far as this machine can know: a file that was named, a folder, the
+    Hugging Face cache, a preset."""
+    if isinstance(sought, str):
+        sought = Sought(sought)
+    model_path = sought.files or sought.path
     preset = next((preset for preset in presets() if preset.answers_to(model_path)), None)
-    if preset is not None:
-        return FoundModel(Checkpoint(preset.config), f"preset {preset.name}")
-    cached = _in_hub_cache(model_path, environ)
+    if sought.config is not None:
+        return _beside(_from_file(sought.config), preset)
+    if Path(model_path).is_dir():
+        return _whatever_revision(_from_file(Path(model_path) / "config.json"), sought)
+    cached = hub_config(model_path, environ, sought.revision)
     if cached is not None:
-        return _from_file(cached)
+        found = _from_file(cached)
+        return _beside(replace(found, source=f"the Hugging Face cache, {found.source}"), preset)
+    if preset is not None:
+        return _whatever_revision(FoundModel(Checkpoint(preset.config), f"preset {preset.name}"), sought)
+    raise _not_found(model_path)
+
+
+def _whatever_revision(found: FoundModel, sought: Sought) -> FoundModel:
+    if sought.revision is None:
+        return found
+    return replace(found, source=f"{found.source}, whatever --revision {sought.revision} has")
+
+
+def _beside(found: FoundModel, preset: Preset | None) -> FoundModel:
+    """Says so where a preset of the same name tells another model than the one that counts."""
+    if preset is None:
+        return found
+    one, other = _shape(found.checkpoint), _shape(Checkpoint(preset.config))
+    apart = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+    if not apart:
+        return replace(found, source=f"{found.source}, as preset {preset.name} has it")
+    names = ", ".join(apart[:_MOST_NAMES]) + (" and more" if len(apart) > _MOST_NAMES else "")
+    return replace(found, source=f"{found.source}; preset {preset.name} differs in {names} and is not used")
+
+
+def _shape(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Without what is told layer by layer: their number is told, too."""
+    try:
+        shape = to_plain(checkpoint.model_config())
+    except Unsupported:
+        return dict(checkpoint.hf)
+    nested = {name: shape.pop(name) or {} for name in ("moe", "mla")}
+    flat = {f"{name}.{part}": value for name, section in nested.items() for part, value in section.items()}
+    return {name: value for name, value in {**shape, **flat}.items() if name not in _A_LAYER_EACH}
+
+
+def _not_found(model_path: str) -> UsageError:
     names = ", ".join(preset.name for preset in presets())
-    raise UsageError(
+    ways = [f"name its config.json with --model-config, or one of the presets: {names}"]
+    if is_hub_id(model_path):
+        ways.insert(0, f"`hf download {model_path} config.json`")
+    return UsageError(
         f"no model at {model_path!r}: it is no folder here, no preset and not in the Hugging Face cache",
-        f"pass a folder that holds its config.json, or one of the presets: {names}",
+        "; or ".join(ways),
     )
 
 
 def _from_file(file: Path) -> FoundModel:
     if not os.path.lexists(file):
-        raise UsageError(f"{file} is missing", "a model folder holds the checkpoint's config.json")
+        raise UsageError(
+            f"{file} is missing",
+            "a model folder holds the checkpoint's config.json; --model-config names one that lies elsewhere",
+        )
     modelopt = file.with_name("hf_quant_config.json")
     checkpoint = checked(Checkpoint(read_object(file)), file)
     if not modelopt.is_file():
@@ -91,25 +149,3 @@ def checked(checkpoint: Checkpoint, file: Path | str) -> Checkpoint:
         why = f"{type(error).__name__}: {str(error)[:200]}"
         raise UsageError(f"{file}: not a model's config: {why}") from error
     return checkpoint
-
-
-def _in_hub_cache(model_path: str, environ: Mapping[str, str]) -> Path | None:
-    """`hub/models--<org>--<name>/snapshots/<revision>/config.json`, the revision that `main` names."""
-    if model_path.count("/") != 1 or model_path.startswith((".", "/")):
-        return None
-    home = Path(environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    hub = Path(environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
-    repository = hub / ("models--" + model_path.replace("/", "--"))
-    main = repository / "refs" / "main"
-    if not os.path.lexists(main):
-        return None
-    revision = read_text(main, "download the model again, or name its folder", _LARGEST_REF).strip()
-    config = repository / "snapshots" / Path(revision).name / "config.json"
-    return config if _is_file(config) else None
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name of any length, with any byte in it
-        return False

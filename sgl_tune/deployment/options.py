@@ -140,6 +140,12 @@ class ServerFlags:
         str | None,
         _server("--dist-init-addr", "--nccl-init-addr", help="Node 0's host:port.", metavar="HOST:PORT"),
     ] = None
+    model_config: Annotated[
+        str | None,
+        _target(
+            "--model-config", help="The model's config.json, where its path leads to none.", metavar="FILE"
+        ),
+    ] = None
     cache_dir: Annotated[
         str | None,
         _target("--cache-dir", help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.", metavar="DIR"),
@@ -171,8 +177,10 @@ class ServerFlags:
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
 
 
-# Not the server's: which versions, GPU and folder are meant.
-TARGET_FIELDS = frozenset(("cache_dir", "sglang_version", "flashinfer_version", "gpu", "arch"))
+# Not the server's: which versions, GPU and files are meant.
+TARGET_FIELDS = frozenset(
+    ("model_config", "cache_dir", "sglang_version", "flashinfer_version", "gpu", "arch")
+)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from runtime.server.resolve import ENVIRONMENT
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
 from sgl_tune.deployment.likely_mistakes import likely_mistakes, undivided_heads
-from sgl_tune.deployment.models import DEMO, find_model
+from sgl_tune.deployment.models import DEMO, Sought, find_model
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
 from sgl_tune.errors import UsageError
@@ -61,6 +61,8 @@ class Target:
     cache_dir: str | None = None
     dist_init_addr: str | None = None
     model_files: str | None = None  # where a container's model path lies here
+    model_config: str | None = None
+    revision: str | None = None
     not_modelled: tuple[str, ...] = ()
 
     @classmethod
@@ -73,7 +75,12 @@ class Target:
             gpu,
             flags.cache_dir,
             flags.dist_init_addr,
+            model_config=flags.model_config,
         )
+
+    def sought(self, model_path: str) -> Sought:
+        config = Path(self.model_config).expanduser() if self.model_config is not None else None
+        return Sought(model_path, self.model_files, config, self.revision)
 
     @property
     def release(self) -> Named:
@@ -105,7 +112,7 @@ def _deployed(
 ) -> Deployment:
     check_layout(asked)
     _check_replicas(asked)
-    found = find_model(target.model_files or asked.model_path, environ)
+    found = find_model(target.sought(asked.model_path), environ)
     named, said = target.release, [*notes, f"model shape: {found.source}"]
     said.extend(filter(None, [named.note, _replicas(asked)]))
     flashinfer = _flashinfer(target, named.release, said)
@@ -142,6 +149,11 @@ def given_by(flags: ServerFlags) -> dict[str, Any]:
 
 
 def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
+    if flags.model_path is None and flags.model_config is not None:
+        raise UsageError(
+            f"--model-config {flags.model_config} is the shape of no model: its path is a part of the key",
+            "add --model-path, as the server's command has it",
+        )
     if flags.model_path is None:
         notes.append(f"no model given: the embedded demo model, {DEMO}")
         flags = replace(flags, model_path=DEMO)

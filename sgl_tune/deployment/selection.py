@@ -14,6 +14,7 @@ from runtime.server.gpus import GpuModel
 from sgl_tune.deployment.container import Container
 from sgl_tune.deployment.container_place import placed_in
 from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.hub_cache import HUB_ENVIRONMENT
 from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.project_file import PROJECT_FILE, ProjectDeployment, read_project_file
@@ -96,7 +97,12 @@ def _from_command(
     notes += line.notes
     if line.without_effect:
         notes.append(f"without effect on the cache: {' '.join(line.without_effect)}")
-    target = replace(target, dist_init_addr=line.dist_init_addr, not_modelled=line.not_modelled)
+    target = replace(
+        target,
+        dist_init_addr=line.dist_init_addr,
+        not_modelled=line.not_modelled,
+        revision=line.revision,
+    )
     if line.container is None:
         return deployed(asked, target, name, {**environ, **line.environment}, notes)
     placed = placed_in(line.container, target, asked.model_path, {**_hub(environ), **line.environment})
@@ -105,7 +111,7 @@ def _from_command(
 
 def _hub(environ: Mapping[str, str]) -> dict[str, str]:
     """A container's own cache of models is most often this machine's, mounted."""
-    return {name: environ[name] for name in ("HF_HOME", "HF_HUB_CACHE") if name in environ}
+    return {name: environ[name] for name in HUB_ENVIRONMENT if name in environ}
 
 
 def _of_image(target: Target, container: Container | None) -> tuple[Target, list[str]]:

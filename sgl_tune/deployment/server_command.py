@@ -21,15 +21,16 @@ from runtime.server.flags.types import JSON_TYPES
 from runtime.server.releases import NEWEST, Release
 from runtime.server.resolve import ENVIRONMENT
 from sgl_tune.deployment.container import Container
+from sgl_tune.deployment.hub_cache import HUB_ENVIRONMENT
 from sgl_tune.deployment.launch import ASSIGNMENT, Launch, is_program, launch_of
 from sgl_tune.deployment.server_config import with_config
 from sgl_tune.deployment.shell_words import Word
 from sgl_tune.deployment.stand_ins import stand_ins
 from sgl_tune.errors import UsageError
 
-READ_ENVIRONMENT = (*ENVIRONMENT, "SGLANG_CACHE_DIR", "HF_HOME", "HF_HUB_CACHE")
+READ_ENVIRONMENT = (*ENVIRONMENT, "SGLANG_CACHE_DIR", *HUB_ENVIRONMENT)
 _PLAIN = {"device": "cuda"}  # what the rules take for granted
-_READ_ELSEWHERE = frozenset(("dist_init_addr", "config"))
+_READ_ELSEWHERE = frozenset(("dist_init_addr", "config", "revision"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class ServerCommandLine:
     not_modelled: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     container: Container | None = None
+    revision: str | None = None
 
 
 def parse_server_command(words: Sequence[str], release: Release = NEWEST) -> ServerCommandLine:
@@ -72,6 +74,7 @@ def read_launch(launch: Launch, release: Release) -> ServerCommandLine:
         effects.unknown,
         tuple(notes),
         launch.container,
+        parsed.given.get("revision"),
     )
 
 
@@ -106,9 +109,11 @@ class _Effects:
         for name, value in parsed.given.items():
             said = shlex.join([parsed.spelled[name], *_words(value)])
             is_usual = value in (parsed.command_line.defaults.get(name), _PLAIN.get(name))
+            if name in _READ_ELSEWHERE:
+                continue
             if name in not_modelled() and not is_usual:
                 unknown.append(said)
-            elif name not in _READ_ELSEWHERE and (name in not_modelled() or name in without_effect()):
+            elif name in not_modelled() or name in without_effect():
                 none.append(said)
         return cls(tuple(none), tuple(unknown))
 

@@ -13,11 +13,11 @@ from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool, PoolShape, ReqToTokenPool, SlotAllocator
 from runtime.forward.logits_processor import LogitsOutput
-from runtime.models.checkpoint import read_config
 from runtime.models.decoder import Decoder, run_stage
 from runtime.models.gqa import kv_shard
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.parallel import stage_layers
+from sgl_tune.deployment.models import find_model
 
 CPU = torch.device("cpu")
 TOKENS = 256
@@ -53,7 +53,7 @@ class Generation:
         device: torch.device = CPU,
     ) -> None:
         self.parallel, self.runtime, self.comm = parallel, runtime, comm
-        self.model = read_config(folder)
+        self.model = find_model(str(folder), {}).checkpoint.model_config()
         self.layers = stage_layers(self.model.num_layers, parallel, comm.layout.pp_rank)
         self.decoder = Decoder(self.model, runtime, comm, device, self.layers)
         self.decoder.load_hf(folder)

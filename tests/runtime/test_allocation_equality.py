@@ -10,12 +10,12 @@ import torch
 from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
-from runtime.models.checkpoint import read_config
 from runtime.models.decoder import Decoder, run_stage
 from runtime.server.config import ParallelConfig
 from runtime.server.parallel import stage_layers
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
+from sgl_tune.deployment.models import find_model
 from tests.runtime.families import make_reference, prompts, save
 from tests.runtime.generation import make_pool, make_runtime
 from tests.runtime.ranks import Ranks
@@ -41,7 +41,7 @@ def _record(comm: Communicator, folder: Path, parallel: ParallelConfig, a2a: str
     tracker = AllocationTracker(CachingAllocator(), "cpu", log=True)
     with tracker:
         tracker.phase = "weights"
-        model = read_config(folder)
+        model = find_model(str(folder), {}).checkpoint.model_config()
         layers = stage_layers(model.num_layers, parallel, comm.layout.pp_rank)
         decoder = Decoder(model, runtime, comm, CPU, layers)
         decoder.load_hf(folder)

@@ -15,7 +15,6 @@ from runtime.forward.comm import VirtualCommunicator
 from runtime.layers.loading import fill_dummy
 from runtime.layers.quantization import Fp4
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
-from runtime.models.checkpoint import read_config
 from runtime.models.decoder import Decoder
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
@@ -24,6 +23,7 @@ from runtime.server.parallel import stage_layers
 from runtime.server.units import GIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
+from sgl_tune.deployment.models import find_model
 from tests.runtime.families import FAMILIES, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_pool, make_runtime
 
@@ -175,7 +175,10 @@ def test_a_dummy_model_decodes_to_finite_logits(family: str, tmp_path: Path) -> 
 def test_a_quantized_dummy_model_decodes_to_finite_logits(quantization: str, tmp_path: Path) -> None:
     folder = save(make_reference("qwen3_moe"), tmp_path)
     comm = VirtualCommunicator(ParallelConfig())
-    model, runtime = read_config(folder), make_runtime(quantization=quantization)
+    model, runtime = (
+        find_model(str(folder), {}).checkpoint.model_config(),
+        make_runtime(quantization=quantization),
+    )
     decoder = Decoder(model, runtime, comm, CPU, range(model.num_layers))
     decoder.load_dummy()
     pool = make_pool(model, comm, range(model.num_layers), torch.float32, CPU)
