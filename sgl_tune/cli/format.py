@@ -14,4 +14,16 @@ class Format(str, Enum):
     quiet = "quiet"
 
 
+class DocumentFormat(str, Enum):
+    """Of a command whose answer people also paste somewhere."""
+
+    human = "human"
+    json = "json"
+    quiet = "quiet"
+    markdown = "markdown"
+
+
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.", show_default=True)]
+DocumentFormatOption = Annotated[
+    DocumentFormat, typer.Option("--format", help="How to print the result.", show_default=True)
+]

@@ -7,16 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from sgl_tune.cli.format import Format, FormatOption
+from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, Format
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.explain.against import Comparison, Other, compare
 from sgl_tune.explain.against_page import show_comparison
 from sgl_tune.explain.explain import Explanation
+from sgl_tune.explain.markdown import comparison_lines, explanation_lines
 from sgl_tune.explain.page import show_explanation
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import verdict_of
+
+Answers = Sequence[tuple[Plan, Explanation, Comparison | None]]
 
 
 @takes_server_flags
@@ -39,7 +42,7 @@ def explain(
         str | None,
         typer.Option("--against-gpu", metavar="b200|..", help="What changes on it.", show_default=False),
     ] = None,
-    format: FormatOption = Format.human,
+    format: DocumentFormatOption = DocumentFormat.human,
 ) -> None:
     """Say what SGLang makes of every flag that was not set, by which rule, and since which release.
 
@@ -48,7 +51,8 @@ def explain(
 
     Example: sgl-tune explain --against 0.5.23 -- python -m sglang.launch_server --model-path M --tp 8
     """
-    out = Output(format)
+    as_lines = format is DocumentFormat.markdown
+    out = Output(Format.quiet if as_lines else Format(format.value))
     plans = [make_plan(chosen) for chosen in select_deployments(flags, command or (), deployment)]
     found: list[Comparison | None] = [None] * len(plans)
     if against is not None or against_gpu is not None:
@@ -66,7 +70,13 @@ def explain(
                 show_comparison(out, comparison)
 
     results = [_as_json(*answer) for answer in answers]
-    out.result(results[0] if len(results) == 1 else {"plans": results}, human, _quiet(answers))
+    lines = _markdown(answers, everything) if as_lines else _quiet(answers)
+    out.result(results[0] if len(results) == 1 else {"plans": results}, human, lines)
+
+
+def _markdown(answers: Answers, everything: bool) -> Iterable[str]:
+    for plan, explanation, found in answers:
+        yield from comparison_lines(found) if found else explanation_lines(plan, explanation, everything)
 
 
 def _as_json(plan: Plan, explanation: Explanation, comparison: Comparison | None) -> dict[str, Any]:
@@ -74,13 +84,13 @@ def _as_json(plan: Plan, explanation: Explanation, comparison: Comparison | None
     return data if comparison is None else {**data, "against": comparison.to_json()}
 
 
-def _doubts(answers: Sequence[tuple[Plan, Explanation, Comparison | None]]) -> Iterable[str]:
+def _doubts(answers: Answers) -> Iterable[str]:
     starts = [(plan, found.after if found else None) for plan, _, found in answers]
     deployments = [plan.deployment for pair in starts for plan in pair if plan]
     return dict.fromkeys(f"{one.name}: {doubt}" for one in deployments for doubt in one.warnings)
 
 
-def _quiet(answers: Sequence[tuple[Plan, Explanation, Comparison | None]]) -> Iterable[str]:
+def _quiet(answers: Answers) -> Iterable[str]:
     """The key; of a comparison, the names of what differs."""
     for plan, _, found in answers:
         yield from [plan.target.key] if found is None else (one.field for one in found.differences)

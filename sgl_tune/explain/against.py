@@ -26,6 +26,13 @@ class Other:
     release: str | None = None
     gpu: str | None = None
 
+    def __post_init__(self) -> None:
+        """What nobody knows is refused here, and is no server that another release refuses."""
+        if self.release is not None:
+            release_named(self.release)
+        if self.gpu is not None:
+            find_gpu(self.gpu)
+
     def flags(self, flags: ServerFlags) -> ServerFlags:
         if self.release is not None:
             flags = replace(flags, sglang_version=self.release, flashinfer_version=None)

@@ -90,8 +90,13 @@ def _show(out: Output, one: Difference) -> None:
         return  # its rule is told of the argument
     if one.why:
         out.line(one.why, indent=6, style="dim")
-    if one.why_before not in ("", DEFAULT, one.why):
-        out.line(f"before: {one.why_before}", indent=6, style="dim")
+    if before_text(one):
+        out.line(f"before: {before_text(one)}", indent=6, style="dim")
+
+
+def before_text(one: Difference) -> str:
+    """The rule that held before, where it is another and not just the default."""
+    return "" if one.why_before in (DEFAULT, one.why) else one.why_before
 
 
 def change_text(one: Difference) -> str:

@@ -10,9 +10,11 @@ from runtime.server.cache_key import named_parts
 from runtime.server.releases import NEWEST, RELEASES, Release
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.explain.explain import command_line_of, rule_of_part, under
-from sgl_tune.explain.fields import FIELDS, GROUPS, Field, Told, other_fields
+from sgl_tune.explain.fields import FIELDS, GROUPS, Field, Told, matters, other_fields
 from sgl_tune.keys.keys import TunedOp, expected_keys
 from sgl_tune.keys.plan import CachePlan, Plan
+
+_ORDER = (*GROUPS, "key", "files", "ops")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +59,13 @@ class Way:
 def differences(before: Plan, after: Plan) -> tuple[Difference, ...]:
     way = Way(before.deployment, after.deployment)
     old, new = Told(before.deployment.server), Told(after.deployment.server)
-    fields = sorted(_of_fields(old, new, way), key=lambda one: GROUPS.index(one.group))
-    return (
-        *fields,
+    found = (
+        *_of_fields(old, new, way),
         *_of_key(old, new, way),
-        *_of_caches(before, after, "", way),
-        *_of_caches(before, after, "draft", way),
+        *_of_caches(before, after, ""),
+        *_of_caches(before, after, "draft"),
     )
+    return tuple(sorted(found, key=lambda one: _ORDER.index(one.group)))
 
 
 def _place(release: Release) -> int:
@@ -76,8 +78,8 @@ def _of_fields(old: Told, new: Told, way: Way) -> Iterator[Difference]:
     known = command_line_of(old.server.release).defaults
     others = [field for field in other_fields(new.server, line) if field.name in known]
     for field in (*FIELDS, *others):
-        before, after = old.value(field), new.value(field)
-        if before != after:
+        followed = matters(field, old.server) or matters(field, new.server)
+        if followed and old.value(field) != new.value(field):
             yield _difference(field, field.label(line), old, new, way)
 
 
@@ -107,7 +109,7 @@ def _of_part(name: str, old: Told, new: Told, way: Way) -> Difference:
     return Difference(name, "key", name, before, after, *rules, **turn)
 
 
-def _of_caches(before: Plan, after: Plan, role: str, way: Way) -> Iterator[Difference]:
+def _of_caches(before: Plan, after: Plan, role: str) -> Iterator[Difference]:
     old, new = (plan.draft if role else plan.target for plan in (before, after))
     if old is None and new is None:
         return

@@ -64,8 +64,8 @@ FIELDS = (
     Field("chunked_prefill_size", "memory"),
     Field("max_running_requests", "memory"),
     Field("dummy_batch_rows", "memory", arguments=("max_running_requests",), words="dummy batch"),
-    Field("decode_graphs", "graphs", arguments=_phase("decode"), words="decode"),
-    Field("prefill_graphs", "graphs", arguments=_phase("prefill", *_PIECEWISE), words="prefill"),
+    Field("decode_graphs", "graphs", arguments=_phase("decode"), words="decode graphs"),
+    Field("prefill_graphs", "graphs", arguments=_phase("prefill", *_PIECEWISE), words="prefill graphs"),
     Field(
         *("attention_backend", "attention"),
         arguments=("attention_backend", "prefill_attention_backend", "decode_attention_backend"),
@@ -121,6 +121,13 @@ def other_fields(server: Server, line: CommandLine) -> list[Field]:
 
 def _group(name: str) -> str:
     return next((group for start, group in _OTHERS.items() if name.startswith(start)), "memory")
+
+
+def matters(field: Field, server: Server) -> bool:
+    """Whether anything follows from it, for this server."""
+    if field.name == "fused_finalize":
+        return server.backend.calls == "cutlass"
+    return field.name != "model_quantization" or server.model_quantization != server.quantization
 
 
 class Told:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sgl_tune.cli.out import Output
-from sgl_tune.explain.explain import Explained, Explanation
-from sgl_tune.explain.fields import GROUPS
+from sgl_tune.explain.explain import Explained, ExplainedPart, Explanation
+from sgl_tune.explain.fields import GROUPS, matters
 from sgl_tune.explain.words import asked_text, in_words
 from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.keys.plan_view import how_it_runs, show_verdict
@@ -36,9 +36,7 @@ def show_explanation(out: Output, plan: Plan, explanation: Explanation, everythi
 
 
 def is_news(one: Explained, explanation: Explanation) -> bool:
-    if one.field.name == "model_quantization":
-        return bool(one.value != explanation.server.quantization)
-    return not one.is_plain
+    return not one.is_plain and matters(one.field, explanation.server)
 
 
 def reason_text(one: Explained) -> str:
@@ -46,8 +44,11 @@ def reason_text(one: Explained) -> str:
     asked = ""
     if one.set is not None and not isinstance(one.set, dict) and one.set != one.value:
         asked = f"{asked_text(one.set)} was asked; "
-    since = f" (since {one.since})" if one.since else ""
-    return f"{asked}{one.why}{since}"
+    return f"{asked}{one.why}{since_text(one)}"
+
+
+def since_text(one: Explained | ExplainedPart) -> str:
+    return f" (since {one.since})" if one.since else ""
 
 
 def _show_group(out: Output, group: str, shown: list[Explained], width: int) -> None:
@@ -76,8 +77,7 @@ def _show_key(out: Output, explanation: Explanation) -> None:
     parts = explanation.key_parts
     width = min(_MOST_VALUE, max(len(part.value) for part in parts)) + 2
     for part in parts:
-        since = f" (since {part.since})" if part.since else ""
-        show_row(out, part.name, part.value or "none", f"{part.why}{since}", width)
+        show_row(out, part.name, part.value or "empty", f"{part.why}{since_text(part)}", width)
 
 
 def _show_caches(out: Output, plan: Plan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,3 +87,30 @@ def test_the_page_fits_the_terminal(columns: int, flags: tuple[str, ...]) -> Non
     ran = run_on_terminal("explain", *flags, "--cache-dir", "/c", columns=columns)
     lines = [re.sub(r"\x1b\[\d+m", "", line) for line in ran.out.splitlines()]
     assert ran.code == 0 and max(map(len, lines)) <= columns, max(lines, key=len)
+
+
+def test_markdown_is_tables_of_the_same() -> None:
+    ran = run_here("explain", *GLM, "--format", "markdown")
+    assert ran.out.startswith("## GLM-5.1-FP8: tunes 1 op, 22 entries in 8 files\n")
+    assert "| --attention-backend | dsa | sparse attention (since 0.5.13) |" in ran.out
+    compared = run_here("explain", *GLM, "--against", "0.5.12", "--format", "markdown").out
+    assert "| --attention-backend | dsa -> nsa (until 0.5.12) | sparse attention |" in compared
+
+
+def test_quiet_is_the_key_or_the_names_of_what_differs() -> None:
+    key = explained(*GLM)["key"]
+    assert run_here("explain", *GLM, "--format", "quiet").out == f"{key}\n"
+    differing = run_here("explain", *QWEN, "--against", "0.5.22", "--format", "quiet").out.split()
+    assert differing[:2] == ["key", "candidate_selection"]
+
+
+def test_every_deployment_of_a_project_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sgl-tune.toml").write_text(
+        '[deployments.a]\nmodel-path = "Qwen/Qwen3-235B-A22B"\n'
+        '[deployments.b]\ncommand = "sglang serve zai-org/GLM-5.1 --tp 8 --attention-backend nsa"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    data = explained("--gpu", "h200", "--sglang-version", "0.5.20", "--against", "0.5.12")
+    models = [one["deployment"]["model_path"] for one in data["plans"]]
+    assert models == ["Qwen/Qwen3-235B-A22B", "zai-org/GLM-5.1"]
+    assert all(one["against"]["sglang"] == "0.5.12" for one in data["plans"])
