@@ -1,0 +1,66 @@
+"""What is said to be tunable here is what the runtime can build and run, on tensors without data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from runtime.devices.meta import Meta
+from runtime.server.errors import ConfigError
+from runtime.start.rehearsal import Rehearsal
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.errors import UsageError
+from sgl_tune.keys.advice import advice
+from sgl_tune.keys.plan import Plan, make_plan
+from sgl_tune.keys.tunable import cannot_tune
+from sgl_tune.keys.verdict import gaps_of
+from tests.oracle.published import published, target_models, write_checkpoints
+
+MEMORY = 1 << 42
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    write_checkpoints(folder)
+    return folder
+
+
+def _whole_plans() -> Iterator[Plan]:
+    """As the server is, or else as it is advised to be."""
+    for model, gpu, release in product(target_models(), ("H200", "B200"), ("0.5.17", "0.5.23")):
+        flags = ServerFlags(model_path=published()[model].path, gpu=gpu, sglang_version=release, tp=8)
+        try:
+            plan = make_plan(resolve_deployment(flags, environ={}), gpus=())
+        except UsageError:
+            continue
+        if not plan.caches or gaps_of(plan):
+            found = advice(plan)
+            plan = found.plan if found else plan
+        if plan.caches and not gaps_of(plan):
+            yield plan
+
+
+def _fails(plan: Plan) -> bool:
+    chosen = plan.deployment
+    try:
+        rehearsal = Rehearsal(chosen.model, chosen.parallel, chosen.runtime, Meta(MEMORY, chosen.arch))
+        rehearsal.forward(max(bucket for op in plan.target.ops for bucket in op.buckets))
+    except ConfigError:
+        return True
+    return False
+
+
+def test_a_plan_is_tunable_where_the_runtime_runs_it(
+    checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkpoints)
+    outcomes = [
+        (plan.deployment.model_path, cannot_tune(plan) is not None, _fails(plan)) for plan in _whole_plans()
+    ]
+    assert [model for model, said, real in outcomes if said != real] == []
+    assert {said for _, said, _ in outcomes} == {True, False} and len(outcomes) > 40
