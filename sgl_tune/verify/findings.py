@@ -40,6 +40,7 @@ CODES: dict[str, Severity] = {
     "other-environment": Severity.ERROR,
     "unknown-environment": Severity.ERROR,
     "other-folder": Severity.ERROR,
+    "nearest-key": Severity.INFO,
     "no-environment": Severity.WARNING,
     "target-unknown": Severity.INFO,
     "flashinfer-unknown": Severity.INFO,

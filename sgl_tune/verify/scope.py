@@ -17,10 +17,12 @@ from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import installed_version
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.advice import advised
+from sgl_tune.keys.nearest import nearest
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked, Expected, check, expected_of
 from sgl_tune.verify.findings import Finding, finding
+from sgl_tune.verify.near_keys import near_keys
 
 
 class VerifyOptions(NamedTuple):
@@ -60,14 +62,17 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
     if not plans and sglang:
         warnings = _warnings_of(sglang)
     cache_dir = Path(asked.flags.cache_dir) if asked.flags.cache_dir else default_cache_dir()
+    near: list[Finding] = []
     if plans and asked.path is None:
         checked = [check(cache, sglang, True, [item]) for cache, item in _of_deployments(plans, on_error)]
+        near += near_keys(plans)
     else:
         there = resolve(asked.path, cache_dir, on_error)
-        found = _matching(there, expected, asked.path or str(cache_dir)) if expected or not plans else []
+        found = _matching(there, plans, asked.path or str(cache_dir)) if expected or not plans else []
+        near += near_keys(plans, found)
         whole = asked.path is None or not Path(asked.path).is_file()
         checked = [check(cache, sglang, whole, expected) for cache in found]
-    findings = (*map(_unreadable, unread), *_of_plans(plans))
+    findings = (*map(_unreadable, unread), *_of_plans(plans), *near)
     if not findings and not plans and not any(item.cache.files for item in checked):
         raise UsageError(
             f"nothing to verify in {asked.path or cache_dir}: no cache file is there",
@@ -136,14 +141,16 @@ def _no_matter(error: OSError) -> None:
     """A folder that this deployment's server does not look into."""
 
 
-def _matching(caches: list[Cache], expected: Sequence[Expected], where: str) -> list[Cache]:
+def _matching(caches: list[Cache], plans: Sequence[Plan], where: str) -> list[Cache]:
     """With a deployment: its own caches among these, or the only one there is, to say what is wrong."""
-    keys = [item.key for item in expected]
+    keys = [item.key for plan in plans for item in expected_of(plan)]
     own = [cache for cache in caches if cache.key in keys]
     if not keys or own or len(caches) == 1:
         return own or caches
+    near = next((one for plan in plans if (one := nearest(plan.deployment, caches))), None)
     raise UsageError(
-        f"{where}: none of its {len(caches)} caches has this deployment's key {' or '.join(keys)}",
+        f"{where}: none of its {len(caches)} caches has this deployment's key {' or '.join(keys)}"
+        + (f"; nearest is {near.says}" if near else ""),
         "`sgl-tune warm --dry-run` with the same flags shows the parts of the key",
     )
 

@@ -189,7 +189,7 @@ def test_a_cache_for_fewer_ranks_lies_under_another_key(tmp_path: Path, target: 
         *VERSIONS,
     )
     data = _report(ran)
-    assert _verdicts(data) == ["missing"] * 4 and _codes(data) == {"rank-missing"}
+    assert _verdicts(data) == ["missing"] * 4 and _codes(data) == {"rank-missing", "nearest-key"}
 
 
 def test_a_folder_of_another_key_is_compared_and_named(tmp_path: Path, target: Path) -> None:
