@@ -53,13 +53,9 @@ class Shape:
 
     def model(self) -> ModelConfig:
         return ModelConfig(
-            config_class="",
             model_type="qwen3_moe",
             hidden_size=self.hidden,
             num_layers=1,
-            num_heads=1,
-            num_kv_heads=1,
-            head_dim=self.hidden,
             intermediate_size=self.intermediate,
             vocab_size=1,
             max_position=self.tokens,

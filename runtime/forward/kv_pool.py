@@ -230,4 +230,4 @@ def make_cache(
     if model.mla is not None:
         return LatentPool(shape, model.mla, plan.packed)
     sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None
-    return GqaPool(shape, kv_heads_per_rank(model, parallel), model.head_dim, sliding)
+    return GqaPool(shape, kv_heads_per_rank(model, parallel), model.main_attention.head_dim, sliding)

@@ -25,10 +25,11 @@ def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of the matrix called `name` in a checkpoint."""
+    """Rows of the matrix called `name` in a checkpoint; in a layer with a bias, a part may have none."""
 
     name: str
     rows: slice
+    biased: bool = True
 
 
 class Linear(nn.Module):
@@ -49,7 +50,7 @@ class Linear(nn.Module):
         rows = sum(length(part.rows) for part in parts)
         tensors = scheme.create((rows, length(cols)), dtype, device)
         if bias:
-            tensors["bias"] = torch.empty(rows, dtype=dtype, device=device)
+            tensors["bias"] = torch.zeros(rows, dtype=dtype, device=device)
         self.tensors = register(self, tensors)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -61,6 +62,8 @@ class Linear(nn.Module):
         for part in self.parts:
             local = slice(start, start + length(part.rows))
             for name, tensor in self.tensors.items():
+                if name == "bias" and not part.biased:
+                    continue
                 yield self._piece(part, local, name, tensor)
             start = local.stop
 

@@ -8,49 +8,30 @@ from typing import Any
 
 import torch
 
-from runtime.server.config import ModelConfig
-from runtime.server.errors import ConfigError
+from runtime.server.config import RopeConfig
+from runtime.server.decoders.rope import mscale
 
 
-def rotary_dim(model: ModelConfig) -> int:
-    if model.mla is not None:
-        return model.mla.qk_rope_head_dim
-    return int(model.head_dim * model.rope_parameters.get("partial_rotary_factor", 1.0))
-
-
-def rope_table(model: ModelConfig, device: torch.device) -> torch.Tensor:
+def rope_table(rope: RopeConfig, device: torch.device) -> torch.Tensor:
     """[max_position, rotary_dim] fp32: cosines, then sines."""
-    dim = rotary_dim(model)
-    frequencies, scale = _frequencies(model, dim, device)
-    positions = torch.arange(model.max_position, dtype=torch.float32, device=device)
+    frequencies, scale = _frequencies(rope, device)
+    positions = torch.arange(rope.max_position, dtype=torch.float32, device=device)
     angles = positions[:, None] * frequencies
-    table = torch.empty(model.max_position, dim, dtype=torch.float32, device=device)
-    torch.cos(angles, out=table[:, : dim // 2])
-    torch.sin(angles, out=table[:, dim // 2 :])
+    table = torch.empty(rope.max_position, rope.dim, dtype=torch.float32, device=device)
+    torch.cos(angles, out=table[:, : rope.dim // 2])
+    torch.sin(angles, out=table[:, rope.dim // 2 :])
     return table.mul_(scale)
 
 
-def softmax_scale(model: ModelConfig) -> float:
-    """1 / sqrt(head size), and what YaRN adds to it in latent attention."""
-    head = model.mla.qk_head_dim if model.mla else model.head_dim
-    rope = model.rope_parameters
-    if model.mla and rope.get("rope_type", "default") != "default" and rope.get("mscale_all_dim"):
-        return head**-0.5 * _mscale(rope["factor"], rope["mscale_all_dim"]) ** 2
-    return head**-0.5
-
-
-def _frequencies(model: ModelConfig, dim: int, device: torch.device) -> tuple[torch.Tensor, float]:
-    rope = model.rope_parameters
-    kind = rope.get("rope_type", "default")
-    exponents = torch.arange(0, dim, 2, dtype=torch.float32, device=device) / dim
-    plain = 1.0 / (model.rope_theta**exponents)
-    if kind == "default":
-        return plain, 1.0
+def _frequencies(rope: RopeConfig, device: torch.device) -> tuple[torch.Tensor, float]:
+    exponents = torch.arange(0, rope.dim, 2, dtype=torch.float32, device=device) / rope.dim
+    plain, told = 1.0 / (rope.theta**exponents), rope.parameters
+    kind = told.get("rope_type", "default")
     if kind == "llama3":
-        return _llama3(plain, rope), 1.0
+        return _llama3(plain, told), 1.0
     if kind == "yarn":
-        return _yarn(plain, rope, model.rope_theta, dim), _yarn_attention_factor(rope)
-    raise ConfigError(f"rope_type {kind!r} is not supported: this runtime knows default, llama3 and yarn")
+        return _yarn(plain, told, rope.theta, rope.dim), _yarn_attention_factor(told)
+    return plain / told["factor"] if kind == "linear" else plain, 1.0
 
 
 def _llama3(plain: torch.Tensor, rope: Mapping[str, Any]) -> torch.Tensor:
@@ -82,12 +63,8 @@ def _yarn_attention_factor(rope: Mapping[str, Any]) -> float:
         return float(rope["attention_factor"])
     factor, over, under = rope["factor"], rope.get("mscale"), rope.get("mscale_all_dim")
     if over and under:
-        return _mscale(factor, over) / _mscale(factor, under)
-    return _mscale(factor, 1.0)
-
-
-def _mscale(factor: float, scale: float) -> float:
-    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
+        return mscale(factor, over) / mscale(factor, under)
+    return mscale(factor, 1.0)
 
 
 @torch.library.custom_op("sgl_tune::rope_", mutates_args=("q", "k"))

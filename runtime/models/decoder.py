@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,8 @@ from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
-from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RopeConfig, RuntimeConfig
+from runtime.server.errors import Unsupported
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +47,7 @@ class DecoderLayer(nn.Module):
         self.kind = (model.layer_kinds[layer_id], model.attention_kinds[layer_id])
         self.input_norm = build.norm(f"{name}.input_layernorm", model.hidden_size)
         self.post_norm = build.norm(f"{name}.post_attention_layernorm", model.hidden_size)
+        self.rope = model.layer_attention(layer_id).rope
         attention = LatentAttention if model.is_mla else GroupedQueryAttention
         self.attention = attention(build, layer_id, f"{name}.self_attn")
         self.mlp: DenseLayer | MoELayer
@@ -60,7 +62,7 @@ class DecoderLayer(nn.Module):
         state: StageState,
         batch: ForwardBatch,
         pool: KVPool,
-        table: torch.Tensor,
+        table: torch.Tensor | None,
     ) -> StageState:
         hidden, residual = state.hidden, state.residual
         if residual is None:
@@ -90,6 +92,8 @@ class Decoder(nn.Module):
         dispatcher: Dispatcher | None = None,
     ) -> None:
         super().__init__()
+        if model.obstacles:
+            raise Unsupported(model.obstacles[0])
         self.model, self.comm = model, comm
         build = make_build(model, runtime, comm, device)
         self.build, self.layer_ids = build, tuple(layers)
@@ -108,7 +112,9 @@ class Decoder(nn.Module):
         if self.head is not None:
             keep_hidden = runtime.speculative is not None
             self.logits = LogitsProcessor(model.vocab_size, comm, self.head, keep_hidden)
-        self.register_buffer("rope_table", rope_table(model, device))
+        self._ropes = [rope for rope in _distinct(layer.rope for layer in self._stack) if rope is not None]
+        for number, rope in enumerate(self._ropes):
+            self.register_buffer(f"rope_table_{number}", rope_table(rope, device))
 
     def _embedding(self) -> TokenEmbedding:
         """Under DP attention every group embeds its own tokens."""
@@ -136,8 +142,11 @@ class Decoder(nn.Module):
             state = StageState(self.embedding(batch.input_ids, self.comm))
         assert state is not None, "a later pipeline stage needs the state of the one before"
         for layer in each_layer(self._stack, kind=_layer_kind):
-            state = layer(state, batch, pool, self.rope_table)
+            state = layer(state, batch, pool, self._table(layer.rope))
         return state
+
+    def _table(self, rope: RopeConfig | None) -> torch.Tensor | None:
+        return None if rope is None else self.get_buffer(f"rope_table_{self._ropes.index(rope)}")
 
     def run_head(self, state: StageState, batch: ForwardBatch) -> LogitsOutput:
         assert self.norm is not None and self.logits is not None and state.residual is not None
@@ -182,6 +191,14 @@ class Decoder(nn.Module):
             for module in self.modules():
                 if isinstance(module, kind):
                     module.finalize()
+
+
+def _distinct(ropes: Iterable[RopeConfig | None]) -> list[RopeConfig | None]:
+    found: list[RopeConfig | None] = []
+    for rope in ropes:
+        if rope not in found:
+            found.append(rope)
+    return found
 
 
 def _layer_kind(layer: DecoderLayer) -> object:

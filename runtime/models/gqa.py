@@ -12,7 +12,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend
 from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, Source, length, shard
-from runtime.layers.rope import rope_, softmax_scale
+from runtime.layers.rope import rope_
 from runtime.models.build import Build
 from runtime.server.errors import ConfigError
 
@@ -23,39 +23,40 @@ class GroupedQueryAttention(nn.Module):
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
         model, ranks, rank = build.model, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
-        self.name, self.head_dim, self.interleaved = name, model.head_dim, model.rope_interleave
-        self.heads = shard(model.num_heads, ranks, rank, "the number of heads")
-        self.kv_heads = kv_shard(model.num_kv_heads, ranks, rank)
+        config = model.layer_attention(layer_id)
+        self.name, self.head_dim, self.rope = name, config.head_dim, config.rope
+        self.heads = shard(config.num_heads, ranks, rank, "the number of heads")
+        self.kv_heads = kv_shard(config.num_kv_heads, ranks, rank)
         q, kv = _rows(self.heads, self.head_dim), _rows(self.kv_heads, self.head_dim)
         self.sizes = [length(q), length(kv), length(kv)]
         self.qkv = build.linear(
             [Part(f"{name}.q_proj", q), Part(f"{name}.k_proj", kv), Part(f"{name}.v_proj", kv)],
             slice(0, model.hidden_size),
-            bias=model.attention_bias,
+            bias=config.bias,
         )
         self.out = build.linear(
             [Part(f"{name}.o_proj", slice(0, model.hidden_size))],
             q,
-            bias=model.output_bias,
+            bias=config.output_bias,
             adds_bias=rank == 0,
         )
-        self.q_norm = build.norm(f"{name}.q_norm", self.head_dim) if model.qk_norm else None
-        self.k_norm = build.norm(f"{name}.k_norm", self.head_dim) if model.qk_norm else None
+        self.q_norm = build.norm(f"{name}.q_norm", self.head_dim) if config.qk_norm == "head" else None
+        self.k_norm = build.norm(f"{name}.k_norm", self.head_dim) if config.qk_norm == "head" else None
         self.sinks = None
-        if model.attention_sinks:
+        if config.sinks:
             sinks = torch.empty(length(self.heads), dtype=build.dtype, device=build.device)
             self.sinks = nn.Parameter(sinks, requires_grad=False)
-        window = model.sliding_window if model.attention_kinds[layer_id] == "sliding" else None
-        self.layer = AttentionLayer(layer_id, softmax_scale(model), window, self.sinks)
+        self.layer = AttentionLayer(layer_id, config.scale, config.window, self.sinks)
 
     def forward(
-        self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, rope_table: torch.Tensor
+        self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
     ) -> torch.Tensor:
         q, k, v = (part.unflatten(-1, (-1, self.head_dim)) for part in self.qkv(x).split(self.sizes, -1))
         if self.q_norm is not None and self.k_norm is not None:
             self.q_norm.in_place(q)
             self.k_norm.in_place(k)
-        rope_(q, k, rope_table, batch.positions, self.interleaved)
+        if self.rope is not None and table is not None:
+            rope_(q, k, table, batch.positions, self.rope.interleaved)
         return self.out(attend(q, k, v, self.layer, batch, pool).flatten(1))
 
     def pieces(self) -> Iterator[Piece]:

@@ -26,8 +26,7 @@ class Indexer(nn.Module):
         mla = build.model.mla
         assert mla is not None and mla.indexer is not None and mla.q_lora_rank is not None
         self.name, self.config, self.layer_id = name, mla.indexer, layer_id
-        # DeepSeek-V3.2 turns halves here, whatever its attention does.
-        self.interleaved = build.model.rope_interleave and build.model.model_type != "deepseek_v32"
+        self.interleaved = mla.indexer.interleaved
         heads, size = mla.indexer.num_heads, mla.indexer.head_dim
         hidden = slice(0, build.model.hidden_size)
         self.query = build.linear([Part(f"{name}.wq_b", slice(0, heads * size))], slice(0, mla.q_lora_rank))

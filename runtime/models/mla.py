@@ -15,7 +15,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend_latent
 from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, length, shard
-from runtime.layers.rope import rope_, softmax_scale
+from runtime.layers.rope import rope_
 from runtime.models.build import Build
 from runtime.models.indexer import Indexer
 
@@ -32,16 +32,18 @@ class LatentAttention(nn.Module):
         super().__init__()
         model, ranks, rank = build.model, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
         assert model.mla is not None
-        self.mla, self.interleaved, self.build = model.mla, model.rope_interleave, build
-        heads = shard(model.num_heads, ranks, rank, "the number of heads")
+        config = model.layer_attention(layer_id)
+        assert config.rope is not None
+        self.mla, self.interleaved, self.build = model.mla, config.rope.interleaved, build
+        heads = shard(config.num_heads, ranks, rank, "the number of heads")
         self.heads = length(heads)
         hidden, latent = slice(0, model.hidden_size), slice(0, self.mla.cache_dim)
         query = _rows(heads, self.mla.qk_head_dim)
         lora = self.mla.q_lora_rank
-        first = Part(f"{name}.q_a_proj", slice(0, lora)) if lora else Part(f"{name}.q_proj", query)
+        first = Part(f"{name}.q_a_proj", slice(0, lora)) if lora else Part(f"{name}.q_proj", query, False)
         self.sizes = [length(first.rows), self.mla.cache_dim]
         self.down = build.linear(
-            [first, Part(f"{name}.kv_a_proj_with_mqa", latent)], hidden, bias=model.attention_bias
+            [first, Part(f"{name}.kv_a_proj_with_mqa", latent)], hidden, bias=config.bias
         )
         self.q_norm = build.norm(f"{name}.q_a_layernorm", lora, _LATENT_NORM_EPS) if lora else None
         self.q_up = build.linear([Part(f"{name}.q_b_proj", query)], slice(0, lora)) if lora else None
@@ -51,11 +53,11 @@ class LatentAttention(nn.Module):
         self.out = build.linear(
             [Part(f"{name}.o_proj", hidden)],
             _rows(heads, self.mla.v_head_dim),
-            bias=model.attention_bias,
+            bias=config.output_bias,
             adds_bias=rank == 0,
         )
         self.indexer = Indexer(build, layer_id, f"{name}.indexer") if self.mla.indexer else None
-        self.layer = AttentionLayer(layer_id, softmax_scale(model))
+        self.layer = AttentionLayer(layer_id, config.scale)
 
     def finalize(self) -> None:
         """After loading: `keys_in` folds a query into the latent space, `values_out` unfolds an answer."""
@@ -66,18 +68,19 @@ class LatentAttention(nn.Module):
         self.register_buffer("values_out", values.clone(memory_format=torch.contiguous_format))
 
     def forward(
-        self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, rope_table: torch.Tensor
+        self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
     ) -> torch.Tensor:
+        assert table is not None
         nope, rank = self.mla.qk_nope_head_dim, self.mla.kv_lora_rank
         down, latent = self.down(x).split(self.sizes, dim=-1)
         compressed = self.q_norm(down) if self.q_norm else down
         q = self.q_up(compressed) if self.q_up else compressed
         q = q.unflatten(-1, (self.heads, -1))
         self.kv_norm.in_place(latent[:, :rank])
-        rope_(q[..., nope:], latent[:, None, rank:], rope_table, batch.positions, self.interleaved)
+        rope_(q[..., nope:], latent[:, None, rank:], table, batch.positions, self.interleaved)
         selected = None
         if self.indexer is not None:
-            selected = self.indexer(x, compressed, batch, pool, rope_table)
+            selected = self.indexer(x, compressed, batch, pool, table)
         absorbed = torch.bmm(q[..., :nope].transpose(0, 1), self.keys_in).transpose(0, 1)
         query = torch.cat((absorbed, q[..., nope:]), dim=-1)
         answer = attend_latent(query, latent, rank, self.layer, batch, pool, selected)

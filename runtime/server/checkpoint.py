@@ -9,8 +9,9 @@ from typing import Any
 from runtime.server import architectures
 from runtime.server.bounds import TOKENS, check_size
 from runtime.server.config import ModelConfig
+from runtime.server.declared import declared_quantization
+from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
-from runtime.server.hf_config import declared_quantization, model_config
 
 HF = Mapping[str, Any]
 # Where a multimodal model's language model is described, in the order SGLang looks.

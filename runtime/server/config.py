@@ -10,9 +10,6 @@ from runtime.server.bounds import MOST_RANKS, PARALLEL, SERVER, SPECULATIVE, che
 from runtime.server.errors import ConfigError
 from runtime.server.releases import NEWEST, Release, release_named
 
-LayerKind = Literal["dense", "moe"]
-AttentionKind = Literal["full", "sliding"]
-
 
 @dataclass(frozen=True, slots=True)
 class MoEConfig:
@@ -34,12 +31,43 @@ class MoEConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """Of the first `dim` values of each head. `parameters` are config.json's, of its `rope_type`."""
+
+    dim: int
+    theta: float
+    max_position: int
+    interleaved: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionConfig:
+    """One kind of attention. In latent attention `head_dim` is a query's."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope: RopeConfig | None
+    scale: float
+    window: int | None = None
+    bias: bool = False
+    output_bias: bool = False
+    sinks: bool = False
+    qk_norm: Literal["none", "head", "all"] = "none"  # over each head, or over all heads as one
+
+    def __post_init__(self) -> None:
+        check_model(self)
+
+
+@dataclass(frozen=True, slots=True)
 class IndexerConfig:
     """The sparse-attention indexer of DeepSeek-V3.2 and GLM-5: its own small key cache and a top-k."""
 
     num_heads: int
     head_dim: int
     top_k: int
+    interleaved: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,33 +90,25 @@ class MLAConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    config_class: str
+    """Of each layer: the entry of `attention` in `attention_kinds`, and "dense" or "moe" in `layer_kinds`."""
+
     model_type: str
     hidden_size: int
     num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
     intermediate_size: int
     vocab_size: int
     max_position: int
+    attention: Mapping[str, AttentionConfig] = field(default_factory=dict)
+    attention_kinds: tuple[str, ...] = ()
+    layer_kinds: tuple[str, ...] = ()
     rms_eps: float = 1e-6
-    rope_theta: float = 10000.0
-    rope_parameters: Mapping[str, Any] = field(default_factory=dict)
-    rope_interleave: bool = False
     tie_word_embeddings: bool = False
-    qk_norm: bool = False
-    attention_bias: bool = False
-    output_bias: bool = False
-    attention_sinks: bool = False
-    sliding_window: int | None = None
-    layer_kinds: tuple[LayerKind, ...] = ()
-    attention_kinds: tuple[AttentionKind, ...] = ()
     checkpoint_quantization: str | None = None
     quantization_block: tuple[int, int] | None = None
     dtype: str = "bfloat16"
     moe: MoEConfig | None = None
     mla: MLAConfig | None = None
+    obstacles: tuple[str, ...] = ()  # what of it this runtime does not compute
 
     def __post_init__(self) -> None:
         check_model(self, self.moe, self.mla, self.mla and self.mla.indexer)
@@ -100,6 +120,14 @@ class ModelConfig:
     @property
     def num_moe_layers(self) -> int:
         return self.layer_kinds.count("moe")
+
+    @property
+    def main_attention(self) -> AttentionConfig:
+        """Of the layers that see everything, where there are any."""
+        return self.attention.get("full") or next(iter(self.attention.values()))
+
+    def layer_attention(self, layer: int) -> AttentionConfig:
+        return self.attention[self.attention_kinds[layer]]
 
 
 @dataclass(frozen=True, slots=True)

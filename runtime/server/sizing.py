@@ -16,7 +16,7 @@ SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio: what such a pool holds of the ot
 
 def kv_heads_per_rank(model: ModelConfig, parallel: ParallelConfig) -> int:
     """With more ranks than KV heads, neighbours hold the same head."""
-    return max(1, model.num_kv_heads // parallel.attn_tp)
+    return max(1, model.main_attention.num_kv_heads // parallel.attn_tp)
 
 
 def kv_bytes_per_token_and_layer(
@@ -25,7 +25,7 @@ def kv_bytes_per_token_and_layer(
     """What one token costs one layer of one rank. `kv_dtype` is resolved: a key of `DTYPE_BYTES`."""
     if model.mla is not None:
         return _mla_bytes_per_token(model.mla, kv_dtype, packed)
-    return 2 * kv_heads_per_rank(model, parallel) * model.head_dim * DTYPE_BYTES[kv_dtype]
+    return 2 * kv_heads_per_rank(model, parallel) * model.main_attention.head_dim * DTYPE_BYTES[kv_dtype]
 
 
 def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str, packed: bool) -> int:

@@ -72,10 +72,11 @@ class SglangBuffers:
         """The triton decode kernel's partial results, fp32, a set for every split of the keys."""
         if self.model.is_mla or self.runtime.attention_backend != "triton":
             return {}
-        heads = self.model.num_heads // self.parallel.attn_tp
+        attention = self.model.main_attention
+        heads = attention.num_heads // self.parallel.attn_tp
         return {
             "attn_logits": self._make(
-                "attn_logits", torch.float32, rows, heads, KV_SPLITS, self.model.head_dim
+                "attn_logits", torch.float32, rows, heads, KV_SPLITS, attention.head_dim
             ),
             "attn_lse": self._make("attn_lse", torch.float32, rows, heads, KV_SPLITS),
         }

@@ -202,11 +202,11 @@ _MOE_CALLS: dict[tuple[Calls | None, str | None], Callable[[Deployment], tuple[O
 def _linear_sizes(deployment: Deployment) -> list[tuple[int, int]]:
     """(K, N) of each kind of linear layer on one rank. Router gates and the LM head stay unquantized."""
     model, parallel = deployment.model, deployment.parallel
-    heads = model.num_heads // parallel.attn_tp
-    kv_heads = kv_heads_per_rank(model, parallel)
+    attention, kv_heads = model.main_attention, kv_heads_per_rank(model, parallel)
+    heads = attention.num_heads // parallel.attn_tp
     sizes = [
-        (model.hidden_size, (heads + 2 * kv_heads) * model.head_dim),
-        (heads * model.head_dim, model.hidden_size),
+        (model.hidden_size, (heads + 2 * kv_heads) * attention.head_dim),
+        (heads * attention.head_dim, model.hidden_size),
     ]
     for width in _mlp_widths(model):
         local = width // parallel.tp

@@ -8,9 +8,8 @@ from runtime.server.gpus import CPU
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.plan import Plan
 
-# As runtime/layers/quantization.py, rope.py and moe/ have them; tests hold the two against each other.
+# As runtime/layers/quantization.py and moe/ have them; tests hold the two against each other.
 _METHODS = (None, "fp8", "modelopt_fp8", "modelopt_fp4", "nvfp4", "mxfp4")
-_ROPES = ("default", "llama3", "yarn")
 _TRTLLM_KINDS = ("bfloat16", "fp8", "modelopt_fp4", "nvfp4")
 
 
@@ -26,9 +25,7 @@ def cannot_tune(plan: Plan) -> str | None:
 def _obstacles(deployment: Deployment) -> Iterator[str]:
     model, server = deployment.model, deployment.server
     backend, method = server.backend, server.quantization or model.checkpoint_quantization
-    rope = str(model.rope_parameters.get("rope_type", "default"))
-    if rope not in _ROPES:
-        yield f"this runtime has no rotary embedding of type {rope}"
+    yield from model.obstacles
     if method not in _METHODS:
         yield f"this runtime has no layers of quantization {method}"
     if deployment.arch == CPU.arch or model.moe is None:

@@ -32,10 +32,10 @@ def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:
 
 
 def _attention_weights(model: ModelConfig, parallel: ParallelConfig) -> int:
-    heads = model.num_heads // parallel.attn_tp
-    mla = model.mla
+    attention, mla = model.main_attention, model.mla
+    heads = attention.num_heads // parallel.attn_tp
     if mla is None:
-        return model.hidden_size * model.head_dim * 2 * (heads + kv_heads_per_rank(model, parallel))
+        return model.hidden_size * attention.head_dim * 2 * (heads + kv_heads_per_rank(model, parallel))
     query_input = mla.q_lora_rank or model.hidden_size
     down = model.hidden_size * ((mla.q_lora_rank or 0) + mla.cache_dim)
     up = heads * (query_input * mla.qk_head_dim + mla.kv_lora_rank * (mla.qk_nope_head_dim + mla.v_head_dim))

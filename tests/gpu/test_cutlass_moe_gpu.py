@@ -39,13 +39,9 @@ def _random(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def _backend(name: str, ep: int = 1, rank: int = 0) -> MoEBackend:
     model = ModelConfig(
-        config_class="Qwen3MoeConfig",
         model_type="qwen3_moe",
         hidden_size=HIDDEN,
         num_layers=1,
-        num_heads=8,
-        num_kv_heads=8,
-        head_dim=128,
         intermediate_size=INNER,
         vocab_size=128,
         max_position=128,

@@ -28,7 +28,7 @@ _FILES = tuple(
     f"tests/sgl_tune/cache/test_{name}.py" for name in ("flashinfer_versions", "loader", "environment")
 )
 MORE = {
-    **dict.fromkeys(("config", "hf_config", "pool_plan", "sizing", "parallel", "call_rules"), _SHAPES),
+    **dict.fromkeys(("config", "pool_plan", "sizing", "parallel", "call_rules"), _SHAPES),
     **dict.fromkeys(("start_sizes", "attention_buffers", "graphs", "gpus", "rows"), _SHAPES),
     "backends": ("tests/runtime/test_moe_backends.py",),
     "flashinfer": _FILES,

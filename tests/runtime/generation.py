@@ -36,8 +36,8 @@ def make_pool(
         assert model.mla is not None
         cache = LatentPool(shape, model.mla)
     else:
-        heads = kv_shard(model.num_kv_heads, comm.size("attn_tp"), comm.rank("attn_tp"))
-        cache = GqaPool(shape, heads.stop - heads.start, model.head_dim)
+        heads = kv_shard(model.main_attention.num_kv_heads, comm.size("attn_tp"), comm.rank("attn_tp"))
+        cache = GqaPool(shape, heads.stop - heads.start, model.main_attention.head_dim)
     return KVPool(ReqToTokenPool(8, 64, device), SlotAllocator(TOKENS, device), cache)
 
 

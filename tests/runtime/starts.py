@@ -10,8 +10,8 @@ from runtime.devices.base import Device
 from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.decoders.known import model_config
 from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
-from runtime.server.hf_config import model_config
 from runtime.simulate.constants import Constant, GpuConstants
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions

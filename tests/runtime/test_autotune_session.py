@@ -19,7 +19,7 @@ from runtime.devices.cpu import Cpu
 from runtime.forward.batch import dummy_decode_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ParallelConfig, RuntimeConfig
-from runtime.server.hf_config import model_config
+from runtime.server.decoders.known import model_config
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 from tests.runtime.tuned_layer import BUCKETS, Layer, installed

@@ -99,13 +99,9 @@ def _weights(first: int = 0, local: int = EXPERTS, **more: Any) -> ExpertWeights
 
 def _backends(name: str, ep: int = 1, rank: int = 0) -> tuple[MoEBackend, MoEBackend]:
     model = ModelConfig(
-        config_class="Qwen3MoeConfig",
         model_type="qwen3_moe",
         hidden_size=HIDDEN,
         num_layers=1,
-        num_heads=4,
-        num_kv_heads=4,
-        head_dim=16,
         intermediate_size=INNER,
         vocab_size=64,
         max_position=64,

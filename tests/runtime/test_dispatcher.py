@@ -13,8 +13,8 @@ from runtime.moe.a2a_workspace import A2AWorkspace, WorkspaceOverflow, max_dispa
 from runtime.moe.dispatcher import AllToAllDispatcher, StandardDispatcher, make_dispatcher
 from runtime.moe.weights import TopK
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
-from runtime.server.hf_config import model_config
 from tests.runtime.ranks import Ranks
 
 CPU = torch.device("cpu")

@@ -19,7 +19,7 @@ from runtime.forward.logits_processor import LogitsProcessor, autotune_dummy_run
 from runtime.layers.embedding import VocabTable
 from runtime.models.decoder import Decoder, sample_layers
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
-from runtime.server.hf_config import model_config
+from runtime.server.decoders.known import model_config
 from runtime.server.units import GIB, MIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker, LogEntry

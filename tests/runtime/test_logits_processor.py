@@ -31,7 +31,7 @@ from runtime.forward.logits_processor import (
 )
 from runtime.layers.embedding import VocabTable
 from runtime.server.config import ModelConfig, ParallelConfig
-from runtime.server.hf_config import model_config
+from runtime.server.decoders.known import model_config
 from tests.runtime.ranks import Ranks
 
 CPU = torch.device("cpu")

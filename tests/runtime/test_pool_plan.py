@@ -9,8 +9,8 @@ import torch
 
 from runtime.forward.kv_pool import KVPool, LatentPool, make_kv_pool
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
-from runtime.server.hf_config import model_config
 from runtime.server.pool_plan import FreeMemory, PoolPlan, kv_dtype_of, plan_pool, table_headroom
 from runtime.server.sizing import kv_bytes_per_token_and_layer
 from runtime.server.units import GIB, MIB

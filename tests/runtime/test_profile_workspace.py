@@ -22,13 +22,9 @@ def _meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
 
 def _backend() -> FlashInferCutlassBackend:
     model = ModelConfig(
-        config_class="GlmMoeDsaConfig",
         model_type="glm_moe_dsa",
         hidden_size=6144,
         num_layers=1,
-        num_heads=64,
-        num_kv_heads=64,
-        head_dim=64,
         intermediate_size=12288,
         vocab_size=154880,
         max_position=202752,

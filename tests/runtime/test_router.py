@@ -10,7 +10,7 @@ import torch
 
 from runtime.moe.router import Router, select_experts
 from runtime.server.config import MoEConfig
-from runtime.server.hf_config import model_config
+from runtime.server.decoders.known import model_config
 from tests.runtime.families import make_reference
 
 

@@ -17,8 +17,8 @@ from runtime.layers.quantization import Fp4
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.models.decoder import Decoder
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
-from runtime.server.hf_config import model_config
 from runtime.server.parallel import stage_layers
 from runtime.server.units import GIB
 from runtime.simulate.allocator import CachingAllocator

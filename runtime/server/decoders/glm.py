@@ -1,0 +1,81 @@
+"""GLM 4.5 to 4.7 by heads, GLM 5 by latents and an indexer."""
+
+from __future__ import annotations
+
+from runtime.server.config import ModelConfig
+from runtime.server.decoders import deepseek
+from runtime.server.decoders.family import Family
+from runtime.server.decoders.fields import Fields
+from runtime.server.decoders.parts import dense_first, everywhere, heads, indexer, model, routed_by_sigmoid
+from runtime.server.decoders.rope import read_rope
+
+
+def _glm4_moe(f: Fields) -> ModelConfig:
+    width = f.size("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
+    attention = heads(
+        f,
+        rope=read_rope(f, width, share=0.5),
+        bias=f.flag("attention_bias"),
+        qk_norm="head" if f.flag("use_qk_norm") else "none",
+    )
+    return model(f, {"full": attention}, everywhere(f, "full"), dense_first(f), moe=routed_by_sigmoid(f))
+
+
+def _glm5(f: Fields) -> ModelConfig:
+    f.only("mlp_bias", False)
+    f.only("rope_interleave", True)
+    _note_shared_indexers(f)
+    return deepseek.decoder(f, True, indexer(f, is_interleaved=True))
+
+
+def _note_shared_indexers(f: Fields) -> None:
+    """A layer of its own, told in one of three ways."""
+    f.get("index_skip_topk_offset")
+    told = (f.get("indexer_types") or (), f.get("index_topk_pattern") or ())
+    if {"shared", "S"} & {str(one) for listed in told for one in listed} or f.size("index_topk_freq", 1) > 1:
+        f.cannot("layers share an indexer: this runtime gives each layer its own")
+
+
+FAMILIES = (
+    Family(
+        "glm4_moe",
+        _glm4_moe,
+        {
+            "intermediate_size": 10944,
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 131072,
+            "rms_norm_eps": 1e-5,
+            "moe_intermediate_size": 1408,
+            "num_experts_per_tok": 8,
+            "n_shared_experts": 1,
+            "n_routed_experts": 128,
+            "first_k_dense_replace": 1,
+            "norm_topk_prob": True,
+        },
+    ),
+    Family(
+        "glm_moe_dsa",
+        _glm5,
+        {
+            "intermediate_size": 12288,
+            "moe_intermediate_size": 2048,
+            "n_shared_experts": 1,
+            "n_routed_experts": 256,
+            "routed_scaling_factor": 2.5,
+            "kv_lora_rank": 512,
+            "q_lora_rank": 2048,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 256,
+            "qk_nope_head_dim": 192,
+            "num_experts_per_tok": 8,
+            "first_k_dense_replace": 3,
+            "norm_topk_prob": True,
+            "max_position_embeddings": 202752,
+            "rms_norm_eps": 1e-5,
+            "index_topk": 2048,
+            "index_head_dim": 128,
+            "index_n_heads": 32,
+        },
+        deepseek.FOLLOWS,
+    ),
+)

@@ -1,0 +1,122 @@
+"""What families have in common: attention by heads or by latents, dense and expert layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from runtime.server.config import (
+    AttentionConfig,
+    IndexerConfig,
+    MLAConfig,
+    ModelConfig,
+    MoEConfig,
+)
+from runtime.server.decoders.fields import Fields
+from runtime.server.decoders.rope import interleaved, latent_scale, read_rope
+from runtime.server.errors import ConfigError
+
+SLIDES = {"full_attention": "full", "sliding_attention": "sliding"}
+MLPS = {"dense": "dense", "sparse": "moe"}
+_TAKEN_AS_SILU = ("silu", "swish")
+
+
+def model(
+    f: Fields,
+    attention: Mapping[str, AttentionConfig],
+    attention_kinds: Iterable[str],
+    mlp_kinds: Iterable[str],
+    **own: Any,
+) -> ModelConfig:
+    f.only("hidden_act", *_TAKEN_AS_SILU)
+    layers = f.size("num_hidden_layers")
+    return ModelConfig(
+        model_type=str(f.get("model_type")),
+        hidden_size=f.size("hidden_size"),
+        num_layers=layers,
+        intermediate_size=f.count("intermediate_size"),
+        vocab_size=f.size("vocab_size"),
+        max_position=f.size("max_position_embeddings"),
+        rms_eps=f.number("rms_norm_eps"),
+        tie_word_embeddings=f.flag("tie_word_embeddings"),
+        attention=dict(attention),
+        attention_kinds=tuple(attention_kinds),
+        layer_kinds=tuple(mlp_kinds),
+        obstacles=tuple(dict.fromkeys(f.obstacles)),
+        **own,
+    )
+
+
+def heads(f: Fields, **own: Any) -> AttentionConfig:
+    """Grouped queries that see everything before them."""
+    count = f.size("num_attention_heads")
+    width = f.size("head_dim", f.size("hidden_size") // count)
+    if "rope" not in own:
+        own["rope"] = read_rope(f, width)
+    return AttentionConfig(
+        count, f.size("num_key_value_heads", count), width, **{"scale": width**-0.5, **own}
+    )
+
+
+def everywhere(f: Fields, kind: str) -> list[str]:
+    return [kind] * f.size("num_hidden_layers")
+
+
+def indexer(f: Fields, is_interleaved: bool) -> IndexerConfig:
+    return IndexerConfig(
+        f.size("index_n_heads"), f.size("index_head_dim"), f.size("index_topk"), is_interleaved
+    )
+
+
+def latents(
+    f: Fields, is_interleaved: bool = True, indexer: IndexerConfig | None = None
+) -> tuple[AttentionConfig, MLAConfig]:
+    mla = MLAConfig(
+        q_lora_rank=f.size_or_none("q_lora_rank"),
+        kv_lora_rank=f.size("kv_lora_rank"),
+        qk_nope_head_dim=f.size("qk_nope_head_dim"),
+        qk_rope_head_dim=f.size("qk_rope_head_dim"),
+        v_head_dim=f.size("v_head_dim"),
+        indexer=indexer,
+    )
+    if indexer is not None and mla.q_lora_rank is None:
+        raise ConfigError("config.json: an indexer without q_lora_rank: it reads the compressed query")
+    count, bias = f.size("num_attention_heads"), f.flag("attention_bias")
+    rope = interleaved(read_rope(f, mla.qk_rope_head_dim), is_interleaved)
+    scale = latent_scale(rope, mla.qk_head_dim)
+    return AttentionConfig(count, count, mla.qk_head_dim, rope, scale, bias=bias, output_bias=bias), mla
+
+
+def routed_by_sigmoid(f: Fields) -> MoEConfig:
+    """DeepSeek's router: sigmoid scores with a correction, groups, and shared experts beside it."""
+    intermediate = f.size("moe_intermediate_size")
+    return MoEConfig(
+        num_experts=f.size(f.spelled("n_routed_experts", "num_experts", "num_local_experts")),
+        top_k=f.size("num_experts_per_tok"),
+        intermediate_size=intermediate,
+        shared_intermediate_size=intermediate * f.count("n_shared_experts"),
+        scoring="sigmoid",
+        renormalize=f.flag("norm_topk_prob"),
+        correction_bias=True,
+        num_groups=f.size("n_group", 1),
+        top_k_groups=f.size("topk_group", 1),
+        routed_scaling_factor=f.number("routed_scaling_factor", 1.0),
+    )
+
+
+def routed_by_softmax(f: Fields, intermediate: str, **own: Any) -> MoEConfig:
+    experts = f.size(f.spelled("num_experts", "num_local_experts"))
+    return MoEConfig(experts, f.size("num_experts_per_tok"), f.size(intermediate), **own)
+
+
+def dense_first(f: Fields) -> list[str]:
+    """The first few dense, unless each layer is told."""
+    layers = f.size("num_hidden_layers")
+    told = f.per_layer("mlp_layer_types", layers, MLPS)
+    first = f.count("first_k_dense_replace")
+    every = f.size("moe_layer_freq", 1)
+    return which(layers, lambda i: i >= first and i % every == 0) if told is None else told
+
+
+def which(layers: int, has_experts: Callable[[int], bool]) -> list[str]:
+    return ["moe" if has_experts(i) else "dense" for i in range(layers)]

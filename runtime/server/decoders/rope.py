@@ -1,0 +1,86 @@
+"""Rotary embeddings, in either of the spellings that config.json has had for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from runtime.server.config import RopeConfig
+from runtime.server.decoders.fields import Fields, checked_number
+from runtime.server.errors import ConfigError
+
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "yarn": ("factor",),
+}
+_NUMBERS = (
+    *("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"),
+    "original_max_position_embeddings",
+)
+_STRETCHED = ("llama3", "yarn")
+
+
+def read_rope(
+    f: Fields, width: int, kind: str | None = None, theta: float = 10000.0, share: float | None = None
+) -> RopeConfig:
+    """Of heads `width` wide; all of each but in families with a `share`. `kind`: of layers alone."""
+    told = _told(f, kind)
+    parameters = {name: value for name, value in told.items() if name not in ("type", "rope_type")}
+    parameters["rope_type"] = told.get("rope_type") or told.get("type") or "default"
+    parameters.setdefault("rope_theta", f.number("rope_theta", theta))
+    parameters.setdefault("partial_rotary_factor", f.number("partial_rotary_factor", share or 1.0))
+    _check(f, parameters)
+    if share is None and parameters["partial_rotary_factor"] != 1:
+        turned_share = parameters["partial_rotary_factor"]
+        f.cannot(f"partial_rotary_factor is {turned_share}: models of this family turn whole heads")
+    longest = f.size("max_position_embeddings")
+    if parameters["rope_type"] in _STRETCHED:
+        parameters.setdefault("original_max_position_embeddings", longest)
+    turned = width * parameters.pop("partial_rotary_factor")
+    return RopeConfig(int(turned), parameters["rope_theta"], longest, parameters=parameters)
+
+
+def _told(f: Fields, kind: str | None) -> Mapping[str, Any]:
+    whole = f.section("rope_scaling") or f.section("rope_parameters")
+    if kind is not None and kind in whole:
+        if not isinstance(whole[kind], Mapping):
+            raise ConfigError(f"config.json: rope_parameters: {kind} is no object")
+        return dict(whole[kind])
+    return whole
+
+
+def _check(f: Fields, parameters: Mapping[str, Any]) -> None:
+    kind = parameters["rope_type"]
+    if not isinstance(kind, str) or kind not in _KINDS:
+        f.cannot(f"rope_type is {repr(kind)[:60]}: this runtime computes {', '.join(_KINDS)}")
+    for name in ("rope_theta", *_KINDS.get(str(kind), ())):
+        if checked_number(f"rope_parameters: {name}", parameters.get(name)) <= 0:
+            raise ConfigError(
+                f"config.json: rope_parameters: {name} is {parameters[name]}: it must be above 0"
+            )
+    share = checked_number("partial_rotary_factor", parameters["partial_rotary_factor"])
+    if not 0 < share <= 1:
+        raise ConfigError(f"config.json: partial_rotary_factor is {share}: it must be above 0 and at most 1")
+    for name in _NUMBERS:
+        if parameters.get(name) is not None:
+            checked_number(f"rope_parameters: {name}", parameters[name])
+
+
+def interleaved(rope: RopeConfig, is_so: bool = True) -> RopeConfig:
+    return replace(rope, interleaved=is_so)
+
+
+def latent_scale(rope: RopeConfig, width: int) -> float:
+    """1 / sqrt(head size), and what YaRN adds to it in latent attention."""
+    told = rope.parameters
+    if told["rope_type"] == "default" or not told.get("mscale_all_dim"):
+        return width**-0.5
+    return width**-0.5 * mscale(told["factor"], told["mscale_all_dim"]) ** 2
+
+
+def mscale(factor: float, scale: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0

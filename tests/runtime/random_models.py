@@ -1,0 +1,189 @@
+"""Random tiny models of a family, saved by transformers and served by us: equal logits, or a refusal by name.
+
+python -m tests.runtime.random_models --family qwen3 --count 30 --seed 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from runtime.forward.comm import VirtualCommunicator
+from runtime.server.config import ParallelConfig
+from runtime.server.errors import ConfigError
+from tests.runtime.families import make_reference, prompts, reference_logits, save
+from tests.runtime.generation import Generation, make_runtime
+
+TOLERANCE = 1e-4
+STEPS = 8
+_NULLABLE = ("sliding_window", "q_lora_rank", "rope_parameters", "mlp_layer_types")
+_LENGTHS = (21, 13, 17)
+_ROPES: tuple[dict[str, Any] | None, ...] = (
+    None,
+    {"rope_type": "default", "rope_theta": 500.0},
+    {"rope_type": "linear", "factor": 2.0},
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+     "original_max_position_embeddings": 32},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32},
+    {"rope_type": "yarn", "factor": 2.0, "beta_fast": 16.0, "beta_slow": 2.0},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "attention_factor": 0.7},
+    {"rope_type": "dynamic", "factor": 2.0},
+    {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+)  # fmt: skip
+_COMMON: dict[str, tuple[Any, ...]] = {
+    "num_hidden_layers": (1, 2, 3),
+    "num_attention_heads": (4, 8),
+    "intermediate_size": (48, 96),
+    "rms_norm_eps": (1e-6, 1e-2),
+    "tie_word_embeddings": (False, True),
+    "rope_parameters": _ROPES,
+    "hidden_act": (*("silu",) * 9, "gelu"),
+}
+_HEADS = {**_COMMON, "num_key_value_heads": (1, 2, 4), "head_dim": (8, 16, 32, None)}
+_WINDOW: dict[str, tuple[Any, ...]] = {"sliding_window": (None, 1, 5, 64)}
+_OPTIONAL_WINDOW = {**_WINDOW, "use_sliding_window": (False, True)}
+_EXPERTS = {"num_experts_per_tok": (1, 2, 3)}
+_SIGMOID: dict[str, tuple[Any, ...]] = {
+    **_EXPERTS,
+    "n_routed_experts": (8, 16),
+    "moe_intermediate_size": (16, 32),
+    "n_shared_experts": (1, 2),
+    "routed_scaling_factor": (1.0, 2.5),
+    "n_group": (1, 2, 4),
+    "topk_group": (1, 2),
+    "norm_topk_prob": (True, False),
+    "first_k_dense_replace": (0, 1, 9),
+    "attention_bias": (False, True),
+}
+_LATENT: dict[str, tuple[Any, ...]] = {
+    **_COMMON,
+    **_SIGMOID,
+    "num_attention_heads": (4,),
+    "num_key_value_heads": (4,),
+    "kv_lora_rank": (16, 32),
+    "q_lora_rank": (16, 24),
+    "qk_nope_head_dim": (8, 16),
+    "qk_rope_head_dim": (4, 8),
+    "v_head_dim": (8, 16, 24),
+}
+_MSCALES = tuple(
+    {**rope, "mscale": 1.0, "mscale_all_dim": share} if rope and rope["rope_type"] == "yarn" else rope
+    for rope in _ROPES
+    for share in (1.0, 0.707)
+)
+_SPARSE = {
+    "index_topk": (4, 16),
+    "index_n_heads": (16,),
+    "index_head_dim": (16, 32),
+    "mlp_layer_types": (None,),
+}
+
+# What varies, beside the sizes of FAMILIES.
+SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
+    "llama": {**_HEADS, "attention_bias": (False, True), "mlp_bias": (False,) * 5 + (True,)},
+    "mistral": {**_HEADS, **_WINDOW},
+    "qwen2": {**_HEADS, **_OPTIONAL_WINDOW, "max_window_layers": (0, 1, 9)},
+    "qwen3": {
+        **_HEADS, **_OPTIONAL_WINDOW,
+        "head_dim": (8, 32), "max_window_layers": (0, 1, 9), "attention_bias": (False, True),
+    },
+    "qwen3_moe": {
+        **_HEADS, **_OPTIONAL_WINDOW, **_EXPERTS,
+        "num_experts": (4, 8), "moe_intermediate_size": (16, 32), "attention_bias": (False, True),
+        "decoder_sparse_step": (1, 2), "mlp_only_layers": ([], [0], [1, 2]), "norm_topk_prob": (False, True),
+    },
+    "mixtral": {**_HEADS, **_WINDOW, **_EXPERTS, "num_local_experts": (4, 8)},
+    "glm4_moe": {
+        **_HEADS, **_SIGMOID,
+        "use_qk_norm": (False, True), "partial_rotary_factor": (None, 0.5, 1.0, 0.25),
+    },
+    "gpt_oss": {
+        **_HEADS, **_EXPERTS,
+        "head_dim": (8, 16), "num_local_experts": (4, 8), "sliding_window": (1, 6, 64),
+        "attention_bias": (False, True), "swiglu_limit": (7.0, 1.0),
+    },
+    "deepseek_v3": {
+        **_LATENT,
+        "q_lora_rank": (None, 24), "rope_interleave": (True, False), "rope_parameters": _MSCALES,
+    },
+    "deepseek_v32": {**_LATENT, **_SPARSE, "rope_parameters": _MSCALES},
+    "glm_moe_dsa": {**_LATENT, **_SPARSE, "rope_parameters": _MSCALES},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    told: dict[str, Any]
+    said: str  # "equal", or who refused and why
+    worst: float = 0.0
+
+    @property
+    def kind(self) -> str:
+        return self.said.partition(":")[0]
+
+
+def draw(family: str, dice: random.Random) -> dict[str, Any]:
+    """None is said of what may be none, and leaves out what else there is."""
+    drawn = {name: dice.choice(choices) for name, choices in SPACES[family].items()}
+    told = {name: value for name, value in drawn.items() if value is not None or name in _NULLABLE}
+    return copy.deepcopy(told)  # transformers writes into what it is given
+
+
+def compare(family: str, told: dict[str, Any], folder: Path) -> Outcome:
+    try:
+        model = make_reference(family, **told)
+        texts = prompts(*_LENGTHS)
+        want = [reference_logits(model, text)[-STEPS - 1 :] for text in texts]
+    except Exception as error:
+        return Outcome(told, f"transformers refused: {type(error).__name__}: {error}")
+    save(model, folder)
+    try:
+        one = ParallelConfig()
+        rows = Generation(folder, one, make_runtime(), VirtualCommunicator(one)).run(texts, STEPS)
+    except ConfigError as error:
+        return Outcome(told, f"refused by name: {error}")
+    worst = max(float((torch.stack(rows[i]) - want[i]).abs().max()) for i in range(len(texts)))
+    return Outcome(told, "equal" if worst <= TOLERANCE else f"DIFFERENT: by {worst:.3g}", worst)
+
+
+def outcomes(family: str, count: int, seed: int) -> Iterator[Outcome]:
+    dice = random.Random(f"{family} {seed}")
+    for _ in range(count):
+        with tempfile.TemporaryDirectory() as folder:
+            yield compare(family, draw(family, dice), Path(folder))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--family", choices=SPACES, action="append")
+    parser.add_argument("--count", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    asked, differ = parser.parse_args(), 0
+    transformers.logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()
+    for family in asked.family or SPACES:
+        found = list(outcomes(family, asked.count, asked.seed))
+        counts, worst = Counter(one.kind for one in found), max(one.worst for one in found)
+        print(f"{family:14} {dict(counts)}, worst {worst:.1e}", flush=True)
+        for one in found:
+            if one.kind == "DIFFERENT":
+                differ += 1
+                print(f"  {one.said}: {one.told}")
+        for said, many in Counter(one.said for one in found if one.kind != "equal").most_common():
+            print(f"  {many} x {said[:160]}")
+    return int(differ > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

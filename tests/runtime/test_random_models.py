@@ -1,0 +1,19 @@
+"""A few random models of each family; SGL_TUNE_RANDOM_MODELS=30 asks for more of them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.runtime.random_models import SPACES, outcomes
+
+COUNT = int(os.environ.get("SGL_TUNE_RANDOM_MODELS", "2"))
+SEED = int(os.environ.get("SGL_TUNE_RANDOM_SEED", "1"))
+
+
+@pytest.mark.parametrize("family", SPACES)
+def test_equal_or_refused_by_name(family: str) -> None:
+    found = list(outcomes(family, COUNT, SEED))
+    assert [one for one in found if one.kind == "DIFFERENT"] == []
+    assert {one.kind for one in found} <= {"equal", "refused by name", "transformers refused"}
