@@ -136,3 +136,10 @@ ENCODED_ELSEWHERE = QWEN3_VL | QWEN3_5 | KIMI_K25 | {
     "Dots3NoteForCausalLM", "Glm5NextForConditionalGeneration", "MiniMaxM3SparseForConditionalGeneration",
     "MuseSparkForConditionalGeneration",
 }  # fmt: skip
+# is_hybrid_swa_model: some layers see a window only
+HYBRID_SWA = SINKS | MIMO_V2 | STEP_3P5 | GEMMA_4 | DEEPSEEK_V4 | {
+    "BeamForCausalLM", "Llama4ForConditionalGeneration", "MiMoV2MTP", "Step3p5MTP", "EmbeddingGemma2Model",
+    "DiffusionGemmaForBlockDiffusion", "LagunaForCausalLM", "MellumForCausalLM", "MuseGlimmerForCausalLM",
+    "MuseGlimmerForConditionalGeneration", "InklingForConditionalGeneration",
+    "InklingForConditionalGenerationMTP", "UnlimitedOCRForCausalLM",
+}  # fmt: skip

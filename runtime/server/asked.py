@@ -35,6 +35,7 @@ class Asked:
     attn_cp_size: int = 1
     moe_dp_size: int = 1
     dcp_size: int = 1
+    dwdp_size: int = 1
 
     attention_backend: str | None = None
     prefill_attention_backend: str | None = None
@@ -127,6 +128,8 @@ class Asked:
     enable_symm_mem: bool = False
     enable_mis: bool = False
     expert_distribution_recorder_mode: str | None = None
+    # Arguments that change nothing here, and that only checks look at: by their names in the release.
+    others: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_flags(self, ASKED)
@@ -142,7 +145,7 @@ _RENAMED = {"cuda_graph_max_bs_decode": "cuda_graph_max_bs", "cuda_graph_bs_deco
 
 def is_read(name: str) -> bool:
     """Whether any rule looks at this argument of SGLang's."""
-    return _RENAMED.get(name, name) in _DEFAULTS
+    return _RENAMED.get(name, name) in _DEFAULTS and name != "others"
 
 
 def spellings(name: str) -> tuple[str, ...]:
@@ -151,9 +154,10 @@ def spellings(name: str) -> tuple[str, ...]:
 
 
 def changed(asked: Asked, given: Mapping[str, Any]) -> Asked:
-    """With the arguments that a command line gave; those that no rule reads are passed over."""
+    """With the arguments that a command line gave."""
     named = {_RENAMED.get(name, name): value for name, value in given.items() if is_read(name)}
+    others = {name: value for name, value in given.items() if not is_read(name)}
     plain: dict[str, Any] = {}
     for name, value in named.items():
         plain[name] = tuple(value) if isinstance(value, list) else value
-    return replace(asked, **plain)
+    return replace(asked, others={**asked.others, **others}, **plain)

@@ -8,8 +8,9 @@ from typing import Any
 
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.flags import flags_of
 from runtime.server.gpus import GpuModel
-from runtime.server.releases import Release
+from runtime.server.releases import NEWEST, Release
 
 DISABLED = "disabled"
 ASKED_FOR = "as asked"
@@ -71,7 +72,12 @@ class Choices:
 
     def __getattr__(self, name: str) -> Any:
         settled: dict[str, Any] = object.__getattribute__(self, "_settled")
-        return settled[name] if name in settled else getattr(self.asked, name)
+        if name in settled:
+            return settled[name]
+        asked: Asked = object.__getattribute__(self, "asked")
+        if hasattr(asked, name):
+            return getattr(asked, name)
+        return asked.others[name] if name in asked.others else unset(self.release, name)
 
     def settle(self, why: str, **values: Any) -> None:
         for name, value in values.items():
@@ -87,3 +93,8 @@ class Choices:
     def disable(self, graphs: Graphs, why: str) -> None:
         if graphs.is_on:
             graphs.backend, graphs.off = DISABLED, why
+
+
+def unset(release: Release, name: str) -> Any:
+    """An argument that nobody gave: None, too, where the release has none of that name."""
+    return flags_of(min(release, NEWEST, key=lambda row: row.number).version).defaults.get(name)

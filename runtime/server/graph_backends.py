@@ -73,7 +73,7 @@ def _ask(c: Choices) -> None:
     if c.disable_cuda_graph or _none_in_prefill(c):
         why = "--disable-cuda-graph" if c.disable_cuda_graph else "a server that only does prefill"
         c.decode.lock_off(why)
-        if not c.release.prefill_graphs_follow_decode:
+        if c.release.one_switch_for_graphs:
             c.prefill.lock_off(why)
     if c.enforce_piecewise_cuda_graph:
         c.prefill.lock(backend=COMPILED)
@@ -175,9 +175,9 @@ def _first(new: object, old: object) -> object:
 
 
 def disable_graphs(c: Choices, why: str) -> None:
-    """Of both phases, however they were asked for."""
+    """However they were asked for; of prefills, too, where one switch is for both."""
     c.disable(c.decode, why)
-    if not c.release.prefill_graphs_follow_decode:
+    if c.release.one_switch_for_graphs:
         c.disable(c.prefill, why)
 
 

@@ -29,8 +29,7 @@ def fit_prefill_graphs(c: Choices) -> None:
 def captured(c: Choices) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Decode batches and prefills, in the end."""
     decode = c.decode.sizes if c.decode.is_on else ()
-    follows = c.release.prefill_graphs_follow_decode and not c.decode.is_on
-    prefill = c.prefill.sizes if c.prefill.is_on and not follows else ()
+    prefill = c.prefill.sizes if c.prefill.is_on else ()
     return tuple(sorted(decode or ())), tuple(sorted(prefill or ()))
 
 

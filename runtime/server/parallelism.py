@@ -25,6 +25,14 @@ def check_layout(asked: Asked) -> None:
         raise ConfigError(f"--mem-fraction-static {share} is no share of the GPU's memory", "between 0 and 1")
 
 
+def settle_spread_weights(c: Choices) -> None:
+    """Every rank has attention of its own, and fetches the experts of others."""
+    if c.dwdp_size > 1:
+        attention = {"dp_size": c.dwdp_size, "enable_dp_attention": True, "enable_dp_lm_head": True}
+        experts = {"ep_size": c.dwdp_size, "moe_dp_size": 1, "moe_a2a_backend": "none"}
+        c.settle("--dwdp-size", disable_cuda_graph=True, moe_dense_tp_size=1, **attention, **experts)
+
+
 def settle_attention_groups(c: Choices) -> None:
     asked = c.asked.attn_dp_size
     if asked is not None and asked < 1:

@@ -108,8 +108,8 @@ class Release:
     prefill_graph_backend: str = "tc_piecewise"
     decode_graph_backends: tuple[str, ...] = ("full", "breakable", "tc_piecewise", "disabled")
     prefill_graph_backends: tuple[str, ...] = ("breakable", "tc_piecewise", "disabled")
-    # One switch for both phases, which leaves a prefill's backend as it is
-    prefill_graphs_follow_decode: bool = True
+    # --disable-cuda-graph is about prefills, too
+    one_switch_for_graphs: bool = False
     pd_graphs: PdGraphs = "none where piecewise is off"
     compiled_off_with: tuple[str, ...] = _COMPILED_OFF_WITH
     breakable_off_with: tuple[str, ...] = ()
@@ -214,7 +214,7 @@ _14 = replace(
     goes_with=(*_GOES_WITH, ("nvfp4_online", "fp8")),
     mxfp4_on_sm120="marlin",
     ngram_counts_steps=True,
-    prefill_graphs_follow_decode=False,
+    one_switch_for_graphs=True,
     moves_tiered_decode=False,
     compiled_architectures=names.COHERE_VISION,
     reserves_for_drafts=False,

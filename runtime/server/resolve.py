@@ -13,6 +13,7 @@ from runtime.server.asked import Asked
 from runtime.server.attention import settle_attention, settle_page_size, settle_tiered_decode, used_backends
 from runtime.server.cache_key import KeyInputs, key_parts
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.checks import budgets, check_refusals
 from runtime.server.choices import Choices
 from runtime.server.classes import config_class
 from runtime.server.deterministic import settle_deterministic
@@ -24,7 +25,11 @@ from runtime.server.graphs import captured
 from runtime.server.kv_cache import settle_kv_dtype
 from runtime.server.memory import settle_memory
 from runtime.server.moe import check_dispatch_chunks, settle_all_to_all, settle_moe_runner
-from runtime.server.parallelism import settle_attention_groups, settle_data_parallelism
+from runtime.server.parallelism import (
+    settle_attention_groups,
+    settle_data_parallelism,
+    settle_spread_weights,
+)
 from runtime.server.quantization import (
     model_quantization,
     settle_dtype,
@@ -42,9 +47,11 @@ from runtime.server.tuning import check_skipped_ops, gate
 _EXTEND = "SGLANG_FLASHINFER_AUTOTUNE_EXTEND"
 _FUSED_FINALIZE = "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
 _LONGER_CONTEXT = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
-ENVIRONMENT = (_EXTEND, _FUSED_FINALIZE, _LONGER_CONTEXT)  # all that the rules read of it
+# All that the rules read of it.
+ENVIRONMENT = (_EXTEND, _FUSED_FINALIZE, _LONGER_CONTEXT, *budgets.ENVIRONMENT)
 STEPS = (
     check_skipped_ops,
+    settle_spread_weights,
     settle_attention_groups,
     settle_role,
     settle_graph_backends,
@@ -66,6 +73,7 @@ STEPS = (
     settle_speculation,
     check_dispatch_chunks,
     settle_unchunked,
+    check_refusals,
     settle_kv_dtype,
 )
 

@@ -46,3 +46,21 @@ def has_delta_attention(c: Choices) -> bool:
 
 def has_dp_attention(c: Choices) -> bool:
     return c.attn_dp_size > 1 or (c.enable_dp_attention and c.release.dp_attention_of_one)
+
+
+def replicas(c: Choices) -> int:
+    """Servers beside each other, that share nothing."""
+    return 1 if c.enable_dp_attention else int(c.dp_size)
+
+
+def is_disaggregated(c: Choices) -> bool:
+    return bool(c.disaggregation_mode != "null")
+
+
+def has_adapters(c: Choices) -> bool:
+    return bool(c.enable_lora or c.lora_paths)
+
+
+def is_hybrid_swa(c: Choices) -> bool:
+    """Layers that see a window have a cache of their own."""
+    return c.model.architecture in architectures.HYBRID_SWA and not c.disable_hybrid_swa_memory

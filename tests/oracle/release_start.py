@@ -45,6 +45,7 @@ def _resolved(argv: list[str]) -> Any:
     logging.disable(logging.CRITICAL)
     if hasattr(args, "resolve_once"):
         args.resolve_once()
+    args.check_server_args()
     return args
 
 

@@ -205,7 +205,18 @@ def test_what_a_draft_leaves(gpu: str, flags: dict[str, Any], found: Any) -> Non
         (R1, B200, {"kv_cache_dtype": "bfloat16"}, {"12": "refused"}),
         (R1, B200, {"kv_cache_dtype": "fp4_e2m1"}, {"12": "trtllm_mla 64", "21": "refused"}),
         (R1, B200, {"kv_cache_dtype": "bf16"}, {"12": "trtllm_mla 64"}),
-        (R1, B200, {"decode_attention_backend": "tokenspeed_mla"}, {"12": "flashinfer/tokenspeed_mla 64"}),
+        (
+            R1,
+            B200,
+            {"decode_attention_backend": "tokenspeed_mla", "kv_cache_dtype": "fp8_e4m3"},
+            {"12": "flashinfer/tokenspeed_mla 64"},
+        ),
+        (
+            R1,
+            B200,
+            {"decode_attention_backend": "tokenspeed_mla"},
+            {"12": "refused", "23": "flashinfer/tokenspeed_mla 64"},
+        ),
         (QWEN, B200, {"page_size": 16}, {"12": "trtllm_mha 16"}),
         (QWEN, B200, {"page_size": 32}, {"12": "trtllm_mha 32"}),
         (QWEN, B200, {"page_size": 128}, {"12": "trtllm_mha 64", "17": "trtllm_mha 128"}),
@@ -238,7 +249,7 @@ def test_what_a_draft_leaves(gpu: str, flags: dict[str, Any], found: Any) -> Non
         (QWEN, B200, {"attention_backend": "fa4"}, {"12": "fa4 1", "15": "fa4 128"}),
         (R1, B200, {"attention_backend": "fa4"}, {"12": "fa4 1"}),
         (QWEN, PRO, {"attention_backend": "fa4"}, {"12": "fa4 1"}),
-        (QWEN, H100, {"page_size": 20}, {"12": "fa3 20"}),
+        (QWEN, H100, {"page_size": 20, "chunked_prefill_size": 4000}, {"12": "fa3 20"}),
     ],
 )
 def test_what_a_backend_asks_of_pages(
@@ -271,7 +282,7 @@ def test_backends_that_a_family_may_be_given(model: dict[str, Any], backends: tu
 
 @pytest.mark.parametrize("backend", ["trtllm_mla", "tokenspeed_mla", "cutedsl_mla"])
 def test_mla_kernels_of_blackwell_take_pages_of_32_or_64(backend: str) -> None:
-    flags = {"decode_attention_backend": backend, **PLAIN}
+    flags = {"decode_attention_backend": backend, "kv_cache_dtype": "fp8_e4m3", **PLAIN}
     pages = [server(R1, B200, "0.5.20", page_size=page, **flags).page_size for page in (16, 32, 64, 128)]
     assert pages == [64, 32, 64, 64]
 
@@ -284,8 +295,9 @@ def test_fa4_pages_are_not_for_branching_drafts() -> None:
 
 @pytest.mark.parametrize("backend", ["torch_native", "flex_attention"])
 def test_what_is_not_captured(backend: str) -> None:
-    found = server(LLAMA, attention_backend=backend)
+    found, before = (server(LLAMA, version=one, attention_backend=backend) for one in ("0.5.14", "0.5.13"))
     assert found.decode_graphs == () == found.prefill_graphs
+    assert before.decode_graphs == () != before.prefill_graphs
 
 
 def test_a_page_of_nothing() -> None:

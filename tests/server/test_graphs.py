@@ -144,11 +144,11 @@ def test_prefill_sizes() -> None:
         (QWEN, H200, {"pp_size": 2}, {"12": 0, "15": 8192, "19": 0}),
         (QWEN, H200, {"tp_size": 2, "dp_size": 2, "enable_dp_attention": True}, {"12": 0, "17": 4096}),
         (QWEN, H200, {"enable_dp_attention": True}, {"12": 0, "17": 8192}),
-        (QWEN, H200, {"enable_lora": True}, {"12": 0, "17": 8192}),
+        (QWEN, H200, {"enable_lora": True, "lora_paths": ("a",)}, {"12": 0, "17": 8192}),
         (QWEN, H200, {"lora_paths": ("a",)}, {"12": 0, "17": 8192}),
-        (QWEN, H200, {"attn_cp_size": 2}, {"12": 0}),
+        (QWEN, H200, {"attn_cp_size": 2, "tp_size": 2}, {"12": 0}),
         (QWEN, H200, {"dcp_size": 2}, {"12": 8192, "16": 0}),
-        (QWEN, H200, {"enable_two_batch_overlap": True}, {"12": 8192, "17": 0}),
+        (QWEN, H200, {**DEEPEP, "enable_two_batch_overlap": True}, {"12": 0}),
         (QWEN, H200, DEEPEP, {"12": 0, "17": 2048}),
         (QWEN, H200, {"tp_size": 8, "moe_a2a_backend": "mooncake"}, {"12": 0}),
         (QWEN, H200, {"disaggregation_mode": "prefill"}, {"12": 0, "16": 8192}),
@@ -160,7 +160,6 @@ def test_prefill_sizes() -> None:
                 "enable_hierarchical_cache",
                 "enable_deterministic_inference",
                 "enable_symm_mem",
-                "enable_eplb",
                 "debug_cuda_graph",
             )
         ),
@@ -187,9 +186,9 @@ def test_prefill_sizes() -> None:
             {"12": 9216},
         ),
         (QWEN, H200, {"cuda_graph_backend_prefill": "breakable", "enable_torch_compile": True}, {"12": 8192}),
-        (QWEN, H200, {"disable_cuda_graph": True}, {"12": 0}),
+        (QWEN, H200, {"disable_cuda_graph": True}, {"12": 8192, "14": 0}),
         (QWEN, H200, {"disable_prefill_cuda_graph": True}, {"12": 0}),
-        (QWEN, H200, {"attention_backend": "torch_native"}, {"12": 0}),
+        (QWEN, H200, {"attention_backend": "torch_native"}, {"12": 8192, "14": 0}),
         (QWEN, H200, {**DEEPEP, "deepep_mode": "normal"}, {"12": 0}),
     ],
 )
@@ -228,9 +227,9 @@ def test_the_largest_decode_graph_of_each_release(flags: dict[str, Any], largest
     assert _by_release("decode", QWEN, **flags) == largest
 
 
-def test_the_old_switch_leaves_a_prefills_backend_and_still_stops_its_capture() -> None:
+def test_the_old_switch_is_about_decode_alone() -> None:
     old = server(QWEN, version="0.5.13", disable_cuda_graph=True, chunked_prefill_size=16384)
-    assert old.prefill_graphs == () == old.decode_graphs
+    assert (old.decode_graphs, _largest(old.prefill_graphs)) == ((), 16384)
     assert (
         old.mem_fraction_static
         == server(QWEN, version="0.5.13", chunked_prefill_size=16384).mem_fraction_static

@@ -111,14 +111,14 @@ def test_what_a_release_reserves(flags: dict[str, Any], mib: dict[str, int]) -> 
 
 
 def test_deepep_reserves_for_breakable_prefill_graphs_alone() -> None:
-    deepep = {"tp_size": 8, "moe_a2a_backend": "deepep", "chunked_prefill_size": 20000}
+    deepep = {"tp_size": 8, "moe_a2a_backend": "deepep", "chunked_prefill_size": 20032}
     full, breakable = (
         server(
             QWEN, "B200", **deepep, cuda_graph_bs_prefill=(8,), cuda_graph_backend_prefill=backend
         ).mem_fraction_static
         for backend in ("full", "breakable")
     )
-    assert (full, breakable) == (0.811, 0.806), "1024 MiB of 183359"
+    assert (full, breakable) == (0.811, 0.805), "1024 MiB of 183359"
 
 
 def test_mla_reserves_for_its_prefill_graphs_at_once() -> None:
@@ -182,7 +182,6 @@ def test_an_encoder_runs_in_what_is_left_free() -> None:
     plain, seeing = server(NEXT).mem_fraction_static, server(QWEN35)
     assert seeing.mem_fraction_static == plain * (0.95 * 1.0), "`depth` is not looked at"
     assert server(QWEN35, language_only=True).mem_fraction_static == plain
-    assert server(QWEN35, language_model_only=True).mem_fraction_static == plain
     assert server(LLAMA4).mem_fraction_static == server(QWEN).mem_fraction_static, "text alone"
 
 

@@ -136,7 +136,7 @@ def test_mixed_experts(checkpoint: Checkpoint, version: int, backend: str) -> No
     ],
 )
 def test_whose_backend_an_all_to_all_leaves_as_it_is(checkpoint: Checkpoint, backend: str) -> None:
-    assert server(checkpoint, tp_size=4, moe_a2a_backend="mori").moe_runner_backend == backend
+    assert server(checkpoint, tp_size=4, moe_a2a_backend="mooncake").moe_runner_backend == backend
     assert server(checkpoint).moe_runner_backend in (backend, TRTLLM)
 
 
@@ -219,13 +219,15 @@ def test_expert_parallelism_takes_gpt_oss_off_the_triton_kernel() -> None:
     ],
 )
 def test_an_all_to_all_spreads_the_experts(a2a: str, version: int, spread: int) -> None:
-    found = server("deepseek", version, "H200", tp_size=8, moe_a2a_backend=a2a)
+    found = server("deepseek", version, "H200", tp_size=8, moe_a2a_backend=a2a, chunked_prefill_size=4096)
     assert found.ep_size == spread
 
 
 @pytest.mark.parametrize(("a2a", "since"), [("pplx", 17), ("deepep_v2", 19)])
 def test_an_all_to_all_that_runs_on_deep_gemm_only(a2a: str, since: int) -> None:
-    found = server("deepseek", since, "H200", tp_size=8, moe_a2a_backend=a2a)
+    few = {"chunked_prefill_size": 1024, "cuda_graph_max_bs": 128}
+    apart = {"tp_size": 8, "dp_size": 8, "enable_dp_attention": True}
+    found = server("deepseek", since, "H200", moe_a2a_backend=a2a, **apart, **few)
     assert (found.moe_runner_backend, found.ep_size) == ("deep_gemm", 8)
 
 

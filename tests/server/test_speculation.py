@@ -76,6 +76,7 @@ def test_dspark() -> None:
 
 def test_uno_drafts_with_the_model_itself() -> None:
     asked: dict[str, Any] = {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": 6}
+    asked |= {"attention_backend": "fa3", "others": {"uno_lora_path": "a"}}
     assert _sizes("qwen3", **asked) == (1, 1, 6)
     assert _sizes("qwen3", **asked, speculative_eagle_topk=2, speculative_num_steps=3) == (3, 2, 6)
     assert server("qwen3", **asked).draft is None

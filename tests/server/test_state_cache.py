@@ -39,7 +39,7 @@ def _pages(model: dict[str, Any], gpu: str = H200, **flags: Any) -> dict[str, An
         (NEXT, {"page_size": 64, "linear_attn_backend": "flashinfer"}, {"12": 1, "14": "refused"}),
         (NEXT, {**EXTRA, "page_size": 64}, {"12": 64}),
         (NEXT, {**EXTRA, "page_size": 96}, {"12": "refused"}),
-        (NEXT, {**EXTRA, "page_size": 96, "mamba_track_interval": 192}, {"12": 96}),
+        (NEXT, {**EXTRA, "page_size": 128, "mamba_track_interval": 256}, {"12": 128}),
         (NEXT, {**EXTRA, "disable_radix_cache": True}, {"12": "refused", "14": 1}),
         (NEXT, {**EXTRA, "linear_attn_backend": "flashinfer"}, {"12": 1, "14": "refused"}),
         (NEXT, {"linear_attn_decode_backend": "flashinfer"}, {"12": 1}),

@@ -1,0 +1,260 @@
+"""What one family of models does not do. srt/arg_groups/model_hook.py, model_overrides/, deepseek_v4_hook.py
+(before, srt/server_args.py)."""
+
+from __future__ import annotations
+
+from runtime.server.architectures import DEEPSEEK_V4, ENCODED_ELSEWHERE, LFM2, LONGCAT, MIMO_V2, NEMOTRON_H
+from runtime.server.checks.row import Condition, Refusal, under
+from runtime.server.choices import Choices
+from runtime.server.traits import (
+    has_dp_attention,
+    is_disaggregated,
+    is_multimodal,
+    is_sparse,
+)
+
+_HYV4 = ("HYV4ForCausalLM", "HYV4ForCausalLMNextN")
+_TEXT_ALONE = (
+    "DeepseekV4ForCausalLM", "MuseGlimmerForConditionalGeneration", "Cosmos3ForConditionalGeneration",
+    "Cosmos3EdgeForConditionalGeneration",
+)  # fmt: skip
+_CONTEXT_DECODED = (*sorted(DEEPSEEK_V4), "GlmMoeDsaForCausalLM", "GlmMoeDsaForCausalLMNextN")
+
+
+def _of(*names: str) -> Condition:
+    return lambda c: c.model.architecture in names
+
+
+def _context(c: Choices) -> bool:
+    return bool(c.attn_cp_size > 1 or c.dcp_size > 1 or c.enable_prefill_cp)
+
+
+def _fused_ranks(c: Choices) -> int | None:
+    """How many ranks MiMo-V2's fused projections are interleaved for."""
+    if c.model.get("attention_projection_layout") != "fused_qkv":
+        return None
+    return c.model.whole("num_key_value_heads", 1, low=1)
+
+
+def _attention_ranks(c: Choices) -> int:
+    return max(1, int(c.tp_size // max(1, c.attn_dp_size) // max(1, c.attn_cp_size)))
+
+
+_DEEPSEEK_V4 = (
+    Refusal(
+        lambda c: c.asked.kv_cache_dtype not in ("auto", "fp8_e4m3"),
+        "DeepSeek-V4 has no such cache: [kv_cache_dtype]",
+        until=(0, 5, 14),
+    ),
+    Refusal(
+        lambda c: c.asked.kv_cache_dtype not in ("auto", "fp8_e4m3", "bfloat16"),
+        "DeepSeek-V4 has no such cache: [kv_cache_dtype]",
+        since=(0, 5, 14),
+    ),
+    Refusal(
+        lambda c: c.asked.speculative_algorithm not in (None, "EAGLE", "DSPARK"),
+        "DeepSeek-V4 does not go with [speculative_algorithm]",
+        "EAGLE or DSPARK",
+        since=(0, 5, 16),
+    ),
+    Refusal(
+        lambda c: c.asked.speculative_algorithm not in (None, "EAGLE"),
+        "DeepSeek-V4 does not go with [speculative_algorithm]",
+        "EAGLE",
+        until=(0, 5, 16),
+    ),
+    Refusal(
+        lambda c: c.asked.speculative_algorithm == "EAGLE" and c.asked.speculative_eagle_topk != 1,
+        "DeepSeek-V4 drafts with --speculative-eagle-topk 1",
+    ),
+    Refusal(
+        lambda c: c.dsv4_attn_backend == "flashmla_mega",
+        "[dsv4_attn_backend] does not run this model",
+        since=(0, 5, 23),
+    ),
+    Refusal(
+        lambda c: (
+            c.dsv4_attn_backend == "trtllm"
+            and (
+                c.gpu.major != 10
+                or c.asked.kv_cache_dtype not in ("auto", "fp8_e4m3")
+                or c.enable_hisparse
+                or _context(c)
+                or is_disaggregated(c)
+                or c.chunked_prefill_size <= 0
+            )
+        ),
+        "[dsv4_attn_backend] needs sm100, an fp8 cache and chunks, and no context parallelism or roles",
+        since=(0, 5, 20),
+    ),
+    Refusal(
+        lambda c: is_disaggregated(c) and c.pp_size > 1,
+        "DeepSeek-V4 does not go with [pp_size] and [disaggregation_mode]",
+        until=(0, 5, 13),
+    ),
+)
+_IQUEST = (
+    Refusal(
+        lambda c: (c.asked.speculative_algorithm or "EAGLE").upper() not in ("EAGLE", "NEXTN"),
+        "IQuest Q1 does not go with [speculative_algorithm]",
+    ),
+    Refusal(
+        lambda c: (
+            c.speculative_algorithm is not None
+            and c.asked.speculative_draft_attention_backend not in (None, "fa3")
+        ),
+        "IQuest Q1 does not go with [speculative_draft_attention_backend]",
+    ),
+    Refusal(_context, "IQuest Q1 does not go with context parallelism"),
+    Refusal(lambda c: (c.asked.speculative_eagle_topk or 1) > 1, "IQuest Q1 with [speculative_eagle_topk]"),
+    Refusal(lambda c: c.enable_multi_layer_eagle, "IQuest Q1 with [enable_multi_layer_eagle]"),
+    Refusal(has_dp_attention, "IQuest Q1 does not go with DP attention"),
+    Refusal(lambda c: c.pp_size > 1, "IQuest Q1 does not go with [pp_size]"),
+    Refusal(
+        lambda c: (
+            c.speculative_algorithm is not None and c.speculative_draft_model_path in (None, c.model_path)
+        ),
+        "IQuest Q1 needs a draft of its own: --speculative-draft-model-path",
+    ),
+)
+_MIMO_V2 = (
+    Refusal(
+        lambda c: c.enable_prefill_cp and c.cp_strategy != "zigzag",
+        "MiMo-V2 does not go with [cp_strategy]",
+        "--cp-strategy zigzag",
+        since=(0, 5, 20),
+    ),
+    Refusal(
+        lambda c: c.enable_prefill_cp and is_multimodal(c) and not (c.language_only or c.language_model_only),
+        "MiMo-V2 under [enable_prefill_cp] reads text alone",
+        "--language-only",
+        since=(0, 5, 20),
+    ),
+    Refusal(
+        lambda c: (
+            c.model.architecture == "MiMoV2ForCausalLM"
+            and not c.encoder_only
+            and _fused_ranks(c) is not None
+            and (_fused_ranks(c) or 1) % _attention_ranks(c)
+        ),
+        "MiMo-V2's projections are not for [tp_size] over [attn_dp_size]",
+        since=(0, 5, 17),
+    ),
+)
+_SPARSE_CONTEXT = (
+    Refusal(lambda c: c.enable_hisparse or c.enable_hierarchical_cache,
+            "[dcp_size] of sparse attention goes without --enable-hisparse and --enable-hierarchical-cache"),
+    Refusal(is_disaggregated, "[dcp_size] of sparse attention does not go with [disaggregation_mode]"),
+    Refusal(lambda c: c.asked.speculative_eagle_topk not in (None, 1),
+            "[dcp_size] of sparse attention does not go with [speculative_eagle_topk]"),
+)  # fmt: skip
+_QWEN4 = (
+    Refusal(lambda c: c.enable_unified_memory, "Qwen4-Exp does not go with [enable_unified_memory]"),
+    Refusal(
+        lambda c: c.qsa_indexer_dtype == "fp8_e4m3" and c.gpu.major not in (9, 10),
+        "[qsa_indexer_dtype] needs sm90 or sm100",
+        since=(0, 5, 22),
+    ),
+)
+
+
+ROWS = (
+    *under(_of("DeepseekV4ForCausalLM"), _DEEPSEEK_V4),
+    *under(_of("IQuestQ1ForCausalLM"), _IQUEST, since=(0, 5, 21)),
+    *under(_of(*MIMO_V2), _MIMO_V2),
+    *under(lambda c: is_sparse(c) and c.dcp_size > 1, _SPARSE_CONTEXT, since=(0, 5, 22)),
+    *under(_of("Qwen4ExpForConditionalGeneration"), _QWEN4),
+    *under(
+        _of("InternS2MobiusForConditionalGeneration"),
+        (
+            Refusal(lambda c: c.pp_size != 1, "Intern-S2-Mobius does not go with [pp_size]"),
+            Refusal(lambda c: c.asked.ep_size != 1, "Intern-S2-Mobius does not go with [ep_size]"),
+        ),
+    ),
+    Refusal(
+        lambda c: c.model.architecture in NEMOTRON_H and c.attn_cp_size > 1,
+        "NemotronH does not go with [attn_cp_size]",
+        since=(0, 5, 21),
+    ),
+    Refusal(
+        lambda c: c.model.architecture in LONGCAT and c.enable_prefill_cp and c.attn_cp_size > 1,
+        "LongCat does not go with [enable_prefill_cp] and [attn_cp_size]",
+        since=(0, 5, 21),
+    ),
+    Refusal(
+        lambda c: c.model.architecture in _HYV4 and (c.enable_prefill_cp or c.dcp_size > 1),
+        "HYV4 does not go with context parallelism",
+        since=(0, 5, 20),
+    ),
+    Refusal(
+        lambda c: (
+            c.model.architecture == "DeepseekV32ForCausalLM"
+            and c.enable_prefill_cp
+            and c.cp_strategy == "zigzag"
+        ),
+        "DeepSeek-V3.2 does not go with [cp_strategy]",
+        "--cp-strategy interleave",
+        since=(0, 5, 20),
+    ),
+    Refusal(
+        lambda c: c.model.architecture == "Ernie4_5_VLMoeForConditionalGeneration" and has_dp_attention(c),
+        "ERNIE 4.5 VL does not go with DP attention",
+        since=(0, 5, 22),
+    ),
+    Refusal(
+        lambda c: c.model.architecture in LFM2 and c.attention_backend == "triton",
+        "LFM2 does not run on [attention_backend]",
+    ),
+    Refusal(
+        lambda c: c.model.architecture == "Olmo2ForCausalLM" and c.attention_backend == "flashinfer",
+        "OLMo does not run on [attention_backend]",
+    ),
+    Refusal(
+        lambda c: (
+            c.model.architecture.startswith("Exaone")
+            and c.model.has("sliding_window_pattern")
+            and c.attention_backend not in ("fa3", "triton", "trtllm_mha")
+        ),
+        "EXAONE does not run on [attention_backend]",
+        "fa3, triton or trtllm_mha",
+    ),
+    Refusal(
+        lambda c: c.language_model_only and c.model.architecture not in _TEXT_ALONE,
+        "[language_model_only] does not run this model",
+        since=(0, 5, 18),
+    ),
+    Refusal(
+        lambda c: c.encoder_only and c.model.architecture not in ENCODED_ELSEWHERE,
+        "[encoder_only]: this model has no encoder that runs elsewhere",
+    ),
+    Refusal(
+        lambda c: c.enable_cp_decode_attn_tp and c.model.architecture not in _CONTEXT_DECODED,
+        "[enable_cp_decode_attn_tp] does not run this model",
+        since=(0, 5, 17),
+    ),
+    Refusal(
+        lambda c: c.enable_deepseek_v4_fp4_indexer and c.gpu.major not in (10, 12),
+        "[enable_deepseek_v4_fp4_indexer] needs a Blackwell GPU",
+        since=(0, 5, 17),
+    ),
+    Refusal(
+        lambda c: c.enable_deepseek_v4_fp4_indexer and c.gpu.major != 10,
+        "[enable_deepseek_v4_fp4_indexer] needs sm100",
+        since=(0, 5, 13),
+        until=(0, 5, 17),
+    ),
+    Refusal(
+        lambda c: c.enable_encoder_swa_bounded_replay and c.model.model_type != "deepseek_v41",
+        "[enable_encoder_swa_bounded_replay] is for DeepSeek-V4.1",
+        since=(0, 5, 21),
+    ),
+    Refusal(
+        lambda c: (
+            c.model.has("dual_chunk_attention_config")
+            and c.asked.attention_backend not in (None, "dual_chunk_flash_attn")
+        ),
+        "[attention_backend] does not run a model with dual chunks",
+        "--attention-backend dual_chunk_flash_attn",
+        until=(0, 5, 20),
+    ),
+)

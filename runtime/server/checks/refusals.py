@@ -1,0 +1,44 @@
+"""All rows, after everything is settled: SGLang's checks look at resolved arguments."""
+
+from __future__ import annotations
+
+from runtime.server.checks import (
+    adapters,
+    attention,
+    budgets,
+    caches,
+    disaggregation,
+    experts,
+    families,
+    parallelism,
+    serving,
+    sharding,
+    speculation,
+    states,
+    unified_memory,
+)
+from runtime.server.checks.row import told
+from runtime.server.choices import Choices
+from runtime.server.errors import ConfigError
+
+ROWS = (
+    *parallelism.ROWS,
+    *disaggregation.ROWS,
+    *attention.ROWS,
+    *states.ROWS,
+    *caches.ROWS,
+    *sharding.ROWS,
+    *unified_memory.ROWS,
+    *experts.ROWS,
+    *budgets.ROWS,
+    *speculation.ROWS,
+    *adapters.ROWS,
+    *families.ROWS,
+    *serving.ROWS,
+)
+
+
+def check_refusals(c: Choices) -> None:
+    for row in ROWS:
+        if row.applies(c):
+            raise ConfigError(f"SGLang {c.release.version} refuses this: {told(row.said, c)}", row.way)

@@ -1,0 +1,247 @@
+"""What a server shows to the outside. srt/arg_groups/serving_hook.py, validation_hook.py
+(before, srt/server_args.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from runtime.server.bounds import is_number
+from runtime.server.checks.row import Refusal, above, apart, at_least, needs, under
+from runtime.server.choices import Choices
+from runtime.server.traits import is_disaggregated
+
+_MODALITIES = {"image", "video", "audio"}
+_WATERMARKED = (None, "NGRAM", "EAGLE", "EAGLE3")
+_SAMPLING = (None, "flashinfer", "pytorch", "ascend", "intel_xpu")
+
+
+def _legacy_grpc(c: Choices) -> bool:
+    return bool(c.smg_grpc_mode or c.grpc_mode)
+
+
+def _number(text: Any) -> float | None:
+    plain = str(text).replace(".", "", 1).removeprefix("-")
+    return float(text) if is_number(plain) else None
+
+
+def _is_bad_rule(rule: Sequence[Any] | None) -> bool:
+    """Of buckets: default | tse MIDDLE BASE COUNT | custom NUMBER..."""
+    if not rule:
+        return False
+    kind, numbers = rule[0], [_number(one) for one in rule[1:]]
+    if kind == "default":
+        return len(rule) != 1
+    if None in numbers or kind not in ("tse", "custom"):
+        return True
+    told = [one for one in numbers if one is not None]
+    if kind == "tse":
+        return len(told) != 3 or told[0] <= 0 or told[1] <= 1 or told[2] <= 0 or not is_number(str(rule[3]))
+    return not told or len(set(told)) < len(told) or min(told) < 0
+
+
+_TLS = (
+    needs("ssl_keyfile", "ssl_certfile"),
+    needs("ssl_certfile", "ssl_keyfile"),
+    needs("ssl_ca_certs", "ssl_certfile"),
+    needs("ssl_keyfile_password", "ssl_keyfile"),
+    needs("enable_ssl_refresh", "ssl_certfile"),
+)
+_HTTP2 = (
+    Refusal(
+        lambda c: c.tokenizer_worker_num > 1,
+        "[enable_http2] does not go with [tokenizer_worker_num]",
+        until=(0, 5, 14),
+    ),
+    Refusal(
+        lambda c: (
+            c.http2_max_concurrent_streams is not None and not 0 < c.http2_max_concurrent_streams < 1 << 32
+        ),
+        "[http2_max_concurrent_streams]: 1 to 4294967295 is possible",
+        since=(0, 5, 18),
+    ),
+    Refusal(
+        lambda c: (
+            c.http2_initial_connection_window_size is not None
+            and not 1024 <= c.http2_initial_connection_window_size < 1 << 31
+        ),
+        "[http2_initial_connection_window_size]: 1024 to 2147483647 is possible",
+        since=(0, 5, 19),
+    ),
+    apart("enable_http2", "enable_ssl_refresh"),
+)
+_NATIVE_GRPC = (
+    apart("grpc_port", "use_ray"),
+    apart("grpc_port", "encoder_only"),
+    Refusal(lambda c: c.tokenizer_worker_num > 1, "[grpc_port] does not go with [tokenizer_worker_num]"),
+    Refusal(
+        lambda c: c.api_key or c.admin_api_key, "[grpc_port] does not go with --api-key or --admin-api-key"
+    ),
+    Refusal(lambda c: c.grpc_port == c.port, "[grpc_port] is the port of [port]"),
+)
+_SIDECAR = (
+    Refusal(lambda c: not c.sidecar.strip(), "[sidecar] is empty"),
+    Refusal(_legacy_grpc, "[sidecar] does not go with --smg-grpc-mode"),
+    needs("sidecar", "grpc_port"),
+)
+_WATERMARK = (
+    Refusal(lambda c: not 1 <= c.watermark_context_window <= 64, "[watermark_context_window]: 1 to 64 is"
+            " possible"),
+    needs("watermark_key_b", "watermark_key"),
+    Refusal(
+        lambda c: not 0 < c.watermark_mixing_probability < 1,
+        "[watermark_mixing_probability]: above 0 and below 1 is possible",
+    ),
+    Refusal(
+        lambda c: c.watermark_key_b is None and c.watermark_mixing_probability != 0.5,
+        "[watermark_mixing_probability] needs --watermark-key-b",
+    ),
+    Refusal(
+        lambda c: not 0 < c.watermark_max_probability <= 1,
+        "[watermark_max_probability]: above 0 and at most 1 is possible",
+    ),
+    needs("watermark_default_enabled", "watermark_key"),
+    needs("watermark_enforce_all", "watermark_key"),
+    apart("enable_watermark", "enable_custom_logit_processor"),
+    Refusal(lambda c: c.sampling_backend not in _SAMPLING, "[enable_watermark] with [sampling_backend]"),
+    apart("enable_watermark", "dllm_algorithm"),
+    Refusal(is_disaggregated, "[enable_watermark] does not go with [disaggregation_mode]"),
+    Refusal(
+        lambda c: c.speculative_algorithm not in _WATERMARKED,
+        "[enable_watermark] does not go with [speculative_algorithm]",
+    ),
+    Refusal(
+        lambda c: c.pp_size > 1 and c.speculative_algorithm is not None,
+        "[enable_watermark] and [speculative_algorithm] with [pp_size]",
+    ),
+    apart("enable_watermark", "speculative_use_rejection_sampling"),
+)  # fmt: skip
+_PORTS = (
+    Refusal(lambda c: c.grpc_port is not None and not 1 <= c.grpc_port <= 65535, "[grpc_port] is no port"),
+    needs("sidecar_args", "sidecar"),
+    *under(lambda c: c.sidecar is not None, _SIDECAR),
+    *under(lambda c: c.grpc_port is not None and not _legacy_grpc(c), _NATIVE_GRPC),
+)
+_COUNTS = (
+    above(0, "asr_max_buffer_seconds", since=(0, 5, 13)),
+    above(0, "asr_max_concurrent_sessions", since=(0, 5, 13)),
+    at_least(0, "mm_preprocess_cache_size_mb", since=(0, 5, 18)),
+    above(0, "grpc_response_timeout_secs", since=(0, 5, 21)),
+    at_least(1, "tokenizer_worker_num"),
+    at_least(1, "detokenizer_worker_num"),
+    at_least(0, "mm_processor_worker_num", since=(0, 5, 17)),
+    at_least(0, "mm_io_worker_num", since=(0, 5, 17)),
+    at_least(0, "schedule_conservativeness"),
+    at_least(0, "prefill_decode_interval", since=(0, 5, 19)),
+    at_least(0, "prefill_decode_interval_min_bs", since=(0, 5, 23)),
+    above(0, "sampling_mask_max_tokens", since=(0, 5, 20)),
+    at_least(0, "media_url_max_file_size_mb"),
+)
+
+ROWS = (
+    *_TLS,
+    Refusal(
+        lambda c: c.enable_http_worker_reuseport and (c.tokenizer_worker_num == 1 or c.enable_http2),
+        "[enable_http_worker_reuseport] needs --tokenizer-worker-num above 1, and no --enable-http2",
+        since=(0, 5, 23),
+    ),
+    *under(lambda c: c.enable_http2, _HTTP2),
+    *_COUNTS,
+    Refusal(
+        lambda c: (
+            c.mm_process_config is not None
+            and (
+                not isinstance(c.mm_process_config, dict)
+                or any(not isinstance(c.mm_process_config.get(one, {}), dict) for one in _MODALITIES)
+            )
+        ),
+        "[mm_process_config] is no JSON object of objects",
+    ),
+    Refusal(
+        lambda c: c.disable_fast_image_processor and c.image_processor_backend not in ("auto", "pil"),
+        "[disable_fast_image_processor] does not go with [image_processor_backend]",
+        since=(0, 5, 18),
+    ),
+    *under(lambda c: True, _PORTS, since=(0, 5, 16)),
+    Refusal(
+        lambda c: (
+            isinstance(c.limit_mm_data_per_request, dict) and set(c.limit_mm_data_per_request) - _MODALITIES
+        ),
+        "[limit_mm_data_per_request]: only image, video and audio can be limited",
+    ),
+    Refusal(
+        lambda c: isinstance(c.default_chat_template_kwargs, (list, str, int)),
+        "[default_chat_template_kwargs] is no JSON object",
+        since=(0, 5, 16),
+    ),
+    apart("enable_tokenizer_batch_encode", "enable_dynamic_batch_tokenizer"),
+    Refusal(
+        lambda c: c.mm_feature_transport == "cuda_vmm" and c.pp_size != 1 and not c.encoder_only,
+        "[mm_feature_transport] does not go with [pp_size]",
+        since=(0, 5, 18),
+    ),
+    Refusal(
+        lambda c: c.mm_feature_transport == "cuda_ipc" and c.nnodes != 1 and not c.encoder_only,
+        "[mm_feature_transport] does not go with [nnodes]",
+        since=(0, 5, 16),
+    ),
+    Refusal(
+        lambda c: c.keep_mm_feature_on_device and c.mm_feature_transport == "cpu",
+        "[keep_mm_feature_on_device] does not go with [mm_feature_transport]",
+        since=(0, 5, 16),
+        until=(0, 5, 18),
+    ),
+    Refusal(
+        lambda c: c.keep_mm_feature_on_device and c.mm_feature_transport not in (None, "cuda_ipc"),
+        "[keep_mm_feature_on_device] does not go with [mm_feature_transport]",
+        since=(0, 5, 18),
+        until=(0, 5, 21),
+    ),
+    Refusal(
+        lambda c: ":" in (c.served_model_name or c.model_path),
+        "[served_model_name]: a colon stands before an adapter",
+        "--served-model-name without one",
+    ),
+    Refusal(
+        lambda c: c.enable_priority_scheduling and c.schedule_policy not in ("fcfs", "lof"),
+        "[enable_priority_scheduling] does not go with [schedule_policy]",
+        "--schedule-policy fcfs or lof",
+    ),
+    Refusal(
+        lambda c: c.retraction_policy == "priority" and not c.enable_priority_scheduling,
+        "[retraction_policy] needs --enable-priority-scheduling",
+        since=(0, 5, 16),
+    ),
+    needs("tokenizer_metrics_allowed_custom_labels", "tokenizer_metrics_custom_labels_header"),
+    needs("export_metrics_to_file", "export_metrics_to_file_dir"),
+    Refusal(lambda c: c.gc_threshold and len(c.gc_threshold) > 3, "[gc_threshold]: 1 to 3 are possible"),
+    Refusal(
+        lambda c: c.kv_canary_sweep_interval > 0 and c.kv_canary == "none",
+        "[kv_canary_sweep_interval] needs --kv-canary log or raise",
+        since=(0, 5, 13),
+    ),
+    Refusal(lambda c: _is_bad_rule(c.prompt_tokens_buckets), "[prompt_tokens_buckets] is no rule"),
+    Refusal(lambda c: _is_bad_rule(c.generation_tokens_buckets), "[generation_tokens_buckets] is no rule"),
+    Refusal(
+        lambda c: (
+            (c.load_publish_endpoint or "off").strip().lower() not in ("", "off") and not c.kv_events_config
+        ),
+        "[load_publish_endpoint] needs --kv-events-config",
+        since=(0, 5, 19),
+    ),
+    Refusal(
+        lambda c: c.enable_response_store and is_disaggregated(c),
+        "[enable_response_store] does not go with [disaggregation_mode]",
+        since=(0, 5, 20),
+    ),
+    needs("watermark_config", "enable_watermark", since=(0, 5, 22)),
+    *under(lambda c: c.enable_watermark, _WATERMARK, since=(0, 5, 22)),
+    Refusal(lambda c: c.quantize_and_serve, "[quantize_and_serve] is switched off in this release"),
+    Refusal(lambda c: c.model_impl == "mindspore", "[model_impl] is for NPUs only"),
+    Refusal(lambda c: c.load_format == "ipc_cache", "[load_format] is SGLang's own", since=(0, 5, 17)),
+    Refusal(
+        lambda c: c.weight_cache_mode not in (None, "off") and c.speculative_algorithm is not None,
+        "[weight_cache_mode] does not go with [speculative_algorithm]",
+        since=(0, 5, 17),
+    ),
+)

@@ -1,0 +1,81 @@
+"""Combinations that SGLang's checks refuse: the rows themselves, and how a refusal is told."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.server.asked import Asked
+from runtime.server.checks import ROWS
+from runtime.server.choices import Choices
+from runtime.server.errors import ConfigError
+from runtime.server.flags import flags_of
+from runtime.server.releases import RELEASES
+from tests.server.asking import model, server
+
+_CHECKS = Path(__file__).parents[2] / "runtime/server/checks"
+_ARGUMENTS = {name for row in RELEASES for name in flags_of(row.version).defaults}
+_KNOWN = _ARGUMENTS | {one.name for one in fields(Asked)} | {*vars(Choices)} | {
+    "asked", "model", "release", "gpu", "environ", "decode", "prefill", "model_quantization",
+}  # fmt: skip
+
+
+def test_rows_name_arguments_that_some_release_has() -> None:
+    source = "".join(file.read_text() for file in _CHECKS.glob("*.py"))
+    named = set(re.findall(r"\bc\.(?:asked\.)?(\w+)", source))
+    named |= {name for row in ROWS for name in re.findall(r"\[(\w+)\]", row.said)}
+    assert named - _KNOWN == set()
+
+
+def test_rows_stand_in_a_release_that_has_their_arguments() -> None:
+    for row in ROWS:
+        named = set(re.findall(r"\[(\w+)\]", row.said)) & _ARGUMENTS
+        standing = [one for one in RELEASES if row.since <= one.number < row.until]
+        assert standing, row.said
+        assert any(named <= {*flags_of(one.version).defaults} for one in standing), row.said
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "said"),
+    [
+        (23, {"others": {"enable_lmcache": True}, "disable_radix_cache": True},
+         "--enable-lmcache does not go with --disable-radix-cache"),
+        (17, {"chunked_prefill_size": 1000, "page_size": 64},
+         "--page-size 64 does not divide --chunked-prefill-size 1000"),
+        (12, {"attn_cp_size": 2}, "--attention-context-parallel-size 2 does not divide"
+         " --tensor-parallel-size 1"),
+        (23, {"attn_cp_size": 2}, "--attn-cp-size 2 does not divide --tp-size 1"),
+        (23, {"others": {"gc_threshold": [1, 2, 3, 4]}}, "--gc-threshold 1 2 3 4: 1 to 3 are possible"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_flags_and_values_as_the_release_spells_them(
+    version: int, asked: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        server("qwen3", version, "H200", **asked)
+    assert refusal.value.message == f"SGLang 0.5.{version} refuses this: {said}"
+
+
+def test_a_check_is_of_its_releases_alone() -> None:
+    groups: dict[str, Any] = {"tp_size": 2, "dp_size": 2, "enable_dp_attention": True}
+    overlapping = {**groups, "enable_two_batch_overlap": True}
+    with pytest.raises(ConfigError, match="needs --moe-a2a-backend"):
+        server("qwen3_moe", 14, "H200", **overlapping)
+    assert server("qwen3_moe", 15, "H200", **overlapping).attn_dp_size == 2
+
+
+def test_the_workspace_of_an_all_to_all_is_as_large_as_the_environment_says() -> None:
+    asked: dict[str, Any] = {"tp_size": 4, "moe_a2a_backend": "mori"}
+    with pytest.raises(ConfigError, match="SGLANG_MORI_NUM_MAX_DISPATCH_TOKENS_PER_RANK") as refusal:
+        server("qwen3_moe", 23, "H200", **asked)
+    assert "raise" in (refusal.value.remedy or "")
+    assert server("qwen3_moe", 23, "H200", **asked, chunked_prefill_size=4096).ep_size == 4
+
+
+def test_spread_weights_are_data_parallel_attention_without_graphs() -> None:
+    found = server(model("llama4"), 18, "B200", tp_size=4, dwdp_size=4, moe_runner_backend="triton")
+    assert (found.attn_dp_size, found.ep_size, found.decode_graphs) == (4, 4, ())
