@@ -39,7 +39,7 @@ NOT_MODELLED: dict[str, str] = {
         nsa_prefill_cp_mode enable_dsa_prefill_context_parallel dsa_prefill_cp_mode
         enable_cp_decode_attn_tp enable_dsa_cache_layer_split enable_kv_cache_sharding""",
     "another split of layers": """
-        moe_dp_size dwdp_size enable_attn_tp_input_scattered disable_attn_tp_gather
+        moe_dp_size enable_attn_tp_input_scattered disable_attn_tp_gather
         enable_tp_lm_head_all_to_all enable_shared_experts_attn_tp enable_dense_mlp_attn_tp
         enable_layernorm_sp enable_megamoe_for_layernorm_sp shared_experts_tp_size mm_enable_dp_encoder
         enforce_shared_experts_fusion fuseep_mode""",
