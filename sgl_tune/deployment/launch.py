@@ -153,7 +153,7 @@ def _started_by(program: Word, rest: Sequence[Word]) -> Launch:
     if base in _WRAPPERS:
         return _wrapped(program, rest)
     if base == "sglang":
-        if rest[:1] == ["serve"]:
+        if list(rest[:1]) == ["serve"]:
             return Launch(tuple(rest[1:]), serve=True)
         raise _none(program, rest)
     return _python(program, rest)

@@ -30,7 +30,6 @@ from sgl_tune.errors import UsageError
 
 READ_ENVIRONMENT = (*ENVIRONMENT, "SGLANG_CACHE_DIR", *HUB_ENVIRONMENT)
 _PLAIN = {"device": "cuda"}  # what the rules take for granted
-_READ_ELSEWHERE = frozenset(("dist_init_addr", "config", "revision"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def read_launch(launch: Launch, release: Release) -> ServerCommandLine:
     """By the release's own grammar."""
     try:
         line = flags_of(min(release, NEWEST, key=lambda row: row.number).version)
-        parsed = parse(line, _arguments(launch, line))
+        parsed = parse(line, arguments_of(launch, line))
         _check_values(parsed)
         asked = changed(Asked(), parsed.given)
         notes = [*_deprecations(parsed), *_unopened_config(parsed, launch)]
@@ -78,7 +77,8 @@ def read_launch(launch: Launch, release: Release) -> ServerCommandLine:
     )
 
 
-def _arguments(launch: Launch, line: CommandLine) -> list[str]:
+def arguments_of(launch: Launch, line: CommandLine) -> list[str]:
+    """As the release's parser gets them: its `--config` merged, `sglang serve` resolved."""
     words = stand_ins(line, launch.arguments)
     return with_config(line, serve_words(line, words) if launch.serve else words, launch.container)
 
@@ -109,8 +109,6 @@ class _Effects:
         for name, value in parsed.given.items():
             said = shlex.join([parsed.spelled[name], *_words(value)])
             is_usual = value in (parsed.command_line.defaults.get(name), _PLAIN.get(name))
-            if name in _READ_ELSEWHERE:
-                continue
             if name in not_modelled() and not is_usual:
                 unknown.append(said)
             elif name in not_modelled() or name in without_effect():

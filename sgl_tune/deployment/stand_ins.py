@@ -9,6 +9,7 @@ from runtime.server.flags.effects import without_effect
 from sgl_tune.deployment.shell_words import Word
 from sgl_tune.errors import UsageError
 
+_ANY_VALUE = {*without_effect(), "dist_init_addr"}
 _NUMBERS = ("int", "float", "human_readable_int")
 
 
@@ -22,7 +23,7 @@ def _stand_in(line: CommandLine, word: Word, before: str) -> str:
         return str(word)
     name, equals, _ = word.partition("=") if word.startswith("--") else (before, "", "")
     flag = _flag(line, name)
-    if flag is None or flag.field not in without_effect() or flag.choices or not flag.takes_value:
+    if flag is None or flag.field not in _ANY_VALUE or flag.choices or not flag.takes_value:
         raise UsageError(f"{word.expands} in the server command is not expanded", "put its value")
     if flag.type not in _NUMBERS:
         return str(word)

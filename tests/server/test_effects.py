@@ -6,12 +6,11 @@ import pytest
 
 from runtime.server.asked import is_read
 from runtime.server.flags import flags_of
-from runtime.server.flags.effects import NOT_MODELLED, READ_IN_PART, WITHOUT_EFFECT
+from runtime.server.flags.effects import NOT_MODELLED, READ_ELSEWHERE, READ_IN_PART, WITHOUT_EFFECT
 from runtime.server.releases import RELEASES
 
-NAMES = [
-    name for table in (NOT_MODELLED, WITHOUT_EFFECT) for names in table.values() for name in names.split()
-]
+TABLES = (*NOT_MODELLED.values(), *WITHOUT_EFFECT.values(), READ_ELSEWHERE)
+NAMES = [name for names in TABLES for name in names.split()]
 
 
 @pytest.mark.parametrize("release", [row.version for row in RELEASES])

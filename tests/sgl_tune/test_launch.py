@@ -120,7 +120,7 @@ def test_a_pods_container_says_image_model_and_mount() -> None:
     ("image", "release"),
     [
         (IMAGE, "0.5.17"),
-        ("docker.io/lmsysorg/sglang:v0.5.17.post1-cu130-runtime", "0.5.17.post1"),
+        ("mirror.example/lmsysorg/sglang:v0.5.17.post1-cu130-runtime", "0.5.17.post1"),
         ("lmsysorg/sglang:0.5.17@sha256:aa", "0.5.17"),
         ("registry:5000/sglang", None),
         ("lmsysorg/sglang:latest", None),

@@ -1,7 +1,7 @@
 """What a server argument that no rule reads does to memory and caches: nothing, or something not modelled.
 
 Fields by SGLang's names, under the reason that is told. A field of any release stands in one place alone:
-here, or among those that rules read (runtime/server/asked.py).
+in a table here, or among those that rules read (runtime/server/asked.py).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NOT_MODELLED: dict[str, str] = {
         enforce_shared_experts_fusion fuseep_mode""",
     "another model than its config says": """
         json_model_override_args model_impl model_config_parser model_loader_extra_config is_embedding
-        encoder_only revision speculative_draft_model_revision decrypted_config_file
+        encoder_only speculative_draft_model_revision decrypted_config_file
         decrypted_draft_config_file forward_hooks enable_fp32_lm_head speculative_token_map""",
     "weights quantized on the way": """
         modelopt_quant quantize_and_serve rl_quant_profile torchao_config quantization_param_path""",
@@ -100,7 +100,7 @@ WITHOUT_EFFECT: dict[str, str] = {
         host port fastapi_root_path grpc_mode smg_grpc_mode grpc_port grpc_http_sidecar_port
         smg_http_sidecar_port grpc_response_timeout_secs enable_http2 http2_max_concurrent_streams
         http2_initial_connection_window_size enable_http_worker_reuseport sidecar sidecar_args nccl_port
-        dist_init_addr dist_timeout gated_launch_port load_publish_endpoint load_balance_method
+        dist_timeout gated_launch_port load_publish_endpoint load_balance_method
         prefill_round_robin_balance enable_dp_attention_local_control_broadcast tool_server""",
     "security": """
         api_key admin_api_key ssl_keyfile ssl_certfile ssl_ca_certs ssl_keyfile_password enable_ssl_refresh
@@ -146,7 +146,7 @@ WITHOUT_EFFECT: dict[str, str] = {
         scheduler_recv_interval min_free_slots_delay""",
     "the host's processes": """
         base_gpu_id gpu_id_step sleep_on_idle use_ray numa_node gc_threshold enable_cudagraph_gc
-        enable_p2p_check skip_server_warmup warmups config""",
+        enable_p2p_check skip_server_warmup warmups""",
     "where weights come from": """
         download_dir model_checksum checkpoint_engine_wait_weights_before_ready
         modelopt_checkpoint_restore_path modelopt_checkpoint_save_path modelopt_export_path
@@ -189,6 +189,8 @@ WITHOUT_EFFECT: dict[str, str] = {
         enable_aiter_allreduce_fusion disable_aiter_allreduce_fusion_in_prefill
         disable_aiter_allreduce_fusion_in_decode enable_amd_monokernel""",
 }
+# Read for where to meet, to look and what else to read; no rule sees them.
+READ_ELSEWHERE = "dist_init_addr config revision"
 # Rules read these, and not all that follows from them.
 READ_IN_PART = """
     enable_lora lora_paths enable_hierarchical_cache disaggregation_decode_enable_offload_kvcache
