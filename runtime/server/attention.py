@@ -65,8 +65,15 @@ def default_backend(c: Choices) -> Reason:
         if c.release.tells_wide_keys and c.model.has_wide_keys:
             return Reason("fa4", f"keys wider than values on {arch}")
         return Reason("trtllm_mha", f"multi-head attention on {arch}")
-    other = f"nothing better for it on {arch}"
-    return Reason("triton", "attention sinks") if c.model.has_attention_sinks else Reason("flashinfer", other)
+    if c.model.has_attention_sinks:
+        return Reason("triton", "attention sinks")
+    drafts = _draft_in_the_way(c) if major in (9, 10) else ""
+    return Reason("flashinfer", drafts or f"multi-head attention on {arch}")
+
+
+def _draft_in_the_way(c: Choices) -> str:
+    """Of the kernels that this GPU would take."""
+    return "a draft whose width is not settled yet" if _is_one_branch(c) else "a draft with branches or pages"
 
 
 def _is_one_branch(c: Choices) -> bool:

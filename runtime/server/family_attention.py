@@ -31,9 +31,9 @@ def _unset(c: Choices) -> bool:
     return used_backends(c) == (None, None)
 
 
-def _take(c: Choices, backend: str | None) -> None:
+def _take(c: Choices, backend: str | None, when: str = "") -> None:
     if backend is not None:
-        c.settle(f"{c.model.architecture} on {c.gpu.arch}", attention_backend=backend)
+        c.settle(f"{c.model.architecture}{when} on {c.gpu.arch}", attention_backend=backend)
 
 
 def _by_gpu(c: Choices, sm100: str, sm90: str, other: str) -> str:
@@ -175,13 +175,13 @@ def _blackwell_nemotron_h(c: Choices) -> None:
     if c.speculative_algorithm is None:
         _take(c, "trtllm_mha" if c.gpu.major == 10 else None)
     elif c.gpu.major == 10 and c.speculative_eagle_topk in (None, 1):
-        _take(c, "trtllm_mha")
+        _take(c, "trtllm_mha", " with a draft of one branch")
         if c.page_size is None:
             c.settle("NemotronH with a draft", page_size=64)
         if c.mamba_radix_cache_strategy == "auto":
             c.settle("NemotronH with a draft", mamba_radix_cache_strategy="extra_buffer")
     else:
-        _take(c, "triton")
+        _take(c, "triton", " with a draft")
 
 
 def _qwen_hybrid(c: Choices) -> None:
@@ -189,7 +189,7 @@ def _qwen_hybrid(c: Choices) -> None:
         return
     pages = keeps_states_now(c) or c.disable_radix_cache or c.speculative_algorithm is not None
     trtllm = pages and default_backend(c).value == "trtllm_mha"
-    _take(c, "trtllm_mha" if trtllm else "triton")
+    _take(c, "trtllm_mha" if trtllm else "triton", " with pages" if trtllm else " without pages")
     if c.release.pages_qwen_hybrids:
         c.settle("the state cache", page_size=64 if trtllm else 1)
 

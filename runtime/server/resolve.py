@@ -146,8 +146,6 @@ def _say_why(c: Choices, decode: tuple[int, ...], prefill: tuple[int, ...]) -> N
     for graphs, sizes in ((c.decode, decode), (c.prefill, prefill)):
         captured_by = f"{graphs.backend}, " if graphs.backend != "full" else ""
         rule = f"{captured_by}{graphs.limit}" if graphs.is_on else graphs.off
-        if graphs.is_on and not sizes:
-            rule = "one switch for both phases in this release"
         c.because(rule, **{f"{graphs.phase}_graphs": sizes})
     if c.max_running_requests is None:
         c.because("the KV cache's room decides at the start", max_running_requests=None)

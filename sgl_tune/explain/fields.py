@@ -72,12 +72,10 @@ FIELDS = (
     ),
     Field("moe_runner_backend", "MoE", "auto"),
     Field("moe_a2a_backend", "MoE", "none"),
+    Field("speculative_algorithm", "speculation"),
     Field(
         *("speculative", "speculation"),
-        arguments=(
-            *("speculative_algorithm", "speculative_num_steps"),
-            *("speculative_eagle_topk", "speculative_num_draft_tokens"),
-        ),
+        arguments=(*("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),),
         words="steps/topk/tokens",
     ),
     Field("draft", "speculation", arguments=("speculative_draft_model_path",), words="draft's cache"),

@@ -25,13 +25,29 @@ def _server(gpu: str, **flags: Any) -> Server:
         # 512 + 1.5 x 8192 + 1024 + 2 x 512 + 8 x 58 graphs
         (H200, {"model_path": "Qwen3-30B-A3B", "tp": 8}, 0.893),
         # the guess is made on the whole chunk: 512 + 1.5 x 8192 + 1024 + 2 x 512 + 512 x 8 x 4.5 + 8 x 58
-        (H200, {"model_path": "Qwen3-30B-A3B", "tp": 8, "dp": 8}, 0.765),
+        (H200, {"model_path": "Qwen3-30B-A3B", "tp": 8, "dp": 8, "enable_dp_attention": True}, 0.765),
         # MLA: 512 + 1.5 x 16384 + 1024 + 2 x 512 + 512 x 8 x 4.5 + 1536
-        (B200, {"model_path": "GLM-5.1-FP8", "tp": 8, "dp": 8}, 0.743),
-        (B200, {"model_path": "GLM-5.1-FP8", "tp": 8, "dp": 8, "max_running_requests": 64}, 0.84),
+        (B200, {"model_path": "GLM-5.1-FP8", "tp": 8, "dp": 8, "enable_dp_attention": True}, 0.743),
         (
             B200,
-            {"model_path": "GLM-5.1-FP8", "tp": 8, "dp": 8, "max_running_requests": 64}
+            {
+                "model_path": "GLM-5.1-FP8",
+                "tp": 8,
+                "dp": 8,
+                "enable_dp_attention": True,
+                "max_running_requests": 64,
+            },
+            0.84,
+        ),
+        (
+            B200,
+            {
+                "model_path": "GLM-5.1-FP8",
+                "tp": 8,
+                "dp": 8,
+                "enable_dp_attention": True,
+                "max_running_requests": 64,
+            }
             | {"sglang_version": "0.5.17"},
             0.743,
         ),

@@ -1,0 +1,94 @@
+"""Why a value is what it is: the rule on the branch that was taken, with what rules before it had made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.server.servers import B200, GPT_OSS, H200, LLAMA, NEXT, QWEN, QWEN35, R1, server
+
+LARGE = "as large as a GPU of 143,771 MiB gets at tp 1"
+CHUNK = "breakable, as large as a prefill chunk"
+EAGER = {"disable_overlap_schedule": True}
+NGRAM, E5M2 = {"speculative_algorithm": "NGRAM"}, {"kv_cache_dtype": "fp8_e5m2"}
+TREE = {
+    "speculative_algorithm": "EAGLE",
+    "speculative_num_steps": 3,
+    "speculative_eagle_topk": 2,
+    "speculative_num_draft_tokens": 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "flags", "backend", "why"),
+    [
+        (QWEN, H200, {}, "fa3", "multi-head attention on sm90"),
+        (QWEN, "A100 80GB", {}, "flashinfer", "multi-head attention on sm80"),
+        (QWEN, H200, TREE, "flashinfer", "a draft with branches or pages"),
+        (LLAMA, B200, NGRAM, "flashinfer", "a draft whose width is not settled yet"),
+        (R1, H200, {}, "fa3", "latent attention on sm90"),
+        (R1, B200, {}, "trtllm_mla", "DeepseekV3ForCausalLM on sm100"),
+        (GPT_OSS, B200, {}, "trtllm_mha", "GptOssForCausalLM on sm100"),
+        (NEXT, B200, EAGER, "triton", "Qwen3NextForCausalLM without pages on sm100"),
+        (LLAMA, H200, {"enable_deterministic_inference": True}, "fa3", "deterministic inference"),
+        (LLAMA, H200, E5M2, "triton", "multi-head attention on sm90: fa3; fa3 has no fp8_e5m2"),
+    ],
+)  # fmt: skip
+def test_an_attention_backend_says_the_branch_that_chose_it(
+    model: dict[str, Any], gpu: str, flags: dict[str, Any], backend: str, why: str
+) -> None:
+    found = server(model, gpu, **flags)
+    assert (found.attention_backend, found.why["attention_backend"]) == (backend, why)
+
+
+def test_a_value_that_two_rules_changed_says_what_the_first_had_made_of_it() -> None:
+    shared = server(QWEN, H200, tp_size=8, dp_size=8, enable_dp_attention=True)
+    assert (
+        shared.why["chunked_prefill_size"] == "a GPU of 143,771 MiB: 8192; 8 groups of DP attention share it"
+    )
+    assert [reason.value for reason in shared.reasons["chunked_prefill_size"]] == [8192, 1024]
+
+
+def test_what_is_kept_free_is_told_to_the_mib() -> None:
+    found = server(QWEN, H200, tp_size=8)
+    told = [part.rsplit(" ", 1)[1] for part in found.why["mem_fraction_static"].split(": ")[1].split(", ")]
+    assert "kept free of 143,771 MiB: activations 12,800" in found.why["mem_fraction_static"]
+    kept = sum(int(mib.replace(",", "")) for mib in told)
+    assert round((143771 - kept) / 143771, 3) == found.mem_fraction_static
+
+
+def test_a_large_gpu_keeps_the_least_free_and_an_encoder_its_share() -> None:
+    assert (
+        "the least on a large GPU 10,240"
+        in server(LLAMA, H200, chunked_prefill_size=2048).why["mem_fraction_static"]
+    )
+    assert server(QWEN35, H200).why["mem_fraction_static"].endswith("; a multimodal model's encoder")
+
+
+@pytest.mark.parametrize(
+    ("flags", "decode", "prefill"),
+    [
+        ({}, LARGE, CHUNK),
+        ({"cuda_graph_max_bs": 8}, "as asked", CHUNK),
+        ({"max_running_requests": 4}, "as large as --max-running-requests", CHUNK),
+        ({"disable_cuda_graph": True}, "--disable-cuda-graph", "--disable-cuda-graph"),
+        ({"disable_prefill_cuda_graph": True}, LARGE, "as asked"),
+        ({"pp_size": 2}, LARGE, "no prefill graphs with pipeline parallelism"),
+    ],
+)  # fmt: skip
+def test_graphs_say_how_large_they_are_or_why_there_are_none(
+    flags: dict[str, Any], decode: str, prefill: str
+) -> None:
+    found = server(QWEN, H200, **flags)
+    assert (found.why["decode_graphs"], found.why["prefill_graphs"]) == (decode, prefill)
+
+
+def test_what_was_asked_and_kept_has_no_reason() -> None:
+    asked = {
+        "page_size": 16,
+        "attention_backend": "flashinfer",
+        "dtype": "bfloat16",
+        "chunked_prefill_size": 4096,
+    }
+    assert not set(asked) & set(server(QWEN, H200, **asked).why)
