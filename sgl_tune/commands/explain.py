@@ -35,12 +35,17 @@ def explain(
     against: Annotated[
         str | None,
         typer.Option(
-            "--against", metavar="X.Y.Z", help="What changes under this SGLang.", show_default=False
+            "--against",
+            metavar="X.Y.Z",
+            help="What changes under this SGLang, and which caches survive.",
+            show_default=False,
         ),
     ] = None,
     against_gpu: Annotated[
         str | None,
-        typer.Option("--against-gpu", metavar="b200|..", help="What changes on it.", show_default=False),
+        typer.Option(
+            "--against-gpu", metavar="b200|..", help="The same for another GPU.", show_default=False
+        ),
     ] = None,
     format: DocumentFormatOption = DocumentFormat.human,
 ) -> None:

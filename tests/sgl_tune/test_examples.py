@@ -1,6 +1,6 @@
-"""The example caches are what they claim to be, and their README shows what the commands really print.
+"""The example caches are what they claim to be, and pages about them show what the commands really print.
 
-`SGL_TUNE_REWRITE=1 pytest tests/sgl_tune/test_examples.py` writes the present output into the README.
+`SGL_TUNE_REWRITE=1 pytest tests/sgl_tune/test_examples.py` writes the present output into the pages.
 """
 
 from __future__ import annotations
@@ -106,15 +106,16 @@ def _tour(block: str, folder: Path) -> str:
     return "\n".join(shown) + "\n"
 
 
-def test_the_readme_shows_what_is_printed(copy: Path) -> None:
-    text = README.read_text()
+@pytest.mark.parametrize("page", [README, ROOT / "docs/upgrade.md"], ids=lambda page: page.name)
+def test_a_page_shows_what_is_printed(page: Path, copy: Path) -> None:
+    text = page.read_text()
     rewritten = text
     for block in BLOCK.findall(text):
         printed = _tour(block, copy)
         assert all(len(line) <= 80 or line.startswith("$ ") for line in printed.splitlines())
         rewritten = rewritten.replace(f"```console\n{block}", f"```console\n{printed}")
     if os.environ.get("SGL_TUNE_REWRITE"):
-        README.write_text(rewritten)
+        page.write_text(rewritten)
         return
     assert rewritten == text
 
