@@ -81,6 +81,8 @@ class Checkpoint:
 
     @property
     def dtype(self) -> str:
+        if self.architecture.startswith("Llava") and self.architecture.endswith("ForCausalLM"):
+            return "float16"  # whatever it declares: its images are
         declared = self.get("dtype") or self.get("torch_dtype") or "float32"
         return str(declared).removeprefix("torch.")
 

@@ -23,7 +23,7 @@ _GEMMA_4 = ("trtllm_mha", "triton", "fa4", "intel_xpu", "aiter")
 
 def settle_family_attention(c: Choices) -> None:
     rule = _RULES.get(c.model.architecture)
-    if rule is not None:
+    if rule is not None and c.model.architecture not in c.release.without_rules:
         rule(c)
 
 
@@ -98,6 +98,17 @@ def _gemma_4(c: Choices) -> None:
 def _diffusion_gemma(c: Choices) -> None:
     if c.attention_backend is None:
         _take(c, "triton")
+
+
+def _embedding_gemma(c: Choices) -> None:
+    if c.attention_backend is None:
+        _take(c, "triton")
+    c.settle("an embedding model", disable_radix_cache=True)
+
+
+def _muse_spark(c: Choices) -> None:
+    if c.kv_cache_dtype == "auto":
+        c.settle("Muse Spark", kv_cache_dtype="fp8_e4m3")
 
 
 def _moss_vl(c: Choices) -> None:
@@ -207,6 +218,8 @@ _RULES: dict[str, Callable[[Choices], None]] = {
     "Llama4ForCausalLM": _llama_4,
     **dict.fromkeys(architectures.GEMMA_4, _gemma_4),
     "DiffusionGemmaForBlockDiffusion": _diffusion_gemma,
+    "EmbeddingGemma2Model": _embedding_gemma,
+    "MuseSparkForConditionalGeneration": _muse_spark,
     "MossVLForConditionalGeneration": _moss_vl,
     "IQuestQ1ForCausalLM": _iquest,
     "IQuestQ1MTP": _iquest,

@@ -19,6 +19,7 @@ from runtime.server.traits import (
 
 BREAKABLE, COMPILED = "breakable", "tc_piecewise"
 _DEEPEP_ROWS, _DEEPEP_TOP = 8, 2048
+_MUSE_TOP = 512
 _ALIGNING = "DeepEP takes rows by eight"
 
 # What a release may list in `compiled_off_with` and `breakable_off_with`.
@@ -94,9 +95,10 @@ def _decode_flags(c: Choices) -> dict[str, object]:
 
 
 def _prefill_flags(c: Choices) -> dict[str, object]:
+    largest = _MUSE_TOP if c.model.architecture in architectures.MUSE_GLIMMER else None
     return _given(
         backend=c.cuda_graph_backend_prefill,
-        max_bs=_first(c.cuda_graph_max_bs_prefill, c.piecewise_cuda_graph_max_tokens),
+        max_bs=_first(_first(c.cuda_graph_max_bs_prefill, c.piecewise_cuda_graph_max_tokens), largest),
         bs=_first(c.cuda_graph_bs_prefill, c.piecewise_cuda_graph_tokens),
     )
 

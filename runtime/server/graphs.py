@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runtime.server.architectures import GLM_5_NEXT
 from runtime.server.choices import Choices
 from runtime.server.traits import is_mla
 
@@ -85,6 +86,9 @@ def _settle_prefill(c: Choices) -> None:
 def _prefill_caps(c: Choices) -> list[tuple[int, str]]:
     """Each with what caps there: the lowest counts."""
     caps = []
+    top = c.release.glm_5_next_prefill_graph_top
+    if top is not None and c.model.architecture in GLM_5_NEXT and c.prefill.backend == "breakable":
+        return [(top, "as large as GLM-5.3 takes")]
     if is_mla(c):
         caps.append((c.release.mla_prefill_graph_top, "as large as latent attention takes"))
     if not is_mla(c) or c.release.mla_prefill_graphs_fit_chunk:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.server.architectures import QWEN3_VL
+from runtime.server.architectures import ENCODERS, QWEN3_VL_TYPES
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 from runtime.server.graphs import settle_graph_sizes
@@ -14,6 +14,7 @@ from runtime.server.traits import has_dp_attention, is_mla, is_multimodal
 _LARGE_MIB, _LEAST_MIB = 60 * 1024, 10 * 1024
 _MIB_A_TOKEN, _FEWEST_TOKENS = 1.5, 2048
 _DEEPEP_MIB, _DEEPEP_PREFILL_MIB, _MLA_GRAPHS_MIB = 2048, 1024, 1536
+_MUSE_ENCODER_MIB = 8192
 _DRAFT_MIB, _DRAFTS_APART = 4096, {"STANDALONE": 6144, "NGRAM": 0}
 # ViT-L/14, by which SGLang measures an encoder.
 _USUAL_LAYERS, _USUAL_WIDTH = 24, 1024
@@ -71,7 +72,7 @@ def _decode_top(c: Choices, default: int) -> int:
 
 def is_large_hopper_qwen3_vl(c: Choices) -> bool:
     large = c.gpu.major == 9 and c.gpu.memory_mib >= _LARGE_MIB
-    known = c.release.has_qwen3_vl_defaults and c.model.architecture in QWEN3_VL
+    known = c.release.has_qwen3_vl_defaults and c.model.model_type in QWEN3_VL_TYPES
     return large and known and is_multimodal(c)
 
 
@@ -88,8 +89,16 @@ def _settle_fraction(c: Choices) -> None:
     c.settle("a multimodal model's encoder", mem_fraction_static=fraction * _encoder_share(c))
 
 
+def _is_sized_after_capture(c: Choices) -> bool:
+    """The cache takes what graphs and activations really left."""
+    return c.model.architecture == "MuseSparkForConditionalGeneration" and c.dcp_size == 1
+
+
 def _reserved(c: Choices) -> dict[str, float]:
     """MiB that are left for what runs beside the weights and the KV cache."""
+    if _is_sized_after_capture(c):
+        encoder = _MUSE_ENCODER_MIB if _has_encoder(c) else 0
+        return {"the least": 1536, "ranks": c.tp_size * c.pp_size / 8 * 1024, "encoder": encoder}
     mib = {
         "activations": 512 + _activation_tokens(c) * _MIB_A_TOKEN,
         "ranks": c.tp_size * c.pp_size / 8 * 1024,
@@ -135,17 +144,27 @@ def _decodes_in_graphs(c: Choices) -> bool:
     return c.disaggregation_mode != "prefill" and c.decode.is_on
 
 
+def _has_encoder(c: Choices) -> bool:
+    if c.language_only or c.language_model_only or not is_multimodal(c):
+        return False
+    return c.disaggregation_mode != "decode" or c.release.pd_decode_has_encoder
+
+
+def _encoder(c: Choices) -> tuple[int, int] | None:
+    """Layers, and how wide they are."""
+    if c.model.architecture in ENCODERS:
+        return ENCODERS[c.model.architecture]
+    if c.model.hf.get("vision_config") is None:
+        return None
+    layers = c.model.whole("num_hidden_layers", _USUAL_LAYERS, within="vision_config")
+    return layers, c.model.whole("hidden_size", _USUAL_WIDTH, within="vision_config")
+
+
 def _encoder_share(c: Choices) -> float:
     """A multimodal model's encoder runs in what is left free."""
-    text_only = c.language_only or c.language_model_only
-    if text_only or not is_multimodal(c):
+    size = None if _is_sized_after_capture(c) or not _has_encoder(c) else _encoder(c)
+    if size is None:
         return 1.0
-    if c.disaggregation_mode == "decode" and not c.release.pd_decode_has_encoder:
-        return 1.0
-    vision = c.model.hf.get("vision_config")
-    if vision is None:
-        return 1.0
-    layers = c.model.whole("num_hidden_layers", _USUAL_LAYERS, within="vision_config")
-    width = c.model.whole("hidden_size", _USUAL_WIDTH, within="vision_config")
+    layers, width = size
     ratio = layers * width**2 / (_USUAL_LAYERS * _USUAL_WIDTH**2)
     return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (ratio - 1.0)))

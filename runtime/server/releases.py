@@ -126,6 +126,7 @@ class Release:
     caps_pipelined_prefill_graphs: bool = False
     requests_cap_decode_graphs: bool = False
     mla_prefill_graph_top: int = 2048
+    glm_5_next_prefill_graph_top: int | None = None
     mla_prefill_graphs_fit_chunk: bool = False
     small_gpu_chunk: int = 2048
     small_gpu_graphs: tuple[int, int] = (24, 80)
@@ -157,6 +158,8 @@ class Release:
     deterministic_prefixes: tuple[str, ...] = ("fa3", "triton")
     absorbed_deterministic: tuple[str, ...] = ("fa3", "triton")
     absorbed_mla: frozenset[str] = _ABSORBED_MLA
+    # Architectures whose models it has, and that its rules do not name yet
+    without_rules: frozenset[str] = frozenset({"Lfm2MoeForCausalLM", "KimiK3LinearForCausalLM"})
     # Attention and its pages: _handle_attention_backend_compatibility, arg_groups/attention_hook.py
     moves_tiered_decode: bool = True
     one_branch_drafts: tuple[str, ...] = ()
@@ -227,6 +230,7 @@ _15 = replace(
     _14,
     version="0.5.15",
     transformers="5.12.1",
+    without_rules=frozenset({"KimiK3LinearForCausalLM"}),
     key_has_draft_quantization=True,
     never_by_chosen_fp8_gemm=("mxfp8",),
     tunes_drafts=True,
@@ -301,6 +305,7 @@ _18 = replace(
     version="0.5.18",
     flashinfer="0.6.17",
     always_skipped_ops=(),
+    without_rules=frozenset(),
     fused_finalize_unset=False,
     has_extend_pass=True,
     tunes_fp8_gemm=True,
@@ -347,6 +352,7 @@ _20 = replace(
     fraction_without_gpu=0.95,
     keeps_sink_kv_wide=True,
     has_qwen3_vl_defaults=True,
+    glm_5_next_prefill_graph_top=4096,
     absorbed_mla=_19.absorbed_mla | names.GLM_5_NEXT,
     has_cutlass_mla=False,
 )
@@ -367,6 +373,7 @@ _22 = replace(
     compiled_architectures=frozenset(),
     breakable_multimodal=_21.breakable_multimodal | names.MINIMAX_M3 | {"Qwen4ExpForConditionalGeneration"},
     requests_cap_decode_graphs=True,
+    glm_5_next_prefill_graph_top=None,
     pools_sparse_pages=True,
 )
 _23 = replace(

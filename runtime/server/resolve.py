@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from runtime.server.architectures import EMBEDDING
 from runtime.server.asked import Asked
 from runtime.server.attention import settle_attention, settle_page_size, settle_tiered_decode, used_backends
 from runtime.server.cache_key import KeyInputs, key_parts
@@ -184,7 +185,7 @@ def _key_inputs(c: Choices, name: str) -> KeyInputs:
 def _context_length(c: Choices) -> int:
     known = c.model.context_length
     if c.context_length is None:
-        return known
+        return min(known, EMBEDDING.get(c.model.architecture, known))
     if c.context_length > known and not is_set(c.environ.get(_LONGER_CONTEXT)):
         raise ConfigError(
             f"--context-length {c.context_length}: the model's is {known}", f"set {_LONGER_CONTEXT}=1"

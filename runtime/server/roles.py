@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.server.architectures import ENCODED_ELSEWHERE, UNCHUNKED
+from runtime.server.architectures import EMBEDDING, ENCODED_ELSEWHERE, UNCHUNKED
 from runtime.server.attention import used_backends
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
@@ -42,3 +42,5 @@ def settle_item_scoring(c: Choices) -> None:
 def settle_unchunked(c: Choices) -> None:
     if c.release.knows_unchunked and c.model.architecture in UNCHUNKED and is_multimodal(c):
         c.settle("this model prefills whole", chunked_prefill_size=-1)
+    if c.model.architecture in EMBEDDING:
+        c.settle("an embedding model", chunked_prefill_size=-1)

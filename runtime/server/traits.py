@@ -8,6 +8,8 @@ from runtime.server.choices import Choices
 
 def is_mla(c: Choices) -> bool:
     name = c.model.architecture
+    if name in c.release.without_rules:
+        return False
     if name in architectures.MLA_WITH_LATENTS:
         return c.model.has("kv_lora_rank")
     if name == "DeepseekVL2ForCausalLM":
@@ -33,7 +35,7 @@ def is_hybrid(c: Choices) -> bool:
     """Some of its layers keep a recurrent state."""
     if c.model.architecture in architectures.GRANITE_HYBRID:
         return "mamba" in c.model.names("layer_types")
-    return c.model.architecture in architectures.HYBRID
+    return c.model.architecture in architectures.HYBRID - c.release.without_rules
 
 
 def has_delta_attention(c: Choices) -> bool:

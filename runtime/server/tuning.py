@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runtime.server.architectures import MUSE_GLIMMER
 from runtime.server.backends import backend_row
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.choices import Choices
@@ -44,13 +45,19 @@ def gate(c: Choices, quantization: str | None, draft: bool = False) -> Gate:
         return Gate(False, "flashinfer_cutedsl's experts behind deepep are not tuned")
     if is_tuned(backend, c.release):
         return Gate(True, f"MoE backend {backend}")
-    if c.release.fp4_gemm_gates and runs_fp4_gemm(quantization, c.fp4_gemm_runner_backend, c.gpu):
+    if c.release.fp4_gemm_gates and runs_fp4_gemm(quantization, _fp4_gemm(c), c.gpu):
         return Gate(True, f"FP4 GEMMs of quantization {quantization}")
     model = c.draft_model if draft and c.draft_model is not None else c.model
     as_mxfp8 = runs_block_fp8_as_mxfp8(quantization, model, c.fp8_gemm_runner_backend, c.gpu, c.release)
     if as_mxfp8 or _tunes_fp8(c, quantization):
         return Gate(True, f"FP8 GEMMs of quantization {quantization}")
     return Gate(False, f"MoE backend {backend}, quantization {quantization}")
+
+
+def _fp4_gemm(c: Choices) -> str:
+    """An unset one is Marlin for Muse Glimmer on sm120."""
+    marlin = c.model.architecture in MUSE_GLIMMER and c.gpu.major == 12
+    return "marlin" if marlin and c.fp4_gemm_runner_backend == "auto" else str(c.fp4_gemm_runner_backend)
 
 
 def _closed(c: Choices, draft: bool) -> str | None:

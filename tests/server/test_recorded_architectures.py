@@ -11,15 +11,8 @@ from tests.oracle.compare import Tally, page, tally
 from tests.oracle.ours import our_answer
 from tests.oracle.record import ARCHITECTURES, read
 
-# Told by more of a config.json than the small checkpoint has, or not exactly yet.
-NOT_YET = frozenset({
-    "EmbeddingGemma2Model", "Glm5NextForConditionalGeneration",
-    "KimiK3LinearForCausalLM", "Lfm2MoeForCausalLM", "LlavaLlamaForCausalLM",
-    "LlavaMistralForCausalLM", "LlavaQwenForCausalLM", "LlavaVidForCausalLM",
-    "LongcatFlashForCausalLMNextN", "MuseGlimmerForConditionalGeneration",
-    "MuseSparkForConditionalGeneration", "Phi4MMForCausalLM", "Qwen3VLForConditionalGeneration",
-    "Qwen3VLMoeForConditionalGeneration",
-})  # fmt: skip
+# A draft, which nobody serves as a target: SGLang looks at its parts by two lists that disagree.
+NOT_YET = frozenset({"LongcatFlashForCausalLMNextN"})
 
 
 @pytest.fixture(scope="module")

@@ -182,14 +182,8 @@ ROWS = (
         since=(0, 5, 21),
     ),
     Refusal(
-        lambda c: c.speculative_skip_dp_mlp_sync and c.speculative_algorithm not in (None, "EAGLE"),
-        "[speculative_skip_dp_mlp_sync] does not go with [speculative_algorithm]",
-        until=(0, 5, 23),
-    ),
-    Refusal(
-        lambda c: c.speculative_skip_dp_mlp_sync and c.speculative_algorithm is None,
+        lambda c: c.speculative_skip_dp_mlp_sync and c.speculative_algorithm != "EAGLE",
         "[speculative_skip_dp_mlp_sync] needs --speculative-algorithm EAGLE",
-        since=(0, 5, 16),
         until=(0, 5, 23),
     ),
     *under(_rejects, _REJECTION, since=(0, 5, 14)),
