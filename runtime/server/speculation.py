@@ -133,7 +133,7 @@ def _ngram(c: Choices) -> None:
 
 def _dflash(c: Choices) -> None:
     if c.pp_size != 1:
-        raise ConfigError(f"--pp {c.pp_size}: DFLASH runs without pipeline parallelism", "--pp 1")
+        raise ConfigError(f"--pp {c.pp_size}: DFLASH runs without pipeline parallelism", "--pp-size 1")
     if c.speculative_draft_model_path is None:
         raise ConfigError("DFLASH needs a draft", "--speculative-draft-model-path")
     if c.attn_dp_size > 1 and not (c.release.dflash_shares_heads and c.enable_dp_lm_head):

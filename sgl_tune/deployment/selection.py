@@ -95,12 +95,14 @@ def _from_command(
     line = read_launch(launch, target.release.release)
     asked = changed(line.asked, given_by(ServerFlags(**changes)))
     notes += line.notes
-    if line.without_effect:
-        notes.append(f"without effect on the cache: {' '.join(line.without_effect)}")
+    if line.unread.without_effect:
+        notes.append(f"without effect on the cache: {' '.join(line.unread.without_effect)}")
+    if line.unread.variables:
+        notes.append(f"not looked at, whatever they change: {' '.join(line.unread.variables)}")
     target = replace(
         target,
         dist_init_addr=line.dist_init_addr,
-        not_modelled=line.not_modelled,
+        not_modelled=line.unread.not_modelled,
         revision=line.revision,
     )
     if line.container is None:

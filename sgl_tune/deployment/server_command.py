@@ -7,15 +7,12 @@ It is read by its release's own grammar: what that refuses is refused, and what 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from runtime.server.asked import Asked, changed
 from runtime.server.errors import ConfigError
 from runtime.server.flags import CommandLine, Parsed, flags_of, parse
-from runtime.server.flags.effects import not_modelled, without_effect
 from runtime.server.flags.grammar import serve_words
 from runtime.server.flags.types import JSON_TYPES
 from runtime.server.releases import NEWEST, Release
@@ -26,21 +23,18 @@ from sgl_tune.deployment.launch import ASSIGNMENT, Launch, is_program, launch_of
 from sgl_tune.deployment.server_config import with_config
 from sgl_tune.deployment.shell_words import Word
 from sgl_tune.deployment.stand_ins import stand_ins
+from sgl_tune.deployment.unread import Unread
 from sgl_tune.errors import UsageError
 
 READ_ENVIRONMENT = (*ENVIRONMENT, "SGLANG_CACHE_DIR", *HUB_ENVIRONMENT)
-_PLAIN = {"device": "cuda"}  # what the rules take for granted
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCommandLine:
-    """`without_effect`: on memory, key and entries; `not_modelled`: may change them, and no rule says how."""
-
     asked: Asked
     environment: Mapping[str, str]
     dist_init_addr: str | None
-    without_effect: tuple[str, ...] = ()
-    not_modelled: tuple[str, ...] = ()
+    unread: Unread
     notes: tuple[str, ...] = ()
     container: Container | None = None
     revision: str | None = None
@@ -62,15 +56,13 @@ def read_launch(launch: Launch, release: Release) -> ServerCommandLine:
         raise UsageError(error.message, error.remedy) from error
     if launch.behind_router:
         asked = _behind_router(asked, notes)
-    effects = _Effects.of(parsed)
     environment = {name: _value(name, word) for name, word in launch.environment.items()}
-    unread = [f"{name}={value}" for name, value in environment.items() if name not in READ_ENVIRONMENT]
+    others = {name: value for name, value in environment.items() if name not in READ_ENVIRONMENT}
     return ServerCommandLine(
         asked,
         environment,
         parsed.given.get("dist_init_addr"),
-        (*unread, *effects.none),
-        effects.unknown,
+        Unread.of(parsed, others),
         tuple(notes),
         launch.container,
         parsed.given.get("revision"),
@@ -95,31 +87,6 @@ def _check_values(parsed: Parsed) -> None:
         flag = parsed.command_line.by_name[parsed.spelled[name]]
         if value == [] and flag.nargs is None and flag.type not in JSON_TYPES:
             raise UsageError(f"{parsed.spelled[name]}: expected one argument")
-
-
-@dataclass(frozen=True, slots=True)
-class _Effects:
-    none: tuple[str, ...]
-    unknown: tuple[str, ...]
-
-    @classmethod
-    def of(cls, parsed: Parsed) -> _Effects:
-        """Of what is not asked as it would be anyway."""
-        none, unknown = list(parsed.ignored), []
-        for name, value in parsed.given.items():
-            said = shlex.join([parsed.spelled[name], *_words(value)])
-            is_usual = value in (parsed.command_line.defaults.get(name), _PLAIN.get(name))
-            if name in not_modelled() and not is_usual:
-                unknown.append(said)
-            elif name in not_modelled() or name in without_effect():
-                none.append(said)
-        return cls(tuple(none), tuple(unknown))
-
-
-def _words(value: Any) -> list[str]:
-    if isinstance(value, bool):
-        return [] if value else ["false"]
-    return [str(item) for item in value] if isinstance(value, (list, tuple)) else [str(value)]
 
 
 def _deprecations(parsed: Parsed) -> Iterator[str]:

@@ -27,6 +27,7 @@ def _loads(report: VerifyReport, plans: Sequence[Plan]) -> str:
         said.append(_idle(idle))
     if any(verdict_of(plan).tunes == "unplanned" for plan in plans):
         said.append("whether they hold all that it tunes is not known")
+    said += dict.fromkeys(aside for plan in plans if (aside := plan.deployment.not_modelled))
     return "; ".join(said)
 
 

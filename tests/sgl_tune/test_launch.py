@@ -158,7 +158,7 @@ def test_a_container_without_a_mount_for_its_caches_is_warned_of() -> None:
 @pytest.mark.parametrize("value", ["$PORT", "${PORT}", "<port>", "`free-port`"])
 def test_a_value_that_makes_no_difference_may_be_left_to_the_shell(value: str) -> None:
     line = parse_server_command([f"{SERVER} --model m --host $IP --port {value} --log-level=$LEVEL \\"])
-    assert line.asked.model_path == "m" and "--host '$IP'" in line.without_effect
+    assert line.asked.model_path == "m" and "--host '$IP'" in line.unread.without_effect
     with pytest.raises(UsageError, match="is not expanded"):
         parse_server_command([f"{SERVER} --model m --tp {value}"])
 

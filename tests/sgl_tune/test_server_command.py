@@ -71,17 +71,17 @@ def test_the_rest_is_named_as_without_effect() -> None:
     )
     assert line.environment == {"CUDA_VISIBLE_DEVICES": "0,1", "SGLANG_CACHE_DIR": "/c"}
     assert line.dist_init_addr == "a:1"
-    assert line.without_effect == (
-        *("CUDA_VISIBLE_DEVICES=0,1", "--host 0.0.0.0", "--port 30000"),
+    assert line.unread.without_effect == (
+        *("CUDA_VISIBLE_DEVICES", "--host 0.0.0.0", "--port 30000"),
         *("--trust-remote-code", "--device cuda"),
     )
-    assert line.not_modelled == ()
+    assert line.unread.not_modelled == ()
 
 
 def test_flags_with_an_effect_that_is_not_followed_are_named_apart() -> None:
     line = parse_server_command([f"{START} {QWEN} --moe-dp-size 2 --tp 4"])
-    assert line.not_modelled == ("--moe-dp-size 2",)
-    assert line.without_effect == ()
+    assert line.unread.not_modelled == ("--moe-dp-size 2",)
+    assert line.unread.without_effect == ()
 
 
 def test_what_is_not_modelled_is_said_with_the_verdict_and_kept() -> None:
@@ -92,13 +92,28 @@ def test_what_is_not_modelled_is_said_with_the_verdict_and_kept() -> None:
     assert data["deployment"]["not_modelled"] == ["--cpu-offload-gb 8"]
 
 
+def test_secrets_are_not_told() -> None:
+    line = parse_server_command(
+        [f"HF_TOKEN=hidden A=hidden {START} {QWEN} --api-key hidden --admin-api-key=hidden"]
+    )
+    assert line.unread.without_effect == ("HF_TOKEN", "A", "--api-key ***", "--admin-api-key ***")
+
+
+def test_variables_of_the_libraries_are_told_as_not_looked_at() -> None:
+    data = plan(*TARGET, "--arch", "sm90", "--", f"NCCL_DEBUG=INFO SGLANG_X=1 {START} {QWEN}")
+    assert "not looked at, whatever they change: NCCL_DEBUG=INFO SGLANG_X=1" in data["notes"]
+
+
 def test_an_empty_json_list_is_a_value() -> None:
     assert parse_server_command([f"{START} {QWEN} --forward-hooks []"]).asked.model_path
 
 
 def test_what_is_asked_as_it_would_be_anyway_is_without_effect() -> None:
     line = parse_server_command([f"{START} {QWEN} --cpu-offload-gb 0 --dcp-size 1"])
-    assert line.not_modelled == () and line.without_effect == ("--cpu-offload-gb 0", "--dcp-size 1")
+    assert line.unread.not_modelled == () and line.unread.without_effect == (
+        "--cpu-offload-gb 0",
+        "--dcp-size 1",
+    )
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_values_are_yamls_own(tmp_path: Path) -> None:
     """1_024 and 0x10 are numbers to YAML 1.1, `on` is true, and an alias is what it stands for."""
     text = "model-path: &m org/m\nserved-model-name: *m\nmax-running-requests: 1_024\nenable-metrics: on\n"
     line = parse_server_command([f"{START} --config {_file(tmp_path, text, 'a.YML')}"])
-    assert line.asked.max_running_requests == 1024 and "--enable-metrics" in line.without_effect
+    assert line.asked.max_running_requests == 1024 and "--enable-metrics" in line.unread.without_effect
 
 
 def test_a_config_that_is_one_word_is_not_opened_and_said(tmp_path: Path) -> None:

@@ -351,3 +351,9 @@ def test_a_newer_sglang_is_a_warning(tmp_path: Path, target: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names(tp=1))
     ran = run("verify", "--cache-dir", tmp_path, "--target", target, "--sglang-version", "0.6.0")
     assert ran.code == 0 and "warning: SGLang 0.6.0 is newer than 0.5.23" in ran.err
+
+
+def test_what_is_not_modelled_stands_with_the_verdict(tmp_path: Path) -> None:
+    command = ("python", "-m", "sglang.launch_server", "--model-path", "DeepSeek-V3", "--cpu-offload-gb", "8")
+    ran = run("verify", "--cache-dir", tmp_path, "--arch", "sm100", "--", *command)
+    assert ran.out.splitlines()[-1].endswith("; not counting --cpu-offload-gb 8: not modelled")
