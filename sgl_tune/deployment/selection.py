@@ -31,21 +31,22 @@ def select_deployments(
     folder: Path | None = None,
     changes: Mapping[str, Any] = MappingProxyType({}),
     gpu: GpuModel | None = None,
+    asks_image: bool = True,
 ) -> tuple[Deployment, ...]:
     """One, or all of the project file's when no model is named. `name` picks one of them.
 
     `changes` are flags set last, whoever gave the others: the same deployment started another way. `gpu` is
-    given where the caller has chosen one already.
+    given where the caller has chosen one already. `asks_image`: a container's tag names the release, too.
     """
     environ = os.environ if environ is None else environ
     if command:
         if name is not None:
             raise UsageError("--deployment and a server command after -- name two deployments", "give one")
-        return (_from_command(command, flags, "", environ, changes, gpu),)
+        return (_from_command(command, flags, "", environ, changes, gpu, asks_image),)
     project = (folder or Path.cwd()) / PROJECT_FILE
     if flags.model_path is None and os.path.lexists(project):
         chosen = _chosen(project, read_project_file(project), name)
-        return tuple(_from_project(deployment, flags, environ, changes, gpu) for deployment in chosen)
+        return tuple(_from_project(one, flags, environ, changes, gpu, asks_image) for one in chosen)
     if name is not None:
         where = "a model is given too" if flags.model_path else f"there is no {project}"
         raise UsageError(f"--deployment {name}: {where}", f"--deployment picks one of {PROJECT_FILE}")
@@ -70,10 +71,11 @@ def _from_project(
     environ: Mapping[str, str],
     changes: Mapping[str, Any],
     gpu: GpuModel | None,
+    asks_image: bool,
 ) -> Deployment:
     merged = replace(project.flags, **flags.given())
     if project.command is not None:
-        return _from_command([project.command], merged, project.name, environ, changes, gpu)
+        return _from_command([project.command], merged, project.name, environ, changes, gpu, asks_image)
     return resolve_deployment(replace(merged, **changes), project.name, environ, gpu=gpu)
 
 
@@ -84,6 +86,7 @@ def _from_command(
     environ: Mapping[str, str],
     changes: Mapping[str, Any],
     gpu: GpuModel | None,
+    asks_image: bool,
 ) -> Deployment:
     """Beside a server command only the target may be given: what the server does, the command says."""
     twice = set(beside.given()) - TARGET_FIELDS
@@ -91,7 +94,7 @@ def _from_command(
         flag = min(twice).replace("_", "-")
         raise UsageError(f"--{flag} is given beside a server command", "write it into the command, after --")
     launch = launch_of(list(command))
-    target, notes = _of_image(Target.of(beside, gpu), launch.container)
+    target, notes = _of_image(Target.of(beside, gpu), launch.container if asks_image else None)
     line = read_launch(launch, target.release.release)
     asked = changed(line.asked, given_by(ServerFlags(**changes)))
     notes += line.notes

