@@ -143,6 +143,11 @@ _DEFAULTS = {one.name: one.default for one in fields(Asked)}
 _RENAMED = {"cuda_graph_max_bs_decode": "cuda_graph_max_bs", "cuda_graph_bs_decode": "cuda_graph_bs"}
 
 
+def default_of(name: str) -> Any:
+    """What an argument is when nobody sets it."""
+    return _DEFAULTS[name]
+
+
 def is_read(name: str) -> bool:
     """Whether any rule looks at this argument of SGLang's."""
     return _RENAMED.get(name, name) in _DEFAULTS and name != "others"

@@ -27,7 +27,9 @@ def settle_attention(c: Choices) -> None:
     if c.attention_backend in _UNCAPTURED:
         disable_graphs(c, f"{c.attention_backend} is not captured")
     if c.attention_backend == "flex_attention" and c.speculative_algorithm is not None:
-        raise ConfigError("flex_attention does not speculate", "name another --attention-backend")
+        raise ConfigError(
+            "flex_attention does not speculate", tries=("attention_backend", "speculative_algorithm")
+        )
     _settle_mla(c)
     _settle_mha(c)
     if c.attention_backend == "fa3" and c.kv_cache_dtype == "fp8_e5m2":
@@ -112,11 +114,14 @@ def _settle_mla(c: Choices) -> None:
 
 def _check_trtllm_mla(c: Choices) -> None:
     if c.gpu.major not in (10, 12):
-        raise ConfigError(f"attention backend trtllm_mla does not run on {c.gpu.arch}: Blackwell only")
+        raise ConfigError(
+            f"attention backend trtllm_mla does not run on {c.gpu.arch}: Blackwell only",
+            tries=("attention_backend", "decode_attention_backend", "prefill_attention_backend"),
+        )
     if c.kv_cache_dtype not in (*_MLA_KV, *c.release.more_trtllm_mla_kv):
         raise ConfigError(
             f"--kv-cache-dtype {c.kv_cache_dtype}: trtllm_mla has no such cache",
-            f"one of {', '.join(_MLA_KV)}",
+            tries=("kv_cache_dtype",),
         )
 
 
@@ -131,19 +136,22 @@ def _settle_mha(c: Choices) -> None:
     if prefill == "trtllm_mha":
         _check_trtllm_prefill(c)
     if decode == "trtllm_mha" and c.gpu.major not in (9, 10, 12):
-        raise ConfigError(f"attention backend trtllm_mha does not run on {c.gpu.arch}")
+        raise ConfigError(
+            f"attention backend trtllm_mha does not run on {c.gpu.arch}",
+            tries=("attention_backend", "decode_attention_backend"),
+        )
 
 
 def _check_trtllm_prefill(c: Choices) -> None:
     if c.gpu.major not in c.release.trtllm_mha_prefill_majors:
         raise ConfigError(
             f"attention backend trtllm_mha does not prefill on {c.gpu.arch}",
-            "name a --prefill-attention-backend",
+            tries=("prefill_attention_backend", "attention_backend"),
         )
     if c.gpu.major == 12 and c.kv_cache_dtype == "fp8_e4m3":
         raise ConfigError(
             "attention backend trtllm_mha does not prefill with an fp8 cache on sm120",
-            "name a --prefill-attention-backend",
+            tries=("prefill_attention_backend", "attention_backend", "kv_cache_dtype"),
         )
 
 

@@ -27,7 +27,9 @@ def _check(c: Choices, absorbed: bool) -> None:
     if backend not in possible or backend not in c.release.deterministic_backends:
         raise ConfigError(
             f"attention backend {backend} is not deterministic for {c.model.architecture}",
-            f"--attention-backend {' or '.join(possible)}",
+            tries=(*({"attention_backend": name} for name in possible), "enable_deterministic_inference"),
         )
     if absorbed and backend == "fa4" and c.gpu.major != 10:
-        raise ConfigError("MLA on fa4 is deterministic on sm100 only", "--attention-backend triton")
+        raise ConfigError(
+            "MLA on fa4 is deterministic on sm100 only", tries=({"attention_backend": "triton"},)
+        )

@@ -64,7 +64,7 @@ def _sparse(c: Choices) -> None:
     if c.kv_cache_dtype not in _SPARSE_KV:
         raise ConfigError(
             f"--kv-cache-dtype {c.kv_cache_dtype}: sparse attention has no such cache",
-            f"one of auto, {', '.join(_SPARSE_KV)}",
+            tries=("kv_cache_dtype",),
         )
 
 
@@ -134,7 +134,7 @@ def _refuse_others(c: Choices, used: tuple[str | None, ...], possible: tuple[str
         if backend not in possible:
             raise ConfigError(
                 f"{c.model.architecture} does not run on attention backend {backend}",
-                f"one of {', '.join(filter(None, possible))}",
+                tries=("attention_backend", "prefill_attention_backend", "decode_attention_backend"),
             )
 
 

@@ -65,7 +65,8 @@ def _gpt_oss(c: Choices) -> None:
             c.settle("gpt-oss without expert parallelism", moe_runner_backend="triton_kernel")
     if c.moe_runner_backend == "triton_kernel" and c.ep_size != 1:
         raise ConfigError(
-            f"--ep {c.ep_size}: MoE backend triton_kernel has no expert parallelism", "leave --ep out"
+            f"--ep {c.ep_size}: MoE backend triton_kernel has no expert parallelism",
+            tries=("ep_size", "moe_runner_backend"),
         )
 
 
@@ -83,14 +84,16 @@ def _by_quantization(c: Choices) -> None:
 
 def _nvfp4_online(c: Choices) -> None:
     if c.gpu.major != 10:
-        raise ConfigError(f"--quantization nvfp4_online needs sm100 or sm103: this is {c.gpu.arch}")
+        raise ConfigError(
+            f"--quantization nvfp4_online needs sm100 or sm103: this is {c.gpu.arch}", tries=("quantization",)
+        )
     if c.moe_runner_backend == "auto":
         c.settle("nvfp4 experts", moe_runner_backend="flashinfer_trtllm")
     elif "nvfp4_online" not in _taken(backend_row(c.moe_runner_backend), c.release):
         able = [row.name for row in BACKENDS.values() if "nvfp4_online" in _taken(row, c.release)]
         raise ConfigError(
             f"--quantization nvfp4_online does not run on MoE backend {c.moe_runner_backend}",
-            f"one of {', '.join(able)}",
+            tries=(*({"moe_runner_backend": name} for name in able), "moe_runner_backend", "quantization"),
         )
 
 
@@ -108,19 +111,23 @@ def _check_runner(c: Choices) -> None:
     if taken and c.quantization not in taken and not _is_hybrid(c, row):
         raise ConfigError(
             f"MoE backend {row.name} does not take quantization {c.quantization}",
-            f"SGLang {c.release.version} runs it with {', '.join(str(one) for one in taken)}",
+            tries=("moe_runner_backend", "quantization"),
         )
     if row.spread_over_one_or_all and c.ep_size not in (1, c.tp_size):
         raise ConfigError(
-            f"--ep {c.ep_size}: MoE backend {row.name} wants 1 or all TP ranks", f"--ep {c.tp_size}"
+            f"--ep {c.ep_size}: MoE backend {row.name} wants 1 or all TP ranks",
+            tries=({"ep_size": c.tp_size}, "ep_size", "moe_runner_backend"),
         )
     knows = c.moe_a2a_backend == "none" or _reached(row.all_to_alls.get(c.moe_a2a_backend), c.release)
     if row.all_to_alls and not knows:
-        raise ConfigError(f"MoE backend {row.name} does not know all-to-all {c.moe_a2a_backend}")
+        raise ConfigError(
+            f"MoE backend {row.name} does not know all-to-all {c.moe_a2a_backend}",
+            tries=("moe_a2a_backend", "moe_runner_backend"),
+        )
     if row.name == "cutlass" and c.quantization in ("fp8", "mxfp8") and c.ep_size != 1:
         raise ConfigError(
             f"--ep {c.ep_size}: MoE backend cutlass has no expert parallelism with {c.quantization}",
-            "leave --ep out",
+            tries=("ep_size", "moe_runner_backend"),
         )
 
 
@@ -143,7 +150,8 @@ def settle_all_to_all(c: Choices) -> None:
     dispatched = c.release.dispatch_type_routes and c.flashinfer_a2a_dispatch_type not in (None, "auto")
     if dispatched and c.moe_a2a_backend != "flashinfer":
         raise ConfigError(
-            "--flashinfer-a2a-dispatch-type is for --moe-a2a-backend flashinfer only", "leave it out"
+            "--flashinfer-a2a-dispatch-type is for --moe-a2a-backend flashinfer only",
+            tries=("flashinfer_a2a_dispatch_type",),
         )
     if check is not None:
         check(c)
@@ -154,7 +162,7 @@ def _flashinfer_a2a(c: Choices) -> None:
         raise ConfigError(
             f"--moe-a2a-backend flashinfer needs as many attention-DP groups as TP ranks: {c.attn_dp_size} "
             f"of {c.tp_size}",
-            f"--dp {c.tp_size} --enable-dp-attention",
+            tries=({"dp_size": c.tp_size, "enable_dp_attention": True}, "moe_a2a_backend"),
         )
     if c.release.dispatch_type_routes and c.flashinfer_a2a_dispatch_type is not None:
         if c.moe_runner_backend == "flashinfer_trtllm":
@@ -164,7 +172,7 @@ def _flashinfer_a2a(c: Choices) -> None:
         able = (row for row in BACKENDS.values() if _reached(row.under_flashinfer_a2a_since, c.release))
         raise ConfigError(
             f"--moe-a2a-backend flashinfer does not work with MoE backend {c.moe_runner_backend}",
-            f"--moe-runner-backend one of {', '.join(row.name for row in able)}",
+            tries=(*({"moe_runner_backend": row.name} for row in able), "moe_a2a_backend"),
         )
 
 
@@ -195,16 +203,21 @@ def check_dispatch_chunks(c: Choices) -> None:
 def _megamoe_a2a(c: Choices) -> None:
     if not c.attn_dp_size == c.tp_size > 1:
         raise ConfigError(
-            f"--moe-a2a-backend flashinfer_megamoe needs --attn-dp-size {c.tp_size}: it is {c.attn_dp_size}"
+            f"--moe-a2a-backend flashinfer_megamoe needs --attn-dp-size {c.tp_size}: it is {c.attn_dp_size}",
+            tries=({"dp_size": c.tp_size, "enable_dp_attention": True}, "moe_a2a_backend"),
         )
     if c.moe_runner_backend == "auto":
         c.settle("its all-to-all", moe_runner_backend="flashinfer_megamoe")
     if c.moe_runner_backend != "flashinfer_megamoe":
         raise ConfigError(
-            f"--moe-a2a-backend flashinfer_megamoe does not work with MoE backend {c.moe_runner_backend}"
+            f"--moe-a2a-backend flashinfer_megamoe does not work with MoE backend {c.moe_runner_backend}",
+            tries=("moe_runner_backend", "moe_a2a_backend"),
         )
     if c.gpu.major != 10:
-        raise ConfigError(f"--moe-a2a-backend flashinfer_megamoe needs sm100: this is {c.gpu.arch}")
+        raise ConfigError(
+            f"--moe-a2a-backend flashinfer_megamoe needs sm100: this is {c.gpu.arch}",
+            tries=("moe_a2a_backend",),
+        )
 
 
 def _deepep_a2a(c: Choices) -> None:
@@ -213,7 +226,7 @@ def _deepep_a2a(c: Choices) -> None:
         if c.deepep_mode == "normal":
             raise ConfigError(
                 "--deepep-mode normal: MoE backend flashinfer_cutedsl dispatches with low latency only",
-                "--deepep-mode low_latency",
+                tries=({"deepep_mode": "low_latency"}, "deepep_mode"),
             )
         c.settle("flashinfer_cutedsl dispatches so only", deepep_mode="low_latency")
 
@@ -224,5 +237,5 @@ def _deep_gemm_only(c: Choices) -> None:
     if c.moe_runner_backend != "deep_gemm":
         raise ConfigError(
             f"--moe-a2a-backend {c.moe_a2a_backend} does not work with MoE backend {c.moe_runner_backend}",
-            "--moe-runner-backend deep_gemm",
+            tries=({"moe_runner_backend": "deep_gemm"}, "moe_runner_backend", "moe_a2a_backend"),
         )

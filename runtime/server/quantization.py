@@ -156,7 +156,7 @@ def _agreed(wanted: str | None, method: str, release: Release, draft: bool) -> s
         return wanted
     raise ConfigError(
         f"--quantization {wanted}: the checkpoint is quantized by {method}, and SGLang refuses another",
-        f"leave it out, or give --quantization {method}",
+        tries=("quantization", {"quantization": method}),
     )
 
 

@@ -34,7 +34,10 @@ def settle_item_scoring(c: Choices) -> None:
     if not c.enable_mis:
         return
     if set(used_backends(c)) != {"flashinfer"}:
-        raise ConfigError("--enable-mis scores on flashinfer only", "--attention-backend flashinfer")
+        raise ConfigError(
+            "--enable-mis scores on flashinfer only",
+            tries=({"attention_backend": "flashinfer"}, "enable_mis"),
+        )
     disable_graphs(c, "--enable-mis")
     c.settle("--enable-mis", disable_radix_cache=True, chunked_prefill_size=-1)
 

@@ -106,13 +106,13 @@ def _check_tree(c: Choices) -> None:
     if "trtllm_mha" in (c.attention_backend, c.prefill_attention_backend, c.decode_attention_backend):
         raise ConfigError(
             f"--speculative-eagle-topk {c.speculative_eagle_topk}: attention backend trtllm_mha takes 1 only",
-            "--speculative-eagle-topk 1, or another --attention-backend",
+            tries=({"speculative_eagle_topk": 1}, "attention_backend"),
         )
     if c.page_size > 1 and c.attention_backend not in c.release.pages_with_topk:
         raise ConfigError(
             f"--speculative-eagle-topk {c.speculative_eagle_topk} with pages of {c.page_size} tokens needs "
             f"attention backend {' or '.join(c.release.pages_with_topk)}, not {c.attention_backend}",
-            "--speculative-eagle-topk 1, or --page-size 1",
+            tries=({"speculative_eagle_topk": 1}, {"page_size": 1}, "attention_backend"),
         )
 
 
@@ -127,18 +127,20 @@ def _ngram(c: Choices) -> None:
     if topk > 1 and c.page_size > 1 and c.attention_backend != "flashinfer":
         raise ConfigError(
             f"NGRAM with pages of {c.page_size} tokens needs attention backend flashinfer",
-            "--page-size 1, or --speculative-ngram-max-bfs-breadth 1",
+            tries=({"page_size": 1}, {"speculative_ngram_max_bfs_breadth": 1}, "attention_backend"),
         )
 
 
 def _dflash(c: Choices) -> None:
     if c.pp_size != 1:
-        raise ConfigError(f"--pp {c.pp_size}: DFLASH runs without pipeline parallelism", "--pp-size 1")
+        raise ConfigError(f"--pp {c.pp_size}: DFLASH runs without pipeline parallelism", tries=("pp_size",))
     if c.speculative_draft_model_path is None:
         raise ConfigError("DFLASH needs a draft", "--speculative-draft-model-path")
     if c.attn_dp_size > 1 and not (c.release.dflash_shares_heads and c.enable_dp_lm_head):
-        way = "--enable-dp-lm-head" if c.release.dflash_shares_heads else "leave --enable-dp-attention out"
-        raise ConfigError("DFLASH does not run with DP attention so", way)
+        raise ConfigError(
+            "DFLASH does not run with DP attention so",
+            tries=({"enable_dp_lm_head": True}, "enable_dp_attention"),
+        )
     block = c.speculative_dflash_block_size or c.speculative_num_draft_tokens
     drafted = block or _block_size(c)
     rule = "the draft's block" if drafted else "DFLASH's own"
@@ -196,7 +198,7 @@ def _refuse_dp_attention(c: Choices) -> None:
     if c.attn_dp_size > 1:
         raise ConfigError(
             f"--speculative-algorithm {c.speculative_algorithm} does not run with DP attention",
-            "leave --enable-dp-attention out",
+            tries=("enable_dp_attention", "speculative_algorithm"),
         )
 
 

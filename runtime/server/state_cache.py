@@ -20,7 +20,8 @@ def settle_state_cache(c: Choices) -> None:
     decode = c.linear_attn_decode_backend or c.linear_attn_backend
     if decode == "flashinfer" and c.gpu.major >= 10 and c.mamba_ssm_dtype != "bfloat16":
         raise ConfigError(
-            "linear attention decodes on flashinfer with bfloat16 states only", "--mamba-ssm-dtype bfloat16"
+            "linear attention decodes on flashinfer with bfloat16 states only",
+            tries=({"mamba_ssm_dtype": "bfloat16"}, "linear_attn_decode_backend", "linear_attn_backend"),
         )
     if not is_hybrid(c):
         if c.release.wants_states_to_keep and keeps_states_now(c):
@@ -55,13 +56,16 @@ def _settle(c: Choices) -> None:
         raise ConfigError(
             "--mamba-radix-cache-strategy no_buffer: needs --page-size 1, --disable-overlap-schedule and "
             "another --attention-backend than trtllm_mha",
-            "or --disable-radix-cache",
+            tries=({"disable_radix_cache": True}, "mamba_radix_cache_strategy", "attention_backend"),
         )
 
 
 def _check_extra(c: Choices, possible: bool) -> None:
     if not possible:
-        raise ConfigError(f"{c.model.architecture} cannot keep states in an extra buffer", "no_buffer can")
+        raise ConfigError(
+            f"{c.model.architecture} cannot keep states in an extra buffer",
+            tries=("mamba_scheduler_strategy", "mamba_radix_cache_strategy"),
+        )
     every = c.mamba_track_interval
     if (c.speculative_num_draft_tokens or 0) > every:
         raise ConfigError(f"{c.speculative_num_draft_tokens} draft tokens: states are kept every {every}")
@@ -75,13 +79,16 @@ def _old(c: Choices) -> None:
         c.settle("this model's prefixes are not kept", disable_radix_cache=True)
     elif _strategy(c) in EXTRA:
         if c.disable_radix_cache:
-            raise ConfigError("extra_buffer does not go with --disable-radix-cache", "take no_buffer")
+            raise ConfigError(
+                "extra_buffer does not go with --disable-radix-cache",
+                tries=("mamba_scheduler_strategy", "disable_radix_cache"),
+            )
         _check_extra(c, c.model.architecture in c.release.state_keepers)
     elif not c.disable_radix_cache:
         if c.speculative_algorithm is not None:
             raise ConfigError(
                 "speculation with states and no extra buffer does not go with a radix cache",
-                "add --disable-radix-cache",
+                tries=({"disable_radix_cache": True}, "speculative_algorithm"),
             )
         if c.page_size is not None:
             c.settle(_OVERLAP, page_size=1)

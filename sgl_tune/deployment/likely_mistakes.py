@@ -7,8 +7,8 @@ from difflib import get_close_matches
 
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.flags import flags_of
-from runtime.server.releases import NEWEST, Release, release_named
+from runtime.server.flags.spelling import line_of
+from runtime.server.releases import Release, release_named
 from sgl_tune.deployment.options import ServerFlags
 
 
@@ -30,7 +30,7 @@ def undivided_heads(asked: Asked, checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def _unknown_backend(backend: str, release: Release) -> Iterator[str]:
-    line = flags_of(min(release, NEWEST, key=lambda row: row.number).version)
+    line = line_of(release)
     known = [str(name) for name in line.by_field["moe_runner_backend"].choices or ()]
     if backend not in known:
         close = get_close_matches(backend, known)

@@ -20,6 +20,7 @@ from sgl_tune.deployment.likely_mistakes import likely_mistakes, undivided_heads
 from sgl_tune.deployment.models import DEMO, Sought, find_model
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
+from sgl_tune.deployment.ways_out import way_out
 from sgl_tune.errors import UsageError
 
 # A demo in seconds: a MoE backend that is tuned, and batches that a CPU can time.
@@ -120,7 +121,7 @@ def _deployed(
     draft_path = asked.speculative_draft_model_path
     apart = draft_path is not None and draft_path != asked.model_path
     draft = find_model(draft_path, environ).checkpoint if apart and draft_path else None
-    return deploy(
+    return _started(
         Inputs(
             name=name or asked.model_path.rstrip("/").rsplit("/", 1)[-1],
             asked=asked,
@@ -137,6 +138,13 @@ def _deployed(
             warnings=(*filter(None, [named.warning]), *warnings, *undivided_heads(asked, found.checkpoint)),
         )
     )
+
+
+def _started(inputs: Inputs) -> Deployment:
+    try:
+        return deploy(inputs)
+    except ConfigError as error:
+        raise UsageError(error.message, way_out(inputs, error)) from error
 
 
 def resolve_cache_dir(asked: str | None, environ: Mapping[str, str]) -> Path:

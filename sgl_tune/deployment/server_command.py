@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from runtime.server.asked import Asked, changed
 from runtime.server.errors import ConfigError
-from runtime.server.flags import CommandLine, Parsed, flags_of, parse
+from runtime.server.flags import CommandLine, Parsed, parse
 from runtime.server.flags.grammar import serve_words
+from runtime.server.flags.spelling import line_of
 from runtime.server.flags.types import JSON_TYPES
 from runtime.server.releases import NEWEST, Release
 from runtime.server.resolve import ENVIRONMENT
@@ -47,7 +48,7 @@ def parse_server_command(words: Sequence[str], release: Release = NEWEST) -> Ser
 def read_launch(launch: Launch, release: Release) -> ServerCommandLine:
     """By the release's own grammar."""
     try:
-        line = flags_of(min(release, NEWEST, key=lambda row: row.number).version)
+        line = line_of(release)
         parsed = parse(line, arguments_of(launch, line))
         _check_values(parsed)
         asked = changed(Asked(), parsed.given)

@@ -8,8 +8,7 @@ from typing import Any
 
 from runtime.server.backends import BACKENDS
 from runtime.server.errors import ConfigError
-from runtime.server.flags import flags_of
-from runtime.server.releases import NEWEST
+from runtime.server.flags.spelling import line_of, name_of, spelled
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.plan import Plan, make_plan
@@ -29,9 +28,9 @@ class Advice:
 
     def flags(self) -> tuple[str, str]:
         """In the release's own spelling."""
-        line = flags_of(min(self.plan.deployment.server.release, NEWEST, key=lambda row: row.number).version)
-        added = (f"{line.by_field[name].name} {value}" for name, value in self.given.items())
-        return " ".join(added), " ".join(line.by_field[name].name for name in self.left_out)
+        release = self.plan.deployment.server.release
+        added = (spelled(release, name, value) for name, value in self.given.items())
+        return " ".join(added), " ".join(name_of(release, name) for name in self.left_out)
 
     def to_json(self) -> dict[str, str]:
         added, dropped = self.flags()
@@ -64,8 +63,7 @@ def _attempts(deployment: Deployment) -> Iterator[tuple[dict[str, Any], tuple[st
     closing = tuple(name for name in _CLOSING if asked.is_set(name))
     if closing:
         yield {}, closing
-    line = flags_of(min(release, NEWEST, key=lambda row: row.number).version)
-    known = line.by_field["moe_runner_backend"].choices or ()
+    known = line_of(release).by_field["moe_runner_backend"].choices or ()
     for row in BACKENDS.values():
         tuned = row.tuned_since is not None and release.number >= row.tuned_since and row.name in known
         if not tuned or row.name == asked.moe_runner_backend:

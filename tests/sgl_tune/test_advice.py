@@ -10,7 +10,7 @@ import json
 import os
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,21 @@ ASKED = (
     ("--moe-runner-backend", "triton", "--disable-flashinfer-autotune"),
     ("--enable-deterministic-inference", "--tp-size", "2"),
     ("--speculative-algorithm", "EAGLE", "--tp-size", "8"),
+    # what some release, GPU or checkpoint refuses
+    ("--moe-runner-backend", "flashinfer_cutlass", "--tp-size", "8", "--ep-size", "2"),
+    ("--moe-runner-backend", "flashinfer_cutedsl", "--quantization", "fp8"),
+    ("--moe-a2a-backend", "flashinfer", "--tp-size", "8"),
+    ("--moe-a2a-backend", "flashinfer", "--tp-size", "8", "--dp-size", "8", "--enable-dp-attention"),
+    ("--quantization", "nvfp4_online"),
+    ("--attention-backend", "trtllm_mha", "--kv-cache-dtype", "fp8_e4m3"),
+    ("--attention-backend", "trtllm_mla", "--kv-cache-dtype", "fp8_e5m2"),
+    ("--enable-deterministic-inference", "--attention-backend", "trtllm_mla"),
+    ("--speculative-algorithm", "NGRAM", "--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"),
+)
+WAY_OUT = re.compile(
+    r"^  fix: (?:leave out (?P<out>--\S+(?: --\S+)*))?(?: and )?(?P<add>--.+?)?"
+    r"(?P<as_command>, in a server command after --)?$",
+    re.MULTILINE,
 )
 BY_COMMAND_ALONE = ("--enable-deterministic-inference",)
 
@@ -122,7 +137,7 @@ def _check(case: Case, folder: Path) -> str:
     ran = run_here(*case.words("warm --dry-run", case.asked))
     if ran.code == 2:
         assert ran.out == "" and ran.err.startswith("error: ")
-        return "refused"
+        return _check_refusal(case, ran.err, folder)
     first = ran.out.splitlines()[0]
     said = ADVICE.search(first)
     kind = "nothing" if first.startswith("tunes nothing: ") else "planned" if ran.code == 0 else "unplanned"
@@ -140,6 +155,23 @@ def _check(case: Case, folder: Path) -> str:
     assert (after.code, after.out.splitlines()[0]) == (0, said["then"])
     _check_plan(case, followed, said["then"], folder)
     return f"{kind}, advised"
+
+
+def _check_refusal(case: Case, said: str, folder: Path) -> str:
+    """The change of arguments that is advised leads to no other refusal, and what is said then holds."""
+    way = WAY_OUT.search(said)
+    if way is None or not (way["out"] or way["add"]):
+        return "refused"
+    kept = list(case.asked)
+    for name in (way["out"] or "").split():
+        at = kept.index(name)
+        takes_value = at + 1 < len(kept) and not kept[at + 1].startswith("--")
+        del kept[at : at + 1 + takes_value]
+    asked = (*kept, *(way["add"] or "").split())
+    as_command = case.as_command or way["as_command"] is not None
+    after = _check(replace(case, asked=asked, as_command=as_command), folder)
+    assert not after.startswith("refused"), said
+    return f"refused, then {after}"
 
 
 def test_what_is_advised_ends_in_a_plan_that_verify_accepts(

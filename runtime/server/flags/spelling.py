@@ -1,0 +1,31 @@
+"""How a release spells an argument on its command line: what is advised must be taken by its own grammar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runtime.server.flags.table import CommandLine, Flag, flags_of
+from runtime.server.releases import NEWEST, Release
+
+_RENAMED = "{}_decode"  # graph sizes, since they are told phase by phase
+
+
+def line_of(release: Release) -> CommandLine:
+    """A release that is newer than those known speaks as the newest of them."""
+    return flags_of(min(release, NEWEST, key=lambda row: row.number).version)
+
+
+def flag_of(release: Release, argument: str) -> Flag | None:
+    known = line_of(release).by_field
+    return known.get(argument) or known.get(_RENAMED.format(argument))
+
+
+def spelled(release: Release, argument: str, value: Any) -> str:
+    """`--tp-size 8`, or the flag alone where it takes no value."""
+    flag = flag_of(release, argument)
+    name = flag.name if flag else f"--{argument.replace('_', '-')}"
+    return name if value is True else f"{name} {value}"
+
+
+def name_of(release: Release, argument: str) -> str:
+    return spelled(release, argument, True)
