@@ -145,6 +145,16 @@ def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
+def quantize(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, group: int) -> None:
+    """Each `group` values of a row by the largest of them: out in fp8, scales [rows, groups]."""
+    rows, size = x.shape
+    groups = scales.shape[1]
+    _quantize[(rows, groups)](
+        x, out, scales, x.stride(0), size, groups,
+        LIMIT=FP8_MAX, GROUP=group, BLOCK=triton.next_power_of_2(group), num_warps=_warps(group),
+    )  # fmt: skip
+
+
 def fp8_block_linear(
     x: torch.Tensor, weight: torch.Tensor, scale_inv: torch.Tensor, block: list[int]
 ) -> torch.Tensor:
@@ -155,10 +165,7 @@ def fp8_block_linear(
     groups = triton.cdiv(size, block[1])
     quantized = torch.empty(x.shape, dtype=FP8, device=x.device)
     scales = torch.empty(rows, groups, dtype=torch.float32, device=x.device)
-    _quantize[(rows, groups)](
-        x, quantized, scales, x.stride(0), size, groups,
-        LIMIT=FP8_MAX, GROUP=block[1], BLOCK=triton.next_power_of_2(block[1]), num_warps=1,
-    )  # fmt: skip
+    quantize(x, quantized, scales, block[1])
     tile = 128 if rows > 64 else 16 if rows <= 16 else 64
     _block_matmul[(triton.cdiv(weight.shape[0], 128), triton.cdiv(rows, tile))](
         quantized, scales, weight, scale_inv, out, rows, weight.shape[0], size, groups, scale_inv.shape[1],

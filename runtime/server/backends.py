@@ -52,6 +52,7 @@ def _all(*names: str | None) -> dict[str | None, Number]:
 
 
 _BLACKWELL_SERVER = (10,)
+_TRITON_KERNELS = "triton_backend:TritonBackend"
 _TRTLLM_KERNELS = "flashinfer_trtllm:FlashInferTrtllmBackend"
 _TRTLLM = MoEBackendRow(
     "flashinfer_trtllm",
@@ -70,8 +71,8 @@ _TRTLLM = MoEBackendRow(
 BACKENDS = {
     row.name: row
     for row in (
-        MoEBackendRow("auto", stood_in=False),
-        MoEBackendRow("triton", stood_in=False),
+        MoEBackendRow("auto", kernels=_TRITON_KERNELS, stood_in=False),
+        MoEBackendRow("triton", kernels=_TRITON_KERNELS, stood_in=False),
         MoEBackendRow("torch", stood_in=False),
         MoEBackendRow("cutlass", mxfp8_since=FIRST),
         MoEBackendRow("deep_gemm", under_flashinfer_a2a_since=(0, 5, 19), mxfp8_since=(0, 5, 16)),
