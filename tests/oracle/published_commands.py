@@ -101,6 +101,8 @@ def servers(gpu: str) -> list[Command]:
     for command in listed():
         for release in RELEASES if command.refused is None else ():
             argv = ["--trust-remote-code", *words_of(command, release)]
+            if "--speculative-draft-model-path" in argv:
+                continue  # of another checkpoint
             at = next(i for i, word in enumerate(argv) if word in ("--model-path", "--model")) + 1
             if argv[at] in published():
                 argv[at] = published()[argv[at]].path

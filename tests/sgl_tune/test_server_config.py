@@ -67,6 +67,11 @@ def test_a_config_that_is_one_word_is_not_opened_and_said(tmp_path: Path) -> Non
         ("tpsize: 8\nmodel-path: m\n", "--tpsize"),
         ("model-path: m\ntp-size: two\n", "invalid int value"),
         ("model-path: m\nlora-paths: [a]\n", "Unsupported config option 'lora_paths'"),
+        (
+            "model-path: m\njson-model-override-args: {a: 2001-01-01}\n",
+            "config option 'json_model_override_args'",
+        ),
+        (f"model-path: m\ntp-size: 0x{'F' * 9000}\n", "config option 'tp_size'"),
         ("a: " + "[" * 5000, "cannot be read|is not YAML"),
         (LAUGHS, "more than 10000 values"),
         ("#" * 70_000, "more than such a file can hold"),

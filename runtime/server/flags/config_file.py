@@ -20,7 +20,10 @@ def config_words(command_line: CommandLine, config: Mapping[str, Any]) -> list[s
         if name in refused:
             reason = f"Unsupported config option '{name}' with action '{refused[name].action}'"
             raise Refused(command_line.release, reason, None, [])
-        words += _words(command_line, key, value, name in switches)
+        try:
+            words += _words(command_line, key, value, name in switches)
+        except (TypeError, ValueError, RecursionError) as error:  # a date in JSON, digits without end
+            raise Refused(command_line.release, f"config option '{name}': {error}", None, []) from None
     return words
 
 
