@@ -62,7 +62,7 @@ FIELDS = (
     Field("kv_cache_dtype", "memory"),
     Field("page_size", "memory", 1),
     Field("chunked_prefill_size", "memory"),
-    Field("max_running_requests", "memory"),
+    Field("max_running_requests", "memory", plain=""),
     Field("dummy_batch_rows", "memory", arguments=("max_running_requests",), words="dummy batch"),
     Field("decode_graphs", "graphs", arguments=_phase("decode"), words="decode graphs"),
     Field("prefill_graphs", "graphs", arguments=_phase("prefill", *_PIECEWISE), words="prefill graphs"),
@@ -83,26 +83,17 @@ FIELDS = (
     Field("fused_finalize", "tuning", False, words="fused finalize"),
     Field("autotune_extend", "tuning", False, words="tunes prefills"),
 )
-GROUPS = tuple(dict.fromkeys(field.group for field in FIELDS))
 _OTHERS = {
-    "speculative": "speculation",
-    "disaggregation": "parallel",
-    "nnodes": "parallel",
-    "node": "parallel",
-    "moe": "MoE",
-    "deepep": "MoE",
-    "flashinfer_a2a": "MoE",
-    "flashinfer_autotune": "tuning",
-    "enable_deterministic": "tuning",
-    "rl_on": "tuning",
-    "fp4": "tuning",
-    "fp8": "tuning",
-    "mamba": "attention",
-    "linear": "attention",
-    "model": "model",
-    "json": "model",
-    "load": "model",
+    "model": "model json load language encoder enable_multimodal",
+    "parallel": "disaggregation nnodes node attn_cp dcp dwdp moe_dp enable_dp",
+    "memory": "max swa cpu_offload disable_radix enable_hierarchical hicache",
+    "graphs": "disable_cuda_graph debug_cuda_graph enable_torch_compile",
+    "attention": "mamba linear",
+    "MoE": "moe deepep flashinfer_a2a enable_eplb enable_waterfill ep_num",
+    "speculation": "speculative",
+    "tuning": "flashinfer_autotune enable_deterministic rl_on fp4 fp8",
 }
+GROUPS = (*dict.fromkeys(field.group for field in FIELDS), "other")
 
 
 def other_fields(server: Server, line: CommandLine) -> list[Field]:
@@ -118,7 +109,14 @@ def other_fields(server: Server, line: CommandLine) -> list[Field]:
 
 
 def _group(name: str) -> str:
-    return next((group for start, group in _OTHERS.items() if name.startswith(start)), "memory")
+    """By the longest beginning of its name that a group lists."""
+    begun = [
+        (len(start), group)
+        for group, starts in _OTHERS.items()
+        for start in starts.split()
+        if name.startswith(start)
+    ]
+    return max(begun, default=(0, "other"))[1]
 
 
 def matters(field: Field, server: Server) -> bool:

@@ -13,6 +13,8 @@ def in_words(name: str, value: Any) -> str:
         return f"{value['key']}{'' if value['tunes'] else ', not tuned'}"
     if name == "speculative" and value:
         return "/".join(map(str, value))
+    if name == "max_running_requests" and value is None:
+        return "by memory"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
