@@ -103,7 +103,7 @@ def kubectl_run(program: Word, words: Sequence[Word]) -> Container:
         if name == "--image":
             image = value
         elif name == "--env":
-            environment[value.partition("=")[0]] = _like(word, value.partition("=")[2])
+            environment[value.partition("=")[0]] = word.part(value.partition("=")[2])
     return Container(image, tuple(command), environment)
 
 
@@ -117,9 +117,13 @@ def _flags(rest: list[Word]) -> Iterator[tuple[str, Word]]:
         if not name.startswith("--"):
             yield from _short(word, rest)
         elif equals or name[2:] in _SWITCHES:
-            yield name[2:], _like(word, value)
+            yield name[2:], word.part(value)
         else:
-            yield name[2:], rest.pop(0) if rest else Word()
+            yield name[2:], _next(rest)
+
+
+def _next(rest: list[Word]) -> Word:
+    return rest.pop(0) if rest else Word()
 
 
 _LONG = {"e": "env", "v": "volume"}
@@ -130,17 +134,9 @@ def _short(word: Word, rest: list[Word]) -> Iterator[tuple[str, Word]]:
     for index, letter in enumerate(word[1:], 2):
         if letter in _SHORT_SWITCHES:
             continue
-        value = (
-            _like(word, word[index:].removeprefix("=")) if word[index:] else rest.pop(0) if rest else Word()
-        )
-        yield _LONG.get(letter, letter), value
+        attached = word[index:].removeprefix("=")
+        yield _LONG.get(letter, letter), word.part(attached) if attached else _next(rest)
         return
-
-
-def _like(word: Word, text: str) -> Word:
-    part = Word(text)
-    part.expands = word.expands
-    return part
 
 
 def _variables(flags: Sequence[tuple[str, Word]]) -> Iterator[tuple[str, Word]]:
@@ -148,7 +144,7 @@ def _variables(flags: Sequence[tuple[str, Word]]) -> Iterator[tuple[str, Word]]:
     for name, value in flags:
         if name == "env":
             variable, equals, text = value.partition("=")
-            taken = _like(value, text)
+            taken = value.part(text)
             taken.expands = value.expands if equals else f"${variable}"
             yield variable, taken
 

@@ -114,14 +114,8 @@ def _assignments(words: Sequence[Word]) -> dict[str, Word]:
     for word in words:
         assignment = ASSIGNMENT.fullmatch(word)
         if assignment:
-            found[assignment[1]] = _part(word, assignment[2])
+            found[assignment[1]] = word.part(assignment[2])
     return found
-
-
-def _part(word: Word, text: str) -> Word:
-    part = Word(text)
-    part.expands = word.expands
-    return part
 
 
 def _launch(words: Sequence[Word]) -> Launch:

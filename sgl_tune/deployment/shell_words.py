@@ -32,6 +32,12 @@ class Word(str):
 
     expands: str = ""
 
+    def part(self, text: str) -> Word:
+        """A piece of it, or what it says otherwise."""
+        piece = Word(text)
+        piece.expands = self.expands
+        return piece
+
 
 @dataclass
 class _Writing:
