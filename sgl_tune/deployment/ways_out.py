@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from runtime.server.asked import default_of
+from runtime.server.asked import default_of, is_read
 from runtime.server.errors import ConfigError
 from runtime.server.flags.spelling import flag_of, name_of, spelled
 from runtime.server.releases import Release, release_named
@@ -14,6 +14,9 @@ from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
 from sgl_tune.deployment.options import flag_names
 
 _MOST_CHANGES = 2
+_MOST_TRIED = 4
+# What a server is for: to serve another model, or on other ranks, is no way out.
+_KEPT = ("model_path", "tp_size", "nnodes", "node_rank")
 
 
 def way_out(inputs: Inputs, error: ConfigError) -> str | None:
@@ -36,7 +39,7 @@ def _changes(inputs: Inputs, error: ConfigError, most: int) -> Mapping[str, Any]
                 return change
         except ConfigError as refusal:
             refused.append((change, other, refusal))
-    for change, other, then in refused if most > 1 else ():
+    for change, other, then in refused[:_MOST_TRIED] if most > 1 else ():
         more = _changes(other, then, most - 1)
         if more is not None:
             return {**change, **more}
@@ -46,7 +49,7 @@ def _changes(inputs: Inputs, error: ConfigError, most: int) -> Mapping[str, Any]
 def _candidates(inputs: Inputs, error: ConfigError) -> Iterator[Mapping[str, Any]]:
     """Named changes first, then each argument left out, then its other values."""
     yield from (one for one in error.tries if not isinstance(one, str))
-    names = [one for one in error.tries if isinstance(one, str)]
+    names = [one for one in error.tries if isinstance(one, str) and is_read(one) and one not in _KEPT]
     yield from ({name: default_of(name)} for name in names if inputs.asked.is_set(name))
     release = release_named(inputs.sglang_version).release
     for name in names:

@@ -75,7 +75,7 @@ def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
             reports.append(_verify_cache(checked, judges[asked], server.user))
     found = [found for report in reports for found in report.findings]
     found += stale_siblings(current)
-    if server.target.metadata is None:
+    if server.target.metadata is None and caches:
         found.append(unknown_target_finding())
     versions = {server.target.flashinfer} if server.target.flashinfer else {c.flashinfer for c in current}
     found += unread_versions(sorted(filter(None, versions)))

@@ -17,7 +17,7 @@ from runtime.server.checks import (
     states,
     unified_memory,
 )
-from runtime.server.checks.row import told
+from runtime.server.checks.row import arguments_in, told
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 
@@ -41,4 +41,5 @@ ROWS = (
 def check_refusals(c: Choices) -> None:
     for row in ROWS:
         if row.applies(c):
-            raise ConfigError(f"SGLang {c.release.version} refuses this: {told(row.said, c)}", row.way)
+            said = f"SGLang {c.release.version} refuses this: {told(row.said, c)}"
+            raise ConfigError(said, row.way, tries=arguments_in(row.said))

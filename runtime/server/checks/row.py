@@ -68,6 +68,11 @@ def above(limit: float, name: str, since: Number = FIRST, until: Number = NEVER)
     )  # fmt: skip
 
 
+def arguments_in(text: str) -> tuple[str, ...]:
+    """Those that are named in brackets: to change one of them may be the way out."""
+    return tuple(dict.fromkeys(found[1] for found in _FIELD.finditer(text)))
+
+
 def told(text: str, c: Choices) -> str:
     return _FIELD.sub(lambda found: _flag(found[1], getattr(c, found[1]), c.release), text)
 
