@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.server.errors import ConfigError
+from runtime.server.flags.spelling import spelled
+from runtime.server.releases import Release
 from sgl_tune.memory.report import MemoryReport, Remedy
 from sgl_tune.memory.start import Start
 
@@ -24,22 +26,15 @@ class Attempt:
     changes: Mapping[str, Any]
     cost: str = ""
 
-    @property
-    def flags(self) -> str:
-        return " ".join(_flag(name, value) for name, value in self.changes.items())
+    def flags(self, release: Release) -> str:
+        values = {name: f"{v:.2f}" if isinstance(v, float) else v for name, v in self.changes.items()}
+        return " ".join(spelled(release, name, value) for name, value in values.items())
 
     def of(self, start: Start) -> Start | None:
         try:
             return start.asking(**self.changes)
         except ConfigError:
             return None
-
-
-def _flag(name: str, value: Any) -> str:
-    flag = f"--{name.replace('_', '-')}"
-    if value is True:
-        return flag
-    return f"{flag} {value:.2f}" if isinstance(value, float) else f"{flag} {value}"
 
 
 def remedies(start: Start, report: MemoryReport, predict: Predict) -> tuple[Remedy, ...]:
@@ -62,7 +57,7 @@ def _first_that_fits(
         for (attempt, _), outcome in zip(tried, predict([other for _, other in tried]), strict=True):
             if outcome.verdict == "fits" and outcome.free_at_peak_bytes > outcome.margin_bytes:
                 return Remedy(
-                    flags=attempt.flags,
+                    flags=attempt.flags(start.deployment.server.release),
                     free_at_peak_bytes=outcome.free_at_peak_bytes,
                     kv_tokens=outcome.sizes.kv_tokens,
                     cost=", ".join(filter(None, (attempt.cost, _kv_change(outcome, report)))),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from runtime.server.releases import release_named
 from runtime.server.units import GIB
 from runtime.start.run_record import Failure, Run
 from sgl_tune.deployment.options import ServerFlags
@@ -130,6 +131,12 @@ def test_what_the_server_refuses_is_not_tried() -> None:
     assert Attempt({"attention_backend": "triton"}).of(_make_start()) is not None
 
 
-def test_an_attempt_is_written_as_its_flags() -> None:
+@pytest.mark.parametrize(
+    ("version", "graphs"), [("0.5.13", "--cuda-graph-max-bs 64"), ("0.5.23", "--cuda-graph-max-bs-decode 64")]
+)
+def test_an_attempt_is_written_as_its_release_spells_it(version: str, graphs: str) -> None:
     asked = {"kv_cache_dtype": "fp8_e4m3", "mem_fraction_static": 0.9, "disable_cuda_graph": True}
-    assert Attempt(asked).flags == "--kv-cache-dtype fp8_e4m3 --mem-fraction-static 0.90 --disable-cuda-graph"
+    release = release_named(version).release
+    written = Attempt(asked).flags(release)
+    assert written == "--kv-cache-dtype fp8_e4m3 --mem-fraction-static 0.90 --disable-cuda-graph"
+    assert Attempt({"cuda_graph_max_bs": 64}).flags(release) == graphs
