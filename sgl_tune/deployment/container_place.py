@@ -48,5 +48,5 @@ def _unmounted(container: Container, folder: str) -> Iterator[str]:
     else:
         yield (
             f"the container mounts nothing at {folder}, where its server looks for caches: "
-            f"start it with -v {default_cache_dir()}:{folder}"
+            f"mount {default_cache_dir()} there"
         )
