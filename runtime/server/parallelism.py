@@ -7,6 +7,7 @@ from runtime.server.bounds import MOST_RANKS
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 from runtime.server.graphs import fit_prefill_graphs
+from runtime.server.traits import is_sparse
 
 
 def check_layout(asked: Asked) -> None:
@@ -46,6 +47,36 @@ def settle_attention_groups(c: Choices) -> None:
     c.settle("--dp-size under DP attention" if attn_dp > 1 else "no DP attention", attn_dp_size=attn_dp)
     if c.enable_dp_lm_head and attn_dp == 1 and c.dp_size > 1:
         raise ConfigError("--enable-dp-lm-head needs DP attention", "--enable-dp-attention")
+
+
+def settle_prefill_context(c: Choices) -> None:
+    """Prefills shared among ranks, in DeepSeek's families; each rank has attention whole."""
+    shared = c.enable_prefill_cp or c.enable_prefill_context_parallel or c.enable_dsa_prefill_context_parallel
+    if not shared or c.model.architecture not in c.release.deepseek_family:
+        return
+    rule = "prefills shared among ranks"
+    groups = c.dp_size if c.dp_size > 1 else c.attn_dp_size
+    c.settle(rule, attn_dp_size=groups, enable_dp_attention=groups > 1)
+    if is_sparse(c):
+        _check_shared_prefill(c, groups)
+    if not is_sparse(c) or _is_zigzag(c):
+        c.settle(rule, moe_dense_tp_size=1, moe_a2a_backend="deepep", ep_size=c.tp_size)
+    kept = c.release.keeps_context_width and is_sparse(c) and not _is_zigzag(c) and c.attn_cp_size > 1
+    c.settle(rule, attn_cp_size=c.attn_cp_size if kept else c.tp_size // groups)
+    if "backend" not in c.prefill.locked:
+        c.disable(c.prefill, rule)
+
+
+def _is_zigzag(c: Choices) -> bool:
+    named = c.cp_strategy
+    return bool(named == "zigzag" or (named is None and c.enable_prefill_context_parallel))
+
+
+def _check_shared_prefill(c: Choices, groups: int) -> None:
+    if c.tp_size > 8:
+        raise ConfigError(f"--tp {c.tp_size}: prefills are shared by at most 8 ranks")
+    if groups > 1 and not _is_zigzag(c) and not c.release.keeps_context_width:
+        raise ConfigError("interleaved prefills do not go with --dp", "--cp-strategy zigzag, or no --dp")
 
 
 def settle_data_parallelism(c: Choices) -> None:

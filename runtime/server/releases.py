@@ -102,6 +102,8 @@ class Release:
     routes_fp8_under_ep: bool = False
     routes_apart: bool = False
     defers_finalising: bool = False
+    # Of shared prefills, --attn-cp-size counts where they are interleaved: model_overrides/deepseek_v2.py
+    keeps_context_width: bool = False
     # Whether --enable-dp-attention counts where dp is 1: srt/server_args.py, arg_groups/parallel_hook.py
     dp_attention_of_one: bool = True
     # Which prefill graphs: _handle_piecewise_cuda_graph in server_args.py, arg_groups/cuda_graph_hook.py
@@ -374,6 +376,7 @@ _22 = replace(
     breakable_multimodal=_21.breakable_multimodal | names.MINIMAX_M3 | {"Qwen4ExpForConditionalGeneration"},
     requests_cap_decode_graphs=True,
     glm_5_next_prefill_graph_top=None,
+    keeps_context_width=True,
     pools_sparse_pages=True,
 )
 _23 = replace(

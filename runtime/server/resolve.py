@@ -29,6 +29,7 @@ from runtime.server.moe import check_dispatch_chunks, settle_all_to_all, settle_
 from runtime.server.parallelism import (
     settle_attention_groups,
     settle_data_parallelism,
+    settle_prefill_context,
     settle_spread_weights,
 )
 from runtime.server.quantization import (
@@ -60,6 +61,7 @@ STEPS = (
     settle_quantization,
     settle_dtype,
     settle_moe_runner,
+    settle_prefill_context,
     settle_family_attention,
     settle_state_cache,
     settle_deterministic,
