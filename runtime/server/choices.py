@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.flags import flags_of
 from runtime.server.gpus import GpuModel
-from runtime.server.releases import NEWEST, Release
+from runtime.server.releases import NEWEST, Release, number
 
 DISABLED = "disabled"
 ASKED_FOR = "as asked"
@@ -97,4 +98,11 @@ class Choices:
 
 def unset(release: Release, name: str) -> Any:
     """An argument that nobody gave: None, too, where the release has none of that name."""
-    return flags_of(min(release, NEWEST, key=lambda row: row.number).version).defaults.get(name)
+    return _defaults(release.version).get(name)
+
+
+@lru_cache
+def _defaults(version: str) -> Mapping[str, Any]:
+    """Of the newest that is known, where that release is not."""
+    newer = number(version) > NEWEST.number
+    return flags_of(NEWEST.version if newer else version).defaults

@@ -34,7 +34,7 @@ def test_rows_name_arguments_that_some_release_has() -> None:
 def test_rows_stand_in_a_release_that_has_their_arguments() -> None:
     for row in ROWS:
         named = set(re.findall(r"\[(\w+)\]", row.said)) & _ARGUMENTS
-        standing = [one for one in RELEASES if row.since <= one.number < row.until]
+        standing = [one for one in RELEASES if row.stands_in(one.number)]
         assert standing, row.said
         assert any(named <= {*flags_of(one.version).defaults} for one in standing), row.said
 

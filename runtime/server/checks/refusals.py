@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from runtime.server.backends import Number
 from runtime.server.checks import (
     adapters,
     attention,
@@ -17,7 +20,7 @@ from runtime.server.checks import (
     states,
     unified_memory,
 )
-from runtime.server.checks.row import arguments_in, told
+from runtime.server.checks.row import Refusal, arguments_in, told
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 
@@ -39,7 +42,12 @@ ROWS = (
 
 
 def check_refusals(c: Choices) -> None:
-    for row in ROWS:
-        if row.applies(c):
+    for row in _standing(c.release.number):
+        if row.when(c):
             said = f"SGLang {c.release.version} refuses this: {told(row.said, c)}"
             raise ConfigError(said, row.way, tries=arguments_in(row.said))
+
+
+@lru_cache
+def _standing(number: Number) -> tuple[Refusal, ...]:
+    return tuple(row for row in ROWS if row.stands_in(number))

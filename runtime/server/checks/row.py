@@ -27,8 +27,8 @@ class Refusal:
     since: Number = FIRST
     until: Number = NEVER
 
-    def applies(self, c: Choices) -> bool:
-        return self.since <= c.release.number < self.until and bool(self.when(c))
+    def stands_in(self, number: Number) -> bool:
+        return self.since <= number < self.until
 
 
 def under(condition: Condition, rows: Iterable[Refusal], since: Number = FIRST) -> tuple[Refusal, ...]:
