@@ -21,7 +21,7 @@ from tests.oracle.draws import Draw, tensor_parallel
 from tests.oracle.machine import USUAL_GPUS
 from tests.oracle.ours import our_answer
 from tests.oracle.published import published, target_models
-from tests.oracle.record import read, write
+from tests.oracle.record import COMBINATIONS, add, read, write
 from tests.oracle.wheels import WORK
 
 # What checks look at together: a flag, and what it may be set to.
@@ -77,6 +77,7 @@ def main() -> None:
     options.add_argument("--jobs", type=int, default=2)
     options.add_argument("--work", type=Path, default=WORK)
     options.add_argument("--record", type=Path, help="keep SGLang's answers in this file")
+    options.add_argument("--add", action="store_true", help="keep these releases' answers for the tests")
     options.add_argument("--replay", type=Path, help="compare with the answers in this file, and ask nobody")
     asked = options.parse_args()
     if asked.replay is not None:
@@ -86,6 +87,8 @@ def main() -> None:
         pairs = list(ask(commands, asked.work.absolute(), asked.jobs))
     if asked.record is not None:
         write(asked.record, pairs)
+    if asked.add:
+        add(pairs, COMBINATIONS)
     print(*page(tally((one, our_answer(one), theirs) for one, theirs in pairs)), sep="\n")
 
 

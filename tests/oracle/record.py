@@ -33,11 +33,11 @@ def write(path: Path, pairs: Iterable[tuple[Command, dict[str, Any]]]) -> None:
     path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), mtime=0))
 
 
-def add(pairs: Pairs) -> None:
+def add(pairs: Pairs, path: Path = RECORDED) -> None:
     """To the recorded answers of the other releases."""
     new = {command.release for command, _ in pairs}
-    others = [pair for pair in read(RECORDED) if pair[0].release not in new] if RECORDED.is_file() else []
-    write(RECORDED, sorted([*others, *pairs], key=lambda pair: pair[0].release))
+    others = [pair for pair in read(path) if pair[0].release not in new] if path.is_file() else []
+    write(path, sorted([*others, *pairs], key=lambda pair: pair[0].release))
 
 
 def read(path: Path) -> Pairs:
