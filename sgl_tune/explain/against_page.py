@@ -56,8 +56,7 @@ def headline(found: Comparison) -> str:
     changed = count(len(found.differences), "difference")
     fates = dict.fromkeys(one.fate for one in found.caches)
     if not fates:
-        then = "before or after" if found.after.is_idle else "today; then it is"
-        return f"{changed}; nothing is tuned {then}"
+        return f"{changed}; nothing is tuned before or after"
     return f"{changed}; its cache {' and '.join(fates)}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +18,10 @@ from sgl_tune.verify.expected import Expected, check
 from sgl_tune.verify.findings import Severity, Verdict, VerifyReport
 from sgl_tune.verify.verify import Server, verify
 
-Fate = Literal["survives", "survives in part", "is tuned again", "is not needed", "is not there"]
+Fate = Literal[
+    "survives", "survives in part", "has its successor", "is tuned again", "is not needed", "is not there"
+]  # fmt: skip
+Pair = tuple[str, CachePlan | None, CachePlan | None]
 _LOADED = (Verdict.HIT, Verdict.PARTIAL)
 
 
@@ -55,32 +58,45 @@ class Survival:
 
 def survivals(before: Plan, after: Plan) -> tuple[Survival, ...]:
     pairs = (("", before.target, after.target), ("draft", before.draft, after.draft))
-    return tuple(_survival(role, before, old, after, new) for role, old, new in pairs if old and old.files)
+    return tuple(_survivals(before, after, pairs))
 
 
-def _survival(role: str, before: Plan, old: CachePlan, after: Plan, new: CachePlan | None) -> Survival:
-    files = sum((before.deployment.cache_dir / path).is_file() for path in old.paths)
-    if new is None or not new.files:
-        why = (
-            f"it tunes nothing then: {after.deployment.server.tunes_because}"
-            if not role
-            else "no draft tunes"
-        )
-        return Survival(role, old.key, "is not needed", (why,), files, 0, 0)
+def _survivals(before: Plan, after: Plan, pairs: Iterable[Pair]) -> Iterator[Survival]:
+    for role, old, new in pairs:
+        if new is not None and new.files:
+            yield _survival(role, before, old if old and old.files else None, after, new)
+        elif old is not None and old.files:
+            server = after.deployment.server
+            why = f"it tunes nothing then: {server.tunes_because}" if not role else "no draft tunes then"
+            yield Survival(role, old.key, "is not needed", (why,), _there(before, old), 0, 0)
+
+
+def _survival(role: str, before: Plan, old: CachePlan | None, after: Plan, new: CachePlan) -> Survival:
     report = _predicted(after, new)
-    loaded = sum(file.verdict in _LOADED for file in report.files)
-    good = sum(file.verdict is Verdict.HIT for file in report.files)
-    moved = tuple(_moves(before, old, after, new))
-    wanted = len(new.files)
-    if not files and not loaded:
-        return Survival(role, old.key, "is not there", moved, 0, 0, wanted)
+    verdicts = [file.verdict for file in report.files]
+    loaded, wanted = sum(verdict in _LOADED for verdict in verdicts), len(new.files)
+    moved = tuple(_moves(before, old, after, new)) if old else ()
+    files = _there(before, old) if old else _there(after, new)
+    fate, because = _fate(bool(moved), files, loaded, verdicts.count(Verdict.HIT) == wanted)
+    said = {"moved": moved, "judged": tuple(_complaints(report)), "": ()}[because]
+    return Survival(role, (old or new).key, fate, said, files, loaded, wanted)
+
+
+def _fate(moved: bool, files: int, loaded: int, all_hit: bool) -> tuple[Fate, Literal["moved", "judged", ""]]:
+    """And what says why."""
+    if moved and all_hit:
+        return "has its successor", "moved"
+    if not files:
+        return "is not there", "moved"
     if moved:
-        own = (f"but {count(loaded, 'file')} of {wanted} are there under its own",) if loaded else ()
-        return Survival(role, old.key, "is tuned again", (*moved, *own), files, loaded, wanted)
-    fate: Fate = "survives in part" if loaded else "is tuned again"
-    if good == wanted:
-        return Survival(role, old.key, "survives", (), files, loaded, wanted)
-    return Survival(role, old.key, fate, tuple(_complaints(report)), files, loaded, wanted)
+        return "is tuned again", "moved"
+    if all_hit:
+        return "survives", ""
+    return "survives in part" if loaded else "is tuned again", "judged"
+
+
+def _there(plan: Plan, cache: CachePlan) -> int:
+    return sum((plan.deployment.cache_dir / path).is_file() for path in cache.paths)
 
 
 def _moves(before: Plan, old: CachePlan, after: Plan, new: CachePlan) -> Iterator[str]:

@@ -47,6 +47,19 @@ def test_a_cache_of_another_key_or_version_is_tuned_again_and_says_why() -> None
     assert cache("--against-gpu", "b200")["because"] == ["sm100 has a folder of its own"]
 
 
+def test_a_cache_that_is_there_under_the_other_folder_is_a_successor() -> None:
+    asked = (*QWEN, "--sglang-version", "0.5.17", "--flashinfer-version", "0.7.2", "--cache-dir", EXAMPLES)
+    (found,) = compared(*asked, "--gpu", "b200", "--against-gpu", "h200")["caches"]
+    assert (found["fate"], found["because"]) == ("has its successor", ["sm90 has a folder of its own"])
+    assert (found["loaded"], found["wanted"]) == (1, 1)
+
+
+def test_a_server_that_begins_to_tune_is_said_to_have_no_cache_yet() -> None:
+    asked = (*QWEN, "--gpu", "h200", "--sglang-version", "0.5.12", "--cache-dir", EXAMPLES)
+    (found,) = compared(*asked, "--against", "0.5.17")["caches"]
+    assert (found["key"], found["fate"]) == ("4aaede739ed1db5a", "is not there")
+
+
 def test_a_file_of_another_gpu_of_the_same_architecture_is_not_called_good() -> None:
     found = cache("--against-gpu", "h100")
     assert found["fate"] == "is tuned again" and found["loaded"] == 0
