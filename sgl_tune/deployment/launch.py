@@ -10,9 +10,11 @@ from sgl_tune.deployment.container import Container, docker_run, kubectl_run
 from sgl_tune.deployment.manifest_yaml import containers_of
 from sgl_tune.deployment.shell_words import Word, shell_commands
 from sgl_tune.errors import UsageError
+from sgl_tune.units import shown
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PYTHON = re.compile(r"python[\d.]*")
+_LONGEST_ECHO = 80
 _SHELLS = ("bash", "sh", "zsh", "dash")
 _CONTAINERS = ("docker", "podman", "nvidia-docker", "nerdctl")
 # These start the command that follows them, after flags of their own.
@@ -50,6 +52,13 @@ class Launch:
 
 def launch_of(words: Sequence[str]) -> Launch:
     """`words` as a shell passes them, or one string: of them, or of a manifest that holds them."""
+    try:
+        return _launch_of(words)
+    except RecursionError:
+        raise UsageError("the server command stands in too many others", "paste the innermost") from None
+
+
+def _launch_of(words: Sequence[str]) -> Launch:
     if len(words) != 1 or not any(letter.isspace() for letter in words[0].strip()):
         return _launch([Word(word) for word in words])
     if _MANIFEST.match(words[0]):
@@ -129,7 +138,7 @@ def _launch(words: Sequence[Word]) -> Launch:
             return Launch(tuple(words[index:]), environment)
         elif not is_program(word):
             raise UsageError(
-                f"after -- stands {str(word)!r}, which starts no SGLang server",
+                f"after -- stands {shown(str(word))}, which starts no SGLang server",
                 "paste the whole command: python -m sglang.launch_server --model-path ...",
             )
         else:
@@ -172,7 +181,8 @@ def _wrapped(program: Word, rest: Sequence[Word]) -> Launch:
     for index, word in enumerate(rest):
         if _base(program) in ("uv", "poetry") and word in ("-m", "--module"):
             return _python(program, rest[index:])
-        if is_program(word) or ASSIGNMENT.fullmatch(word):
+        named = _base(word) == "sglang" and list(rest[index + 1 : index + 2]) != ["serve"]  # an environment
+        if not named and (is_program(word) or ASSIGNMENT.fullmatch(word)):
             return _launch(rest[index:])
     raise _none(program, rest)
 
@@ -182,7 +192,7 @@ def _shell(program: Word, rest: Sequence[Word]) -> Launch:
         if re.fullmatch(r"-[a-z]*c", word) and index + 1 < len(rest):
             return launch_of_text(rest[index + 1])
     raise UsageError(
-        f"{' '.join([program, *rest[:2]])}: a script is not read", "paste the command that it runs"
+        f"{_short(' '.join([program, *rest[:2]]))}: a script is not read", "paste the command that it runs"
     )
 
 
@@ -215,9 +225,13 @@ def _without_router_flags(arguments: Sequence[Word]) -> tuple[Word, ...]:
 
 
 def _none(program: Word, rest: Sequence[Word], module: str = "") -> UsageError:
-    said = " ".join([program, *rest[:2]])
+    said = _short(" ".join([program, *rest[:2]]))
     why = f": {_NO_SERVER[module]}" if module in _NO_SERVER else ""
     return UsageError(
         f"{said} starts no SGLang server{why}",
         "sgl-tune reads `python -m sglang.launch_server ...` and `sglang serve ...`",
     )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_ECHO else f"{text[:_LONGEST_ECHO]}..."

@@ -78,7 +78,7 @@ def arguments_of(launch: Launch, line: CommandLine) -> list[str]:
 
 def _value(name: str, word: Word) -> str:
     if word.expands and name in READ_ENVIRONMENT:
-        raise UsageError(f"{name}={word}: {word.expands} is not expanded", "put its value")
+        raise UsageError(f"{name}={word[:200]}: {word.expands[:200]} is not expanded", "put its value")
     return str(word)
 
 

@@ -7,22 +7,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sgl_tune.errors import UsageError
+from sgl_tune.units import shown
 
+# Within one other of its kind; deeper, or never closed, it is known by its beginning.
+_EXPANSION = (
+    r"(?P<expansion>\$\{(?:[^{}]|\{[^{}]*\})*\}|\$\((?:[^()]|\([^()]*\))*\)|\$\{|\$\("
+    r"|\$\w+|\$[@\#?$!*-]|`[^`]*`)"
+)
 _PIECE = re.compile(
     r"""(?P<continued>\\\n)|(?P<blank>[ \t\r]+)|(?P<comment>\#[^\n]*)
     |(?P<placeholder><[A-Za-z][^<>|&;\n]*>)
     |(?P<redirect>&>>?|\d*(?:<<<|<<-?|<>|<&|>>|>\||>&|<|>))
     |(?P<operator>&&|\|\||\|&|;;|[;&|()\n])
     |\\(?P<escaped>.)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"
-    |(?P<expansion>\$\{[^}]*\}|\$\([^)]*\)+|\$[A-Za-z_]\w*|\$[\d@\#?$!*-]|`[^`]*`)
-    |(?P<plain>[^ \t\r\n\\'"$`\#;&|()<>\d]+|\d+|[$\#])""",
+    |"""
+    + _EXPANSION
+    + r"""|(?P<plain>[^ \t\r\n\\'"$`\#;&|()<>\d]+|\d+|[$\#])""",
     re.VERBOSE | re.DOTALL,
 )
 _LAST_CONTINUATION = re.compile(r"(?<!\\)\\\s*\Z")
 _LONGEST = 1 << 15
-_INSIDE_QUOTES = re.compile(
-    r"\\(?P<escaped>[\\\"$`\n])|(?P<expansion>\$\{[^}]*\}|\$\([^)]*\)+|\$\w+|`[^`]*`)"
-)
+_INSIDE_QUOTES = re.compile(r"\\(?P<escaped>[\\\"$`\n])|" + _EXPANSION)
 # What a shell makes more of where it stands unquoted; `q` stands for every quoted letter.
 _PATTERN = re.compile(r"[*?]|\{[^{},]*,[^{}]*\}|\{[^{}.]*\.\.[^{}]*\}|^~|(?<=[=:])~")
 
@@ -84,7 +89,7 @@ def _commands(text: str) -> Iterator[list[Word]]:
         piece = _PIECE.match(text, at)
         if piece is None:
             raise UsageError(
-                f"the server command cannot be split into words: {text[at:][:40]!r} is not closed"
+                f"the server command cannot be split into words: {shown(text[at:])} is not closed"
             )
         kind, at = piece.lastgroup, piece.end()
         if kind == "comment" and writing.begun:  # a # inside of a word

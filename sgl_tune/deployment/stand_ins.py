@@ -24,7 +24,7 @@ def _stand_in(line: CommandLine, word: Word, before: str) -> str:
     name, equals, _ = word.partition("=") if word.startswith("--") else (before, "", "")
     flag = _flag(line, name)
     if flag is None or flag.field not in _ANY_VALUE or flag.choices or not flag.takes_value:
-        raise UsageError(f"{word.expands} in the server command is not expanded", "put its value")
+        raise UsageError(f"{word.expands[:200]} in the server command is not expanded", "put its value")
     if flag.type not in _NUMBERS:
         return str(word)
     return f"{name}=1" if equals else "1"
