@@ -76,6 +76,12 @@ def test_the_workspace_of_an_all_to_all_is_as_large_as_the_environment_says() ->
     assert server("qwen3_moe", 23, "H200", **asked, chunked_prefill_size=4096).ep_size == 4
 
 
+def test_a_colon_is_for_adapters_unless_it_is_a_stores() -> None:
+    with pytest.raises(ConfigError, match="--served-model-name"):
+        server("qwen3", 23, "H200", model_path="org/model:fp8")
+    assert server("qwen3", 23, "H200", model_path="s3://bucket/model").tp_size == 1
+
+
 def test_spread_weights_are_data_parallel_attention_without_graphs() -> None:
     found = server(model("llama4"), 18, "B200", tp_size=4, dwdp_size=4, moe_runner_backend="triton")
     assert (found.attn_dp_size, found.ep_size, found.decode_graphs) == (4, 4, ())

@@ -107,10 +107,6 @@ _DWDP = (
 )
 _HEAD = (
     Refusal(
-        lambda c: c.enable_dp_lm_head and not has_dp_attention(c) and c.dp_size > 1,
-        "[enable_dp_lm_head] needs DP attention",
-    ),
-    Refusal(
         lambda c: c.enable_tp_lm_head_all_to_all and not has_dp_attention(c),
         "[enable_tp_lm_head_all_to_all] needs DP attention",
         since=(0, 5, 18),

@@ -13,7 +13,12 @@ from runtime.server.traits import is_disaggregated
 
 _MODALITIES = {"image", "video", "audio"}
 _WATERMARKED = (None, "NGRAM", "EAGLE", "EAGLE3")
+_STORES = ("s3://", "gs://", "az://")
 _SAMPLING = (None, "flashinfer", "pytorch", "ascend", "intel_xpu")
+
+
+def _name(c: Choices) -> str:
+    return str(c.served_model_name or c.model_path)
 
 
 def _legacy_grpc(c: Choices) -> bool:
@@ -198,7 +203,7 @@ ROWS = (
         until=(0, 5, 21),
     ),
     Refusal(
-        lambda c: ":" in (c.served_model_name or c.model_path),
+        lambda c: ":" in _name(c) and not _name(c).lower().startswith(_STORES),
         "[served_model_name]: a colon stands before an adapter",
         "--served-model-name without one",
     ),
