@@ -92,6 +92,11 @@ def launch_of_text(text: str) -> Launch:
         if words[0] == "export":
             exported |= _assignments(words[1:])
             continue
+        if found and words[0].startswith("-"):
+            raise UsageError(
+                f"the server command ends before {shown(str(words[0]))}",
+                "a backslash continues a line where it is its last letter",
+            )
         try:
             found.append(_launch(words).within(exported))
         except UsageError as error:
