@@ -17,7 +17,6 @@ from sgl_tune.errors import CheckFailed, SglTuneError, UsageError
 from sgl_tune.keys.advice import advised
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.plan_view import show_plans, show_verdict
-from sgl_tune.keys.tunable import cannot_tune
 from sgl_tune.keys.verdict import Verdict, verdict_of
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
 from sgl_tune.warm.devices import DeviceKind, check_target, choose_devices, target_doubts
@@ -96,8 +95,8 @@ def warm(
     from sgl_tune.warm.main_job import Settings
 
     warmable = [plan for plan in plans if plan.caches]
-    for plan in warmable:
-        _check_tunable(plan)
+    for plan, verdict in judged:
+        _check_tunable(plan, verdict)
     devices = choose_devices(device, gpus, workers, here)
     for plan in warmable:
         check_target(plan.deployment, devices, here)
@@ -128,11 +127,10 @@ def _warn_of_the_rest(judged: Sequence[tuple[Plan, Verdict]], out: Output) -> No
             out.warn(f"{plan.deployment.name}: {verdict.says}")
 
 
-def _check_tunable(plan: Plan) -> None:
-    obstacle = cannot_tune(plan)
-    if obstacle is not None:
+def _check_tunable(plan: Plan, verdict: Verdict) -> None:
+    if verdict.obstacle is not None:
         raise CheckFailed(
-            f"{plan.deployment.name}: its entries are known, and cannot be tuned here: {obstacle}",
+            f"{plan.deployment.name}: {verdict.says}",
             "let the server tune them at its first start; `sgl-tune verify` judges what it saves",
         )
 

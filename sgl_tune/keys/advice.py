@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runtime.server.asked import default_of
 from runtime.server.backends import BACKENDS
 from runtime.server.errors import ConfigError
 from runtime.server.flags.spelling import line_of, name_of, spelled
@@ -43,16 +44,17 @@ class Advice:
 
 
 def advised(plan: Plan) -> Verdict:
-    """The verdict, and on its one line what would make the server tune, where something does."""
+    """The verdict, and on its line what makes a server of it that a warm can serve, where something does."""
     verdict = verdict_of(plan)
-    found = advice(plan) if verdict.tunes != "planned" else None
+    found = advice(plan) if verdict.tunes != "planned" or verdict.obstacle else None
     return replace(verdict, says=f"{verdict.says}; {found}", advice=found.to_json()) if found else verdict
 
 
 def advice(plan: Plan) -> Advice | None:
     """The least change that ends in a whole plan, of those that there are."""
     for given, left_out in _attempts(plan.deployment):
-        other = _planned_with(plan.deployment, {**given, **_defaults(left_out)})
+        unset = {name: default_of(name) for name in left_out}
+        other = _planned_with(plan.deployment, {**given, **unset})
         if other is not None:
             return Advice(given, left_out, other)
     return None
@@ -63,6 +65,8 @@ def _attempts(deployment: Deployment) -> Iterator[tuple[dict[str, Any], tuple[st
     closing = tuple(name for name in _CLOSING if asked.is_set(name))
     if closing:
         yield {}, closing
+    if asked.is_set("moe_runner_backend"):
+        yield {}, (*closing, "moe_runner_backend")
     known = line_of(release).by_field["moe_runner_backend"].choices or ()
     for row in BACKENDS.values():
         tuned = row.tuned_since is not None and release.number >= row.tuned_since and row.name in known
@@ -71,10 +75,6 @@ def _attempts(deployment: Deployment) -> Iterator[tuple[dict[str, Any], tuple[st
         yield {"moe_runner_backend": row.name}, closing
         if row.spread_over_one_or_all and asked.ep_size not in (1, asked.tp_size):
             yield {"moe_runner_backend": row.name, "ep_size": asked.tp_size}, closing
-
-
-def _defaults(names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: None if name == "rl_on_policy_target" else False for name in names}
 
 
 def _planned_with(deployment: Deployment, changes: Mapping[str, Any]) -> Plan | None:

@@ -23,10 +23,12 @@ _UNREAD = "their lookups are not known here"
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """`what` the server tunes, and `why` nobody here can say which entries that makes."""
+    """`what` the server tunes, and `why` nobody here can say which entries that makes. Not every such server
+    `runs`."""
 
     what: str
     why: str
+    runs: bool = True
 
 
 def unplanned(deployment: Deployment) -> tuple[Gap, ...]:
@@ -41,7 +43,8 @@ def unplanned(deployment: Deployment) -> tuple[Gap, ...]:
 def _unplanned(deployment: Deployment) -> Iterator[Gap]:
     server, quantization = deployment.server, deployment.quantization
     if tunes_moe(deployment) and not moe_shapes(deployment):
-        yield Gap(f"the experts of {server.moe_runner_backend}", _why_no_experts(deployment))
+        what = f"the experts of {server.moe_runner_backend}"
+        yield Gap(what, _why_no_experts(deployment), runs=has_kernels(deployment))
     if tunes_dense(deployment) and not dense_shapes(deployment):
         yield Gap(
             f"the FP8 GEMMs of dense layers in {quantization}",

@@ -14,7 +14,9 @@ _TRTLLM_KINDS = ("bfloat16", "fp8", "modelopt_fp4", "nvfp4")
 
 
 def cannot_tune(plan: Plan) -> str | None:
-    """Why a warm of this plan would end in an error; None where it would not."""
+    """Why a warm of this plan would end in an error; None where it would not, or where nothing is planned."""
+    if not plan.caches:
+        return None
     deployments = [plan.deployment]
     draft = plan.deployment.draft_deployment
     if draft is not None and len(plan.caches) > 1:

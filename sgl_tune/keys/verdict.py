@@ -9,6 +9,7 @@ from typing import Any, Literal
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.gaps import Gap, unplanned
 from sgl_tune.keys.plan import Plan
+from sgl_tune.keys.tunable import cannot_tune
 from sgl_tune.units import count
 
 Tunes = Literal["nothing", "planned", "unplanned"]
@@ -16,12 +17,18 @@ Tunes = Literal["nothing", "planned", "unplanned"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`planned` counts what a warm makes, also where `gaps` say that it is not all the server tunes."""
+    """`gaps`: what of it cannot be planned. `obstacle`: why no warm can tune what is planned, either."""
 
     tunes: Tunes
     says: str
     gaps: tuple[Gap, ...] = ()
+    obstacle: str | None = None
     advice: Mapping[str, str] | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether such a server starts at all."""
+        return all(gap.runs for gap in self.gaps)
 
     @property
     def exit_code(self) -> int:
@@ -29,7 +36,13 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         unknown = [{"what": gap.what, "why": gap.why} for gap in self.gaps]
-        return {"tunes": self.tunes, "says": self.says, "unplanned": unknown, "advice": self.advice}
+        return {
+            "tunes": self.tunes,
+            "says": self.says,
+            "unplanned": unknown,
+            "obstacle": self.obstacle,
+            "advice": self.advice,
+        }
 
 
 def verdict_of(plan: Plan) -> Verdict:
@@ -42,12 +55,15 @@ def _verdict(plan: Plan) -> Verdict:
     if plan.is_idle:
         return Verdict("nothing", f"tunes nothing: {_why_nothing(plan.deployment)}")
     gaps = gaps_of(plan)
+    obstacle = cannot_tune(plan)
+    untuned = f"; no warm can tune them here: {obstacle}" if obstacle else ""
     if not gaps:
-        return Verdict("planned", f"tunes {planned_text(plan)}")
+        return Verdict("planned", f"tunes {planned_text(plan)}{untuned}", obstacle=obstacle)
     what = " and ".join(dict.fromkeys(gap.what for gap in gaps))
     why = "; ".join(dict.fromkeys(gap.why for gap in gaps))
     beside = f"; {planned_text(plan)} are planned" if plan.caches else ""
-    return Verdict("unplanned", f"tunes {what}, which cannot be planned: {why}{beside}", gaps)
+    said = f"tunes {what}, which cannot be planned: {why}{beside}{untuned}"
+    return Verdict("unplanned", said, gaps, obstacle)
 
 
 def _why_nothing(deployment: Deployment) -> str:

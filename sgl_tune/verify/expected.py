@@ -13,31 +13,32 @@ from sgl_tune.deployment.as_json import deployment_from_json
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.keys import TunedOp
 from sgl_tune.keys.plan import CachePlan, Plan, make_plan
-from sgl_tune.keys.tunable import cannot_tune
+from sgl_tune.keys.verdict import verdict_of
 
 WARM = "sgl-tune warm with the server's own flags"
 _BY_ITSELF = "start the server once: it tunes and saves them itself, which sgl-tune cannot do for it"
+NOT_AT_ALL = "leave --moe-runner-backend out: no server runs so on this GPU"
 _UNKNOWN = "_gpu<UUID>"
 
 
 class Expected(NamedTuple):
-    """`groups` are the names of the files that a start compares with each other; `warmable`: a warm fills
-    all of them."""
+    """`groups` are the names of the files that a start compares with each other; `way_out`: how they are
+    filled."""
 
     folder: str
     key: str
     groups: tuple[tuple[str, ...], ...]
     ops: tuple[TunedOp, ...] = ()
-    warmable: bool = True
+    way_out: str = WARM
 
     @property
-    def way_out(self) -> str:
-        return WARM if self.warmable else _BY_ITSELF
+    def warmable(self) -> bool:
+        return self.way_out == WARM
 
     @classmethod
-    def from_plan(cls, plan: CachePlan, warmable: bool = True) -> Expected:
+    def from_plan(cls, plan: CachePlan, way_out: str = WARM) -> Expected:
         names = tuple(tuple(path.rsplit("/", 1)[-1] for path in group) for group in plan.groups)
-        return cls(plan.folder, plan.key, names, plan.ops, warmable)
+        return cls(plan.folder, plan.key, names, plan.ops, way_out)
 
     def named_as_in(self, cache: Cache) -> Expected:
         """Where a plan cannot know the GPU in a file's name, the name that is there."""
@@ -93,9 +94,11 @@ def _manifest_of(cache: Cache) -> tuple[Manifest | None, BrokenManifest | None]:
 
 def expected_of(plan: Plan) -> list[Expected]:
     """The target's, and a draft worker's own; none of a server that tunes nothing."""
-    warmable = bool(plan.caches) and cannot_tune(plan) is None
+    verdict = verdict_of(plan)
+    otherwise = _BY_ITSELF if verdict.runs else NOT_AT_ALL
+    fills = plan.caches if verdict.obstacle is None else ()
     return [
-        Expected.from_plan(cache, warmable and cache in plan.caches)
+        Expected.from_plan(cache, WARM if cache in fills else otherwise)
         for cache in (plan.target, plan.draft)
         if cache and cache.files
     ]

@@ -20,7 +20,7 @@ from sgl_tune.keys.advice import advised
 from sgl_tune.keys.nearest import nearest
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.verify.environment import Target
-from sgl_tune.verify.expected import Checked, Expected, check, expected_of
+from sgl_tune.verify.expected import NOT_AT_ALL, Checked, Expected, check, expected_of
 from sgl_tune.verify.findings import Finding, finding
 from sgl_tune.verify.near_keys import near_keys
 
@@ -96,7 +96,8 @@ def _of_plans(plans: Sequence[Plan]) -> Iterator[Finding]:
             yield finding("tunes-nothing", message, "nothing to do", where=name)
         elif verdict.tunes == "unplanned":
             message = f"this server {verdict.says}; whether files hold that is not known"
-            way_out = "let the server tune it at its start: it saves what it tunes"
+            by_itself = "let the server tune it at its start: it saves what it tunes"
+            way_out = by_itself if verdict.runs else NOT_AT_ALL
             yield finding("not-planned", message, way_out, where=name)
 
 

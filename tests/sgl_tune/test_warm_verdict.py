@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sgl_tune.deployment.models import presets
 from tests.sgl_tune.planning import BLACKWELL, HOPPER, warm
 from tests.sgl_tune.running import Ran, run_here
 
@@ -84,7 +85,25 @@ def test_every_deployment_has_its_line_and_the_worst_decides(
 
 def test_what_is_planned_and_has_no_kernels_here_is_refused_before_the_search(tmp_path: Path) -> None:
     mxfp4 = ("--model-path", "gpt-oss-120b", *BLACKWELL)
-    assert warm(*mxfp4).code == 0
+    dry = warm(*mxfp4)
+    assert dry.code == 0 and "; no warm can tune them here: this runtime has no kernels of" in dry.out
     ran = run_here("warm", "--cache-dir", tmp_path / "cache", *mxfp4)
     assert ran.code == 1 and "this runtime has no kernels of flashinfer_mxfp4" in ran.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_another_backend_is_advised_where_no_warm_can_tune_what_is_planned(tmp_path: Path) -> None:
+    config = next(dict(preset.config) for preset in presets() if preset.name == "Mixtral-8x7B")
+    modelopt = {"quant_method": "modelopt", "quant_algo": "FP8"}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": modelopt}))
+    model = ("--model-path", tmp_path, "--tp", 8, *BLACKWELL)
+    first = warm(*model, "--moe-runner-backend", "flashinfer_trtllm").out.splitlines()[0]
+    assert "; no warm can tune them here: " in first and "; without --moe-runner-backend it tunes " in first
+    assert "no warm can" not in warm(*model).out.splitlines()[0]
+
+
+def test_a_server_that_does_not_run_is_not_told_to_tune_by_itself() -> None:
+    model = ("--model-path", "DeepSeek-V3", "--moe-runner-backend", "flashinfer_trtllm", *HOPPER)
+    ran = run_here("verify", *model, "--format", "json")
+    remedies = {found["code"]: found["remedy"] for found in json.loads(ran.out)["findings"]}
+    assert remedies["not-planned"] == "leave --moe-runner-backend out: no server runs so on this GPU"
