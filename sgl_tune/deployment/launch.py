@@ -89,6 +89,8 @@ def launch_of_text(text: str) -> Launch:
     found: list[Launch] = []
     refusal: UsageError | None = None
     for words in shell_commands(text):
+        if words[0] == "$" and len(words) > 1:  # a prompt, copied with its command
+            words = words[1:]
         if words[0] == "export":
             exported |= _assignments(words[1:])
             continue

@@ -55,6 +55,8 @@ COMPOSE = """services:
         f'bash -c "{SERVER} --model-path m --tp=2"',
         f"srun -N 2 bash -lc 'A=1 {SERVER} --model-path m --tp=2'",
         f"uv run --with x {SERVER} --model-path m --tp=2",
+        f"$ {SERVER} --model-path m --tp=2",
+        f"sudo docker run --rm -p30000:30000 {IMAGE} sh -c 'exec {SERVER} --model-path m --tp=2'",
         f"conda run -n sglang {SERVER} --model-path m --tp=2",
         "uv run -m sglang.launch_server --model-path m --tp=2",
         f"numactl -C 0-3 {SERVER} --model-path m --tp=2",
