@@ -12,6 +12,11 @@ _TURNED = {
     ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is"),
     ast.In: ("in", "not in"), ast.NotIn: ("not in", "in"),
 }  # fmt: skip
+_SWAPPED = {
+    ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "//"), ast.FloorDiv: ("//", "*"),
+    ast.Div: ("/", "*"), ast.Mod: ("%", "*"), ast.LShift: ("<<", ">>"), ast.BitOr: ("|", "&"),
+}  # fmt: skip
+_OPPOSITE = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _TYPES = {
     "Literal",
     "tuple",
@@ -135,6 +140,77 @@ def _junction(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
             yield from _between(left, right, rf"\b{old}\b", new, at)
 
 
+def _operand(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    """`a and b` without one of them: is each needed?"""
+    if isinstance(node, ast.BoolOp):
+        for one in node.values:
+            yield at.start(one), at.end(one), "True" if isinstance(node.op, ast.And) else "False"
+
+
+def _arithmetic(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    if isinstance(node, ast.BinOp) and type(node.op) in _SWAPPED:
+        old, new = _SWAPPED[type(node.op)]
+        yield from _between(node.left, node.right, re.escape(old), new, at)
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
+        old, new = _SWAPPED[type(node.op)]
+        yield from _between(node.target, node.value, re.escape(old), new, at)
+
+
+def _function(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OPPOSITE:
+        yield at.start(node.func), at.end(node.func), _OPPOSITE[node.func.id]
+
+
+def _condition(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    """One that is a plain value: what stands in others is turned by itself."""
+    if isinstance(node, (ast.If, ast.IfExp)) and not isinstance(
+        node.test, (ast.Compare, ast.BoolOp, ast.UnaryOp)
+    ):
+        yield at.start(node.test), at.start(node.test), "not "
+
+
+def _branch(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    if isinstance(node, ast.IfExp):
+        for one in (node.body, node.orelse):
+            yield at.start(node), at.end(node), at.source[at.start(one) : at.end(one)]
+
+
+def _keyword(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    if isinstance(node, ast.Call):
+        silent = _silent(node)
+        for one in node.keywords:
+            if one.arg is not None and one not in silent:
+                comma = re.match(r"\s*,", at.source[at.end(one) :])
+                yield at.start(one), at.end(one) + (comma.end() if comma else 0), ""
+
+
+def _swap(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    if not isinstance(node, ast.Call):
+        return
+    silent = _silent(node)
+    for left, right in zip(node.args, node.args[1:], strict=False):
+        if silent or isinstance(left, ast.Starred) or isinstance(right, ast.Starred):
+            continue
+        one, other = (at.source[at.start(part) : at.end(part)] for part in (left, right))
+        if one != other:
+            between = at.source[at.end(left) : at.start(right)]
+            yield at.start(left), at.end(right), other + between + one
+
+
+def _entry(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    if isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            first = at.start(key) if key is not None else at.start(value) - len("**")
+            comma = re.match(r"\s*,", at.source[at.end(value) :])
+            yield first, at.end(value) + (comma.end() if comma else 0), ""
+
+
+def _step(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
+    """What is done, not said."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        yield at.start(node), at.end(node), "pass"
+
+
 def _between(left: ast.AST, right: ast.AST, old: str, new: str, at: _Places) -> Iterator[Edit]:
     first, last = at.end(left), at.start(right)
     found = re.search(old, at.source[first:last])
@@ -162,7 +238,7 @@ def _negation(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
 
 def _name(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
     """A string without a space names something; one with spaces is read by people."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"\S+", node.value):
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"\S*", node.value):
         yield at.start(node), at.end(node), repr(node.value + "_").replace("'", '"')
 
 
@@ -185,7 +261,12 @@ def _element(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
         return
     for one in node.elts:
         comma = re.match(r"\s*,", at.source[at.end(one) :])
-        if comma or len(node.elts) > 1:
+        if isinstance(node, ast.Tuple) and len(node.elts) == 2 and one is node.elts[0]:
+            other = node.elts[1]
+            ends = re.match(r"\s*,", at.source[at.end(other) :])
+            left = at.source[at.start(other) : at.end(other)]
+            yield at.start(one), at.end(other), left if ends else left + ","
+        elif comma or len(node.elts) > 1:
             yield at.start(one), at.end(one) + (comma.end() if comma else 0), ""
 
 
@@ -208,5 +289,14 @@ _KINDS: dict[str, Callable[[ast.AST, Path, _Places], Iterator[Edit]]] = {
     "name changed": _name,
     "ending dropped": _ending,
     "element dropped": _element,
+    "operand dropped": _operand,
+    "arithmetic swapped": _arithmetic,
+    "opposite called": _function,
+    "condition turned": _condition,
+    "branch taken": _branch,
+    "keyword dropped": _keyword,
+    "arguments swapped": _swap,
+    "entry dropped": _entry,
+    "step dropped": _step,
 }
 KINDS = tuple(_KINDS)
