@@ -15,6 +15,7 @@ from tests.oracle.compare import page, tally
 from tests.oracle.grammar import compared
 from tests.oracle.machine import USUAL_GPUS
 from tests.oracle.ours import our_answer
+from tests.oracle.rare import rare_commands
 from tests.oracle.record import add, read, write
 from tests.oracle.wheels import WORK, architectures_of, wheel_of
 
@@ -35,6 +36,7 @@ def main() -> None:
     options.add_argument(
         "--every-architecture", action="store_true", help="ask for each that a rule names, once a GPU"
     )
+    options.add_argument("--rare", action="store_true", help="commands of flags that are seldom set")
     options.add_argument("--record", type=Path, help="keep SGLang's answers in this file")
     options.add_argument("--add", action="store_true", help="keep these releases' answers for the tests")
     options.add_argument("--replay", type=Path, help="compare with the answers in this file, and ask nobody")
@@ -55,6 +57,8 @@ def main() -> None:
 
 def _commands(asked: argparse.Namespace) -> list[Command]:
     releases, gpus = asked.releases.split(","), asked.gpus.split(",")
+    if asked.rare:
+        return rare_commands(asked.seed, asked.count, releases, gpus)
     if not asked.every_architecture:
         return random_commands(asked.seed, asked.count, releases, gpus)
     known = {release: architectures_of(wheel_of(release, asked.work.absolute())) for release in releases}

@@ -10,11 +10,12 @@ from tests.oracle.commands import Command
 from tests.oracle.draws import Draw, all_to_all, data_parallel, moe_runner, speculation, tensor_parallel
 from tests.oracle.published import MADE_UP, published, target_models
 
-_ATTENTION = ("flashinfer", "triton", "fa3", "fa4", "trtllm_mha", "trtllm_mla", "torch_native", "flex_attention",
-              "flashmla", "cutlass_mla", "nsa", "dsa", "tokenspeed_mla", "hpc_ops")  # fmt: skip
-_RUNNERS = ("auto", "triton", "triton_kernel", "marlin", "cutlass", "deep_gemm", "megamoe", "flashinfer_cutlass",
-            "flashinfer_trtllm", "flashinfer_trtllm_routed", "flashinfer_mxfp4", "flashinfer_cutedsl",
-            "flashinfer_megamoe", "experimental_sgl_trtllm")  # fmt: skip
+_ATTENTION = ("flashinfer", "triton", "fa3", "fa4", "trtllm_mha", "trtllm_mla", "torch_native",
+              "flex_attention", "flashmla", "cutlass_mla", "nsa", "dsa", "tokenspeed_mla",
+              "hpc_ops")  # fmt: skip
+_RUNNERS = ("auto", "triton", "triton_kernel", "marlin", "cutlass", "deep_gemm", "megamoe",
+            "flashinfer_cutlass", "flashinfer_trtllm", "flashinfer_trtllm_routed", "flashinfer_mxfp4",
+            "flashinfer_cutedsl", "flashinfer_megamoe", "experimental_sgl_trtllm")  # fmt: skip
 _ALL_TO_ALLS = ("deepep", "deepep_v2", "mooncake", "nixl", "mori", "flashinfer", "megamoe", "pplx",
                 "flashinfer_megamoe")  # fmt: skip
 _QUANTIZATIONS = ("fp8", "modelopt", "modelopt_fp8", "modelopt_fp4", "modelopt_mixed", "mxfp8", "mxfp4",
@@ -25,7 +26,8 @@ _GRAPHS = tuple(
     json.dumps({phase: settings})
     for phase in ("decode", "prefill")
     for settings in ({"backend": "disabled"}, {"backend": "breakable"}, {"backend": "full"}, {"max_bs": 200},
-                     {"bs": [3, 9, 30]}, {"backend": "tc_piecewise"}, {"backend": "breakable", "max_bs": 1000})
+                     {"bs": [3, 9, 30]}, {"backend": "tc_piecewise"},
+                     {"backend": "breakable", "max_bs": 1000})
 )  # fmt: skip
 FLAGS: dict[str, tuple[object, ...]] = {
     "--attention-backend": _ATTENTION,

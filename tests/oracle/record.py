@@ -13,6 +13,7 @@ from tests.oracle.commands import Command
 RECORDED = Path(__file__).parent / "recorded/servers.jsonl.gz"
 COMBINATIONS = Path(__file__).parent / "recorded/combinations.jsonl.gz"
 ARCHITECTURES = Path(__file__).parent / "recorded/architectures.jsonl.gz"
+RARE = Path(__file__).parent / "recorded/rare.jsonl.gz"
 Pairs = list[tuple[Command, dict[str, Any]]]
 
 

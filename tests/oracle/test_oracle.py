@@ -11,6 +11,7 @@ from tests.oracle.draws import SLIPS
 from tests.oracle.flags import module_text, news, row, wrapped
 from tests.oracle.lines import random_lines
 from tests.oracle.published import published, target_models, write_checkpoints
+from tests.oracle.rare import FLAGS, rare_commands
 from tests.oracle.record import read, write
 from tests.oracle.rule_changes import rule_changes
 
@@ -34,6 +35,14 @@ def test_commands_only_use_flags_that_their_release_has() -> None:
         known = flags_of(command.release).by_name
         flags = {word for word in command.argv if word.startswith("--")}
         assert flags - set(known) <= set(SLIPS), command
+
+
+def test_rare_flags_are_spelled_as_their_release_has_them() -> None:
+    asked = rare_commands(5, 200, ["0.5.12", "0.5.23"], ["B200"])
+    assert asked == rare_commands(5, 200, ["0.5.12", "0.5.23"], ["B200"])
+    used = [{word for word in one.argv if word.startswith("--")} for one in asked]
+    assert all(flags <= set(flags_of(one.release).by_name) for one, flags in zip(asked, used, strict=True))
+    assert len(set.union(*used) & set(FLAGS)) > 0.9 * len(FLAGS)
 
 
 def test_every_model_is_asked_for() -> None:

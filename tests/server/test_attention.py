@@ -324,3 +324,15 @@ def test_flex_attention_does_not_speculate() -> None:
 )
 def test_decoding_from_a_hierarchical_cache(model: dict[str, Any], flags: dict[str, Any], found: Any) -> None:
     assert _by_release(model, H100, enable_hierarchical_cache=True, **flags) == found
+
+
+def test_one_backend_named_for_both_phases_counts_as_the_attention_backend() -> None:
+    both = {"prefill_attention_backend": "torch_native", "decode_attention_backend": "torch_native"}
+    assert server(LLAMA, H200, **both).decode_graphs == (), "torch_native is not captured"
+    assert server(LLAMA, H200, prefill_attention_backend="torch_native").decode_graphs
+
+
+def test_a_nemotron_h_with_a_draft_keeps_its_states_though_batches_do_not_overlap() -> None:
+    """Without them trtllm_mha could not share prefixes, and the server would be refused."""
+    found = server(NEMOTRON, B200, speculative_algorithm="EAGLE", disable_overlap_schedule=True, page_size=1)
+    assert (found.attention_backend, found.page_size) == ("trtllm_mha", 64)

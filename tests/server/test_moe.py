@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.errors import ConfigError
 from tests.server.asking import FP8, MODELOPT_FP8, MXFP4, NVFP4, PACKED, model, server
 
 TRTLLM, ROUTED, CUTLASS = "flashinfer_trtllm", "flashinfer_trtllm_routed", "flashinfer_cutlass"
@@ -69,6 +70,7 @@ _KIMI_INT8 = {
         (model("gpt_oss", MXFP4), 17, "RTX PRO 6000", "flashinfer_mxfp4"),
         (model("gpt_oss", MXFP4), 23, "H200", "triton_kernel"),
         (model("gpt_oss"), 23, "B200", "triton_kernel"),
+        (model("gpt_oss"), 23, "RTX PRO 6000", "triton_kernel"),
     ],
 )
 def test_an_unset_backend(checkpoint: Checkpoint, version: int, gpu: str, backend: str) -> None:
@@ -260,3 +262,64 @@ def test_a_dispatch_type_routes_since_0_5_20() -> None:
         server("qwen3_moe", 20, **{**asked, "flashinfer_a2a_dispatch_type": None}).moe_runner_backend
         == TRTLLM
     )
+
+
+_MIXED_CUTEDSL = model("qwen3_moe", {**_NVFP4_EXPERTS, "group_size": 16})
+_MEGAMOE = {"moe_a2a_backend": "flashinfer_megamoe", "tp_size": 4, "attn_dp_size": 4}
+
+
+def test_gpt_oss_under_a_quantization_of_the_command_stays_unset() -> None:
+    assert server("gpt_oss", gpu="H200", quantization="fp8").moe_runner_backend == "auto"
+
+
+def test_minimax_m3_in_bfloat16_leaves_deep_gemm() -> None:
+    assert server("minimax3", moe_runner_backend="deep_gemm").moe_runner_backend == "triton"
+    assert server("minimax3", moe_runner_backend="cutlass").moe_runner_backend == "cutlass"
+
+
+def test_mimo_looks_at_what_its_checkpoint_declares() -> None:
+    assert server("mimo", quantization="fp8").moe_runner_backend == "auto"
+    assert server(model("mimo", FP8)).moe_runner_backend == TRTLLM
+
+
+def test_mxfp8_under_flashinfers_megamoe_runs_its_kernels() -> None:
+    found = server("qwen3_moe", quantization="mxfp8", **_MEGAMOE)
+    assert found.moe_runner_backend == "flashinfer_megamoe"
+
+
+def test_cutedsl_takes_fp8_checkpoints_of_nvfp4_experts_since_0_5_15() -> None:
+    asked = {"moe_runner_backend": "flashinfer_cutedsl"}
+    assert server(_MIXED_CUTEDSL, 15, **asked).moe_runner_backend == "flashinfer_cutedsl"
+    with pytest.raises(ConfigError, match="does not take quantization fp8"):
+        server(_MIXED_CUTEDSL, 14, **asked)
+
+
+@pytest.mark.parametrize(("method", "spreads"), [("fp8", False), ("mxfp8", False), ("modelopt_fp8", True)])
+def test_cutlass_spreads_no_experts_in_blocks(method: str, spreads: bool) -> None:
+    asked = {"quantization": method, "moe_runner_backend": "cutlass", "tp_size": 4, "ep_size": 2}
+    if spreads:
+        assert server("qwen3_moe", **asked).ep_size == 2
+    else:
+        with pytest.raises(ConfigError, match=f"no expert parallelism with {method}"):
+            server("qwen3_moe", **asked)
+
+
+def test_nvfp4_online_names_the_backends_that_run_it() -> None:
+    with pytest.raises(ConfigError) as refusal:
+        server("qwen3_moe", quantization="nvfp4_online", moe_runner_backend="triton")
+    assert refusal.value.remedy == f"one of {TRTLLM}, {ROUTED}, flashinfer_cutedsl, experimental_sgl_trtllm"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "runs"),
+    [(_MIXED_CUTEDSL, True), (model("qwen3_moe", NVFP4), True), (model("qwen3_moe"), False)],
+)
+def test_nvfp4_is_dispatched_to_nvfp4_experts(checkpoint: Checkpoint, runs: bool) -> None:
+    asked = {"tp_size": 4, "dp_size": 4, "enable_dp_attention": True, "moe_a2a_backend": "flashinfer"}
+    backend = "flashinfer_cutedsl" if runs else CUTLASS
+    asked |= {"flashinfer_a2a_dispatch_type": "nvfp4", "moe_runner_backend": backend}
+    if runs:
+        assert server(checkpoint, **asked).moe_runner_backend == backend
+    else:
+        with pytest.raises(ConfigError, match="needs nvfp4 experts"):
+            server(checkpoint, **asked)
