@@ -40,8 +40,6 @@ def settle_attention(c: Choices) -> None:
 def settle_page_size(c: Choices) -> None:
     if c.page_size is None:
         c.settle("the default", page_size=1)
-    elif c.page_size < 1:
-        raise ConfigError(f"--page-size is {c.page_size}: it must be at least 1")
 
 
 def settle_tiered_decode(c: Choices) -> None:

@@ -39,7 +39,8 @@ def settle_memory(c: Choices) -> None:
     if c.mem_fraction_static is None:
         _settle_fraction(c)
     elif not 0 < c.mem_fraction_static < 1:
-        raise ConfigError(f"--mem-fraction-static {c.mem_fraction_static} is not between 0 and 1")
+        share = c.mem_fraction_static
+        raise ConfigError(f"--mem-fraction-static {share} is no share of the GPU's memory", "between 0 and 1")
 
 
 def gpu_defaults(gpu_mib: float, tp: int, release: Release) -> GpuDefaults:

@@ -23,9 +23,7 @@ def settle_moe_runner(c: Choices) -> None:
 def _by_family(c: Choices) -> None:
     if c.model.architecture in GPT_OSS:
         _gpt_oss(c)
-        return
-    fits = (row for row in FAMILY_BACKENDS if _fits(row, c))
-    row = next(fits, None)
+    row = next((row for row in FAMILY_BACKENDS if _fits(row, c)), None)
     if row is not None:
         c.settle(_rule(row, c), moe_runner_backend=row.backend)
 

@@ -21,9 +21,6 @@ def check_layout(asked: Asked) -> None:
         raise ConfigError(f"--nnodes {asked.nnodes} does not divide tp x pp {asked.tp_size * asked.pp_size}")
     if asked.tp_size % asked.ep_size and asked.moe_a2a_backend == "none":
         raise ConfigError(f"--ep {asked.ep_size} does not divide --tp {asked.tp_size}")
-    share = asked.mem_fraction_static
-    if share is not None and not 0 < share < 1:
-        raise ConfigError(f"--mem-fraction-static {share} is no share of the GPU's memory", "between 0 and 1")
 
 
 def settle_spread_weights(c: Choices) -> None:
@@ -35,15 +32,13 @@ def settle_spread_weights(c: Choices) -> None:
 
 
 def settle_attention_groups(c: Choices) -> None:
-    asked = c.asked.attn_dp_size
-    if asked is not None and asked < 1:
-        raise ConfigError(f"--attn-dp-size is {asked}: it must be at least 1")
-    if (asked or 1) > 1 and c.dp_size > 1:
+    asked = c.asked.attn_dp_size or 1
+    if asked > 1 and c.dp_size > 1:
         raise ConfigError(
             f"--dp {c.dp_size} with --attn-dp-size {asked}: SGLang starts no replicas of attention groups",
             "give one of the two",
         )
-    attn_dp = c.dp_size if (asked or 1) == 1 and c.enable_dp_attention else asked or 1
+    attn_dp = c.dp_size if asked == 1 and c.enable_dp_attention else asked
     c.settle("--dp-size under DP attention" if attn_dp > 1 else "no DP attention", attn_dp_size=attn_dp)
     if c.enable_dp_lm_head and attn_dp == 1 and c.dp_size > 1:
         raise ConfigError("--enable-dp-lm-head needs DP attention", "--enable-dp-attention")

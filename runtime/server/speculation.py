@@ -78,7 +78,7 @@ def _eagle_sizes(c: Choices) -> None:
         rule = f"{c.speculative_algorithm} of {c.model.architecture}"
     if topk is None:
         raise ConfigError("--speculative-num-steps needs --speculative-eagle-topk", "give all three, or none")
-    if topk == 1 and tokens != steps + 1:
+    if topk == 1:
         tokens = steps + 1
     if tokens is None:
         raise ConfigError("--speculative-eagle-topk above 1 needs --speculative-num-draft-tokens")

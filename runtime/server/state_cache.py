@@ -69,7 +69,7 @@ def _check_extra(c: Choices, possible: bool) -> None:
     every = c.mamba_track_interval
     if (c.speculative_num_draft_tokens or 0) > every:
         raise ConfigError(f"{c.speculative_num_draft_tokens} draft tokens: states are kept every {every}")
-    if c.page_size is not None and (c.page_size < 1 or every % c.page_size):
+    if c.page_size is not None and every % c.page_size:
         raise ConfigError(f"--page-size {c.page_size} does not divide the {every} tokens between kept states")
 
 

@@ -162,8 +162,6 @@ def test_a_layout_that_no_server_could_have() -> None:
         ({"nnodes": 2, "tp_size": 2, "node_rank": 2}, "not in 0..1"),
         ({"nnodes": 3, "tp_size": 2, "pp_size": 2}, "does not divide"),
         ({"tp_size": 4, "ep_size": 3}, "--ep 3 does not divide"),
-        ({"mem_fraction_static": 0.0}, "no share"),
-        ({"mem_fraction_static": 1.0}, "no share"),
     ):
         with pytest.raises(ConfigError, match=said):
             check_layout(Asked(model_path="m", **sizes))
