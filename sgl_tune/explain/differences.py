@@ -61,6 +61,7 @@ def differences(before: Plan, after: Plan) -> tuple[Difference, ...]:
     old, new = Told(before.deployment.server), Told(after.deployment.server)
     found = (
         *_of_fields(old, new, way),
+        *_of_gate(old, new, way),
         *_of_key(old, new, way),
         *_of_caches(before, after, ""),
         *_of_caches(before, after, "draft"),
@@ -89,6 +90,14 @@ def _difference(field: Field, label: str, old: Told, new: Told, way: Way) -> Dif
     return Difference(
         field.name, field.group, label, old.value(field), after, new.why(field), old.why(field), **turn
     )
+
+
+def _of_gate(old: Told, new: Told, way: Way) -> Iterator[Difference]:
+    """What opens it or keeps it closed, where that is another and it is open or closed as before."""
+    before, after = old.server.tunes_because, new.server.tunes_because
+    if old.server.tunes == new.server.tunes and before != after:
+        turn = way.turn(lambda told: told.server.tunes_because == after)
+        yield Difference("gate", "tuning", "gate", before, after, "", "", **turn)
 
 
 def _of_key(old: Told, new: Told, way: Way) -> Iterator[Difference]:

@@ -83,6 +83,17 @@ def test_a_cache_without_half_of_its_entries_survives_in_part(tmp_path: Path) ->
     assert cache("--against-gpu", "h200", cache_dir=tmp_path)["fate"] == "survives in part"
 
 
+def test_a_gate_that_opens_for_another_reason_says_both() -> None:
+    asked = ("--gpu", "b200", "--sglang-version", "0.5.23")
+    server = ("--", "python", "-m", "sglang.launch_server", "--model-path", "Qwen/Qwen3-30B-A3B")
+    found = compared(*asked, "--against-gpu", "a100 80gb", *server, "--disable-flashinfer-autotune")
+    assert "tunes" not in {one["field"] for one in found["differences"]}, "it is off on both"
+    found = compared(*asked, "--against-gpu", "l40s", *server, "--moe-runner-backend", "triton")
+    (gate,) = (one for one in found["differences"] if one["field"] == "gate")
+    assert gate["before"] == "MoE backend triton, quantization None"
+    assert "sm89" in gate["after"]
+
+
 def test_flags_that_the_other_release_lacks_or_spells_otherwise_are_said() -> None:
     asked = ("--sglang-version", "0.5.23", "--gpu", "b200", "--against", "0.5.12", *SERVER)
     attention = ("--attention-backend", "dsa", "--attn-dp-size", "8")
