@@ -75,7 +75,7 @@ FIELDS = (
     Field("speculative_algorithm", "speculation"),
     Field(
         *("speculative", "speculation"),
-        arguments=(*("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),),
+        arguments=("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),
         words="steps/topk/tokens",
     ),
     Field("draft", "speculation", arguments=("speculative_draft_model_path",), words="draft's cache"),
