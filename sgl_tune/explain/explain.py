@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -31,6 +31,7 @@ _PART_RULES = {
     "skip_ops": "--flashinfer-autotune-skip-ops, and what the release always skips",
     "draft_quant": "the draft's own quantization",
 }
+_DRAFT_RULES = {"dtype": "the draft's own", "config class": "the draft's own"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,20 @@ class Explanation:
 
     @cached_property
     def key_parts(self) -> tuple[ExplainedPart, ...]:
-        return tuple(self._parts())
+        return tuple(self._parts(_target_parts, rule_of_part))
+
+    @cached_property
+    def draft_parts(self) -> tuple[ExplainedPart, ...]:
+        """Those in which the draft worker's key is another than its target's."""
+        parts = self._parts(_draft_parts, lambda name, told: _DRAFT_RULES.get(name, rule_of_part(name, told)))
+        target = {part.name: part.value for part in self.key_parts}
+        return tuple(part for part in parts if target.get(part.name) != part.value)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "explained": [one.to_json() for one in self.fields],
             "explained_key": [part.to_json() for part in self.key_parts],
+            "explained_draft_key": [part.to_json() for part in self.draft_parts],
         }
 
     def _explained(self, field: Field) -> Explained:
@@ -107,15 +116,16 @@ class Explanation:
             field, field.label(self.line), told.value(field), told.asked(field), told.why(field), since
         )
 
-    def _parts(self) -> Iterator[ExplainedPart]:
-        parts = self.server.key_parts
+    def _parts(
+        self, parts_of: Callable[[Server], tuple[str, ...]], rule: Callable[[str, Told], str]
+    ) -> Iterator[ExplainedPart]:
+        parts = parts_of(self.server)
         for part, (name, value) in zip(parts, named_parts(parts).items(), strict=True):
-            why = rule_of_part(name, self.told)
             has = [
-                (row, one is not None and named_parts(one.server.key_parts).get(name) == value)
+                (row, one is not None and named_parts(parts_of(one.server)).get(name) == value)
                 for row, one in self._earlier
             ]
-            yield ExplainedPart(name, value, part, why, _first(has))
+            yield ExplainedPart(name, value, part, rule(name, self.told), _first(has))
 
     @cached_property
     def _earlier(self) -> list[tuple[Release, Told | None]]:
@@ -124,6 +134,14 @@ class Explanation:
         older = [row for row in reversed(RELEASES) if row.number <= number]
         servers = [(row, under(self.deployment, row)) for row in older]
         return [(row, Told(server) if server else None) for row, server in servers]
+
+
+def _target_parts(server: Server) -> tuple[str, ...]:
+    return server.key_parts
+
+
+def _draft_parts(server: Server) -> tuple[str, ...]:
+    return server.draft.key_parts if server.draft else ()
 
 
 def rule_of_part(name: str, told: Told) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sgl_tune.cli.out import Output
 from sgl_tune.explain.explain import Explained, ExplainedPart, Explanation
 from sgl_tune.explain.fields import GROUPS, matters
@@ -26,7 +28,10 @@ def show_explanation(out: Output, plan: Plan, explanation: Explanation, everythi
     width = min(_MOST_VALUE, max((len(_value(one)) for one in shown), default=0)) + 2
     for group in GROUPS:
         _show_group(out, group, [one for one in shown if one.field.group == group], width)
-    _show_key(out, explanation)
+    _show_key(out, f"key {explanation.server.key}", explanation.key_parts)
+    if plan.draft is not None and explanation.draft_parts:
+        title = f"key of the draft worker {plan.draft.key}: the same, but"
+        _show_key(out, title, explanation.draft_parts)
     _show_caches(out, plan)
     if not everything:
         out.line()
@@ -71,10 +76,9 @@ def _value(one: Explained) -> str:
     return in_words(one.field.name, one.value)
 
 
-def _show_key(out: Output, explanation: Explanation) -> None:
+def _show_key(out: Output, title: str, parts: Sequence[ExplainedPart]) -> None:
     out.line()
-    out.line(f"key {explanation.server.key}", style="bold")
-    parts = explanation.key_parts
+    out.line(title, style="bold")
     width = min(_MOST_VALUE, max(len(part.value) for part in parts)) + 2
     for part in parts:
         show_row(out, part.name, part.value or "empty", f"{part.why}{since_text(part)}", width)

@@ -29,7 +29,7 @@ def rows(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def test_json_is_the_dry_run_and_what_explains_it() -> None:
     data = explained(*GLM)
-    more = {"explained", "explained_key"}
+    more = {"explained", "explained_key", "explained_draft_key"}
     assert {name: data[name] for name in data.keys() - more} == plan(*GLM)
     assert {frozenset(row) for row in data["explained"]} == {
         frozenset(("field", "value", "set", "why", "since"))
@@ -59,6 +59,13 @@ def test_since_is_the_first_release_that_does_so_and_nothing_where_all_do() -> N
     assert told["page_size"]["since"] is None
     parts = {part["name"]: part["since"] for part in explained(*GLM)["explained_key"]}
     assert (parts["candidate_selection"], parts["skip_ops"], parts["tp"]) == ("0.5.23", "0.5.18", None)
+
+
+def test_the_key_of_a_draft_is_told_where_it_is_another_than_its_targets() -> None:
+    asked = (*GLM, "--speculative-algorithm", "EAGLE")
+    (part,) = explained(*asked)["explained_draft_key"]
+    assert (part["part"], part["since"]) == ("draft_quant=fp8", "0.5.15")
+    assert "the same, but\n  draft_quant" in run_here("explain", *asked).out
 
 
 def test_what_was_asked_and_changed_says_both() -> None:
