@@ -82,16 +82,21 @@ class Comparison:
 def compare(
     plans: Sequence[Plan], other: Other, flags: ServerFlags, command: Sequence[str], name: str | None
 ) -> list[Comparison]:
+    """Each alone: a project's one deployment may be refused where the others are not."""
+    names = [name] if len(plans) == 1 else [plan.deployment.name for plan in plans]
+    return [_compare(plan, other, flags, command, one) for plan, one in zip(plans, names, strict=True)]
+
+
+def _compare(
+    plan: Plan, other: Other, flags: ServerFlags, command: Sequence[str], name: str | None
+) -> Comparison:
     """A command is read again, by the other release's grammar."""
-    refusal: UsageError | None = None
-    chosen: Sequence[Deployment | None] = [None] * len(plans)
     try:
-        chosen = select_deployments(other.flags(flags), command, name, asks_image=other.release is None)
-    except UsageError as error:
-        refusal = error
-    return [
-        _comparison(plan, deployment, other, refusal) for plan, deployment in zip(plans, chosen, strict=True)
-    ]
+        asks_image = other.release is None
+        (chosen,) = select_deployments(other.flags(flags), command, name, asks_image=asks_image)
+    except UsageError as refusal:
+        return _comparison(plan, None, other, refusal)
+    return _comparison(plan, chosen, other, None)
 
 
 def _comparison(

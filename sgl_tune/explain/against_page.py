@@ -46,7 +46,7 @@ def show_comparison(out: Output, found: Comparison) -> None:
 
 def refusal_text(command: str) -> str:
     """Without the list of all that could have been chosen."""
-    return f"{command.partition(' (choose from')[0]}. The same arguments are compared all the same."
+    return f"{command.partition(' (choose from')[0]}. What follows compares the same arguments."
 
 
 def headline(found: Comparison) -> str:
@@ -54,6 +54,8 @@ def headline(found: Comparison) -> str:
     if found.after is None:
         return "refused there"
     changed = count(len(found.differences), "difference")
+    if found.command:
+        changed = f"refused there as it is written; {changed}"
     fates = dict.fromkeys(one.fate for one in found.caches)
     if not fates:
         return f"{changed}; nothing is tuned before or after"

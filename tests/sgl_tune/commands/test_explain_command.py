@@ -114,10 +114,11 @@ def test_quiet_is_the_key_or_the_names_of_what_differs() -> None:
 def test_every_deployment_of_a_project_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sgl-tune.toml").write_text(
         '[deployments.a]\nmodel-path = "Qwen/Qwen3-235B-A22B"\n'
-        '[deployments.b]\ncommand = "sglang serve zai-org/GLM-5.1 --tp 8 --attention-backend nsa"\n'
+        '[deployments.b]\ncommand = "sglang serve zai-org/GLM-5.1 --tp 8 --attention-backend dsa"\n'
     )
     monkeypatch.chdir(tmp_path)
     data = explained("--gpu", "h200", "--sglang-version", "0.5.20", "--against", "0.5.12")
     models = [one["deployment"]["model_path"] for one in data["plans"]]
     assert models == ["Qwen/Qwen3-235B-A22B", "zai-org/GLM-5.1"]
-    assert all(one["against"]["sglang"] == "0.5.12" for one in data["plans"])
+    refused = [one["against"]["command_refused"] for one in data["plans"]]
+    assert refused[0] is None and "invalid choice: 'dsa'" in refused[1], "of the second alone"
