@@ -159,6 +159,9 @@ def test_a_mistyped_flag_is_named_with_the_one_that_was_meant() -> None:
         (["path", "--tp", "2"], ["path"], ["--tp", "2"]),
         (["A=1", "python"], [], ["A=1", "python"]),
         (["sglang", "serve", "m"], [], ["sglang", "serve", "m"]),
+        (["path", "python -m x --tp 2"], ["path"], ["python -m x --tp 2"]),
+        (["kind: Pod\n"], [], ["kind: Pod\n"]),
+        (["my folder/cache"], ["my folder/cache"], []),
     ],
 )
 def test_a_commands_own_arguments_stand_before_the_servers(
