@@ -14,7 +14,7 @@ from runtime.server.asked import Asked, changed
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.flags import flags_of, parse
 from runtime.server.gpus import find_gpu
-from runtime.server.releases import release_named
+from runtime.server.releases import RELEASES, release_named
 from sgl_tune.deployment.deployment import Inputs, deploy
 from sgl_tune.explain.differences import Difference, differences
 from sgl_tune.keys.plan import Plan, make_plan
@@ -53,6 +53,11 @@ def planned(case: Case, release: str) -> Plan:
         cache_dir=Path("/nowhere"),
     )
     return make_plan(deploy(inputs), gpus=())
+
+
+def test_every_release_was_asked() -> None:
+    asked = {command.release for command, _ in read(UPGRADES)}
+    assert asked == {row.version for row in RELEASES}, "docs/new-release.md: keep the answers"
 
 
 def told(case: Case, before: str, after: str) -> dict[str, Difference]:
