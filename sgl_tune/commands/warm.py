@@ -94,11 +94,10 @@ def warm(
         raise typer.Exit(max(verdict.exit_code for _, verdict in judged))
     from sgl_tune.warm.main_job import Settings
 
-    warmable = [plan for plan in plans if plan.caches]
-    for plan, verdict in judged:
-        _check_tunable(plan, verdict)
     devices = choose_devices(device, gpus, workers, here)
-    for plan in warmable:
+    for plan, verdict in judged:
+        if not plan.caches or verdict.obstacle:
+            continue
         check_target(plan.deployment, devices, here)
         for doubt in target_doubts(plan.deployment):
             out.warn(f"{plan.deployment.name}: {doubt}")
@@ -127,10 +126,10 @@ def _warn_of_the_rest(judged: Sequence[tuple[Plan, Verdict]], out: Output) -> No
             out.warn(f"{plan.deployment.name}: {verdict.says}")
 
 
-def _check_tunable(plan: Plan, verdict: Verdict) -> None:
+def _check_tunable(verdict: Verdict) -> None:
     if verdict.obstacle is not None:
         raise CheckFailed(
-            f"{plan.deployment.name}: {verdict.says}",
+            verdict.says,
             "let the server tune them at its first start; `sgl-tune verify` judges what it saves",
         )
 
@@ -147,12 +146,13 @@ def _warm_all(judged: Sequence[tuple[Plan, Verdict]], settings: Settings, out: O
 
     done: list[Warmed] = []
     code = max(verdict.exit_code for _, verdict in judged)
-    for plan, _ in judged:
+    for plan, verdict in judged:
         if not plan.caches:
             continue
         for note in plan.notes[len(plan.deployment.warnings) :]:
             out.note(f"{plan.deployment.name}: {note}")
         try:
+            _check_tunable(verdict)
             warmed = warm_deployment(plan, settings, out)
         except SglTuneError as error:
             if len(judged) == 1:
@@ -165,16 +165,16 @@ def _warm_all(judged: Sequence[tuple[Plan, Verdict]], settings: Settings, out: O
             code = max(code, 0 if warmed.is_proven else MISSED)
     left = [(plan, verdict) for plan, verdict in judged if verdict.tunes != "planned"]
     if done or left:
-        _show(done, left, out)
+        _show(done, left, out, named=len(judged) > 1)
     return code
 
 
-def _show(done: Sequence[Warmed], left: Sequence[tuple[Plan, Verdict]], out: Output) -> None:
+def _show(done: Sequence[Warmed], left: Sequence[tuple[Plan, Verdict]], out: Output, named: bool) -> None:
     """What was not warmed whole comes first, and says so."""
 
     def human() -> None:
         for plan, verdict in left:
-            show_verdict(out, plan, verdict, named=len(left) + len(done) > 1)
+            show_verdict(out, plan, verdict, named)
         for warmed in done:
             show_warmed(out, warmed)
 

@@ -46,7 +46,7 @@ def _hub(environ: Mapping[str, str]) -> Path:
 
 def _named(refs: Path, revision: str) -> str | None:
     ref = refs / revision
-    if ".." in Path(revision).parts or not os.path.lexists(ref) or ref.is_dir():
+    if ".." in Path(revision).parts or not os.path.lexists(ref):
         return None
     return read_text(ref, "download the model again, or name its folder", _LARGEST_REF).strip()
 

@@ -107,3 +107,15 @@ def test_a_server_that_does_not_run_is_not_told_to_tune_by_itself() -> None:
     ran = run_here("verify", *model, "--format", "json")
     remedies = {found["code"]: found["remedy"] for found in json.loads(ran.out)["findings"]}
     assert remedies["not-planned"] == "leave --moe-runner-backend out: no server runs so on this GPU"
+
+
+def test_what_cannot_be_tuned_here_leaves_no_other_deployment_cold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sgl-tune.toml").write_text(
+        '[deployments.fp4]\nmodel-path = "gpt-oss-120b"\n[deployments.idle]\nmodel-path = "Llama-3.1-8B"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    ran = run_here("warm", "--cache-dir", tmp_path / "cache", *BLACKWELL)
+    assert ran.code == 1 and "error: fp4: tunes 1 op" in ran.err
+    assert ran.out.startswith("idle: tunes nothing: ") and not (tmp_path / "cache").exists()
