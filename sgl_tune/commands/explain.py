@@ -74,7 +74,7 @@ def explain(
             else:
                 show_comparison(out, comparison)
 
-    results = [_as_json(*answer) for answer in answers]
+    results = [_as_json(*answer) for answer in answers if format is DocumentFormat.json]
     lines = _markdown(answers, everything) if as_lines else _quiet(answers)
     out.result(results[0] if len(results) == 1 else {"plans": results}, human, lines)
 
