@@ -27,7 +27,17 @@ _SHAPES = (
 _FILES = tuple(
     f"tests/sgl_tune/cache/test_{name}.py" for name in ("flashinfer_versions", "loader", "environment")
 )
+_COMMANDS = (
+    *("tests/server/test_flags.py", "tests/oracle/test_mistakes.py"),
+    *(f"tests/sgl_tune/test_server_{name}.py" for name in ("command", "config")),
+)
+_KEYS = tuple(
+    f"tests/{name}.py"
+    for name in ("stock/test_keys_stock", "sgl_tune/test_presets", "sgl_tune/test_warm_dry_run")
+)
 MORE = {
+    **dict.fromkeys(("grammar", "types", "table", "nearest", "spelling", "config_file"), _COMMANDS),
+    **dict.fromkeys(("call_shapes", "op_shapes", "keys", "plan", "plan_view", "tuning_memory"), _KEYS),
     **dict.fromkeys(("config", "pool_plan", "sizing", "parallel", "call_rules"), _SHAPES),
     **dict.fromkeys(("start_sizes", "attention_buffers", "graphs", "gpus", "rows"), _SHAPES),
     "backends": ("tests/runtime/test_moe_backends.py",),
