@@ -55,7 +55,7 @@ def decode_graph_buffers(
         # Speculation reads the table token by token, plain decoding page by page.
         yield Buffer("page_table", "int32", (rows, context if width > 1 else -(-context // page)))
     else:
-        page = _TRTLLM_PAGE if backend.startswith("trtllm") else page
+        page = _TRTLLM_PAGE if backend in ("trtllm_mha", "trtllm_mla") else page
         yield Buffer("page_table", "int32", (max_bs, -(-context // page)))
 
 

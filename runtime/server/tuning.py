@@ -63,7 +63,7 @@ def _fp4_gemm(c: Choices) -> str:
 def _closed(c: Choices, draft: bool) -> str | None:
     if c.disable_flashinfer_autotune:
         return "--disable-flashinfer-autotune is set, so that it loads no cache either"
-    if c.release.deterministic_never_tunes and (c.enable_deterministic_inference or c.rl_on_policy_target):
+    if c.release.deterministic_never_tunes and c.enable_deterministic_inference:
         return "not under --enable-deterministic-inference, nor --rl-on-policy-target"
     if draft and not c.release.tunes_drafts:
         return f"SGLang {c.release.version} tunes no draft"

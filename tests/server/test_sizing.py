@@ -1,0 +1,49 @@
+"""What a token takes in the KV pool: bytes that SGLang's pools allocate, counted by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.server.config import IndexerConfig, MLAConfig, ModelConfig, ParallelConfig
+from runtime.server.sizing import kv_bytes_per_token_and_layer, kv_tokens, packed_fp8_bytes
+
+GIB = 1 << 30
+
+
+def _latent(indexer: IndexerConfig | None) -> ModelConfig:
+    mla = MLAConfig(1536, 512, 128, 64, 128, indexer)
+    return ModelConfig("deepseek_v3", 7168, 61, 18432, 129280, 163840, mla=mla)
+
+
+@pytest.mark.parametrize(
+    ("quantized", "plain", "size"),
+    [(512, 64, 512 + 4 * 4 + 2 * 64), (128, 0, 128 + 4), (64, 0, 64 + 4), (256, 1, 256 + 2 * 4 + 2)],
+)
+def test_fp8_rows_carry_a_scale_a_block(quantized: int, plain: int, size: int) -> None:
+    assert packed_fp8_bytes(quantized, plain) == size
+
+
+@pytest.mark.parametrize(
+    ("dtype", "packed", "size"),
+    [
+        ("bfloat16", True, 576 * 2 + 132),
+        ("fp8_e4m3", True, 656 + 132),
+        ("fp8_e4m3", False, 576 + 132),
+        ("float32", True, 576 * 4 + 4 * 128),
+    ],
+)
+def test_latent_rows_with_an_indexers_keys(dtype: str, packed: bool, size: int) -> None:
+    sparse = _latent(IndexerConfig(64, 128, 2048))
+    assert kv_bytes_per_token_and_layer(sparse, ParallelConfig(), dtype, packed) == size
+
+
+def test_latent_rows_alone_are_never_packed() -> None:
+    dense = _latent(None)
+    assert kv_bytes_per_token_and_layer(dense, ParallelConfig(tp=8), "fp8_e4m3") == 576
+    assert kv_bytes_per_token_and_layer(dense, ParallelConfig(), "bfloat16") == 1152
+
+
+def test_the_pool_is_what_the_static_share_leaves_in_whole_pages() -> None:
+    assert kv_tokens(50 * GIB, 100 * GIB, 0.75, 1 << 20, 1) == 25 * 1024
+    assert kv_tokens(50 * GIB, 100 * GIB, 0.75, (1 << 20) + 1, 64) == 25536
+    assert kv_tokens(10 * GIB, 100 * GIB, 0.5, 1 << 20, 1) == 0
