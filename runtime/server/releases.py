@@ -95,6 +95,9 @@ class Release:
     dispatch_type_routes: bool = False
     # srt/arg_groups/speculative_hook.py
     algorithms: tuple[str, ...] = _ALGORITHMS
+    # Of adaptive drafts: all candidate_steps of srt/speculative/adaptive_spec_params.py
+    adaptive_steps: tuple[int, ...] = ()
+    adaptive_sizes: bool = False
     ngram_counts_steps: bool = False
     dflash_shares_heads: bool = False
     pages_with_topk: tuple[str, ...] = ("flashinfer", "fa3")
@@ -193,6 +196,7 @@ _12 = Release("0.5.12", flashinfer="0.6.11.post1", transformers="5.6.0")
 _13 = replace(
     _12,
     version="0.5.13",
+    adaptive_steps=(1, 3, 7),
     flashinfer="0.6.12",
     transformers="5.8.1",
     fp4_gemm_gates=True,
@@ -214,6 +218,8 @@ _13 = replace(
 _14 = replace(
     _13,
     version="0.5.14",
+    adaptive_steps=(0, 1, 3, 7),
+    adaptive_sizes=True,
     fp8_gemm_gates=True,
     chosen_fp8_gemm_tunes=True,
     goes_with=(*_GOES_WITH, ("nvfp4_online", "fp8")),
@@ -345,6 +351,7 @@ _19 = replace(
 _20 = replace(
     _19,
     version="0.5.20",
+    adaptive_steps=(0, 1, 3, 5, 7),
     dropped_methods=(*_16.dropped_methods, "gptq"),
     dispatch_type_routes=True,
     breakable_off_with=(*_19.breakable_off_with, "delta attention"),

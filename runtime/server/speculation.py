@@ -6,6 +6,7 @@ from runtime.server.backends import backend_row
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 from runtime.server.families import LONG_DRAFTS
+from runtime.server.traits import has_dp_attention
 
 _GEMMA_DRAFTS = ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM")
 _REQUESTS = 48
@@ -57,8 +58,25 @@ def _algorithm(c: Choices) -> str:
 def _eagle(c: Choices) -> None:
     if c.speculative_algorithm == "STANDALONE":
         _refuse_dp_attention(c)
-    _eagle_sizes(c)
+    if c.release.adaptive_sizes and adapts(c):
+        _adaptive_sizes(c)
+    else:
+        _eagle_sizes(c)
     _check_tree(c)
+
+
+def adapts(c: Choices) -> bool:
+    """adaptive_unsupported_reason of srt/speculative/adaptive_spec_params.py: else the flag is left aside."""
+    apart = c.enable_multi_layer_eagle or c.enable_two_batch_overlap or c.enable_pdmux
+    asked = c.speculative_adaptive and c.speculative_algorithm in ("EAGLE", "EAGLE3") and not apart
+    return bool(asked and c.speculative_eagle_topk in (None, 1) and not has_dp_attention(c))
+
+
+def _adaptive_sizes(c: Choices) -> None:
+    possible, steps = c.release.adaptive_steps, c.speculative_num_steps
+    if steps is None:
+        steps = possible[len(possible) // 2]
+    _settle_sizes(c, "adaptive", steps, 1, steps + 1)
 
 
 def _eagle_sizes(c: Choices) -> None:

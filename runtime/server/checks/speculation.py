@@ -5,6 +5,7 @@ from __future__ import annotations
 from runtime.server.attention import used_backends
 from runtime.server.checks.row import Refusal, above, apart, at_least, needs, under
 from runtime.server.choices import Choices
+from runtime.server.speculation import adapts
 from runtime.server.traits import has_adapters, has_dp_attention
 
 _EAGLES = ("EAGLE", "EAGLE3")
@@ -173,6 +174,16 @@ ROWS = (
         "[speculative_use_block_verification] does not go with [speculative_algorithm]",
         "EAGLE, EAGLE3, NEXTN, DFLASH or DSPARK",
         since=(0, 5, 22),
+    ),
+    Refusal(
+        lambda c: (
+            adapts(c)
+            and c.speculative_adaptive_config is None
+            and c.speculative_num_steps not in c.release.adaptive_steps
+        ),
+        "[speculative_num_steps]: it is none of the steps that [speculative_adaptive] goes to",
+        "1, 3 or 7",
+        since=(0, 5, 13),
     ),
     above(0, "speculative_draft_window_size", since=(0, 5, 13)),
     at_least(0, "speculative_draft_sink_size", since=(0, 5, 21)),
