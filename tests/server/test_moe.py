@@ -324,3 +324,10 @@ def test_nvfp4_is_dispatched_to_nvfp4_experts(checkpoint: Checkpoint, runs: bool
     else:
         with pytest.raises(ConfigError, match="needs nvfp4 experts"):
             server(checkpoint, **asked)
+
+
+@pytest.mark.parametrize("version", [14, 23])
+def test_prefills_shared_among_ranks_leave_deepep_without_trtllm(version: int) -> None:
+    shared = {"enable_prefill_cp": True, "cp_strategy": "zigzag"}
+    found = server(model("deepseek", FP8), version, "B200", tp_size=8, others=shared)
+    assert (found.moe_a2a_backend, found.moe_runner_backend) == ("deepep", "auto")

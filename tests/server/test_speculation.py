@@ -161,3 +161,21 @@ def test_an_online_draft_stays_so_over_packed_weights() -> None:
         speculative_draft_model_quantization="nvfp4_online",
     )
     assert found.draft is not None and found.draft.quantization == "nvfp4_online"
+
+
+def test_adaptive_drafts_start_from_one_of_their_steps() -> None:
+    asked: dict[str, Any] = {"speculative_algorithm": "EAGLE", "others": {"speculative_adaptive": True}}
+    five: dict[str, Any] = {"speculative_num_steps": 5, "speculative_eagle_topk": 1}
+    assert _sizes("llama", 13, **asked) == (5, 4, 8)
+    assert _sizes("llama", 14, **asked) == (3, 1, 4)
+    assert _sizes("llama", 14, **asked, speculative_num_steps=7) == (7, 1, 8)
+    assert _sizes("deepseek", 20, **asked, **five) == (5, 1, 6)
+    for version in (13, 19):
+        with pytest.raises(ConfigError, match="--speculative-num-steps 5: it is none of the steps"):
+            _sizes("deepseek", version, **asked, **five)
+    assert _sizes("deepseek", 12, **asked, **five) == (5, 1, 6)
+    assert _sizes("deepseek", 19, **asked, **five, enable_dp_attention=True, dp_size=2, tp_size=2) == (
+        5,
+        1,
+        6,
+    )
