@@ -70,6 +70,7 @@ WITHOUT = {
     "runtime.layers.norm": "triton",
     "runtime.layers.rope": "triton",
     "runtime.layers.scaled_linear": "triton",
+    "runtime.moe.grouped": "triton",
     "runtime.moe.tuned": "flashinfer",
     "sgl_tune.cli.app": "typer",
     "sgl_tune.cli.failures": "typer",

@@ -104,6 +104,15 @@ def make_decode_batch(
     return replace(batch, extend_lens=None, extend_prefix_lens=None)
 
 
+def make_idle_batch(device: torch.device) -> ForwardBatch:
+    """Of a rank without requests, whose peers still need it in their collectives."""
+    nothing = torch.empty(0, dtype=torch.int64, device=device)
+    starts = torch.zeros(1, dtype=torch.int64, device=device)
+    return ForwardBatch(
+        ForwardMode.IDLE, *(nothing,) * 5, query_starts=starts, max_query_len=0, max_seq_len=0
+    )
+
+
 def dummy_decode_batch(rows: int, width: int, device: torch.device) -> ForwardBatch:
     """`rows` requests of `width` tokens each that read and write only the padding slot."""
     tokens = rows * width
@@ -159,13 +168,14 @@ class StaticBuffers:
         self.seq_lens = ints(max_requests)
         self.query_starts = ints(max_requests + 1)
 
-    def fill(self, batch: ForwardBatch, padded_requests: int, padded_tokens: int) -> ForwardBatch:
+    def fill(
+        self, batch: ForwardBatch, padded_requests: int, padded_tokens: int, width: int = 0
+    ) -> ForwardBatch:
         """Copy `batch` in and return the padded one to capture or replay with.
 
-        Padding requests hold as many padding tokens as a real one in a batch of equal widths (decode,
-        verify), and none in a ragged batch, whose padding tokens belong to nobody.
+        Padding requests hold `width` padding tokens where all have as many (decode, verify), and none in a
+        ragged batch, whose padding tokens belong to nobody.
         """
-        width = _width(batch)
         self._fill_starts(batch, padded_requests, width)
         return replace(
             batch,
@@ -187,12 +197,6 @@ class StaticBuffers:
             torch.arange(0, padded_requests * width + 1, width, out=starts)
         else:
             _padded(starts, batch.query_starts, padded_requests + 1, batch.num_tokens)
-
-
-def _width(batch: ForwardBatch) -> int:
-    """Tokens of every request where all have the same by nature of the mode; 0 in a ragged batch."""
-    ragged = batch.mode in (ForwardMode.EXTEND, ForwardMode.IDLE)
-    return 0 if ragged else batch.num_tokens // batch.num_requests
 
 
 def _padded(buffer: torch.Tensor, values: torch.Tensor, size: int, padding: int) -> torch.Tensor:

@@ -69,6 +69,11 @@ class GraphRunner(ABC):
     def tokens(self, size: int) -> int:
         return size * self.width
 
+    @property
+    def tokens_each(self) -> int:
+        """Of every request; 0 where they differ."""
+        return self.tokens(1) // self.requests(1)
+
     def size_of(self, batch: ForwardBatch) -> int:
         return batch.num_requests
 
@@ -107,7 +112,7 @@ class GraphRunner(ABC):
         return kept.copy_(result)
 
     def _fill(self, batch: ForwardBatch, size: int) -> ForwardBatch:
-        padded = self.inputs.fill(batch, self.requests(size), self.tokens(size))
+        padded = self.inputs.fill(batch, self.requests(size), self.tokens(size), self.tokens_each)
         return padded.with_dp(self._dp_tokens(size))
 
     def _dp_tokens(self, size: int) -> DpTokens:
@@ -121,6 +126,7 @@ class GraphRunner(ABC):
         )
 
     def can_run(self, batch: ForwardBatch) -> bool:
+        """As far as this rank can tell."""
         return bool(self.graphs) and self._needed_size(batch) <= self.sizes[-1]
 
     @torch.inference_mode()

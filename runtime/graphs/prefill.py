@@ -28,6 +28,10 @@ class PrefillGraphs(StageGraphs):
     def tokens(self, size: int) -> int:
         return size
 
+    @property
+    def tokens_each(self) -> int:
+        return 0
+
     def size_of(self, batch: ForwardBatch) -> int:
         return batch.num_tokens
 

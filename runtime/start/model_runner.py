@@ -13,9 +13,10 @@ import torch
 from runtime.devices.base import Device
 from runtime.forward.batch import ForwardBatch, ForwardMode, dummy_decode_batch, dummy_extend_batch
 from runtime.forward.comm import Communicator
-from runtime.forward.dp_attention import RunnerKind, plan_dp_tokens
+from runtime.forward.dp_attention import PeerRows, RunnerKind, plan_dp_tokens
 from runtime.forward.kv_pool import KVPool, make_cache, make_kv_pool
 from runtime.forward.logits_processor import LogitsOutput, autotune_dummy_run_mode
+from runtime.forward.peers import GraphKind, brings, meet
 from runtime.graphs.base import CaptureProgress, CaptureSite
 from runtime.graphs.decode import DecodeGraphs
 from runtime.graphs.draft import DraftRunners, make_draft_runners
@@ -216,28 +217,41 @@ class ModelRunner:
 
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch) -> LogitsOutput | StageState:
-        """Logits on the last pipeline stage, elsewhere what went to the next: by a graph where one fits."""
+        """Logits on the last pipeline stage, elsewhere what went to the next: by graphs that fit all."""
         with self.device.active():
-            graphs = self.graphs_for(batch)
-            if graphs is not None and graphs.can_run(batch):
-                return graphs.forward(batch)
-            return self.forward_eager(batch)
+            batch, kind = self._joined(batch)
+            graphs = {GraphKind.DECODE: self.decode_graphs, GraphKind.PREFILL: self.prefill_graphs}.get(kind)
+            return graphs.forward(batch) if graphs else self.forward_eager(batch)
 
-    def graphs_for(self, batch: ForwardBatch) -> StageGraphs | None:
-        if batch.mode in (ForwardMode.DECODE, ForwardMode.TARGET_VERIFY):
-            return self.decode_graphs
-        return self.prefill_graphs if batch.mode is ForwardMode.EXTEND else None
+    def _joined(self, batch: ForwardBatch) -> tuple[ForwardBatch, GraphKind]:
+        """The batch with the rows of all attention-DP ranks, and the graphs that all of them replay."""
+        alone = self._own_graphs(batch)
+        if not self.parallel.gathers_mlp:
+            return batch if batch.dp else self.dp_batch(batch, "eager"), alone
+        peers, kind = meet(brings(batch, alone), self.comm)
+        return self.dp_batch(batch, "eager", peers), kind
+
+    def _own_graphs(self, batch: ForwardBatch) -> GraphKind:
+        if batch.mode is ForwardMode.IDLE:
+            return GraphKind.ANY
+        is_prefill = batch.mode is ForwardMode.EXTEND
+        graphs: StageGraphs | None = self.prefill_graphs if is_prefill else self.decode_graphs
+        if graphs is None or not graphs.can_run(batch):
+            return GraphKind.NONE
+        return GraphKind.PREFILL if is_prefill else GraphKind.DECODE
 
     def forward_eager(self, batch: ForwardBatch) -> LogitsOutput | StageState:
         return run_stage(self.decoder, batch, self.kv, self.comm)
 
-    def dp_batch(self, batch: ForwardBatch, kind: RunnerKind) -> ForwardBatch:
-        """The batch as one of many ranks' that bring as much."""
+    def dp_batch(self, batch: ForwardBatch, kind: RunnerKind, peers: PeerRows | None = None) -> ForwardBatch:
+        """The batch beside its peers', which bring as much where nobody says otherwise."""
         tokens = plan_dp_tokens(
             batch.num_tokens,
             kind,
             self.parallel,
             moe_a2a_backend=self.runtime.moe_a2a_backend,
+            peers=peers,
+            dp_rank=self.comm.layout.attn_dp_rank,
             device=self.device.torch_device,
         )
         return batch.with_dp(tokens)

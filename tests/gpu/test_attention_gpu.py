@@ -151,14 +151,14 @@ def test_a_captured_graph_serves_other_lengths(name: str, mode: ForwardMode, wid
     buffers = StaticBuffers(8, 24, CONTEXT, GPU)
     batches = [_make_batch(pool, mode, width, prefixes) for prefixes in ((3, 9), (60, 0, 33), (1,))]
     graph, padded = torch.cuda.CUDAGraph(), (8, 24 if width is None else 8 * width)
-    static = buffers.fill(batches[0], *padded)
+    static = buffers.fill(batches[0], *padded, width or 0)
     for _ in range(2):
         forward(static, pool)
     torch.cuda.synchronize()
     with torch.cuda.graph(graph):
         result = forward(static, pool)
     for batch in batches[::-1]:
-        buffers.fill(batch, *padded)
+        buffers.fill(batch, *padded, width or 0)
         graph.replay()
         replayed = result[: batch.num_tokens].clone()
         assert relative_error(replayed, forward(batch, pool).double().cpu()) < TOLERANCE

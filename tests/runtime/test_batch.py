@@ -110,7 +110,8 @@ def test_padding_changes_no_answer(case: str) -> None:
     requests = pool.requests.allocate(len(tokens))
     _attend(make_extend_batch([[1, 2, 3]] * len(tokens), requests, pool), pool)
     batch = make_extend_batch(tokens, requests, pool, [3] * len(tokens), mode)
-    padded = buffers.fill(batch, padded_requests, padded_tokens)
+    width = 0 if mode is ForwardMode.EXTEND else len(tokens[0])
+    padded = buffers.fill(batch, padded_requests, padded_tokens, width)
 
     expected, result = _attend(batch, pool), _attend(padded, pool)
     torch.testing.assert_close(result[: batch.num_tokens], expected)
