@@ -10,6 +10,8 @@ import pytest
 from runtime.server.errors import ConfigError
 from runtime.server.flags import CommandLine, Refused, config_words, flags_of, parse
 from runtime.server.flags.nearest import nearest
+from runtime.server.flags.spelling import spelled
+from runtime.server.releases import release_named
 from tests.oracle.grammar import differences, recorded
 
 MODEL = ["--model-path", "org/model"]
@@ -164,3 +166,17 @@ def test_json_without_a_bottom_is_refused(flag: str, deep: str) -> None:
     if flag == "--lora-paths" and not deep.endswith("}"):
         pytest.skip("that is a path")
     assert refusal(flags_of("0.5.23"), flag, deep).reason
+
+
+@pytest.mark.parametrize(
+    ("version", "argument", "written"),
+    [
+        ("0.5.12", "ep_size", "--ep-size 8"),
+        ("0.5.23", "ep_size", "--ep-size 8"),
+        ("0.5.13", "cuda_graph_max_bs", "--cuda-graph-max-bs 8"),
+        ("0.5.21", "cuda_graph_max_bs", "--cuda-graph-max-bs-decode 8"),
+    ],
+)
+def test_an_argument_is_spelled_as_its_release_takes_it(version: str, argument: str, written: str) -> None:
+    assert spelled(release_named(version).release, argument, 8) == written
+    parse(flags_of(version), ["--model-path", "m", *written.split()])

@@ -21,9 +21,9 @@ def flag_of(release: Release, argument: str) -> Flag | None:
 
 
 def spelled(release: Release, argument: str, value: Any) -> str:
-    """`--tp-size 8`, or the flag alone where it takes no value."""
-    flag = flag_of(release, argument)
-    name = flag.name if flag else f"--{argument.replace('_', '-')}"
+    """`--tp-size 8`, or the flag alone where it takes no value. Of several names it is the argument's own."""
+    flag, own = flag_of(release, argument), f"--{argument.replace('_', '-')}"
+    name = own if flag is None or own in flag.names else flag.name
     return name if value is True else f"{name} {value}"
 
 
