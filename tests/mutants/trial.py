@@ -15,6 +15,7 @@ TREES = ("runtime", "sgl_tune", "tests", "cache-examples")
 OURS = ("runtime", "sgl_tune", "tests")
 CPU_SECONDS = 60
 _SERVER = Path(__file__).parents[1] / "server"
+_CHECKS = Path(__file__).parents[2] / "runtime/server/checks"
 EVERYWHERE = (
     *("tests/server/test_recorded_servers.py", "tests/server/test_recorded_architectures.py"),
     *(f"tests/server/{file.name}" for file in sorted(_SERVER.glob("test_*.py")) if file.stem != "test_flags"),
@@ -54,10 +55,12 @@ def copy_of(tree: Path, into: Path) -> Path:
 
 
 def tests_for(module: str) -> list[str]:
-    """The module's own test first: it is the likeliest to fail."""
+    """The module's own tests first: they are the likeliest to fail."""
     files = dict.fromkeys((*EVERYWHERE, *MORE.get(module, ())))
-    own = f"tests/server/test_{module}.py"
-    return sorted(files, key=lambda file: file != own)
+    own = [f"tests/server/test_{module}.py"]
+    if (_CHECKS / f"{module}.py").is_file():
+        own += [f"tests/server/test_{name}.py" for name in ("refusal_cases", "recorded_combinations")]
+    return sorted(files, key=lambda file: file not in own)
 
 
 def started(copy: Path, tests: Sequence[str], log: Path, keep_bytecode: bool = False) -> BaseProcess:
