@@ -1,7 +1,8 @@
-"""Each row of the checks by small commands that it refuses alone, and their neighbours that start.
+"""Each row of the checks by small commands that it refuses first, and their neighbours that start.
 
 Drawn from what a row looks at, with one flag less, one value more, a release earlier and later. Where `asked`
 stands, the release's own wheel was asked and says the same; the others were read in its raises and asserts.
+After a row that was meant to change: `python -m tests.server.test_refusal_cases`, and look at what it prints.
 """
 
 from __future__ import annotations
@@ -20,19 +21,43 @@ from tests.oracle.ours import our_answer
 _CASES = Path(__file__).parent / "refusal_cases.jsonl.gz"
 
 
-def _cases() -> list[dict[str, Any]]:
+def _read() -> list[dict[str, Any]]:
     with gzip.open(_CASES, "rt") as file:
         return [json.loads(line) for line in file]
 
 
+def _refused(case: dict[str, Any]) -> str | None:
+    command = Command(0, case["release"], case["gpu"], case["model"], tuple(case["argv"]))
+    return our_answer(command).get("refused")
+
+
 @pytest.fixture(scope="module")
 def cases() -> list[dict[str, Any]]:
-    return _cases()
+    return _read()
 
 
 @pytest.mark.parametrize("release", [row.version for row in RELEASES])
 def test_a_command_is_refused_for_its_reason_or_starts(release: str, cases: list[dict[str, Any]]) -> None:
+    apart = [
+        f"{_refused(case)}, not {case['refused']}: {' '.join(case['argv'])}"
+        for case in cases
+        if case["release"] == release and _refused(case) != case["refused"]
+    ]
+    assert not apart, "\n".join(apart)
+
+
+def _answer_again() -> None:
+    """What the wheel was asked is kept where only the words of the refusal changed."""
+    cases = _read()
     for case in cases:
-        if case["release"] == release:
-            command = Command(0, release, case["gpu"], case["model"], tuple(case["argv"]))
-            assert our_answer(command).get("refused") == case["refused"], " ".join(command.argv)
+        refused = _refused(case)
+        if refused != case["refused"]:
+            print(case["release"], *case["argv"], f"\n  {case['refused']}\n  {refused}")
+            if (refused is None) != (case["refused"] is None):
+                case.pop("asked", None)
+            case["refused"] = refused
+    _CASES.write_bytes(gzip.compress("".join(json.dumps(case) + "\n" for case in cases).encode(), mtime=0))
+
+
+if __name__ == "__main__":
+    _answer_again()
