@@ -193,9 +193,11 @@ def settle_trtllm_prefill(c: Choices) -> None:
 
 
 def settle_expert_graphs(c: Choices) -> None:
-    """What the experts' kernels and all-to-all cannot be captured with."""
+    """What the experts' kernels, all-to-all or pools cannot be captured with."""
     if c.moe_a2a_backend == "deepep" and c.deepep_mode == "normal":
         disable_graphs(c, "DeepEP's normal mode is not captured")
+    if c.enable_unified_memory and not c.release.unified_memory_has_prefill_graphs:
+        c.disable(c.prefill, "its graphs know no --enable-unified-memory")
     uncompiled = c.moe_runner_backend in c.release.uncompiled_experts and not c.enforce_piecewise_cuda_graph
     if uncompiled and c.model.architecture != "GptOssForCausalLM":
         c.disable(c.prefill, f"{c.moe_runner_backend} is not compiled")

@@ -125,6 +125,7 @@ class Release:
     uncompiled_experts: tuple[str, ...] = ("flashinfer_trtllm", "flashinfer_mxfp4")
     aligns_deepep_graphs: bool = False
     trtllm_mla_has_prefill_graphs: bool = True
+    unified_memory_has_prefill_graphs: bool = True
     # How large they are: _handle_gpu_memory_settings in server_args.py, arg_groups/memory_hook.py
     context_caps_prefill_graphs: bool = False
     fits_prefill_graphs: bool = False
@@ -335,6 +336,7 @@ _18 = replace(
 _19 = replace(
     _18,
     version="0.5.19",
+    unified_memory_has_prefill_graphs=False,
     flashinfer="0.6.18",
     deletes_unequal_ranks=True,
     breakable_off_with=(*_BREAKABLE_17, "pipeline parallelism"),
@@ -351,6 +353,7 @@ _19 = replace(
 _20 = replace(
     _19,
     version="0.5.20",
+    unified_memory_has_prefill_graphs=True,
     adaptive_steps=(0, 1, 3, 5, 7),
     dropped_methods=(*_16.dropped_methods, "gptq"),
     dispatch_type_routes=True,

@@ -317,3 +317,9 @@ def test_a_backend_that_a_release_does_not_have(flag: str, backend: str, found: 
             return "refused"
 
     assert changed_in([kept(version) for version in VERSIONS]) == found
+
+
+def test_unified_memory_has_no_prefill_graphs_in_0_5_19() -> None:
+    pages = {"enable_unified_memory": True}
+    assert server(LLAMA, H200, "0.5.19", others=pages).prefill_graphs == ()
+    assert server(LLAMA, H200, "0.5.20", others=pages).prefill_graphs
