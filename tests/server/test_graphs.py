@@ -10,6 +10,7 @@ from runtime.server import graph_backends
 from runtime.server.errors import ConfigError
 from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
 from runtime.server.releases import RELEASES
+from tests.server import asking
 from tests.server.servers import (
     B200,
     GLM5,
@@ -323,3 +324,9 @@ def test_unified_memory_has_no_prefill_graphs_in_0_5_19() -> None:
     pages = {"enable_unified_memory": True}
     assert server(LLAMA, H200, "0.5.19", others=pages).prefill_graphs == ()
     assert server(LLAMA, H200, "0.5.20", others=pages).prefill_graphs
+
+
+@pytest.mark.parametrize("family", ["kimi_k3", "mobius"])
+def test_language_models_of_kimi_k3_and_mobius_are_captured_since_0_5_18(family: str) -> None:
+    assert asking.server(family, 17).prefill_graphs == ()
+    assert asking.server(family, 18).prefill_graphs
