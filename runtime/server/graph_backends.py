@@ -196,7 +196,8 @@ def settle_expert_graphs(c: Choices) -> None:
     """What the experts' kernels, all-to-all or pools cannot be captured with."""
     if c.moe_a2a_backend == "deepep" and c.deepep_mode == "normal":
         disable_graphs(c, "DeepEP's normal mode is not captured")
-    if c.enable_unified_memory and not c.release.unified_memory_has_prefill_graphs:
+    unified = c.enable_unified_memory and not c.release.unified_memory_has_prefill_graphs
+    if unified and "backend" not in c.prefill.locked:  # those that were asked for are refused
         c.disable(c.prefill, "its graphs know no --enable-unified-memory")
     uncompiled = c.moe_runner_backend in c.release.uncompiled_experts and not c.enforce_piecewise_cuda_graph
     if uncompiled and c.model.architecture != "GptOssForCausalLM":
