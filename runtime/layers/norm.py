@@ -9,9 +9,20 @@ from runtime.layers.loading import Piece, Source
 
 
 class RMSNorm(nn.Module):
-    def __init__(self, name: str, size: int, eps: float, dtype: torch.dtype, device: torch.device) -> None:
+    """`rows` of a checkpoint's vector where it is split."""
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        eps: float,
+        dtype: torch.dtype,
+        device: torch.device,
+        rows: slice | None = None,
+    ) -> None:
         super().__init__()
         self.name = name
+        self.index = () if rows is None else (rows,)
         self.eps = eps
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
 
@@ -29,7 +40,7 @@ class RMSNorm(nn.Module):
         return x
 
     def pieces(self) -> list[Piece]:
-        return [Piece(self.weight, (Source(f"{self.name}.weight"),))]
+        return [Piece(self.weight, (Source(f"{self.name}.weight", self.index),))]
 
 
 @torch.library.custom_op("sgl_tune::rms_norm", mutates_args=())

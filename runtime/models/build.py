@@ -38,8 +38,8 @@ class Build:
         chosen = self.scheme if scheme is None else scheme
         return Linear(parts, cols, self.dtype, self.device, scheme=chosen, bias=bias, adds_bias=adds_bias)
 
-    def norm(self, name: str, size: int, eps: float | None = None) -> RMSNorm:
-        return RMSNorm(name, size, self.model.rms_eps if eps is None else eps, self.dtype, self.device)
+    def norm(self, name: str, size: int, eps: float | None = None, rows: slice | None = None) -> RMSNorm:
+        return RMSNorm(name, size, self.model.rms_eps if eps is None else eps, self.dtype, self.device, rows)
 
 
 def make_build(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator, device: torch.device) -> Build:

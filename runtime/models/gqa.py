@@ -14,6 +14,7 @@ from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
+from runtime.models.query_key_norm import query_key_norms
 from runtime.server.errors import ConfigError
 
 
@@ -40,8 +41,7 @@ class GroupedQueryAttention(nn.Module):
             bias=config.output_bias,
             adds_bias=rank == 0,
         )
-        self.q_norm = build.norm(f"{name}.q_norm", self.head_dim) if config.qk_norm == "head" else None
-        self.k_norm = build.norm(f"{name}.k_norm", self.head_dim) if config.qk_norm == "head" else None
+        self.norms = query_key_norms(build, name, config, q, kv)
         self.sinks = None
         if config.sinks:
             sinks = torch.empty(length(self.heads), dtype=build.dtype, device=build.device)
@@ -52,15 +52,14 @@ class GroupedQueryAttention(nn.Module):
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
     ) -> torch.Tensor:
         q, k, v = (part.unflatten(-1, (-1, self.head_dim)) for part in self.qkv(x).split(self.sizes, -1))
-        if self.q_norm is not None and self.k_norm is not None:
-            self.q_norm.in_place(q)
-            self.k_norm.in_place(k)
+        if self.norms is not None:
+            self.norms(q, k)
         if self.rope is not None and table is not None:
             rope_(q, k, table, batch.positions, self.rope.interleaved)
         return self.out(attend(q, k, v, self.layer, batch, pool).flatten(1))
 
     def pieces(self) -> Iterator[Piece]:
-        for part in (self.qkv, self.out, self.q_norm, self.k_norm):
+        for part in (self.qkv, self.out, self.norms):
             if part is not None:
                 yield from part.pieces()
         if self.sinks is not None:

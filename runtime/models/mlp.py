@@ -8,8 +8,10 @@ import torch
 from torch import nn
 
 from runtime.forward.dp_attention import gather, scatter
+from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece
 from runtime.layers.mlp import GatedMLP
+from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build
 from runtime.models.experts import Experts
 from runtime.moe.backends import MoEBackend
@@ -47,7 +49,12 @@ class MoELayer(nn.Module):
             alone = dispatcher.replicates_shared_experts
             size, rank = (1, 0) if alone else (build.comm.size("tp"), build.comm.rank("tp"))
             inner = moe.shared_intermediate_size
-            self.shared = _gated(build, f"{name}.mlp.shared_experts", inner, size, rank)
+            shared = "shared_expert" if moe.shared_gate else "shared_experts"
+            self.shared = _gated(build, f"{name}.mlp.{shared}", inner, size, rank)
+        self.shared_gate: Linear | None = None
+        if self.shared is not None and moe.shared_gate:
+            gate, hidden = Part(f"{name}.mlp.shared_expert_gate", slice(0, 1)), slice(0, model.hidden_size)
+            self.shared_gate = build.linear([gate], hidden, scheme=PLAIN)
 
     def finalize(self) -> None:
         self.weights = self.backend.prepare(self.experts.weights())
@@ -58,11 +65,15 @@ class MoELayer(nn.Module):
         if self.shared is None:
             return self.dispatcher.combine(out, x.shape[0])
         if self.dispatcher.replicates_shared_experts:
-            return self.dispatcher.combine(out, x.shape[0]).add_(self.shared(x))
-        return self.dispatcher.combine(out.add_(self.shared(rows)), x.shape[0])
+            return self.dispatcher.combine(out, x.shape[0]).add_(self._shared(self.shared, x))
+        return self.dispatcher.combine(out.add_(self._shared(self.shared, rows)), x.shape[0])
+
+    def _shared(self, shared: GatedMLP, x: torch.Tensor) -> torch.Tensor:
+        answer = shared(x)
+        return answer if self.shared_gate is None else answer.mul_(self.shared_gate(x).sigmoid_())
 
     def pieces(self) -> Iterator[Piece]:
-        for part in (self.router, self.experts, self.shared):
+        for part in (self.router, self.experts, self.shared, self.shared_gate):
             if part is not None:
                 yield from part.pieces()
 

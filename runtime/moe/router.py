@@ -14,7 +14,7 @@ from runtime.server.config import MoEConfig
 
 
 class Router(nn.Module):
-    """Replicated on every rank. Scores are fp32, from logits of the model's dtype.
+    """Replicated on every rank. Scores are fp32, from logits of the model's dtype where not of fp32 too.
 
     `fused_shared`: experts behind the last that every token goes to.
     """
@@ -30,7 +30,8 @@ class Router(nn.Module):
     ) -> None:
         super().__init__()
         self.names, self.moe, self.fused_shared = names, moe, fused_shared
-        self.weight = nn.Parameter(torch.empty(moe.num_experts, hidden, dtype=dtype, device=device), False)
+        kept = torch.float32 if moe.router_in_fp32 else dtype
+        self.weight = nn.Parameter(torch.empty(moe.num_experts, hidden, dtype=kept, device=device), False)
         self.bias = self._vector(moe.router_bias, dtype, device)
         self.correction = self._vector(moe.correction_bias, torch.float32, device)
 
@@ -40,7 +41,7 @@ class Router(nn.Module):
         return nn.Parameter(torch.empty(self.moe.num_experts, dtype=dtype, device=device), False)
 
     def forward(self, x: torch.Tensor) -> TopK:
-        logits = nn.functional.linear(x, self.weight, self.bias).float()
+        logits = nn.functional.linear(x.to(self.weight.dtype), self.weight, self.bias).float()
         chosen = select_experts(logits, self.moe, self.correction)
         return self._with_shared(chosen) if self.fused_shared else chosen
 
@@ -58,8 +59,15 @@ class Router(nn.Module):
         if self.bias is not None:
             yield Piece(self.bias, tuple(Source(f"{name}.bias") for name in self.names))
         if self.correction is not None:
-            sources = tuple(Source(f"{name}.e_score_correction_bias") for name in self.names)
-            yield Piece(self.correction, sources)
+            yield Piece(self.correction, tuple(_corrections(self.names)))
+
+
+def _corrections(names: tuple[str, ...]) -> Iterator[Source]:
+    """In the router, beside it, or as one row of statistics."""
+    for name in names:
+        block = name.rpartition(".")[0]
+        for place in (name, block, f"{name}.moe_statics", f"{block}.moe_statics"):
+            yield Source(f"{place}.e_score_correction_bias", view=torch.flatten)
 
 
 def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tensor | None) -> TopK:

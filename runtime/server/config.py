@@ -24,6 +24,8 @@ class MoEConfig:
     top_k_groups: int = 1
     routed_scaling_factor: float = 1.0
     router_bias: bool = False
+    router_in_fp32: bool = False
+    shared_gate: bool = False  # the shared expert counts as much as a sigmoid of the token says
     expert_bias: bool = False
     # gpt-oss: clamped gate, (up + 1) * gate * sigmoid(alpha * gate), softmax over the selected experts only
     swiglu_alpha: float | None = None

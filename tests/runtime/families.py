@@ -59,6 +59,25 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("Qwen2Config", {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}),
     "qwen3": ("Qwen3Config", {"head_dim": 32, "tie_word_embeddings": True}),
     "qwen3_moe": ("Qwen3MoeConfig", {**_QWEN_MOE, "norm_topk_prob": True, "mlp_only_layers": [0]}),
+    "qwen2_moe": (
+        "Qwen2MoeConfig",
+        {
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 48,
+            "mlp_only_layers": [0],
+        },
+    ),
+    "minimax_m2": (
+        "MiniMaxM2Config",
+        {"head_dim": 32, "rotary_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 2},
+    ),
+    "ernie4_5": ("Ernie4_5Config", {"head_dim": 32}),
+    "ernie4_5_moe": (
+        "Ernie4_5_MoeConfig",
+        {"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 32, "moe_num_shared_experts": 2},
+    ),
     "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "glm4_moe": (
         "Glm4MoeConfig",
@@ -98,7 +117,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek_v32": ("DeepseekV32Config", {**_LATENT, **_SPARSE, "n_group": 4, "topk_group": 2}),
     "glm_moe_dsa": ("GlmMoeDsaConfig", {**_LATENT, **_SPARSE, "n_group": 1, "topk_group": 1}),
 }
-MOE_FAMILIES = tuple(name for name in FAMILIES if name not in ("llama", "mistral", "qwen2", "qwen3"))
+_DENSE = ("llama", "mistral", "qwen2", "qwen3", "ernie4_5")
+MOE_FAMILIES = tuple(name for name in FAMILIES if name not in _DENSE)
 
 
 def make_reference(name: str, **changes: Any) -> Any:

@@ -103,6 +103,25 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "num_experts": (4, 8), "moe_intermediate_size": (16, 32), "attention_bias": (False, True),
         "decoder_sparse_step": (1, 2), "mlp_only_layers": ([], [0], [1, 2]), "norm_topk_prob": (False, True),
     },
+    "qwen2_moe": {
+        **_HEADS, **_OPTIONAL_WINDOW, **_EXPERTS,
+        "head_dim": (None, 8, 32), "max_window_layers": (0, 1, 9), "qkv_bias": (False, True),
+        "num_experts": (4, 8), "moe_intermediate_size": (16, 32),
+        "shared_expert_intermediate_size": (16, 48), "norm_topk_prob": (False, True),
+        "decoder_sparse_step": (1, 2), "mlp_only_layers": ([], [0], [1, 2]),
+    },
+    "minimax_m2": {
+        **_HEADS, **_EXPERTS,
+        "head_dim": (8, 32), "num_local_experts": (4, 8), "rotary_dim": (None, 4, 8),
+    },
+    "ernie4_5": {**_HEADS, "use_bias": (False,) * 5 + (True,)},
+    "ernie4_5_moe": {
+        **_HEADS,
+        "moe_k": (1, 2, 3), "moe_num_experts": (4, 8), "moe_num_shared_experts": (0, 1, 2),
+        "moe_intermediate_size": (16, 32), "moe_layer_start_index": (0, 1), "moe_layer_interval": (1, 2),
+        "moe_layer_end_index": (-1, 0, 1, 9), "moe_norm_min": (1e-12,) * 5 + (0.9,),
+        "use_bias": (False,) * 5 + (True,),
+    },
     "mixtral": {**_HEADS, **_WINDOW, **_EXPERTS, "num_local_experts": (4, 8)},
     "glm4_moe": {
         **_HEADS, **_SIGMOID,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.server.config import AttentionConfig, ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import SLIDES, everywhere, heads, model, routed_by_softmax
+from runtime.server.decoders.parts import SLIDES, everywhere, heads, model, routed
 from runtime.server.decoders.rope import read_rope
 
 _YARN = {
@@ -22,7 +22,7 @@ def _gpt_oss(f: Fields) -> ModelConfig:
     layers = f.size("num_hidden_layers")
     kinds = f.per_layer("layer_types", layers, SLIDES) or (["sliding", "full"] * layers)[:layers]
     attention = {kind: _attention(f, kind) for kind in dict.fromkeys(kinds)}
-    moe = routed_by_softmax(
+    moe = routed(
         f,
         "intermediate_size",
         router_bias=True,

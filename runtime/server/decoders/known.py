@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from runtime.server.config import ModelConfig
 from runtime.server.declared import declared_block, declared_dtype, declared_quantization
-from runtime.server.decoders import deepseek, glm, gpt_oss, llama, mixtral, qwen
+from runtime.server.decoders import deepseek, ernie, glm, gpt_oss, llama, minimax, mixtral, qwen
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields
 from runtime.server.errors import Unsupported
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
-    for module in (llama, mixtral, qwen, deepseek, glm, gpt_oss)
+    for module in (llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie)
     for family in module.FAMILIES
 }
 

@@ -104,7 +104,7 @@ def routed_by_sigmoid(f: Fields) -> MoEConfig:
     )
 
 
-def routed_by_softmax(f: Fields, intermediate: str, **own: Any) -> MoEConfig:
+def routed(f: Fields, intermediate: str, **own: Any) -> MoEConfig:
     experts = f.size(f.spelled("num_experts", "num_local_experts"))
     return MoEConfig(experts, f.size("num_experts_per_tok"), f.size(intermediate), **own)
 

@@ -1,13 +1,13 @@
-"""Qwen 2, 2.5 and 3: grouped queries, the last layers of some behind a window."""
+"""Qwen 2, 2.5 and 3: grouped queries, some layers behind a window."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from runtime.server.config import AttentionConfig, ModelConfig
+from runtime.server.config import AttentionConfig, ModelConfig, MoEConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import SLIDES, everywhere, heads, model, routed_by_softmax, which
+from runtime.server.decoders.parts import SLIDES, everywhere, heads, model, routed, which
 from runtime.server.errors import ConfigError
 
 
@@ -26,29 +26,49 @@ def _dense(f: Fields, **own: Any) -> ModelConfig:
     first = f.count("max_window_layers")
     if kinds is None:
         kinds = ["sliding" if window and i >= first else "full" for i in range(layers)]
+    return model(f, _by_kind(f, kinds, window, **own), kinds, everywhere(f, "dense"))
+
+
+def _by_kind(f: Fields, kinds: list[str], window: int | None, **own: Any) -> dict[str, AttentionConfig]:
     if "sliding" in kinds and window is None:
         raise ConfigError("config.json: layer_types names sliding_attention without a sliding_window")
-    attention = {kind: _seen(f, kind, window, **own) for kind in dict.fromkeys(kinds)}
-    return model(f, attention, kinds, everywhere(f, "dense"))
+    windows = {kind: window if kind == "sliding" else None for kind in kinds}
+    return {kind: heads(f, window=seen, **own) for kind, seen in windows.items()}
 
 
-def _seen(f: Fields, kind: str, window: int | None, **own: Any) -> AttentionConfig:
-    return heads(f, window=window if kind == "sliding" else None, **own)
+def _qwen2_moe(f: Fields) -> ModelConfig:
+    layers, window = f.size("num_hidden_layers"), _window(f)
+    kinds = f.per_layer("layer_types", layers, SLIDES)
+    last = f.count("max_window_layers")
+    if kinds is None:
+        kinds = ["sliding" if window and i % 2 == 0 and i < last else "full" for i in range(layers)]
+    shared = f.size("shared_expert_intermediate_size")
+    moe = _routed(f, shared_intermediate_size=shared, shared_gate=True)
+    attention = _by_kind(f, kinds, window, bias=f.flag("qkv_bias"))
+    return model(f, attention, kinds, _sparse(f), moe=moe)
 
 
 def _qwen3_moe(f: Fields) -> ModelConfig:
     bias, window = f.flag("attention_bias"), _window(f)
     kind = "full" if window is None else "sliding"
-    dense, step = f.layer_numbers("mlp_only_layers"), f.size("decoder_sparse_step")
-    mlps = which(f.size("num_hidden_layers"), lambda i: i not in dense and (i + 1) % step == 0)
-    moe = routed_by_softmax(f, "moe_intermediate_size", renormalize=f.flag("norm_topk_prob"))
     attention = heads(f, window=window, bias=bias, output_bias=bias, qk_norm="head")
-    return model(f, {kind: attention}, everywhere(f, kind), mlps, moe=moe)
+    return model(f, {kind: attention}, everywhere(f, kind), _sparse(f), moe=_routed(f))
+
+
+def _sparse(f: Fields) -> list[str]:
+    dense, step = f.layer_numbers("mlp_only_layers"), f.size("decoder_sparse_step")
+    return which(f.size("num_hidden_layers"), lambda i: i not in dense and (i + 1) % step == 0)
+
+
+def _routed(f: Fields, **own: Any) -> MoEConfig:
+    return routed(f, "moe_intermediate_size", renormalize=f.flag("norm_topk_prob"), **own)
 
 
 def _window(f: Fields) -> int | None:
-    window = f.size_or_none("sliding_window")
-    return window if f.flag("use_sliding_window") else None
+    if f.flag("use_sliding_window"):
+        return f.size_or_none("sliding_window")
+    f.count("sliding_window")  # qwen2_moe's class writes 0
+    return None
 
 
 _COMMON = {"max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "sliding_window": 4096}
@@ -57,6 +77,22 @@ _DENSE = {**_COMMON, "intermediate_size": 22016, "num_key_value_heads": 32, "max
 FAMILIES = (
     Family("qwen2", _qwen2, _DENSE),
     Family("qwen3", _qwen3, {**_DENSE, "head_dim": 128}),
+    Family(
+        "qwen2_moe",
+        _qwen2_moe,
+        {
+            **_COMMON,
+            "intermediate_size": 5632,
+            "num_key_value_heads": 16,
+            "max_window_layers": 28,
+            "decoder_sparse_step": 1,
+            "moe_intermediate_size": 1408,
+            "shared_expert_intermediate_size": 5632,
+            "num_experts_per_tok": 4,
+            "num_experts": 60,
+            "qkv_bias": True,
+        },
+    ),
     Family(
         "qwen3_moe",
         _qwen3_moe,

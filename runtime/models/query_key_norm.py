@@ -1,0 +1,62 @@
+"""Norms of queries and keys before they are turned: of each head, or of all heads of all ranks as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from runtime.layers.loading import Piece, length
+from runtime.layers.norm import RMSNorm
+from runtime.models.build import Build
+from runtime.server.config import AttentionConfig
+
+
+class HeadNorms(nn.Module):
+    """In place, of the heads inside a fused projection."""
+
+    def __init__(self, q_norm: RMSNorm, k_norm: RMSNorm) -> None:
+        super().__init__()
+        self.q_norm, self.k_norm = q_norm, k_norm
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor) -> None:
+        self.q_norm.in_place(q)
+        self.k_norm.in_place(k)
+
+    def pieces(self) -> Iterator[Piece]:
+        yield from self.q_norm.pieces()
+        yield from self.k_norm.pieces()
+
+
+class WholeNorms(HeadNorms):
+    """Ranks add up their squares. A KV head that several hold counts as often in the sum as in the width."""
+
+    def __init__(self, q_norm: RMSNorm, k_norm: RMSNorm, build: Build) -> None:
+        super().__init__(q_norm, k_norm)
+        self.comm = build.comm
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor) -> None:
+        squares = torch.stack((_squares(q), _squares(k)))
+        self.comm.all_reduce(squares, "attn_tp")
+        for x, norm, sums in zip((q, k), (self.q_norm, self.k_norm), squares, strict=True):
+            width = norm.weight.numel() * self.comm.size("attn_tp")
+            x.mul_(torch.rsqrt(sums / width + norm.eps)[:, None, None]).mul_(norm.weight.view(x.shape[1:]))
+
+
+def query_key_norms(
+    build: Build, name: str, config: AttentionConfig, q: slice, kv: slice
+) -> HeadNorms | None:
+    """`q` and `kv` are this rank's rows."""
+    if config.qk_norm == "none":
+        return None
+    if config.qk_norm == "head":
+        width = config.head_dim
+        return HeadNorms(build.norm(f"{name}.q_norm", width), build.norm(f"{name}.k_norm", width))
+    q_norm = build.norm(f"{name}.q_norm", length(q), rows=q)
+    return WholeNorms(q_norm, build.norm(f"{name}.k_norm", length(kv), rows=kv), build)
+
+
+def _squares(x: torch.Tensor) -> torch.Tensor:
+    """[T, heads, width] -> [T], in fp32."""
+    return torch.linalg.vector_norm(x, dim=(1, 2), dtype=torch.float32).square()

@@ -1,0 +1,39 @@
+"""MiniMax-M2: queries and keys normed over all heads, and nothing but routed experts behind them."""
+
+from __future__ import annotations
+
+from runtime.server.config import ModelConfig
+from runtime.server.decoders.family import Family
+from runtime.server.decoders.fields import Fields
+from runtime.server.decoders.parts import everywhere, heads, model, routed
+from runtime.server.decoders.rope import read_rope
+
+
+def _minimax_m2(f: Fields) -> ModelConfig:
+    f.only("use_qk_norm", True)
+    f.only("qk_norm_type", "per_layer")
+    f.only("scoring_func", "sigmoid")
+    f.only("use_routing_bias", True)
+    f.only("shared_intermediate_size", 0)
+    width = f.size("head_dim")
+    rope = read_rope(f, width, theta=5e6, share=f.size("rotary_dim", width) / width)
+    moe = routed(f, "intermediate_size", scoring="sigmoid", correction_bias=True, router_in_fp32=True)
+    attention = heads(f, rope=rope, qk_norm="all")
+    return model(f, {"full": attention}, everywhere(f, "full"), everywhere(f, "moe"), moe=moe)
+
+
+FAMILIES = (
+    Family(
+        "minimax_m2",
+        _minimax_m2,
+        {
+            "intermediate_size": 1536,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "max_position_embeddings": 196608,
+            "rms_norm_eps": 1e-6,
+            "num_experts_per_tok": 8,
+            "num_local_experts": 256,
+        },
+    ),
+)
