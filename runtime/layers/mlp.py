@@ -8,30 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runtime.layers.linear import Linear, Part
-from runtime.layers.loading import Piece, shard
-from runtime.layers.quantization import Scheme
+from runtime.layers.linear import Linear
+from runtime.layers.loading import Piece
 
 
 class GatedMLP(nn.Module):
-    """Its result is a partial sum over `size` ranks."""
+    """Its result is a partial sum over the ranks that it is split over."""
 
-    def __init__(
-        self,
-        name: str,
-        hidden: int,
-        intermediate: int,
-        size: int,
-        rank: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        scheme: Scheme,
-    ) -> None:
+    def __init__(self, gate_up: Linear, down: Linear) -> None:
         super().__init__()
-        rows = shard(intermediate, size, rank, "the MLP's intermediate size")
-        gate_up = [Part(f"{name}.gate_proj", rows), Part(f"{name}.up_proj", rows)]
-        self.gate_up = Linear(gate_up, slice(0, hidden), dtype, device, scheme=scheme)
-        self.down = Linear([Part(f"{name}.down_proj", slice(0, hidden))], rows, dtype, device, scheme=scheme)
+        self.gate_up, self.down = gate_up, down
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(silu_and_mul(self.gate_up(x)))

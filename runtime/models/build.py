@@ -9,7 +9,7 @@ import torch
 from runtime.forward.comm import Communicator
 from runtime.layers.linear import Linear, Part
 from runtime.layers.norm import RMSNorm
-from runtime.layers.quantization import Scheme, expert_scheme, linear_scheme
+from runtime.layers.quantization import PLAIN, Scheme, expert_scheme, linear_scheme
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 
@@ -35,8 +35,14 @@ class Build:
         bias: bool = False,
         adds_bias: bool = True,
     ) -> Linear:
-        chosen = self.scheme if scheme is None else scheme
+        chosen = self.scheme_of(parts) if scheme is None else scheme
         return Linear(parts, cols, self.dtype, self.device, scheme=chosen, bias=bias, adds_bias=adds_bias)
+
+    def scheme_of(self, parts: list[Part]) -> Scheme:
+        """What the checkpoint excludes from its quantization is plain."""
+        if self.scheme == PLAIN or not self.model.excluded.linear([part.name for part in parts]):
+            return self.scheme
+        return PLAIN
 
     def norm(self, name: str, size: int, eps: float | None = None, rows: slice | None = None) -> RMSNorm:
         return RMSNorm(name, size, self.model.rms_eps if eps is None else eps, self.dtype, self.device, rows)

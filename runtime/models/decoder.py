@@ -44,7 +44,7 @@ class DecoderLayer(nn.Module):
         super().__init__()
         model, name = build.model, f"model.layers.{layer_id}"
         self.comm = build.comm
-        self.kind = (model.layer_kinds[layer_id], model.attention_kinds[layer_id])
+        self.kind = model.layer_kind(layer_id)
         self.input_norm = build.norm(f"{name}.input_layernorm", model.hidden_size)
         self.post_norm = build.norm(f"{name}.post_attention_layernorm", model.hidden_size)
         self.rope = model.layer_attention(layer_id).rope
@@ -207,7 +207,7 @@ def _layer_kind(layer: DecoderLayer) -> object:
 
 def sample_layers(model: ModelConfig) -> tuple[int, ...]:
     """One layer of each kind: what tuning needs of a model."""
-    kinds = list(zip(model.layer_kinds, model.attention_kinds, strict=True))
+    kinds = [model.layer_kind(layer) for layer in range(model.num_layers)]
     return tuple(sorted(kinds.index(kind) for kind in set(kinds)))
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from runtime.forward.dp_attention import gather, scatter
 from runtime.layers.linear import Linear, Part
-from runtime.layers.loading import Piece
+from runtime.layers.loading import Piece, shard
 from runtime.layers.mlp import GatedMLP
 from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build
@@ -79,6 +79,7 @@ class MoELayer(nn.Module):
 
 
 def _gated(build: Build, name: str, intermediate: int, size: int, rank: int) -> GatedMLP:
-    return GatedMLP(
-        name, build.model.hidden_size, intermediate, size, rank, build.dtype, build.device, build.scheme
-    )
+    rows = shard(intermediate, size, rank, "the MLP's intermediate size")
+    hidden = slice(0, build.model.hidden_size)
+    gate_up = build.linear([Part(f"{name}.gate_proj", rows), Part(f"{name}.up_proj", rows)], hidden)
+    return GatedMLP(gate_up, build.linear([Part(f"{name}.down_proj", hidden)], rows))

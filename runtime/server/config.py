@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from runtime.server.bounds import MOST_RANKS, PARALLEL, SERVER, SPECULATIVE, check_flags, check_model
 from runtime.server.errors import ConfigError
+from runtime.server.excluded import NOTHING, Excluded
 from runtime.server.releases import NEWEST, Release, release_named
 
 
@@ -107,6 +108,7 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     checkpoint_quantization: str | None = None
     quantization_block: tuple[int, int] | None = None
+    excluded: Excluded = NOTHING
     dtype: str = "bfloat16"
     moe: MoEConfig | None = None
     mla: MLAConfig | None = None
@@ -127,6 +129,10 @@ class ModelConfig:
     def main_attention(self) -> AttentionConfig:
         """Of the layers that see everything, where there are any."""
         return self.attention.get("full") or next(iter(self.attention.values()))
+
+    def layer_kind(self, layer: int) -> tuple[object, ...]:
+        """Layers of one kind run alike and are as large."""
+        return (self.layer_kinds[layer], self.attention_kinds[layer], self.excluded.of_layer(layer))
 
     def layer_attention(self, layer: int) -> AttentionConfig:
         return self.attention[self.attention_kinds[layer]]

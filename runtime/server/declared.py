@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from runtime.server.excluded import NOTHING, Excluded, excluded_of
+
 HF = Mapping[str, Any]
 
 
@@ -29,6 +31,11 @@ def declared_block(hf: HF) -> tuple[int, int] | None:
     section = hf.get("quantization_config")
     block = section.get("weight_block_size") if isinstance(section, Mapping) else None
     return tuple(block) if block else None
+
+
+def declared_excluded(hf: HF) -> Excluded:
+    section = hf.get("quantization_config")
+    return excluded_of(section, declared_quantization(hf)) if isinstance(section, Mapping) else NOTHING
 
 
 def declared_dtype(hf: HF) -> str:

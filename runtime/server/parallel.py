@@ -84,3 +84,8 @@ def stage_layers(num_layers: int, parallel: ParallelConfig, pp_rank: int) -> ran
     longer = max(0, pp_rank - (parallel.pp - extra))
     start = base * pp_rank + longer
     return range(start, start + base + (pp_rank >= parallel.pp - extra))
+
+
+def check_stages(num_layers: int, parallel: ParallelConfig) -> None:
+    if parallel.pp > num_layers:
+        raise ConfigError(f"--pp {parallel.pp}: a stage needs a layer, and the model has {num_layers}")

@@ -91,6 +91,7 @@ class Release:
     # srt/arg_groups/moe_hook.py
     flashinfer_a2a_needs_dp: bool = False
     flashinfer_a2a_needs_chunks: bool = False
+    dispatch_tokens_by_ranks: bool = True
     deepep_cutedsl_is_low_latency: bool = False
     dispatch_type_routes: bool = False
     # srt/arg_groups/speculative_hook.py
@@ -203,6 +204,7 @@ _13 = replace(
     fp4_gemm_gates=True,
     nvfp4_runs_cutlass_on=(12,),
     flashinfer_a2a_needs_dp=True,
+    dispatch_tokens_by_ranks=False,
     pages_with_topk=("flashinfer", "fa3", "triton"),
     pd_graphs="none in prefill",
     eager_prefill_architectures=_EAGER,

@@ -137,6 +137,7 @@ def _server(c: Choices) -> Server:
         tunes_because=tuned.because,
         key_parts=key_parts(c.release, _key_inputs(c, config_class(c.model, c.release))),
         draft=_draft(c),
+        dispatch_tokens=budgets.told_dispatch_tokens(c),
         reasons=dict(c.reasons),
     )
 

@@ -82,6 +82,7 @@ class Server:
     tunes_because: str
     key_parts: tuple[str, ...]
     draft: DraftServer | None
+    dispatch_tokens: int | None = None  # a rank's in FlashInfer's all-to-all, where the environment says
     is_draft: bool = False
     reasons: Mapping[str, tuple[Reason, ...]] = field(default_factory=dict, compare=False)
 

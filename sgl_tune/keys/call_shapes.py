@@ -204,18 +204,31 @@ def _linear_sizes(deployment: Deployment) -> list[tuple[int, int]]:
     model, parallel = deployment.model, deployment.parallel
     attention, kv_heads = model.main_attention, kv_heads_per_rank(model, parallel)
     heads = attention.num_heads // parallel.attn_tp
-    sizes = [
-        (model.hidden_size, (heads + 2 * kv_heads) * attention.head_dim),
-        (heads * attention.head_dim, model.hidden_size),
-    ]
-    for width in _mlp_widths(model):
+    sizes = []
+    if _is_quantized(model, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"):
+        sizes.append((model.hidden_size, (heads + 2 * kv_heads) * attention.head_dim))
+    if _is_quantized(model, "self_attn.o_proj"):
+        sizes.append((heads * attention.head_dim, model.hidden_size))
+    for mlp, kind, width in _mlps(model):
         local = width // parallel.tp
-        sizes += [(model.hidden_size, 2 * local), (local, model.hidden_size)]
+        if _is_quantized(model, f"{mlp}.gate_proj", f"{mlp}.up_proj", kind=kind):
+            sizes.append((model.hidden_size, 2 * local))
+        if _is_quantized(model, f"{mlp}.down_proj", kind=kind):
+            sizes.append((local, model.hidden_size))
     return sizes
 
 
-def _mlp_widths(model: ModelConfig) -> list[int]:
-    widths = [model.intermediate_size] if "dense" in model.layer_kinds else []
+def _is_quantized(model: ModelConfig, *modules: str, kind: str = "") -> bool:
+    """In one layer at least."""
+    layers = (layer for layer in range(model.num_layers) if kind in ("", model.layer_kinds[layer]))
+    return any(
+        not model.excluded.linear([f"model.layers.{layer}.{one}" for one in modules]) for layer in layers
+    )
+
+
+def _mlps(model: ModelConfig) -> list[tuple[str, str, int]]:
+    widths = [("mlp", "dense", model.intermediate_size)] if "dense" in model.layer_kinds else []
     if model.moe and model.moe.shared_intermediate_size:
-        widths.append(model.moe.shared_intermediate_size)
+        name = "mlp.shared_expert" if model.moe.shared_gate else "mlp.shared_experts"
+        widths.append((name, "moe", model.moe.shared_intermediate_size))
     return widths

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from runtime.server.bounds import is_number
 from runtime.server.config import ModelConfig, ParallelConfig
 from runtime.server.parallel import rank_layout, stage_layers
@@ -46,24 +48,23 @@ def rank_name(parallel: ParallelConfig, rank: int) -> str:
     return " ".join([*names, f"TP{layout.tp_rank}"])
 
 
-def _layers_of(model: ModelConfig, parallel: ParallelConfig, stage: int) -> tuple[int, int]:
-    """MoE and dense."""
+def _layers_of(model: ModelConfig, parallel: ParallelConfig, stage: int) -> Counter[tuple[object, ...]]:
+    """How many of each kind."""
     layers = stage_layers(model.num_layers, parallel, stage)
-    moe = model.layer_kinds[layers.start : layers.stop].count("moe")
-    return moe, len(layers) - moe
+    return Counter((model.layer_kinds[layer], model.excluded.of_layer(layer)) for layer in layers)
 
 
 def _kind(
-    model: ModelConfig, parallel: ParallelConfig, rank: int, stages: list[tuple[int, int]]
+    model: ModelConfig, parallel: ParallelConfig, rank: int, stages: list[Counter[tuple[object, ...]]]
 ) -> tuple[object, ...]:
     layout = rank_layout(parallel, rank)
-    moe_layers, dense_layers = stages[layout.pp_rank]
+    layers = stages[layout.pp_rank]
+    has_moe = any(kind == "moe" for kind, _ in layers)
     return (
         layout.pp_rank == 0,
         layout.pp_rank == parallel.pp - 1,
-        moe_layers,
-        dense_layers,
-        _local_experts(model, parallel, layout.moe_ep_rank) if moe_layers else 0,
+        frozenset(layers.items()),
+        _local_experts(model, parallel, layout.moe_ep_rank) if has_moe else 0,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.gpus import GpuModel
+from runtime.server.parallel import check_stages
 from runtime.server.requests import MOST_REQUESTS
 from runtime.server.shape import Server
 from runtime.simulate.constants import GpuConstants, constants_for
@@ -89,6 +90,7 @@ class Start:
 
 def starts_of(deployment: Deployment, ranks: str, what_if: WhatIf = AS_IS) -> tuple[Start, ...]:
     """One for each kind of rank among those that are asked for."""
+    check_stages(deployment.model.num_layers, deployment.parallel)
     by_requests = DISPATCHER in what_if.behaviours
     runtime, notes = _runtime(deployment, by_requests)
     return tuple(
@@ -126,6 +128,8 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
 
 def _dispatch_tokens(server: Server, by_requests: bool) -> int:
     """SGLang's workspace holds a rank's chunk and any batch it resolves; once it held the requests alone."""
+    if server.dispatch_tokens is not None:
+        return server.dispatch_tokens
     if not by_requests:
         return max(server.prefill_tokens, MOST_REQUESTS)
     if server.max_running_requests is None:

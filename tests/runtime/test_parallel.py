@@ -8,7 +8,7 @@ import pytest
 
 from runtime.server.config import ParallelConfig
 from runtime.server.errors import ConfigError
-from runtime.server.parallel import GROUP_NAMES, node_ranks, rank_layout, stage_layers
+from runtime.server.parallel import GROUP_NAMES, check_stages, node_ranks, rank_layout, stage_layers
 
 # flags -> attn_tp / attn_dp / moe_tp / moe_ep of a server
 SERVERS = {
@@ -88,3 +88,9 @@ def test_stages_cover_the_layers(layers: int, pp: int, sizes: list[int]) -> None
     stages = [stage_layers(layers, parallel, stage) for stage in range(pp)]
     assert [len(stage) for stage in stages] == sizes
     assert [layer for stage in stages for layer in stage] == list(range(layers))
+
+
+def test_more_stages_than_layers_are_refused() -> None:
+    check_stages(3, ParallelConfig(pp=3))
+    with pytest.raises(ConfigError, match="--pp 4: a stage needs a layer, and the model has 3"):
+        check_stages(3, ParallelConfig(pp=4))

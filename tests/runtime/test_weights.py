@@ -16,6 +16,7 @@ from runtime.layers.loading import fill_dummy
 from runtime.layers.quantization import Fp4
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.models.decoder import Decoder
+from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
@@ -117,6 +118,49 @@ def test_packed_experts_take_their_bits(quantization: str, bits: float) -> None:
     assert experts * 8 == pytest.approx(48 * 128 * 3 * 2048 * 768 * bits, rel=1e-5)
 
 
+R1_FP4 = {
+    "quant_algo": "NVFP4",
+    "kv_cache_quant_algo": "FP8",
+    "group_size": 16,
+    "exclude_modules": ["lm_head", *(f"model.layers.{layer}.self_attn*" for layer in range(62))],
+}
+
+
+def _deepseek_fp4(**section: Any) -> ModelConfig:
+    config = json.loads((PRESETS / "DeepSeek-V3.json").read_text())["config"]
+    del config["quantization_config"]
+    file = {"quantization": {**R1_FP4, **section}}
+    return Checkpoint(config, file).model_config()
+
+
+def test_attention_that_modelopt_excludes_is_as_large_as_in_bf16() -> None:
+    """nvidia/DeepSeek-R1-FP4, tp 8 and dp 8: 256 experts spread, attention whole on each rank."""
+    parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
+    decoder = _make_decoder(_deepseek_fp4(), parallel)
+    fp4 = 1 / 2 + 1 / 16  # half a byte, and a byte of scale for 16
+    attention = 7168 * (1536 + 576) + 1536 * 128 * 192 + 512 * 128 * 256 + 128 * 128 * 7168
+    experts, mlp = 58 * 257 * 3 * 7168 * 2048, 3 * 3 * 7168 * 18432
+    router, tables = 58 * 256 * 7168, 129280 * 7168 * (1 + 1 / 8)
+    whole = 2 * (61 * attention + router + tables) + fp4 * (experts + mlp) / 8
+    absorbed, rope = 61 * 2 * 512 * 128 * 256, 163840 * 64 * 4
+    assert (whole + absorbed + rope) / 1e9 == pytest.approx(73.5, abs=0.05)
+    assert _bytes(decoder) == pytest.approx(whole, rel=2e-4)
+    all_in_fp4 = _make_decoder(_deepseek_fp4(exclude_modules=["lm_head"]), parallel)
+    assert _bytes(decoder) - _bytes(all_in_fp4) == pytest.approx((2 - fp4) * 61 * attention, rel=1e-4)
+
+
+def test_only_the_layers_that_are_named_are_plain() -> None:
+    model = _deepseek_fp4(exclude_modules=["lm_head", "model.layers.1.self_attn*", "model.layers.2.mlp*"])
+    decoder = _make_decoder(model, ParallelConfig(tp=8))
+    packed = {
+        name.rpartition(".")[0] for name, tensor in decoder.named_parameters() if tensor.dtype == torch.uint8
+    }
+    plain = {f"layers.1.attention.{one}" for one in ("down", "q_up", "kv_up", "out")}
+    plain |= {"layers.2.mlp.mlp.gate_up", "layers.2.mlp.mlp.down"}
+    assert plain.isdisjoint(packed)
+    assert {name.replace("layers.1", "layers.0").replace("layers.2", "layers.0") for name in plain} <= packed
+
+
 def test_an_unknown_quantization_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"--quantization awq: this runtime knows fp8"):
         _make_decoder(_make_model("Qwen3-30B-A3B"), ParallelConfig(), quantization="awq")
@@ -197,11 +241,11 @@ def _quantize_blocks(weight: torch.Tensor, block: int) -> tuple[torch.Tensor, to
     return quantized.flatten(2, 3).flatten(0, 1), scale
 
 
-def _save_in_fp8(model: Any, folder: Path, block: int) -> Path:
+def _save_in_fp8(model: Any, folder: Path, block: int, excluded: tuple[str, ...] = ()) -> Path:
     """The folder of a block-quantised checkpoint; `model` keeps the same values in fp32."""
     from safetensors.torch import load_file, save_file
 
-    plain = ("embed_tokens", "lm_head", "norm", "gate.weight", "weights_proj", "bias")
+    plain = ("embed_tokens", "lm_head", "norm", "gate.weight", "weights_proj", "bias", *excluded)
     for name, parameter in model.named_parameters():
         if parameter.dim() >= 2 and not any(part in name for part in plain):
             for matrix in parameter.data.view(-1, *parameter.shape[-2:]):
@@ -215,6 +259,8 @@ def _save_in_fp8(model: Any, folder: Path, block: int) -> Path:
     save_file(tensors, folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [block, block]}
+    if excluded:
+        config["quantization_config"]["modules_to_not_convert"] = list(excluded)
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 
@@ -226,6 +272,21 @@ def test_a_checkpoint_in_fp8_blocks(family: str, tmp_path: Path) -> None:
     comm = VirtualCommunicator(ParallelConfig())
     generation = Generation(folder, ParallelConfig(), make_runtime(), comm)
     assert generation.decoder.build.scheme.block == (8, 8)  # type: ignore[attr-defined]
+    [text] = prompts(11)
+    rows = generation.run([text], steps=3)
+    torch.testing.assert_close(torch.stack(rows[0]), reference_logits(model, text)[-4:], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3"])
+def test_a_checkpoint_in_fp8_blocks_of_which_some_are_plain(family: str, tmp_path: Path) -> None:
+    model = make_reference(family)
+    folder = _save_in_fp8(model, tmp_path, 8, excluded=("layers.0.self_attn", "o_proj"))
+    generation = Generation(folder, ParallelConfig(), make_runtime(), VirtualCommunicator(ParallelConfig()))
+    first, second = (
+        {name for name, tensor in layer.attention.named_parameters() if tensor.dtype == torch.float8_e4m3fn}
+        for layer in generation.decoder._stack[:2]
+    )
+    assert not first and second and "out.weight" not in second
     [text] = prompts(11)
     rows = generation.run([text], steps=3)
     torch.testing.assert_close(torch.stack(rows[0]), reference_logits(model, text)[-4:], atol=1e-4, rtol=0)

@@ -394,3 +394,18 @@ def test_what_is_planned_beside_what_is_not_is_said() -> None:
     assert _verdict(**DEEPSEEK, quantization="modelopt_fp4").endswith(
         "; 1 op, 22 entries in 8 files are planned"
     )
+
+
+def test_excluded_layers_call_no_fp8_gemm(tmp_path: Path) -> None:
+    config = next(dict(preset.config) for preset in presets() if preset.name == "Llama-3.1-70B")
+
+    def shapes(*listed: str) -> set[tuple[int, ...]]:
+        section = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head", *listed]}
+        (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
+        op = _only(model_path=str(tmp_path), tp=4)
+        return {parts.profile[1] for key in op.keys if (parts := parse_key(key))}
+
+    attention = {(1, 8192, 2560), (1, 2048, 8192)}
+    assert shapes() == {*attention, (1, 8192, 14336), (1, 7168, 8192)} == shapes("model.layers.0.*")
+    assert shapes() - shapes("*self_attn*") == attention
+    assert shapes() - shapes("*o_proj") == {(1, 2048, 8192)}

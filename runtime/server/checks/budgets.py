@@ -28,6 +28,15 @@ def _capacity(c: Choices, variable: str) -> int:
     return int(told) if is_number(told) else _UNSET[variable]
 
 
+def told_dispatch_tokens(c: Choices) -> int | None:
+    """A rank's room in FlashInfer's workspace, where it does not follow from the chunk."""
+    if c.moe_a2a_backend != "flashinfer":
+        return None
+    if c.release.dispatch_tokens_by_ranks:
+        return _capacity(c, FLASHINFER) * c.ep_size
+    return int(told) if is_number(told := c.environ.get(FLASHINFER, "").strip()) else None
+
+
 def _width(c: Choices) -> int:
     return (c.speculative_num_draft_tokens or 1) if c.speculative_algorithm else 1
 

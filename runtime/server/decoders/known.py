@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from runtime.server.config import ModelConfig
-from runtime.server.declared import declared_block, declared_dtype, declared_quantization
+from runtime.server.declared import (
+    declared_block,
+    declared_dtype,
+    declared_excluded,
+    declared_quantization,
+)
 from runtime.server.decoders import deepseek, ernie, glm, gpt_oss, llama, minimax, mixtral, qwen
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields
@@ -16,6 +22,8 @@ FAMILIES: dict[str, Family] = {
     for module in (llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie)
     for family in module.FAMILIES
 }
+# Whose layers call their experts block_sparse_moe.
+_SPARSE_BLOCKS = ("mixtral", "minimax_m2")
 
 
 def family_of(hf: HF) -> Family:
@@ -28,9 +36,28 @@ def family_of(hf: HF) -> Family:
 
 def model_config(hf: HF) -> ModelConfig:
     family = family_of(hf)
-    return replace(
+    model = replace(
         family.read(Fields(hf, family.defaults)),
         checkpoint_quantization=declared_quantization(hf),
         quantization_block=declared_block(hf),
+        excluded=declared_excluded(hf),
         dtype=declared_dtype(hf),
     )
+    return replace(model, obstacles=(*model.obstacles, *_plain_experts(model), *_quantized_head(model)))
+
+
+def _plain_experts(model: ModelConfig) -> Iterator[str]:
+    """SGLang then runs these layers by another kernel than the rest."""
+    mlp = "block_sparse_moe" if model.model_type in _SPARSE_BLOCKS else "mlp"
+    names = (
+        f"model.layers.{layer}.{mlp}.experts" for layer, kind in enumerate(model.layer_kinds) if kind == "moe"
+    )
+    plain = next((name for name in names if model.excluded.experts(name)), None)
+    if plain is not None:
+        yield f"quantization_config: {plain} are excluded: this runtime has no plain experts beside quantized"
+
+
+def _quantized_head(model: ModelConfig) -> Iterator[str]:
+    by_modelopt = model.checkpoint_quantization in ("modelopt_fp8", "modelopt_fp4")
+    if by_modelopt and not model.tie_word_embeddings and not model.excluded.linear(["lm_head"]):
+        yield "quantization_config: lm_head is not excluded: this runtime has no quantized head"

@@ -1,0 +1,139 @@
+"""What a quantized checkpoint leaves plain, name by name, as SGLang 0.5.12 to 0.5.23 read its lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runtime.server.decoders.known import model_config
+from runtime.server.errors import ConfigError
+from runtime.server.excluded import Excluded, excluded_of
+
+V3 = {
+    "model_type": "deepseek_v3", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "vocab_size": 128, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
+    "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+}  # fmt: skip
+ATTENTION = "model.layers.3.self_attn"
+QKV = [f"{ATTENTION}.{one}_proj" for one in "qkv"]
+DOWN = [f"{ATTENTION}.q_a_proj", f"{ATTENTION}.kv_a_proj_with_mqa"]
+
+
+def _modelopt(*listed: str) -> Excluded:
+    return excluded_of({"exclude_modules": list(listed)}, "modelopt_fp4")
+
+
+def _fp8(*listed: str) -> Excluded:
+    return excluded_of({"modules_to_not_convert": list(listed)}, "fp8")
+
+
+@pytest.mark.parametrize(
+    ("listed", "parts", "plain"),
+    [
+        ("lm_head", ["lm_head"], True),
+        ("lm_head", QKV, False),
+        ("model.layers.3.self_attn*", QKV, True),
+        ("model.layers.3.self_attn*", DOWN, True),
+        ("model.layers.3.self_attn*", ["model.layers.30.self_attn.o_proj"], False),
+        ("model.layers.3*", ["model.layers.30.self_attn.o_proj"], True),
+        ("*self_attn*o_proj", [f"{ATTENTION}.o_proj"], True),
+        ("*o_proj*self_attn*", [f"{ATTENTION}.o_proj"], False),
+        ("self*", QKV, True),
+        ("*_proj", QKV, True),
+        ("model.layers.3", QKV, True),
+        ("self_attn", QKV, True),
+        ("layers.3.self_attn", QKV, True),
+        ("model.layers.3.self_attn.qkv_proj", QKV, True),
+        ("model.layers.3.self", QKV, False),
+        ("mlp.gate", ["model.layers.3.mlp.gate_proj", "model.layers.3.mlp.up_proj"], False),
+        ("model.layers.0.self_attn.kv_b_proj", [f"{ATTENTION}.kv_b_proj"], True),
+        ("model.layers.0.self_attn.o_proj", [f"{ATTENTION}.o_proj"], False),
+        ("model.layers.0.self_attn.kv_a_proj_with_mqa", DOWN, True),
+    ],
+)
+def test_modelopts_lists(listed: str, parts: list[str], plain: bool) -> None:
+    assert _modelopt(listed).linear(parts) is plain
+
+
+@pytest.mark.parametrize(
+    ("listed", "parts", "plain"),
+    [
+        ("layers.3.self_attn", QKV, True),
+        ("model.layers.3", QKV, True),
+        ("model.layers.3.", QKV, True),
+        ("o_proj", [f"{ATTENTION}.o_proj"], True),
+        ("model.layers.3.self_attn*", QKV, False),
+        ("model.layers.3.self_attn.qkv_proj", QKV, False),
+        ("model.layers.0.self_attn.kv_b_proj", [f"{ATTENTION}.kv_b_proj"], False),
+        ("mlp.gate", ["model.layers.3.mlp.gate_proj", "model.layers.3.mlp.up_proj"], False),
+    ],
+)
+def test_fp8_lists_name_modules_and_no_patterns(listed: str, parts: list[str], plain: bool) -> None:
+    assert _fp8(listed).linear(parts) is plain
+
+
+@pytest.mark.parametrize("make", [_modelopt, _fp8])
+def test_part_of_what_is_run_as_one_is_refused(make: Any) -> None:
+    with pytest.raises(ConfigError, match=r"self_attn\.v_proj only some are excluded"):
+        make(QKV[0], QKV[1]).linear(QKV)
+    assert make(*QKV).linear(QKV)
+
+
+def test_an_expert_that_is_named_makes_its_layers_plain_in_fp8_alone() -> None:
+    named, layer = "model.layers.3.mlp.experts.7.up_proj", "model.layers.3.mlp.experts"
+    assert _fp8(named).experts(layer) and not _modelopt(named).experts(layer)
+    assert _modelopt("model.layers.3.mlp*").experts(layer)
+    assert not _fp8("model.layers.30.mlp.experts").experts(layer)
+
+
+def test_each_method_has_keys_of_its_own() -> None:
+    section = {"ignore": ["a"], "modules_to_not_convert": ["b"], "exclude_modules": ["c"]}
+    found = {
+        method: excluded_of(section, method).names for method in ("modelopt_fp8", "modelopt_fp4", "mxfp4")
+    }
+    assert found == {"modelopt_fp8": ("a",), "modelopt_fp4": ("a",), "mxfp4": ()}
+    assert excluded_of({"ignored_layers": ["d"], **section}, "fp8").names == ("d", "model.d")
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [("lm_head", "a list of modules is needed"), ([1], "a list of modules is needed"), (["re:.*"], None)],
+)
+def test_what_is_no_list_of_names_is_refused(listed: Any, told: str | None) -> None:
+    if told is None:
+        assert excluded_of({"ignore": listed}, "modelopt_fp8").patterns == ("re:.*",)
+        return
+    with pytest.raises(ConfigError, match=told):
+        excluded_of({"ignore": listed}, "modelopt_fp8")
+
+
+@pytest.mark.parametrize("listed", ["model.layers.[0-9].mlp", "(a+)+", "mlp|self_attn"])
+def test_a_pattern_beyond_a_star_is_refused_by_name(listed: str) -> None:
+    with pytest.raises(ConfigError, match="only \\* is told from a name"):
+        _modelopt(listed)
+
+
+def _obstacles(*listed: str, **changes: Any) -> tuple[str, ...]:
+    section = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": list(listed)}
+    return model_config({**V3, **changes, "quantization_config": section}).obstacles
+
+
+def test_plain_experts_and_a_quantized_head_are_obstacles() -> None:
+    assert _obstacles("lm_head") == ()
+    assert [why[:40] for why in _obstacles()] == ["quantization_config: lm_head is not excl"]
+    assert _obstacles(tie_word_embeddings=True) == ()
+    [why] = _obstacles("lm_head", "model.layers.3.mlp*")
+    assert "model.layers.3.mlp.experts are excluded" in why
+    assert _obstacles("lm_head", "model.layers.0.mlp*") == ()  # dense
+
+
+def test_layers_that_are_kept_alike_are_of_one_kind() -> None:
+    section = {
+        "quant_method": "modelopt",
+        "quant_algo": "NVFP4",
+        "ignore": ["lm_head", "*layers.2.self_attn*"],
+    }
+    model = model_config({**V3, "quantization_config": section})
+    assert [model.layer_kind(layer)[:2] for layer in range(4)] == [("dense", "full")] * 3 + [("moe", "full")]
+    assert model.layer_kind(0) == model.layer_kind(1) != model.layer_kind(2)

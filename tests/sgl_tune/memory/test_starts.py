@@ -1,0 +1,51 @@
+"""What a prediction goes by, of what a server was asked and of its environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runtime.server.errors import ConfigError
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.memory.start import Start, starts_of
+
+TOLD = "SGLANG_FLASHINFER_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
+A2A = {
+    "model_path": "Qwen3-30B-A3B", "tp": 4, "dp": 4, "enable_dp_attention": True,
+    "chunked_prefill_size": 32768, "moe_a2a_backend": "flashinfer",
+    "moe_runner_backend": "flashinfer_cutlass",
+}  # fmt: skip
+
+
+def _start(environ: dict[str, str] | None = None, **flags: Any) -> Start:
+    deployment = resolve_deployment(ServerFlags(**{"gpu": "h200", **flags}), environ=environ or {})
+    return starts_of(deployment, "0")[0]
+
+
+def _room(environ: dict[str, str] | None = None, **flags: Any) -> int | None:
+    return _start(environ, **{**A2A, **flags}).runtime.a2a_max_tokens
+
+
+@pytest.mark.parametrize("version", ["0.5.13", "0.5.23"])
+def test_the_environment_says_how_many_tokens_a_workspace_holds(version: str) -> None:
+    assert _room(sglang_version=version) == 8192 == 32768 / 4
+    assert _room({TOLD: "9000"}, sglang_version=version) == 9000
+    assert _room({TOLD: "many"}, sglang_version="0.5.21") == 8192
+
+
+def test_0_5_12_counted_them_for_all_ranks_as_one() -> None:
+    assert _room(sglang_version="0.5.12") == 1024 * 4
+    assert _room({TOLD: "4096"}, sglang_version="0.5.12") == 4096 * 4
+
+
+def test_it_is_flashinfers_alone() -> None:
+    deepep = {"moe_a2a_backend": "deepep", "moe_runner_backend": "auto"}
+    assert _room({TOLD: "9000"}, **deepep) == _room(**deepep) == 8192
+
+
+def test_no_stage_is_without_layers() -> None:
+    _start(model_path="Qwen3-30B-A3B", pp=48)
+    with pytest.raises(ConfigError, match="--pp 49: a stage needs a layer, and the model has 48"):
+        _start(model_path="Qwen3-30B-A3B", pp=49)
