@@ -25,11 +25,15 @@ def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of the matrix called `name` in a checkpoint; in a layer with a bias, a part may have none."""
+    """Rows of the matrix called `name` in a checkpoint; in a layer with a bias, a part may have none.
+
+    `within`: the larger matrix, and its rows, that some checkpoints have instead.
+    """
 
     name: str
     rows: slice
     biased: bool = True
+    within: tuple[str, slice] | None = None
 
 
 class Linear(nn.Module):
@@ -74,4 +78,8 @@ class Linear(nn.Module):
         index = self.scheme.part(name, part.rows, self.cols)
         target = tensor[self.scheme.part(name, local, slice(0, length(self.cols)))] if index else tensor
         block = self.scheme.stored_block if isinstance(self.scheme, Plain) else None
-        return Piece(target, (Source(source, index, block=block),))
+        sources = [Source(source, index, block=block)]
+        if part.within is not None:
+            whole, rows = part.within
+            sources.append(Source(f"{whole}.{name}", self.scheme.part(name, rows, self.cols), block=block))
+        return Piece(target, tuple(sources))

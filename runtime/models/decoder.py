@@ -23,6 +23,7 @@ from runtime.models.checkpoint import Checkpoint
 from runtime.models.gqa import GroupedQueryAttention
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
+from runtime.models.sublayer import around_attention, around_mlp
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
 from runtime.server.config import ModelConfig, RopeConfig, RuntimeConfig
@@ -45,8 +46,7 @@ class DecoderLayer(nn.Module):
         model, name = build.model, f"model.layers.{layer_id}"
         self.comm = build.comm
         self.kind = model.layer_kind(layer_id)
-        self.input_norm = build.norm(f"{name}.input_layernorm", model.hidden_size)
-        self.post_norm = build.norm(f"{name}.post_attention_layernorm", model.hidden_size)
+        self.attention_norms, self.mlp_norms = around_attention(build, name), around_mlp(build, name)
         self.rope = model.layer_attention(layer_id).rope
         attention = LatentAttention if model.is_mla else GroupedQueryAttention
         self.attention = attention(build, layer_id, f"{name}.self_attn")
@@ -64,18 +64,14 @@ class DecoderLayer(nn.Module):
         pool: KVPool,
         table: torch.Tensor | None,
     ) -> StageState:
-        hidden, residual = state.hidden, state.residual
-        if residual is None:
-            residual, hidden = hidden, self.input_norm(hidden)
-        else:
-            hidden = self.input_norm.add(hidden, residual)
+        hidden, residual = self.attention_norms.enter(state.hidden, state.residual)
         if hidden.shape[0]:
             hidden = self.comm.all_reduce(self.attention(hidden, batch, pool, table), "attn_tp")
-        hidden = self.post_norm.add(hidden, residual)
-        return StageState(self.mlp(hidden), residual)
+        hidden, residual = self.mlp_norms.enter(self.attention_norms.leave(hidden), residual)
+        return StageState(self.mlp_norms.leave(self.mlp(hidden)), residual)
 
     def pieces(self) -> Iterator[Piece]:
-        for part in (self.input_norm, self.attention, self.post_norm, self.mlp):
+        for part in (self.attention_norms, self.attention, self.mlp_norms, self.mlp):
             yield from part.pieces()
 
 

@@ -81,5 +81,8 @@ class MoELayer(nn.Module):
 def _gated(build: Build, name: str, intermediate: int, size: int, rank: int) -> GatedMLP:
     rows = shard(intermediate, size, rank, "the MLP's intermediate size")
     hidden = slice(0, build.model.hidden_size)
-    gate_up = build.linear([Part(f"{name}.gate_proj", rows), Part(f"{name}.up_proj", rows)], hidden)
-    return GatedMLP(gate_up, build.linear([Part(f"{name}.down_proj", hidden)], rows))
+    both, ups = f"{name}.gate_up_proj", slice(intermediate + rows.start, intermediate + rows.stop)
+    gate = Part(f"{name}.gate_proj", rows, within=(both, rows))
+    up = Part(f"{name}.up_proj", rows, within=(both, ups))
+    down = Part(f"{name}.down_proj", hidden)
+    return GatedMLP(build.linear([gate, up], hidden), build.linear([down], rows))

@@ -106,6 +106,7 @@ class ModelConfig:
     layer_kinds: tuple[str, ...] = ()
     rms_eps: float = 1e-6
     tie_word_embeddings: bool = False
+    norms: Literal["before", "around", "after"] = "before"  # where a layer norms
     checkpoint_quantization: str | None = None
     quantization_block: tuple[int, int] | None = None
     excluded: Excluded = NOTHING

@@ -114,6 +114,17 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         **_HEADS, **_EXPERTS,
         "head_dim": (8, 32), "num_local_experts": (4, 8), "rotary_dim": (None, 4, 8),
     },
+    "glm4": {
+        **_HEADS,
+        "head_dim": (8, 16, 32), "attention_bias": (False, True),
+        "partial_rotary_factor": (None, 0.5, 1.0, 0.25),
+    },
+    "olmo2": {**_HEADS, "attention_bias": (False, True)},
+    "olmoe": {
+        **_HEADS, **_EXPERTS,
+        "head_dim": (None,), "attention_bias": (False, True), "num_experts": (4, 8),
+        "norm_topk_prob": (False, True), "clip_qkv": (None,) * 5 + (0.5,),
+    },
     "ernie4_5": {**_HEADS, "use_bias": (False,) * 5 + (True,)},
     "ernie4_5_moe": {
         **_HEADS,

@@ -109,8 +109,8 @@ def test_what_only_some_families_have() -> None:
     assert {kind for kind, one in read.items() if one.qk_norm == "head"} == {"qwen3", "qwen3_moe"}
     assert {kind for kind, one in read.items() if not one.bias} == _WITHOUT_BIAS
     unlike = {kind for kind, one in read.items() if one.bias and not one.output_bias}
-    assert unlike == {"qwen2", "qwen2_moe", "glm4_moe"}
-    assert {kind for kind, one in read.items() if one.qk_norm == "all"} == {"minimax_m2"}
+    assert unlike == {"qwen2", "qwen2_moe", "glm4", "glm4_moe"}
+    assert {kind for kind, one in read.items() if one.qk_norm == "all"} == {"minimax_m2", "olmo2", "olmoe"}
     assert {kind for kind, one in read.items() if one.sinks} == {"gpt_oss"}
     assert _attention(model_type="qwen2").bias and not _attention(model_type="qwen3").bias
     assert _attention(**ROUTED, model_type="glm4_moe", use_qk_norm=True).qk_norm == "head"

@@ -1,4 +1,4 @@
-"""GLM 4.5 to 4.7 by heads, GLM 5 by latents and an indexer."""
+"""GLM 4 to 4.7 by heads, GLM 5 by latents and an indexer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from runtime.server.decoders import deepseek
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import dense_first, everywhere, heads, indexer, model, routed_by_sigmoid
-from runtime.server.decoders.rope import read_rope
+from runtime.server.decoders.rope import interleaved, read_rope
+
+
+def _glm4(f: Fields) -> ModelConfig:
+    width = f.size("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
+    rope = interleaved(read_rope(f, width, share=0.5))
+    attention = heads(f, rope=rope, bias=f.flag("attention_bias"))
+    return model(f, {"full": attention}, everywhere(f, "full"), everywhere(f, "dense"), norms="around")
 
 
 def _glm4_moe(f: Fields) -> ModelConfig:
@@ -37,6 +44,18 @@ def _note_shared_indexers(f: Fields) -> None:
 
 
 FAMILIES = (
+    Family(
+        "glm4",
+        _glm4,
+        {
+            "intermediate_size": 13696,
+            "num_key_value_heads": 2,
+            "head_dim": 128,
+            "max_position_embeddings": 131072,
+            "rms_norm_eps": 1.5625e-7,
+            "attention_bias": True,
+        },
+    ),
     Family(
         "glm4_moe",
         _glm4_moe,

@@ -1,0 +1,59 @@
+"""How attention, and what follows it, are entered from the residual and left again, with a norm at either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from runtime.layers.loading import Piece
+from runtime.layers.norm import RMSNorm
+from runtime.models.build import Build
+
+_ATTENTION = {
+    "before": ("input_layernorm", None),
+    "around": ("input_layernorm", "post_self_attn_layernorm"),
+    "after": (None, "post_attention_layernorm"),
+}
+_MLP = {
+    "before": ("post_attention_layernorm", None),
+    "around": ("post_attention_layernorm", "post_mlp_layernorm"),
+    "after": (None, "post_feedforward_layernorm"),
+}
+
+
+class SublayerNorms(nn.Module):
+    def __init__(self, before: RMSNorm | None, after: RMSNorm | None) -> None:
+        super().__init__()
+        self.before, self.after = before, after
+
+    def enter(self, hidden: torch.Tensor, residual: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """What goes in, and the residual with the last answer added. Without a norm the two are one."""
+        if residual is None:
+            return (hidden if self.before is None else self.before(hidden)), hidden
+        if self.before is None:
+            return residual.add_(hidden), residual
+        return self.before.add(hidden, residual), residual
+
+    def leave(self, answer: torch.Tensor) -> torch.Tensor:
+        return answer if self.after is None else self.after.in_place(answer)
+
+    def pieces(self) -> Iterator[Piece]:
+        for norm in (self.before, self.after):
+            if norm is not None:
+                yield from norm.pieces()
+
+
+def around_attention(build: Build, layer: str) -> SublayerNorms:
+    return _made(build, layer, *_ATTENTION[build.model.norms])
+
+
+def around_mlp(build: Build, layer: str) -> SublayerNorms:
+    return _made(build, layer, *_MLP[build.model.norms])
+
+
+def _made(build: Build, layer: str, before: str | None, after: str | None) -> SublayerNorms:
+    size = build.model.hidden_size
+    norms = (None if name is None else build.norm(f"{layer}.{name}", size) for name in (before, after))
+    return SublayerNorms(*norms)
