@@ -18,6 +18,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.loading import fill_dummy
 from runtime.models.decoder import Decoder, StageState
+from runtime.server.call_rules import has_plain_draft
 from runtime.server.config import ModelConfig, RuntimeConfig
 
 
@@ -33,6 +34,8 @@ class DraftModel(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
+        if has_plain_draft(model, runtime):
+            model, runtime = replace(model, checkpoint_quantization=None), replace(runtime, quantization=None)
         self.layer_id = model.num_layers - 1
         self.decoder = Decoder(model, runtime, comm, device, [self.layer_id])
         self.embedding = self.decoder.embedding

@@ -13,6 +13,8 @@ Routing = Literal["logits", "packed", "apart"]
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
 _FUSING = ("glm4_moe",)
+# srt/models/deepseek_nextn.py, glm4_moe_nextn.py: in every release.
+_PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", "glm4_moe")
 
 
 def routing_form(runtime: RuntimeConfig, in_fp8_blocks: bool, ep: int, attn_dp: int) -> Routing:
@@ -38,3 +40,9 @@ def fused_shared_experts(model: ModelConfig, runtime: RuntimeConfig, ep: int) ->
         return 0
     fuses = model.model_type in _FUSING or (model.model_type in _FUSING_256 and moe.num_experts == 256)
     return int(fuses)
+
+
+def has_plain_draft(model: ModelConfig, runtime: RuntimeConfig) -> bool:
+    """The draft layer of an NVFP4 checkpoint is in the model's dtype, whatever the checkpoint says of it."""
+    method = runtime.quantization or model.checkpoint_quantization
+    return method == "modelopt_fp4" and model.model_type in _PLAIN_DRAFTS

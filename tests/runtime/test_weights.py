@@ -16,6 +16,7 @@ from runtime.layers.loading import fill_dummy
 from runtime.layers.quantization import Fp4
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.models.decoder import Decoder
+from runtime.models.draft import DraftModel
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
@@ -147,6 +148,15 @@ def test_attention_that_modelopt_excludes_is_as_large_as_in_bf16() -> None:
     assert _bytes(decoder) == pytest.approx(whole, rel=2e-4)
     all_in_fp4 = _make_decoder(_deepseek_fp4(exclude_modules=["lm_head"]), parallel)
     assert _bytes(decoder) - _bytes(all_in_fp4) == pytest.approx((2 - fp4) * 61 * attention, rel=1e-4)
+
+
+def test_the_draft_layer_of_an_nvfp4_checkpoint_is_in_bf16() -> None:
+    runtime = RuntimeConfig(moe_runner_backend="torch")
+    model = _deepseek_fp4(exclude_modules=["lm_head"])
+    draft = DraftModel(model, runtime, VirtualCommunicator(ParallelConfig(tp=8, ep=8)), META)
+    experts = sum(p.nbytes for name, p in draft.named_parameters() if ".experts." in name)
+    assert experts == 2 * 256 // 8 * 3 * 7168 * 2048
+    assert {p.dtype for p in draft.parameters()} == {torch.bfloat16, torch.float32}
 
 
 def test_only_the_layers_that_are_named_are_plain() -> None:

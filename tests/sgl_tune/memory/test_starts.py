@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runtime.server.errors import ConfigError
+from runtime.server.pool_plan import kv_dtype_of
+from runtime.server.sizing import kv_bytes_per_token
+from sgl_tune.deployment.models import presets
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.memory.start import Start, starts_of
@@ -49,3 +54,25 @@ def test_no_stage_is_without_layers() -> None:
     _start(model_path="Qwen3-30B-A3B", pp=48)
     with pytest.raises(ConfigError, match="--pp 49: a stage needs a layer, and the model has 48"):
         _start(model_path="Qwen3-30B-A3B", pp=49)
+
+
+@pytest.mark.parametrize("is_own_file", [True, False])
+def test_a_cache_that_the_checkpoint_declares_in_fp8_takes_half(is_own_file: bool, tmp_path: Path) -> None:
+    """As nvidia's Llama-3.1-8B-Instruct-FP8 does: 32 layers of 8 heads of 128, keys and values."""
+    config = next(dict(preset.config) for preset in presets() if preset.name == "Llama-3.1-8B")
+    nested = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    scheme = {"dynamic": False, "num_bits": 8, "type": "float"}
+    flat = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": scheme, "ignore": ["lm_head"]}
+    if is_own_file:
+        (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": nested}))
+    else:
+        config["quantization_config"] = flat
+
+    def token(**flags: Any) -> int:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        start = _start(model_path=str(tmp_path), **flags)
+        kv_dtype = kv_dtype_of(start.runtime)
+        return kv_bytes_per_token(start.model, start.parallel, kv_dtype, range(start.model.num_layers))
+
+    assert token() == 32 * 2 * 8 * 128
+    assert token(kv_cache_dtype="bf16") == 2 * token()
