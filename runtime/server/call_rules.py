@@ -12,9 +12,9 @@ Routing = Literal["logits", "packed", "apart"]
 
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
-_FUSING = ("glm4_moe",)
-# srt/models/deepseek_nextn.py, glm4_moe_nextn.py: in every release.
-_PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", "glm4_moe")
+_FUSING = ("glm4_moe", "glm4_moe_lite")
+# srt/models/deepseek_nextn.py, glm4_moe_nextn.py, glm4_moe_lite_nextn.py: in every release.
+_PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", *_FUSING)
 
 
 def routing_form(runtime: RuntimeConfig, in_fp8_blocks: bool, ep: int, attn_dp: int) -> Routing:

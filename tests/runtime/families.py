@@ -73,6 +73,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "MiniMaxM2Config",
         {"head_dim": 32, "rotary_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 2},
     ),
+    "glm4_moe_lite": ("Glm4MoeLiteConfig", {**_LATENT}),
+    "exaone4": ("Exaone4Config", {"head_dim": 32, "sliding_window": 6, "sliding_window_pattern": 2}),
+    "exaone_moe": (
+        "ExaoneMoeConfig",
+        {
+            "head_dim": 32,
+            "sliding_window": 6,
+            "sliding_window_pattern": 2,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+        },
+    ),
     "glm4": ("Glm4Config", {"head_dim": 32, "pad_token_id": None}),
     "olmo2": ("Olmo2Config", {}),
     "olmoe": ("OlmoeConfig", {"num_experts": 8, "num_experts_per_tok": 2}),
@@ -120,7 +133,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek_v32": ("DeepseekV32Config", {**_LATENT, **_SPARSE, "n_group": 4, "topk_group": 2}),
     "glm_moe_dsa": ("GlmMoeDsaConfig", {**_LATENT, **_SPARSE, "n_group": 1, "topk_group": 1}),
 }
-_DENSE = ("llama", "mistral", "qwen2", "qwen3", "ernie4_5", "glm4", "olmo2")
+_DENSE = ("llama", "mistral", "qwen2", "qwen3", "ernie4_5", "glm4", "olmo2", "exaone4")
 MOE_FAMILIES = tuple(name for name in FAMILIES if name not in _DENSE)
 
 

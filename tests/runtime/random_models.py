@@ -53,6 +53,7 @@ _COMMON: dict[str, tuple[Any, ...]] = {
 _HEADS = {**_COMMON, "num_key_value_heads": (1, 2, 4), "head_dim": (8, 16, 32, None)}
 _WINDOW: dict[str, tuple[Any, ...]] = {"sliding_window": (None, 1, 5, 64)}
 _OPTIONAL_WINDOW = {**_WINDOW, "use_sliding_window": (False, True)}
+_PATTERN = {"sliding_window": (1, 5, 64), "sliding_window_pattern": (1, 2, 4)}
 _EXPERTS = {"num_experts_per_tok": (1, 2, 3)}
 _SIGMOID: dict[str, tuple[Any, ...]] = {
     **_EXPERTS,
@@ -89,6 +90,11 @@ _SPARSE = {
     "mlp_layer_types": (None,),
 }
 
+
+def _without(space: dict[str, tuple[Any, ...]], *names: str) -> dict[str, tuple[Any, ...]]:
+    return {name: choices for name, choices in space.items() if name not in names}
+
+
 # What varies, beside the sizes of FAMILIES.
 SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     "llama": {**_HEADS, "attention_bias": (False, True), "mlp_bias": (False,) * 5 + (True,)},
@@ -113,6 +119,17 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     "minimax_m2": {
         **_HEADS, **_EXPERTS,
         "head_dim": (8, 32), "num_local_experts": (4, 8), "rotary_dim": (None, 4, 8),
+    },
+    "glm4_moe_lite": {
+        **_without(_LATENT, "first_k_dense_replace"),
+        "q_lora_rank": (None, 24), "rope_interleave": (True, False), "rope_parameters": _MSCALES,
+        "mlp_layer_types": (None, ["sparse"] * 3),
+    },
+    "exaone4": {**_HEADS, **_PATTERN, "head_dim": (None, 8, 32)},
+    "exaone_moe": {
+        **_HEADS, **_without(_SIGMOID, "n_routed_experts", "n_shared_experts"), **_PATTERN,
+        "head_dim": (None, 8, 32), "num_experts": (8, 16), "num_shared_experts": (1, 2),
+        "mlp_layer_types": (None,),
     },
     "glm4": {
         **_HEADS,

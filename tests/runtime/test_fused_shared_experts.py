@@ -35,6 +35,7 @@ def _generation(folder: Path, backend: str) -> Generation:
     ("family", "changes"),
     [
         ("glm4_moe", {}),
+        ("glm4_moe_lite", {}),
         ("deepseek_v3", {"n_routed_experts": 256}),
         ("glm_moe_dsa", {"n_routed_experts": 256}),
     ],

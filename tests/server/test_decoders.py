@@ -100,13 +100,16 @@ def test_a_share_of_each_head_is_turned(members: dict[str, Any], dim: int) -> No
         assert re.search(r"partial_rotary_factor is 0\.\d+: models of this family turn whole heads", why)
 
 
-_WITHOUT_BIAS = {"mistral", "mixtral", "minimax_m2", "ernie4_5", "ernie4_5_moe"}
+_WITHOUT_BIAS = {"mistral", "mixtral", "minimax_m2", "ernie4_5", "ernie4_5_moe", "exaone4", "exaone_moe"}
+
+
+_NORMED = {"qwen3", "qwen3_moe", "exaone4", "exaone_moe"}
 
 
 def test_what_only_some_families_have() -> None:
     told = {kind: {**V3, **GPT_OSS, "attention_bias": True, "q_lora_rank": 8} for kind in FAMILIES}
     read = {kind: _read(**{**told[kind], "model_type": kind}).main_attention for kind in FAMILIES}
-    assert {kind for kind, one in read.items() if one.qk_norm == "head"} == {"qwen3", "qwen3_moe"}
+    assert {kind for kind, one in read.items() if one.qk_norm == "head"} == _NORMED
     assert {kind for kind, one in read.items() if not one.bias} == _WITHOUT_BIAS
     unlike = {kind for kind, one in read.items() if one.bias and not one.output_bias}
     assert unlike == {"qwen2", "qwen2_moe", "glm4", "glm4_moe"}

@@ -1,4 +1,4 @@
-"""GLM 4 to 4.7 by heads, GLM 5 by latents and an indexer."""
+"""GLM 4 to 4.7 by heads, 4.7 Flash by latents, GLM 5 by latents and an indexer."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ def _glm4_moe(f: Fields) -> ModelConfig:
         qk_norm="head" if f.flag("use_qk_norm") else "none",
     )
     return model(f, {"full": attention}, everywhere(f, "full"), dense_first(f), moe=routed_by_sigmoid(f))
+
+
+def _glm4_moe_lite(f: Fields) -> ModelConfig:
+    return deepseek.decoder(f, f.flag("rope_interleave"))
 
 
 def _glm5(f: Fields) -> ModelConfig:
@@ -71,6 +75,29 @@ FAMILIES = (
             "first_k_dense_replace": 1,
             "norm_topk_prob": True,
         },
+    ),
+    Family(
+        "glm4_moe_lite",
+        _glm4_moe_lite,
+        {
+            "intermediate_size": 10240,
+            "moe_intermediate_size": 1536,
+            "n_shared_experts": 1,
+            "n_routed_experts": 64,
+            "routed_scaling_factor": 1.8,
+            "kv_lora_rank": 512,
+            "q_lora_rank": 768,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 256,
+            "qk_nope_head_dim": 192,
+            "num_experts_per_tok": 4,
+            "first_k_dense_replace": 1,
+            "norm_topk_prob": True,
+            "max_position_embeddings": 202752,
+            "rms_norm_eps": 1e-5,
+            "rope_interleave": True,
+        },
+        deepseek.FOLLOWS,
     ),
     Family(
         "glm_moe_dsa",

@@ -94,7 +94,7 @@ def routed_by_sigmoid(f: Fields) -> MoEConfig:
         num_experts=f.size(f.spelled("n_routed_experts", "num_experts", "num_local_experts")),
         top_k=f.size("num_experts_per_tok"),
         intermediate_size=intermediate,
-        shared_intermediate_size=intermediate * f.count("n_shared_experts"),
+        shared_intermediate_size=intermediate * f.count(f.spelled("n_shared_experts", "num_shared_experts")),
         scoring="sigmoid",
         renormalize=f.flag("norm_topk_prob"),
         correction_bias=True,

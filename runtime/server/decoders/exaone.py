@@ -1,0 +1,69 @@
+"""EXAONE 4, dense and of experts: where some layers have a window, only these turn queries and keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runtime.server.config import AttentionConfig, ModelConfig
+from runtime.server.decoders.family import Family
+from runtime.server.decoders.fields import Fields
+from runtime.server.decoders.parts import SLIDES, dense_first, everywhere, heads, model, routed_by_sigmoid
+from runtime.server.errors import ConfigError
+
+
+def _exaone4(f: Fields) -> ModelConfig:
+    kinds = _kinds(f)
+    return model(f, _attention(f, kinds), kinds, everywhere(f, "dense"), norms="after")
+
+
+def _exaone_moe(f: Fields) -> ModelConfig:
+    kinds = _kinds(f)
+    return model(f, _attention(f, kinds), kinds, dense_first(f), moe=routed_by_sigmoid(f))
+
+
+def _kinds(f: Fields) -> list[str]:
+    layers, pattern = f.size("num_hidden_layers"), f.get("sliding_window_pattern")
+    told = f.per_layer("layer_types", layers, SLIDES)
+    if told is not None or not f.has("sliding_window"):
+        return told or everywhere(f, "full")
+    every = len(pattern) if pattern and isinstance(pattern, str) else f.size("sliding_window_pattern")
+    return ["full" if (i + 1) % every == 0 else "sliding" for i in range(layers)]
+
+
+def _attention(f: Fields, kinds: list[str]) -> dict[str, AttentionConfig]:
+    window = f.size_or_none("sliding_window")
+    if "sliding" in kinds and window is None:
+        raise ConfigError("config.json: layer_types names sliding_attention without a sliding_window")
+    turned = heads(f, qk_norm="head")
+    if window is None:
+        return {"full": turned}
+    both = {"full": replace(turned, rope=None), "sliding": replace(turned, window=window)}
+    return {kind: both[kind] for kind in kinds}
+
+
+_COMMON = {
+    "intermediate_size": 16384,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5,
+    "sliding_window": 4096,
+    "sliding_window_pattern": 4,
+}
+
+FAMILIES = (
+    Family("exaone4", _exaone4, _COMMON),
+    Family(
+        "exaone_moe",
+        _exaone_moe,
+        {
+            **_COMMON,
+            "first_k_dense_replace": 1,
+            "moe_intermediate_size": 1024,
+            "num_experts": 64,
+            "num_experts_per_tok": 8,
+            "num_shared_experts": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 2.5,
+        },
+    ),
+)
