@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -180,7 +180,10 @@ def expert_scheme(model: ModelConfig, runtime: RuntimeConfig) -> Scheme:
 
 
 def linear_scheme(model: ModelConfig, runtime: RuntimeConfig) -> Scheme:
-    """mxfp4 checkpoints pack the experts alone."""
+    """mxfp4 checkpoints pack the experts alone. A server that makes its NVFP4 while loading does so with the
+    experts alone, and leaves the rest as the checkpoint has it (nvfp4_online.py, since 0.5.18)."""
+    if runtime.quantization == "modelopt_fp4" != model.checkpoint_quantization:
+        runtime = replace(runtime, quantization=None)
     scheme = expert_scheme(model, runtime)
     return PLAIN if scheme == Fp4(32) else scheme
 

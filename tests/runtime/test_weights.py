@@ -150,6 +150,24 @@ def test_attention_that_modelopt_excludes_is_as_large_as_in_bf16() -> None:
     assert _bytes(decoder) - _bytes(all_in_fp4) == pytest.approx((2 - fp4) * 61 * attention, rel=1e-4)
 
 
+def test_a_list_of_routers_and_norms_changes_nothing() -> None:
+    """As Qwen's own fp8 checkpoints have it: what is listed was never quantized."""
+    config = json.loads((PRESETS / "Qwen3-30B-A3B.json").read_text())["config"]
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    steps = ("input_layernorm", "mlp.gate", "post_attention_layernorm", "self_attn.q_norm")
+    listed = ["lm_head", *(f"model.layers.{layer}.{step}" for layer in range(48) for step in steps)]
+    alike = [
+        model_config({**config, "quantization_config": section})
+        for section in (fp8, {**fp8, "modules_to_not_convert": listed})
+    ]
+    sizes = [_bytes(_make_decoder(model, ParallelConfig(tp=4))) for model in alike]
+    layer = 128 * 3 * 2048 * 768 + 2 * 2048 * 4096 + 2 * 2048 * 512
+    plain = 2 * (2 * 151936 * 2048 + 48 * 128 * 2048)
+    one = _bytes(_make_decoder(alike[1], ParallelConfig()))
+    assert sizes[0] == sizes[1]
+    assert one == pytest.approx(48 * layer * (1 + 4 / 128**2) + plain, rel=1e-4)
+
+
 def test_the_draft_layer_of_an_nvfp4_checkpoint_is_in_bf16() -> None:
     runtime = RuntimeConfig(moe_runner_backend="torch")
     model = _deepseek_fp4(exclude_modules=["lm_head"])
@@ -169,6 +187,17 @@ def test_only_the_layers_that_are_named_are_plain() -> None:
     plain |= {"layers.2.mlp.mlp.gate_up", "layers.2.mlp.mlp.down"}
     assert plain.isdisjoint(packed)
     assert {name.replace("layers.1", "layers.0").replace("layers.2", "layers.0") for name in plain} <= packed
+
+
+@pytest.mark.parametrize(
+    ("preset", "kept"), [("Qwen3-30B-A3B", torch.bfloat16), ("DeepSeek-V3", torch.float8_e4m3fn)]
+)
+def test_nvfp4_that_is_made_while_loading_is_of_the_experts_alone(preset: str, kept: torch.dtype) -> None:
+    decoder = _make_decoder(_make_model(preset), ParallelConfig(tp=8), quantization="modelopt_fp4")
+    weights = {name: p.dtype for name, p in decoder.named_parameters() if name.endswith("weight")}
+    experts = {dtype for name, dtype in weights.items() if ".experts." in name}
+    attention = {dtype for name, dtype in weights.items() if ".attention.out." in name}
+    assert (experts, attention) == ({torch.uint8}, {kept})
 
 
 def test_an_unknown_quantization_is_refused() -> None:
