@@ -5,7 +5,7 @@ srt/layers/quantization: utils.py's is_layer_skipped and modelopt_quant.py's is_
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -32,6 +32,9 @@ _PROBES = (
     *("self_attn.kv_a_proj_with_mqa", "self_attn.indexer.wq_b"),
     *(f"{mlp}.{one}_proj" for mlp in _MLPS for one in ("gate", "up", "down")),
 )
+_RUN_AS_ONE = tuple(
+    (stem, tails) for tails in _FUSED for stem in (_MLPS if "up_proj" in tails else ("self_attn",))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Excluded:
         fused = _fused_name(parts)
         verdicts = {self._names(part) or (fused is None and self._excludes(part)) for part in parts}
         if len(verdicts) > 1:
-            raise ConfigError(f"config.json: of {', '.join(parts)} only some are excluded from quantization")
+            raise ConfigError(f"quantization_config: of {', '.join(parts)} only some are excluded")
         return verdicts.pop() or (fused is not None and self._excludes(fused))
 
     def experts(self, name: str) -> bool:
@@ -62,6 +65,17 @@ class Excluded:
             return ()
         modules = (f"model.layers.{layer}.{probe}" for probe in _PROBES)
         return tuple(self._names(module) or self._excludes(module) for module in modules)
+
+    def doubts(self, num_layers: int) -> Iterator[str]:
+        """Of what is listed, what this runtime cannot follow or a server ends at."""
+        for one in (*self.names, *self.patterns) if self.by_modelopt else ():
+            if not _NOT_TOLD_APART.isdisjoint(one):
+                yield f"{one[:60]!r} is excluded: only * is told from a name"
+        for layer in range(num_layers if self.names else 0):
+            for stem, tails in _RUN_AS_ONE:
+                modules = [f"model.layers.{layer}.{stem}.{tail}" for tail in tails]
+                if len({self._names(module) for module in modules}) > 1:
+                    yield f"of {', '.join(modules)} only some are excluded"
 
     def _names(self, module: str) -> bool:
         """It, a part of its path, or what it lies in."""
@@ -94,9 +108,6 @@ def excluded_of(section: Mapping[str, Any], method: str | None) -> Excluded:
     if method == "fp8":
         stems = {one.rstrip(".").removeprefix("model.") for one in listed}
         return Excluded(tuple(sorted((*stems, *(f"model.{one}" for one in stems)))))
-    for one in listed:
-        if not _NOT_TOLD_APART.isdisjoint(one):
-            raise ConfigError(f"quantization_config: {key} has {one[:60]!r}: only * is told from a name")
     last_steps = {one.rpartition(".")[2] for one in listed}
     return Excluded(
         names=tuple(one.rstrip(".") for one in listed if "*" not in one),

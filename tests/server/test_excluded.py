@@ -108,12 +108,6 @@ def test_what_is_no_list_of_names_is_refused(listed: Any, told: str | None) -> N
         excluded_of({"ignore": listed}, "modelopt_fp8")
 
 
-@pytest.mark.parametrize("listed", ["model.layers.[0-9].mlp", "(a+)+", "mlp|self_attn"])
-def test_a_pattern_beyond_a_star_is_refused_by_name(listed: str) -> None:
-    with pytest.raises(ConfigError, match="only \\* is told from a name"):
-        _modelopt(listed)
-
-
 def _obstacles(*listed: str, **changes: Any) -> tuple[str, ...]:
     section = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": list(listed)}
     return model_config({**V3, **changes, "quantization_config": section}).obstacles
@@ -126,6 +120,19 @@ def test_plain_experts_and_a_quantized_head_are_obstacles() -> None:
     [why] = _obstacles("lm_head", "model.layers.3.mlp*")
     assert "model.layers.3.mlp.experts are excluded" in why
     assert _obstacles("lm_head", "model.layers.0.mlp*") == ()  # dense
+
+
+@pytest.mark.parametrize("listed", ["model.layers.[0-9].mlp", "(a+)+*", "mlp|self_attn"])
+def test_a_pattern_beyond_a_star_is_an_obstacle(listed: str) -> None:
+    assert _obstacles(listed) == (f"quantization_config: {listed!r} is excluded: only * is told from a name",)
+
+
+def test_half_of_what_is_run_as_one_is_an_obstacle() -> None:
+    [why] = _obstacles("lm_head", "model.layers.2.self_attn.q_a_proj")
+    assert why.startswith("quantization_config: of model.layers.2.self_attn.q_a_proj, ")
+    assert _obstacles("lm_head", "model.layers.2.self_attn.q_b_proj") == ()
+    both = ("model.layers.2.self_attn.q_a_proj", "model.layers.2.self_attn.kv_a_proj_with_mqa")
+    assert _obstacles("lm_head", *both) == ()
 
 
 def test_layers_that_are_kept_alike_are_of_one_kind() -> None:

@@ -43,7 +43,17 @@ def model_config(hf: HF) -> ModelConfig:
         excluded=declared_excluded(hf),
         dtype=declared_dtype(hf),
     )
-    return replace(model, obstacles=(*model.obstacles, *_plain_experts(model), *_quantized_head(model)))
+    return replace(model, obstacles=(*model.obstacles, *_not_computed(model)))
+
+
+def _not_computed(model: ModelConfig) -> Iterator[str]:
+    """Of what the checkpoint excludes from its quantization."""
+    doubt = next(model.excluded.doubts(model.num_layers), None)
+    if doubt is not None:
+        yield f"quantization_config: {doubt}"
+        return
+    yield from _plain_experts(model)
+    yield from _quantized_head(model)
 
 
 def _plain_experts(model: ModelConfig) -> Iterator[str]:
