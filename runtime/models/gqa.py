@@ -15,6 +15,7 @@ from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
 from runtime.models.query_key_norm import query_key_norms
+from runtime.server.config import AttentionConfig
 from runtime.server.errors import ConfigError
 
 
@@ -30,11 +31,7 @@ class GroupedQueryAttention(nn.Module):
         self.kv_heads = kv_shard(config.num_kv_heads, ranks, rank)
         q, kv = _rows(self.heads, self.head_dim), _rows(self.kv_heads, self.head_dim)
         self.sizes = [length(q), length(kv), length(kv)]
-        self.qkv = build.linear(
-            [Part(f"{name}.q_proj", q), Part(f"{name}.k_proj", kv), Part(f"{name}.v_proj", kv)],
-            slice(0, model.hidden_size),
-            bias=config.bias,
-        )
+        self.qkv = build.linear(_parts(name, config, q, kv), slice(0, model.hidden_size), bias=config.bias)
         self.out = build.linear(
             [Part(f"{name}.o_proj", slice(0, model.hidden_size))],
             q,
@@ -74,6 +71,18 @@ def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:
         raise ConfigError(f"{kv_heads} KV heads cannot be repeated evenly over {ranks} attention-TP ranks")
     head = rank // (ranks // kv_heads)
     return slice(head, head + 1)
+
+
+def _parts(name: str, config: AttentionConfig, q: slice, kv: slice) -> list[Part]:
+    """Three matrices, or one of the three below each other."""
+    keys = config.num_heads * config.head_dim
+    values = keys + config.num_kv_heads * config.head_dim
+    whole = f"{name}.qkv_proj"
+    places = (("q_proj", q, 0), ("k_proj", kv, keys), ("v_proj", kv, values))
+    return [
+        Part(f"{name}.{own}", rows, within=(whole, slice(start + rows.start, start + rows.stop)))
+        for own, rows, start in places
+    ]
 
 
 def _rows(heads: slice, head_dim: int) -> slice:

@@ -13,7 +13,7 @@ Routing = Literal["logits", "packed", "apart"]
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
 _FUSING = ("glm4_moe", "glm4_moe_lite")
-# srt/models/deepseek_nextn.py, glm4_moe_nextn.py, glm4_moe_lite_nextn.py: in every release.
+# srt/models/deepseek_nextn.py, glm4_moe_nextn.py: in every release; glm4_moe_lite_nextn.py: since 0.5.13.
 _PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", *_FUSING)
 
 

@@ -86,6 +86,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "moe_intermediate_size": 32,
         },
     ),
+    "phi3": ("Phi3Config", {"pad_token_id": None}),
+    "mellum": (
+        "MellumConfig",
+        {**_QWEN_MOE, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 6},
+    ),
     "glm4": ("Glm4Config", {"head_dim": 32, "pad_token_id": None}),
     "olmo2": ("Olmo2Config", {}),
     "olmoe": ("OlmoeConfig", {"num_experts": 8, "num_experts_per_tok": 2}),
@@ -133,7 +138,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek_v32": ("DeepseekV32Config", {**_LATENT, **_SPARSE, "n_group": 4, "topk_group": 2}),
     "glm_moe_dsa": ("GlmMoeDsaConfig", {**_LATENT, **_SPARSE, "n_group": 1, "topk_group": 1}),
 }
-_DENSE = ("llama", "mistral", "qwen2", "qwen3", "ernie4_5", "glm4", "olmo2", "exaone4")
+_DENSE = ("llama", "mistral", "qwen2", "qwen3", "ernie4_5", "glm4", "olmo2", "exaone4", "phi3")
 MOE_FAMILIES = tuple(name for name in FAMILIES if name not in _DENSE)
 
 

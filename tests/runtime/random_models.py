@@ -53,6 +53,15 @@ _COMMON: dict[str, tuple[Any, ...]] = {
 _HEADS = {**_COMMON, "num_key_value_heads": (1, 2, 4), "head_dim": (8, 16, 32, None)}
 _WINDOW: dict[str, tuple[Any, ...]] = {"sliding_window": (None, 1, 5, 64)}
 _OPTIONAL_WINDOW = {**_WINDOW, "use_sliding_window": (False, True)}
+_BOTH_KINDS = (["sliding_attention", "full_attention"], ["full_attention", "sliding_attention"])
+_ROPES_BY_KIND = tuple(
+    {
+        "full_attention": {"rope_theta": 900.0, **rope},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 70.0},
+    }
+    for rope in _ROPES
+    if rope is not None
+)
 _PATTERN = {"sliding_window": (1, 5, 64), "sliding_window_pattern": (1, 2, 4)}
 _EXPERTS = {"num_experts_per_tok": (1, 2, 3)}
 _SIGMOID: dict[str, tuple[Any, ...]] = {
@@ -119,6 +128,19 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     "minimax_m2": {
         **_HEADS, **_EXPERTS,
         "head_dim": (8, 32), "num_local_experts": (4, 8), "rotary_dim": (None, 4, 8),
+    },
+    "phi3": {
+        **_HEADS, **_WINDOW,
+        "head_dim": (None, 8, 32), "partial_rotary_factor": (None, 0.5, 0.75),
+        "rope_parameters": (*_ROPES[:2] * 3, *_ROPES),
+    },
+    "mellum": {
+        **_HEADS, **_EXPERTS,
+        "num_hidden_layers": (2,), "head_dim": (8, 32), "attention_bias": (False, True),
+        "num_experts": (4, 8), "moe_intermediate_size": (16, 32), "norm_topk_prob": (False, True),
+        "sliding_window": (1, 5, 64), "layer_types": (None, *_BOTH_KINDS),
+        "mlp_layer_types": (None, ["dense", "sparse"]),
+        "rope_parameters": (None, *_ROPES_BY_KIND),
     },
     "glm4_moe_lite": {
         **_without(_LATENT, "first_k_dense_replace"),

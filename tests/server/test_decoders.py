@@ -100,10 +100,19 @@ def test_a_share_of_each_head_is_turned(members: dict[str, Any], dim: int) -> No
         assert re.search(r"partial_rotary_factor is 0\.\d+: models of this family turn whole heads", why)
 
 
-_WITHOUT_BIAS = {"mistral", "mixtral", "minimax_m2", "ernie4_5", "ernie4_5_moe", "exaone4", "exaone_moe"}
+_WITHOUT_BIAS = {
+    "mistral",
+    "mixtral",
+    "minimax_m2",
+    "ernie4_5",
+    "ernie4_5_moe",
+    "exaone4",
+    "exaone_moe",
+    "phi3",
+}
 
 
-_NORMED = {"qwen3", "qwen3_moe", "exaone4", "exaone_moe"}
+_NORMED = {"qwen3", "qwen3_moe", "exaone4", "exaone_moe", "mellum"}
 
 
 def test_what_only_some_families_have() -> None:

@@ -12,14 +12,27 @@ from runtime.server.declared import (
     declared_excluded,
     declared_quantization,
 )
-from runtime.server.decoders import deepseek, ernie, exaone, glm, gpt_oss, llama, minimax, mixtral, olmo, qwen
+from runtime.server.decoders import (
+    deepseek,
+    ernie,
+    exaone,
+    glm,
+    gpt_oss,
+    llama,
+    mellum,
+    minimax,
+    mixtral,
+    olmo,
+    phi,
+    qwen,
+)
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields
 from runtime.server.errors import Unsupported
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
-    for module in (llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone)
+    for module in (llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum)
     for family in module.FAMILIES
 }
 # Whose layers call their experts block_sparse_moe.
