@@ -52,7 +52,8 @@ class A2AWorkspace:
         if tokens > self.max_tokens:
             raise WorkspaceOverflow(
                 f"{tokens} tokens a rank do not fit an all-to-all workspace made for {self.max_tokens}: "
-                "raise --chunked-prefill-size or --max-running-requests to cover the largest batch"
+                "raise SGLANG_FLASHINFER_NUM_MAX_DISPATCH_TOKENS_PER_RANK if it is set, else "
+                "--chunked-prefill-size or --max-running-requests, to cover the largest batch"
             )
 
 
