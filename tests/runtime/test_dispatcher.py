@@ -93,7 +93,7 @@ def test_a_chunk_longer_than_the_workspace_is_told_before_it_is_written() -> Non
     dispatcher.memory.fill_(7)
     with pytest.raises(
         WorkspaceOverflow,
-        match=r"17 tokens a rank .* made for 16: raise --chunked-prefill-size or --max-running-requests",
+        match=r"17 tokens a rank .* made for 16: raise SGLANG_FLASHINFER_\w+ if it is set, else --chunked",
     ):
         _dispatch_rows(dispatcher, 17, EP4)
     assert (dispatcher.memory == 7).all()
