@@ -52,10 +52,17 @@ def test_a_command_is_planned_as_the_rules_have_it(folder: Path, monkeypatch: py
 
 
 def test_a_family_without_layers_here_keeps_its_key_and_its_files(folder: Path) -> None:
-    model = ("--model-path", folder / "models/nvidia/MiniMax-M2.5-NVFP4", "--tp", 8, "--gpu", "b200")
+    model = (
+        "--model-path",
+        folder / "models/Qwen/Qwen3-Next-80B-A3B-Instruct-FP8",
+        "--tp",
+        8,
+        "--gpu",
+        "b200",
+    )
     ran = warm(*TARGET, *model, "--format", "json")
     data = json.loads(ran.out)
     assert ran.code == 1 and data["verdict"]["tunes"] == "unplanned"
-    assert data["key_parts"][8] == "MiniMaxM2Config" and data["server"]["tunes"]
+    assert data["key_parts"][8] == "Qwen3NextConfig" and data["server"]["tunes"]
     assert len(data["files"]) == 8 and data["ops"] == [] and data["worker_bytes"] == 0
-    assert "model_type 'minimax_m2' is not supported" in warm(*TARGET, *model).out
+    assert "model_type 'qwen3_next' is not supported" in warm(*TARGET, *model).out
