@@ -71,7 +71,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "minimax_m2": (
         "MiniMaxM2Config",
-        {"head_dim": 32, "rotary_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 2},
+        {
+            "head_dim": 32,
+            "rotary_dim": 16,  # transformers before 5.23 reads the factor alone
+            "rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "partial_rotary_factor": 0.5},
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+        },
     ),
     "glm4_moe_lite": ("Glm4MoeLiteConfig", {**_LATENT}),
     "exaone4": ("Exaone4Config", {"head_dim": 32, "sliding_window": 6, "sliding_window_pattern": 2}),
