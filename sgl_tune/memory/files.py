@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,19 +18,32 @@ def written(path: Path) -> Iterator[Path]:
     """The name to write to; it becomes `path` when everything is in it. A device would be lost to that."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} cannot be written: it is there and is no regular file")
-    part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield part
-        part.replace(path)
+        with _beside(path) as part:
+            yield part
+            part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A new file of a name that nobody could have taken before, with the rights of any other."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
+    try:
+        mask = os.umask(0)
+        os.umask(mask)
+        os.fchmod(handle, 0o666 & ~mask)
+        os.close(handle)
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
     with written(path) as part:
-        part.write_text(text, encoding="utf-8")
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")  # half a character is no text
 
 
 def write_page(path: Path, data: Mapping[str, Any]) -> None:
