@@ -98,11 +98,11 @@ class Choices:
 
 def unset(release: Release, name: str) -> Any:
     """An argument that nobody gave: None, too, where the release has none of that name."""
-    return _defaults(release.version).get(name)
+    return arguments(release.version).get(name)
 
 
 @lru_cache
-def _defaults(version: str) -> Mapping[str, Any]:
-    """Of the newest that is known, where that release is not."""
+def arguments(version: str) -> Mapping[str, Any]:
+    """All that a release has, unset. Of the newest that is known, where that release is not."""
     newer = number(version) > NEWEST.number
     return flags_of(NEWEST.version if newer else version).defaults

@@ -140,6 +140,8 @@ def _ngram(c: Choices) -> None:
     tokens = c.speculative_num_draft_tokens or _NGRAM_TOKENS
     steps = c.speculative_num_steps
     if steps is None and c.release.ngram_counts_steps:
+        if topk == 0:
+            raise ConfigError("--speculative-ngram-max-bfs-breadth is 0", "1 or more")
         steps = tokens // topk
     _settle_sizes(c, "NGRAM's own", steps, topk, tokens)
     if topk > 1 and c.page_size > 1 and c.attention_backend != "flashinfer":

@@ -14,8 +14,8 @@ from pathlib import Path
 TREES = ("runtime", "sgl_tune", "tests", "cache-examples")
 OURS = ("runtime", "sgl_tune", "tests")
 CPU_SECONDS = 60
-_SERVER = Path(__file__).parents[1] / "server"
-_CHECKS = Path(__file__).parents[2] / "runtime/server/checks"
+_TREE = Path(__file__).parents[2]
+_SERVER = _TREE / "tests/server"
 EVERYWHERE = (
     *("tests/server/test_recorded_servers.py", "tests/server/test_recorded_architectures.py"),
     *(f"tests/server/{file.name}" for file in sorted(_SERVER.glob("test_*.py")) if file.stem != "test_flags"),
@@ -32,18 +32,31 @@ _COMMANDS = (
     *("tests/server/test_flags.py", "tests/oracle/test_mistakes.py"),
     *(f"tests/sgl_tune/test_server_{name}.py" for name in ("command", "config")),
 )
-_KEYS = tuple(
-    f"tests/{name}.py"
-    for name in ("stock/test_keys_stock", "sgl_tune/test_presets", "sgl_tune/test_warm_dry_run")
-)
 MORE = {
     **dict.fromkeys(("grammar", "types", "table", "nearest", "spelling", "config_file"), _COMMANDS),
-    **dict.fromkeys(("call_shapes", "op_shapes", "keys", "plan", "plan_view", "tuning_memory"), _KEYS),
     **dict.fromkeys(("config", "pool_plan", "sizing", "parallel", "call_rules"), _SHAPES),
     **dict.fromkeys(("start_sizes", "attention_buffers", "graphs", "gpus", "rows"), _SHAPES),
     "backends": ("tests/runtime/test_moe_backends.py",),
     "flashinfer": _FILES,
     "releases": ("tests/sgl_tune/cache/test_access.py", "tests/sgl_tune/cache/test_environment.py"),
+}
+
+
+# The likeliest to fail, by the folder of the module.
+NEAREST = {
+    "runtime/server/checks": (
+        "tests/server/test_refusal_cases.py",
+        "tests/server/test_recorded_combinations.py",
+    ),
+    "runtime/server/decoders": ("tests/server/test_decoders.py", "tests/runtime/test_family_fields.py"),
+    "sgl_tune/keys": (
+        *(
+            f"tests/sgl_tune/test_{name}.py"
+            for name in ("keys", "plan", "nearest", "presets", "warm_dry_run")
+        ),
+        *("tests/sgl_tune/explain/test_differences.py", "tests/warm/test_tunable.py"),
+        *("tests/stock/test_keys_stock.py", "tests/stock/test_lookup_rules.py"),
+    ),
 }
 
 
@@ -56,10 +69,11 @@ def copy_of(tree: Path, into: Path) -> Path:
 
 def tests_for(module: str) -> list[str]:
     """The module's own tests first: they are the likeliest to fail."""
-    files = dict.fromkeys((*EVERYWHERE, *MORE.get(module, ())))
     own = [f"tests/server/test_{module}.py"]
-    if (_CHECKS / f"{module}.py").is_file():
-        own += [f"tests/server/test_{name}.py" for name in ("refusal_cases", "recorded_combinations")]
+    for folder, tests in NEAREST.items():
+        if (_TREE / folder / f"{module}.py").is_file():
+            own += tests
+    files = dict.fromkeys((*EVERYWHERE, *MORE.get(module, ()), *own[1:]))
     return sorted(files, key=lambda file: file not in own)
 
 

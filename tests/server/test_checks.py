@@ -15,7 +15,7 @@ from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 from runtime.server.flags import flags_of
 from runtime.server.releases import RELEASES
-from tests.server.asking import model, server
+from tests.server.asking import NVFP4, model, server
 
 _CHECKS = Path(__file__).parents[2] / "runtime/server/checks"
 _ARGUMENTS = {name for row in RELEASES for name in flags_of(row.version).defaults}
@@ -34,7 +34,7 @@ def test_rows_name_arguments_that_some_release_has() -> None:
 def test_rows_stand_in_a_release_that_has_their_arguments() -> None:
     for row in ROWS:
         named = set(re.findall(r"\[(\w+)\]", row.said)) & _ARGUMENTS
-        standing = [one for one in RELEASES if row.stands_in(one.number)]
+        standing = [one for one in RELEASES if row.stands_in(one)]
         assert standing, row.said
         assert any(named <= {*flags_of(one.version).defaults} for one in standing), row.said
 
@@ -85,3 +85,61 @@ def test_a_colon_is_for_adapters_unless_it_is_a_stores() -> None:
 def test_spread_weights_are_data_parallel_attention_without_graphs() -> None:
     found = server(model("llama4"), 18, "B200", tp_size=4, dwdp_size=4, moe_runner_backend="triton")
     assert (found.attn_dp_size, found.ep_size, found.decode_graphs) == (4, 4, ())
+
+
+_FUSED = model(
+    "mimo",
+    architectures=["MiMoV2ForCausalLM"],
+    attention_projection_layout="fused_qkv",
+    num_key_value_heads=4,
+)
+_EXAONE = model("llama", architectures=["Exaone4ForCausalLM"], sliding_window_pattern="LLLG")
+_WIDE = model("llama", head_dim=128, v_head_dim=64)
+_DUAL = model("llama", dual_chunk_attention_config={"chunk_size": 1})
+_SENT: dict[str, Any] = {
+    "tp_size": 4, "dp_size": 4, "enable_dp_attention": True, "moe_a2a_backend": "flashinfer",
+    "moe_runner_backend": "flashinfer_cutlass",
+}  # fmt: skip
+_CUTEDSL = {**_SENT, "moe_runner_backend": "flashinfer_cutedsl"}
+_ONE_POOL: dict[str, Any] = {"others": {"enable_unified_memory": True}}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "version", "gpu", "asked", "said"),
+    [
+        (_FUSED, 22, "H200", {"tp_size": 8}, "MiMo-V2's projections"),
+        (_FUSED, 22, "H200", {"tp_size": 4}, None),
+        (_FUSED, 22, "H200", {"tp_size": 8, "dp_size": 2, "enable_dp_attention": True}, None),
+        (_FUSED, 22, "H200", {"tp_size": 8, "others": {"encoder_only": True}}, None),
+        *((_EXAONE, 23, "H200", {"attention_backend": one}, None) for one in ("triton", "fa3")),
+        (_EXAONE, 23, "B200", {"attention_backend": "trtllm_mha"}, None),
+        (_EXAONE, 23, "H200", {"attention_backend": "flashinfer"}, "EXAONE does not run on"),
+        ("llama", 23, "H200", {"attention_backend": "flashinfer"}, None),
+        (_WIDE, 18, "H200", {"attention_backend": "triton", **_ONE_POOL}, None),
+        (_WIDE, 19, "H200", {"attention_backend": "triton", **_ONE_POOL}, "keys as wide as values"),
+        (_WIDE, 22, "H200", {"attention_backend": "fa3", **_ONE_POOL}, "keys as wide as values"),
+        (_WIDE, 23, "H200", {"attention_backend": "triton", **_ONE_POOL}, None),
+        (_WIDE, 23, "H200", {"attention_backend": "fa3", **_ONE_POOL}, None),
+        (_WIDE, 23, "H200", {"attention_backend": "flashinfer", **_ONE_POOL}, "these attention backends"),
+        (_DUAL, 19, "H200", {"attention_backend": "fa3"}, "a model with dual chunks"),
+        (_DUAL, 19, "H200", {}, None),
+        (_DUAL, 19, "H200", {"attention_backend": "dual_chunk_flash_attn"}, None),
+        (_DUAL, 20, "H200", {"attention_backend": "fa3"}, None),
+        ("qwen3_moe", 21, "H200", {**_SENT, "cuda_graph_max_bs": 4097}, None),
+        ("qwen3_moe", 22, "H200", {**_SENT, "cuda_graph_max_bs": 4096}, None),
+        ("qwen3_moe", 22, "H200", {**_SENT, "cuda_graph_max_bs": 4097}, "a rank's tokens are more"),
+        (model("deepseek", NVFP4), 13, "B200", {**_CUTEDSL, "max_prefill_tokens": 4096}, None),
+        (model("deepseek", NVFP4), 13, "B200", {**_CUTEDSL, "max_prefill_tokens": 4097}, "on all ranks"),
+        (model("deepseek", NVFP4), 21, "B200", {**_CUTEDSL, "max_prefill_tokens": 4097}, "on all ranks"),
+        (model("deepseek", NVFP4), 22, "B200", {**_CUTEDSL, "max_prefill_tokens": 4097}, None),
+    ],
+)
+def test_what_only_some_checkpoints_and_sizes_meet(
+    checkpoint: Any, version: int, gpu: str, asked: dict[str, Any], said: str | None
+) -> None:
+    if said is None:
+        assert server(checkpoint, version, gpu, **asked).key
+        return
+    with pytest.raises(ConfigError) as refusal:
+        server(checkpoint, version, gpu, **asked)
+    assert said in refusal.value.message

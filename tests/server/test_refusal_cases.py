@@ -1,6 +1,6 @@
 """Each row of the checks by small commands that it refuses first, and their neighbours that start.
 
-Drawn from what a row looks at, with one flag less, one value more, a release earlier and later. Where `asked`
+They tell a row, each part of its condition and each edge of its releases from a wrong one. Where `asked`
 stands, the release's own wheel was asked and says the same; the others were read in its raises and asserts.
 After a row that was meant to change: `python -m tests.server.test_refusal_cases`, and look at what it prints.
 """

@@ -186,6 +186,7 @@ _EAGLE = {"speculative_algorithm": "EAGLE3"}
         (23, "H200", {**_DP, "speculative_algorithm": "STANDALONE"}, "does not run with DP attention"),
         (23, "H200", {**_DP, "speculative_algorithm": "NGRAM"}, "does not run with DP attention"),
         (23, "H200", {"speculative_algorithm": "NGRAM", "page_size": 16}, "NGRAM with pages of 16"),
+        (20, "H200", {"speculative_algorithm": "NGRAM", "speculative_ngram_max_bfs_breadth": 0}, "is 0"),
         (23, "H200", {"speculative_algorithm": "DFLASH", "pp_size": 2}, "--pp 2: DFLASH"),
         (23, "H200", {**_DP, "speculative_algorithm": "DFLASH"}, "DFLASH does not run with DP attention"),
         (

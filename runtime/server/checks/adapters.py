@@ -9,10 +9,6 @@ from runtime.server.traits import has_adapters
 _DRAFTED = (None, "NGRAM", "EAGLE", "EAGLE3", "DFLASH", "DSPARK")
 
 
-def _is_chunk(size: int) -> bool:
-    return 16 <= size <= 128 and not size & (size - 1)
-
-
 def _second_version(name: str) -> tuple[Refusal, ...]:
     return (
         Refusal(lambda c: c.attn_dp_size > 1, f"[{name}] does not go with DP attention"),
@@ -73,10 +69,6 @@ _ENABLED = (
     Refusal(
         lambda c: c.max_loaded_loras is not None and len(c.lora_paths or ()) > c.max_loaded_loras,
         "[max_loaded_loras] is less than the adapters of [lora_paths]",
-    ),
-    Refusal(
-        lambda c: c.max_lora_chunk_size is not None and not _is_chunk(c.max_lora_chunk_size),
-        "[max_lora_chunk_size]: a power of two from 16 to 128 is possible",
     ),
     at_least(0, "lora_drain_wait_threshold"),
 )

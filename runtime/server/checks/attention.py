@@ -89,7 +89,6 @@ _SPARSE = (
     Refusal(
         lambda c: c.enable_prefill_cp and c.disaggregation_mode == "decode",
         "[enable_prefill_cp] does not go with [disaggregation_mode]",
-        since=(0, 5, 14),
     ),
 )
 
@@ -152,13 +151,11 @@ ROWS = (
     Refusal(
         lambda c: c.prefill_kv_cache_dequant_dtype != "auto" and c.kv_cache_dtype != "nvfp4",
         "[prefill_kv_cache_dequant_dtype] needs --kv-cache-dtype nvfp4",
-        since=(0, 5, 21),
     ),
     *under(is_sparse, _SPARSE),
     Refusal(
         lambda c: c.enable_dsa_cache_layer_split and not is_sparse(c),
         "[enable_dsa_cache_layer_split] is for models with sparse attention",
-        since=(0, 5, 16),
     ),
     Refusal(
         lambda c: (
@@ -173,7 +170,6 @@ ROWS = (
         ),
         "[enable_dsa_cache_layer_split] needs --disaggregation-mode prefill over mooncake,"
         " --enable-prefill-cp, --cp-strategy interleave and no pipeline",
-        since=(0, 5, 16),
     ),
     Refusal(
         lambda c: (
@@ -192,7 +188,7 @@ ROWS = (
         "[disable_cuda_graph_padding] does not go with [enable_torch_compile]",
         "leave one of the two out",
     ),
-    at_least(1, "cuda_graph_prefill_max_context", since=(0, 5, 21)),
+    at_least(1, "cuda_graph_prefill_max_context"),
     Refusal(
         lambda c: (
             c.cuda_graph_prefill_max_context is not None
@@ -200,11 +196,9 @@ ROWS = (
             > (c.context_length or c.model.context_length)
         ),
         "[cuda_graph_prefill_max_context] is more than the model's context",
-        since=(0, 5, 21),
     ),
     Refusal(
         lambda c: c.ple_offload_embedding and (c.cpu_offload_gb > 0 or c.offload_group_size > 0),
         "[ple_offload_embedding] does not go with other offloading",
-        since=(0, 5, 20),
     ),
 )

@@ -70,7 +70,6 @@ _OFFLOAD = (
     Refusal(
         lambda c: c.disaggregation_decode_retraction_backup == "host_pool",
         "[disaggregation_decode_enable_offload_kvcache] with [disaggregation_decode_retraction_backup]",
-        since=(0, 5, 18),
     ),
 )
 _LINKER = (
@@ -86,17 +85,14 @@ _TIERS = (
     Refusal(
         lambda c: c.hicache_host_memory_mode == "buffer_only" and c.hicache_storage_backend is None,
         "[hicache_host_memory_mode] needs --hicache-storage-backend",
-        since=(0, 5, 19),
     ),
     Refusal(
         lambda c: c.hicache_host_memory_mode == "buffer_only" and c.disaggregation_mode == "decode",
         "[hicache_host_memory_mode] does not go with [disaggregation_mode]",
-        since=(0, 5, 19),
     ),
     Refusal(
         lambda c: c.hicache_host_memory_mode == "buffer_only" and c.hicache_write_policy == "write_back",
         "[hicache_host_memory_mode] does not go with [hicache_write_policy]",
-        since=(0, 5, 19),
         until=(0, 5, 22),
     ),
 )
@@ -177,7 +173,7 @@ _WITHOUT_CACHE = (
     ),
     Refusal(lambda c: c.attn_cp_size > 1, "[prefill_only_disable_kv_cache] with [attn_cp_size]"),
     apart("prefill_only_disable_kv_cache", "enable_prefill_context_parallel", until=(0, 5, 14)),
-    apart("prefill_only_disable_kv_cache", "enable_prefill_cp", since=(0, 5, 14)),
+    apart("prefill_only_disable_kv_cache", "enable_prefill_cp"),
     apart("prefill_only_disable_kv_cache", "enable_hisparse"),
     Refusal(
         lambda c: used_backends(c)[0] not in ("fa3", "fa4"),
@@ -186,7 +182,7 @@ _WITHOUT_CACHE = (
 )
 
 ROWS = (
-    *under(lambda c: c.disaggregation_decode_retraction_backup == "host_pool", _HOST_POOL, since=(0, 5, 18)),
+    *under(lambda c: c.disaggregation_decode_retraction_backup == "host_pool", _HOST_POOL),
     Refusal(
         lambda c: c.radix_eviction_policy == "tlru" and (min(_tlru(c)) < 0 or _tlru(c)[0] <= _tlru(c)[1]),
         "[radix_eviction_policy]: --radix-eviction-policy-config needs a threshold above"
@@ -196,7 +192,6 @@ ROWS = (
     Refusal(
         lambda c: c.enable_session_radix_cache and c.radix_eviction_policy != "priority",
         "[enable_session_radix_cache] needs --radix-eviction-policy priority",
-        since=(0, 5, 15),
         until=(0, 5, 17),
     ),
     apart("enable_hierarchical_cache", "disable_radix_cache"),
@@ -205,19 +200,17 @@ ROWS = (
         lambda c: c.swa_full_tokens_ratio is not None and not 0 < c.swa_full_tokens_ratio <= 1,
         "[swa_full_tokens_ratio]: above 0 and at most 1 is possible",
     ),
-    at_least(0, "swa_prefix_tails", since=(0, 5, 21)),
+    at_least(0, "swa_prefix_tails"),
     *under(lambda c: c.enable_lmcache, _LMCACHE, since=(0, 5, 21)),
-    needs("enable_linker_mla_dedup", "enable_unified_cache_external_linker", since=(0, 5, 21)),
+    needs("enable_linker_mla_dedup", "enable_unified_cache_external_linker"),
     Refusal(
         lambda c: c.enable_linker_mla_dedup and c.unified_cache_external_linker_backend != "mooncake",
         "[enable_linker_mla_dedup] needs --unified-cache-external-linker-backend mooncake",
-        since=(0, 5, 21),
     ),
-    *under(lambda c: c.enable_unified_cache_external_linker, _LINKER, since=(0, 5, 20)),
+    *under(lambda c: c.enable_unified_cache_external_linker, _LINKER),
     Refusal(
         lambda c: c.hicache_host_memory_fraction is not None and not 0 < c.hicache_host_memory_fraction <= 1,
         "[hicache_host_memory_fraction]: above 0 and at most 1 is possible",
-        since=(0, 5, 21),
     ),
     *under(_tiers, _TIERS),
     *under(lambda c: c.dcp_size > 1 and c.enable_hierarchical_cache, _TIERED_CONTEXT, since=(0, 5, 17)),
@@ -231,21 +224,17 @@ ROWS = (
     Refusal(
         lambda c: _receives_on_host(c) and (c.enable_hisparse or c.enable_pd_role_switch),
         "[disaggregation_decode_host_receive_threshold] with --enable-hisparse or --enable-pd-role-switch",
-        since=(0, 5, 21),
     ),
     Refusal(
         lambda c: _receives_on_host(c) and c.disaggregation_decode_retraction_backup == "cpu_tensor",
         "[disaggregation_decode_host_receive_threshold] with [disaggregation_decode_retraction_backup]",
-        since=(0, 5, 21),
     ),
     Refusal(
         lambda c: _receives_on_host(c) and c.disaggregation_mode != "decode",
         "[disaggregation_decode_host_receive_threshold] is for a server that decodes",
-        since=(0, 5, 21),
     ),
     Refusal(
         lambda c: _receives_on_host(c) and c.dcp_size > 1,
         "[disaggregation_decode_host_receive_threshold] does not go with [dcp_size]",
-        since=(0, 5, 21),
     ),
 )

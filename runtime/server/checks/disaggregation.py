@@ -53,11 +53,6 @@ _DECODE_CONTEXT = (
         until=(0, 5, 22),
     ),
     Refusal(
-        lambda c: c.disaggregation_transfer_backend not in (*_MOVES_DECODE_CONTEXT, "mori", "ascend", "fake"),
-        "[dcp_size] does not go with [disaggregation_transfer_backend]",
-        since=(0, 5, 22),
-    ),
-    Refusal(
         lambda c: c.disaggregation_decode_enable_radix_cache,
         "[dcp_size] does not go with [disaggregation_decode_enable_radix_cache]",
         until=(0, 5, 21),
@@ -113,21 +108,15 @@ ROWS = (
         lambda c: c.disaggregation_mode == "prefill" and c.disaggregation_transfer_backend == "fake",
         "[disaggregation_transfer_backend] is for a server that decodes",
     ),
-    *under(lambda c: is_disaggregated(c) and c.enable_pd_role_switch, _SWITCHED, since=(0, 5, 21)),
-    *under(
-        lambda c: c.disaggregation_decode_allocation_policy == "prefill_complete",
-        _WHOLE_PREFILLS,
-        since=(0, 5, 22),
-    ),
+    *under(lambda c: is_disaggregated(c) and c.enable_pd_role_switch, _SWITCHED),
+    *under(lambda c: c.disaggregation_decode_allocation_policy == "prefill_complete", _WHOLE_PREFILLS),
     *under(
         lambda c: c.language_model_only,
         tuple(apart("language_model_only", other) for other in _TEXT_ALONE_BARS),
-        since=(0, 5, 18),
     ),
     Refusal(
         lambda c: c.language_model_only and is_disaggregated(c),
         "[language_model_only] does not go with [disaggregation_mode]",
-        since=(0, 5, 18),
     ),
     needs("enable_prefix_mm_cache", "encoder_only"),
     apart("encoder_only", "language_only"),

@@ -143,7 +143,6 @@ _SCALED = (
     Refusal(lambda c: not has_dp_attention(c), "[max_ep_size] needs DP attention"),
     Refusal(lambda c: not c.enable_dp_lm_head, "[max_ep_size] needs --enable-dp-lm-head"),
     Refusal(lambda c: c.attn_cp_size != 1, "[max_ep_size] does not go with [attn_cp_size]"),
-    Refusal(lambda c: c.moe_dp_size != 1, "[max_ep_size] does not go with [moe_dp_size]"),
     Refusal(lambda c: c.ep_size != c.tp_size, "[max_ep_size]: [ep_size] is not [tp_size]"),
     Refusal(lambda c: c.attn_dp_size != c.tp_size, "[max_ep_size] needs as many attention-DP groups as"
             " [tp_size]", until=(0, 5, 23)),
@@ -154,41 +153,33 @@ _ELASTIC_ROWS = (
     Refusal(
         lambda c: c.elastic_ep_rejoin and c.elastic_ep_backend is None,
         "[elastic_ep_rejoin] needs --elastic-ep-backend",
-        until=(0, 5, 21),
     ),
     Refusal(
         lambda c: c.elastic_ep_rejoin and c.ep_join_mode not in (None, "recover"),
         "[elastic_ep_rejoin] does not go with [ep_join_mode]",
-        since=(0, 5, 16),
-        until=(0, 5, 21),
     ),
     Refusal(
         lambda c: c.ep_join_mode is not None and c.elastic_ep_backend is None,
         "[ep_join_mode] needs --elastic-ep-backend",
-        since=(0, 5, 16),
     ),
     Refusal(
         lambda c: c.ep_join_mode == "scale" and (c.node_rank != 1 or c.ep_join_rank_offset <= 0),
         "[ep_join_mode] needs --node-rank 1 and --elastic-ep-join-rank-offset above 0",
-        since=(0, 5, 16),
     ),
     Refusal(
         lambda c: c.ep_join_rank_offset not in (0, None) and c.ep_join_mode != "scale",
         "[ep_join_rank_offset] needs --elastic-ep-join-mode scale",
-        since=(0, 5, 16),
     ),
     Refusal(
         lambda c: c.max_ep_size is not None and c.elastic_ep_backend is None,
         "[max_ep_size] needs --elastic-ep-backend",
-        since=(0, 5, 16),
     ),
-    above(0, "max_ep_size", since=(0, 5, 16)),
+    above(0, "max_ep_size"),
     Refusal(
         lambda c: c.elastic_ep_initial_size is not None and not _is_scaled(c),
         "[elastic_ep_initial_size] needs --elastic-ep-backend and --max-ep-size above [tp_size]",
-        since=(0, 5, 16),
     ),
-    *under(_is_scaled, _SCALED, since=(0, 5, 16)),
+    *under(_is_scaled, _SCALED),
 )
 
 ROWS = (

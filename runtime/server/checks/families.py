@@ -85,7 +85,6 @@ _DEEPSEEK_V4 = (
             )
         ),
         "[dsv4_attn_backend] needs sm100, an fp8 cache and chunks, and no context parallelism or roles",
-        since=(0, 5, 20),
     ),
     Refusal(
         lambda c: is_disaggregated(c) and c.pp_size > 1,
@@ -137,7 +136,7 @@ _MIMO_V2 = (
             and _fused_ranks(c) is not None
             and (_fused_ranks(c) or 1) % _attention_ranks(c)
         ),
-        "MiMo-V2's projections are not for [tp_size] over [attn_dp_size]",
+        "MiMo-V2's projections are not for [tp_size] over so many attention-DP groups",
         since=(0, 5, 17),
     ),
 )
@@ -153,7 +152,6 @@ _QWEN4 = (
     Refusal(
         lambda c: c.qsa_indexer_dtype == "fp8_e4m3" and c.gpu.major not in (9, 10),
         "[qsa_indexer_dtype] needs sm90 or sm100",
-        since=(0, 5, 22),
     ),
 )
 
@@ -221,7 +219,6 @@ ROWS = (
     Refusal(
         lambda c: c.language_model_only and c.model.architecture not in _TEXT_ALONE,
         "[language_model_only] does not run this model",
-        since=(0, 5, 18),
     ),
     Refusal(
         lambda c: c.encoder_only and c.model.architecture not in ENCODED_ELSEWHERE,
@@ -230,7 +227,6 @@ ROWS = (
     Refusal(
         lambda c: c.enable_cp_decode_attn_tp and c.model.architecture not in _CONTEXT_DECODED,
         "[enable_cp_decode_attn_tp] does not run this model",
-        since=(0, 5, 17),
     ),
     Refusal(
         lambda c: c.enable_deepseek_v4_fp4_indexer and c.gpu.major not in (10, 12),
@@ -240,13 +236,11 @@ ROWS = (
     Refusal(
         lambda c: c.enable_deepseek_v4_fp4_indexer and c.gpu.major != 10,
         "[enable_deepseek_v4_fp4_indexer] needs sm100",
-        since=(0, 5, 13),
         until=(0, 5, 17),
     ),
     Refusal(
         lambda c: c.enable_encoder_swa_bounded_replay and c.model.model_type != "deepseek_v41",
         "[enable_encoder_swa_bounded_replay] is for DeepSeek-V4.1",
-        since=(0, 5, 21),
     ),
     Refusal(
         lambda c: (

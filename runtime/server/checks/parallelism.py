@@ -21,7 +21,6 @@ _CONTEXT = (
     Refusal(
         lambda c: c.tp_size % (c.attn_dp_size * c.attn_cp_size),
         "[attn_cp_size] times [attn_dp_size] does not divide [tp_size]",
-        since=(0, 5, 22),
     ),
     Refusal(lambda c: c.enable_aiter_allreduce_fusion, "[attn_cp_size] with [enable_aiter_allreduce_fusion]"),
 )
@@ -39,11 +38,9 @@ _EXPERT_GROUPS = (
     Refusal(lambda c: c.enable_aiter_allreduce_fusion, "[moe_dp_size] with [enable_aiter_allreduce_fusion]"),
 )
 _DECODE_CONTEXT = (
-    Refusal(lambda c: c.dcp_size < 1, "[dcp_size]: it must be at least 1", since=(0, 5, 15)),
     Refusal(
         lambda c: c.dcp_size > 1 and c.speculative_algorithm is not None,
         "[dcp_size] does not go with [speculative_algorithm]",
-        since=(0, 5, 15),
         until=(0, 5, 17),
     ),
     Refusal(
@@ -54,18 +51,15 @@ _DECODE_CONTEXT = (
     Refusal(
         lambda c: c.dcp_comm_backend in ("a2a", "fi_a2a") and c.dcp_size <= 1,
         "[dcp_comm_backend] needs --dcp-size above 1",
-        since=(0, 5, 17),
     ),
     Refusal(
         lambda c: c.dcp_replicate_q_proj and c.dcp_size <= 1,
         "[dcp_replicate_q_proj] needs --dcp-size above 1",
-        since=(0, 5, 17),
     ),
     Refusal(
         lambda c: c.dcp_replicate_q_proj and c.dcp_comm_backend == "ag_rs",
         "[dcp_replicate_q_proj] does not go with [dcp_comm_backend]",
         "--dcp-comm-backend a2a",
-        since=(0, 5, 17),
     ),
 )
 _PIPELINE = (
@@ -109,22 +103,14 @@ _HEAD = (
     Refusal(
         lambda c: c.enable_tp_lm_head_all_to_all and not has_dp_attention(c),
         "[enable_tp_lm_head_all_to_all] needs DP attention",
-        since=(0, 5, 18),
     ),
     Refusal(
         lambda c: c.enable_tp_lm_head_all_to_all and (c.enable_dp_lm_head and c.attn_dp_size > 1),
         "[enable_tp_lm_head_all_to_all] does not go with [enable_dp_lm_head]",
-        since=(0, 5, 18),
     ),
     Refusal(
         lambda c: c.enable_tp_lm_head_all_to_all and c.tp_size != c.attn_dp_size,
         "[enable_tp_lm_head_all_to_all] needs as many attention-DP groups as [tp_size]",
-        since=(0, 5, 18),
-    ),
-    Refusal(
-        lambda c: c.enable_tp_lm_head_all_to_all and c.attn_cp_size != 1,
-        "[enable_tp_lm_head_all_to_all] does not go with [attn_cp_size]",
-        since=(0, 5, 18),
     ),
 )
 
@@ -135,17 +121,12 @@ ROWS = (
         lambda c: c.attn_cp_size != c.moe_dp_size and c.moe_dp_size != 1,
         "[moe_dp_size] must be 1, or that of [attn_cp_size]",
     ),
-    needs("enable_prefill_cp", "cp_strategy", since=(0, 5, 14)),
-    apart("enable_prefill_context_parallel", "enable_nsa_prefill_context_parallel", until=(0, 5, 13)),
-    apart(
-        "enable_prefill_context_parallel",
-        "enable_dsa_prefill_context_parallel",
-        since=(0, 5, 13),
-        until=(0, 5, 20),
-    ),
+    needs("enable_prefill_cp", "cp_strategy"),
+    apart("enable_prefill_context_parallel", "enable_nsa_prefill_context_parallel"),
+    apart("enable_prefill_context_parallel", "enable_dsa_prefill_context_parallel"),
     *_DECODE_CONTEXT,
     *under(lambda c: c.pp_size > 1, _PIPELINE),
-    *under(lambda c: (c.dwdp_size or 1) > 1, _DWDP, since=(0, 5, 17)),
+    *under(lambda c: (c.dwdp_size or 1) > 1, _DWDP),
     *_HEAD,
     Refusal(
         lambda c: replicas(c) > 1 and c.nnodes != 1,
@@ -171,14 +152,12 @@ ROWS = (
             and (c.shared_experts_tp_size < 1 or _attention_tp(c) % c.shared_experts_tp_size)
         ),
         "[shared_experts_tp_size] does not divide the ranks of attention",
-        since=(0, 5, 21),
     ),
     Refusal(
         lambda c: (
             c.shared_experts_tp_size is not None and c.model.architecture != "KimiK3ForConditionalGeneration"
         ),
         "[shared_experts_tp_size] is for Kimi-K3 only",
-        since=(0, 5, 21),
     ),
     Refusal(
         lambda c: (
@@ -186,7 +165,6 @@ ROWS = (
             and c.moe_a2a_backend not in ("deepep", "megamoe", "mooncake", "ascend_fuseep", "mori")
         ),
         "[shared_experts_tp_size] does not go with [moe_a2a_backend]",
-        since=(0, 5, 21),
     ),
     Refusal(
         lambda c: c.enable_quant_communications and c.tp_size == 1,

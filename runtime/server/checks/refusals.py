@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from runtime.server.backends import Number
 from runtime.server.checks import (
     adapters,
     attention,
@@ -23,6 +22,7 @@ from runtime.server.checks import (
 from runtime.server.checks.row import Refusal, arguments_in, told
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
+from runtime.server.releases import Release
 
 ROWS = (
     *parallelism.ROWS,
@@ -42,12 +42,12 @@ ROWS = (
 
 
 def check_refusals(c: Choices) -> None:
-    for row in _standing(c.release.number):
+    for row in _standing(c.release):
         if row.when(c):
             said = f"SGLang {c.release.version} refuses this: {told(row.said, c)}"
             raise ConfigError(said, row.way, tries=arguments_in(row.said))
 
 
 @lru_cache
-def _standing(number: Number) -> tuple[Refusal, ...]:
-    return tuple(row for row in ROWS if row.stands_in(number))
+def _standing(release: Release) -> tuple[Refusal, ...]:
+    return tuple(row for row in ROWS if row.stands_in(release))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runtime.server.backends import FIRST, Number
-from runtime.server.choices import Choices
+from runtime.server.choices import Choices, arguments
 from runtime.server.flags import flags_of
 from runtime.server.releases import NEWEST, Release
 
@@ -19,7 +19,10 @@ _FIELD = re.compile(r"\[(\w+)\]")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`said` names server arguments in brackets: they become the flag and what it is set to."""
+    """`said` names server arguments in brackets: they become the flag and what it is set to.
+
+    It stands from `since` on and before `until`, in the releases that have all of these arguments.
+    """
 
     when: Condition
     said: str
@@ -27,8 +30,11 @@ class Refusal:
     since: Number = FIRST
     until: Number = NEVER
 
-    def stands_in(self, number: Number) -> bool:
-        return self.since <= number < self.until
+    def stands_in(self, release: Release) -> bool:
+        known = arguments(release.version)
+        return self.since <= release.number < self.until and all(
+            one in known for one in arguments_in(self.said)
+        )
 
 
 def under(condition: Condition, rows: Iterable[Refusal], since: Number = FIRST) -> tuple[Refusal, ...]:

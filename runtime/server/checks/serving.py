@@ -14,7 +14,6 @@ from runtime.server.traits import is_disaggregated
 _MODALITIES = {"image", "video", "audio"}
 _WATERMARKED = (None, "NGRAM", "EAGLE", "EAGLE3")
 _STORES = ("s3://", "gs://", "az://")
-_SAMPLING = (None, "flashinfer", "pytorch", "ascend", "intel_xpu")
 
 
 def _name(c: Choices) -> str:
@@ -63,7 +62,6 @@ _HTTP2 = (
             c.http2_max_concurrent_streams is not None and not 0 < c.http2_max_concurrent_streams < 1 << 32
         ),
         "[http2_max_concurrent_streams]: 1 to 4294967295 is possible",
-        since=(0, 5, 18),
     ),
     Refusal(
         lambda c: (
@@ -71,7 +69,6 @@ _HTTP2 = (
             and not 1024 <= c.http2_initial_connection_window_size < 1 << 31
         ),
         "[http2_initial_connection_window_size]: 1024 to 2147483647 is possible",
-        since=(0, 5, 19),
     ),
     apart("enable_http2", "enable_ssl_refresh"),
 )
@@ -90,34 +87,12 @@ _SIDECAR = (
     needs("sidecar", "grpc_port"),
 )
 _WATERMARK = (
-    Refusal(lambda c: not 1 <= c.watermark_context_window <= 64, "[watermark_context_window]: 1 to 64 is"
-            " possible"),
-    needs("watermark_key_b", "watermark_key"),
-    Refusal(
-        lambda c: not 0 < c.watermark_mixing_probability < 1,
-        "[watermark_mixing_probability]: above 0 and below 1 is possible",
-    ),
-    Refusal(
-        lambda c: c.watermark_key_b is None and c.watermark_mixing_probability != 0.5,
-        "[watermark_mixing_probability] needs --watermark-key-b",
-    ),
-    Refusal(
-        lambda c: not 0 < c.watermark_max_probability <= 1,
-        "[watermark_max_probability]: above 0 and at most 1 is possible",
-    ),
-    needs("watermark_default_enabled", "watermark_key"),
-    needs("watermark_enforce_all", "watermark_key"),
     apart("enable_watermark", "enable_custom_logit_processor"),
-    Refusal(lambda c: c.sampling_backend not in _SAMPLING, "[enable_watermark] with [sampling_backend]"),
     apart("enable_watermark", "dllm_algorithm"),
     Refusal(is_disaggregated, "[enable_watermark] does not go with [disaggregation_mode]"),
     Refusal(
         lambda c: c.speculative_algorithm not in _WATERMARKED,
         "[enable_watermark] does not go with [speculative_algorithm]",
-    ),
-    Refusal(
-        lambda c: c.pp_size > 1 and c.speculative_algorithm is not None,
-        "[enable_watermark] and [speculative_algorithm] with [pp_size]",
     ),
     apart("enable_watermark", "speculative_use_rejection_sampling"),
 )  # fmt: skip
@@ -128,18 +103,18 @@ _PORTS = (
     *under(lambda c: c.grpc_port is not None and not _legacy_grpc(c), _NATIVE_GRPC),
 )
 _COUNTS = (
-    above(0, "asr_max_buffer_seconds", since=(0, 5, 13)),
-    above(0, "asr_max_concurrent_sessions", since=(0, 5, 13)),
-    at_least(0, "mm_preprocess_cache_size_mb", since=(0, 5, 18)),
-    above(0, "grpc_response_timeout_secs", since=(0, 5, 21)),
+    above(0, "asr_max_buffer_seconds"),
+    above(0, "asr_max_concurrent_sessions"),
+    at_least(0, "mm_preprocess_cache_size_mb"),
+    above(0, "grpc_response_timeout_secs"),
     at_least(1, "tokenizer_worker_num"),
     at_least(1, "detokenizer_worker_num"),
-    at_least(0, "mm_processor_worker_num", since=(0, 5, 17)),
-    at_least(0, "mm_io_worker_num", since=(0, 5, 17)),
+    at_least(0, "mm_processor_worker_num"),
+    at_least(0, "mm_io_worker_num"),
     at_least(0, "schedule_conservativeness"),
-    at_least(0, "prefill_decode_interval", since=(0, 5, 19)),
-    at_least(0, "prefill_decode_interval_min_bs", since=(0, 5, 23)),
-    above(0, "sampling_mask_max_tokens", since=(0, 5, 20)),
+    at_least(0, "prefill_decode_interval"),
+    at_least(0, "prefill_decode_interval_min_bs"),
+    above(0, "sampling_mask_max_tokens"),
     at_least(0, "media_url_max_file_size_mb"),
 )
 
@@ -148,7 +123,6 @@ ROWS = (
     Refusal(
         lambda c: c.enable_http_worker_reuseport and (c.tokenizer_worker_num == 1 or c.enable_http2),
         "[enable_http_worker_reuseport] needs --tokenizer-worker-num above 1, and no --enable-http2",
-        since=(0, 5, 23),
     ),
     *under(lambda c: c.enable_http2, _HTTP2),
     *_COUNTS,
@@ -165,9 +139,8 @@ ROWS = (
     Refusal(
         lambda c: c.disable_fast_image_processor and c.image_processor_backend not in ("auto", "pil"),
         "[disable_fast_image_processor] does not go with [image_processor_backend]",
-        since=(0, 5, 18),
     ),
-    *under(lambda c: True, _PORTS, since=(0, 5, 16)),
+    *_PORTS,
     Refusal(
         lambda c: (
             isinstance(c.limit_mm_data_per_request, dict) and set(c.limit_mm_data_per_request) - _MODALITIES
@@ -177,7 +150,6 @@ ROWS = (
     Refusal(
         lambda c: isinstance(c.default_chat_template_kwargs, (list, str, int)),
         "[default_chat_template_kwargs] is no JSON object",
-        since=(0, 5, 16),
     ),
     apart("enable_tokenizer_batch_encode", "enable_dynamic_batch_tokenizer"),
     Refusal(
@@ -188,19 +160,16 @@ ROWS = (
     Refusal(
         lambda c: c.mm_feature_transport == "cuda_ipc" and c.nnodes != 1 and not c.encoder_only,
         "[mm_feature_transport] does not go with [nnodes]",
-        since=(0, 5, 16),
     ),
     Refusal(
         lambda c: c.keep_mm_feature_on_device and c.mm_feature_transport == "cpu",
         "[keep_mm_feature_on_device] does not go with [mm_feature_transport]",
-        since=(0, 5, 16),
         until=(0, 5, 18),
     ),
     Refusal(
         lambda c: c.keep_mm_feature_on_device and c.mm_feature_transport not in (None, "cuda_ipc"),
         "[keep_mm_feature_on_device] does not go with [mm_feature_transport]",
         since=(0, 5, 18),
-        until=(0, 5, 21),
     ),
     Refusal(
         lambda c: ":" in _name(c) and not _name(c).lower().startswith(_STORES),
@@ -215,7 +184,6 @@ ROWS = (
     Refusal(
         lambda c: c.retraction_policy == "priority" and not c.enable_priority_scheduling,
         "[retraction_policy] needs --enable-priority-scheduling",
-        since=(0, 5, 16),
     ),
     needs("tokenizer_metrics_allowed_custom_labels", "tokenizer_metrics_custom_labels_header"),
     needs("export_metrics_to_file", "export_metrics_to_file_dir"),
@@ -223,7 +191,6 @@ ROWS = (
     Refusal(
         lambda c: c.kv_canary_sweep_interval > 0 and c.kv_canary == "none",
         "[kv_canary_sweep_interval] needs --kv-canary log or raise",
-        since=(0, 5, 13),
     ),
     Refusal(lambda c: _is_bad_rule(c.prompt_tokens_buckets), "[prompt_tokens_buckets] is no rule"),
     Refusal(lambda c: _is_bad_rule(c.generation_tokens_buckets), "[generation_tokens_buckets] is no rule"),
@@ -232,21 +199,17 @@ ROWS = (
             (c.load_publish_endpoint or "off").strip().lower() not in ("", "off") and not c.kv_events_config
         ),
         "[load_publish_endpoint] needs --kv-events-config",
-        since=(0, 5, 19),
     ),
     Refusal(
         lambda c: c.enable_response_store and is_disaggregated(c),
         "[enable_response_store] does not go with [disaggregation_mode]",
-        since=(0, 5, 20),
     ),
-    needs("watermark_config", "enable_watermark", since=(0, 5, 22)),
-    *under(lambda c: c.enable_watermark, _WATERMARK, since=(0, 5, 22)),
+    needs("watermark_config", "enable_watermark"),
+    *under(lambda c: c.enable_watermark, _WATERMARK),
     Refusal(lambda c: c.quantize_and_serve, "[quantize_and_serve] is switched off in this release"),
     Refusal(lambda c: c.model_impl == "mindspore", "[model_impl] is for NPUs only"),
-    Refusal(lambda c: c.load_format == "ipc_cache", "[load_format] is SGLang's own", since=(0, 5, 17)),
     Refusal(
         lambda c: c.weight_cache_mode not in (None, "off") and c.speculative_algorithm is not None,
         "[weight_cache_mode] does not go with [speculative_algorithm]",
-        since=(0, 5, 17),
     ),
 )

@@ -13,7 +13,7 @@ _SPREADS = frozenset({"Qwen3ForCausalLM", _MUSE})
 _EXCLUDED = (
     *("dllm_algorithm", "radix_cache_backend", "enable_unified_cache_external_linker"),
     *("enable_streaming_session", "enable_session_radix_cache", "enable_flexkv", "enable_unified_memory"),
-    *("enable_lmcache", "enable_hisparse", "enable_two_batch_overlap"),
+    *("enable_hisparse", "enable_two_batch_overlap"),
 )
 _GLM = "GlmMoeDsaForCausalLM"
 
@@ -115,12 +115,11 @@ _SPREAD = (
 )
 
 ROWS = (
-    *under(lambda c: c.enable_kv_cache_sharding, _SHARDED, since=(0, 5, 22)),
-    needs("enable_megamoe_for_layernorm_sp", "enable_layernorm_sp", since=(0, 5, 23)),
+    *under(lambda c: c.enable_kv_cache_sharding, _SHARDED),
+    needs("enable_megamoe_for_layernorm_sp", "enable_layernorm_sp"),
     Refusal(
         lambda c: c.enable_megamoe_for_layernorm_sp and c.model.architecture != _MUSE,
         "[enable_megamoe_for_layernorm_sp] is for Muse Spark only",
-        since=(0, 5, 23),
     ),
-    *under(lambda c: c.enable_layernorm_sp, _SPREAD, since=(0, 5, 19)),
+    *under(lambda c: c.enable_layernorm_sp, _SPREAD),
 )

@@ -110,22 +110,12 @@ _DSPARK = (
         ),
         "DSPARK with DP attention: [speculative_moe_a2a_backend] is not [moe_a2a_backend]",
     ),
-    Refusal(lambda c: c.pp_size != 1, "DSPARK does not go with [pp_size]", until=(0, 5, 21)),
-    Refusal(
-        lambda c: c.pp_size != 1 and c.disaggregation_mode != "prefill",
-        "DSPARK with [pp_size] only runs on a server that prefills",
-        since=(0, 5, 21),
-    ),
 )
 _UNO = (
     needs("speculative_algorithm", "uno_lora_path"),
     apart("speculative_algorithm", "enable_deterministic_inference"),
     apart("speculative_algorithm", "enable_strict_thinking"),
     apart("speculative_algorithm", "speculative_use_rejection_sampling"),
-    Refusal(
-        lambda c: has_dp_attention(c) or c.attn_cp_size != 1,
-        "UNO does not go with DP attention, nor with context parallelism",
-    ),
     Refusal(has_adapters, "UNO does not go with LoRA adapters"),
     Refusal(lambda c: set(used_backends(c)) != {"fa3"}, "UNO needs attention backend fa3"),
 )
@@ -173,7 +163,7 @@ ROWS = (
         lambda c: c.speculative_use_block_verification and c.speculative_algorithm not in _MIXED,
         "[speculative_use_block_verification] does not go with [speculative_algorithm]",
         "EAGLE, EAGLE3, NEXTN, DFLASH or DSPARK",
-        since=(0, 5, 22),
+
     ),
     Refusal(
         lambda c: (
@@ -186,18 +176,18 @@ ROWS = (
         since=(0, 5, 13),
     ),
     above(0, "speculative_draft_window_size", since=(0, 5, 13)),
-    at_least(0, "speculative_draft_sink_size", since=(0, 5, 21)),
+    at_least(0, "speculative_draft_sink_size", ),
     Refusal(
         lambda c: c.speculative_draft_sink_size is not None and c.speculative_draft_window_size is None,
         "[speculative_draft_sink_size] needs --speculative-draft-window-size",
-        since=(0, 5, 21),
+
     ),
     Refusal(
         lambda c: c.speculative_skip_dp_mlp_sync and c.speculative_algorithm != "EAGLE",
         "[speculative_skip_dp_mlp_sync] needs --speculative-algorithm EAGLE",
-        until=(0, 5, 23),
+
     ),
-    *under(_rejects, _REJECTION, since=(0, 5, 14)),
+    *under(_rejects, _REJECTION, ),
     *under(
         lambda c: c.speculative_algorithm == "NGRAM"
         and c.speculative_ngram_external_corpus_path is not None,
@@ -206,8 +196,8 @@ ROWS = (
     *under(lambda c: c.speculative_algorithm == "DFLASH", _DFLASH),
     *under(lambda c: c.speculative_algorithm == "DSPARK", _DSPARK),
     *under(lambda c: c.speculative_algorithm == "UNO", _UNO),
-    needs("return_aux_hidden_state_layer_ids", "enable_return_aux_hidden_states", since=(0, 5, 23)),
-    *under(lambda c: c.enable_return_aux_hidden_states, _AUXILIARY, since=(0, 5, 23)),
+    needs("return_aux_hidden_state_layer_ids", "enable_return_aux_hidden_states", ),
+    *under(lambda c: c.enable_return_aux_hidden_states, _AUXILIARY, ),
     Refusal(
         lambda c: c.decoupled_spec_role not in (None, "null")
         and None in (
@@ -215,6 +205,6 @@ ROWS = (
         ),
         "[decoupled_spec_role] needs --decoupled-spec-bind-endpoint, --decoupled-spec-connect-endpoints "
         "and --decoupled-spec-rank",
-        since=(0, 5, 15),
+
     ),
 )  # fmt: skip

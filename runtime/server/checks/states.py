@@ -90,14 +90,14 @@ _DELTA_REPLAY = (
 )
 
 ROWS = (
-    at_least(0, "mamba_cache_philox_rounds", since=(0, 5, 15)),
+    at_least(0, "mamba_cache_philox_rounds"),
     Refusal(
         lambda c: c.mamba_max_states_per_path == 0 or c.mamba_max_states_per_path < -1,
         "[mamba_max_states_per_path]: -1 or a number above 0 is possible",
         since=(0, 5, 17),
     ),
-    *under(lambda c: c.enable_mamba_cache_stochastic_rounding, _ROUNDING, since=(0, 5, 15)),
-    *under(lambda c: c.enable_int8_mamba_checkpoint, _INT8, since=(0, 5, 14)),
+    *under(lambda c: c.enable_mamba_cache_stochastic_rounding, _ROUNDING),
+    *under(lambda c: c.enable_int8_mamba_checkpoint, _INT8),
     Refusal(
         lambda c: c.linear_attn_decode_backend == "flashkda",
         "[linear_attn_decode_backend] only prefills",
@@ -107,10 +107,9 @@ ROWS = (
     Refusal(
         lambda c: _verify(c) == "flashinfer" and c.mamba_ssm_dtype != "bfloat16" and c.gpu.major >= 10,
         "[linear_attn_verify_backend] on this GPU needs --mamba-ssm-dtype bfloat16",
-        since=(0, 5, 17),
     ),
-    *under(lambda c: c.enable_linear_replayssm, _REPLAY, since=(0, 5, 15)),
-    *under(lambda c: c.enable_linear_replayssm_spec, _SPECULATIVE_REPLAY, since=(0, 5, 17)),
+    *under(lambda c: c.enable_linear_replayssm, _REPLAY),
+    *under(lambda c: c.enable_linear_replayssm_spec, _SPECULATIVE_REPLAY),
     *under(lambda c: c.enable_gdn_replayssm_spec, _DELTA_REPLAY, since=(0, 5, 16)),
     Refusal(
         lambda c: (
@@ -129,7 +128,6 @@ ROWS = (
             and c.asked.speculative_num_draft_tokens is not None
         ),
         "[mamba_radix_cache_strategy] does not go with [speculative_num_draft_tokens]",
-        since=(0, 5, 13),
         until=(0, 5, 17),
     ),
 )

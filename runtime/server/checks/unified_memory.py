@@ -205,5 +205,5 @@ _UNIFIED = (
 
 ROWS = (
     *under(lambda c: c.enable_page_major_kv_layout or c.enable_unified_memory, _PAGES, since=(0, 5, 15)),
-    *under(lambda c: c.enable_unified_memory, _UNIFIED, since=(0, 5, 15)),
+    *under(lambda c: c.enable_unified_memory, _UNIFIED),
 )
