@@ -117,10 +117,13 @@ class _Worker:
 
     def _watch(self) -> None:
         """Ends it when its input takes too long."""
-        _, begun, used = _SLOT.unpack_from(self._slot)
+        written = _SLOT.unpack_from(self._slot)
+        _, begun, used = written
         if self._killed or not begun:
             return
         state, seconds = _state_of(self._pid)
+        if _SLOT.unpack_from(self._slot) != written:
+            return  # read while it was written, or of an input that is done
         if state == "R":
             self._asleep_since = time.monotonic()
         if seconds - used > MOST_SECONDS:
