@@ -1,0 +1,16 @@
+"""The page of models lists the families that there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from runtime.server.decoders.known import FAMILIES
+
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+
+
+def test_every_family_is_listed_and_no_other() -> None:
+    rows = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    listed = [name for row in rows[1:] for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(listed) == sorted(FAMILIES)
