@@ -39,12 +39,10 @@ _ENABLED = (
     Refusal(
         lambda c: c.speculative_algorithm not in _DRAFTED,
         "LoRA adapters do not go with [speculative_algorithm]",
-        since=(0, 5, 19),
     ),
     Refusal(
         lambda c: c.speculative_algorithm not in (None, "NGRAM") and c.speculative_adaptive,
         "LoRA adapters do not go with [speculative_adaptive]",
-        since=(0, 5, 19),
     ),
     Refusal(
         lambda c: (

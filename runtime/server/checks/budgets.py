@@ -180,7 +180,6 @@ ROWS = (
                 ),
                 f"[chunked_prefill_size]: more than {DEEPEP_2} holds",
                 f"raise {DEEPEP_2}",
-                since=(0, 5, 21),
             ),
             Refusal(
                 lambda c: _decode_graph(c) > _capacity(c, DEEPEP_2),

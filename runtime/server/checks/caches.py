@@ -105,7 +105,6 @@ _TIERED_CONTEXT = (
     Refusal(
         lambda c: c.hicache_storage_backend is not None and c.hicache_host_memory_mode == "buffer_only",
         "[dcp_size] does not go with [hicache_host_memory_mode]",
-        since=(0, 5, 23),
     ),
     Refusal(
         lambda c: c.speculative_algorithm is not None,
@@ -115,7 +114,6 @@ _TIERED_CONTEXT = (
     Refusal(
         lambda c: c.speculative_algorithm not in (None, "DSPARK"),
         "[enable_hierarchical_cache] and [dcp_size] do not go with [speculative_algorithm]",
-        since=(0, 5, 18),
     ),
     Refusal(lambda c: c.enable_lmcache, "[dcp_size] does not go with [enable_lmcache]"),
     Refusal(lambda c: c.enable_hisparse, "[dcp_size] does not go with [enable_hisparse]"),
@@ -130,7 +128,6 @@ _HISPARSE = (
     Refusal(
         lambda c: not is_sparse(c) and c.model.architecture not in DEEPSEEK_V4 | MINIMAX_M3,
         "[enable_hisparse] is for models with sparse attention",
-        since=(0, 5, 21),
     ),
     Refusal(lambda c: not c.disable_radix_cache, "[enable_hisparse] needs --disable-radix-cache"),
     apart("enable_hisparse", "enable_mixed_chunk", since=(0, 5, 22)),

@@ -49,7 +49,6 @@ _DECODE_CONTEXT = (
     Refusal(
         lambda c: c.disaggregation_transfer_backend not in (*_MOVES_DECODE_CONTEXT, "fake"),
         "[dcp_size] does not go with [disaggregation_transfer_backend]",
-        since=(0, 5, 19),
         until=(0, 5, 22),
     ),
     Refusal(

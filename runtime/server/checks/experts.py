@@ -40,13 +40,11 @@ _MEGAMOE_A2A = (
     Refusal(
         lambda c: c.model.architecture not in _MEGAMOE_NEXT,
         "[moe_a2a_backend] does not run this model",
-        since=(0, 5, 21),
         until=(0, 5, 23),
     ),
     Refusal(
         lambda c: c.model.architecture not in _MEGAMOE_NOW,
         "[moe_a2a_backend] does not run this model",
-        since=(0, 5, 23),
     ),
     Refusal(
         lambda c: c.quantization not in ("mxfp8", "modelopt_fp4") and not has_nvfp4_experts(c.model),
@@ -63,13 +61,11 @@ _DEEPEP_2 = (
     Refusal(
         lambda c: c.model.architecture not in _DEEPEP_2_NEXT,
         "[moe_a2a_backend] does not run this model",
-        since=(0, 5, 21),
         until=(0, 5, 22),
     ),
     Refusal(
         lambda c: c.model.architecture not in _DEEPEP_2_NOW,
         "[moe_a2a_backend] does not run this model",
-        since=(0, 5, 22),
     ),
     Refusal(
         lambda c: (
@@ -133,12 +129,10 @@ _SCALED = (
     Refusal(lambda c: c.elastic_ep_backend != "mooncake", "[max_ep_size] with [elastic_ep_backend]"),
     Refusal(lambda c: c.decode.is_on or c.prefill.is_on, "[max_ep_size] goes without CUDA graphs",
             until=(0, 5, 21)),
-    Refusal(lambda c: c.prefill.is_on, "[max_ep_size] goes without CUDA graphs of prefills",
-            since=(0, 5, 21)),
+    Refusal(lambda c: c.prefill.is_on, "[max_ep_size] goes without CUDA graphs of prefills",),
     Refusal(
         lambda c: c.decode.is_on and c.speculative_algorithm is not None,
         "[max_ep_size] with CUDA graphs does not go with [speculative_algorithm]",
-        since=(0, 5, 21),
     ),
     Refusal(lambda c: not has_dp_attention(c), "[max_ep_size] needs DP attention"),
     Refusal(lambda c: not c.enable_dp_lm_head, "[max_ep_size] needs --enable-dp-lm-head"),
@@ -224,7 +218,6 @@ ROWS = (
     Refusal(
         lambda c: c.enable_two_batch_overlap and c.moe_a2a_backend == "none" and not has_dp_attention(c),
         "[enable_two_batch_overlap] needs --moe-a2a-backend, or DP attention",
-        since=(0, 5, 15),
     ),
     Refusal(
         lambda c: c.enable_two_batch_overlap and c.enforce_shared_experts_fusion,

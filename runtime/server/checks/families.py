@@ -49,7 +49,6 @@ _DEEPSEEK_V4 = (
     Refusal(
         lambda c: c.asked.kv_cache_dtype not in ("auto", "fp8_e4m3", "bfloat16"),
         "DeepSeek-V4 has no such cache: [kv_cache_dtype]",
-        since=(0, 5, 14),
     ),
     Refusal(
         lambda c: c.asked.speculative_algorithm not in (None, "EAGLE", "DSPARK"),

@@ -75,13 +75,11 @@ _PIPELINE = (
             or (c.speculative_algorithm == "EAGLE" and c.enable_multi_layer_eagle)
         ),
         "[pp_size] does not go with [speculative_algorithm]: only EAGLE of one layer is pipelined",
-        since=(0, 5, 21),
     ),
     Refusal(
         lambda c: c.speculative_algorithm is not None and c.disaggregation_mode != "prefill",
         "[pp_size] with [speculative_algorithm] only runs on a server that prefills",
         "--disaggregation-mode prefill, or leave one of the two out",
-        since=(0, 5, 21),
     ),
     Refusal(
         lambda c: c.min_free_slots_delay is not None,
@@ -141,7 +139,6 @@ ROWS = (
     Refusal(
         lambda c: c.moe_dense_tp_size not in (None, 1, c.tp_size),
         "[moe_dense_tp_size]: only 1 or that of [tp_size] is possible",
-        since=(0, 5, 13),
     ),
     at_least(1, "pp_max_micro_batch_size"),
     at_least(0, "base_gpu_id"),

@@ -52,7 +52,6 @@ _SHARDED = (
     Refusal(
         _drafts_otherwise,
         "[enable_kv_cache_sharding] does not go with [speculative_algorithm]",
-        since=(0, 5, 23),
     ),
     *(apart("enable_kv_cache_sharding", other) for other in _EXCLUDED),
     Refusal(lambda c: c.dcp_size > 1, "[enable_kv_cache_sharding] does not go with [dcp_size]"),

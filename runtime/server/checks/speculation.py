@@ -102,7 +102,6 @@ _DSPARK = (
     Refusal(
         lambda c: has_dp_attention(c) and c.moe_a2a_backend not in ("none", "megamoe", "mori"),
         "DSPARK with DP attention does not go with [moe_a2a_backend]",
-        since=(0, 5, 18),
     ),
     Refusal(
         lambda c: (
@@ -149,7 +148,6 @@ ROWS = (
         and c.disaggregation_decode_enable_radix_cache
         and c.speculative_algorithm not in (None, "DSPARK"),
         "[disaggregation_decode_enable_radix_cache] does not go with [speculative_algorithm]",
-        since=(0, 5, 21),
         until=(0, 5, 23),
     ),
     Refusal(
@@ -157,7 +155,6 @@ ROWS = (
         and c.disaggregation_decode_enable_radix_cache
         and c.speculative_algorithm not in (None, "DSPARK", *_EAGLES),
         "[disaggregation_decode_enable_radix_cache] does not go with [speculative_algorithm]",
-        since=(0, 5, 23),
     ),
     Refusal(
         lambda c: c.speculative_use_block_verification and c.speculative_algorithm not in _MIXED,

@@ -68,28 +68,28 @@ _PAGES = (
         lambda c: not _backends(c) <= (_FIRST_MLA if _runs_dense(c) else _TRITON),
         _ELSEWHERE,
         _WAY,
-        since=(0, 5, 17),
         until=(0, 5, 19),
     ),
     Refusal(
         lambda c: not _backends(c) <= (_MLA if is_mla(c) else _MHA),
         _ELSEWHERE,
         _WAY,
-        since=(0, 5, 19),
     ),
     Refusal(
         lambda c: c.model.has_wide_keys and not is_mla(c) and not _backends(c) <= _ASYMMETRIC,
         _ELSEWHERE,
         _WAY,
-        since=(0, 5, 23),
     ),
     Refusal(
         lambda c: {_decode(c), _prefill(c), c.linear_attn_backend} - {None, "triton"},
         _LINEAR,
         until=(0, 5, 17),
     ),
-    Refusal(lambda c: _linear(c, _DECODES, _PREFILLS), _LINEAR, since=(0, 5, 17), until=(0, 5, 23)),
-    Refusal(lambda c: _linear(c, _DECODES, _PREFILLS | _DECODES), _LINEAR, since=(0, 5, 23)),
+    Refusal(lambda c: _linear(c, _DECODES, _PREFILLS), _LINEAR, until=(0, 5, 23)),
+    Refusal(
+        lambda c: _linear(c, _DECODES, _PREFILLS | _DECODES),
+        _LINEAR,
+    ),
     Refusal(lambda c: c.mamba_backend not in (None, "triton"), "[mamba_backend]: pages want triton"),
 )
 _PD = (
@@ -152,13 +152,11 @@ _UNIFIED = (
     Refusal(
         lambda c: c.speculative_algorithm not in (None, "DSPARK"),
         "[enable_unified_memory] does not go with [speculative_algorithm]",
-        since=(0, 5, 18),
         until=(0, 5, 22),
     ),
     Refusal(
         lambda c: c.speculative_algorithm not in (None, "DSPARK", "EAGLE", "EAGLE3", "DFLASH"),
         "[enable_unified_memory] does not go with [speculative_algorithm]",
-        since=(0, 5, 22),
     ),
     Refusal(
         lambda c: c.speculative_eagle_topk not in (None, 1),
@@ -182,12 +180,10 @@ _UNIFIED = (
     Refusal(
         lambda c: c.dcp_size > 1 and (not is_mla(c) or is_hybrid_swa(c) or is_disaggregated(c)),
         "[enable_unified_memory] with [dcp_size] is for MLA models that do not disaggregate",
-        since=(0, 5, 20),
     ),
     Refusal(
         lambda c: c.dcp_size > 1 and not _backends(c) <= _SHARED,
         "[enable_unified_memory] with [dcp_size] does not run on these attention backends",
-        since=(0, 5, 20),
     ),
     Refusal(
         lambda c: c.prefill.backend == "tc_piecewise",
