@@ -102,6 +102,9 @@ _SENT: dict[str, Any] = {
 }  # fmt: skip
 _CUTEDSL = {**_SENT, "moe_runner_backend": "flashinfer_cutedsl"}
 _ONE_POOL: dict[str, Any] = {"others": {"enable_unified_memory": True}}
+_HYBRID = model("llama", architectures=["Qwen3NextForCausalLM"], model_type="qwen3_next")
+_POOLED: dict[str, Any] = {"speculative_algorithm": "EAGLE", **_ONE_POOL, "attention_backend": "triton"}
+_DRAFT = "speculative_draft_attention_backend"
 
 
 @pytest.mark.parametrize(
@@ -121,6 +124,15 @@ _ONE_POOL: dict[str, Any] = {"others": {"enable_unified_memory": True}}
         (_WIDE, 23, "H200", {"attention_backend": "triton", **_ONE_POOL}, None),
         (_WIDE, 23, "H200", {"attention_backend": "fa3", **_ONE_POOL}, None),
         (_WIDE, 23, "H200", {"attention_backend": "flashinfer", **_ONE_POOL}, "these attention backends"),
+        (_HYBRID, 22, "H200", _POOLED, None),
+        (_HYBRID, 22, "H200", {**_POOLED, _DRAFT: "fa3"}, None),
+        (_HYBRID, 22, "H200", {**_POOLED, _DRAFT: "trtllm_mha"}, "does not draft on this backend"),
+        (_HYBRID, 23, "H200", {**_POOLED, _DRAFT: "trtllm_mha"}, None),
+        (_HYBRID, 23, "H200", {**_POOLED, _DRAFT: "fa4"}, "does not draft on this backend"),
+        (_HYBRID, 22, "H200", {**_POOLED, "attention_backend": "fa3"}, None),
+        (_HYBRID, 22, "B200", {**_POOLED, "attention_backend": "trtllm_mha"}, "not draft on these attention"),
+        (_HYBRID, 23, "B200", {**_POOLED, "attention_backend": "trtllm_mha"}, None),
+        ("qwen3", 22, "H200", _POOLED, "models of mixed layers only"),
         (_DUAL, 19, "H200", {"attention_backend": "fa3"}, "a model with dual chunks"),
         (_DUAL, 19, "H200", {}, None),
         (_DUAL, 19, "H200", {"attention_backend": "dual_chunk_flash_attn"}, None),

@@ -180,7 +180,7 @@ ROWS = (
         "[page_size] does not divide [chunked_prefill_size]",
     ),
     Refusal(
-        lambda c: c.enable_mixed_chunk and c.speculative_algorithm in ("FROZEN_KV_MTP", "UNO"),
+        lambda c: c.enable_mixed_chunk and c.speculative_algorithm == "FROZEN_KV_MTP",
         "[enable_mixed_chunk] does not go with [speculative_algorithm]",
     ),
     Refusal(

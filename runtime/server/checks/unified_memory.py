@@ -13,7 +13,8 @@ _MHA = _TRITON | {"fa3", "fa4", "flashinfer", "trtllm_mha"}
 _FIRST_MLA = _TRITON | {"fa3", "trtllm_mla", "flashinfer", "cutedsl_mla", "tokenspeed_mla"}
 _MLA = _FIRST_MLA | {"flashmla"}
 _ASYMMETRIC = _TRITON | {"fa3", "fa4"}
-_DRAFTED = _TRITON | {"flashinfer", "fa3", "trtllm_mha"}
+_FIRST_DRAFTED = _TRITON | {"flashinfer", "fa3"}
+_DRAFTED = _FIRST_DRAFTED | {"trtllm_mha"}
 _VERIFIED = _TRITON | {"trtllm_mla", "cutedsl_mla", "flashmla", "flashinfer", "fa3"}
 _SHARED = frozenset({"flashinfer", "trtllm_mla", "cutedsl_mla", "tokenspeed_mla"})
 _DECODES, _PREFILLS, _DELTA = {"triton", "flashinfer"}, {"triton", "flashkda"}, {"cutedsl", "helion"}
@@ -46,9 +47,9 @@ def _runs_dense(c: Choices) -> bool:
     return is_mla(c) and bool(c.enable_unified_memory)
 
 
-def _drafts_apart(c: Choices) -> bool:
+def _drafts_apart(c: Choices, known: frozenset[str]) -> bool:
     draft = c.speculative_draft_attention_backend
-    return not ({draft} if draft else _backends(c)) <= _DRAFTED
+    return not ({draft} if draft else _backends(c)) <= known
 
 
 _PAGES = (
@@ -129,10 +130,21 @@ _EAGLE = (
         "[enable_unified_memory] drafts for models of mixed layers only",
     ),
     Refusal(
+        lambda c: not _backends(c) <= (_VERIFIED | {"tokenspeed_mla"} if is_mla(c) else _FIRST_DRAFTED),
+        "[enable_unified_memory] does not draft on these attention backends",
+        until=(0, 5, 23),
+    ),
+    Refusal(
         lambda c: not _backends(c) <= (_VERIFIED if is_mla(c) else _DRAFTED),
         "[enable_unified_memory] does not draft on these attention backends",
+        since=(0, 5, 23),
     ),
-    Refusal(_drafts_apart, "[enable_unified_memory] does not draft on this backend", since=(0, 5, 23)),
+    Refusal(
+        lambda c: _drafts_apart(c, _FIRST_DRAFTED),
+        "[enable_unified_memory] does not draft on this backend",
+        until=(0, 5, 23),
+    ),
+    Refusal(lambda c: _drafts_apart(c, _DRAFTED), "[enable_unified_memory] does not draft on this backend"),
     Refusal(
         lambda c: c.disaggregation_decode_retraction_backup == "host_pool",
         "[enable_unified_memory] drafts not with [disaggregation_decode_retraction_backup]",
