@@ -104,6 +104,9 @@ _CUTEDSL = {**_SENT, "moe_runner_backend": "flashinfer_cutedsl"}
 _ONE_POOL: dict[str, Any] = {"others": {"enable_unified_memory": True}}
 _HYBRID = model("llama", architectures=["Qwen3NextForCausalLM"], model_type="qwen3_next")
 _POOLED: dict[str, Any] = {"speculative_algorithm": "EAGLE", **_ONE_POOL, "attention_backend": "triton"}
+_SHARED_PREFILL: dict[str, Any] = {
+    "tp_size": 2, "attn_cp_size": 2, "others": {"enable_prefill_cp": True, "cp_strategy": "zigzag"},
+}  # fmt: skip
 _DRAFT = "speculative_draft_attention_backend"
 
 
@@ -133,6 +136,10 @@ _DRAFT = "speculative_draft_attention_backend"
         (_HYBRID, 22, "B200", {**_POOLED, "attention_backend": "trtllm_mha"}, "not draft on these attention"),
         (_HYBRID, 23, "B200", {**_POOLED, "attention_backend": "trtllm_mha"}, None),
         ("qwen3", 22, "H200", _POOLED, "models of mixed layers only"),
+        ("nemotron", 23, "H200", {"tp_size": 2, "attn_cp_size": 2}, "NemotronH does not go with"),
+        ("nemotron", 20, "H200", {"tp_size": 2, "attn_cp_size": 2}, None),
+        ("longcat", 23, "H200", _SHARED_PREFILL, "LongCat does not go with"),
+        ("longcat", 23, "H200", {"tp_size": 2, "attn_cp_size": 2}, None),
         (_DUAL, 19, "H200", {"attention_backend": "fa3"}, "a model with dual chunks"),
         (_DUAL, 19, "H200", {}, None),
         (_DUAL, 19, "H200", {"attention_backend": "dual_chunk_flash_attn"}, None),

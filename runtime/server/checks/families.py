@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from runtime.server.architectures import DEEPSEEK_V4, ENCODED_ELSEWHERE, LFM2, LONGCAT, MIMO_V2, NEMOTRON_H
+from runtime.server.architectures import DEEPSEEK_V4, ENCODED_ELSEWHERE, LFM2, MIMO_V2
 from runtime.server.checks.row import Condition, Refusal, under
 from runtime.server.choices import Choices
 from runtime.server.traits import (
@@ -169,12 +169,12 @@ ROWS = (
         ),
     ),
     Refusal(
-        lambda c: c.model.architecture in NEMOTRON_H and c.attn_cp_size > 1,
+        lambda c: c.model.model_type in ("nemotron_h", "nemotron_h_puzzle") and c.attn_cp_size > 1,
         "NemotronH does not go with [attn_cp_size]",
         since=(0, 5, 21),
     ),
     Refusal(
-        lambda c: c.model.architecture in LONGCAT and c.enable_prefill_cp and c.attn_cp_size > 1,
+        lambda c: c.model.model_type == "longcat_flash" and c.enable_prefill_cp and c.attn_cp_size > 1,
         "LongCat does not go with [enable_prefill_cp] and [attn_cp_size]",
         since=(0, 5, 21),
     ),
