@@ -162,3 +162,38 @@ def test_what_only_some_checkpoints_and_sizes_meet(
     with pytest.raises(ConfigError) as refusal:
         server(checkpoint, version, gpu, **asked)
     assert said in refusal.value.message
+
+
+_GLM_5 = model("deepseek", architectures=["GlmMoeDsaForCausalLM"], model_type="glm_moe_dsa", index_topk=2048)
+_SHARING: dict[str, Any] = {
+    "tp_size": 4, "attn_cp_size": 4, "kv_cache_dtype": "fp8_e4m3", "page_size": 64,
+    "disaggregation_mode": "prefill", "chunked_prefill_size": 8192,
+    "enable_kv_cache_sharding": True, "enable_prefill_cp": True, "cp_strategy": "interleave",
+    "dsa_prefill_backend": "trtllm", "dsa_decode_backend": "trtllm",
+    "disaggregation_transfer_backend": "mooncake",
+}  # fmt: skip
+
+
+def _shared(**changed: Any) -> Any:
+    told = {**_SHARING, **changed}
+    own = {name: told.pop(name) for name in [*told] if name in {one.name for one in fields(Asked)}}
+    return server(_GLM_5, 23, "B200", **own, others=told)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"enable_prefill_cp": False},
+        {"cp_strategy": "zigzag"},
+        {"dsa_prefill_backend": "flashmla_sparse"},
+        {"dsa_decode_backend": "flashmla_kv"},
+        {"disaggregation_transfer_backend": "nixl"},
+        {"enable_dsa_cache_layer_split": True},
+        {"kv_cache_dtype": "bfloat16"},
+        {"pp_size": 2},
+    ],
+)
+def test_a_sharded_cache_of_sparse_attention_wants_all_of_it_at_once(changed: dict[str, Any]) -> None:
+    assert _shared().key and _shared(disaggregation_transfer_backend="mooncake_tcp").key
+    with pytest.raises(ConfigError, match="wants sparse attention on trtllm"):
+        _shared(**changed)

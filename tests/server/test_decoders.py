@@ -306,3 +306,25 @@ def test_only_gpt_oss_has_a_pool_of_sliding_layers() -> None:
     assert sliding_layers(_read(**GPT_OSS), [0, 2]) == [], "none where all slide"
     slides = {"model_type": "qwen3", "layer_types": TURNS, "use_sliding_window": True}
     assert sliding_layers(_read(**slides), range(4)) == []
+
+
+@pytest.mark.parametrize(
+    ("family", "first", "kinds"),
+    [
+        ("qwen2_moe", 3, ("sliding", "full", "sliding", "full")),
+        ("qwen2_moe", 2, ("sliding", "full", "full", "full")),
+        ("qwen2_moe", 0, ("full",) * 4),
+        ("qwen2", 2, ("full", "full", "sliding", "sliding")),
+        ("qwen2", 4, ("full",) * 4),
+        ("qwen3", 1, ("full", "sliding", "sliding", "sliding")),
+    ],
+)
+def test_layers_that_see_a_window_where_no_layer_types_say_so(
+    family: str, first: int, kinds: tuple[str, ...]
+) -> None:
+    experts = {**EXPERTS, "shared_expert_intermediate_size": 32} if family == "qwen2_moe" else {}
+    told: dict[str, Any] = {"model_type": family, "max_window_layers": first, "sliding_window": 8, **experts}
+    assert _read(**told, use_sliding_window=True).attention_kinds == kinds
+    assert _read(**told, use_sliding_window=False).attention_kinds == ("full",) * 4
+    windows = {kind: one.window for kind, one in _read(**told, use_sliding_window=True).attention.items()}
+    assert windows == {kind: 8 if kind == "sliding" else None for kind in kinds}

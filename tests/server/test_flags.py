@@ -180,3 +180,10 @@ def test_json_without_a_bottom_is_refused(flag: str, deep: str) -> None:
 def test_an_argument_is_spelled_as_its_release_takes_it(version: str, argument: str, written: str) -> None:
     assert spelled(release_named(version).release, argument, 8) == written
     parse(flags_of(version), ["--model-path", "m", *written.split()])
+
+
+@pytest.mark.parametrize("number", ["-50", "-0.5", "-12.25"])
+def test_a_negative_number_is_taken_for_no_unknown_flag(number: str) -> None:
+    with pytest.raises(Refused) as refusal:
+        parse(flags_of("0.5.23"), ["--tp-size", "x", "--chunked-prefill-size", number])
+    assert refusal.value.unknown is None and refusal.value.remedy is None

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.gpus import find_gpu
+from runtime.server.releases import RELEASES
+from runtime.server.tuning import runs_mxfp8_gemm
 from tests.server.asking import FP8, MODELOPT_FP8, NVFP4, model, server
 
 _MXFP8 = {"quantization": "mxfp8", "moe_runner_backend": "cutlass"}
@@ -156,3 +159,19 @@ def test_a_drafts_gemms_are_those_of_its_own_weights() -> None:
     assert on_packed.tunes and on_packed.draft is not None and not on_packed.draft.tunes
     under_plain = server("llama", 23, draft=packed, **asked)
     assert not under_plain.tunes and under_plain.draft is not None and under_plain.draft.tunes
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "gpu", "since"),
+    [
+        ("mxfp8", "auto", "B200", 18),
+        ("mxfp8", "auto", "RTX PRO 6000", 18),
+        ("minimax_m3_nvfp4", "auto", "B200", 23),
+        ("mxfp8", "deep_gemm", "B200", None),
+        ("mxfp8", "auto", "H200", None),
+        ("fp8", "auto", "B200", None),
+    ],
+)
+def test_mxfp8_gemms_are_flashinfers(method: str, asked: str, gpu: str, since: int | None) -> None:
+    runs = [one.number[2] for one in RELEASES if runs_mxfp8_gemm(method, asked, find_gpu(gpu), one)]
+    assert runs == ([one for one in range(since, 24)] if since else [])
