@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -328,3 +329,28 @@ def test_layers_that_see_a_window_where_no_layer_types_say_so(
     assert _read(**told, use_sliding_window=False).attention_kinds == ("full",) * 4
     windows = {kind: one.window for kind, one in _read(**told, use_sliding_window=True).attention.items()}
     assert windows == {kind: 8 if kind == "sliding" else None for kind in kinds}
+
+
+@pytest.mark.parametrize(
+    ("stretched", "times"),
+    [
+        ({"factor": 40, "mscale_all_dim": 1.0}, (0.1 * math.log(40) + 1) ** 2),
+        ({"factor": 40, "mscale_all_dim": 0.5}, (0.05 * math.log(40) + 1) ** 2),
+        ({"factor": 1, "mscale_all_dim": 2.0}, 1.0),
+        ({"factor": 0.5, "mscale_all_dim": 2.0}, 1.0),
+        ({"factor": 40}, 1.0),
+        ({"factor": 40, "mscale_all_dim": 0}, 1.0),
+    ],
+)
+def test_yarn_adds_to_the_scale_of_latent_attention(stretched: dict[str, Any], times: float) -> None:
+    told = _attention(**V3, rope_parameters={"rope_type": "yarn", **stretched}).scale
+    assert told == pytest.approx(12**-0.5 * times)
+    assert _attention(**V3).scale == pytest.approx(12**-0.5)
+
+
+def test_exaone_turns_its_heads_where_no_layer_sees_a_window() -> None:
+    whole = _read(model_type="exaone4", sliding_window=None)
+    assert whole.attention_kinds == ("full",) * 4 and whole.main_attention.rope is not None
+    mixed = _read(model_type="exaone4")
+    assert mixed.attention_kinds == ("sliding", "sliding", "sliding", "full")
+    assert [one.rope is None for one in mixed.attention.values()] == [False, True]

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.gpus import find_gpu
-from runtime.server.releases import RELEASES
+from runtime.server.releases import RELEASES, Release
+from runtime.server.resolve import resolve
+from runtime.server.shape import Server
 from runtime.server.tuning import runs_mxfp8_gemm
 from tests.server.asking import FP8, MODELOPT_FP8, NVFP4, model, server
 
@@ -175,3 +178,16 @@ def test_a_drafts_gemms_are_those_of_its_own_weights() -> None:
 def test_mxfp8_gemms_are_flashinfers(method: str, asked: str, gpu: str, since: int | None) -> None:
     runs = [one.number[2] for one in RELEASES if runs_mxfp8_gemm(method, asked, find_gpu(gpu), one)]
     assert runs == ([one for one in range(since, 24)] if since else [])
+
+
+def _under(release: Release, **environ: str) -> Server:
+    return resolve(Asked(model_path="org/m"), model("qwen3_moe"), None, find_gpu("H200"), release, environ)
+
+
+def test_what_the_environment_may_turn_on_by_release() -> None:
+    said = {"SGLANG_FLASHINFER_AUTOTUNE_EXTEND": "1", "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE": "yes"}
+    asked, unasked = ([_under(one, **told) for one in RELEASES] for told in (said, {}))
+    assert [one.release.number[2] for one in asked if one.autotune_extend] == [18, 19, 20, 21, 22, 23]
+    assert all(one.fused_finalize for one in asked) and not any(one.autotune_extend for one in unasked)
+    finalizing = [one.release.number[2] for one in unasked if one.fused_finalize]
+    assert finalizing == [12, 13, 14, 15, 16, 17]

@@ -92,3 +92,9 @@ def test_what_was_asked_and_kept_has_no_reason() -> None:
         "chunked_prefill_size": 4096,
     }
     assert not set(asked) & set(server(QWEN, H200, **asked).why)
+
+
+def test_requests_follow_from_memory_unless_they_were_asked_for() -> None:
+    (why,) = server(QWEN).reasons["max_running_requests"]
+    assert (why.value, why.rule) == (None, "the KV cache's room decides at the start")
+    assert "max_running_requests" not in server(QWEN, max_running_requests=8).reasons

@@ -96,6 +96,15 @@ def test_the_nearer_of_two_is_named_and_an_empty_folder_is_none(tmp_path: Path) 
     assert nearest_in(tmp_path, deployment()) == f"{near}: made for tp 8"
 
 
+def test_what_differs_in_four_is_not_near(tmp_path: Path) -> None:
+    three: dict[str, Any] = {"sglang_version": "0.5.17", "dtype": "float16", "tp": 4}
+    near = cached(tmp_path / "near", deployment(**three), manifest=True)
+    said = f"{near}: made for dtype torch.float16, tp 4, SGLang 0.5.17"
+    assert nearest_in(tmp_path / "near", deployment()) == said
+    cached(tmp_path / "far", deployment(**three, moe_runner_backend="flashinfer_trtllm"), manifest=True)
+    assert nearest_in(tmp_path / "far", deployment()) is None
+
+
 def test_verify_names_it_where_the_key_has_no_cache() -> None:
     asked = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
     where = ("--cache-dir", EXAMPLES, "--gpu", "h200", "--sglang-version", "0.5.23")
