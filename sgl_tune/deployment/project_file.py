@@ -67,6 +67,7 @@ def _deployment(path: Path, name: str, table: Any, defaults: Mapping[str, Any]) 
     command = members.pop(_COMMAND, None)
     if command is not None and not isinstance(command, str):
         raise UsageError(f"{path}: {where}.command is {shown(command)}: one string is needed")
+    _refuse_nul(path, f"{where}.command", command)
     given = {**defaults, **_flags(path, where, members)}
     try:
         return ProjectDeployment(name, ServerFlags(**given), command)
@@ -98,7 +99,14 @@ def _checked(path: Path, where: str, kind: type, value: Any) -> Any:
     strings = isinstance(value, list) and all(isinstance(item, str) for item in value)
     if type(value) is not kind or (kind is list and not strings):
         raise UsageError(f"{path}: {where} is {shown(value)}: {_KIND_NAMES[kind]} is needed")
+    _refuse_nul(path, where, value)
     return value
+
+
+def _refuse_nul(path: Path, where: str, value: Any) -> None:
+    texts = value if isinstance(value, list) else [value]
+    if any(isinstance(text, str) and "\0" in text for text in texts):
+        raise UsageError(f"{path}: {where} holds a NUL, which no command line could give")
 
 
 _KIND_NAMES = {

@@ -73,6 +73,9 @@ def test_deployments_by_flags_and_by_command(tmp_path: Path) -> None:
         ("[deployments.a]\nmem-fraction-static = " + "9" * 400, "a number is needed"),
         ("a = " + "[" * 50_000, "is not TOML"),
         ("[deployments.a]\nmodel-path = " + "[" * 400 + "]" * 400, "a string is needed"),
+        ('[deployments.a]\ncache-dir = "\\u0000"', r"deployments\.a\.cache-dir holds a NUL"),
+        ('[deployments.a]\nflashinfer-autotune-skip-ops = ["\\u0000"]', "holds a NUL"),
+        ('[deployments.a]\ncommand = "sglang serve \\u0000"', r"a\.command holds a NUL"),
         ("[defaults]\nnope = 1", r"defaults\.nope is no flag"),
     ],
 )
