@@ -1,4 +1,4 @@
-"""A few random models of each family; SGL_TUNE_RANDOM_MODELS=30 asks for more of them."""
+"""A random model of each family; SGL_TUNE_RANDOM_MODELS=30 asks for more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.runtime.random_models import SPACES, outcomes
 
-COUNT = int(os.environ.get("SGL_TUNE_RANDOM_MODELS", "2"))
+COUNT = int(os.environ.get("SGL_TUNE_RANDOM_MODELS", "1"))
 SEED = int(os.environ.get("SGL_TUNE_RANDOM_SEED", "1"))
 
 
