@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class DecoderLayer(nn.Module):
         self.kind = model.layer_kind(layer_id)
         self.attention_norms, self.mlp_norms = around_attention(build, name), around_mlp(build, name)
         self.rope = model.layer_attention(layer_id).rope
+        self.table_name: str | None = None  # of its rope, in the decoder that it is of
         attention = LatentAttention if model.is_mla else GroupedQueryAttention
         self.attention = attention(build, layer_id, f"{name}.self_attn")
         self.mlp: DenseLayer | MoELayer
@@ -108,9 +109,18 @@ class Decoder(nn.Module):
         if self.head is not None:
             keep_hidden = runtime.speculative is not None
             self.logits = LogitsProcessor(model.vocab_size, comm, self.head, keep_hidden)
-        self._ropes = [rope for rope in _distinct(layer.rope for layer in self._stack) if rope is not None]
-        for number, rope in enumerate(self._ropes):
-            self.register_buffer(f"rope_table_{number}", rope_table(rope, device))
+        self._lay_rope_tables(device)
+
+    def _lay_rope_tables(self, device: torch.device) -> None:
+        """One for all layers that turn alike; a layer knows the name of its own."""
+        ropes: list[RopeConfig] = []
+        for layer in self._stack:
+            if layer.rope is None:
+                continue
+            if layer.rope not in ropes:
+                self.register_buffer(f"rope_table_{len(ropes)}", rope_table(layer.rope, device))
+                ropes.append(layer.rope)
+            layer.table_name = f"rope_table_{ropes.index(layer.rope)}"
 
     def _embedding(self) -> TokenEmbedding:
         """Under DP attention every group embeds its own tokens."""
@@ -138,11 +148,11 @@ class Decoder(nn.Module):
             state = StageState(self.embedding(batch.input_ids, self.comm))
         assert state is not None, "a later pipeline stage needs the state of the one before"
         for layer in each_layer(self._stack, kind=_layer_kind):
-            state = layer(state, batch, pool, self._table(layer.rope))
+            state = layer(state, batch, pool, self._table(layer))
         return state
 
-    def _table(self, rope: RopeConfig | None) -> torch.Tensor | None:
-        return None if rope is None else self.get_buffer(f"rope_table_{self._ropes.index(rope)}")
+    def _table(self, layer: DecoderLayer) -> torch.Tensor | None:
+        return None if layer.table_name is None else self.get_buffer(layer.table_name)
 
     def run_head(self, state: StageState, batch: ForwardBatch) -> LogitsOutput:
         assert self.norm is not None and self.logits is not None and state.residual is not None
@@ -187,14 +197,6 @@ class Decoder(nn.Module):
             for module in self.modules():
                 if isinstance(module, kind):
                     module.finalize()
-
-
-def _distinct(ropes: Iterable[RopeConfig | None]) -> list[RopeConfig | None]:
-    found: list[RopeConfig | None] = []
-    for rope in ropes:
-        if rope not in found:
-            found.append(rope)
-    return found
 
 
 def _layer_kind(layer: DecoderLayer) -> object:

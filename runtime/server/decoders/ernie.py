@@ -6,7 +6,6 @@ from runtime.server.config import AttentionConfig, ModelConfig, MoEConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model, which
-from runtime.server.decoders.rope import interleaved, read_rope
 
 
 def _dense(f: Fields) -> ModelConfig:
@@ -28,8 +27,7 @@ def _of_experts(f: Fields) -> ModelConfig:
 
 def _attention(f: Fields) -> AttentionConfig:
     f.only("use_bias", False)
-    width = f.size("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
-    return heads(f, rope=interleaved(read_rope(f, width, theta=500000.0)))
+    return heads(f, theta=500000.0, is_interleaved=True)
 
 
 def _mlps(f: Fields) -> list[str]:

@@ -7,21 +7,17 @@ from runtime.server.decoders import deepseek
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import dense_first, everywhere, heads, indexer, model, routed_by_sigmoid
-from runtime.server.decoders.rope import interleaved, read_rope
 
 
 def _glm4(f: Fields) -> ModelConfig:
-    width = f.size("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
-    rope = interleaved(read_rope(f, width, share=0.5))
-    attention = heads(f, rope=rope, bias=f.flag("attention_bias"))
+    attention = heads(f, share=0.5, is_interleaved=True, bias=f.flag("attention_bias"))
     return model(f, {"full": attention}, everywhere(f, "full"), everywhere(f, "dense"), norms="around")
 
 
 def _glm4_moe(f: Fields) -> ModelConfig:
-    width = f.size("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
     attention = heads(
         f,
-        rope=read_rope(f, width, share=0.5),
+        share=0.5,
         bias=f.flag("attention_bias"),
         qk_norm="head" if f.flag("use_qk_norm") else "none",
     )

@@ -6,13 +6,11 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model, routed
-from runtime.server.decoders.rope import read_rope
 
 
 def _mixtral(f: Fields) -> ModelConfig:
     kind = "sliding" if f.has("sliding_window") else "full"
-    width = f.size("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
-    attention = heads(f, window=f.size_or_none("sliding_window"), rope=read_rope(f, width, theta=1e6))
+    attention = heads(f, window=f.size_or_none("sliding_window"), theta=1e6)
     moe = routed(f, "intermediate_size")
     return model(f, {kind: attention}, everywhere(f, kind), everywhere(f, "moe"), moe=moe)
 

@@ -47,12 +47,19 @@ def model(
     )
 
 
-def heads(f: Fields, **own: Any) -> AttentionConfig:
-    """Grouped queries that see everything before them."""
+def heads(
+    f: Fields,
+    *,
+    theta: float = 10000.0,
+    share: float | None = None,
+    is_interleaved: bool = False,
+    **own: Any,
+) -> AttentionConfig:
+    """Grouped queries that see everything before them; without a `rope` of their own, it is read."""
     count = f.size("num_attention_heads")
     width = f.size("head_dim", f.size("hidden_size") // count)
     if "rope" not in own:
-        own["rope"] = read_rope(f, width)
+        own["rope"] = interleaved(read_rope(f, width, theta=theta, share=share), is_interleaved)
     return AttentionConfig(
         count, f.size("num_key_value_heads", count), width, **{"scale": width**-0.5, **own}
     )

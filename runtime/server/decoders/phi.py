@@ -6,18 +6,15 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
-from runtime.server.decoders.rope import read_rope
 
 
 def _phi3(f: Fields) -> ModelConfig:
     kind = "sliding" if f.has("sliding_window") else "full"
-    width = f.size("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
-    rope = read_rope(f, width, share=1.0)
-    if rope.parameters["rope_type"] != "default":
-        f.cannot(
-            f"rope_type is {rope.parameters['rope_type']!r}: models of this family have longrope or none"
-        )
-    attention = heads(f, window=f.size_or_none("sliding_window"), rope=rope)
+    attention = heads(f, window=f.size_or_none("sliding_window"), share=1.0)
+    assert attention.rope is not None
+    stretched = attention.rope.parameters["rope_type"]
+    if stretched != "default":
+        f.cannot(f"rope_type is {stretched!r}: models of this family have longrope or none")
     return model(f, {kind: attention}, everywhere(f, kind), everywhere(f, "dense"))
 
 
