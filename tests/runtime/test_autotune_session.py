@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
+from inspect import unwrap
 from pathlib import Path
+from types import FrameType
 
+import flashinfer
 import pytest
 import torch
 from flashinfer.autotuner import AutoTuner
@@ -58,6 +62,23 @@ def test_every_bucket_is_tuned_saved_and_found(tmp_path: Path, version: str) -> 
         for rows in range(1, 20):
             layer(rows)
     assert not record.missed and record.keys("serving") == layer.keys()
+
+
+@pytest.mark.parametrize("version", ["0.5.17", "0.5.23"])
+def test_one_context_of_flashinfer_holds_a_whole_forward(version: str) -> None:
+    """A second one inside would forget, on its way out, what the first one was told to skip."""
+    session, context, calls = _session(version=version), unwrap(flashinfer.autotune).__code__, []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code is context and event == "call":
+            calls.append(frame)
+
+    sys.setprofile(note)
+    try:
+        session.run(Layer(), "decode")
+    finally:
+        sys.setprofile(None)
+    assert len(calls) == 2  # of a generator: once to enter, once to leave
 
 
 def test_a_second_start_measures_nothing(tmp_path: Path) -> None:
