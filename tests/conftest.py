@@ -5,5 +5,5 @@ from importlib.util import find_spec
 
 collect_ignore = [] if find_spec("torch") else ["runtime", "stock", "warm", "memory", "gpu"]
 
-# A shell's background job is started with Ctrl-C ignored, and would hand that on to every command tested here.
+# A shell's background job starts with Ctrl-C ignored, and would hand that on to every command tested here.
 signal.signal(signal.SIGINT, signal.default_int_handler)

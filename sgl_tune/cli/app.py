@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 
-from sgl_tune.cli.failures import interrupted, say_lost, unexpected
+from sgl_tune.cli.failures import interrupted, say_lost, unexpected, wrong_usage
 from sgl_tune.cli.streams import lost_output, steady
 
 
@@ -24,14 +24,13 @@ def _run() -> int:
     try:
         from sgl_tune.cli.pages import app
 
-        app(prog_name="sgl-tune")
+        return app(prog_name="sgl-tune", standalone_mode=False) or 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
         return interrupted()
     except Exception as error:  # the one place that catches everything: no traceback unless asked for
-        return unexpected(error)
-    return 0
+        return wrong_usage(error) or unexpected(error)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from runtime.server.errors import ConfigError
+from sgl_tune.cli.usage import told
 from sgl_tune.errors import SglTuneError, UsageError
 
 INTERRUPTED = 130
@@ -28,6 +30,18 @@ def guarded(command: Callable[[], Any]) -> int:
     except OSError as error:
         return refused(error)
     return 0
+
+
+def wrong_usage(error: Exception) -> int:
+    """What click finds wrong with a command line; 0 where it was not click."""
+    if not hasattr(error, "format_message"):
+        return 0
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{error.format_message()}\n")
+    else:
+        wrong = told(error)
+        _say(wrong.message, wrong.remedy)
+    return UsageError.exit_code
 
 
 def interrupted() -> int:

@@ -10,7 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 import sgl_tune
+from runtime.server.flags.nearest import meant
 from sgl_tune.cli.failures import guarded
+from sgl_tune.errors import UsageError
 
 COMMANDS = {
     "warm": "Tune a deployment's caches once, and prove that its server will use them.",
@@ -43,14 +45,38 @@ class Pages(TyperGroup):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        # Typer brings a click of its own, or an older one takes the installed: the group's is the right one.
+        click = TyperGroup.__mro__[1].__module__.rpartition(".")[0]
+        item = import_module(f"{click}.shell_completion").CompletionItem
+        return [item(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            known = f"the commands are {', '.join(COMMANDS)}"
+            raise UsageError(f"{args[0]}: no such command", meant(args[0], COMMANDS) or known)
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         # Inside the frame's own handling, which would answer Ctrl-C and a closed pipe with 1.
-        raise typer.Exit(guarded(lambda: super(Pages, self).invoke(ctx)))
+        raise typer.Exit(guarded(lambda: self._run(ctx)))
+
+    def _run(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            # A parser that lacks a value does not say of which command.
+            if getattr(error, "ctx", ctx) is None and ctx.invoked_subcommand:
+                command = self.get_command(ctx, ctx.invoked_subcommand)
+                error.ctx = type(ctx)(command, info_name=command.name, parent=ctx)  # type: ignore[attr-defined]
+            raise
 
 
 app = typer.Typer(
     cls=Pages,
-    add_completion=False,
+    add_completion=True,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

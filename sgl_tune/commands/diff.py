@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sgl_tune.cache.completion import keys
 from sgl_tune.cache.diff import Change, Comparison, Difference, check_not_empty, compare
 from sgl_tune.cache.layouts import resolve
 from sgl_tune.cache.record import Entry, parse_key
@@ -24,8 +25,11 @@ _CHANGES = (Column("OP", path=True), Column("BUCKET", right=True), Column("A"), 
 
 
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A file, a folder, or the beginning of a key.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with.")],
+    a: Annotated[
+        str,
+        typer.Argument(metavar="A", help="A file, a folder, or the beginning of a key.", autocompletion=keys),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with.", autocompletion=keys)],
     cache_dir: CacheDirOption = None,
     format: FormatOption = Format.human,
 ) -> None:
@@ -69,8 +73,8 @@ def _show_pair(out: Output, difference: Difference) -> None:
     if difference.changed:
         out.table(_CHANGES, [_row(change) for change in _in_order(difference.changed)])
         out.line()
-    for letter, keys in (("A", difference.only_a), ("B", difference.only_b)):
-        for text in _grouped(keys):
+    for letter, only in (("A", difference.only_a), ("B", difference.only_b)):
+        for text in _grouped(only):
             out.line(f"only in {letter}: {text}")
     for change in (*difference.environment, *difference.others):
         out.line(f"{change.key}: {_shown(change.before)} in A, {_shown(change.after)} in B")

@@ -10,6 +10,7 @@ import typer
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, Format
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
+from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.explain.against import Comparison, Other, compare
 from sgl_tune.explain.against_page import show_comparison
@@ -26,9 +27,7 @@ Answers = Sequence[tuple[Plan, Explanation, Comparison | None]]
 def explain(
     flags: ServerFlags,
     command: ServerCommand = None,
-    deployment: Annotated[
-        str | None, typer.Option("--deployment", metavar="NAME", help="One of sgl-tune.toml's.")
-    ] = None,
+    deployment: DeploymentOption = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also what is the default, or just as asked.")
     ] = False,

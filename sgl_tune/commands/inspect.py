@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sgl_tune.cache.completion import keys
 from sgl_tune.cache.describe import (
     cache_json,
     deployment_text,
@@ -58,7 +59,11 @@ _COLUMNS = (
 def inspect(
     target: Annotated[
         str | None,
-        typer.Argument(metavar="PATH|KEY", help="A folder, a file, or the beginning of a cache's key."),
+        typer.Argument(
+            metavar="PATH|KEY",
+            help="A folder, a file, or the beginning of a cache's key.",
+            autocompletion=keys,
+        ),
     ] = None,
     entries: Annotated[bool, typer.Option("--entries", help="List every tuned choice.")] = False,
     where: Annotated[

@@ -11,6 +11,7 @@ import typer
 from sgl_tune.cli.format import Format, FormatOption
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
+from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.memory.answer import Answer, MemoryOptions, answer
 from sgl_tune.memory.answer import calibrate as measure_constants
 from sgl_tune.memory.files import write_page
@@ -39,9 +40,7 @@ def _file(*names: str, help: str) -> Any:
 def mem_report(
     flags: ServerFlags,
     command: ServerCommand = None,
-    deployment: Annotated[
-        str | None, typer.Option("--deployment", metavar="NAME", help="One of sgl-tune.toml's.")
-    ] = None,
+    deployment: DeploymentOption = None,
     gpu_memory: Annotated[
         str | None, _question("--gpu-memory", help="A GPU of another size.", metavar="178.35GiB")
     ] = None,

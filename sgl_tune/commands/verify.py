@@ -10,10 +10,12 @@ from typing import Annotated
 
 import typer
 
+from sgl_tune.cache.completion import keys
 from sgl_tune.cache.rank_names import RankName, ranks_text
 from sgl_tune.cli.format import Format, FormatOption
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.deployment.options import ServerFlags, takes_server_flags
+from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import UsageError
 from sgl_tune.verify.access import find_user
@@ -38,6 +40,7 @@ def verify(
             metavar="[PATH|KEY] [-- SERVER COMMAND]",
             help="A folder, a file, or the beginning of a key; after --, a server command as you start it.",
             show_default=False,
+            autocompletion=keys,
         ),
     ] = None,
     target: Annotated[
@@ -48,9 +51,7 @@ def verify(
         str | None,
         typer.Option("--as-user", metavar="NAME|UID", help="Can this user read the files, and save?"),
     ] = None,
-    deployment: Annotated[
-        str | None, typer.Option("--deployment", metavar="NAME", help="One of sgl-tune.toml's.")
-    ] = None,
+    deployment: DeploymentOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
     format: FormatOption = Format.human,
 ) -> None:

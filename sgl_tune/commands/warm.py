@@ -11,6 +11,7 @@ import typer
 from sgl_tune.cli.format import Format, FormatOption
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
+from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import CheckFailed, SglTuneError, UsageError
@@ -33,9 +34,7 @@ MISSED = 1
 def warm(
     flags: ServerFlags,
     command: ServerCommand = None,
-    deployment: Annotated[
-        str | None, typer.Option("--deployment", metavar="NAME", help="One of sgl-tune.toml's.")
-    ] = None,
+    deployment: DeploymentOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be tuned.")] = False,
     device: Annotated[DeviceKind, typer.Option("--device", help="Where to tune.")] = DeviceKind.auto,
     gpus: Annotated[

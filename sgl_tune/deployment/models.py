@@ -14,6 +14,7 @@ from typing import Any
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.flags.nearest import meant
 from sgl_tune.deployment.hub_cache import hub_config, is_hub_id
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_object
@@ -117,9 +118,10 @@ def _not_found(model_path: str) -> UsageError:
     ways = [f"name its config.json with --model-config, or one of the presets: {names}"]
     if is_hub_id(model_path):
         ways.insert(0, f"`hf download {model_path} config.json`")
+    close = meant(model_path, (preset.name for preset in presets()))
     return UsageError(
         f"no model at {model_path!r}: it is no folder here, no preset and not in the Hugging Face cache",
-        "; or ".join(ways),
+        f"{f'{close} ' if close else ''}{'; or '.join(ways)}",
     )
 
 

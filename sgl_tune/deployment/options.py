@@ -17,18 +17,37 @@ import typer
 
 from runtime.server.bounds import FLAGS, check_flags
 from runtime.server.errors import ConfigError
+from sgl_tune.deployment.completion import (
+    Offer,
+    architectures,
+    choices,
+    gpus,
+    models,
+    releases,
+)
 from sgl_tune.errors import UsageError
 
 SERVER = "The server's flags (SGLang's names)"
 TARGET = "The target"
 
 
-def _server(*names: str, help: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=SERVER, show_default=False)
+def _server(*names: str, help: str, metavar: str | None = None, offers: Offer | None = None) -> Any:
+    return _option(SERVER, names, help, metavar, offers or choices(names))
 
 
-def _target(*names: str, help: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=TARGET, show_default=False)
+def _target(*names: str, help: str, metavar: str | None = None, offers: Offer | None = None) -> Any:
+    return _option(TARGET, names, help, metavar, offers)
+
+
+def _option(panel: str, names: tuple[str, ...], help: str, metavar: str | None, offers: Offer | None) -> Any:
+    return typer.Option(
+        *names,
+        help=help,
+        metavar=metavar,
+        rich_help_panel=panel,
+        show_default=False,
+        autocompletion=offers,
+    )
 
 
 CacheDirOption = Annotated[
@@ -56,7 +75,9 @@ class ServerFlags:
 
     model_path: Annotated[
         str | None,
-        _server("--model-path", "--model", help="Model, as typed at the server.", metavar="PATH|ID"),
+        _server(
+            "--model-path", "--model", help="Model, as typed at the server.", metavar="PATH|ID", offers=models
+        ),
     ] = None
     tp: Annotated[
         int | None, _server("--tp-size", "--tp", "--tensor-parallel-size", help="Tensor-parallel ranks.")
@@ -153,7 +174,10 @@ class ServerFlags:
     sglang_version: Annotated[
         str | None,
         _target(
-            "--sglang-version", help="Default: the installed one, else the newest known.", metavar="X.Y.Z"
+            "--sglang-version",
+            help="Default: the installed one, else the newest known.",
+            metavar="X.Y.Z",
+            offers=releases,
         ),
     ] = None
     flashinfer_version: Annotated[
@@ -161,10 +185,14 @@ class ServerFlags:
         _target("--flashinfer-version", help="Default: the installed one, else SGLang's.", metavar="X.Y.Z"),
     ] = None
     gpu: Annotated[
-        str | None, _target("--gpu", help="Default: this machine's.", metavar="h100|h200|b200|...")
+        str | None,
+        _target("--gpu", help="Default: this machine's.", metavar="h100|h200|b200|...", offers=gpus),
     ] = None
     arch: Annotated[
-        str | None, _target("--arch", help="Default: this machine's GPU.", metavar="sm90|sm100|...")
+        str | None,
+        _target(
+            "--arch", help="Default: this machine's GPU.", metavar="sm90|sm100|...", offers=architectures
+        ),
     ] = None
 
     def __post_init__(self) -> None:

@@ -65,7 +65,9 @@ def test_version_and_wrong_usage() -> None:
         ("inspect", "--limit", "0"),
     ):
         ran = run(*arguments)
-        assert ran.code == 2 and ran.out == "" and "Error" in ran.err and "Traceback" not in ran.err
+        assert (
+            ran.code == 2 and ran.out == "" and ran.err.startswith("error: ") and "Traceback" not in ran.err
+        )
 
 
 def test_a_failure_is_a_sentence_and_a_way_out(tmp_path: Path) -> None:

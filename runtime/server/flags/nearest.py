@@ -1,4 +1,4 @@
-"""Which flag was meant. Only asked once a command is refused."""
+"""Which name was meant. Only asked once one is refused."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ def nearest(word: str, names: Iterable[str], count: int = 3) -> list[str]:
         if distance <= _CLOSE:
             scored.append((distance, -_shared_start(word, name), len(name), name))
     return [name for *_, name in sorted(scored)[:count]]
+
+
+def meant(word: str, known: Iterable[str]) -> str | None:
+    """`did you mean ...?`, in no matter which case, where something known is near."""
+    names = {name.lower(): name for name in known}
+    close = [names[name] for name in nearest(word.lower(), names)]
+    return f"did you mean {' or '.join(close)}?" if close else None
 
 
 def _unshared(letters: Counter[str], name: str) -> int:

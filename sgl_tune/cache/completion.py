@@ -1,0 +1,21 @@
+"""The keys of the caches there are, for a shell that completes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from sgl_tune.cache.layouts import resolve
+from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.errors import SglTuneError
+
+
+def keys(ctx: typer.Context) -> list[str]:
+    given = ctx.params.get("cache_dir")  # still text, while a shell completes
+    root = Path(given) if given else default_cache_dir()
+    try:
+        found = resolve(None, root, on_error=lambda error: None)
+    except (OSError, SglTuneError):
+        return []
+    return sorted({cache.key for cache in found if cache.key})

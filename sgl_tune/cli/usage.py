@@ -1,0 +1,67 @@
+"""click's complaints about a command line, told as every other error is: the name, the value, the way out."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from runtime.server.flags.nearest import meant
+from runtime.server.flags.table import flags_of
+from runtime.server.releases import NEWEST
+from sgl_tune.errors import UsageError
+
+_MOST = 20
+
+
+def told(error: Any) -> UsageError:
+    context: Any = getattr(error, "ctx", None)
+    command = context.command_path if context else "sgl-tune"
+    helps = f"`{command} --help` lists what there is"
+    kind = type(error).__name__
+    if kind == "NoSuchOption":
+        own = (name for param in context.command.params for name in param.opts if name.startswith("--"))
+        hint = meant(error.option_name, own) or _of_the_server(context, error.option_name) or helps
+        return UsageError(f"{error.option_name}: `{command}` has no such option", hint)
+    if kind == "BadOptionUsage" and "requires" in error.message:
+        return UsageError(f"{error.option_name} needs a value", _values(context, error.option_name) or helps)
+    if kind == "MissingParameter":
+        return UsageError(f"{_name(error.param)} is missing", helps)
+    if kind == "BadParameter" and error.param is not None:
+        return UsageError(f"{_name(error.param)}: {_plain(error.message)}", _nearest(error) or helps)
+    return UsageError(_plain(error.format_message()), helps)
+
+
+def _of_the_server(context: Any, option: str) -> str | None:
+    """A flag of SGLang's that is not one of ours: its command is read whole."""
+    takes_command = any("SERVER COMMAND" in (param.metavar or "") for param in context.command.params)
+    if not takes_command or option not in flags_of(NEWEST.version).by_name:
+        return None
+    return f"give the server's whole command: `{context.command_path} -- sglang serve MODEL {option} ...`"
+
+
+def _name(param: Any) -> str:
+    """As it is typed: the shortest spelling of an option; an argument by its place."""
+    spellings = [name for name in getattr(param, "opts", ()) if name.startswith("-")]
+    return str(min(spellings, key=len) if spellings else param.human_readable_name)
+
+
+def _plain(message: str) -> str:
+    text = message.rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _values(context: Any, option: str) -> str | None:
+    """What the option is known to take: what completion offers, else its metavar."""
+    param = next((p for p in context.command.params if option in getattr(p, "opts", ())), None)
+    if param is None:
+        return None
+    offered = [item.value for item in param.shell_complete(context, "")]
+    if offered:
+        return f"one of {', '.join(offered[:_MOST])}{' ...' if len(offered) > _MOST else ''}"
+    return f"write {option} {param.metavar}" if param.metavar else None
+
+
+def _nearest(error: Any) -> str | None:
+    """`'jsn' is not one of 'human', 'json'`: the one that was meant."""
+    quoted = re.findall(r"'([^']*)'", error.message)
+    return meant(quoted[0], quoted[1:]) if len(quoted) > 2 else None

@@ -1,0 +1,25 @@
+"""`--deployment NAME`, and the names that a shell may complete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runtime.server.errors import ConfigError
+from sgl_tune.deployment.project_file import PROJECT_FILE, read_project_file
+from sgl_tune.errors import SglTuneError
+
+
+def _names() -> list[str]:
+    try:
+        return [deployment.name for deployment in read_project_file(Path.cwd() / PROJECT_FILE)]
+    except (OSError, SglTuneError, ConfigError):
+        return []  # a shell that completes has no place for an error
+
+
+DeploymentOption = Annotated[
+    str | None,
+    typer.Option("--deployment", metavar="NAME", help="One of sgl-tune.toml's.", autocompletion=_names),
+]

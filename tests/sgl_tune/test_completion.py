@@ -1,0 +1,67 @@
+"""Completion, as a shell asks for it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.sgl_tune.running import PROGRAM, ROOT, environment
+
+_BASH = """
+eval "$(_SGL_TUNE_COMPLETE=source_bash sgl-tune)"
+COMP_WORDS=({words}); COMP_CWORD={position}
+_sgl_tune_completion sgl-tune
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+def _offered(line: str, folder: Path) -> list[str]:
+    """What bash's own completion of `line` would show."""
+    words = [*line.split(), ""] if line.endswith(" ") else line.split()
+    program = folder / "sgl-tune"
+    program.write_text(f'#!/bin/sh\nexec {" ".join(PROGRAM)} "$@"\n')
+    program.chmod(0o755)
+    script = _BASH.format(words=" ".join(f"'{word}'" for word in words), position=len(words) - 1)
+    path = f"{folder}:{environment()['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script],
+        capture_output=True, text=True, env={**environment(), "PATH": path}, cwd=folder, timeout=60,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("sgl-tune in", ["inspect"]),
+        ("sgl-tune warm --gpu h1", ["h100", "h100-nvl"]),
+        ("sgl-tune warm --model-path Qwen3-3", ["Qwen3-30B-A3B"]),
+        ("sgl-tune warm --sglang-version 0.5.2", ["0.5.20", "0.5.21", "0.5.22", "0.5.23"]),
+        ("sgl-tune verify --moe-a2a-backend deepep", ["deepep", "deepep_v2"]),
+        ("sgl-tune explain --deployment ", ["chat", "reason"]),
+        ("sgl-tune inspect --form", ["--format"]),
+        ("sgl-tune inspect --format j", ["json"]),
+    ],
+)
+def test_bash_completes(line: str, expected: list[str], tmp_path: Path) -> None:
+    tables = "".join(f'[deployments.{name}]\nmodel-path = "M"\n' for name in ("chat", "reason"))
+    (tmp_path / "sgl-tune.toml").write_text(tables)
+    assert sorted(_offered(line, tmp_path)) == expected
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+def test_a_key_is_completed_from_the_caches_there_are(tmp_path: Path) -> None:
+    examples = ROOT / "cache-examples" / "cache"
+    offered = _offered(f"sgl-tune inspect --cache-dir {examples} ", tmp_path)
+    assert offered and all(list(examples.rglob(key)) for key in offered)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+def test_a_broken_project_file_offers_nothing_and_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "sgl-tune.toml").write_text("[")
+    assert _offered("sgl-tune warm --deployment ", tmp_path) == []

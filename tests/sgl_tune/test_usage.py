@@ -1,0 +1,42 @@
+"""Wrong command lines: the name, the value, and the way out, whoever finds it wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sgl_tune.running import run
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "fix"),
+    [
+        ("inspekt", "inspekt: no such command", "did you mean inspect?"),
+        ("frobnicate", "frobnicate: no such command", "the commands are warm, verify"),
+        ("warm --dry-rnu", "--dry-rnu: `sgl-tune warm` has no such option", "did you mean --dry-run?"),
+        (
+            "warm --enable-metrics",
+            "--enable-metrics: `sgl-tune warm` has no such option",
+            "`sgl-tune warm -- sglang serve MODEL --enable-metrics ...`",
+        ),
+        ("env --zzzzzz", "--zzzzzz: `sgl-tune env` has no such option", "`sgl-tune env --help`"),
+        ("warm --gpu", "--gpu needs a value", "one of h200, h100, h100-nvl"),
+        ("inspect --filter", "--filter needs a value", "--filter 'FIELD OP VALUE'"),
+        ("warm --tp x", "--tp: 'x' is not a valid int", "`sgl-tune warm --help`"),
+        ("inspect --format jsn", "--format: 'jsn' is not one of", "did you mean json?"),
+        ("inspect --limit 0", "--limit: 0 is not in the range", "`sgl-tune inspect --help`"),
+        ("inspect a b", "unexpected extra argument", "`sgl-tune inspect --help`"),
+        ("diff", "A is missing", "`sgl-tune diff --help`"),
+        ("warm --dry-run --model Qwen3-30-A3B", "no model at 'Qwen3-30-A3B'", "did you mean Qwen3-30B-A3B?"),
+    ],
+)
+def test_what_is_wrong_and_the_way_out(line: str, error: str, fix: str) -> None:
+    ran = run(*line.split())
+    first, second = ran.err.splitlines()
+    assert (ran.code, ran.out) == (2, "")
+    assert first.startswith("error: ") and error in first
+    assert second.startswith("  fix: ") and fix in second
+
+
+def test_a_name_with_control_characters_stays_on_its_line() -> None:
+    ran = run("inspect", "--x\x1b[31m\nerror: fake")
+    assert ran.code == 2 and "\x1b" not in ran.err and len(ran.err.splitlines()) == 2
