@@ -16,7 +16,9 @@ from sgl_tune.cache.scan import Content, ScannedCache
 from sgl_tune.units import count, human_bytes
 
 
-def cache_json(cache: ScannedCache, with_entries: bool, filters: Sequence[Filter] = ()) -> dict[str, Any]:
+def cache_json(
+    cache: ScannedCache, with_entries: bool, filters: Sequence[Filter] = (), limit: int | None = None
+) -> dict[str, Any]:
     place = cache.cache
     data: dict[str, Any] = {
         "path": str(place.path),
@@ -45,7 +47,7 @@ def cache_json(cache: ScannedCache, with_entries: bool, filters: Sequence[Filter
     }
     if with_entries:
         data["contents"] = {
-            file.digest: [entry_json(entry) for entry in wanted(file.content, filters)]
+            file.digest: [entry_json(entry) for entry in wanted(file.content, filters)[:limit]]
             for file in {id(file.content): file for file in cache.files}.values()
         }
     return data

@@ -26,12 +26,43 @@ _NUMBERS: dict[str, tuple[Callable[[ScannedCache], float | None], Callable[[str]
     "entries": (lambda cache: cache.entries, lambda text: _parse_count(text)),
     "ranks": (lambda cache: len(cache.files), lambda text: _parse_count(text)),
 }
+Same = Callable[[str, str], bool]
+
+
+def _equal(text: str, wanted: str) -> bool:
+    return text == wanted
+
+
+def _named(text: str, wanted: str) -> bool:
+    """`gemm1` names the op `trtllm::fused_moe::gemm1` too, as `fused_moe` does: nobody types all of it."""
+    return f"::{wanted}::" in f"::{text}::"
+
+
+def _among_words(text: str, wanted: str) -> bool:
+    """`h200` is an `NVIDIA H200`, and no `NVIDIA GH200`."""
+    return set(_words(wanted)) <= set(_words(text))
+
+
+def _of_path(text: str, wanted: str) -> bool:
+    """`GLM-5.1-FP8` is a `zai-org/GLM-5.1-FP8`, and `zai-org` its owner."""
+    parts = [part.lower() for part in text.split("/")]
+    return text.lower() == wanted.lower() or wanted.lower() in parts
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.lower())
+
+
+_SAME: dict[str, Same] = {"gpu": _among_words, "model": _of_path, "op": _named}
 _TEXTS: dict[str, Callable[[ScannedCache], str | None]] = {
     "flashinfer": lambda cache: cache.cache.flashinfer,
     "arch": lambda cache: cache.cache.arch,
     "key": lambda cache: cache.cache.key,
     "layout": lambda cache: cache.cache.layout,
     "gpu": lambda cache: (cache.environment or {}).get("gpu"),
+    "model": lambda cache: (
+        cache.manifest.key_parts[0] if cache.manifest and cache.manifest.key_parts else None
+    ),
     "agree": lambda cache: "yes" if cache.agree else "no",
 }
 _ENTRIES: dict[str, Callable[[Entry], str | None]] = {
@@ -65,8 +96,7 @@ class Filter(NamedTuple):
         return self.field not in _ENTRIES or self._is(_ENTRIES[self.field](entry))
 
     def _is(self, text: str | None) -> bool:
-        """`gemm1` names the op `trtllm::fused_moe::gemm1` too: nobody types the first two thirds."""
-        same = text is not None and (text == self.value or text.endswith(f"::{self.value}"))
+        same = text is not None and _SAME.get(self.field, _equal)(text, self.value)
         return same != (self.symbol == "!=")
 
 

@@ -27,3 +27,6 @@ FormatOption = Annotated[Format, typer.Option("--format", help="How to print the
 DocumentFormatOption = Annotated[
     DocumentFormat, typer.Option("--format", help="How to print the result.", show_default=True)
 ]
+QuietOption = Annotated[
+    bool, typer.Option("-q", "--quiet", help="Only what a script reads on, a line each: --format quiet.")
+]

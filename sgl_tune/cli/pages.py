@@ -26,6 +26,12 @@ COMMANDS = {
 }
 
 
+EXIT_CODES = (
+    "Exit codes: 0 good, 1 what was checked is bad, 2 wrong usage or not found, 3 the work itself failed,"
+    " 130 interrupted."
+)
+
+
 class Pages(TyperGroup):
     """One level of commands, each in a module of its name."""
 
@@ -37,7 +43,7 @@ class Pages(TyperGroup):
             return None
         name = cmd_name.replace("-", "_")
         page = typer.Typer(add_completion=False, rich_markup_mode=None)
-        page.command(cmd_name)(getattr(import_module(f"sgl_tune.commands.{name}"), name))
+        page.command(cmd_name, epilog=EXIT_CODES)(getattr(import_module(f"sgl_tune.commands.{name}"), name))
         return typer.main.get_command(page)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -76,6 +82,7 @@ class Pages(TyperGroup):
 
 app = typer.Typer(
     cls=Pages,
+    epilog=EXIT_CODES,
     add_completion=True,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -109,8 +116,6 @@ def frame(
 ) -> None:
     """Tune an SGLang deployment's FlashInfer caches once, prove the next server start will use them,
     and see which startup phase takes the memory.
-
-    Exit codes: 0 good, 1 what was checked is bad, 2 wrong usage or not found, 3 the work itself failed.
 
     Example: sgl-tune warm --tp 8 --dp 8
     """

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from sgl_tune.cli.format import Format, FormatOption
+from sgl_tune.cli.format import Format, FormatOption, QuietOption
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.env import Fingerprint, as_json, take_fingerprint
 
 
-def env(format: FormatOption = Format.human) -> None:
+def env(format: FormatOption = Format.human, quiet: QuietOption = False) -> None:
     """Show what FlashInfer would write into a cache file here, and what else tells machines apart.
 
     Takes a few seconds: it imports torch and FlashInfer to ask them.
 
     Example: sgl-tune env --format json > env.json
     """
-    out = Output(format)
+    out = Output(format, quiet)
     out.note("Asking torch and FlashInfer; importing them takes a few seconds.")
     fingerprint = take_fingerprint()
     out.result(

@@ -23,7 +23,7 @@ from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
 from sgl_tune.cache.layouts import resolve
 from sgl_tune.cache.rank_names import ranks_text
 from sgl_tune.cache.scan import ScannedCache, Scanner
-from sgl_tune.cli.format import Format, FormatOption
+from sgl_tune.cli.format import Format, FormatOption, QuietOption
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
@@ -73,9 +73,12 @@ def inspect(
         ),
     ] = None,
     sort: Annotated[Sort, typer.Option("--sort", help="Largest or newest first.")] = Sort.path,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Show only the first N.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Only the first N caches; of each, N entries.")
+    ] = None,
     cache_dir: CacheDirOption = None,
     format: FormatOption = Format.human,
+    quiet: QuietOption = False,
 ) -> None:
     """List the caches on this disk: age, size, entries, ranks, and whether the ranks have the same content.
 
@@ -83,7 +86,7 @@ def inspect(
 
     Example: sgl-tune inspect --filter 'age>30d' --sort size
     """
-    out = Output(format)
+    out = Output(format, quiet)
     filters = parse_filters(where or [])
     root = cache_dir or default_cache_dir()
     found = resolve(target, root, on_error=lambda error: out.warn(f"{error.filename}: {error.strerror}"))
@@ -95,10 +98,10 @@ def inspect(
         caches.sort(key=_ORDER[sort])
     caches = caches[:limit]
     out.result(
-        {"caches": [cache_json(cache, entries, filters) for cache in caches]}
+        {"caches": [cache_json(cache, entries, filters, limit) for cache in caches]}
         if format is Format.json
         else {},
-        human=lambda: _show(out, caches, entries, filters, target or str(root)),
+        human=lambda: _show(out, caches, entries, filters, limit, target or str(root)),
         quiet=(line for cache in caches for line in _paths(cache)),
     )
 
@@ -110,7 +113,12 @@ def _paths(cache: ScannedCache) -> Iterable[str]:
 
 
 def _show(
-    out: Output, caches: list[ScannedCache], with_entries: bool, filters: Sequence[Filter], where: str
+    out: Output,
+    caches: list[ScannedCache],
+    with_entries: bool,
+    filters: Sequence[Filter],
+    limit: int | None,
+    where: str,
 ) -> None:
     if not caches:
         out.line(f"No caches in {where}{' pass the filters' if filters else ''}.")
@@ -126,7 +134,7 @@ def _show(
         _show_environment(out, caches[0])
     if with_entries:
         for cache in caches:
-            _show_entries(out, cache, filters)
+            _show_entries(out, cache, filters, limit)
     files = sum(len(cache.files) for cache in caches)
     size = human_bytes(sum(cache.bytes for cache in caches))
     out.line(f"{count(len(caches), 'cache')}, {count(files, 'file')}, {size} in {where}")
@@ -171,7 +179,7 @@ def _show_environment(out: Output, cache: ScannedCache) -> None:
     out.line()
 
 
-def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter]) -> None:
+def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter], limit: int | None) -> None:
     columns = (
         Column("OP", path=True),
         Column("RUNNER", path=True),
@@ -183,9 +191,12 @@ def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter]) -
         ranks = [file.rank for file in files if file.rank]
         out.line(f"{_name(cache)}  {ranks_text(ranks) if ranks else files[0].path.name}", style="bold")
         rows = []
-        for entry in wanted(content, filters):
+        entries = wanted(content, filters)
+        for entry in entries[:limit]:
             parts = entry.parts
             op, bucket = (parts.op, parts.bucket) if parts else (entry.key, "-")
             rows.append((op, entry.runner or "-", bucket, tactic_text(entry.tactic)))
         out.table(columns, rows)
+        if len(rows) < len(entries):
+            out.line(f"{len(entries) - len(rows)} more")
         out.line()

@@ -11,7 +11,7 @@ import typer
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.prune import Removal, Rules, plan
 from sgl_tune.cache.remove import Removed, remove, settle
-from sgl_tune.cli.format import Format, FormatOption
+from sgl_tune.cli.format import Format, FormatOption, QuietOption
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
@@ -48,6 +48,7 @@ def prune(
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
     cache_dir: CacheDirOption = None,
     format: FormatOption = Format.human,
+    quiet: QuietOption = False,
 ) -> None:
     """Remove caches from the disk. Several rules together narrow the choice.
 
@@ -55,7 +56,7 @@ def prune(
 
     Example: sgl-tune prune --stale --dry-run
     """
-    out = Output(format)
+    out = Output(format, quiet)
     rules = Rules(
         stale=stale,
         older_than=parse_age(older_than) if older_than else None,
@@ -130,7 +131,8 @@ def _report(out: Output, results: list[tuple[Removal, Removed]], dry_run: bool, 
         if dry_run or not asked:
             _show_plan(out, gone) if gone else None
         verb = "Would remove" if dry_run else "Removed"
-        out.line(f"{verb} {_total(gone)}." if gone else "Nothing to remove.")
+        nothing = "Nothing was removed." if left else "Nothing to remove."
+        out.line(f"{verb} {_total(gone)}." if gone else nothing)
 
     out.result(data, human, quiet=(str(removal.cache.path) for removal in gone))
     for removal, result in left:

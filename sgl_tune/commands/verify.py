@@ -12,7 +12,7 @@ import typer
 
 from sgl_tune.cache.completion import keys
 from sgl_tune.cache.rank_names import RankName, ranks_text
-from sgl_tune.cli.format import Format, FormatOption
+from sgl_tune.cli.format import Format, FormatOption, QuietOption
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.deployment.options import ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
@@ -54,6 +54,7 @@ def verify(
     deployment: DeploymentOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
     format: FormatOption = Format.human,
+    quiet: QuietOption = False,
 ) -> None:
     """Predict what the next server start does with every cache file, without a GPU.
 
@@ -62,7 +63,7 @@ def verify(
 
     Example: sgl-tune verify --target env.json -- python -m sglang.launch_server --model-path M --tp 8
     """
-    out = Output(format)
+    out = Output(format, quiet)
     paths, command = split_positionals(arguments or ())
     if len(paths) > 1:
         raise UsageError(f"verify takes one path or key, not {len(paths)}: {' '.join(paths)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sgl_tune.cli.format import Format, FormatOption
+from sgl_tune.cli.format import Format, FormatOption, QuietOption
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
@@ -72,6 +72,7 @@ def warm(
         ),
     ] = True,
     format: FormatOption = Format.human,
+    quiet: QuietOption = False,
 ) -> None:
     """Tune a deployment's FlashInfer caches once, for every rank, and prove that its server will use them.
 
@@ -80,7 +81,7 @@ def warm(
 
     Example: sgl-tune warm --model-path Qwen/Qwen3-30B-A3B --moe-runner-backend flashinfer_cutlass --tp 4
     """
-    out = Output(format)
+    out = Output(format, quiet)
     here = local_gpus()
     plans = [make_plan(chosen, here) for chosen in select_deployments(flags, command or (), deployment)]
     for plan in plans:

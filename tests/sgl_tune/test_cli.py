@@ -39,7 +39,8 @@ def test_help_lists_the_commands_and_the_exit_codes() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_help_ends_its_story_with_an_example(command: str) -> None:
     ran = run(command, "--help")
-    assert ran.code == 0 and f"Example: sgl-tune {command}" in " ".join(ran.out.split())
+    words = " ".join(ran.out.split())
+    assert ran.code == 0 and f"Example: sgl-tune {command}" in words and "Exit codes: 0 good, 1" in words
     assert max(map(len, ran.out.splitlines())) <= 80
     assert "\x1b" not in ran.out
 

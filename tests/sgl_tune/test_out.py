@@ -18,7 +18,7 @@ class _Terminal(io.StringIO):
 
 def _output(format: Format = Format.human, terminal: bool = False) -> tuple[Output, io.StringIO, io.StringIO]:
     stdout, stderr = (_Terminal(), _Terminal()) if terminal else (io.StringIO(), io.StringIO())
-    return Output(format, stdout, stderr), stdout, stderr
+    return Output(format, stdout=stdout, stderr=stderr), stdout, stderr
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,20 @@ def test_entries_in_reading_order(cache_dir: Path) -> None:
     assert text.count("trtllm::fused_moe::gemm1") == 7, "once, not once a rank"
 
 
+def test_a_limit_holds_for_caches_and_for_entries(cache_dir: Path) -> None:
+    ran = run("inspect", "--cache-dir", cache_dir, BIG, "--entries", "--limit", "3")
+    assert ran.out.count("trtllm::fused_moe::") == 3 and "\n11 more\n" in ran.out
+    (cache,) = _json("--cache-dir", cache_dir, "--entries", "--limit", "1")["caches"]
+    assert all(len(entries) == 1 for entries in cache["contents"].values())
+
+
+def test_quiet_is_paths_alone_and_no_second_format(cache_dir: Path) -> None:
+    ran = run("inspect", "-q", "--cache-dir", cache_dir)
+    assert [Path(line).name for line in ran.out.splitlines()] == [SMALL, BIG] and ran.err == ""
+    both = run("inspect", "-q", "--format", "json", "--cache-dir", cache_dir)
+    assert both.code == 2 and "-q and --format json are two formats" in both.err
+
+
 @pytest.mark.parametrize(
     ("filters", "keys"),
     [
@@ -118,6 +132,13 @@ def test_entries_in_reading_order(cache_dir: Path) -> None:
         (["bucket=3"], []),
         (["runner=MoERunner"], [BIG]),
         (["gpu=NVIDIA H200", "layout=sglang", "agree=yes"], [SMALL, BIG]),
+        (["gpu=h200"], [SMALL, BIG]),
+        (["gpu=H20"], []),
+        (["model=model-with-a-name"], [BIG]),
+        (["model=ORG/Model-with-a-name"], [BIG]),
+        (["model=model"], []),
+        (["model!=model-with-a-name"], [SMALL]),
+        (["op=fused_moe"], [BIG]),
     ],
 )
 def test_filters(cache_dir: Path, filters: list[str], keys: list[str]) -> None:

@@ -93,4 +93,5 @@ def test_what_cannot_be_removed_is_said_and_is_exit_3(cache_dir: Path) -> None:
     finally:
         os.system(f"chattr -i {folder}")
     assert ran.code == 3 and "left alone" in ran.err and "1 cache could not be removed" in ran.err
+    assert ran.out == "Nothing was removed.\n"
     assert _keys(cache_dir) == {OLD, NEW}
