@@ -22,7 +22,7 @@ HEAVY = ("torch", "transformers", "flashinfer", "numpy", "rich")
 
 def _commands() -> list[str]:
     help = run("--help").out
-    lines = help[help.index("Commands:") :].splitlines()[1:]
+    lines = help[help.index("Commands:") : help.index("Exit codes:")].splitlines()[1:]
     return [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "]
 
 
