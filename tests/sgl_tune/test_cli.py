@@ -23,7 +23,7 @@ HEAVY = ("torch", "transformers", "flashinfer", "numpy", "rich")
 def _commands() -> list[str]:
     help = run("--help").out
     lines = help[help.index("Commands:") : help.index("Exit codes:")].splitlines()[1:]
-    return [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "]
+    return [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].strip()]
 
 
 COMMANDS = _commands()
