@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from runtime.forward.kv_packing import FP8, PackedRow
+from runtime.forward.state_pool import StatePool
 from runtime.server.config import MLAConfig, ModelConfig, ParallelConfig
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.sizing import kv_heads_per_rank, sliding_layers
@@ -182,6 +183,7 @@ class KVPool:
     requests: ReqToTokenPool
     slots: SlotAllocator
     cache: GqaPool | LatentPool
+    states: StatePool | None = None
 
     def allocate(self, count: int) -> torch.Tensor:
         """A slot for each of `count` tokens, and one in the sliding layers."""

@@ -9,7 +9,7 @@ from runtime.layers.loading import Piece, Source
 
 
 class RMSNorm(nn.Module):
-    """`rows` of a checkpoint's vector where it is split."""
+    """`rows` of a checkpoint's vector where it is split; `centred` where it is told less one."""
 
     def __init__(
         self,
@@ -19,9 +19,10 @@ class RMSNorm(nn.Module):
         dtype: torch.dtype,
         device: torch.device,
         rows: slice | None = None,
+        centred: bool = False,
     ) -> None:
         super().__init__()
-        self.name = name
+        self.name, self.view = name, _one_more if centred else None
         self.index = () if rows is None else (rows,)
         self.eps = eps
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
@@ -40,7 +41,11 @@ class RMSNorm(nn.Module):
         return x
 
     def pieces(self) -> list[Piece]:
-        return [Piece(self.weight, (Source(f"{self.name}.weight", self.index),))]
+        return [Piece(self.weight, (Source(f"{self.name}.weight", self.index, self.view),))]
+
+
+def _one_more(weight: torch.Tensor) -> torch.Tensor:
+    return weight + 1
 
 
 @torch.library.custom_op("sgl_tune::rms_norm", mutates_args=())

@@ -45,7 +45,8 @@ class Build:
         return PLAIN
 
     def norm(self, name: str, size: int, eps: float | None = None, rows: slice | None = None) -> RMSNorm:
-        return RMSNorm(name, size, self.model.rms_eps if eps is None else eps, self.dtype, self.device, rows)
+        eps = self.model.rms_eps if eps is None else eps
+        return RMSNorm(name, size, eps, self.dtype, self.device, rows, self.model.centred_norms)
 
 
 def make_build(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator, device: torch.device) -> Build:

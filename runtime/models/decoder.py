@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -18,62 +17,15 @@ from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.embedding import TokenEmbedding, VocabTable
 from runtime.layers.loading import Piece, fill_dummy, load
 from runtime.layers.rope import rope_table
-from runtime.models.build import Build, make_build
+from runtime.models.build import make_build
 from runtime.models.checkpoint import Checkpoint
-from runtime.models.gqa import GroupedQueryAttention
+from runtime.models.layer import DecoderLayer, StageState
 from runtime.models.mla import LatentAttention
-from runtime.models.mlp import DenseLayer, MoELayer
-from runtime.models.sublayer import around_attention, around_mlp
-from runtime.moe.backends import MoEBackend, make_backend
+from runtime.models.mlp import MoELayer
+from runtime.moe.backends import make_backend
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
 from runtime.server.config import ModelConfig, RopeConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StageState:
-    """Between layers and between pipeline stages: the last answer, not yet added to its residual."""
-
-    hidden: torch.Tensor
-    residual: torch.Tensor | None = None  # None before the first layer
-
-
-class DecoderLayer(nn.Module):
-    def __init__(
-        self, build: Build, layer_id: int, dispatcher: Dispatcher, backend: MoEBackend | None
-    ) -> None:
-        super().__init__()
-        model, name = build.model, f"model.layers.{layer_id}"
-        self.comm = build.comm
-        self.kind = model.layer_kind(layer_id)
-        self.attention_norms, self.mlp_norms = around_attention(build, name), around_mlp(build, name)
-        self.rope = model.layer_attention(layer_id).rope
-        self.table_name: str | None = None  # of its rope, in the decoder that it is of
-        attention = LatentAttention if model.is_mla else GroupedQueryAttention
-        self.attention = attention(build, layer_id, f"{name}.self_attn")
-        self.mlp: DenseLayer | MoELayer
-        if model.layer_kinds[layer_id] == "moe":
-            assert backend is not None
-            self.mlp = MoELayer(build, name, dispatcher, backend)
-        else:
-            self.mlp = DenseLayer(build, name)
-
-    def forward(
-        self,
-        state: StageState,
-        batch: ForwardBatch,
-        pool: KVPool,
-        table: torch.Tensor | None,
-    ) -> StageState:
-        hidden, residual = self.attention_norms.enter(state.hidden, state.residual)
-        if hidden.shape[0]:
-            hidden = self.comm.all_reduce(self.attention(hidden, batch, pool, table), "attn_tp")
-        hidden, residual = self.mlp_norms.enter(self.attention_norms.leave(hidden), residual)
-        return StageState(self.mlp_norms.leave(self.mlp(hidden)), residual)
-
-    def pieces(self) -> Iterator[Piece]:
-        for part in (self.attention_norms, self.attention, self.mlp_norms, self.mlp):
-            yield from part.pieces()
 
 
 class Decoder(nn.Module):
@@ -103,7 +55,7 @@ class Decoder(nn.Module):
             backend = make_backend(runtime.moe_runner_backend, model, runtime, comm.layout)
         self._stack = [DecoderLayer(build, layer, dispatcher, backend) for layer in layers]
         self.layers = nn.ModuleList(self._stack)
-        self.norm = build.norm("model.norm", model.hidden_size) if self.is_last else None
+        self.norm = build.norm(model.names.norm, model.hidden_size) if self.is_last else None
         self.head = self._head() if self.is_last else None
         self.logits: LogitsProcessor | None = None
         if self.head is not None:
@@ -124,9 +76,8 @@ class Decoder(nn.Module):
 
     def _embedding(self) -> TokenEmbedding:
         """Under DP attention every group embeds its own tokens."""
-        return TokenEmbedding(
-            "model.embed_tokens", self.model, self.comm, "attn_tp", self.build.dtype, self.build.device
-        )
+        name, build = self.model.names.embedding, self.build
+        return TokenEmbedding(name, self.model, self.comm, "attn_tp", build.dtype, build.device)
 
     def _head(self) -> VocabTable:
         if self.model.tie_word_embeddings:

@@ -36,6 +36,7 @@ class Experts(nn.Module):
         moe, comm = build.model.moe, build.comm
         assert moe is not None
         self.name, self.moe, self.scheme = name, moe, build.expert_scheme
+        self.sparse = name.removesuffix(".mlp") + ".block_sparse_moe"
         self.total = moe.num_experts + fused_shared
         self.numbers = shard(self.total, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts")
         self.inner = shard(
@@ -104,18 +105,18 @@ class Experts(nn.Module):
         own, other = matrix.spellings
         index = self.scheme.part(name, matrix.rows, matrix.cols)
         if number >= self.moe.num_experts:
-            return (Source(f"{self.name}.mlp.shared_experts.{own}.{name}", index),)
+            return (Source(f"{self.name}.shared_experts.{own}.{name}", index),)
         fused = matrix.fused + name.removeprefix("weight")
         fused_index = (slice(number, number + 1), *self.scheme.part(name, matrix.fused_rows, matrix.cols))
         return (
-            Source(f"{self.name}.mlp.experts.{number}.{own}.{name}", index),
-            Source(f"{self.name}.block_sparse_moe.experts.{number}.{other}.{name}", index),
-            Source(f"{self.name}.mlp.experts.{fused}", fused_index, _first),
+            Source(f"{self.name}.experts.{number}.{own}.{name}", index),
+            Source(f"{self.sparse}.experts.{number}.{other}.{name}", index),
+            Source(f"{self.name}.experts.{fused}", fused_index, _first),
         )
 
     def _transposed_pieces(self) -> Iterator[Piece]:
         """gpt-oss: [experts, in, out], and gates and ups take turns."""
-        name, half = f"{self.name}.mlp.experts", length(self.inner)
+        name, half = f"{self.name}.experts", length(self.inner)
         both = slice(2 * self.inner.start, 2 * self.inner.stop)
         weight, bias = (self.numbers, self.hidden, both), (self.numbers, both)
         for local, view, bias_view in (

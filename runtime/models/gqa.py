@@ -30,8 +30,12 @@ class GroupedQueryAttention(nn.Module):
         self.heads = shard(config.num_heads, ranks, rank, "the number of heads")
         self.kv_heads = kv_shard(config.num_kv_heads, ranks, rank)
         q, kv = _rows(self.heads, self.head_dim), _rows(self.kv_heads, self.head_dim)
-        self.sizes = [length(q), length(kv), length(kv)]
-        self.qkv = build.linear(_parts(name, config, q, kv), slice(0, model.hidden_size), bias=config.bias)
+        asked = _rows(self.heads, self.head_dim * (2 if config.output_gate else 1))
+        self.sizes = [length(asked), length(kv), length(kv)]
+        self.has_gate = config.output_gate
+        self.qkv = build.linear(
+            _parts(name, config, asked, kv), slice(0, model.hidden_size), bias=config.bias
+        )
         self.out = build.linear(
             [Part(f"{name}.o_proj", slice(0, model.hidden_size))],
             q,
@@ -49,11 +53,17 @@ class GroupedQueryAttention(nn.Module):
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
     ) -> torch.Tensor:
         q, k, v = (part.unflatten(-1, (-1, self.head_dim)) for part in self.qkv(x).split(self.sizes, -1))
+        gate = None
+        if self.has_gate:  # each head's query, then its gate
+            q, gate = (part.contiguous() for part in q.unflatten(1, (-1, 2)).unbind(2))
         if self.norms is not None:
             self.norms(q, k)
         if self.rope is not None and table is not None:
             rope_(q, k, table, batch.positions, self.rope.interleaved)
-        return self.out(attend(q, k, v, self.layer, batch, pool).flatten(1))
+        answer = attend(q, k, v, self.layer, batch, pool)
+        if gate is not None:
+            answer = answer * gate.sigmoid()
+        return self.out(answer.flatten(1))
 
     def pieces(self) -> Iterator[Piece]:
         for part in (self.qkv, self.out, self.norms):
@@ -75,7 +85,7 @@ def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:
 
 def _parts(name: str, config: AttentionConfig, q: slice, kv: slice) -> list[Part]:
     """Three matrices, or one of the three below each other."""
-    keys = config.num_heads * config.head_dim
+    keys = config.num_heads * config.head_dim * (2 if config.output_gate else 1)
     values = keys + config.num_kv_heads * config.head_dim
     whole = f"{name}.qkv_proj"
     places = (("q_proj", q, 0), ("k_proj", kv, keys), ("v_proj", kv, values))

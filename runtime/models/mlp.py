@@ -25,7 +25,7 @@ class DenseLayer(nn.Module):
         super().__init__()
         self.comm = build.comm
         size, rank = build.comm.size("tp"), build.comm.rank("tp")
-        self.mlp = _gated(build, f"{name}.mlp", build.model.intermediate_size, size, rank)
+        self.mlp = _gated(build, name, build.model.intermediate_size, size, rank)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return scatter(self.mlp(gather(x, self.comm)), x.shape[0], self.comm)
@@ -40,7 +40,8 @@ class MoELayer(nn.Module):
         model, moe = build.model, build.model.moe
         assert moe is not None
         self.dispatcher, self.backend = dispatcher, backend
-        names = tuple(f"{name}.{router}" for router in ("mlp.gate", "mlp.router", "block_sparse_moe.gate"))
+        sparse = name.removesuffix(".mlp") + ".block_sparse_moe"
+        names = (f"{name}.gate", f"{name}.router", f"{sparse}.gate")
         fused = fused_shared_experts(model, build.runtime, build.comm.size("moe_ep"))
         self.router = Router(names, model.hidden_size, moe, build.dtype, build.device, fused)
         self.experts = Experts(build, name, fused)
@@ -50,10 +51,10 @@ class MoELayer(nn.Module):
             size, rank = (1, 0) if alone else (build.comm.size("tp"), build.comm.rank("tp"))
             inner = moe.shared_intermediate_size
             shared = "shared_expert" if moe.shared_gate else "shared_experts"
-            self.shared = _gated(build, f"{name}.mlp.{shared}", inner, size, rank)
+            self.shared = _gated(build, f"{name}.{shared}", inner, size, rank)
         self.shared_gate: Linear | None = None
         if self.shared is not None and moe.shared_gate:
-            gate, hidden = Part(f"{name}.mlp.shared_expert_gate", slice(0, 1)), slice(0, model.hidden_size)
+            gate, hidden = Part(f"{name}.shared_expert_gate", slice(0, 1)), slice(0, model.hidden_size)
             self.shared_gate = build.linear([gate], hidden, scheme=PLAIN)
 
     def finalize(self) -> None:

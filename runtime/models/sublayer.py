@@ -15,11 +15,13 @@ _ATTENTION = {
     "before": ("input_layernorm", None),
     "around": ("input_layernorm", "post_self_attn_layernorm"),
     "after": (None, "post_attention_layernorm"),
+    "alone": ("norm", None),
 }
 _MLP = {
     "before": ("post_attention_layernorm", None),
     "around": ("post_attention_layernorm", "post_mlp_layernorm"),
     "after": (None, "post_feedforward_layernorm"),
+    "alone": ("norm", None),
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from runtime.server.bounds import MOST_RANKS, PARALLEL, SERVER, SPECULATIVE, check_flags, check_model
 from runtime.server.errors import ConfigError
 from runtime.server.excluded import NOTHING, Excluded
+from runtime.server.recurrent import RecurrentConfig
 from runtime.server.releases import NEWEST, Release, release_named
 
 
@@ -58,6 +59,7 @@ class AttentionConfig:
     output_bias: bool = False
     sinks: bool = False
     qk_norm: Literal["none", "head", "all"] = "none"  # over each head, or over all heads as one
+    output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
 
     def __post_init__(self) -> None:
         check_model(self)
@@ -92,8 +94,21 @@ class MLAConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorNames:
+    """What a checkpoint calls the parts that every decoder has."""
+
+    layers: str = "model.layers"
+    embedding: str = "model.embed_tokens"
+    norm: str = "model.norm"
+    attention: str = "self_attn"
+    recurrent: str = "linear_attn"
+    mlp: str = "mlp"
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Of each layer: the entry of `attention` in `attention_kinds`, and "dense" or "moe" in `layer_kinds`."""
+    """Of each layer: the entry of `attention` in `attention_kinds`, or "recurrent", or "none"; and "dense",
+    "moe" or "none" in `layer_kinds`."""
 
     model_type: str
     hidden_size: int
@@ -106,13 +121,16 @@ class ModelConfig:
     layer_kinds: tuple[str, ...] = ()
     rms_eps: float = 1e-6
     tie_word_embeddings: bool = False
-    norms: Literal["before", "around", "after"] = "before"  # where a layer norms
+    norms: Literal["before", "around", "after", "alone"] = "before"  # where a layer norms
+    centred_norms: bool = False  # weights are told less one
     checkpoint_quantization: str | None = None
     quantization_block: tuple[int, int] | None = None
     excluded: Excluded = NOTHING
     dtype: str = "bfloat16"
     moe: MoEConfig | None = None
     mla: MLAConfig | None = None
+    recurrent: RecurrentConfig | None = None
+    names: TensorNames = TensorNames()
     obstacles: tuple[str, ...] = ()  # what of it this runtime does not compute
 
     def __post_init__(self) -> None:
@@ -131,11 +149,19 @@ class ModelConfig:
         """Of the layers that see everything, where there are any."""
         return self.attention.get("full") or next(iter(self.attention.values()))
 
+    def keeps_tokens(self, layer: int) -> bool:
+        """Whether it has keys and values of every token."""
+        return self.attention_kinds[layer] in self.attention
+
+    def is_recurrent(self, layer: int) -> bool:
+        return self.attention_kinds[layer] == "recurrent"
+
     def layer_kind(self, layer: int) -> tuple[object, ...]:
         """Layers of one kind run alike and are as large."""
         return (self.layer_kinds[layer], self.attention_kinds[layer], self.excluded.of_layer(layer))
 
     def layer_attention(self, layer: int) -> AttentionConfig:
+        """Of a layer that keeps tokens."""
         return self.attention[self.attention_kinds[layer]]
 
 

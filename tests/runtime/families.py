@@ -38,6 +38,12 @@ _SPARSE = {
     "mlp_layer_types": ["dense", "sparse"],
 }
 _QWEN_MOE = {"head_dim": 32, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+_DELTA = {
+    "linear_num_key_heads": 4,
+    "linear_num_value_heads": 8,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 16,
+}
 
 # name -> (transformers config class, what differs from the common sizes)
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -105,6 +111,28 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Ernie4_5_MoeConfig",
         {"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 32, "moe_num_shared_experts": 2},
     ),
+    "qwen3_next": (
+        "Qwen3NextConfig",
+        {
+            **_DELTA,
+            **_QWEN_MOE,
+            "shared_expert_intermediate_size": 48,
+            "full_attention_interval": 2,
+        },
+    ),
+    "qwen3_5_text": (
+        "Qwen3_5TextConfig",
+        {**_DELTA, "head_dim": 32, "full_attention_interval": 2},
+    ),
+    "qwen3_5_moe_text": (
+        "Qwen3_5MoeTextConfig",
+        {
+            **_DELTA,
+            **_QWEN_MOE,
+            "shared_expert_intermediate_size": 48,
+            "full_attention_interval": 2,
+        },
+    ),
     "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "glm4_moe": (
         "Glm4MoeConfig",
@@ -144,8 +172,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek_v32": ("DeepseekV32Config", {**_LATENT, **_SPARSE, "n_group": 4, "topk_group": 2}),
     "glm_moe_dsa": ("GlmMoeDsaConfig", {**_LATENT, **_SPARSE, "n_group": 1, "topk_group": 1}),
 }
-_DENSE = ("llama", "mistral", "qwen2", "qwen3", "ernie4_5", "glm4", "olmo2", "exaone4", "phi3")
-MOE_FAMILIES = tuple(name for name in FAMILIES if name not in _DENSE)
+_DENSE = (
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "ernie4_5",
+    "glm4",
+    "olmo2",
+    "exaone4",
+    "phi3",
+    "qwen3_5_text",
+)
+MOE_FAMILIES = tuple(name for name in FAMILIES if name not in (*_DENSE, "qwen3_5_text"))
 
 
 def make_reference(name: str, **changes: Any) -> Any:
@@ -183,7 +222,7 @@ def _randomize(model: torch.nn.Module) -> None:
             continue
         noise = torch.randn(tensor.shape, generator=generator)
         if "norm" in name and name.endswith("weight"):
-            tensor.data.copy_(1 + 0.2 * noise)
+            tensor.data.add_(0.2 * noise)  # to the one, or the nought, that leaves a value as it is
         elif tensor.dim() < 2:
             tensor.data.copy_(0.3 * noise)
         elif "embed" in name:

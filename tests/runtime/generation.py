@@ -13,6 +13,7 @@ from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool, PoolShape, ReqToTokenPool, SlotAllocator
 from runtime.forward.logits_processor import LogitsOutput
+from runtime.forward.state_pool import StatePool
 from runtime.models.decoder import Decoder, run_stage
 from runtime.models.gqa import kv_shard
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
@@ -20,7 +21,7 @@ from runtime.server.parallel import stage_layers
 from sgl_tune.deployment.models import find_model
 
 CPU = torch.device("cpu")
-TOKENS = 256
+TOKENS, REQUESTS = 256, 8
 
 
 def make_runtime(**changes: Any) -> RuntimeConfig:
@@ -30,7 +31,8 @@ def make_runtime(**changes: Any) -> RuntimeConfig:
 def make_pool(
     model: ModelConfig, comm: Communicator, layers: Sequence[int], dtype: torch.dtype, device: torch.device
 ) -> KVPool:
-    shape = PoolShape(TOKENS, 1, tuple(layers), dtype, device)
+    kept = tuple(layer for layer in layers if model.keeps_tokens(layer))
+    shape = PoolShape(TOKENS, 1, kept, dtype, device)
     cache: GqaPool | LatentPool
     if model.is_mla:
         assert model.mla is not None
@@ -38,7 +40,22 @@ def make_pool(
     else:
         heads = kv_shard(model.main_attention.num_kv_heads, comm.size("attn_tp"), comm.rank("attn_tp"))
         cache = GqaPool(shape, heads.stop - heads.start, model.main_attention.head_dim)
-    return KVPool(ReqToTokenPool(8, 64, device), SlotAllocator(TOKENS, device), cache)
+    return KVPool(
+        ReqToTokenPool(REQUESTS, 64, device),
+        SlotAllocator(TOKENS, device),
+        cache,
+        _states(model, comm, layers, dtype, device),
+    )
+
+
+def _states(
+    model: ModelConfig, comm: Communicator, layers: Sequence[int], dtype: torch.dtype, device: torch.device
+) -> StatePool | None:
+    if model.recurrent is None:
+        return None
+    own = [layer for layer in layers if model.is_recurrent(layer)]
+    shape = model.recurrent.state_shape(comm.size("attn_tp"))
+    return StatePool(REQUESTS, own, shape, dtype, torch.float32, device)
 
 
 class Generation:

@@ -54,6 +54,10 @@ _HEADS = {**_COMMON, "num_key_value_heads": (1, 2, 4), "head_dim": (8, 16, 32, N
 _WINDOW: dict[str, tuple[Any, ...]] = {"sliding_window": (None, 1, 5, 64)}
 _OPTIONAL_WINDOW = {**_WINDOW, "use_sliding_window": (False, True)}
 _BOTH_KINDS = (["sliding_attention", "full_attention"], ["full_attention", "sliding_attention"])
+_BY_LAYER = (
+    ["linear_attention", "full_attention", "linear_attention"],
+    ["full_attention", "linear_attention", "linear_attention"],
+)
 _ROPES_BY_KIND = tuple(
     {
         "full_attention": {"rope_theta": 900.0, **rope},
@@ -97,6 +101,20 @@ _SPARSE = {
     "index_n_heads": (16,),
     "index_head_dim": (16, 32),
     "mlp_layer_types": (None,),
+}
+
+_DELTA: dict[str, tuple[Any, ...]] = {
+    "num_hidden_layers": (3,),
+    "head_dim": (8, 16, 32),
+    "attention_bias": (False, True),
+    "linear_num_key_heads": (1, 2, 4),
+    "linear_num_value_heads": (4, 8),
+    "linear_key_head_dim": (4, 8, 16),
+    "linear_value_head_dim": (8, 16),
+    "linear_conv_kernel_dim": (2, 3, 4),
+    "layer_types": (None, *_BY_LAYER),
+    "full_attention_interval": (None, 1, 2, 3),
+    "partial_rotary_factor": (None, 0.25, 0.5, 1.0),
 }
 
 
@@ -171,6 +189,17 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "moe_intermediate_size": (16, 32), "moe_layer_start_index": (0, 1), "moe_layer_interval": (1, 2),
         "moe_layer_end_index": (-1, 0, 1, 9), "moe_norm_min": (1e-12,) * 5 + (0.9,),
         "use_bias": (False,) * 5 + (True,),
+    },
+    "qwen3_next": {
+        **_HEADS, **_EXPERTS, **_DELTA,
+        "num_experts": (4, 8), "moe_intermediate_size": (16, 32), "norm_topk_prob": (False, True),
+        "shared_expert_intermediate_size": (16, 48),
+        "decoder_sparse_step": (1, 2), "mlp_only_layers": ([], [0], [1, 2]),
+    },
+    "qwen3_5_text": {**_HEADS, **_DELTA},
+    "qwen3_5_moe_text": {
+        **_without(_HEADS, "intermediate_size"), **_EXPERTS, **_DELTA,
+        "num_experts": (4, 8), "moe_intermediate_size": (16, 32), "shared_expert_intermediate_size": (16, 48),
     },
     "mixtral": {**_HEADS, **_WINDOW, **_EXPERTS, "num_local_experts": (4, 8)},
     "glm4_moe": {

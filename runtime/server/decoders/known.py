@@ -25,16 +25,17 @@ from runtime.server.decoders import (
     olmo,
     phi,
     qwen,
+    qwen_hybrid,
 )
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields
 from runtime.server.errors import Unsupported
 
-FAMILIES: dict[str, Family] = {
-    family.model_type: family
-    for module in (llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum)
-    for family in module.FAMILIES
-}
+_MODULES = (
+    *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
+    qwen_hybrid,
+)
+FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whose layers call their experts block_sparse_moe.
 _SPARSE_BLOCKS = ("mixtral", "minimax_m2")
 

@@ -1,0 +1,143 @@
+"""Recurrent layers in plain torch and fp32, a request at a time and in chunks: the CPU's own.
+
+Within a chunk every token's part in every later answer is one matrix product. What a delta rule writes
+depends on what it wrote before: a triangular system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+CHUNK = 64
+_SQUARES_EPS = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    slots: torch.Tensor
+    seq_lens: torch.Tensor
+    query_starts: torch.Tensor
+
+    def __iter__(self) -> Iterator[tuple[int, slice, bool]]:
+        """Each one's slot, its rows, and whether its state holds earlier tokens."""
+        starts = self.query_starts.tolist()
+        for i, (slot, length) in enumerate(zip(self.slots.tolist(), self.seq_lens.tolist(), strict=True)):
+            rows = slice(starts[i], starts[i + 1])
+            if rows.start < rows.stop:
+                yield slot, rows, length > rows.stop - rows.start
+
+
+def convolve(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    state: torch.Tensor,
+    out: torch.Tensor,
+    requests: Requests,
+    keeps: bool,
+) -> None:
+    earlier = weight.shape[1] - 1
+    for slot, rows, goes_on in requests:
+        before = state[slot].float() if goes_on else x.new_zeros(x.shape[1], earlier, dtype=torch.float32)
+        seen = torch.cat((before, x[rows].float().T), dim=1)
+        answer = F.conv1d(
+            seen[None], weight.float()[:, None], None if bias is None else bias.float(), groups=len(seen)
+        )
+        out[rows] = F.silu(answer[0].T).to(out.dtype)
+        if keeps:
+            state[slot] = seen[:, seen.shape[1] - earlier :].to(state.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """[T, heads] fp32: the logarithm of what is kept, and how much is written."""
+
+    decay: torch.Tensor
+    written: torch.Tensor
+    is_delta: bool
+
+
+def gates(
+    step: torch.Tensor,
+    strength: torch.Tensor | None,
+    rate: torch.Tensor,
+    bias: torch.Tensor,
+    least_step: float,
+) -> Gates:
+    taken = F.softplus(step.float() + bias.float()).clamp(min=least_step)
+    decay = -rate.float().exp() * taken
+    return Gates(decay, taken if strength is None else strength.float().sigmoid(), strength is not None)
+
+
+def recur(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    gates: Gates,
+    skip: torch.Tensor | None,
+    state: torch.Tensor,
+    out: torch.Tensor,
+    requests: Requests,
+    keeps: bool,
+) -> None:
+    shared_by = v.shape[1] // k.shape[1]
+    for slot, rows, goes_on in requests:
+        queries, keys = (x[rows].float().repeat_interleave(shared_by, 1) for x in (q, k))
+        if gates.is_delta:
+            queries, keys = _normalized(queries) * queries.shape[-1] ** -0.5, _normalized(keys)
+        values, held = v[rows].float(), state[slot].float() if goes_on else torch.zeros_like(state[slot])
+        held = held.float()
+        for first in range(0, len(values), CHUNK):
+            part = slice(first, first + CHUNK)
+            own = slice(rows.start + first, min(rows.start + first + CHUNK, rows.stop))
+            answer, held = _chunk(queries[part], keys[part], values[part], gates, own, held)
+            out[own] = answer.to(out.dtype)
+        if skip is not None:
+            out[rows] += (skip.float()[:, None] * values).to(out.dtype)
+        if keeps:
+            state[slot] = held.to(state.dtype)
+
+
+def _chunk(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gates: Gates, rows: slice, held: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """q, k [L, heads, K], v [L, heads, V], held [heads, V, K] -> answers [L, heads, V], the next state."""
+    total = gates.decay[rows].cumsum(0)
+    later = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
+    between = (total[:, None] - total[None]).masked_fill(later[..., None], float("-inf")).exp()
+    written = gates.written[rows]
+    writes = v * written[..., None]
+    if gates.is_delta:
+        answered = torch.einsum("hvk,lhk->lhv", held, k) * total.exp()[..., None]
+        writes = (v - answered) * written[..., None]
+        among = torch.einsum("lhk,mhk,lmh,lh->hlm", k, k, between, written)
+        solved = torch.linalg.solve_triangular(
+            among.tril(-1), writes.transpose(0, 1), upper=False, unitriangular=True
+        )
+        writes = solved.transpose(0, 1)
+    answer = torch.einsum("hvk,lhk,lh->lhv", held, q, total.exp())
+    answer += torch.einsum("lhk,mhk,lmh,mhv->lhv", q, k, between, writes)
+    left = (total[-1] - total).exp()
+    state = held * total[-1].exp()[:, None, None] + torch.einsum("lhv,lhk,lh->hvk", writes, k, left)
+    return answer, state
+
+
+def gated_norm(
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, group: int, eps: float, gate_first: bool
+) -> torch.Tensor:
+    wide, opening = x.float(), F.silu(gate.float())
+    if gate_first:
+        wide = wide * opening
+    parts = wide.unflatten(-1, (-1, group))
+    parts = parts * torch.rsqrt(parts.square().mean(-1, keepdim=True) + eps)
+    normalized = parts.to(x.dtype) * weight.view(-1, group)
+    answer = normalized.flatten(-2)
+    return answer if gate_first else (answer * opening).to(x.dtype)
+
+
+def _normalized(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + _SQUARES_EPS)

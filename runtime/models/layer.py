@@ -1,0 +1,95 @@
+"""One layer of a decoder: what mixes a request's tokens, what works on each alone, or both, or either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from runtime.forward.batch import ForwardBatch
+from runtime.forward.kv_pool import KVPool
+from runtime.layers.loading import Piece
+from runtime.models.build import Build
+from runtime.models.gated_delta import GatedDeltaNet
+from runtime.models.gqa import GroupedQueryAttention
+from runtime.models.mamba2 import Mamba2Mixer
+from runtime.models.mla import LatentAttention
+from runtime.models.mlp import DenseLayer, MoELayer
+from runtime.models.sublayer import around_attention, around_mlp
+from runtime.moe.backends import MoEBackend
+from runtime.moe.dispatcher import Dispatcher
+from runtime.server.recurrent import Mamba2Config
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageState:
+    """Between layers and between pipeline stages: the last answer, not yet added to its residual."""
+
+    hidden: torch.Tensor
+    residual: torch.Tensor | None = None  # None before the first layer
+
+
+class DecoderLayer(nn.Module):
+    def __init__(
+        self, build: Build, layer_id: int, dispatcher: Dispatcher, backend: MoEBackend | None
+    ) -> None:
+        super().__init__()
+        model, name = build.model, f"{build.model.names.layers}.{layer_id}"
+        self.comm = build.comm
+        self.kind = model.layer_kind(layer_id)
+        self.rope = model.layer_attention(layer_id).rope if model.keeps_tokens(layer_id) else None
+        self.table_name: str | None = None  # of its rope, in the decoder that it is of
+        self.mixer = _mixer(build, layer_id, name)
+        self.mixer_norms = None if self.mixer is None else around_attention(build, name)
+        self.mlp = _mlp(build, layer_id, f"{name}.{model.names.mlp}", dispatcher, backend)
+        self.mlp_norms = None if self.mlp is None else around_mlp(build, name)
+
+    def forward(
+        self,
+        state: StageState,
+        batch: ForwardBatch,
+        pool: KVPool,
+        table: torch.Tensor | None,
+    ) -> StageState:
+        hidden, residual = state.hidden, state.residual
+        if self.mixer is not None and self.mixer_norms is not None:
+            hidden, residual = self.mixer_norms.enter(hidden, residual)
+            if hidden.shape[0]:
+                hidden = self.comm.all_reduce(self.mixer(hidden, batch, pool, table), "attn_tp")
+            hidden = self.mixer_norms.leave(hidden)
+        if self.mlp is not None and self.mlp_norms is not None:
+            hidden, residual = self.mlp_norms.enter(hidden, residual)
+            hidden = self.mlp_norms.leave(self.mlp(hidden))
+        return StageState(hidden, residual)
+
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp):
+            if part is not None:
+                yield from part.pieces()
+
+
+Mixer = LatentAttention | GroupedQueryAttention | GatedDeltaNet | Mamba2Mixer
+
+
+def _mixer(build: Build, layer_id: int, layer: str) -> Mixer | None:
+    """What tells the tokens of a request of each other."""
+    model = build.model
+    if model.is_recurrent(layer_id):
+        recurrent = Mamba2Mixer if isinstance(model.recurrent, Mamba2Config) else GatedDeltaNet
+        return recurrent(build, layer_id, f"{layer}.{model.names.recurrent}")
+    if not model.keeps_tokens(layer_id):
+        return None
+    attention = LatentAttention if model.is_mla else GroupedQueryAttention
+    return attention(build, layer_id, f"{layer}.{model.names.attention}")
+
+
+def _mlp(
+    build: Build, layer_id: int, name: str, dispatcher: Dispatcher, backend: MoEBackend | None
+) -> DenseLayer | MoELayer | None:
+    kind = build.model.layer_kinds[layer_id]
+    if kind == "moe":
+        assert backend is not None
+        return MoELayer(build, name, dispatcher, backend)
+    return DenseLayer(build, name) if kind == "dense" else None

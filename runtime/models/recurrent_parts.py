@@ -1,0 +1,94 @@
+"""What gated delta nets and Mamba's mixers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import nn
+
+from runtime.forward.batch import ForwardBatch, ForwardMode
+from runtime.layers.loading import Piece, Source, length
+from runtime.layers.recurrence import RecurrentInputs, Rows, convolve
+from runtime.models.build import Build
+from runtime.server.recurrent import GatedDeltaConfig, RecurrentConfig
+
+
+class Convolution(nn.Module):
+    """Of each channel by itself; `blocks` are the channels of a checkpoint that this rank has."""
+
+    def __init__(
+        self, build: Build, name: str, blocks: Sequence[slice], width: int, bias: bool = False
+    ) -> None:
+        super().__init__()
+        self.name, self.blocks = name, list(blocks)
+        channels = sum(length(block) for block in blocks)
+        weight = torch.empty(channels, width, dtype=build.dtype, device=build.device)
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.bias = head_vector(channels, build.dtype, build) if bias else None
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor, rows: Rows) -> torch.Tensor:
+        return convolve(x, self.weight, self.bias, state, rows)
+
+    def pieces(self) -> Iterator[Piece]:
+        start = 0
+        for block in self.blocks:
+            local = slice(start, start + length(block))
+            yield Piece(self.weight[local], (Source(f"{self.name}.weight", (block,), _without_middle),))
+            if self.bias is not None:
+                yield Piece(self.bias[local], (Source(f"{self.name}.bias", (block,)),))
+            start = local.stop
+
+
+def head_vector(count: int, dtype: torch.dtype, build: Build) -> nn.Parameter:
+    return nn.Parameter(torch.empty(count, dtype=dtype, device=build.device), requires_grad=False)
+
+
+def workspaces(config: RecurrentConfig, inputs: RecurrentInputs, batch: ForwardBatch) -> list[torch.Tensor]:
+    """What SGLang's chunked kernels hold beside their answer. A step of a decode needs none."""
+    if batch.mode is not ForwardMode.EXTEND:
+        return []
+    chunks = sum(-(-count // config.chunk) for count in batch.extend_lens or [batch.num_tokens])
+    make = _of_delta if isinstance(config, GatedDeltaConfig) else _of_mamba
+    return make(inputs, chunks, config.chunk, batch.num_requests)
+
+
+def _of_delta(inputs: RecurrentInputs, chunks: int, chunk: int, requests: int) -> list[torch.Tensor]:
+    """Queries, keys and values apart, the first two normed; gates and their sums; the triangular systems,
+    their two solutions, the state before each chunk, and what each writes."""
+    q, k, v, step = inputs.q, inputs.k, inputs.v, inputs.step
+    rows, heads, values = v.shape
+    keys = k.shape[-1]
+    return [
+        *(x.new_empty(x.shape) for x in (q, k, v, q, k)),
+        *(torch.empty(step.shape, dtype=torch.float32, device=v.device) for _ in range(3)),
+        v.new_empty(rows, heads, chunk),
+        v.new_empty(rows, heads, keys),
+        v.new_empty(v.shape),
+        v.new_empty(chunks, heads, values, keys),
+        v.new_empty(v.shape),
+    ]
+
+
+def _of_mamba(inputs: RecurrentInputs, chunks: int, chunk: int, requests: int) -> list[torch.Tensor]:
+    """Steps and the sums of decays by chunk; each chunk's state, and the one before it; products of all keys
+    and queries of a chunk; the last states."""
+    k, v = inputs.k, inputs.v
+    _, heads, values = v.shape
+    _, groups, keys = k.shape
+
+    def fp32(*shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=v.device)
+
+    return [
+        fp32(heads, chunks, chunk),
+        fp32(heads, chunks, chunk),
+        fp32(chunks, heads, values, keys),
+        fp32(chunks, heads, values, keys),
+        fp32(chunks, groups, chunk, chunk),
+        fp32(requests, heads, values, keys),
+    ]
+
+
+def _without_middle(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.squeeze(1)

@@ -1,0 +1,109 @@
+"""Qwen3-Next and Qwen3.5's language models: gated delta nets, and gated attention in every fourth layer."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from runtime.server.config import AttentionConfig, ModelConfig
+from runtime.server.decoders.family import Family
+from runtime.server.decoders.fields import Fields
+from runtime.server.decoders.parts import everywhere, heads, model, routed, which
+from runtime.server.recurrent import GatedDeltaConfig
+
+_MIXERS = {"full_attention": "full", "linear_attention": "recurrent"}
+_TURNED = 0.25
+
+
+def _qwen3_next(f: Fields) -> ModelConfig:
+    dense, step = f.layer_numbers("mlp_only_layers"), f.size("decoder_sparse_step")
+    kinds = which(f.size("num_hidden_layers"), lambda i: i not in dense and (i + 1) % step == 0)
+    return _hybrid(f, kinds, "heads", f.flag("norm_topk_prob"))
+
+
+def _qwen3_5(f: Fields) -> ModelConfig:
+    return _hybrid(f, everywhere(f, "dense"), "matrices")
+
+
+def _qwen3_5_moe(f: Fields) -> ModelConfig:
+    return _hybrid(f, everywhere(f, "moe"), "matrices")
+
+
+def _hybrid(
+    f: Fields, mlps: list[str], projections: Literal["heads", "matrices"], renormalize: bool = True
+) -> ModelConfig:
+    delta = GatedDeltaConfig(
+        num_key_heads=f.size("linear_num_key_heads"),
+        num_value_heads=f.size("linear_num_value_heads"),
+        key_head_dim=f.size("linear_key_head_dim"),
+        value_head_dim=f.size("linear_value_head_dim"),
+        conv_kernel=f.size("linear_conv_kernel_dim"),
+        projections=projections,
+    )
+    own: dict[str, Any] = {}
+    if "moe" in mlps:
+        shared = f.size("shared_expert_intermediate_size")
+        own["moe"] = routed(
+            f,
+            "moe_intermediate_size",
+            renormalize=renormalize,
+            shared_intermediate_size=shared,
+            shared_gate=True,
+        )
+    return model(f, {"full": _attention(f)}, _kinds(f), mlps, recurrent=delta, centred_norms=True, **own)
+
+
+def _attention(f: Fields) -> AttentionConfig:
+    bias = f.flag("attention_bias")
+    f.only("attn_output_gate", True)
+    return heads(f, share=_TURNED, bias=bias, output_bias=bias, qk_norm="head", output_gate=True)
+
+
+def _kinds(f: Fields) -> list[str]:
+    layers, every = f.size("num_hidden_layers"), f.size("full_attention_interval", 4)
+    told = f.per_layer("layer_types", layers, _MIXERS)
+    return told or ["recurrent" if (i + 1) % every else "full" for i in range(layers)]
+
+
+_COMMON = {
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32768,
+    "rms_norm_eps": 1e-6,
+    "head_dim": 256,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+}
+_EXPERTS = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
+# Sections of a position that text has thrice the same.
+_OF_IMAGES = frozenset(("mrope_section", "mrope_interleaved"))
+
+FAMILIES = (
+    Family(
+        "qwen3_next",
+        _qwen3_next,
+        {
+            **_COMMON,
+            **_EXPERTS,
+            "intermediate_size": 5632,
+            "decoder_sparse_step": 1,
+            "num_experts_per_tok": 10,
+            "num_experts": 512,
+            "norm_topk_prob": True,
+        },
+    ),
+    Family(
+        "qwen3_5_text",
+        _qwen3_5,
+        {**_COMMON, "intermediate_size": 12288, "num_key_value_heads": 4},
+        _OF_IMAGES,
+    ),
+    Family(
+        "qwen3_5_moe_text",
+        _qwen3_5_moe,
+        {**_COMMON, **_EXPERTS, "num_experts_per_tok": 8, "num_experts": 256},
+        _OF_IMAGES,
+    ),
+)
