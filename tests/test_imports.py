@@ -68,6 +68,7 @@ WITHOUT = {
     "runtime.layers.attention.ops": "triton",
     "runtime.layers.mlp": "triton",
     "runtime.layers.norm": "triton",
+    "runtime.layers.recurrence.ops": "triton",
     "runtime.layers.rope": "triton",
     "runtime.layers.scaled_linear": "triton",
     "runtime.moe.grouped": "triton",

@@ -14,7 +14,7 @@ from runtime.forward.kv_packing import FP8, PackedRow
 from runtime.forward.state_pool import StatePool
 from runtime.server.config import MLAConfig, ModelConfig, ParallelConfig
 from runtime.server.pool_plan import PoolPlan
-from runtime.server.sizing import kv_heads_per_rank, sliding_layers
+from runtime.server.sizing import kept_layers, kv_heads_per_rank, sliding_layers
 
 PADDING_REQUEST = 0
 PADDING_SLOT = 0
@@ -215,8 +215,23 @@ def make_kv_pool(
 ) -> KVPool:
     """The pool of one stage of a target model."""
     requests = ReqToTokenPool(plan.max_running_requests, plan.row_length, device)
+    slots = SlotAllocator(plan.tokens, device)
+    states = make_states(plan, model, parallel, layers, device)
     cache = make_cache(plan, model, parallel, layers, device, sliding_layers(model, layers))
-    return KVPool(requests, SlotAllocator(plan.tokens, device), cache)
+    return KVPool(requests, slots, cache, states)
+
+
+def make_states(
+    plan: PoolPlan, model: ModelConfig, parallel: ParallelConfig, layers: Sequence[int], device: torch.device
+) -> StatePool | None:
+    if plan.states is None or model.recurrent is None:
+        return None
+    own = [layer for layer in layers if model.is_recurrent(layer)]
+    shape = model.recurrent.state_shape(parallel.attn_tp)
+    conv, recurrent = DTYPES[plan.states.conv_dtype], DTYPES[plan.states.recurrent_dtype]
+    states = StatePool(plan.states.slots, own, shape, conv, recurrent, device)
+    states.add_drafts(plan.states)
+    return states
 
 
 def make_cache(
@@ -228,7 +243,8 @@ def make_cache(
     apart: Sequence[int] = (),
 ) -> GqaPool | LatentPool:
     """The buffers alone, as a draft adds them to its target's pool; layers `apart` keep fewer tokens."""
-    shape = PoolShape(plan.tokens, plan.page_size, tuple(layers), DTYPES[plan.kv_dtype], device)
+    kept = tuple(kept_layers(model, layers))
+    shape = PoolShape(plan.tokens, plan.page_size, kept, DTYPES[plan.kv_dtype], device)
     if model.mla is not None:
         return LatentPool(shape, model.mla, plan.packed)
     sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None

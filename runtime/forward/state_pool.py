@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from runtime.server.recurrent import StateShape
+from runtime.server.state_sizes import StatePlan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +33,16 @@ class StatePool:
         self._places = {layer: place for place, layer in enumerate(layers)}
         self._conv = torch.zeros(*rows, *shape.conv, dtype=conv_dtype, device=device)
         self._recurrent = torch.zeros(*rows, *shape.recurrent, dtype=recurrent_dtype, device=device)
+
+    def add_drafts(self, plan: StatePlan) -> None:
+        """What a verify leaves of each drafted token, until it is known which are taken."""
+        if not plan.drafts:
+            return
+        layers, _, channels, steps = self._conv.shape
+        slots, tokens = plan.drafts + 1, plan.draft_tokens
+        self._drafted = self._recurrent.new_zeros(layers, slots, tokens, *self._recurrent.shape[2:])
+        window = (channels, tokens + steps - 1) if plan.shares_windows else (tokens, channels, steps)
+        self._drafted_inputs = self._conv.new_zeros(layers, slots, *window)
 
     def layer(self, layer_id: int) -> LayerState:
         place = self._places[layer_id]

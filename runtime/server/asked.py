@@ -121,6 +121,8 @@ class Asked:
     mamba_scheduler_strategy: str = "auto"
     mamba_radix_cache_strategy: str = "auto"
     mamba_track_interval: int = 256
+    max_mamba_cache_size: int | None = None
+    mamba_full_memory_ratio: float | None = None
     lora_paths: tuple[str, ...] | None = None
     load_format: str = "auto"
     dllm_algorithm: str | None = None

@@ -47,6 +47,7 @@ ASKED: Mapping[str, Bound] = {
     **{name: bound for name, bound in FLAGS.items() if name == "node_rank" or name in SERVER},
     **dict.fromkeys(("max_total_tokens", "cuda_graph_max_bs_prefill"), TOKENS),
     **dict.fromkeys(("piecewise_cuda_graph_max_tokens", "mamba_track_interval"), TOKENS),
+    "max_mamba_cache_size": TOKENS,
     "cuda_graph_max_bs_decode": REQUESTS,
     "max_prefill_tokens": TOKENS,
     **{name: bound for name, bound in FLAGS.items() if name.startswith("speculative_")},

@@ -106,3 +106,8 @@ def arguments(version: str) -> Mapping[str, Any]:
     """All that a release has, unset. Of the newest that is known, where that release is not."""
     newer = number(version) > NEWEST.number
     return flags_of(NEWEST.version if newer else version).defaults
+
+
+def is_on(variable: str | None) -> bool:
+    """An environment flag as SGLang reads it."""
+    return (variable or "").lower() in ("true", "1", "yes", "y")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from runtime.server.bounds import MOST_RANKS, PARALLEL, SERVER, SPECULATIVE, check_flags, check_model
 from runtime.server.errors import ConfigError
 from runtime.server.excluded import NOTHING, Excluded
-from runtime.server.recurrent import RecurrentConfig
+from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
 
 
@@ -266,6 +266,7 @@ class RuntimeConfig:
     fused_finalize: bool = False
     fuses_shared_experts: bool = True
     speculative: SpeculativeConfig | None = None
+    states: StateRules = STATE_RULES
     # The call's arguments and the dummy batch follow the SGLang version of the target.
     sglang_version: str = NEWEST.version
 

@@ -21,3 +21,7 @@ class ConfigError(ValueError):
 
 class Unsupported(ConfigError):
     """A model that servers serve, and whose layers this runtime does not have."""
+
+
+class NoRoomForTokens(ConfigError):
+    """The weights take more than the static fraction: how a start ends, and no mistake in its flags."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
-from runtime.server.errors import ConfigError
+from runtime.server.errors import ConfigError, NoRoomForTokens
 from runtime.server.requests import max_running_requests
 from runtime.server.sizing import (
     DTYPE_BYTES,
@@ -15,14 +15,12 @@ from runtime.server.sizing import (
     kv_bytes_per_token,
     kv_tokens,
     sliding_layers,
+    static_rest,
 )
+from runtime.server.state_sizes import StatePlan, drafted_states, plan_states, requests_for, states_for
 
 DSA_PAGE_SIZE = 64
 TABLE_HEADROOM = 4
-
-
-class NoRoomForTokens(ConfigError):
-    """The weights take more than the static fraction: how a start ends, and no mistake in its flags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +40,7 @@ class PoolPlan:
     row_length: int
     packed: bool = True  # fp8 latents of sparse attention, with their scales
     sliding_tokens: int = 0  # of sliding layers, where they have a pool of their own
+    states: StatePlan | None = None  # of recurrent layers
 
 
 def kv_dtype_of(runtime: RuntimeConfig) -> str:
@@ -73,22 +72,35 @@ def plan_pool(
     kv_dtype, page = kv_dtype_of(runtime), page_size(model, runtime)
     packed = packs_latents(model, sm_major)
     per_token = kv_bytes_per_token(model, parallel, kv_dtype, layers, draft_layers, packed)
-    tokens = agree(kv_tokens(free.after_load, free.baseline, mem_fraction, per_token, page))
+    rest, states = static_rest(free.after_load, free.baseline, mem_fraction), None
+    if model.recurrent is not None:
+        budget = plan_states(rest, model, parallel, runtime)
+        rest, states = budget.left, budget.plan
+    tokens = agree(kv_tokens(rest, per_token, page))
     if tokens <= 0:
         raise NoRoomForTokens(_no_room(free, mem_fraction))
-    return plan_tokens(tokens, model, parallel, runtime, sm_major)
+    return plan_tokens(tokens, model, parallel, runtime, sm_major, states)
 
 
 def plan_tokens(
-    tokens: int, model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig, sm_major: int = 9
+    tokens: int,
+    model: ModelConfig,
+    parallel: ParallelConfig,
+    runtime: RuntimeConfig,
+    sm_major: int = 9,
+    states: StatePlan | None = None,
 ) -> PoolPlan:
-    """The pool of a known number of tokens, and the requests that these allow."""
+    """The pool of a known number of tokens, and the requests that these and their states allow."""
     page = page_size(model, runtime)
     tokens = tokens // page * page
     context = runtime.context_length or model.max_position
     requests = max_running_requests(
         tokens, context, runtime.max_running_requests, parallel.attn_dp, runtime.release
     )
+    if states is not None:
+        requests = requests_for(states, requests, runtime)
+    elif model.recurrent is not None:
+        states = states_for(requests, runtime)
     hybrid = sliding_layers(model, range(model.num_layers))
     return PoolPlan(
         tokens=tokens,
@@ -98,6 +110,7 @@ def plan_tokens(
         row_length=context + table_headroom(runtime.speculative, page),
         packed=packs_latents(model, sm_major),
         sliding_tokens=int(tokens * SLIDING_SHARE) // page * page if hybrid else 0,
+        states=states and drafted_states(states, requests, runtime),
     )
 
 

@@ -92,6 +92,22 @@ class Mamba2Config:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class StateRules:
+    """How many states a server keeps: a request's own, and those of prefixes beside it."""
+
+    slots: int | None = None  # of the whole server; None: what memory allows
+    share: float = 0.9  # of the states' memory in that of the tokens
+    slots_each: int = 1  # that a request takes
+    keeps_prefixes: bool = True
+    drafts: bool = True  # a verify leaves a state of each drafted token
+    conv_dtype: str = "bfloat16"
+    recurrent_dtype: str = "float32"
+
+
+STATE_RULES = StateRules()
+
+
 def _check_split(what: str, count: int, ranks: int) -> None:
     if count % ranks:
         raise ConfigError(f"{what} {count} cannot be split over {ranks} ranks: choose sizes that divide it")

@@ -160,6 +160,12 @@ class Release:
     wants_states_to_keep: bool = False
     state_keepers: frozenset[str] = _FIRST_STATE_KEEPERS
     stateless_prefixes: frozenset[str] = frozenset({"KimiLinearForCausalLM", "BailingMoeV2_5ForCausalLM"})
+    # ... how many: handle_max_mamba_cache, _calculate_mamba_ratio; MambaPool
+    drafts_share_states: bool = False
+    counts_padding_state: bool = False
+    may_unlock_states: bool = False
+    drafts_share_windows: bool = False
+    prefills_draft_states: bool = True
     # Deterministic inference: _handle_deterministic_inference, arg_groups/attention_hook.py
     deterministic_backends: tuple[str, ...] = ("flashinfer", "fa3", "triton")
     deterministic_prefixes: tuple[str, ...] = ("fa3", "triton")
@@ -217,6 +223,7 @@ _13 = replace(
     stateless_prefixes=frozenset({"KimiLinearForCausalLM"}),
     deterministic_backends=("flashinfer", "fa3", "triton", "ascend"),
     deterministic_prefixes=("fa3", "triton", "ascend"),
+    drafts_share_states=True,
 )
 _14 = replace(
     _13,
@@ -235,6 +242,7 @@ _14 = replace(
     pages_qwen_hybrids=True,
     settles_state_cache=True,
     state_keepers=names.KEEPS_STATES,
+    drafts_share_windows=True,
     context_caps_requests=False,
 )
 _15 = replace(
@@ -305,6 +313,8 @@ _17 = replace(
     has_hpc_ops=True,
     trtllm_mha_pages=(16, 32, 64, 128),
     drafts_ask_for_pages=True,
+    counts_padding_state=True,
+    may_unlock_states=True,
 )
 _MULTIMODAL_18 = names.KIMI_K25 | {
     "InternS2MobiusForConditionalGeneration",
@@ -390,6 +400,7 @@ _22 = replace(
     glm_5_next_prefill_graph_top=None,
     keeps_context_width=True,
     pools_sparse_pages=True,
+    prefills_draft_states=False,
 )
 _23 = replace(
     _22,

@@ -15,7 +15,7 @@ from runtime.server.attention import settle_attention, settle_page_size, settle_
 from runtime.server.cache_key import KeyInputs, key_parts
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.checks import budgets, check_refusals
-from runtime.server.choices import Choices
+from runtime.server.choices import Choices, is_on
 from runtime.server.classes import config_class
 from runtime.server.deterministic import settle_deterministic
 from runtime.server.errors import ConfigError
@@ -43,7 +43,7 @@ from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_reque
 from runtime.server.roles import settle_item_scoring, settle_role, settle_unchunked
 from runtime.server.shape import DraftServer, Server, Speculation
 from runtime.server.speculation import DRAFTLESS, settle_speculation
-from runtime.server.state_cache import settle_state_cache
+from runtime.server.state_cache import settle_state_cache, state_rules
 from runtime.server.tuning import check_skipped_ops, gate
 
 _EXTEND = "SGLANG_FLASHINFER_AUTOTUNE_EXTEND"
@@ -131,13 +131,14 @@ def _server(c: Choices) -> Server:
         prefill_graphs=prefill_graphs,
         speculative=_speculation(c),
         disaggregation_mode=c.disaggregation_mode,
-        autotune_extend=c.release.has_extend_pass and is_set(c.environ.get(_EXTEND)),
+        autotune_extend=c.release.has_extend_pass and is_on(c.environ.get(_EXTEND)),
         fused_finalize=_fused_finalize(c),
         tunes=tuned.tunes,
         tunes_because=tuned.because,
         key_parts=key_parts(c.release, _key_inputs(c, config_class(c.model, c.release))),
         draft=_draft(c),
         dispatch_tokens=budgets.told_dispatch_tokens(c),
+        states=state_rules(c),
         reasons=dict(c.reasons),
     )
 
@@ -155,16 +156,11 @@ def _say_why(c: Choices, decode: tuple[int, ...], prefill: tuple[int, ...]) -> N
         c.because("the KV cache's room decides at the start", max_running_requests=None)
 
 
-def is_set(variable: str | None) -> bool:
-    """An environment flag as SGLang reads it."""
-    return (variable or "").lower() in ("true", "1", "yes", "y")
-
-
 def _fused_finalize(c: Choices) -> bool:
     if c.release.fused_finalize_unset:
         c.because("FlashInfer's own default", fused_finalize=True)
         return True
-    set_by_user = is_set(c.environ.get(_FUSED_FINALIZE))
+    set_by_user = is_on(c.environ.get(_FUSED_FINALIZE))
     rule = "the environment turns it on" if set_by_user else "off unless the environment turns it on"
     c.because(rule, fused_finalize=set_by_user)
     return set_by_user
@@ -189,7 +185,7 @@ def _context_length(c: Choices) -> int:
     known = c.model.context_length
     if c.context_length is None:
         return min(known, EMBEDDING.get(c.model.architecture, known))
-    if c.context_length > known and not is_set(c.environ.get(_LONGER_CONTEXT)):
+    if c.context_length > known and not is_on(c.environ.get(_LONGER_CONTEXT)):
         raise ConfigError(
             f"--context-length {c.context_length}: the model's is {known}", f"set {_LONGER_CONTEXT}=1"
         )

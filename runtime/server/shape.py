@@ -12,6 +12,7 @@ from runtime.server.cache_key import cache_key
 from runtime.server.choices import Reason
 from runtime.server.config import ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.gpus import GpuModel
+from runtime.server.recurrent import STATE_RULES, StateRules
 from runtime.server.releases import Release
 
 _FULL_NAMES = {"bf16": "bfloat16"}
@@ -84,6 +85,7 @@ class Server:
     draft: DraftServer | None
     dispatch_tokens: int | None = None  # a rank's in FlashInfer's all-to-all, where the environment says
     is_draft: bool = False
+    states: StateRules = STATE_RULES
     reasons: Mapping[str, tuple[Reason, ...]] = field(default_factory=dict, compare=False)
 
     @property
@@ -154,6 +156,7 @@ class Server:
             fused_finalize=self.fused_finalize,
             fuses_shared_experts=not self.asked.disable_shared_experts_fusion,
             speculative=self._speculative_config,
+            states=self.states,
             sglang_version=self.release.version,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runtime.server.config import MLAConfig, ModelConfig, ParallelConfig
+from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL
 
 DTYPE_BYTES = {
     "float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3fn": 1,
@@ -39,6 +40,11 @@ def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str, packed: bool) -> int:
     return latent + (4 * keys if width == 4 else packed_fp8_bytes(keys))
 
 
+def kept_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
+    """Those with keys and values of every token."""
+    return [layer for layer in layers if model.keeps_tokens(layer)]
+
+
 def sliding_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
     """Those whose tokens SGLang keeps in a smaller pool of their own."""
     if model.model_type not in HYBRID_TYPES:
@@ -57,10 +63,11 @@ def kv_bytes_per_token(
 ) -> float:
     """What one token costs one stage: a fraction where sliding layers keep only a share of the tokens."""
     each = kv_bytes_per_token_and_layer(model, parallel, kv_dtype, packed)
-    sliding = len(sliding_layers(model, layers))
+    kept, sliding = len(kept_layers(model, layers)), len(sliding_layers(model, layers))
     if sliding:
-        return each * (len(layers) - sliding + draft_layers) + SLIDING_SHARE * (each * sliding)
-    return int(each * len(layers) * (1 + draft_layers / len(layers)))  # SGLang's, with its rounding
+        return each * (kept - sliding + draft_layers) + SLIDING_SHARE * (each * sliding)
+    # SGLang's, with its rounding
+    return int(each * kept * (1 + draft_layers / kept)) if kept else 0
 
 
 def packed_fp8_bytes(quantized: int, plain: int = 0) -> int:
@@ -68,9 +75,13 @@ def packed_fp8_bytes(quantized: int, plain: int = 0) -> int:
     return quantized + 4 * (quantized // min(FP8_BLOCK, quantized)) + 2 * plain
 
 
-def kv_tokens(
-    free_after_load: int, baseline_free: int, mem_fraction: float, bytes_per_token: float, page: int
-) -> int:
-    """Tokens of the KV pool: what is left of the static fraction once the weights are in."""
-    budget = free_after_load - baseline_free * (1 - mem_fraction)
-    return max(0, int(int(budget) // bytes_per_token) // page * page)
+def static_rest(free_after_load: int, baseline_free: int, mem_fraction: float) -> float:
+    """Bytes that are left of the static fraction once the weights are in."""
+    return free_after_load - baseline_free * (1 - mem_fraction)
+
+
+def kv_tokens(rest: float, bytes_per_token: float, page: int) -> int:
+    """Of the KV pool. A pipeline stage without any keys and values asks for no fewer than the others."""
+    if not bytes_per_token:
+        return MORE_TOKENS_THAN_ANY_POOL
+    return max(0, int(int(rest) // bytes_per_token) // page * page)

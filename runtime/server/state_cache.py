@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from runtime.server.choices import Choices
+from runtime.server.choices import Choices, is_on
 from runtime.server.errors import ConfigError
+from runtime.server.recurrent import StateRules
 from runtime.server.traits import is_hybrid
 
 EXTRA = ("extra_buffer", "extra_buffer_lazy")
@@ -14,6 +15,42 @@ _OVERLAP = "states without an extra buffer"
 def keeps_states_now(c: Choices) -> bool:
     """As far as it is settled: `auto` is not."""
     return not c.disable_radix_cache and _strategy(c) in EXTRA
+
+
+_DTYPES = ("float32", "float16", "bfloat16")
+_OWN, _SECOND = 3, 2  # states of a request, and of one that is tracked while batches overlap
+_UNLOCKS, _CONV_DTYPE, _DTYPE = (
+    *("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK", "SGLANG_MAMBA_CONV_DTYPE", "SGLANG_MAMBA_SSM_DTYPE"),
+)
+
+
+def state_rules(c: Choices) -> StateRules:
+    share = c.mamba_full_memory_ratio
+    return StateRules(
+        slots=c.max_mamba_cache_size,
+        share=0.9 if share is None else share,
+        slots_each=_slots_each(c),
+        keeps_prefixes=not c.disable_radix_cache,
+        drafts=c.release.prefills_draft_states or c.disaggregation_mode != "prefill",
+        conv_dtype=_known(c.environ.get(_CONV_DTYPE)) or "bfloat16",
+        recurrent_dtype=_known(c.mamba_ssm_dtype or c.environ.get(_DTYPE))
+        or _known(c.model.get("mamba_ssm_dtype"))
+        or "float32",
+    )
+
+
+def _slots_each(c: Choices) -> int:
+    if c.disable_radix_cache:
+        return 1
+    unlocks = c.release.may_unlock_states and is_on(c.environ.get(_UNLOCKS))
+    if not keeps_states_now(c):
+        return _OWN
+    second = _SECOND if not c.disable_overlap_schedule and _strategy(c) != EXTRA[1] else 1
+    return _OWN - unlocks + second
+
+
+def _known(dtype: object) -> str | None:
+    return dtype if isinstance(dtype, str) and dtype in _DTYPES else None
 
 
 def settle_state_cache(c: Choices) -> None:

@@ -18,6 +18,7 @@ from runtime.forward.kv_pool import make_kv_pool
 from runtime.models.decoder import Decoder, sample_layers
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.pool_plan import PoolPlan, kv_dtype_of
+from runtime.server.state_sizes import states_for
 
 _POOL = PoolPlan(tokens=64, page_size=64, kv_dtype="", max_running_requests=1, row_length=64)
 
@@ -37,7 +38,8 @@ class Rehearsal:
         comm = VirtualCommunicator(parallel, rank)
         self._decoder = Decoder(model, runtime, comm, device.torch_device, layers)
         self._decoder.load_dummy()
-        plan = replace(_POOL, kv_dtype=kv_dtype_of(runtime))
+        states = states_for(1, runtime) if model.recurrent is not None else None
+        plan = replace(_POOL, kv_dtype=kv_dtype_of(runtime), states=states)
         self._pool = make_kv_pool(plan, model, parallel, layers, device.torch_device)
 
     def forward_all(self, sizes: Iterable[int]) -> None:

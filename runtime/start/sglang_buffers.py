@@ -28,6 +28,9 @@ class SglangBuffers:
     held: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def init_attention_backend(self, sm_major: int) -> None:
+        if self.plan.states is not None:
+            self._hold("states of requests", torch.int32, self.plan.max_running_requests + 1)
+            self._hold("free states", torch.int64, self.plan.states.slots)
         backend, requests = self.runtime.attention_backend, self.plan.max_running_requests
         self._hold_all(backend_buffers(backend, requests, sm_major))
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from runtime.graphs.policy import CapturePolicy
 from runtime.moe.a2a_workspace import WorkspaceOverflow
-from runtime.server.errors import ConfigError
-from runtime.server.pool_plan import NoRoomForTokens
+from runtime.server.errors import ConfigError, NoRoomForTokens
 from runtime.start.options import StartOptions
 from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError, WorkFailed

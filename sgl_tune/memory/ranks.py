@@ -51,7 +51,13 @@ def rank_name(parallel: ParallelConfig, rank: int) -> str:
 def _layers_of(model: ModelConfig, parallel: ParallelConfig, stage: int) -> Counter[tuple[object, ...]]:
     """How many of each kind."""
     layers = stage_layers(model.num_layers, parallel, stage)
-    return Counter((model.layer_kinds[layer], model.excluded.of_layer(layer)) for layer in layers)
+    return Counter(_layer_kind(model, layer) for layer in layers)
+
+
+def _layer_kind(model: ModelConfig, layer: int) -> tuple[object, ...]:
+    """Layers behind a window are as large as those that see everything."""
+    mlp, attention, excluded = model.layer_kind(layer)
+    return mlp, attention if model.recurrent is not None else "", excluded
 
 
 def _kind(
@@ -59,7 +65,7 @@ def _kind(
 ) -> tuple[object, ...]:
     layout = rank_layout(parallel, rank)
     layers = stages[layout.pp_rank]
-    has_moe = any(kind == "moe" for kind, _ in layers)
+    has_moe = any(kind[0] == "moe" for kind in layers)
     return (
         layout.pp_rank == 0,
         layout.pp_rank == parallel.pp - 1,

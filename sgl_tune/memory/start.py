@@ -64,8 +64,12 @@ class Start:
     def shortened(self) -> Start:
         """The first layers, one of each kind among them, on one stage. A forward before the graphs, tuned or
         not, tells what kernels take from what graphs take."""
-        first_moe = self.model.layer_kinds.index("moe") if "moe" in self.model.layer_kinds else 0
-        layers = min(self.model.num_layers, max(2, first_moe + 1))
+        model, has_states = self.model, self.model.recurrent is not None
+        kinds = [
+            (mlp, attention if has_states else "")
+            for mlp, attention in zip(model.layer_kinds, model.attention_kinds, strict=True)
+        ]
+        layers = min(model.num_layers, max(2, 1 + max(kinds.index(kind) for kind in set(kinds))))
         model = replace(
             self.model,
             num_layers=layers,

@@ -113,7 +113,8 @@ _WITHOUT_BIAS = {
 }
 
 
-_NORMED = {"qwen3", "qwen3_moe", "exaone4", "exaone_moe", "mellum"}
+_HYBRID = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}
+_NORMED = {"qwen3", "qwen3_moe", "exaone4", "exaone_moe", "mellum", *_HYBRID}
 
 
 def test_what_only_some_families_have() -> None:

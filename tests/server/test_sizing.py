@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtime.server.config import IndexerConfig, MLAConfig, ModelConfig, ParallelConfig
-from runtime.server.sizing import kv_bytes_per_token_and_layer, kv_tokens, packed_fp8_bytes
+from runtime.server.sizing import kv_bytes_per_token_and_layer, kv_tokens, packed_fp8_bytes, static_rest
 
 GIB = 1 << 30
 
@@ -44,6 +44,7 @@ def test_latent_rows_alone_are_never_packed() -> None:
 
 
 def test_the_pool_is_what_the_static_share_leaves_in_whole_pages() -> None:
-    assert kv_tokens(50 * GIB, 100 * GIB, 0.75, 1 << 20, 1) == 25 * 1024
-    assert kv_tokens(50 * GIB, 100 * GIB, 0.75, (1 << 20) + 1, 64) == 25536
-    assert kv_tokens(10 * GIB, 100 * GIB, 0.5, 1 << 20, 1) == 0
+    rest = static_rest(50 * GIB, 100 * GIB, 0.75)
+    assert kv_tokens(rest, 1 << 20, 1) == 25 * 1024
+    assert kv_tokens(rest, (1 << 20) + 1, 64) == 25536
+    assert kv_tokens(static_rest(10 * GIB, 100 * GIB, 0.5), 1 << 20, 1) == 0

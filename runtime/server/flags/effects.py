@@ -71,7 +71,7 @@ NOT_MODELLED: dict[str, str] = {
         swa_prefix_tails enable_encoder_swa_bounded_replay enable_decoder_swa_bounded_replay
         kv_canary kv_canary_real_data""",
     "another state cache": """
-        max_mamba_cache_size mamba_full_memory_ratio mamba_max_states_per_path enable_int8_mamba_checkpoint
+        mamba_max_states_per_path enable_int8_mamba_checkpoint
         int8_mamba_ckpt_size enable_linear_replayssm linear_replayssm_cache_len enable_linear_replayssm_spec
         enable_gdn_replayssm_spec""",
     "other batches or graphs": """

@@ -1,0 +1,124 @@
+"""How many states there is room for beside the KV cache: SGLang's own arithmetic.
+
+srt/model_executor/model_runner_kv_cache_mixin.py until 0.5.15, then srt/mem_cache/kv_cache_configurator.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.errors import ConfigError, NoRoomForTokens
+from runtime.server.parallel import stage_layers
+
+DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlan:
+    """`slots` behind one of padding, and `drafts` requests, whose drafted tokens each have a state."""
+
+    slots: int
+    conv_dtype: str
+    recurrent_dtype: str
+    drafts: int = 0
+    draft_tokens: int = 0
+    shares_windows: bool = False  # of drafted tokens, the inputs of one are those of the next but one column
+
+
+@dataclass(frozen=True, slots=True)
+class StateBudget:
+    """What of the `rest` of memory the states leave for tokens, in bytes."""
+
+    plan: StatePlan
+    left: float
+
+
+def state_bytes(model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig) -> int:
+    """Of one request on the stage that has most of them, as releases before 0.5.17 have it: of all stages."""
+    assert model.recurrent is not None
+    every = [layer for layer in range(model.num_layers) if model.is_recurrent(layer)]
+    most = len(every)
+    if runtime.release.counts_padding_state and parallel.pp > 1:
+        most = max(len(_recurrent(model, parallel, stage)) for stage in range(parallel.pp))
+    each = model.recurrent.state_shape(parallel.attn_tp).nbytes(
+        DTYPE_BYTES[runtime.states.conv_dtype], DTYPE_BYTES[runtime.states.recurrent_dtype]
+    )
+    return int(each * len(every) * (most / max(len(every), 1)))
+
+
+def _recurrent(model: ModelConfig, parallel: ParallelConfig, stage: int) -> list[int]:
+    layers = stage_layers(model.num_layers, parallel, stage)
+    return [layer for layer in layers if model.is_recurrent(layer)]
+
+
+def plan_states(
+    rest: float, model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig
+) -> StateBudget:
+    rules, release = runtime.states, runtime.release
+    each, padding = state_bytes(model, parallel, runtime), int(release.counts_padding_state)
+    drafted = runtime.speculative.num_draft_tokens if runtime.speculative and rules.drafts else 0
+    asked, drafts = _share(runtime, parallel), 0
+    if drafted and asked is None:
+        raise ConfigError("a draft beside states needs --max-running-requests")
+    if drafted and not release.drafts_share_states:
+        assert asked is not None
+        rest, drafts = rest - each * asked * drafted, asked
+    if rules.slots is not None:
+        slots = rules.slots // parallel.attn_dp
+    elif not rules.keeps_prefixes and asked is not None:
+        slots = asked
+    else:
+        budget = rest * rules.share / (1 + rules.share)
+        beside = drafted / rules.slots_each if release.drafts_share_states else 0
+        both = padding * (1 + (drafted if release.drafts_share_states else 0))
+        slots = int((budget - each * both) // (each * (1 + beside)))
+    if drafted and release.drafts_share_states:
+        assert asked is not None
+        drafts = min(asked, slots // rules.slots_each)
+        rest -= each * (drafts + padding) * drafted
+    if slots <= 0:
+        raise NoRoomForTokens(_no_room(each))
+    plan = StatePlan(slots, rules.conv_dtype, rules.recurrent_dtype)
+    return StateBudget(plan, rest - (slots + padding) * each)
+
+
+def _share(runtime: RuntimeConfig, parallel: ParallelConfig) -> int | None:
+    """The requests that were asked for, of one attention group."""
+    if runtime.max_running_requests is None:
+        return None
+    share = runtime.max_running_requests // parallel.attn_dp
+    return max(1, share) if runtime.release.serves_one_request else share
+
+
+def states_for(requests: int, runtime: RuntimeConfig) -> StatePlan:
+    """Where memory does not say: a state for each request."""
+    rules = runtime.states
+    return StatePlan(requests, rules.conv_dtype, rules.recurrent_dtype)
+
+
+def drafted_states(plan: StatePlan, requests: int, runtime: RuntimeConfig) -> StatePlan:
+    """With those that a verify leaves of each drafted token."""
+    if runtime.speculative is None or not runtime.states.drafts:
+        return plan
+    speculative = runtime.speculative
+    shares = runtime.release.drafts_share_windows and speculative.eagle_topk <= 1
+    return replace(plan, drafts=requests, draft_tokens=speculative.num_draft_tokens, shares_windows=shares)
+
+
+def requests_for(plan: StatePlan, requests: int, runtime: RuntimeConfig) -> int:
+    """No more than have states: some of them are kept for prefixes."""
+    allowed = min(requests, plan.slots // runtime.states.slots_each)
+    if allowed <= 0:
+        raise NoRoomForTokens(
+            f"{plan.slots} states are less than the {runtime.states.slots_each} that one request takes: "
+            "raise --mem-fraction-static or --max-mamba-cache-size"
+        )
+    return allowed
+
+
+def _no_room(each: int) -> str:
+    return (
+        f"no memory is left for the state of one request, {each / 2**20:.1f} MiB: raise "
+        "--mem-fraction-static or --mamba-full-memory-ratio, or spread the weights over more GPUs"
+    )
