@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from sgl_tune.errors import UsageError
+
 
 class Format(str, Enum):
     human = "human"
@@ -23,9 +25,29 @@ class DocumentFormat(str, Enum):
     markdown = "markdown"
 
 
+class FindingsFormat(str, Enum):
+    """Of a command that a pull request's checks run."""
+
+    human = "human"
+    json = "json"
+    quiet = "quiet"
+    github = "github"
+
+
+def sink(format: Enum, quiet: bool) -> Format:
+    """What the one sink prints by itself; lines of any other format are made by the command."""
+    if quiet and format.value not in (Format.human.value, Format.quiet.value):
+        raise UsageError(f"-q and --format {format.value} are two formats", "give one")
+    own = format.value in Format.__members__
+    return Format(format.value) if own and not quiet else Format.quiet
+
+
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.", show_default=True)]
 DocumentFormatOption = Annotated[
     DocumentFormat, typer.Option("--format", help="How to print the result.", show_default=True)
+]
+FindingsFormatOption = Annotated[
+    FindingsFormat, typer.Option("--format", help="How to print the result.", show_default=True)
 ]
 QuietOption = Annotated[
     bool, typer.Option("-q", "--quiet", help="Only what a script reads on, a line each: --format quiet.")

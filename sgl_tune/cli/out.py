@@ -33,15 +33,9 @@ class Output:
     """A command computes one result and hands it over here; how it looks is decided in this class alone."""
 
     def __init__(
-        self,
-        format: Format = Format.human,
-        quiet: bool = False,
-        stdout: TextIO | None = None,
-        stderr: TextIO | None = None,
+        self, format: Format = Format.human, stdout: TextIO | None = None, stderr: TextIO | None = None
     ) -> None:
-        if quiet and format not in (Format.human, Format.quiet):
-            raise UsageError(f"-q and --format {format.value} are two formats", "give one")
-        self.format = Format.quiet if quiet else format
+        self.format = format
         self._stdout = stdout or sys.stdout
         self._stderr = stderr or sys.stderr
 

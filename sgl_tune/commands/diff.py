@@ -14,7 +14,7 @@ from sgl_tune.cache.diff import Change, Comparison, Difference, check_not_empty,
 from sgl_tune.cache.layouts import resolve
 from sgl_tune.cache.record import Entry, parse_key
 from sgl_tune.cache.scan import ScannedCache, Scanner
-from sgl_tune.cli.format import Format, FormatOption, QuietOption
+from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
@@ -40,7 +40,7 @@ def diff(
 
     Example: sgl-tune diff rank_tp0_pp0_dp0.json rank_tp1_pp0_dp0.json
     """
-    out = Output(format, quiet)
+    out = Output(sink(format, quiet))
     root = cache_dir or default_cache_dir()
     comparison = compare(_scan(a, root), _scan(b, root))
     out.result(_as_json(comparison), human=lambda: _show(out, comparison), quiet=_quiet(comparison))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sgl_tune.cli.format import Format, FormatOption, QuietOption
+from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.env import Fingerprint, as_json, take_fingerprint
 
@@ -14,7 +14,7 @@ def env(format: FormatOption = Format.human, quiet: QuietOption = False) -> None
 
     Example: sgl-tune env --format json > env.json
     """
-    out = Output(format, quiet)
+    out = Output(sink(format, quiet))
     out.note("Asking torch and FlashInfer; importing them takes a few seconds.")
     fingerprint = take_fingerprint()
     out.result(

@@ -7,12 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, Format, QuietOption
+from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.errors import UsageError
 from sgl_tune.explain.against import Comparison, Other, compare
 from sgl_tune.explain.against_page import show_comparison
 from sgl_tune.explain.explain import Explanation
@@ -58,9 +57,7 @@ def explain(
     Example: sgl-tune explain --against 0.5.23 -- python -m sglang.launch_server --model-path M --tp 8
     """
     as_lines = format is DocumentFormat.markdown
-    if as_lines and quiet:
-        raise UsageError("-q and --format markdown are two formats", "give one")
-    out = Output(Format.quiet if as_lines else Format(format.value), quiet)
+    out = Output(sink(format, quiet))
     plans = [make_plan(chosen) for chosen in select_deployments(flags, command or (), deployment)]
     found: list[Comparison | None] = [None] * len(plans)
     if against is not None or against_gpu is not None:

@@ -23,7 +23,7 @@ from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
 from sgl_tune.cache.layouts import resolve
 from sgl_tune.cache.rank_names import ranks_text
 from sgl_tune.cache.scan import ScannedCache, Scanner
-from sgl_tune.cli.format import Format, FormatOption, QuietOption
+from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
@@ -86,7 +86,7 @@ def inspect(
 
     Example: sgl-tune inspect --filter 'age>30d' --sort size
     """
-    out = Output(format, quiet)
+    out = Output(sink(format, quiet))
     filters = parse_filters(where or [])
     root = cache_dir or default_cache_dir()
     found = resolve(target, root, on_error=lambda error: out.warn(f"{error.filename}: {error.strerror}"))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sgl_tune.cli.format import Format, FormatOption, QuietOption
+from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
@@ -89,7 +89,7 @@ def mem_report(
 
     Example: sgl-tune mem-report --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200 --what-if tp=4
     """
-    out = Output(format, quiet)
+    out = Output(sink(format, quiet))
     asked = MemoryOptions(
         flags=flags,
         command=tuple(command or ()),

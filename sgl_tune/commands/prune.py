@@ -11,7 +11,7 @@ import typer
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.prune import Removal, Rules, plan
 from sgl_tune.cache.remove import Removed, remove, settle
-from sgl_tune.cli.format import Format, FormatOption, QuietOption
+from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
@@ -56,7 +56,7 @@ def prune(
 
     Example: sgl-tune prune --stale --dry-run
     """
-    out = Output(format, quiet)
+    out = Output(sink(format, quiet))
     rules = Rules(
         stale=stale,
         older_than=parse_age(older_than) if older_than else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
@@ -12,13 +12,14 @@ import typer
 
 from sgl_tune.cache.completion import keys
 from sgl_tune.cache.rank_names import RankName, ranks_text
-from sgl_tune.cli.format import Format, FormatOption, QuietOption
+from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.deployment.options import ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import UsageError
 from sgl_tune.verify.access import find_user
+from sgl_tune.verify.annotations import github_lines
 from sgl_tune.verify.environment import read_target, target_here
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport
 from sgl_tune.verify.scope import VerifyOptions, scope_of
@@ -53,17 +54,18 @@ def verify(
     ] = None,
     deployment: DeploymentOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
-    format: FormatOption = Format.human,
+    format: FindingsFormatOption = FindingsFormat.human,
     quiet: QuietOption = False,
 ) -> None:
     """Predict what the next server start does with every cache file, without a GPU.
 
     With a deployment (SGLang's flags, a server command after --, or sgl-tune.toml) it also says what is
-    missing. quiet prints the files that the start will not use. docs/findings.md explains every finding.
+    missing. quiet prints the files that the start will not use, github a workflow's annotations.
+    docs/findings.md explains every finding.
 
     Example: sgl-tune verify --target env.json -- python -m sglang.launch_server --model-path M --tp 8
     """
-    out = Output(format, quiet)
+    out = Output(sink(format, quiet))
     paths, command = split_positionals(arguments or ())
     if len(paths) > 1:
         raise UsageError(f"verify takes one path or key, not {len(paths)}: {' '.join(paths)}")
@@ -84,9 +86,13 @@ def verify(
             **report.to_json(),
         },
         human=lambda: _show(out, report, verdict_line(report, scope.plans, ok), ok),
-        quiet=(str(file.path) for file in report.files if file.verdict in _UNUSED),
+        quiet=github_lines(report) if format is FindingsFormat.github else _unused(report),
     )
     raise typer.Exit(0 if ok else 1)
+
+
+def _unused(report: VerifyReport) -> Iterable[str]:
+    return (str(file.path) for file in report.files if file.verdict in _UNUSED)
 
 
 def _show(out: Output, report: VerifyReport, verdict: str, ok: bool) -> None:

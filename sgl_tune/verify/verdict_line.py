@@ -7,11 +7,22 @@ from collections.abc import Sequence
 from sgl_tune.keys.plan import Plan
 from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.units import count
-from sgl_tune.verify.findings import Verdict, VerifyReport
+from sgl_tune.verify.findings import Severity, Verdict, VerifyReport
+
+_MOST_CODES = 3
 
 
 def verdict_line(report: VerifyReport, plans: Sequence[Plan], ok: bool) -> str:
-    return f"{'good' if ok else 'bad'}: {_loads(report, plans)}"
+    return f"good: {_loads(report, plans)}" if ok else f"bad: {_faults(report)}; {_loads(report, plans)}"
+
+
+def _faults(report: VerifyReport) -> str:
+    """Of the severest kind that there is, by their codes: what loads well may still not be saved."""
+    faults = list(report.all_findings())
+    worst = Severity.ERROR if any(found.severity is Severity.ERROR for found in faults) else Severity.WARNING
+    codes = list(dict.fromkeys(found.code for found in faults if found.severity is worst))
+    more = f" and {len(codes) - _MOST_CODES} more" if len(codes) > _MOST_CODES else ""
+    return f"{', '.join(codes[:_MOST_CODES])}{more}"
 
 
 def _loads(report: VerifyReport, plans: Sequence[Plan]) -> str:

@@ -81,7 +81,9 @@ def test_a_bad_cache_ends_with_1_and_says_why(tmp_path: Path, target: Path) -> N
     assert ran.code == 1
     assert "deleted         2  tp0-1" in ran.out
     assert "error not-json: tp1: " in ran.out and "JSONDecodeError" in ran.out
-    assert ran.out.rstrip().endswith("bad: 0 of 2 files load, judged by themselves: no deployment is given")
+    assert ran.out.rstrip().endswith(
+        "bad: ranks-differ, not-json; 0 of 2 files load, judged by themselves: no deployment is given"
+    )
     assert ran.err == ""
 
 
@@ -90,6 +92,32 @@ def test_strict_lets_warnings_fail(tmp_path: Path, target: Path) -> None:
     arguments = ("verify", "--cache-dir", tmp_path, "--target", target)
     assert run(*arguments).code == 0
     assert run(*arguments, "--strict").code == 1
+
+
+def test_what_loads_and_cannot_be_saved_is_bad_for_a_reason(tmp_path: Path, target: Path) -> None:
+    folder = cache_folder(tmp_path)
+    write_ranks(folder, rank_names())
+    for path in (folder, *folder.parents):
+        if path.is_relative_to(tmp_path.parent.parent):
+            path.chmod(0o755)
+    ran = run(
+        "verify", "--cache-dir", tmp_path, "--target", target, "--as-user", "nobody", "--format", "json"
+    )
+    data = _report(ran)
+    assert _verdicts(data) == ["hit"]
+    wanted = {True: "good: 1 of 1 file load", False: "bad: not-writable; 1 of 1 file load"}[data["ok"]]
+    assert data["verdict"].startswith(wanted)
+
+
+def test_github_shows_each_finding_beside_its_file(tmp_path: Path, target: Path) -> None:
+    folder = cache_folder(tmp_path / "odd,name:50%")
+    paths = write_ranks(folder, rank_names(tp=2))
+    paths[1].write_bytes(b"{")
+    ran = run("verify", "--cache-dir", tmp_path, "--target", target, "--format", "github")
+    lines = ran.out.splitlines()
+    place = str(paths[1]).replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
+    assert ran.code == 1 and all(line.startswith(("::error ", "::warning ", "::notice ")) for line in lines)
+    assert any(line.startswith(f"::error file={place},title=not-json::not JSON") for line in lines)
 
 
 def test_quiet_prints_what_will_not_be_used(tmp_path: Path, target: Path) -> None:
@@ -328,7 +356,7 @@ def test_files_under_another_key_are_not_loaded(tmp_path: Path, target: Path) ->
     other = (*MODEL, "--tp", 2, "--pp", 2)
     data = _report(run("verify", folder, *other, "--target", target, "--format", "json", *VERSIONS))
     assert set(_verdicts(data)) == {"ignored", "missing"}
-    assert data["verdict"] == "bad: the next start loads 0 of 4 files"
+    assert data["verdict"] == "bad: other-folder, rank-missing; the next start loads 0 of 4 files"
 
 
 def test_what_cannot_be_planned_is_not_called_covered(tmp_path: Path, target: Path) -> None:
