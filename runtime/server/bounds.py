@@ -69,6 +69,11 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
+def is_set(variable: str | None) -> bool:
+    """An environment flag as SGLang reads it."""
+    return (variable or "").lower() in ("true", "1", "yes", "y")
+
+
 def check_flags(record: Any, bounds: Mapping[str, Bound]) -> None:
     for name, bound in bounds.items():
         check_size("--" + name.replace("_", "-"), getattr(record, name, None), bound)

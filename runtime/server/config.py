@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runtime.server.bounds import MOST_RANKS, PARALLEL, SERVER, SPECULATIVE, check_flags, check_model
+from runtime.server.deepep import DeepEP
 from runtime.server.errors import ConfigError
 from runtime.server.excluded import NOTHING, Excluded
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
@@ -250,6 +251,7 @@ class RuntimeConfig:
     moe_a2a_backend: str = "none"
     # Tokens a rank that the all-to-all workspace holds; None: a chunk or a full decode batch.
     a2a_max_tokens: int | None = None
+    deepep: DeepEP | None = None
     # Tokens of one rank's prefill; without chunks, those of the longest one.
     prefill_tokens: int = 8192
     # Of the whole server; None where they follow from the memory that is left.

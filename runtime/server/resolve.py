@@ -139,6 +139,7 @@ def _server(c: Choices) -> Server:
         draft=_draft(c),
         dispatch_tokens=budgets.told_dispatch_tokens(c),
         states=state_rules(c),
+        deepep=budgets.told_deepep(c),
         reasons=dict(c.reasons),
     )
 

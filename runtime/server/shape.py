@@ -11,6 +11,7 @@ from runtime.server.backends import MoEBackendRow, backend_row
 from runtime.server.cache_key import cache_key
 from runtime.server.choices import Reason
 from runtime.server.config import ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.deepep import DeepEP
 from runtime.server.gpus import GpuModel
 from runtime.server.recurrent import STATE_RULES, StateRules
 from runtime.server.releases import Release
@@ -84,6 +85,7 @@ class Server:
     key_parts: tuple[str, ...]
     draft: DraftServer | None
     dispatch_tokens: int | None = None  # a rank's in FlashInfer's all-to-all, where the environment says
+    deepep: DeepEP | None = None
     is_draft: bool = False
     states: StateRules = STATE_RULES
     reasons: Mapping[str, tuple[Reason, ...]] = field(default_factory=dict, compare=False)
@@ -144,6 +146,7 @@ class Server:
             attention_backend=self.decode_attention_backend,
             moe_runner_backend=self.moe_runner_backend,
             moe_a2a_backend=self.moe_a2a_backend,
+            deepep=self.deepep,
             prefill_tokens=self.prefill_tokens,
             max_running_requests=self.max_running_requests,
             mem_fraction_static=self.mem_fraction_static,

@@ -7,30 +7,40 @@ that one GPU can tell.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from runtime.server.units import MIB
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
+    """`doubt`: how many bytes more or less it may be; a tenth where None."""
+
     bytes: int
     source: str
+    doubt: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GpuConstants:
-    """`outside` names what a start claims, step by step; `nccl` is one NVLink communicator by its ranks."""
+    """`outside` names what a start claims, step by step; `nccl` is one NVLink communicator by its ranks.
+
+    What has a formula is claimed with its bytes.
+    """
 
     gemm_workspace: Constant
     outside: Mapping[str, Constant]
     nccl: Mapping[int, Constant] = field(default_factory=dict)
 
     def claimed(self, what: str) -> Constant:
-        """By its name in `outside`, or `nccl:8`, whose bytes grow with the peers between measured sizes."""
-        if not what.startswith("nccl:"):
+        """By its name in `outside`; `nccl:8`, whose bytes grow with the peers between measured sizes; or by
+        the name of a formula and its result, such as `DeepEP's workspace:33554432`."""
+        name, _, told = what.partition(":")
+        if name in FORMULAS:
+            return replace(FORMULAS[name], bytes=int(told))
+        if name != "nccl":
             return self.outside[what]
-        ranks = int(what.removeprefix("nccl:"))
+        ranks = int(told)
         if ranks < 2 or not self.nccl:
             return Constant(0, "one rank needs none")
         nearest = min(self.nccl, key=lambda known: abs(known - ranks))
@@ -50,6 +60,17 @@ _H200 = GpuConstants(
     },
     nccl={8: Constant(2_158_221_066, "sgl-project/sglang#11716, 8 x H200: 'Init torch distributed ends'")},
 )
+_DEEPEP = "deepseek-ai/DeepEP at 79bbb54, "
+FORMULAS: Mapping[str, Constant] = {
+    "DeepEP's NVLink buffer": Constant(0, _DEEPEP + "get_nvl_buffer_size_hint of csrc/config.hpp", 0),
+    "DeepEP's workspace": Constant(0, _DEEPEP + "csrc/configs.cuh", 0),
+    "DeepEP's NVSHMEM heap": Constant(
+        0,
+        _DEEPEP + "its size hints in units of 512 MiB and one for NVSHMEM itself; deepseek-ai/DeepEP#510 saw "
+        "3.1 GiB where 2.5 are told",
+        640 * MIB,
+    ),
+}
 CONSTANTS: Mapping[str, GpuConstants] = {"sm90": _H200, "sm100": _H200}
 
 

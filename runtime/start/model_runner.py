@@ -32,7 +32,7 @@ from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_token
 from runtime.server.rows import aligned_rows
 from runtime.server.sizing import kv_bytes_per_token
 from runtime.server.start_sizes import captured_sizes, start_sizes
-from runtime.start.first_use import open_channels, start_cublas
+from runtime.start.first_use import open_channels, open_deepep, start_cublas
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
 from runtime.start.sglang_buffers import SglangBuffers
@@ -62,7 +62,7 @@ class ModelRunner:
         self.recorder = recorder or PhaseRecorder(device)
         self.options = options or StartOptions()
         self.autotune, self.progress = autotune, progress
-        self.kernels_loaded = False
+        self.kernels_loaded = self.has_deepep = False
 
     @torch.no_grad()
     def start(self) -> None:
@@ -79,6 +79,7 @@ class ModelRunner:
             self.capture_decode()
             self.capture_drafts()
             with self.recorder.phase("ready"):
+                self._open_deepep()
                 self.comm.barrier()
 
     def init_communicator(self) -> None:
@@ -268,9 +269,19 @@ class ModelRunner:
 
     def _load_kernels(self) -> None:
         """The first forward loads their modules."""
+        self._open_deepep()
         if not self.kernels_loaded:
             self.device.claim("kernels")
             self.kernels_loaded = True
+
+    def _open_deepep(self) -> None:
+        """At the first forward, which without graphs is the first request's."""
+        deepep, moe = self.runtime.deepep, self.model.moe
+        if deepep is None or moe is None or self.has_deepep or self.runtime.moe_a2a_backend != "deepep":
+            return
+        ranks = self.comm.size("moe_ep")
+        open_deepep(deepep, ranks, self.model.hidden_size, moe.num_experts, self.device)
+        self.has_deepep = True
 
     def _free_everywhere(self) -> int:
         self.device.empty_cache()

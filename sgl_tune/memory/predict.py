@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from runtime.graphs.policy import CapturePolicy
 from runtime.moe.a2a_workspace import WorkspaceOverflow
 from runtime.server.errors import ConfigError, NoRoomForTokens
+from runtime.simulate.constants import FORMULAS
 from runtime.start.options import StartOptions
 from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError, WorkFailed
@@ -162,7 +163,13 @@ def _constants(device: Meta) -> list[Constant]:
     """What was claimed beside torch's allocator, by its name."""
     known = {what: device.constants.claimed(what) for what in device.claims}
     return [
-        Constant(what, times * known[what].bytes, known[what].source, times)
+        Constant(_name(what), times * known[what].bytes, known[what].source, times, known[what].doubt)
         for what, times in device.claims.items()
         if known[what].bytes
     ]
+
+
+def _name(what: str) -> str:
+    """Without its bytes, where a formula told them."""
+    name = what.partition(":")[0]
+    return name if name in FORMULAS else what

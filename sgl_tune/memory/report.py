@@ -16,12 +16,16 @@ Verdict = Literal["fits", "oom", "failed", "unfinished"]
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Memory that torch cannot count: `bytes` of it, for `times` things of a kind, and how it is known."""
+    """Memory that torch cannot count: `bytes` of it, for `times` things of a kind, and how it is known.
+
+    `doubt`: how many bytes more or less; a tenth where nobody says.
+    """
 
     name: str
     bytes: int
     source: str
     times: int = 1
+    doubt: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from sgl_tune.records import WrongMember, from_plain
 
 _LARGEST = 16 << 20
 _COUNTED_MARGIN = 128 << 20
-_CONSTANT_MARGIN = 0.1
+_DOUBT = 0.1
 
 
 def read_report(path: Path) -> MemoryReport:
@@ -63,5 +63,9 @@ def report_of(run: Run, where: str) -> MemoryReport:
 
 
 def _margin(constants: tuple[Constant, ...]) -> int:
-    """What was measured against predictions so far, and a tenth of what is only calibrated."""
-    return _COUNTED_MARGIN + round(_CONSTANT_MARGIN * sum(constant.bytes for constant in constants))
+    """What was measured against predictions so far, and the doubt of what is only calibrated."""
+    return _COUNTED_MARGIN + round(sum(_doubt(constant) for constant in constants))
+
+
+def _doubt(constant: Constant) -> float:
+    return _DOUBT * constant.bytes if constant.doubt is None else constant.doubt

@@ -3,17 +3,22 @@ mega_moe_hook.py (before, server_args.py)."""
 
 from __future__ import annotations
 
-from runtime.server.bounds import is_number
+from runtime.server.bounds import is_number, is_set
 from runtime.server.checks.row import Refusal, under
 from runtime.server.choices import Choices
+from runtime.server.deepep import UNSET_TOKENS, DeepEP, configs_of
 
 FLASHINFER = "SGLANG_FLASHINFER_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
 MORI = "SGLANG_MORI_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
 PPLX = "SGLANG_PPLX_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
+DEEPEP = "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
 DEEPEP_2 = "SGLANG_DEEPEP_V2_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
 MEGAMOE = "SGLANG_OPT_DEEPGEMM_MEGA_MOE_NUM_MAX_TOKENS_PER_RANK"
-ENVIRONMENT = (FLASHINFER, MORI, PPLX, DEEPEP_2, MEGAMOE)
-_UNSET = {FLASHINFER: 1024, MORI: 4096, PPLX: 128, DEEPEP_2: 128, MEGAMOE: 8192}
+DEEPEP_IN_BF16 = "SGLANG_DEEPEP_BF16_DISPATCH"
+ENVIRONMENT = (FLASHINFER, MORI, PPLX, DEEPEP, DEEPEP_IN_BF16, DEEPEP_2, MEGAMOE)
+_UNSET = {
+    FLASHINFER: 1024, MORI: 4096, PPLX: 128, DEEPEP: UNSET_TOKENS, DEEPEP_2: 128, MEGAMOE: 8192,
+}  # fmt: skip
 _FLASHINFER_LEAST = 4096
 # Whose experts no other kernel can run once they are laid out for the mega kernel.
 _BOUND_TO_MEGAMOE = frozenset({
@@ -35,6 +40,20 @@ def told_dispatch_tokens(c: Choices) -> int | None:
     if c.release.dispatch_tokens_by_ranks:
         return _capacity(c, FLASHINFER) * c.ep_size
     return int(told) if is_number(told := c.environ.get(FLASHINFER, "").strip()) else None
+
+
+def told_deepep(c: Choices) -> DeepEP | None:
+    if c.moe_a2a_backend != "deepep":
+        return None
+    told = c.deepep_config or ""
+    configs = configs_of(told) if told else None
+    return DeepEP(
+        mode=c.deepep_mode,
+        tokens=_capacity(c, DEEPEP),
+        in_bf16=is_set(c.environ.get(DEEPEP_IN_BF16)) or c.deepep_dispatcher_output_dtype == "bf16",
+        configs=configs,
+        unread=told if told and configs is None else None,
+    )
 
 
 def _width(c: Choices) -> int:
