@@ -17,12 +17,16 @@ Index = tuple[slice, ...]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A tensor's name in a checkpoint, the part of it that this rank reads, and what to make of it."""
+    """A tensor's name in a checkpoint, the part of it that this rank reads, and what to make of it.
+
+    `shape`: where other tensors of that name are laid out otherwise.
+    """
 
     name: str
     index: Index = ()
     view: Callable[[torch.Tensor], torch.Tensor] | None = None
     block: tuple[int, int] | None = None  # of the fp8 that the checkpoint may have where this rank has none
+    shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class Piece:
 class TensorReader(Protocol):
     def __contains__(self, name: str) -> bool: ...
 
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
     def read(self, name: str, index: Index) -> torch.Tensor: ...
 
     def describe(self) -> str: ...
@@ -43,7 +49,7 @@ class TensorReader(Protocol):
 
 def load(pieces: Iterable[Piece], checkpoint: TensorReader) -> None:
     for piece in pieces:
-        source = next((source for source in piece.sources if source.name in checkpoint), None)
+        source = next((source for source in piece.sources if _is_there(source, checkpoint)), None)
         if source is None:
             names = " nor ".join(source.name for source in piece.sources)
             raise ConfigError(f"{checkpoint.describe()} has no {names}: is it a checkpoint of this model?")
@@ -54,6 +60,12 @@ def load(pieces: Iterable[Piece], checkpoint: TensorReader) -> None:
                 f"{list(piece.target.shape)}: does config.json belong to these weights?"
             )
         piece.target.copy_(tensor)
+
+
+def _is_there(source: Source, checkpoint: TensorReader) -> bool:
+    if source.name not in checkpoint:
+        return False
+    return source.shape is None or checkpoint.shape(source.name) == source.shape
 
 
 def _read(source: Source, checkpoint: TensorReader) -> torch.Tensor:

@@ -1,4 +1,7 @@
-"""A folder of `save_pretrained`: tensors by name in one or several safetensors files."""
+"""A folder of `save_pretrained`: tensors by name in one or several safetensors files.
+
+Those of a multimodal model's language model have the names that they have in a model of text alone.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import torch
 
 from runtime.layers.loading import Index
+from runtime.server.decoders.wrappers import alone
 from runtime.server.errors import ConfigError
 
 
@@ -20,15 +24,22 @@ class Checkpoint:
         if not files:
             raise ConfigError(f"{folder} holds no *.safetensors: is it a folder of save_pretrained?")
         self._files = [_open(file) for file in files]
-        self._where = {name: opened for opened in self._files for name in opened.keys()}  # noqa: SIM118
+        self._where = {
+            alone(name): (opened, name)
+            for opened in self._files
+            for name in opened.keys()  # noqa: SIM118
+        }
 
     def __contains__(self, name: str) -> bool:
         return name in self._where
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        opened, own = self._where[name]
+        return tuple(opened.get_slice(own).get_shape())
+
     def read(self, name: str, index: Index) -> torch.Tensor:
-        if not index:
-            return self._where[name].get_tensor(name)
-        return self._where[name].get_slice(name)[index]
+        opened, own = self._where[name]
+        return opened.get_slice(own)[index] if index else opened.get_tensor(own)
 
     def describe(self) -> str:
         return str(self.folder)

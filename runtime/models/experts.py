@@ -106,13 +106,24 @@ class Experts(nn.Module):
         index = self.scheme.part(name, matrix.rows, matrix.cols)
         if number >= self.moe.num_experts:
             return (Source(f"{self.name}.shared_experts.{own}.{name}", index),)
-        fused = matrix.fused + name.removeprefix("weight")
-        fused_index = (slice(number, number + 1), *self.scheme.part(name, matrix.fused_rows, matrix.cols))
         return (
             Source(f"{self.name}.experts.{number}.{own}.{name}", index),
             Source(f"{self.sparse}.experts.{number}.{other}.{name}", index),
-            Source(f"{self.name}.experts.{fused}", fused_index, _first),
+            *self._fused(matrix, name, number),
         )
+
+    def _fused(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:
+        """[experts, out, in], or [experts, in, out] where that is how large the tensor is."""
+        whole = f"{self.name}.experts.{matrix.fused}{name.removeprefix('weight')}"
+        one, rows, cols = slice(number, number + 1), matrix.fused_rows, matrix.cols
+        if name == "weight":
+            hidden, inner = length(self.hidden), self.moe.intermediate_size
+            sizes = (hidden, 2 * inner) if matrix.tensors is self.up else (inner, hidden)
+            if sizes[0] != sizes[1]:
+                yield Source(
+                    whole, (one, cols, rows), _first_transposed, shape=(self.moe.num_experts, *sizes)
+                )
+        yield Source(whole, (one, *self.scheme.part(name, rows, cols)), _first)
 
     def _transposed_pieces(self) -> Iterator[Piece]:
         """gpt-oss: [experts, in, out], and gates and ups take turns."""
@@ -135,6 +146,10 @@ class Experts(nn.Module):
 
 def _first(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.squeeze(0)
+
+
+def _first_transposed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.squeeze(0).T
 
 
 def _transposed(tensor: torch.Tensor) -> torch.Tensor:

@@ -107,6 +107,7 @@ class Asked:
     hicache_io_backend: str = "kernel"
     hicache_mem_layout: str = "layer_first"
     enable_multimodal: bool | None = None
+    mm_enable_dp_encoder: bool | None = None
     enable_waterfill: bool = False
     enable_eplb: bool = False
     enable_lora: bool = False

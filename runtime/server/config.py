@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from runtime.server.bounds import MOST_RANKS, PARALLEL, SERVER, SPECULATIVE, check_flags, check_model
 from runtime.server.deepep import DeepEP
+from runtime.server.encoders.weight import Encoder
 from runtime.server.errors import ConfigError
 from runtime.server.excluded import NOTHING, Excluded
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
@@ -132,6 +133,7 @@ class ModelConfig:
     mla: MLAConfig | None = None
     recurrent: RecurrentConfig | None = None
     names: TensorNames = TensorNames()
+    encoder: Encoder | None = None  # of what is no text
     obstacles: tuple[str, ...] = ()  # what of it this runtime does not compute
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ from runtime.server.checks import budgets, check_refusals
 from runtime.server.choices import Choices, is_on
 from runtime.server.classes import config_class
 from runtime.server.deterministic import settle_deterministic
+from runtime.server.encoders.place import encoder_place
 from runtime.server.errors import ConfigError
 from runtime.server.family_attention import settle_family_attention
 from runtime.server.gpus import GpuModel
@@ -137,6 +138,7 @@ def _server(c: Choices) -> Server:
         tunes_because=tuned.because,
         key_parts=key_parts(c.release, _key_inputs(c, config_class(c.model, c.release))),
         draft=_draft(c),
+        encoder=encoder_place(c),
         dispatch_tokens=budgets.told_dispatch_tokens(c),
         states=state_rules(c),
         deepep=budgets.told_deepep(c),

@@ -12,6 +12,7 @@ from runtime.server.cache_key import cache_key
 from runtime.server.choices import Reason
 from runtime.server.config import ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.deepep import DeepEP
+from runtime.server.encoders.place import EncoderPlace
 from runtime.server.gpus import GpuModel
 from runtime.server.recurrent import STATE_RULES, StateRules
 from runtime.server.releases import Release
@@ -84,6 +85,7 @@ class Server:
     tunes_because: str
     key_parts: tuple[str, ...]
     draft: DraftServer | None
+    encoder: EncoderPlace = "split"  # where a multimodal model's lies
     dispatch_tokens: int | None = None  # a rank's in FlashInfer's all-to-all, where the environment says
     deepep: DeepEP | None = None
     is_draft: bool = False

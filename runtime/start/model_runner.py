@@ -25,6 +25,7 @@ from runtime.graphs.stage import StageGraphs
 from runtime.models.build import make_build
 from runtime.models.decoder import Decoder, StageState, run_stage, sample_layers
 from runtime.models.draft import DraftModel, load_drafts
+from runtime.models.encoder import EncoderWeights
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.parallel import stage_layers
@@ -100,10 +101,17 @@ class ModelRunner:
             self.decoder = Decoder(
                 self.model, self.runtime, self.comm, self.device.torch_device, self.layers, dispatcher
             )
+            self.encoder = self._make_encoder()
             if self.options.weights is None:
                 self.decoder.load_dummy(self.options.seed)
             else:
                 self.decoder.load_hf(self.options.weights)
+
+    def _make_encoder(self) -> EncoderWeights | None:
+        if self.model.encoder is None or self.options.sample_layers:
+            return None
+        dtype, device = self.decoder.build.dtype, self.device.torch_device
+        return EncoderWeights(self.model.encoder.weights, self.comm, dtype, device)
 
     def _make_dispatcher(self) -> Dispatcher | None:
         """An all-to-all comes with a workspace: told apart from the weights, which it precedes."""

@@ -10,6 +10,7 @@ from typing import Any
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.gpus import GpuModel
 from runtime.server.releases import release_named
@@ -72,7 +73,8 @@ class Deployment:
         """Of a family that this runtime can build; any other has a key and rank files, and no entries."""
         if self.shape.model is None:
             raise ConfigError(f"{self.model_path}: {self.shape.unknown}", "its key and rank files are known")
-        return self.shape.model
+        model = self.shape.model
+        return replace(model, encoder=placed(model.encoder, self.server.encoder))
 
     @property
     def parallel(self) -> ParallelConfig:
@@ -111,6 +113,17 @@ class Deployment:
         """For the line of a verdict; nothing where every flag is followed."""
         flags = self.inputs.not_modelled
         return f"not counting {', '.join(flags)}: not modelled" if flags else ""
+
+    @property
+    def not_counted(self) -> str:
+        """For the line of a report on memory: what images take is not known."""
+        encoder = None if self.shape.model is None else self.model.encoder
+        if encoder is None:
+            return self.not_modelled
+        beside = ["what images take"]
+        if encoder.is_quantized and self.quantization is not None:
+            beside.append("the encoder's quantization")
+        return f"not counting {', '.join((*self.inputs.not_modelled, *beside))}: not modelled"
 
     @property
     def quantization(self) -> str | None:

@@ -72,7 +72,7 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
         ranks=_all_ranks(question, start, outcomes[0]),
         remedies=helpful,
         notes=(*filter(None, [question.gpu.assumed]), *chosen.warnings, *chosen.notes, *start.notes),
-        not_modelled=chosen.not_modelled,
+        not_modelled=chosen.not_counted,
     )
     return Study(start, report, {step.name: others[step.name] for step in sweep})
 

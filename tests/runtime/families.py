@@ -172,34 +172,106 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek_v32": ("DeepseekV32Config", {**_LATENT, **_SPARSE, "n_group": 4, "topk_group": 2}),
     "glm_moe_dsa": ("GlmMoeDsaConfig", {**_LATENT, **_SPARSE, "n_group": 1, "topk_group": 1}),
 }
-_DENSE = (
-    "llama",
-    "mistral",
-    "qwen2",
-    "qwen3",
-    "ernie4_5",
-    "glm4",
-    "olmo2",
-    "exaone4",
-    "phi3",
-    "qwen3_5_text",
-)
-MOE_FAMILIES = tuple(name for name in FAMILIES if name not in (*_DENSE, "qwen3_5_text"))
+_TOWER = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": 64}
+_MROPE = {"rope_type": "default", "rope_theta": 500.0, "mrope_section": [2, 3, 3]}
+_HALF = {**_MROPE, "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}
+_PIXTRAL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16}
+
+# name -> (config class of the whole, of its text_config, and its vision_config)
+WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "qwen2_vl": (
+        "Qwen2VLConfig",
+        {"rope_parameters": _MROPE},
+        {"depth": 1, "embed_dim": 16, "num_heads": 2, "hidden_size": 64},
+    ),
+    "qwen2_5_vl": (
+        "Qwen2_5_VLConfig",
+        {"rope_parameters": _MROPE, "use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
+        _TOWER,
+    ),
+    "qwen3_vl": (
+        "Qwen3VLConfig",
+        {"rope_parameters": _MROPE, "head_dim": 16},
+        {**_TOWER, "num_position_embeddings": 64, "deepstack_visual_indexes": [0]},
+    ),
+    "qwen3_vl_moe": (
+        "Qwen3VLMoeConfig",
+        {"rope_parameters": _MROPE, **_QWEN_MOE, "head_dim": 16},
+        {**_TOWER, "num_position_embeddings": 64, "deepstack_visual_indexes": [0]},
+    ),
+    "qwen3_5": (
+        "Qwen3_5Config",
+        {**FAMILIES["qwen3_5_text"][1]},
+        {**_TOWER, "num_position_embeddings": 64},
+    ),
+    "qwen3_5_moe": (
+        "Qwen3_5MoeConfig",
+        {**FAMILIES["qwen3_5_moe_text"][1]},
+        {**_TOWER, "num_position_embeddings": 64},
+    ),
+    "glm4v": ("Glm4vConfig", {"rope_parameters": _HALF}, _TOWER),
+    "glm46v": ("Glm46VConfig", {"rope_parameters": _HALF}, _TOWER),
+    "glm4v_moe": (
+        "Glm4vMoeConfig",
+        {
+            "rope_parameters": _HALF,
+            "n_routed_experts": 8,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "n_group": 2,
+            "topk_group": 1,
+        },
+        _TOWER,
+    ),
+    "mistral3": (
+        "Mistral3Config",
+        {"model_type": "mistral", "head_dim": 16},
+        {**_PIXTRAL, "model_type": "pixtral"},
+    ),
+    "kimi_k25": (
+        "Kimi_K25Config",
+        {"model_type": "deepseek_v3", **_LATENT, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1},
+        {**_PIXTRAL, "pos_emb_height": 4, "pos_emb_width": 4},
+    ),
+}
+_BESIDE = {"kimi_k25": {"projection_hidden_size": 16}}
+MOE_FAMILIES = tuple(name for name, (_, own) in FAMILIES.items() if any("experts" in one for one in own))
 
 
-def make_reference(name: str, **changes: Any) -> Any:
-    """A transformers model in fp32 with eager attention."""
+def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: Any) -> Any:
+    """A transformers model in fp32 with eager attention; `vision` changes a multimodal model's encoder."""
     import transformers
 
-    cls, sizes = FAMILIES[name]
-    config = getattr(transformers, cls)(**{**_COMMON, **sizes, **changes})
+    if name in WRAPPED:
+        config, auto = _wrapped(name, changes, vision or {}), "AutoModelForImageTextToText"
+    else:
+        cls, sizes = FAMILIES[name]
+        config = getattr(transformers, cls)(**{**_COMMON, **sizes, **changes})
+        auto = "AutoModelForCausalLM"
     config._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    model = getattr(transformers, auto).from_config(config).float().eval()
     _randomize(model)
     return model
 
 
+def _wrapped(name: str, changes: dict[str, Any], tower: dict[str, Any]) -> Any:
+    import transformers
+
+    cls, text, vision = WRAPPED[name]
+    section = {**_COMMON, **text, **changes}
+    ties = bool(section.get("tie_word_embeddings"))
+    return getattr(transformers, cls)(
+        text_config=section,
+        vision_config={**vision, **tower},
+        **_BESIDE.get(name, {}),
+        tie_word_embeddings=ties,
+    )
+
+
 def save(model: Any, folder: Path, **options: Any) -> Path:
+    if model.config.model_type == "kimi_k25":  # or its layers would be called blocks, as the tower's are
+        options.setdefault("save_original_format", False)
     model.save_pretrained(folder, **options)
     return folder
 

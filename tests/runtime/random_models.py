@@ -41,6 +41,12 @@ _ROPES: tuple[dict[str, Any] | None, ...] = (
     {"rope_type": "dynamic", "factor": 2.0},
     {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
 )  # fmt: skip
+
+
+def _without(space: dict[str, tuple[Any, ...]], *names: str) -> dict[str, tuple[Any, ...]]:
+    return {name: choices for name, choices in space.items() if name not in names}
+
+
 _COMMON: dict[str, tuple[Any, ...]] = {
     "num_hidden_layers": (1, 2, 3),
     "num_attention_heads": (4, 8),
@@ -91,6 +97,22 @@ _LATENT: dict[str, tuple[Any, ...]] = {
     "qk_rope_head_dim": (4, 8),
     "v_head_dim": (8, 16, 24),
 }
+# As many sections as half a head has pairs, 16 wide or turned by half.
+_SECTIONS, _HALF_SECTIONS = (
+    tuple(
+        {"rope_theta": 500.0, **(rope or {"rope_type": "default"}), "mrope_section": sections}
+        for rope in _ROPES
+        if rope is None or "partial_rotary_factor" not in rope
+        for sections in choices
+    )
+    for choices in ([[2, 3, 3], [4, 2, 2]], [[1, 1, 2], [2, 1, 1]])
+)
+_WITH_SECTIONS = {**_HEADS, "head_dim": (None,), "num_attention_heads": (4,), "rope_parameters": _SECTIONS}
+_QWEN_VL = {**_WITH_SECTIONS, **_OPTIONAL_WINDOW, "max_window_layers": (0, 1, 9)}
+_GLM_4V = {
+    **_WITH_SECTIONS,
+    "rope_parameters": (*_SECTIONS, *({**rope, "partial_rotary_factor": 0.5} for rope in _HALF_SECTIONS)),
+}
 _MSCALES = tuple(
     {**rope, "mscale": 1.0, "mscale_all_dim": share} if rope and rope["rope_type"] == "yarn" else rope
     for rope in _ROPES
@@ -116,10 +138,6 @@ _DELTA: dict[str, tuple[Any, ...]] = {
     "full_attention_interval": (None, 1, 2, 3),
     "partial_rotary_factor": (None, 0.25, 0.5, 1.0),
 }
-
-
-def _without(space: dict[str, tuple[Any, ...]], *names: str) -> dict[str, tuple[Any, ...]]:
-    return {name: choices for name, choices in space.items() if name not in names}
 
 
 # What varies, beside the sizes of FAMILIES.
@@ -217,6 +235,25 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "deepseek_v32": {**_LATENT, **_SPARSE, "rope_parameters": _MSCALES},
     "glm_moe_dsa": {**_LATENT, **_SPARSE, "rope_parameters": _MSCALES},
+    "qwen3_5": {**_HEADS, **_DELTA},
+    "qwen3_5_moe": {**_without(_HEADS, "intermediate_size"), **_EXPERTS, **_DELTA},
+    "qwen2_vl": _QWEN_VL,
+    "qwen2_5_vl": _QWEN_VL,
+    "qwen3_vl": {**_WITH_SECTIONS, "head_dim": (16,), "attention_bias": (False, True)},
+    "qwen3_vl_moe": {
+        **_WITH_SECTIONS, **_EXPERTS,
+        "head_dim": (16,), "attention_bias": (False, True),
+        "num_experts": (4, 8), "moe_intermediate_size": (16, 32), "decoder_sparse_step": (1, 2),
+        "mlp_only_layers": ([], [0], [1, 2]),
+    },
+    "glm4v": _GLM_4V,
+    "glm46v": _GLM_4V,
+    "glm4v_moe": {
+        **_WITH_SECTIONS, **_SIGMOID,
+        "rope_parameters": _HALF_SECTIONS, "head_dim": (None, 16), "partial_rotary_factor": (None, 0.5),
+    },
+    "mistral3": {**_HEADS, **_WINDOW},
+    "kimi_k25": {**_LATENT, "rope_parameters": _MSCALES, "rope_interleave": (True, False)},
 }  # fmt: skip
 
 

@@ -14,7 +14,15 @@ import torch
 
 from runtime.forward.comm import DistributedCommunicator
 from runtime.server.config import ParallelConfig
-from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
+from tests.runtime.families import (
+    FAMILIES,
+    MOE_FAMILIES,
+    WRAPPED,
+    make_reference,
+    prompts,
+    reference_logits,
+    save,
+)
 from tests.runtime.generation import Generation, make_runtime
 from tests.runtime.ranks import Ranks
 
@@ -88,6 +96,11 @@ def _check(ranks: Ranks, saved: Any, family: str, parallel: ParallelConfig, a2a:
 @pytest.mark.parametrize(("family", "layout"), _pairs(FAMILIES, DENSE_LAYOUTS))
 def test_attention_and_mlp_shards(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
     _check(ranks, saved, family, DENSE_LAYOUTS[layout])
+
+
+@pytest.mark.parametrize("family", WRAPPED)
+def test_the_text_part_of_a_multimodal_model(ranks: Ranks, saved: Any, family: str) -> None:
+    _check(ranks, saved, family, DENSE_LAYOUTS["pp2 tp2"])
 
 
 @pytest.mark.parametrize(("family", "layout"), _pairs(MOE_FAMILIES, MOE_LAYOUTS))

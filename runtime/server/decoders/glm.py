@@ -24,6 +24,17 @@ def _glm4_moe(f: Fields) -> ModelConfig:
     return model(f, {"full": attention}, everywhere(f, "full"), dense_first(f), moe=routed_by_sigmoid(f))
 
 
+def _glm4v_text(f: Fields) -> ModelConfig:
+    f.only("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
+    attention = heads(f, share=1.0, is_interleaved=True, bias=True)
+    return model(f, {"full": attention}, everywhere(f, "full"), everywhere(f, "dense"), norms="around")
+
+
+def _glm4v_moe_text(f: Fields) -> ModelConfig:
+    attention = heads(f, share=0.5, bias=f.flag("attention_bias"))
+    return model(f, {"full": attention}, everywhere(f, "full"), dense_first(f), moe=routed_by_sigmoid(f))
+
+
 def _glm4_moe_lite(f: Fields) -> ModelConfig:
     return deepseek.decoder(f, f.flag("rope_interleave"))
 
@@ -64,6 +75,33 @@ FAMILIES = (
             "num_key_value_heads": 8,
             "max_position_embeddings": 131072,
             "rms_norm_eps": 1e-5,
+            "moe_intermediate_size": 1408,
+            "num_experts_per_tok": 8,
+            "n_shared_experts": 1,
+            "n_routed_experts": 128,
+            "first_k_dense_replace": 1,
+            "norm_topk_prob": True,
+        },
+    ),
+    Family(
+        "glm4v_text",
+        _glm4v_text,
+        {
+            "intermediate_size": 13696,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 32768,
+            "rms_norm_eps": 1e-5,
+        },
+    ),
+    Family(
+        "glm4v_moe_text",
+        _glm4v_moe_text,
+        {
+            "intermediate_size": 10944,
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 65536,
+            "rms_norm_eps": 1e-5,
+            "attention_bias": True,
             "moe_intermediate_size": 1408,
             "num_experts_per_tok": 8,
             "n_shared_experts": 1,

@@ -29,6 +29,7 @@ from runtime.server.decoders import (
 )
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields
+from runtime.server.decoders.wrappers import WRAPPERS, encoder_of, text_part, wrapper_of
 from runtime.server.errors import Unsupported
 
 _MODULES = (
@@ -43,12 +44,20 @@ _SPARSE_BLOCKS = ("mixtral", "minimax_m2")
 def family_of(hf: HF) -> Family:
     model_type = str(hf.get("model_type", ""))
     if model_type not in FAMILIES:
-        known = ", ".join(sorted(FAMILIES))
+        known = ", ".join(sorted({*FAMILIES, *WRAPPERS}))
         raise Unsupported(f"model_type {model_type!r} is not supported: this runtime knows {known}")
     return FAMILIES[model_type]
 
 
 def model_config(hf: HF) -> ModelConfig:
+    wrapper = wrapper_of(hf)
+    if wrapper is None:
+        return _text_model(hf)
+    text = _text_model(text_part(wrapper, hf))
+    return replace(text, encoder=encoder_of(wrapper, hf, text.hidden_size))
+
+
+def _text_model(hf: HF) -> ModelConfig:
     family = family_of(hf)
     model = replace(
         family.read(Fields(hf, family.defaults)),

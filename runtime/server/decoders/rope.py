@@ -45,12 +45,28 @@ def read_rope(
 
 
 def _told(f: Fields, kind: str | None) -> Mapping[str, Any]:
-    whole = f.section("rope_scaling") or f.section("rope_parameters")
+    whole = _without_sections(f.section("rope_scaling") or f.section("rope_parameters"))
     if kind is not None and kind in whole:
         if not isinstance(whole[kind], Mapping):
             raise ConfigError(f"config.json: rope_parameters: {kind} is no object")
         return dict(whole[kind])
     return whole
+
+
+def _without_sections(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Text has one position where an image has three: every section then turns by the same."""
+    sections = told.get("mrope_section")
+    if sections is None:
+        return told
+    if not isinstance(sections, (list, tuple)) or not all(type(one) is int and one > 0 for one in sections):
+        raise ConfigError(
+            f"config.json: mrope_section is {repr(sections)[:60]}: a list of whole numbers is needed"
+        )
+    kept = {name: value for name, value in told.items() if name not in ("mrope_section", "mrope_interleaved")}
+    for spelling in ("type", "rope_type"):
+        if kept.get(spelling) == "mrope":
+            kept[spelling] = "default"
+    return kept
 
 
 def _check(f: Fields, parameters: Mapping[str, Any]) -> None:

@@ -1,0 +1,97 @@
+"""Multimodal models: the section that is their language model, and the encoder beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from runtime.server.encoders import glm, llama4, moonvit, pixtral, qwen, siglip
+from runtime.server.encoders.weight import Encoder, EncoderWeight
+from runtime.server.errors import ConfigError, Unsupported
+
+HF = Mapping[str, Any]
+_OF_THE_WHOLE = ("quantization_config", "dtype", "torch_dtype")
+_TIES = "tie_word_embeddings"
+_LISTS = ("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """`text_type`: of a section that does not name its own. `section` may be missing where `is_flat`."""
+
+    model_type: str
+    text_type: str
+    weights: Callable[[HF, int], Iterable[EncoderWeight]]
+    may_be_whole: bool = False
+    is_quantized: bool = False
+    section: str = "text_config"
+    is_flat: bool = False
+    # Who says whether the head is the embedding, where SGLang looks.
+    tied_by: Literal["whole", "either", "section"] = "section"
+    defaults: HF = field(default_factory=dict)  # of the section, other than its family's
+
+
+_QUANTIZED: Mapping[str, Any] = {"is_quantized": True}
+_EITHER: Mapping[str, Any] = {"is_quantized": True, "may_be_whole": True}
+_FLAT: Mapping[str, Any] = {"is_flat": True, "tied_by": "either"}
+
+WRAPPERS: Mapping[str, Wrapper] = {
+    one.model_type: one
+    for one in (
+        Wrapper("qwen2_vl", "qwen2_vl_text", qwen.qwen2_vl, **_QUANTIZED, **_FLAT),
+        Wrapper("qwen2_5_vl", "qwen2_5_vl_text", qwen.qwen2_5_vl, **_EITHER, **_FLAT),
+        Wrapper("qwen3_vl", "qwen3_vl_text", qwen.qwen3_vl, may_be_whole=True, tied_by="whole"),
+        Wrapper("qwen3_vl_moe", "qwen3_vl_moe_text", qwen.qwen3_vl, may_be_whole=True, tied_by="whole"),
+        Wrapper("qwen3_5", "qwen3_5_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
+        Wrapper("qwen3_5_moe", "qwen3_5_moe_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
+        Wrapper("glm4v", "glm4v_text", glm.glm4v, **_EITHER, tied_by="either"),
+        Wrapper("glm4v_moe", "glm4v_moe_text", glm.glm4v, **_EITHER, tied_by="either"),
+        Wrapper("glm46v", "glm4v_text", glm.glm4v, **_EITHER, tied_by="whole"),
+        Wrapper("mistral3", "mistral", pixtral.mistral3, **_QUANTIZED),
+        Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
+        Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
+        Wrapper("kimi_k25", "kimi_k2", moonvit.kimi_k25, may_be_whole=True),
+    )
+}
+
+
+def wrapper_of(hf: HF) -> Wrapper | None:
+    return WRAPPERS.get(str(hf.get("model_type", "")))
+
+
+def encoder_of(wrapper: Wrapper, hf: HF, text_width: int) -> Encoder:
+    weights = tuple(wrapper.weights(hf, text_width))
+    return Encoder(weights, wrapper.may_be_whole, wrapper.is_quantized)
+
+
+def text_part(wrapper: Wrapper, hf: HF) -> HF:
+    """The language model as a config.json of its own."""
+    found = hf.get(wrapper.section)
+    if found is None and wrapper.is_flat:
+        found = {name: value for name, value in hf.items() if name not in ("model_type", "vision_config")}
+    if found is None:
+        raise Unsupported(f"config.json: {wrapper.model_type} without a {wrapper.section}")
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"config.json: {wrapper.section} is {repr(found)[:60]}: an object is needed")
+    text = {"model_type": wrapper.text_type, **wrapper.defaults, **found}
+    text |= {name: hf[name] for name in _OF_THE_WHOLE if hf.get(name) is not None and name not in found}
+    if wrapper.tied_by == "whole" or (wrapper.tied_by == "either" and not found.get(_TIES)):
+        text[_TIES] = hf.get(_TIES) or False
+    if isinstance(text.get("quantization_config"), Mapping):
+        text["quantization_config"] = _of_text(text["quantization_config"])
+    return text
+
+
+def _of_text(section: HF) -> HF:
+    """Modules by the names that they have in a model of text alone."""
+    listed = {name: section[name] for name in _LISTS if isinstance(section.get(name), (list, tuple))}
+    return {**section, **{name: [alone(one) for one in names] for name, names in listed.items()}}
+
+
+def alone(name: Any) -> Any:
+    """`model.language_model.layers.0` and `language_model.model.layers.0` are `model.layers.0` there."""
+    if not isinstance(name, str) or "language_model." not in name:
+        return name
+    bare = name.replace("language_model.", "", 1)
+    return bare if bare.startswith(("model.", "lm_head")) else f"model.{bare}"

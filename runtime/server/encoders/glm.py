@@ -1,0 +1,61 @@
+"""The vision tower of GLM-4.1V, 4.5V and 4.6V (srt/models/glm4v.py): heads are padded to divide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+from runtime.server.encoders.section import Section
+from runtime.server.encoders.weight import (
+    Weights,
+    attention,
+    column,
+    layer_norm,
+    layers,
+    linear,
+    over_attention_ranks,
+    rms_norm,
+    row,
+    whole,
+)
+
+_DEFAULTS = {
+    "depth": 24, "hidden_size": 1536, "num_heads": 12, "in_channels": 3, "image_size": 336,
+    "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 4096,
+    "intermediate_size": 13696,
+}  # fmt: skip
+
+
+def glm4v(hf: Mapping[str, Any], _text_width: int) -> Weights:
+    """A block's inner width is `out_hidden_size`, the merger's `intermediate_size`."""
+    v = Section(hf, defaults=_DEFAULTS)
+    width, out, inner = v.size("hidden_size"), v.size("out_hidden_size"), v.size("intermediate_size")
+    side, merge = v.size("patch_size"), v.size("spatial_merge_size")
+    shape = (v.size("in_channels"), v.size("temporal_patch_size"), side, side)
+    yield from whole("patch_embed.proj.weight", width, *shape)
+    yield from whole("patch_embed.proj.bias", width)
+    yield from whole("embeddings.position_embedding.weight", (v.size("image_size") // side) ** 2, width)
+    heads, bias = v.size("num_heads"), v.flag("attention_bias")
+    yield from layers(
+        "blocks",
+        v.size("depth"),
+        chain(
+            rms_norm("norm1", width),
+            rms_norm("norm2", width),
+            attention(width, heads, bias, out_bias=False, pads=True),
+            over_attention_ranks(_gated("mlp", width, out)),
+        ),
+    )
+    yield from linear("merger.proj", out, out, bias=False)
+    yield from layer_norm("merger.post_projection_norm", out)
+    yield from over_attention_ranks(_gated("merger", out, inner))
+    yield from rms_norm("post_conv_layernorm", width)
+    yield from whole("downsample.weight", out, width, merge, merge)
+    yield from whole("downsample.bias", out)
+    yield from rms_norm("post_layernorm", width)
+
+
+def _gated(name: str, width: int, inner: int) -> Weights:
+    yield from column(f"{name}.gate_up_proj", 2 * inner, width, bias=False, units=inner)
+    yield from row(f"{name}.down_proj", width, inner, bias=False)

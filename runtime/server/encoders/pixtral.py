@@ -1,0 +1,44 @@
+"""Pixtral's tower as Mistral 3 and Llava have it (srt/models/pixtral.py), with their projectors, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+from runtime.server.encoders.section import Section
+from runtime.server.encoders.weight import Weights, attention, column, layers, linear, rms_norm, row, whole
+
+_DEFAULTS = {
+    "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
+    "num_channels": 3, "patch_size": 14,
+}  # fmt: skip
+
+
+def mistral3(hf: Mapping[str, Any], text_width: int) -> Weights:
+    v, bias = Section(hf, defaults=_DEFAULTS), bool(hf.get("multimodal_projector_bias", False))
+    width, merge = v.size("hidden_size"), hf.get("spatial_merge_size") or 2
+    yield from _tower(v)
+    yield from rms_norm("multi_modal_projector.norm", width)
+    merger = "multi_modal_projector.patch_merger.merging_layer"
+    yield from linear(merger, width, width * int(merge) ** 2, bias=False)
+    yield from linear("multi_modal_projector.linear_1", text_width, width, bias)
+    yield from linear("multi_modal_projector.linear_2", text_width, text_width, bias)
+
+
+def _tower(v: Section) -> Weights:
+    width, inner, side = v.size("hidden_size"), v.size("intermediate_size"), v.size("patch_size")
+    yield from whole("patch_conv.weight", width, v.size("num_channels"), side, side)
+    yield from rms_norm("ln_pre", width)
+    heads = v.size("num_attention_heads")
+    yield from layers(
+        "transformer.layers",
+        v.size("num_hidden_layers"),
+        chain(
+            rms_norm("attention_norm", width),
+            rms_norm("ffn_norm", width),
+            attention(width, heads, qkv_bias=False, out_bias=False),
+            column("feed_forward.gate_up_proj", 2 * inner, width, bias=False, units=inner),
+            row("feed_forward.down_proj", width, inner, bias=False),
+        ),
+    )

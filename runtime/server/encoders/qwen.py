@@ -1,0 +1,124 @@
+"""The vision towers of Qwen2-VL, 2.5-VL and 3-VL (srt/models/qwen2_vl.py, qwen2_5_vl.py, qwen3_vl.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from runtime.server.encoders.section import Section
+from runtime.server.encoders.weight import (
+    Weights,
+    attention,
+    column,
+    layer_norm,
+    layers,
+    over_attention_ranks,
+    rms_norm,
+    row,
+    whole,
+)
+
+_VOCAB_PADDING = 64
+_QWEN2 = {
+    "depth": 32, "embed_dim": 1280, "hidden_size": 3584, "mlp_ratio": 4, "num_heads": 16,
+    "in_channels": 3, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
+}  # fmt: skip
+_QWEN25 = {
+    "depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "num_heads": 16, "in_channels": 3,
+    "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 3584,
+}  # fmt: skip
+_QWEN3 = {
+    "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "in_channels": 3,
+    "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 3584,
+    "num_position_embeddings": 2304,
+}  # fmt: skip
+
+
+def qwen2_vl(hf: Mapping[str, Any], _text_width: int) -> Weights:
+    v = Section(hf, defaults=_QWEN2)
+    width, out = v.size("embed_dim"), v.size("hidden_size")
+    inner = width * v.size("mlp_ratio")
+    yield from _patches(v, width)
+    yield from layers(
+        "blocks",
+        v.size("depth"),
+        chain(
+            layer_norm("norm1", width),
+            layer_norm("norm2", width),
+            attention(width, v.size("num_heads")),
+            column("mlp.fc1", inner, width),
+            row("mlp.fc2", width, inner),
+        ),
+    )
+    yield from layer_norm("merger.ln_q", width)
+    yield from _projection("merger.mlp", width * v.size("spatial_merge_size") ** 2, out)
+
+
+def qwen2_5_vl(hf: Mapping[str, Any], _text_width: int) -> Weights:
+    v = Section(hf, defaults=_QWEN25)
+    width = v.size("hidden_size")
+    inner = -(-v.size("intermediate_size") // 8) * 8
+    yield from _patches(v, width)
+    yield from layers(
+        "blocks",
+        v.size("depth"),
+        chain(
+            rms_norm("norm1", width),
+            rms_norm("norm2", width),
+            attention(width, v.size("num_heads")),
+            column("mlp.gate_up_proj", 2 * inner, width, units=inner),
+            row("mlp.down_proj", width, inner),
+        ),
+    )
+    yield from rms_norm("merger.ln_q", width)
+    yield from _projection("merger.mlp", width * v.size("spatial_merge_size") ** 2, v.size("out_hidden_size"))
+
+
+def qwen3_vl(hf: Mapping[str, Any], _text_width: int) -> Weights:
+    return _qwen3(Section(hf, defaults={**_QWEN3, "deepstack_visual_indexes": (8, 16, 24)}))
+
+
+def qwen3_5(hf: Mapping[str, Any], _text_width: int) -> Weights:
+    return _qwen3(Section(hf, defaults=_QWEN3))
+
+
+def _qwen3(v: Section) -> Weights:
+    """Its rows of positions lie on the first pipeline stage, the rest on every one."""
+    width, inner = v.size("hidden_size"), v.size("intermediate_size")
+    merged, out = width * v.size("spatial_merge_size") ** 2, v.size("out_hidden_size")
+    yield from _patches(v, width, bias=True)
+    rows = -(-v.size("num_position_embeddings") // _VOCAB_PADDING) * _VOCAB_PADDING
+    for weight in column("pos_embed", rows, width, bias=False):
+        yield replace(weight, group="attn_tp", on_first_stage_alone=True)
+    mlp = chain(column("mlp.linear_fc1", inner, width), row("mlp.linear_fc2", width, inner))
+    yield from layers(
+        "blocks",
+        v.size("depth"),
+        chain(
+            layer_norm("norm1", width),
+            layer_norm("norm2", width),
+            attention(width, v.size("num_heads")),
+            over_attention_ranks(mlp),
+        ),
+    )
+    yield from layer_norm("merger.norm", width)
+    yield from over_attention_ranks(_projection("merger", merged, out))
+    deep = v.count_of("deepstack_visual_indexes")
+    if deep:
+        projection = over_attention_ranks(_projection("merger", merged, out))
+        yield from layers("deepstack_merger_list", deep, chain(layer_norm("norm", merged), projection))
+
+
+def _patches(v: Section, width: int, bias: bool = False) -> Weights:
+    side = v.size("patch_size")
+    frames, channels = v.size("temporal_patch_size"), v.size("in_channels", "in_chans")
+    yield from whole("patch_embed.proj.weight", width, channels, frames, side, side)
+    if bias:
+        yield from whole("patch_embed.proj.bias", width)
+
+
+def _projection(name: str, merged: int, out: int) -> Weights:
+    yield from column(f"{name}.0", merged, merged)
+    yield from row(f"{name}.2", out, merged)

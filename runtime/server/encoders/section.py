@@ -1,0 +1,44 @@
+"""The sizes in a config.json's vision_config: each is needed, or is as its config class says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from runtime.server.bounds import WIDTH, check_size
+from runtime.server.errors import ConfigError
+
+HF = Mapping[str, Any]
+
+
+class Section:
+    def __init__(self, hf: HF, name: str = "vision_config", defaults: HF | None = None) -> None:
+        found = hf.get(name)
+        if not isinstance(found, Mapping | None):
+            raise ConfigError(f"config.json: {name} is {repr(found)[:60]}: an object is needed")
+        self.name, self._sources = name, (found or {}, defaults or {})
+
+    def get(self, *names: str) -> Any:
+        """By the first spelling that the file has, else its class."""
+        told = (one[name] for one in self._sources for name in names if one.get(name) is not None)
+        return next(told, None)
+
+    def size(self, *names: str) -> int:
+        """Of a pair, its first."""
+        value = self.get(*names)
+        where = f"config.json: {self.name}: {names[0]}"
+        if isinstance(value, (list, tuple)) and value:
+            value = value[0]
+        if type(value) is not int or value < 1:
+            raise ConfigError(f"{where} is {repr(value)[:60]}: a positive whole number is needed")
+        check_size(where, value, WIDTH)
+        return value
+
+    def flag(self, name: str) -> bool:
+        return bool(self.get(name))
+
+    def count_of(self, name: str) -> int:
+        listed = self.get(name) or ()
+        if not isinstance(listed, (list, tuple)):
+            raise ConfigError(f"config.json: {self.name}: {name} is {repr(listed)[:60]}: a list is needed")
+        return len(listed)

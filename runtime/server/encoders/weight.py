@@ -1,0 +1,112 @@
+"""One tensor of a multimodal model's encoder, and how ranks hold it: SGLang's layers by their names there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from runtime.server.errors import ConfigError
+
+Group = Literal["tp", "attn_tp"]
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderWeight:
+    """`split`: the dimension that the ranks of `group` share, in `units` of which none is divided."""
+
+    name: str
+    shape: tuple[int, ...]
+    split: int | None = None
+    group: Group = "tp"
+    units: int = 0  # 0: the dimension's own
+    pads: bool = False  # to as many units on every rank
+    layers: int = 1  # with one each
+    on_first_stage_alone: bool = False
+
+    def of_rank(self, ranks: int) -> tuple[int, ...]:
+        if self.split is None or ranks == 1:
+            return self.shape
+        whole = self.shape[self.split]
+        units = self.units or whole
+        if units % ranks and not self.pads:
+            raise ConfigError(f"the encoder's {self.name}: {units} cannot be split over {ranks} ranks")
+        mine = whole // units * -(-units // ranks)
+        return (*self.shape[: self.split], mine, *self.shape[self.split + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """`may_be_whole`: on every rank, by --mm-enable-dp-encoder. `is_quantized` with the rest of the model."""
+
+    weights: tuple[EncoderWeight, ...]
+    may_be_whole: bool = False
+    is_quantized: bool = False
+
+    def whole(self) -> Encoder:
+        if not self.may_be_whole:
+            return self
+        return replace(self, weights=tuple(replace(weight, split=None) for weight in self.weights))
+
+
+Weights = Iterator[EncoderWeight]
+
+
+def whole(name: str, *shape: int) -> Weights:
+    yield EncoderWeight(name, shape)
+
+
+def column(
+    name: str, rows: int, width: int, bias: bool = True, units: int = 0, pads: bool = False
+) -> Weights:
+    yield EncoderWeight(f"{name}.weight", (rows, width), 0, units=units, pads=pads)
+    if bias:
+        yield EncoderWeight(f"{name}.bias", (rows,), 0, units=units, pads=pads)
+
+
+def row(name: str, rows: int, width: int, bias: bool = True, units: int = 0, pads: bool = False) -> Weights:
+    yield EncoderWeight(f"{name}.weight", (rows, width), 1, units=units, pads=pads)
+    if bias:
+        yield EncoderWeight(f"{name}.bias", (rows,))
+
+
+def linear(name: str, rows: int, width: int, bias: bool = True) -> Weights:
+    """Whole on every rank."""
+    yield from whole(f"{name}.weight", rows, width)
+    if bias:
+        yield from whole(f"{name}.bias", rows)
+
+
+def layer_norm(name: str, width: int) -> Weights:
+    yield from whole(f"{name}.weight", width)
+    yield from whole(f"{name}.bias", width)
+
+
+def rms_norm(name: str, width: int) -> Weights:
+    yield from whole(f"{name}.weight", width)
+
+
+def attention(
+    width: int,
+    heads: int,
+    qkv_bias: bool = True,
+    out_bias: bool = True,
+    pads: bool = False,
+    head_dim: int | None = None,
+) -> Weights:
+    """VisionAttention (srt/layers/attention/vision.py)."""
+    all_heads = heads * (head_dim or width // heads)
+    parts = (
+        column("attn.qkv_proj", 3 * all_heads, width, qkv_bias, heads, pads),
+        row("attn.proj", width, all_heads, out_bias, heads, pads),
+    )
+    for part in parts:
+        yield from over_attention_ranks(part)
+
+
+def over_attention_ranks(weights: Iterable[EncoderWeight]) -> Weights:
+    return (replace(one, group="attn_tp") for one in weights)
+
+
+def layers(name: str, count: int, weights: Iterable[EncoderWeight]) -> Weights:
+    return (replace(one, name=f"{name}.{one.name}", layers=count) for one in weights)

@@ -1,0 +1,113 @@
+"""The encoder of a multimodal model: as large as transformers has it, and split as SGLang splits it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from runtime.forward.comm import VirtualCommunicator
+from runtime.models.encoder import EncoderWeights
+from runtime.server.config import ParallelConfig
+from runtime.server.decoders.known import model_config
+from runtime.server.decoders.wrappers import WRAPPERS, wrapper_of
+from runtime.server.encoders.weight import Encoder, EncoderWeight
+from runtime.server.errors import ConfigError
+from tests.runtime.families import WRAPPED, make_reference
+
+# Sizes that nothing has to be padded to, and the sides of what would not show in so few of them.
+_SIZES: dict[str, dict[str, Any]] = {
+    "qwen2_vl": {"embed_dim": 32, "depth": 3, "mlp_ratio": 2, "patch_size": 4},
+    "qwen2_5_vl": {"hidden_size": 32, "depth": 2, "intermediate_size": 40, "temporal_patch_size": 1},
+    "qwen3_vl": {"deepstack_visual_indexes": [0, 1], "depth": 2, "num_position_embeddings": 256},
+    "qwen3_vl_moe": {"deepstack_visual_indexes": [], "depth": 3, "spatial_merge_size": 3},
+    "qwen3_5": {"depth": 2, "patch_size": 8},
+    "qwen3_5_moe": {"num_heads": 4, "out_hidden_size": 64, "in_channels": 1},
+    "glm4v": {"attention_bias": True, "image_size": 56, "spatial_merge_size": 3},
+    "glm46v": {"hidden_size": 24, "depth": 2},
+    "glm4v_moe": {"depth": 2, "intermediate_size": 24, "in_channels": 4},
+    "mistral3": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
+    "llama4": {"num_hidden_layers": 2, "hidden_size": 32, "multi_modal_projector_bias": False},
+    "gemma3": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
+    "kimi_k25": {"num_hidden_layers": 2, "pos_emb_height": 5, "merge_kernel_size": [3, 3]},
+}
+
+
+def _count(weights: Iterable[EncoderWeight]) -> int:
+    return sum(math.prod(weight.shape) * weight.layers for weight in weights)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("name", WRAPPED)
+def test_it_has_as_many_parameters_as_transformers_counts(name: str, changed: bool) -> None:
+    """All of the model's but those of its language model and head."""
+    with torch.device("meta"):
+        model = make_reference(name, vision=_SIZES[name] if changed else {})
+    hf = json.loads(json.dumps(model.config.to_dict()))
+    inner = getattr(model, "model", model)
+    whole = {id(p): p.numel() for p in model.parameters()}
+    for part in (inner.language_model, model.get_output_embeddings()):
+        for parameter in part.parameters():
+            whole.pop(id(parameter), None)
+    assert _count(WRAPPERS[name].weights(hf, 64)) == sum(whole.values())
+
+
+def _encoder(name: str) -> Encoder:
+    hf = make_reference(name).config.to_dict()
+    wrapper = wrapper_of(hf)
+    assert wrapper is not None
+    encoder = model_config(json.loads(json.dumps(hf))).encoder
+    assert encoder is not None
+    return encoder
+
+
+def _of_rank(encoder: Encoder, parallel: ParallelConfig, rank: int = 0) -> int:
+    comm = VirtualCommunicator(parallel, rank)
+    weights = EncoderWeights(encoder.weights, comm, torch.bfloat16, torch.device("meta"))
+    return sum(p.numel() for p in weights.parameters())
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_ranks_share_what_is_split_and_each_has_the_rest(name: str) -> None:
+    encoder = _encoder(name)
+    shared = [replace(weight, on_first_stage_alone=False) for weight in encoder.weights]
+    split, kept = (
+        _count(w for w in shared if (w.split is not None) is is_split) for is_split in (True, False)
+    )
+    assert split > 0 and kept > 0
+    assert _of_rank(encoder, ParallelConfig(tp=2)) == split // 2 + kept
+    assert _of_rank(encoder.whole(), ParallelConfig(tp=2)) == (
+        split + kept if encoder.may_be_whole else split // 2 + kept
+    )
+
+
+def test_attention_dp_splits_qwen3_by_its_attention_ranks_alone() -> None:
+    encoder, both = _encoder("qwen3_vl"), ParallelConfig(tp=2, dp=2, enable_dp_attention=True)
+    assert _of_rank(encoder, both) == _of_rank(encoder, ParallelConfig())
+
+
+def test_the_rows_of_positions_lie_on_the_first_stage() -> None:
+    encoder, stages = _encoder("qwen3_vl"), ParallelConfig(pp=2)
+    assert _of_rank(encoder, stages, 0) - _of_rank(encoder, stages, 1) == 64 * 16
+
+
+def test_heads_that_do_not_divide_are_padded_by_glm_alone() -> None:
+    qkv = EncoderWeight("attn.qkv_proj.weight", (3 * 12 * 8, 96), 0, units=12)
+    assert replace(qkv, pads=True).of_rank(8) == (3 * 2 * 8, 96)
+    with pytest.raises(ConfigError, match=r"the encoder's attn\.qkv_proj\.weight: 12 cannot be split over 8"):
+        qkv.of_rank(8)
+
+
+def test_kimi_spells_its_sizes_in_two_ways() -> None:
+    hf = make_reference("kimi_k25").config.to_dict()
+    told = hf["vision_config"]
+    other = {
+        f"vt_{name}": told.pop(name) for name in ("hidden_size", "num_hidden_layers", "intermediate_size")
+    }
+    same = {**hf, "vision_config": {**told, **other, "init_pos_emb_height": 4, "init_pos_emb_width": 4}}
+    assert _count(WRAPPERS["kimi_k25"].weights(same, 64)) == _count(_encoder("kimi_k25").weights)

@@ -1,0 +1,42 @@
+"""Where a server keeps the encoder of a multimodal model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runtime.server.checkpoint import Checkpoint
+from runtime.server.encoders.place import placed
+from runtime.server.encoders.weight import Encoder, EncoderWeight
+from tests.server.asking import model, server
+
+SPLIT = EncoderWeight("blocks.weight", (8, 4), 0)
+
+
+def _vl(architecture: str) -> Checkpoint:
+    text = model("qwen3").hf
+    return Checkpoint({"architectures": [architecture], "model_type": "qwen3_vl", "text_config": text})
+
+
+@pytest.mark.parametrize(
+    ("architecture", "asked", "place"),
+    [
+        ("Qwen3VLForConditionalGeneration", {}, "split"),
+        ("Qwen3VLForConditionalGeneration", {"mm_enable_dp_encoder": True}, "whole"),
+        ("Gemma3ForConditionalGeneration", {}, "split"),
+        ("Llama4ForConditionalGeneration", {}, "nowhere"),
+        ("Llama4ForConditionalGeneration", {"enable_multimodal": True}, "split"),
+        ("MuseGlimmerForConditionalGeneration", {"language_model_only": True}, "nowhere"),
+    ],
+)
+def test_which_server_has_one(architecture: str, asked: dict[str, Any], place: str) -> None:
+    assert server(_vl(architecture), **asked).encoder == place
+
+
+def test_one_that_cannot_be_whole_stays_split() -> None:
+    encoder, free = Encoder((SPLIT,)), Encoder((SPLIT,), may_be_whole=True)
+    assert placed(encoder, "whole") == placed(encoder, "split") == encoder
+    whole = placed(free, "whole")
+    assert whole is not None and [weight.of_rank(4) for weight in whole.weights] == [(8, 4)]
+    assert placed(free, "nowhere") is None and placed(None, "split") is None
