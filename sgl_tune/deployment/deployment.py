@@ -148,15 +148,19 @@ class Deployment:
 
 
 def deploy(inputs: Inputs) -> Deployment:
-    draft = inputs.draft_checkpoint
+    server = server_of(inputs)
+    drafts = Shape.of(inputs.draft_checkpoint or inputs.checkpoint) if server.draft else None
+    return Deployment(inputs, server, Shape.of(inputs.checkpoint), drafts)
+
+
+def server_of(inputs: Inputs) -> Server:
     server = resolve(
         inputs.asked,
         inputs.checkpoint,
-        draft,
+        inputs.draft_checkpoint,
         inputs.gpu,
         release_named(inputs.sglang_version).release,
         inputs.environ,
     )
-    drafts = Shape.of(draft or inputs.checkpoint) if server.draft else None
     server.parallel  # noqa: B018  its own checks: sizes that divide each other
-    return Deployment(inputs, server, Shape.of(inputs.checkpoint), drafts)
+    return server

@@ -16,9 +16,10 @@ from runtime.server.errors import ConfigError
 from runtime.server.gpus import GPUS
 from runtime.server.quantization import DTYPES
 from runtime.server.releases import RELEASES, Release
+from runtime.server.shape import DraftServer, Server
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import BrokenManifest, read_manifest
-from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
+from sgl_tune.deployment.deployment import Deployment, Inputs, deploy, server_of
 
 _SIZES = (1, 2, 4, 8, 16, 32)
 _FAR = 3  # of so many differences it is another deployment's
@@ -37,6 +38,7 @@ class Near:
 
 
 Words = tuple[str, ...]
+Worker = Server | DraftServer
 
 
 def nearest(deployment: Deployment, caches: Iterable[Cache]) -> Near | None:
@@ -66,20 +68,48 @@ def _on(arch: str, deployment: Deployment) -> tuple[Deployment | None, Words]:
 
 
 def _found(deployment: Deployment, others: Sequence[Cache]) -> Iterator[Near]:
-    by_release = _releases_by_key(deployment)
+    workers = _Workers(deployment)
+    by_release = _releases_by_key(workers)
     by_release[deployment.server.key] = ()
     unknown = []
     for cache in others:
         known = by_release.get(str(cache.key))
-        known = _by_manifest(deployment, cache) if known is None else known
+        known = _by_manifest(workers, cache) if known is None else known
         if known is None:
             unknown.append(cache)
         else:
             yield Near(cache, (*known, *_flashinfer(deployment, cache)))
-    variants = _variants(deployment) if unknown else {}
+    variants = _variants(workers, {str(cache.key) for cache in unknown}) if unknown else {}
     for cache in unknown:
         if cache.key in variants:
-            yield Near(cache, (*variants[cache.key], *_flashinfer(deployment, cache)))
+            yield Near(cache, (*variants[str(cache.key)], *_flashinfer(deployment, cache)))
+
+
+class _Workers:
+    """What makes a key: this deployment's servers, or their drafts, under each release, resolved once."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.inputs, self.is_draft = deployment.inputs, deployment.server.is_draft
+        self.parts = deployment.server.key_parts
+        self._under: dict[str, Worker | None] = {}
+
+    def under(self, row: Release) -> Worker | None:
+        if row.version not in self._under:
+            self._under[row.version] = self.asked(self.inputs, row.version)
+        return self._under[row.version]
+
+    def asked(self, inputs: Inputs, version: str) -> Worker | None:
+        """None where SGLang refuses to be asked so."""
+        try:
+            server = server_of(replace(inputs, sglang_version=version))
+        except ConfigError:
+            return None
+        return server.draft if self.is_draft else server
+
+    def distinct(self) -> Iterator[tuple[Release, Worker]]:
+        """The newest release of each key."""
+        rows = {worker.key: (row, worker) for row in RELEASES if (worker := self.under(row)) and worker.tunes}
+        yield from rows.values()
 
 
 def _flashinfer(deployment: Deployment, cache: Cache) -> Iterator[str]:
@@ -87,13 +117,13 @@ def _flashinfer(deployment: Deployment, cache: Cache) -> Iterator[str]:
         yield f"FlashInfer {cache.flashinfer}"
 
 
-def _releases_by_key(deployment: Deployment) -> dict[str, Words]:
+def _releases_by_key(workers: _Workers) -> dict[str, Words]:
     """The same deployment under each release."""
     keys: dict[str, list[str]] = {}
     for row in RELEASES:
-        key = _key(_under(deployment.inputs, row), deployment.server.is_draft)
-        if key:
-            keys.setdefault(key, []).append(row.version)
+        worker = workers.under(row)
+        if worker and worker.tunes:
+            keys.setdefault(worker.key, []).append(row.version)
     return {key: (_span(versions),) for key, versions in keys.items()}
 
 
@@ -101,15 +131,15 @@ def _span(versions: Sequence[str]) -> str:
     return f"SGLang {versions[0]}{f' to {versions[-1]}' if len(versions) > 1 else ''}"
 
 
-def _by_manifest(deployment: Deployment, cache: Cache) -> Words | None:
+def _by_manifest(workers: _Workers, cache: Cache) -> Words | None:
     parts = _proven_parts(cache)
     if parts is None:
         return None
-    mine, fixed = deployment.server.key_parts, len(PART_NAMES)
+    mine, fixed = workers.parts, len(PART_NAMES)
     named = zip(PART_NAMES, mine, parts, strict=False)
     words = [f"{name} {theirs}" for name, ours, theirs in named if ours != theirs]
     if parts[fixed:] != mine[fixed:]:
-        words += _tail(deployment, parts[fixed:])
+        words += _tail(workers, parts[fixed:])
     return tuple(words) if len(words) <= _FAR else None
 
 
@@ -121,37 +151,41 @@ def _proven_parts(cache: Cache) -> tuple[str, ...] | None:
         return None
 
 
-def _tail(deployment: Deployment, tail: tuple[str, ...]) -> Iterator[str]:
+def _tail(workers: _Workers, tail: tuple[str, ...]) -> Iterator[str]:
     """What releases added to the key, by the releases that would add just that."""
-    tails = {row.version: _tail_under(deployment, row) for row in RELEASES}
-    versions = [version for version, added in tails.items() if added == tail]
+    under = {row.version: workers.under(row) for row in RELEASES}
+    added = {one: worker.key_parts[len(PART_NAMES) :] for one, worker in under.items() if worker}
+    versions = [one for one, its in added.items() if its == tail]
     yield _span(versions) if versions else " ".join(tail)
 
 
-def _tail_under(deployment: Deployment, row: Release) -> tuple[str, ...] | None:
-    try:
-        server = deploy(_under(deployment.inputs, row)).server
-    except ConfigError:
-        return None
-    server = server.as_draft() if deployment.server.is_draft and server.draft else server
-    return server.key_parts[len(PART_NAMES) :]
+def _variants(workers: _Workers, keys: set[str]) -> dict[str, Words]:
+    """Of these keys, those of this deployment asked otherwise in one thing, or in one and the release."""
+    found: dict[str, Words] = {}
+
+    def note(worker: Worker | None, words: Words) -> None:
+        if worker and worker.tunes and worker.key in keys:
+            found.setdefault(worker.key, words)
+
+    otherwise = dict(_asked_otherwise(workers.inputs))
+    here = {words: workers.asked(one, one.sglang_version) for words, one in otherwise.items()}
+    for words, worker in here.items():
+        note(worker, words)
+    for (words, inputs), (row, there) in product(otherwise.items(), workers.distinct()):
+        asked = here[words]
+        if asked is None or not keys.isdisjoint(_guesses(workers.parts, asked.key_parts, there.key_parts)):
+            note(workers.asked(inputs, row.version), (*words, f"SGLang {row.version}"))
+    return found
 
 
-def _variants(deployment: Deployment) -> dict[str, Words]:
-    """Keys of this deployment asked otherwise in one thing, or in one and the release."""
-    draft = deployment.server.is_draft
-    found: dict[str | None, Words] = {}
-    asked = list(_asked_otherwise(deployment.inputs))
-    for words, inputs in asked:
-        found.setdefault(_key(inputs, draft), words)
-    of_other_keys = {key: row for row in RELEASES if (key := _key(_under(deployment.inputs, row), draft))}
-    for (words, inputs), row in product(asked, of_other_keys.values()):
-        found.setdefault(_key(_under(inputs, row), draft), (*words, f"SGLang {row.version}"))
-    return {key: words for key, words in found.items() if key}
-
-
-def _under(inputs: Inputs, row: Release) -> Inputs:
-    return replace(inputs, sglang_version=row.version)
+def _guesses(mine: Words, asked: Words, there: Words) -> Iterator[str]:
+    """Keys of a server that is asked otherwise under another release, with what either changes, and any MoE
+    backend, which they decide together. A key takes a hundredth of the time of a resolved server."""
+    fixed, backend = len(PART_NAMES), PART_NAMES.index("MoE backend")
+    parts = zip(mine[:fixed], asked, there, strict=False)
+    changed = [theirs if other == own else other for own, other, theirs in parts]
+    for name in BACKENDS:
+        yield cache_key((*changed[:backend], name, *changed[backend + 1 :], *there[fixed:]))
 
 
 def _asked_otherwise(inputs: Inputs) -> Iterator[tuple[Words, Inputs]]:
@@ -171,13 +205,3 @@ def _asked_otherwise(inputs: Inputs) -> Iterator[tuple[Words, Inputs]]:
 
 def _spellings(model_path: str) -> tuple[str, ...]:
     return (model_path.rstrip("/"), f"{model_path.rstrip('/')}/", model_path.removeprefix("./"))
-
-
-def _key(inputs: Inputs, draft: bool) -> str | None:
-    """None where SGLang refuses to be asked so, or would make no cache."""
-    try:
-        server = deploy(inputs).server
-    except ConfigError:
-        return None
-    worker = server.draft if draft else server
-    return worker.key if worker and worker.tunes else None

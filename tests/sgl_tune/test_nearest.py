@@ -96,6 +96,21 @@ def test_the_nearer_of_two_is_named_and_an_empty_folder_is_none(tmp_path: Path) 
     assert nearest_in(tmp_path, deployment()) == f"{near}: made for tp 8"
 
 
+@pytest.mark.parametrize(
+    ("flags", "made_for"),
+    [
+        ({"tp": 4}, "tp 4, SGLang 0.5.17"),
+        ({"dtype": "float16"}, "dtype float16, SGLang 0.5.17"),
+        ({"pp": 2}, "pp 2, SGLang 0.5.17"),
+    ],
+)
+def test_one_thing_and_the_release_are_found_without_a_manifest(
+    tmp_path: Path, flags: dict[str, Any], made_for: str
+) -> None:
+    key = cached(tmp_path, deployment(sglang_version="0.5.17", gpu="b200", **flags))
+    assert nearest_in(tmp_path, deployment(gpu="b200")) == f"{key}: made for {made_for}"
+
+
 def test_what_differs_in_four_is_not_near(tmp_path: Path) -> None:
     three: dict[str, Any] = {"sglang_version": "0.5.17", "dtype": "float16", "tp": 4}
     near = cached(tmp_path / "near", deployment(**three), manifest=True)
