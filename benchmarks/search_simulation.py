@@ -1,11 +1,12 @@
-"""The search's decisions on recorded tactic times with simulated noise: regret and saved time. No GPU needed.
+"""The search's decisions on recorded tactic times with simulated noise: regret and cost. No GPU needed.
 
     PYTHONPATH=. python benchmarks/search_simulation.py
+    PYTHONPATH=. python benchmarks/search_simulation.py --replays 1000 --svg docs/search.svg
 
-The recorded times (one H200, two runs of FlashInfer's own tuning) are the truth; a simulated GPU adds to each
-launch the spread between the 16 routings that the kernels take turns through, a drifting clock, disturbances,
-and a difference between GPUs. FlashInfer's own 3 + 10 launches meet the same noise. "Other run" judges a
-winner by the second run's times, whose own winners are 0.14 to 0.25 % off on average, 2.8 % at worst.
+The recorded times (one H200, the mean of two runs) are the truth; a simulated GPU adds to each launch the
+spread between the 16 routings that the kernels take turns through, a drifting clock, disturbances, and a
+difference between GPUs. FlashInfer's own 3 + 10 launches meet the same noise. `--svg` draws, for every switch
+of the policy, cost against regret at several of its values, over all shapes.
 """
 
 from __future__ import annotations
@@ -13,35 +14,55 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
-from statistics import mean
+from statistics import fmean as mean
+from typing import Any
 
 from benchmarks.record import write_record
+from benchmarks.svg import Curve, page
 from runtime.autotune.search import (
     WHOLE_TURN,
-    Effort,
     Screened,
     SearchPolicy,
     finalists,
-    play_off,
+    pilots,
     screen,
+    settle,
+    shortlist,
+    worth_sweeping,
 )
 
 TABLES = Path(__file__).parent.parent / "tests/runtime/fixtures/h200_tactics.json"
-STOCK = Effort(warmup=3, repeat=10, delay_us=5000)
-HOST_MS = 0.15  # of one measurement
-ROUTING_SPREAD = {"glm-5.1-moe-ep8": 0.6, "qwen3-30b-a3b-tp1": 0.2}  # at one token, falling with its root
+LAUNCH_MS, SYNC_MS, EVENT_MS, BUCKET_MS = 0.03, 0.15, 0.008, 1.0  # the host's share
+LAYER_MS = 0.02  # of a forward beside its two products
+SWITCHES: dict[str, tuple[Any, ...]] = {
+    "pilot_every": (2, 4, 8, 32),
+    "sweep": ((1,), (1, 3), (1, 4, 10)),
+    "stages": ((1,), (1, 3), (2, 4, 10)),
+    "near": (0.1, 0.2, 0.35, 0.6),
+    "most": (6, 10, 16, 30),
+    "hopeless": (1.3, 1.7, 2.5, 4.0),
+    "samples": (2, 4, 8, 16),
+    "uneven": (0.03, 0.1, 0.3, math.inf),
+    "margin": (0.01, 0.02, 0.04, 0.08),
+    "finalists": (1, 2, 4, 8),
+    "rounds": (2, 4, 6, 12),
+}
 
 
 @dataclass(frozen=True)
 class Noise:
     launch: float = 0.01
     disturbed: float = 0.01  # the share of launches that take up to half as long again
-    drift: float = 0.004
-    device: float = 0.01
+    drift: float = 0.006
+    layer: float = 0.004  # of a turn in the layer
     tactic_on_device: float = 0.005
 
 
@@ -50,48 +71,72 @@ class Bucket:
     shape: str
     op: str
     tokens: int
-    times: list[float]  # milliseconds
-    other_run: list[float]
+    times: tuple[float, ...]  # milliseconds
+    routings: tuple[float, ...]  # of the best tactic, relative to their mean
+
+    @property
+    def best(self) -> float:
+        return min(self.times)
 
 
 @dataclass
 class Gpu:
-    """One GPU profiling one bucket: a clock for `screen` and `play_off`, and the time it has spent."""
+    """One GPU profiling one bucket: the clock of `screen`, and the time it has spent."""
 
     bucket: Bucket
     noise: Noise
     random: random.Random
-    alone: bool
-    spent_ms: float = 0.0
+    alone: bool = True
+    spent_ms: float = BUCKET_MS
+    launches: int = 0
     _turn: int = 1
-    _factors: list[list[float]] = field(default_factory=list)
+    _sums: list[list[float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        routings = random.Random(self.bucket.tokens)  # the same on every GPU, as FlashInfer seeds them
-        spread = ROUTING_SPREAD[self.bucket.shape] / math.sqrt(self.bucket.tokens)
-        heavy = [math.exp(routings.gauss(0, spread)) for _ in range(WHOLE_TURN)]
-        for _ in self.bucket.times:
-            shares = [value ** routings.uniform(0.7, 1.2) for value in heavy]
-            own = 1.0 if self.alone else 1 + self.random.gauss(0, self.noise.tactic_on_device)
-            self._factors.append([own * share / mean(shares) for share in shares])
+        self._sums = [list(sums) for sums in _routings(self.bucket)]
+        self._own = [
+            1.0 if self.alone else 1 + self.random.gauss(0, self.noise.tactic_on_device)
+            for _ in self.bucket.times
+        ]
 
-    def measure(self, tactic: int, effort: Effort) -> float:
-        time, drift = self.bucket.times[tactic], 1 + self.random.gauss(0, self.noise.drift)
-        self._turn += effort.warmup
-        launches = []
-        for _ in range(effort.repeat):
-            factor = self._factors[tactic][self._turn % WHOLE_TURN]
-            launches.append(time * factor * drift * self._disturbance())
-            self._turn += 1
-        self.spent_ms += (effort.warmup + effort.repeat) * time + effort.delay_us / 1e3 + HOST_MS
-        cold = self.random.uniform(0.001, 0.006) if effort.repeat == 1 else 0.0
-        return mean(launches) + cold
+    def clock(self, tactics: Sequence[int], launches: int) -> list[float]:
+        self.spent_ms += SYNC_MS + EVENT_MS * len(tactics)
+        return [self._measure(tactic, launches) for tactic in tactics]
 
-    def _disturbance(self) -> float:
-        factor = 1 + abs(self.random.gauss(0, self.noise.launch))
-        if self.random.random() < self.noise.disturbed:
-            factor *= 1 + self.random.uniform(0.05, 0.5)
-        return factor
+    def _measure(self, tactic: int, launches: int) -> float:
+        time = self.bucket.times[tactic] * self._own[tactic]
+        sums, first = self._sums[tactic], self._turn % WHOLE_TURN
+        turns, rest = divmod(launches, WHOLE_TURN)
+        last = first + rest
+        share = turns * WHOLE_TURN + sums[last] - sums[first]
+        self._turn += launches
+        self.launches += launches
+        self.spent_ms += launches * max(time, LAUNCH_MS)
+        return (
+            time * share / launches * self._disturbance(launches) + self.random.uniform(0, 0.002) / launches
+        )
+
+    def _disturbance(self, launches: int) -> float:
+        factor = (1 + self.random.gauss(0, self.noise.drift)) * (
+            1 + self.noise.launch * (0.8 + abs(self.random.gauss(0, 0.6 / math.sqrt(launches))))
+        )
+        hits = sum(self.random.random() < self.noise.disturbed for _ in range(launches))
+        return factor * (1 + hits * self.random.uniform(0.05, 0.5) / launches)
+
+
+@cache
+def _routings(bucket: Bucket) -> tuple[tuple[float, ...], ...]:
+    """Each tactic's running sum over two turns of the routings, whose mean is 1: the same on every GPU."""
+    chance = random.Random(bucket.tokens)
+    found = []
+    for _ in bucket.times:
+        power = chance.gauss(1.0, 0.15)
+        shares = [value**power for value in bucket.routings]
+        sums = [0.0]
+        for share in (*shares, *shares):
+            sums.append(sums[-1] + share / mean(shares))
+        found.append(tuple(sums))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -100,101 +145,232 @@ class Outcome:
 
     regret: float
     worst: float
-    other_run: float
-    other_worst: float
     seconds: float
-    finalists: float = 0.0
+    launches: float
 
 
-def buckets(shape: str) -> Iterator[Bucket]:
-    for op, rows in json.loads(TABLES.read_text())["shapes"][shape].items():
-        for tokens, (first, second) in rows.items():
-            yield Bucket(shape, op, int(tokens), [t / 1e3 for t in first], [t / 1e3 for t in second])
+@cache
+def tables() -> dict[str, Any]:
+    return json.loads(TABLES.read_text())
 
 
-def simulate_search(
-    shape: str, seed: int, workers: int = 1, policy: SearchPolicy | None = None, noise: Noise | None = None
-) -> Outcome:
-    policy, noise, chance = policy or SearchPolicy(), noise or Noise(), random.Random(seed)
-    spent = [0.0] * workers
-    won: list[tuple[Bucket, int]] = []
-    counts: list[int] = []
-    hints: dict[int, Screened] = {}
-    for number, bucket in enumerate(buckets(shape)):
-        if bucket.tokens == 1:
-            hints = {}
-        gpus = [Gpu(bucket, noise, random.Random(chance.random()), workers == 1) for _ in range(workers)]
-        seen: dict[int, Screened] = {}
-        for worker, gpu in enumerate(gpus):
-            share = list(range(len(bucket.times)))[(worker - number) % workers :: workers]
-            share.sort(key=lambda tactic: hints[tactic].time if tactic in hints else math.inf)
-            seen |= screen(share, gpu.measure, policy)
-        hints |= seen
-        chosen = finalists(seen, policy, workers)
-        fastest = min(seen[tactic].time for tactic in chosen)
-        result = play_off(chosen, gpus[number % workers].measure, policy, fastest)
-        assert result.winner is not None
-        won.append((bucket, result.winner))
-        counts.append(len(chosen))
-        spent = [total + gpu.spent_ms for total, gpu in zip(spent, gpus, strict=True)]
-    return _outcome(won, max(spent) / 1e3, mean(counts))
+@cache
+def shapes() -> tuple[str, ...]:
+    return tuple(tables()["shapes"])
 
 
-def simulate_stock(shape: str, seed: int, noise: Noise | None = None) -> Outcome:
-    noise, chance, spent = noise or Noise(), random.Random(seed), 0.0
-    won = []
-    for bucket in buckets(shape):
-        gpu = Gpu(bucket, noise, random.Random(chance.random()), alone=True)
-        times = [gpu.measure(tactic, STOCK) for tactic in range(len(bucket.times))]
-        won.append((bucket, times.index(min(times))))
-        spent += gpu.spent_ms
-    return _outcome(won, spent / 1e3)
+@cache
+def buckets(shape: str) -> dict[str, tuple[Bucket, ...]]:
+    return {
+        op: tuple(
+            Bucket(
+                shape,
+                op,
+                int(tokens),
+                tuple((one + other) / 2e3 for one, other in zip(*runs, strict=True)),
+                _relative(tables()["routings"][shape][op][tokens]),
+            )
+            for tokens, runs in rows.items()
+        )
+        for op, rows in tables()["shapes"][shape].items()
+    }
 
 
-def _outcome(won: list[tuple[Bucket, int]], seconds: float, finalists: float = 0.0) -> Outcome:
-    regret = [bucket.times[tactic] / min(bucket.times) - 1 for bucket, tactic in won]
-    other = [bucket.other_run[tactic] / min(bucket.other_run) - 1 for bucket, tactic in won]
-    return Outcome(mean(regret), max(regret), mean(other), max(other), seconds, finalists)
+def _relative(times: Sequence[float]) -> tuple[float, ...]:
+    return tuple(time / mean(times) for time in times)
 
 
-def _over(outcomes: list[Outcome]) -> Outcome:
-    return Outcome(
-        mean(o.regret for o in outcomes),
-        max(o.worst for o in outcomes),
-        mean(o.other_run for o in outcomes),
-        max(o.other_worst for o in outcomes),
+def simulate_search(shape: str, seed: int, workers: int = 1, policy: SearchPolicy | None = None) -> Outcome:
+    policy, chance = policy or SearchPolicy(), random.Random(seed)
+    team = _Team(policy, chance, workers)
+    found = [team.screened(op) for op in buckets(shape).values()]
+    won = [winner for places in zip(*found, strict=True) for winner in team.settled(places)]
+    return _outcome(won, max(team.spent) / 1e3, team.launches)
+
+
+@dataclass
+class _Team:
+    policy: SearchPolicy
+    chance: random.Random
+    workers: int
+    launches: int = 0
+
+    def __post_init__(self) -> None:
+        self.spent = [0.0] * self.workers
+        self._settled = 0
+
+    def screened(self, op: tuple[Bucket, ...]) -> list[tuple[Bucket, list[int], float]]:
+        policy, swept = self.policy, dict[int, dict[int, Screened]]()
+        before: dict[int, Screened] | None = None
+        for place in pilots([bucket.tokens for bucket in op], policy):
+            seen: dict[int, Screened] = {}
+            for worker in range(self.workers):
+                share = range(len(op[place].times))[(worker - place) % self.workers :: self.workers]
+                seen |= self._screen(op[place], worker, worth_sweeping(share, before, policy), policy.sweep)
+            swept[place] = before = seen
+        found = dict(swept)
+        others = [place for place in range(len(op)) if place not in swept]
+        for number, place in enumerate(others):
+            near = [swept[other] for other in _neighbours(place, sorted(swept))]
+            chosen = shortlist(range(len(op[place].times)), near, policy)
+            found[place] = self._screen(op[place], number % self.workers, chosen, policy.stages)
+        return [
+            (bucket, finalists(found[place], policy, self.workers if place in swept else 1), bucket.best)
+            for place, bucket in enumerate(op)
+        ]
+
+    def _screen(
+        self, bucket: Bucket, worker: int, chosen: Sequence[int], stages: tuple[int, ...]
+    ) -> dict[int, Screened]:
+        gpu = Gpu(bucket, Noise(), random.Random(self.chance.random()), self.workers == 1)
+        seen = screen(chosen, gpu.clock, self.policy, stages)
+        self.spent[worker] += gpu.spent_ms
+        self.launches += gpu.launches
+        return seen
+
+    def settled(self, places: Sequence[tuple[Bucket, list[int], float]]) -> Iterator[tuple[Bucket, int]]:
+        """In the layer, whose time is its products' and a rest."""
+        worker, self._settled = self._settled % self.workers, self._settled + 1
+
+        def clock(combinations: Sequence[tuple[int, ...]], launches: int) -> list[float]:
+            times = [
+                LAYER_MS + sum(place[0].times[tactic] for place, tactic in zip(places, tactics, strict=True))
+                for tactics in combinations
+            ]
+            self.spent[worker] += launches * sum(times) + SYNC_MS + LAUNCH_MS * len(times)
+            return [time * (1 + self.chance.gauss(0, Noise().layer)) for time in times]
+
+        layer_ms = LAYER_MS + sum(best for _, _, best in places)
+        done = settle([chosen for _, chosen, _ in places], clock, self.policy, layer_ms)
+        self.spent[worker] += BUCKET_MS * len(done.times)  # their first forwards and their graphs
+        yield from zip((bucket for bucket, _, _ in places), done.winners, strict=True)
+
+
+def _neighbours(place: int, swept: list[int]) -> tuple[int, int]:
+    return next((low, high) for low, high in pairwise(swept) if low < place < high)
+
+
+def simulate_stock(shape: str, seed: int) -> Outcome:
+    chance, spent, won, launches = random.Random(seed), 0.0, [], 0
+    for op in buckets(shape).values():
+        for bucket in op:
+            gpu = Gpu(bucket, Noise(), random.Random(chance.random()))
+            times = []
+            for tactic in range(len(bucket.times)):
+                gpu.clock([tactic], 3)
+                times += gpu.clock([tactic], 10)
+                gpu.spent_ms += 5.0  # FlashInfer lets the device wait for the host
+            won.append((bucket, times.index(min(times))))
+            spent += gpu.spent_ms
+            launches += gpu.launches
+    return _outcome(won, spent / 1e3, launches)
+
+
+def _outcome(won: Sequence[tuple[Bucket, int]], seconds: float, launches: float) -> Outcome:
+    regret = [bucket.times[tactic] / bucket.best - 1 for bucket, tactic in won]
+    return Outcome(mean(regret), max(regret), seconds, launches)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`worst` is the worst of all replays, `usual_worst` the mean of each replay's worst bucket."""
+
+    seconds: float
+    regret: float
+    usual_worst: float
+    worst: float
+    launches: float
+
+
+def over(outcomes: Sequence[Outcome]) -> Summary:
+    return Summary(
         mean(o.seconds for o in outcomes),
-        mean(o.finalists for o in outcomes),
+        mean(o.regret for o in outcomes),
+        mean(o.worst for o in outcomes),
+        max(o.worst for o in outcomes),
+        mean(o.launches for o in outcomes),
     )
+
+
+def replayed(shape: str, replays: int, workers: int = 1, policy: SearchPolicy | None = None) -> Summary:
+    return over([simulate_search(shape, seed, workers, policy) for seed in range(replays)])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--replays", type=int, default=20, help="of each table")
+    parser.add_argument("--svg", type=Path, help="draw cost against regret for every switch, here")
     parser.add_argument("--out")
     options = parser.parse_args()
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        rows = list(_compared(pool, options.replays))
+        curves = _switches(pool, options.replays) if options.svg else {}
+    if options.svg:
+        options.svg.write_text(_drawn(curves, options.replays))
+        print(options.svg)
+    record = {"replays": options.replays, "rows": rows, "switches": curves}
+    print(write_record("search_simulation", record, options.out))
+
+
+def _compared(pool: ProcessPoolExecutor, replays: int) -> Iterator[dict[str, Any]]:
     print(
-        f"{'shape':18} {'search':12} {'seconds':>8} {'saved':>6} {'regret':>14} {'other run':>14} finalists"
+        f"{'shape':18} {'search':13} {'seconds':>8} {'regret':>8} {'worst':>7} {'of all':>7} {'launches':>9}"
     )
-    rows = []
-    for shape in ROUTING_SPREAD:
-        stock = _over([simulate_stock(shape, seed) for seed in range(options.seeds)])
+    for shape in shapes():
+        stock = over([simulate_stock(shape, seed) for seed in range(min(replays, 20))])
         found = {"FlashInfer's": stock}
-        for workers in (1, 2, 4, 8):
-            found[f"ours, {workers} GPU" + "s" * (workers > 1)] = _over(
-                [simulate_search(shape, seed, workers) for seed in range(options.seeds)]
-            )
-        for name, outcome in found.items():
-            saved = 1 - outcome.seconds / stock.seconds
-            other = f"{outcome.other_run:6.2%}/{outcome.other_worst:7.2%}"
+        counts = (1, 2, 4, 8)
+        ours = pool.map(partial(replayed, shape, replays), counts)
+        found |= {
+            f"ours, {count} GPU" + "s" * (count > 1): one for count, one in zip(counts, ours, strict=True)
+        }
+        for name, one in found.items():
             print(
-                f"{shape:18} {name:12} {outcome.seconds:8.2f} {saved:6.1%} "
-                f"{outcome.regret:6.2%}/{outcome.worst:7.2%} {other} {outcome.finalists:9.1f}"
+                f"{shape:18} {name:13} {one.seconds:8.2f} {one.regret:8.2%} {one.usual_worst:7.2%} "
+                f"{one.worst:7.2%} {one.launches:9.0f}",
+                flush=True,
             )
-            rows.append({"shape": shape, "search": name, **outcome.__dict__})
-    print(write_record("search_simulation", {"seeds": options.seeds, "rows": rows}, options.out))
+            yield {"shape": shape, "search": name, **one.__dict__}
+
+
+def _switches(pool: ProcessPoolExecutor, replays: int) -> dict[str, list[dict[str, Any]]]:
+    """Each switch at its values, everything else as it is: means over the shapes."""
+    jobs = {
+        (name, value, shape): pool.submit(
+            replayed, shape, replays, 1, replace(SearchPolicy(), **{name: value})
+        )
+        for name, values in SWITCHES.items()
+        for value in values
+        for shape in shapes()
+    }
+    curves: dict[str, list[dict[str, Any]]] = {}
+    for name, values in SWITCHES.items():
+        for value in values:
+            found = [jobs[name, value, shape].result() for shape in shapes()]
+            point = {"value": str(value), "is_default": getattr(SearchPolicy(), name) == value}
+            point |= {
+                "seconds": mean(one.seconds for one in found),
+                "regret": mean(one.regret for one in found),
+            }
+            point |= {"usual_worst": mean(one.usual_worst for one in found)}
+            curves.setdefault(name, []).append(point)
+    return curves
+
+
+def _drawn(curves: dict[str, list[dict[str, Any]]], replays: int) -> str:
+    drawn = [
+        Curve(
+            name,
+            [(point["seconds"], 100 * point["regret"]) for point in points],
+            [point["value"] for point in points],
+            next((n for n, point in enumerate(points) if point["is_default"]), None),
+        )
+        for name, points in curves.items()
+    ]
+    title = f"Search on {len(shapes())} recorded shapes, {replays} replays each: seconds, mean regret in %"
+    return page(title, drawn)
 
 
 if __name__ == "__main__":

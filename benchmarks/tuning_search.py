@@ -1,12 +1,13 @@
-"""The shared search against FlashInfer's own, on one GPU or on several in lockstep: wall time and regret.
+"""The shared search against FlashInfer's own, on one GPU or on several: wall time, and how good winners are.
 
-    PYTHONPATH=. python benchmarks/tuning_search.py
-    PYTHONPATH=. torchrun --standalone --nproc-per-node 4 benchmarks/tuning_search.py
+    PYTHONPATH=. python benchmarks/tuning_search.py --runs shared,stock,shared,shared,stock,shared,shared
+    PYTHONPATH=. torchrun --standalone --nproc-per-node 4 benchmarks/tuning_search.py --shape glm-5.1-moe-ep8
 
-For each shape: FlashInfer tunes as SGLang's ranks do (everybody measures everything, times are averaged),
-then the shared search tunes the same buckets. Where the two disagree, both winners are measured again in
-turns on one GPU: how much slower ours is, is its regret. `--again` lets FlashInfer tune twice and judges its
-second run in the same way: that is the noise floor.
+Each run tunes the same layer from nothing, in the order given. Then all their winners are measured again in
+turns: in the layer's forward at every bucket, on even and on skewed routings that no search has seen, and in
+FlashInfer's own profiling loop. Its regret is how much slower a run's winners are than the first stock run's;
+that of the other stock runs is the noise floor. Measured apart, right after its search, a run would be judged
+by how hot it left the GPU.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from statistics import mean, median
+from statistics import mean
 from typing import Any
 
 import torch
@@ -28,17 +30,23 @@ from flashinfer.autotuner import AutoTuner, autotune, set_autotune_process_group
 from benchmarks.record import write_record
 from runtime.autotune.bench import Bench
 from runtime.autotune.candidate import Candidate
-from runtime.autotune.search import WHOLE_TURN, Effort, SearchPolicy
+from runtime.autotune.layer import LayerRace, LayerTrial
+from runtime.autotune.search import WHOLE_TURN, SearchPolicy
 from runtime.autotune.team import Team
 from runtime.autotune.tuner import SearchTuner
 from runtime.moe.backends import make_backend
+from runtime.moe.layer_trial import OPS
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
 from runtime.server.parallel import rank_layout
 
-# Whole turns: FlashInfer's own 3 + 10 launches show every tactic another selection of the 16 routings.
-JUDGE = Effort(warmup=WHOLE_TURN, repeat=2 * WHOLE_TURN, delay_us=5000)
-JUDGE_ROUNDS = 5
+JUDGE_SEED = 77  # not the search's
+KERNEL_ROUNDS = 3
+LAYER_ROUNDS = 10
+LAYER_TURN_MS = 2.0
+SHOWN = (1, 64, 1024)  # and the largest
+
+Winners = dict[tuple[str, int], Any]  # (op, bucket) -> tactic
 
 
 @dataclass(frozen=True)
@@ -47,8 +55,9 @@ class Shape:
     intermediate: int
     experts: int
     top_k: int
-    ep: int
-    tokens: int
+    ep: int = 1
+    tp: int = 1
+    tokens: int = 8192
     tune_max: int = 8192
 
     def model(self) -> ModelConfig:
@@ -64,8 +73,11 @@ class Shape:
 
 
 SHAPES = {
-    "glm-5.1-moe-ep8": Shape(6144, 2048, 256, 8, ep=8, tokens=16384),
-    "qwen3-30b-a3b-tp1": Shape(2048, 768, 128, 8, ep=1, tokens=8192),
+    "glm-5.1-moe-ep8": Shape(6144, 2048, 256, 8, ep=8),
+    "qwen3-30b-a3b-tp1": Shape(2048, 768, 128, 8),
+    "qwen3-235b-ep4": Shape(4096, 1536, 128, 8, ep=4),
+    "qwen3-next-ep2": Shape(2048, 512, 512, 10, ep=2),
+    "mixtral-8x7b-tp2": Shape(4096, 14336, 8, 2, tp=2),
 }
 
 
@@ -74,15 +86,17 @@ class Layer:
 
     def __init__(self, shape: Shape) -> None:
         local, generator = shape.experts // shape.ep, torch.Generator("cuda").manual_seed(0)
+        inner = shape.intermediate // shape.tp
         runtime = RuntimeConfig(moe_runner_backend="flashinfer_cutlass", prefill_tokens=shape.tune_max)
-        layout = rank_layout(ParallelConfig(tp=shape.ep, ep=shape.ep), 0)
+        layout = rank_layout(ParallelConfig(tp=shape.ep * shape.tp, ep=shape.ep), 0)
         self.backend = make_backend("flashinfer_cutlass", shape.model(), runtime, layout)
 
         def random(*sizes: int) -> torch.Tensor:
-            return torch.randn(*sizes, generator=generator, device="cuda", dtype=torch.bfloat16) * 0.05
+            empty = torch.empty(*sizes, device="cuda", dtype=torch.bfloat16)
+            return empty.normal_(0, 0.05, generator=generator)
 
-        w13 = random(local, 2 * shape.intermediate, shape.hidden)
-        w2 = random(local, shape.hidden, shape.intermediate)
+        w13 = random(local, 2 * inner, shape.hidden)
+        w2 = random(local, shape.hidden, inner)
         self.weights = ExpertWeights(w13, w2, num_experts=shape.experts)
         self.x = random(shape.tokens, shape.hidden)
         self.logits = torch.randn(shape.tokens, shape.experts, generator=generator, device="cuda")
@@ -93,34 +107,26 @@ class Layer:
         topk = TopK(self.ids[:rows], self.scores[:rows], self.logits[:rows])
         return self.backend.forward(self.x[:rows], topk, self.weights)
 
-    def milliseconds(self, rows: int | None = None) -> float:
-        times = []
-        for _ in range(20):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            self.forward(rows)
-            end.record()
-            end.synchronize()
-            times.append(start.elapsed_time(end))
-        return median(times[5:])
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shape", choices=[*SHAPES, "all"], default="all")
-    parser.add_argument("--again", action="store_true", help="measure FlashInfer's own noise floor as well")
+    parser.add_argument("--shape", choices=[*SHAPES, "all"], nargs="+", default=["all"])
+    parser.add_argument("--runs", default="shared,stock", help="in this order")
     parser.add_argument("--out")
     options = parser.parse_args()
     team = join()
-    names = list(SHAPES) if options.shape == "all" else [options.shape]
-    rows = {name: compare(SHAPES[name], team, options.again) for name in names}
-    if team.rank == 0:
-        record = {"workers": team.size, "policy": asdict(SearchPolicy()), "shapes": rows}
-        path = write_record(f"tuning_search_x{team.size}", record, options.out)
-        show(rows, team.size)
-        print(path)
+    names = list(SHAPES) if "all" in options.shape else options.shape
+    runs = options.runs.split(",")
+    rows: dict[str, Any] = {}
+    for name in names:
+        rows[name] = compare(SHAPES[name], team, runs)
+        if team.rank == 0:
+            record = {"workers": team.size, "policy": asdict(SearchPolicy()), "shapes": rows}
+            path = write_record(f"tuning_search_x{team.size}", record, options.out)
+            show(name, rows[name])
+            print(path, flush=True)
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -133,49 +139,60 @@ def join() -> Team:
     return Team.of_world()
 
 
-def compare(shape: Shape, team: Team, again: bool) -> dict[str, Any]:
+def compare(shape: Shape, team: Team, runs: list[str]) -> dict[str, Any]:
     layer = Layer(shape)
     AutoTuner._instance = None
     load_seconds = timed(layer.forward)
-    untuned = layer.milliseconds()
-    touch_seconds = timed(lambda: launch_every_tactic(layer))
-    row: dict[str, Any] = {
+    first = FirstLaunches()
+    touch_seconds = timed(lambda: tuned_by(first, layer, 1))
+    found: list[Winners] = []
+    told: list[dict[str, Any]] = []
+    for kind in runs:
+        tuner = SearchTuner(team) if kind == "shared" else AutoTuner()
+        told.append({"search": kind, **tune(layer, team, tuner, lockstep=kind == "stock")})
+        found.append(winners(tuner))
+    equal = len(set(team.gather([digest(one) for one in found]))) == 1 if team.size > 1 else True
+    if team.rank == 0:
+        judge(layer, first, found, told, runs.index("stock"))
+    team.gather(None)
+    return {
         "module_load_seconds": load_seconds,
         "first_launches_seconds": touch_seconds,
-        "untuned_ms": untuned,
+        "digests_equal": equal,
+        "runs": told,
     }
-    stock, row["stock"] = tune(layer, team, AutoTuner(), lockstep=True)
+
+
+def tune(layer: Layer, team: Team, tuner: AutoTuner, lockstep: bool) -> dict[str, Any]:
+    set_autotune_process_group(dist.group.WORLD if lockstep and team.size > 1 else None)
+    team.gather(None)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    ours, row["shared"] = tune(layer, team, SearchTuner(team), lockstep=False)
+    try:
+        seconds = timed(lambda: tuned_by(tuner, layer))
+    finally:
+        set_autotune_process_group(None)
+    row: dict[str, Any] = {"seconds": seconds, "entries": len(tuner.profiling_cache)}
     row["peak_above_mib"] = (torch.cuda.max_memory_allocated() - before) / 2**20
-    row["digests_equal"] = len(set(team.gather(digest(ours)))) == 1
-    results = ours.results  # type: ignore[attr-defined]
-    row["measured_tactics"] = sum(result.tactics for result in results)
-    row["finalists"] = mean(result.finalists for result in results)
-    row["buckets"] = [
-        {"op": r.op, "bucket": r.bucket, "tactic": r.tactic, "ms": r.best_ms, "default_ms": r.default_ms}
-        for r in results
-    ]
-    row["failed"] = {r.file_key: dict(r.failed) for r in results if r.failed}
-    row["regret"] = judged(layer, team, stock, ours)
-    if again:
-        second, row["stock_again"] = tune(layer, team, AutoTuner(), lockstep=True)
-        row["noise_floor"] = judged(layer, team, stock, second)
+    if isinstance(tuner, SearchTuner):
+        row["launches"] = sum(result.launches for result in tuner.results)
+        row["finalists"] = mean(result.finalists for result in tuner.results)
+        row["failed"] = {r.file_key: dict(r.failed) for r in tuner.results if r.failed}
     return row
 
 
-def tune(layer: Layer, team: Team, tuner: AutoTuner, lockstep: bool) -> tuple[AutoTuner, dict[str, Any]]:
+def tuned_by(tuner: AutoTuner, layer: Layer, rows: int | None = None) -> None:
+    with installed(tuner), autotune(True):
+        layer.forward(rows)
+
+
+@contextmanager
+def installed(tuner: AutoTuner) -> Iterator[None]:
     AutoTuner._instance = tuner
-    set_autotune_process_group(dist.group.WORLD if lockstep and team.size > 1 else None)
-    team.gather(None)
     try:
-        with autotune(True):
-            seconds = timed(layer.forward)
+        yield
     finally:
-        set_autotune_process_group(None)
-    entries = len(tuner.profiling_cache)
-    return tuner, {"seconds": seconds, "entries": entries, "tuned_ms": layer.milliseconds()}
+        AutoTuner._instance = None
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -186,103 +203,113 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-class Toucher(SearchTuner):
-    """Launches every tactic once, in its smallest bucket, so that neither side pays for loading code."""
+class FirstLaunches(SearchTuner):
+    """Launches every tactic once, so that no side pays for loading code, and keeps the layer's trial."""
+
+    trial: LayerTrial
+
+    @contextmanager
+    def of_layer(self, trial: LayerTrial) -> Iterator[None]:
+        self.trial = trial
+        yield
 
     def _missing_profiles(self, ask: Any) -> list[Any]:
         profile = self._generate_optimization_profiles(ask.config, ask.inputs)[0]
         bench = Bench(self, ask, profile)
         candidates = bench.candidates()
         bench.prepare(candidates)
-        for candidate in candidates:
-            bench.measure(candidate, Effort(0, 1, 0))
+        bench.clock(candidates, 1)
         return []
 
 
-def launch_every_tactic(layer: Layer) -> None:
-    AutoTuner._instance = Toucher()
-    with autotune(True):
-        layer.forward(1)
-    AutoTuner._instance = None
-
-
-def winners(tuner: AutoTuner) -> dict[str, Any]:
-    return {key.file_key: value[0] for key, value in tuner.profiling_cache.items()}
-
-
-def digest(tuner: AutoTuner) -> str:
-    return hashlib.sha256(json.dumps(sorted(winners(tuner).items())).encode()).hexdigest()
-
-
-class Judge(SearchTuner):
-    """Measures two winners of each bucket in turns, with more repeats than any tuning."""
-
-    def __init__(self, reference: dict[str, Any], other: dict[str, Any]) -> None:
-        super().__init__()
-        self.reference, self.other = reference, other
-        self.ratios: list[float] = []
-
-    def _missing_profiles(self, ask: Any) -> list[Any]:
-        for profile in self._generate_optimization_profiles(ask.config, ask.inputs):
-            key = self._key(ask, 0, profile).file_key
-            pair = Candidate(0, self.reference[key]), Candidate(0, self.other[key])
-            self.ratios.append(0.0 if pair[0] == pair[1] else self._slower(ask, profile, pair))
-        return []
-
-    def _slower(self, ask: Any, profile: Any, pair: tuple[Candidate, Candidate]) -> float:
-        bench = Bench(self, ask, profile)
-        bench.prepare(pair)
-        times: tuple[list[float], list[float]] = ([], [])
-        for _ in range(JUDGE_ROUNDS):
-            for candidate, seen in zip(pair, times, strict=True):
-                seen.append(bench.measure(candidate, JUDGE))
-        return median(times[1]) / median(times[0]) - 1
-
-
-def judged(layer: Layer, team: Team, reference: AutoTuner, other: AutoTuner) -> dict[str, Any]:
-    """On the first worker's GPU while the others wait."""
-    judge = Judge(winners(reference), winners(other))
-    if team.rank == 0:
-        AutoTuner._instance = judge
-        with autotune(True):
-            layer.forward()
-    AutoTuner._instance = None
-    team.gather(None)
-    ratios = judge.ratios or [0.0]
+def winners(tuner: AutoTuner) -> Winners:
+    """Of any tuner: the rows are the first size of a profile."""
     return {
-        "mean": mean(ratios),
-        "worst": max(ratios),
-        "best": min(ratios),
-        "same": sum(ratio == 0 for ratio in ratios),
-        "of": len(ratios),
+        (key.custom_op, key.nearest_profile[0][0]): value[0] for key, value in tuner.profiling_cache.items()
     }
 
 
-def show(rows: dict[str, dict[str, Any]], workers: int) -> None:
+def digest(found: Winners) -> str:
+    return hashlib.sha256(json.dumps(sorted(map(str, found.items()))).encode()).hexdigest()
+
+
+class KernelJudge(SearchTuner):
+    """All winners of each bucket in turns, over whole turns of FlashInfer's synthetic routings."""
+
+    def __init__(self, found: list[Winners]) -> None:
+        super().__init__()
+        self.found = found
+        self.times: dict[tuple[str, int], list[float]] = {}
+
+    def _missing_profiles(self, ask: Any) -> list[Any]:
+        for profile in self._generate_optimization_profiles(ask.config, ask.inputs):
+            where = ask.op, ask.bucket(profile)
+            self.times[where] = self._times(ask, profile, [found[where] for found in self.found])
+        return []
+
+    def _times(self, ask: Any, profile: Any, tactics: list[Any]) -> list[float]:
+        different = [Candidate(0, tactic) for tactic in dict.fromkeys(tactics)]
+        if len(different) == 1:
+            return [1.0] * len(tactics)
+        bench = Bench(self, ask, profile)
+        bench.prepare(different)
+        seen = [bench.clock(different, WHOLE_TURN) for _ in range(KERNEL_ROUNDS)]
+        means = dict(zip((one.tactic for one in different), map(mean, zip(*seen, strict=True)), strict=True))
+        return [means[tactic] for tactic in tactics]
+
+
+def judge(
+    layer: Layer, first: FirstLaunches, found: list[Winners], told: list[dict[str, Any]], stock: int
+) -> None:
+    kernels = KernelJudge(found)
+    tuned_by(kernels, layer)
+    buckets = sorted({rows for _, rows in found[0]})
+    layers = {rows: layer_times(first.trial, rows, found) for rows in buckets}
+    for run, row in enumerate(told):
+        row["kernels"] = _regret([times[run] / times[stock] - 1 for times in kernels.times.values()])
+        even = [times[0][run] / times[0][stock] - 1 for times in layers.values()]
+        both = [sum(t[run] for t in times) / sum(t[stock] for t in times) - 1 for times in layers.values()]
+        row["forward"] = _regret(even)
+        row["forward_with_skewed"] = _regret(both)
+        row["forward_ms"] = {rows: [times[0][run], times[1][run]] for rows, times in layers.items()}
+        row["tactics"] = {rows: [found[run][op, rows] for op in OPS] for rows in buckets}
+
+
+def layer_times(trial: LayerTrial, rows: int, found: list[Winners]) -> list[list[float]]:
+    """[routing][run]: milliseconds of a forward."""
+    pairs = [tuple(Candidate(0, one[op, rows]) for op in OPS) for one in found]
+    different = list(dict.fromkeys(pairs))
+    race = LayerRace(trial, rows, layer_ms=1.0 if rows > 64 else 0.0, seed=JUDGE_SEED)
+    guess = max(race(different[:1], 2)[0], race(different[:1], 2)[0])
+    seen: tuple[list[list[float]], list[list[float]]] = ([], [])
+    for played in range(LAYER_ROUNDS):
+        order = different if played % 4 < 2 else different[::-1]
+        times = dict(zip(order, race(order, max(1, round(LAYER_TURN_MS / guess))), strict=True))
+        seen[played % 2].append([times[pair] for pair in different])
+    means = [list(map(mean, zip(*rounds, strict=True))) for rounds in seen]
+    return [[row[different.index(pair)] for pair in pairs] for row in means]
+
+
+def _regret(ratios: list[float]) -> dict[str, float]:
+    return {"mean": mean(ratios), "worst": max(ratios), "best": min(ratios)}
+
+
+def show(name: str, row: dict[str, Any]) -> None:
+    stock = mean(run["seconds"] for run in row["runs"] if run["search"] == "stock")
     print(
-        f"\n{workers} GPU(s)          stock s  shared s  saved   untuned/stock/shared ms  regret mean/worst"
+        f"\n{name}: module {row['module_load_seconds']:.2f} s, first launches "
+        f"{row['first_launches_seconds']:.2f} s, one table: {row['digests_equal']}"
     )
-    for name, row in rows.items():
-        stock, shared = row["stock"], row["shared"]
-        saved = 1 - shared["seconds"] / stock["seconds"]
-        times = f"{row['untuned_ms']:.3f}/{stock['tuned_ms']:.3f}/{shared['tuned_ms']:.3f}"
-        print(
-            f"{name:18} {stock['seconds']:8.2f} {shared['seconds']:9.2f} {saved:6.1%} {times:>25}"
-            f"  {as_regret(row['regret'])}"
+    print("  search  seconds     x   kernels mean/worst    forward mean/worst   with skewed mean/worst   at")
+    for run in row["runs"]:
+        rows = [*SHOWN, max(run["forward_ms"])]
+        first = next(other for other in row["runs"] if other["search"] == "stock")["forward_ms"]
+        at = "  ".join(f"{rows}: {run['forward_ms'][rows][0] / first[rows][0] - 1:+.2%}" for rows in rows)
+        regrets = "   ".join(
+            f"{run[what]['mean']:+.2%} {run[what]['worst']:+.2%}"
+            for what in ("kernels", "forward", "forward_with_skewed")
         )
-        if "noise_floor" in row:
-            again = row["stock_again"]["seconds"]
-            print(f"{'  stock again':18} {again:8.2f} {'':42}  {as_regret(row['noise_floor'])}")
-        print(
-            f"  module loaded in {row['module_load_seconds']:.2f} s, every tactic launched once in "
-            f"{row['first_launches_seconds']:.2f} s; {row['measured_tactics']} tactics, "
-            f"{row['finalists']:.1f} finalists a bucket, {len(row['failed'])} buckets with failures; "
-            f"peak +{row['peak_above_mib']:.0f} MiB; one table on all: {row['digests_equal']}"
-        )
-
-
-def as_regret(regret: dict[str, Any]) -> str:
-    return f"{regret['mean']:+.2%} / {regret['worst']:+.2%}   {regret['same']}/{regret['of']}"
+        print(f"  {run['search']:7} {run['seconds']:7.2f} {stock / run['seconds']:5.1f}   {regrets}   {at}")
 
 
 if __name__ == "__main__":

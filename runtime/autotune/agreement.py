@@ -30,6 +30,7 @@ class BucketReport:
     candidates: tuple[Candidate, ...]
     screened: Mapping[Candidate, Screened]
     failures: Mapping[Candidate, str]
+    launches: int
 
 
 def check_terms(terms: Sequence[Terms]) -> None:
@@ -62,6 +63,7 @@ def merge_reports(where: str, reports: Sequence[BucketReport]) -> BucketReport:
         first.candidates,
         {candidate: seen for report in reports for candidate, seen in report.screened.items()},
         {candidate: reason for report in reports for candidate, reason in report.failures.items()},
+        sum(report.launches for report in reports),
     )
 
 

@@ -13,9 +13,17 @@ import torch
 from flashinfer.autotuner import OptimizationProfile
 
 from runtime.autotune.candidate import DEFAULT, Ask, Candidate
+from runtime.autotune.effort import Effort
 from runtime.autotune.errors import AutotuneError, TuningOutOfMemory, first_line, is_out_of_memory
-from runtime.autotune.installed import allowed, plain_tactic, precompile, time_tactic
-from runtime.autotune.search import Effort
+from runtime.autotune.installed import (
+    allowed,
+    measured_alone,
+    measurement_scope,
+    plain_tactic,
+    precompile,
+    time_tactic,
+)
+from runtime.autotune.launch_queue import MOST_QUEUED, queued_times
 from runtime.autotune.timed_tuner import TimedTuner
 
 
@@ -24,7 +32,9 @@ class Bench:
     tuner: TimedTuner
     ask: Ask
     profile: OptimizationProfile
+    expected_ms: float = 0.0  # of a launch, where a neighbouring bucket tells
     failures: dict[Candidate, str] = field(default_factory=dict)
+    launches: int = 0
 
     def __post_init__(self) -> None:
         with self._memory_watched("synthetic inputs"):
@@ -57,8 +67,42 @@ class Bench:
                 if not precompile(runner, self._tensors, tactics, self.profile, **self.ask.kwargs):
                     runner(self._tensors, tactic=DEFAULT.tactic, do_preparation=True, **self.ask.kwargs)
 
+    def clock(self, candidates: Sequence[Candidate], launches: int) -> list[float]:
+        """Milliseconds a launch of each; infinite, with the reason noted, where the tactic failed."""
+        self.launches += launches * len(candidates)
+        if not self.tuner.queues or measured_alone(self.tuner, self.ask.config):
+            effort = Effort(0, launches, self.tuner.delay_us(launches, self.expected_ms))
+            return [self.measure(candidate, effort) for candidate in candidates]
+        times: list[float] = []
+        step = max(1, MOST_QUEUED // launches)
+        for first in range(0, len(candidates), step):
+            times += self._queued(candidates[first : first + step], launches)
+        return times
+
+    def _queued(self, candidates: Sequence[Candidate], launches: int) -> list[float]:
+        """One after the other with one synchronisation at the end; singly where one of them fails."""
+        for candidate in candidates:
+            if (self.ask.op, candidate) not in self.tuner.launched:
+                self.measure(candidate, Effort(0, 1, 0))
+        sound = [candidate for candidate in candidates if candidate not in self.failures]
+        ahead = self.tuner.delay_us(launches * len(sound), self.expected_ms)
+        try:
+            with self._memory_watched("a race"), self.tuner.measuring(), measurement_scope():
+                found = queued_times([self._launch(candidate) for candidate in sound], launches, ahead)
+        except TuningOutOfMemory:
+            raise
+        except Exception:  # which of them it was is found out by measuring each alone
+            found = [self.measure(candidate, Effort(0, launches, ahead)) for candidate in sound]
+        self.expected_ms = min(found, default=self.expected_ms)
+        left = iter(found)
+        return [inf if candidate in self.failures else next(left) for candidate in candidates]
+
+    def _launch(self, candidate: Candidate) -> Any:
+        runner, tensors = self.ask.runners[candidate.runner], self._batches[0]
+        return lambda: runner(tensors, tactic=candidate.tactic, **self.ask.kwargs)
+
     def measure(self, candidate: Candidate, effort: Effort) -> float:
-        """Milliseconds; infinite, with the reason noted, where the tactic failed."""
+        """By FlashInfer's own clock, with a synchronisation of its own."""
         if candidate in self.failures:
             return inf
         if (self.ask.op, candidate) not in self.tuner.launched:

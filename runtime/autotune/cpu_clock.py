@@ -19,7 +19,7 @@ from runtime.autotune.tuner import SearchTuner
 
 _CACHE_BYTES = 32 << 20
 # No queue to fill and no turns to complete, but a busy machine: the best of a few runs, never one alone.
-CPU_POLICY = SearchPolicy(stages=(2, 4), samples=3, uneven=inf, full=3, start_us=0, launch_us=0)
+CPU_POLICY = SearchPolicy(sweep=(2, 4), stages=(2, 4), uneven=inf, samples=0, rounds=2, turn_ms=0.0)
 
 
 class CpuClock(AutoTuner):
@@ -55,6 +55,8 @@ class CpuClock(AutoTuner):
 
 class CpuSearchTuner(CpuClock, SearchTuner):
     """The shared search, timed by the CPU's clock."""
+
+    queues = False
 
     def __init__(
         self, team: Team | None = None, policy: SearchPolicy | None = None, watch: Watch = unwatched

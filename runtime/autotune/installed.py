@@ -46,6 +46,11 @@ Initializer = Callable[..., Any]
 measurement_scope: Callable[[], Any] = getattr(_MODULE, "_profile_measurement_scope", nullcontext)
 
 
+def delay_device(microseconds: int) -> None:
+    """The device waits that long, so that what is launched now queues up behind it."""
+    _MODULE.delay_kernel(microseconds)
+
+
 def check_tuner() -> None:
     absent = [name for name in _NEEDED if not hasattr(AutoTuner, name)]
     if absent:
@@ -127,6 +132,12 @@ def plain_tactic(tactic: Any) -> Any:
 def allowed(tuner: AutoTuner, op: str, runner: TunableRunner, tactics: Any) -> Any:
     """Without those that FLASHINFER_TACTICS_BLOCKLIST names: since 0.6.15."""
     return tuner._blocklist.filter(op, runner, tactics) if hasattr(tuner, "_blocklist") else tactics
+
+
+def measured_alone(tuner: Any, config: TuningConfig) -> bool:
+    """Graphs, cold caches and other timers are FlashInfer's own affair, a tactic at a time."""
+    special = any(getattr(config, name, False) for name in ("use_cuda_graph", "use_cold_l2_cache"))
+    return special or getattr(tuner, "_effective_measure_policy", None) is not None
 
 
 def precompile(

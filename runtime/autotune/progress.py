@@ -24,7 +24,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class BucketResult:
-    """The same on every worker. `tactic` is None where every tactic failed."""
+    """The same on every worker. `tactic` is None where every tactic failed.
+
+    Times are the kernel's own; `runner_up` is how much slower the second was where they were played off, in
+    the layer if there is one. None: nobody else came so far.
+    """
 
     op: str
     runner: str
@@ -33,8 +37,10 @@ class BucketResult:
     tactic: Any
     best_ms: float
     default_ms: float
+    runner_up: float | None
     tactics: int
     finalists: int
+    launches: int
     failed: Mapping[str, str] = field(default_factory=dict)  # tactic -> reason
 
     @property

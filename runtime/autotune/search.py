@@ -1,56 +1,52 @@
 """Which tactic is fastest, in as few launches as the answer needs. Decisions only: the clock is an argument.
 
-FlashInfer's MoE kernels take turns through 16 synthetic routings while they are profiled, so times are only
-comparable over whole turns; with fewer launches the spread between routings is a known error. `screen`
-launches every tactic once, keeps what that error cannot rule out for a few launches more, and again for a
-whole turn. `finalists` are those that noise cannot tell from the best. `play_off` measures them in turns, on
-one device, for longer than FlashInfer itself would have measured each.
+Buckets of one shape have similar winners: a few `pilots` launch everything, the others only what stood near
+the best of their neighbouring pilots (`shortlist`). `screen` launches its candidates in growing stages and
+drops what noise cannot save. What is left (`finalists`) runs in turns, in the whole layer where there is one
+(`settle`), else alone.
+
+FlashInfer's MoE kernels take turns through 16 synthetic routings while they are profiled. A sample of one
+tactic tells how far apart that puts two others; where it is much, times are only compared over whole turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite, sqrt
-from statistics import mean, median, pstdev
+from math import inf, isfinite
 from typing import Generic, TypeVar
 
 Candidate = TypeVar("Candidate", bound=Hashable)
 
 WHOLE_TURN = 16
 
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """One measurement: untimed launches, timed ones, and how long the device waits for them to queue up."""
-
-    warmup: int
-    repeat: int
-    delay_us: int
-
-
-Measure = Callable[[Candidate, Effort], float]  # milliseconds; infinite where the tactic failed
+# Milliseconds a launch of each, launched that often one after the other; infinite where it failed.
+Clock = Callable[[Sequence[Candidate], int], list[float]]
+# The same for combinations of one candidate an op, in a round's own conditions.
+LayerClock = Callable[[Sequence[tuple[Candidate, ...]], int], list[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPolicy:
-    stages: tuple[int, ...] = (1, 4, WHOLE_TURN)  # launches
-    samples: int = WHOLE_TURN  # single launches of one tactic, which tell the spread
-    uneven: float = 0.15  # a spread beyond which only whole turns are compared
-    margin: float = 0.06
-    errors: float = 3.0  # standard errors that a tactic may be behind
-    jitter_ms: float = 0.005  # what a first launch may cost beyond its time
+    pilot_every: int = 4  # times the rows of the pilot before
+    sweep: tuple[int, ...] = (1, 3)  # launches a stage of a pilot, whose candidates are all there are
+    stages: tuple[int, ...] = (1, 3)  # of the others
+    near: float = 0.35  # of a pilot's best, to be tried in its neighbours
+    most: int = 16
+    hopeless: float = 1.7  # times the best of the pilot before: not tried in the next one
+    uneven: float = 0.1  # a swing of the last stage beyond which only whole turns are compared
+    uneven_stages: tuple[int, ...] = (4, WHOLE_TURN)
+    samples: int = WHOLE_TURN  # single launches of one tactic, which tell the swing
+    even_from_ms: float = 0.25  # longer kernels have so many rows that a quarter tells the swing
+    margin: float = 0.04
+    jitter_ms: float = 0.003  # what a single launch may cost beyond its time
     other_device: float = 0.03  # two GPUs of one kind differ by this much
-    full: int = WHOLE_TURN
-    rounds: int = 3
-    round_margin: float = 0.02
-    start_us: int = 150
-    launch_us: int = 80  # what the host needs to queue one launch
-
-    def effort(self, launches: int, kernel_ms: float, warmup: int = 0) -> Effort:
-        """Kernels shorter than their launches must queue up first, or the host would be measured."""
-        ahead = max(0.0, self.launch_us - kernel_ms * 1e3)
-        return Effort(warmup, launches, self.start_us + round(launches * ahead))
+    finalists: int = 4
+    short_ms: float = 0.06  # shorter kernels race with twice the margin and twice as many finalists:
+    # a layer's forward costs little there, and what a kernel leaves to the next one decides
+    rounds: int = 6
+    turn_ms: float = 0.6  # of one finalist's turn in a round
+    round_margin: float = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,80 +58,171 @@ class Screened:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayOff(Generic[Candidate]):
-    """The winner is one of those that stayed to the end; None where every finalist failed."""
+class Settled(Generic[Candidate]):
+    """The winner of each op, none where one has no tactic, and the mean time of each combination that ran."""
 
-    winner: Candidate | None
-    times: dict[Candidate, float]
+    winners: tuple[Candidate, ...]
+    times: dict[tuple[Candidate, ...], float]
+
+
+def pilots(buckets: Sequence[int], policy: SearchPolicy) -> list[int]:
+    """Places in `buckets`, in their order: the first, the last, and some between."""
+    chosen: list[int] = []
+    for place, rows in enumerate(buckets):
+        last = place == len(buckets) - 1
+        if last or not chosen or rows >= policy.pilot_every * buckets[chosen[-1]]:
+            chosen.append(place)
+    return chosen
+
+
+def worth_sweeping(
+    candidates: Sequence[Candidate], before: Mapping[Candidate, Screened] | None, policy: SearchPolicy
+) -> list[Candidate]:
+    """For the next pilot: all but those that were far behind in the one before, its fastest first."""
+    before = before or {}
+    limit = policy.hopeless * best_time(before)
+    # What failed there may fit here.
+    known = [n for n in candidates if n not in before or before[n].time <= limit or before[n].time == inf]
+    return sorted(known, key=lambda name: before[name].time if name in before else inf)
+
+
+def shortlist(
+    candidates: Sequence[Candidate], neighbours: Sequence[Mapping[Candidate, Screened]], policy: SearchPolicy
+) -> list[Candidate]:
+    """What stood near the best of a neighbouring pilot, nearest first, and what no pilot could run."""
+    behind: dict[Candidate, float] = {}
+    for seen in neighbours:
+        best = best_time(seen)
+        for name, one in seen.items():
+            if isfinite(one.time) and one.time <= best * (1 + policy.near) + policy.jitter_ms:
+                behind[name] = min(behind.get(name, inf), one.time / best)
+    near = [name for name in sorted(behind, key=lambda name: behind[name]) if name in candidates]
+    known = {name for seen in neighbours for name in seen}
+    return near[: policy.most] + [name for name in candidates if name not in known]
 
 
 def screen(
-    candidates: Sequence[Candidate], measure: Measure[Candidate], policy: SearchPolicy
+    candidates: Sequence[Candidate], clock: Clock[Candidate], policy: SearchPolicy, stages: Sequence[int]
 ) -> dict[Candidate, Screened]:
-    """One worker's share; the first candidate should be a likely winner."""
+    """The first candidate should be a likely winner: it tells how much single launches differ."""
     found: dict[Candidate, Screened] = {}
-    sample = _sample(candidates, measure, policy)
-    stages = policy.stages if sample.spread <= policy.uneven else policy.stages[-1:]
-    standing = list(candidates)
+    standing, sample = list(candidates), _sample(candidates, clock, policy)
+    if _swing(sample, stages[-1]) > policy.uneven:
+        stages = (*stages[:1], *policy.uneven_stages)
     for launches in stages:
-        # The sampled tactic may be a poor one: others may take half its time.
-        effort = policy.effort(launches, sample.time / 2)
-        times = {name: measure(name, effort) for name in standing}
-        limit = _limit(min(times.values(), default=inf), launches, sample.spread, policy)
+        times = dict(zip(standing, clock(standing, launches), strict=True))
+        limit = _limit(min(times.values(), default=inf), launches, _swing(sample, launches), policy)
         standing = [name for name in standing if isfinite(times[name]) and times[name] <= limit]
         found.update({name: Screened(time, name in standing) for name, time in times.items()})
+        if len(standing) < 2:
+            break
     return found
+
+
+def best_time(screened: Mapping[Candidate, Screened]) -> float:
+    """Of those that were measured to the end: a dropped one's few launches may have met the easy routings."""
+    return min((seen.time for seen in screened.values() if seen.standing), default=inf)
 
 
 def finalists(
     screened: Mapping[Candidate, Screened], policy: SearchPolicy, devices: int = 1
 ) -> list[Candidate]:
-    """Everything that may be the best, fastest first. Empty where every tactic failed."""
-    standing = [name for name, seen in screened.items() if seen.standing]
-    best = min((screened[name].time for name in standing), default=inf)
-    margin = policy.margin + policy.other_device * (devices > 1)
+    """What may be the best, fastest first. Empty where every tactic failed."""
+    standing, best = [name for name, seen in screened.items() if seen.standing], best_time(screened)
+    margin = _margin(best, policy) + policy.other_device * (devices > 1)
     near = [name for name in standing if screened[name].time <= best * (1 + margin)]
-    return sorted(near, key=lambda name: screened[name].time)
+    most = policy.finalists * (2 if best < policy.short_ms else 1)
+    return sorted(near, key=lambda name: screened[name].time)[:most]
 
 
-def play_off(
-    contenders: Sequence[Candidate], measure: Measure[Candidate], policy: SearchPolicy, fastest: float = 0.0
-) -> PlayOff[Candidate]:
-    """In turns, so that a drifting clock disturbs all alike; the median of the rounds counts."""
-    effort = policy.effort(policy.full, fastest, warmup=1)
-    seen: dict[Candidate, list[float]] = {name: [] for name in contenders}
-    running = list(contenders)
-    for _ in range(policy.rounds):
-        for name in running:
-            seen[name].append(measure(name, effort))
-        running = [name for name in running if isfinite(median(seen[name]))]
-        best = min((median(seen[name]) for name in running), default=inf)
-        running = [name for name in running if median(seen[name]) <= best * (1 + policy.round_margin)]
-        if len(running) < 2:
+def settle(
+    sides: Sequence[Sequence[Candidate]],
+    clock: LayerClock[Candidate],
+    policy: SearchPolicy,
+    expected_ms: float,
+    turn: int = 1,
+) -> Settled[Candidate]:
+    """The finalists of each op, fastest first, beside the leaders of the other ops.
+
+    In turns of so many times `turn` launches, there and back, so that a drifting clock disturbs all alike.
+    """
+    if not all(sides):
+        return Settled((), {})
+    leaders = tuple(side[0] for side in sides)
+    running = list(
+        dict.fromkeys(_beside(leaders, op, name) for op, side in enumerate(sides) for name in side)
+    )
+    launches = turn * max(1, round(policy.turn_ms / max(expected_ms, 1e-3) / turn))
+    total = dict.fromkeys(running, 0.0)
+    means: dict[tuple[Candidate, ...], float] = {}
+    for played in range(1, policy.rounds + 1):
+        if len(running) < 2 and played > 1:
             break
-    times = {name: median(measured) for name, measured in seen.items()}
-    return PlayOff(min(running, key=lambda name: times[name], default=None), times)
+        for names, time in zip(running, clock(running, launches), strict=True):
+            total[names] += time
+            means[names] = total[names] / played
+        running = [names for names in running if isfinite(means[names])]
+        # Two kinds of routing take turns: only whole pairs of rounds are compared.
+        if played % 2 == 0:
+            near = {names for op in range(len(sides)) for names in _near(op, leaders, running, means, policy)}
+            running = [names for names in running if names in near or names == leaders]
+        running.reverse()
+    left = {names: means[names] for names in running}
+    if not left:
+        return Settled((), means)
+    winners = (
+        min(_side(op, leaders, left), key=lambda names: left[names], default=leaders)[op]
+        for op in range(len(sides))
+    )
+    return Settled(tuple(winners), means)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """Single launches of one tactic: the shortest, and how far they are apart relative to their mean."""
-
-    time: float
-    spread: float
+def _beside(leaders: tuple[Candidate, ...], op: int, name: Candidate) -> tuple[Candidate, ...]:
+    return (*leaders[:op], name, *leaders[op + 1 :])
 
 
-def _sample(candidates: Sequence[Candidate], measure: Measure[Candidate], policy: SearchPolicy) -> _Sample:
-    effort = policy.effort(1, 0.0)
+def _side(
+    op: int, leaders: tuple[Candidate, ...], names: Iterable[tuple[Candidate, ...]]
+) -> list[tuple[Candidate, ...]]:
+    """The leaders, and those that differ from them in this op alone."""
+    return [one for one in names if _beside(one, op, leaders[op]) == leaders]
+
+
+def _near(
+    op: int,
+    leaders: tuple[Candidate, ...],
+    running: Sequence[tuple[Candidate, ...]],
+    times: Mapping[tuple[Candidate, ...], float],
+    policy: SearchPolicy,
+) -> list[tuple[Candidate, ...]]:
+    own = _side(op, leaders, running)
+    limit = min((times[names] for names in own), default=inf) * (1 + policy.round_margin)
+    return [names for names in own if times[names] <= limit]
+
+
+def _sample(candidates: Sequence[Candidate], clock: Clock[Candidate], policy: SearchPolicy) -> list[float]:
+    """Single launches of one tactic that works."""
     for name in candidates:
-        times = [measure(name, effort) for _ in range(policy.samples)]
+        times = clock([name] * (policy.samples // 4), 1)
         if all(map(isfinite, times)):
-            return _Sample(min(times), pstdev(times) / mean(times))
-    return _Sample(0.0, 0.0)
+            long = not times or min(times) > policy.even_from_ms
+            return times if long else times + clock([name] * (policy.samples - len(times)), 1)
+    return []
 
 
-def _limit(best: float, launches: int, spread: float, policy: SearchPolicy) -> float:
-    """A sample of `launches` of the routings errs by this much; two such samples are compared."""
-    error = spread * sqrt(2 * max(0.0, 1 / launches - 1 / WHOLE_TURN))
+def _swing(sample: Sequence[float], launches: int) -> float:
+    """How much slower that many launches in a row may be than as many others, by their routings alone."""
+    if launches >= len(sample):
+        return 0.0
+    around = [*sample, *sample]
+    sums = [sum(around[first : first + launches]) for first in range(len(sample))]
+    return max(sums) / min(sums) - 1
+
+
+def _limit(best: float, launches: int, swing: float, policy: SearchPolicy) -> float:
     jitter = policy.jitter_ms if launches == 1 else 0.0
-    return best * (1 + policy.margin + policy.errors * error) + jitter
+    return best * (1 + swing) * (1 + _margin(best, policy)) + jitter
+
+
+def _margin(best: float, policy: SearchPolicy) -> float:
+    return policy.margin * (2 if best < policy.short_ms else 1)

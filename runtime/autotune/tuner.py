@@ -1,4 +1,4 @@
-"""FlashInfer's AutoTuner with another search: tactics are split over the workers and screened early.
+"""FlashInfer's AutoTuner with another search: shared by the workers, and settled in the layer.
 
 Only the loop of `choose_one` is ours. Lookups, keys, buckets, synthetic inputs, clocks and files stay
 FlashInfer's, so what is found is what a stock process looks for. Every worker makes the same calls in the
@@ -7,11 +7,11 @@ same order and ends with the same table.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from flashinfer.autotuner import (
@@ -21,9 +21,9 @@ from flashinfer.autotuner import (
     _collect_metadata,
 )
 
-from runtime.autotune.agreement import BucketReport, Terms, check_terms, merge_reports
-from runtime.autotune.bench import Bench
+from runtime.autotune.agreement import Terms, check_terms
 from runtime.autotune.candidate import DEFAULT, Ask, Candidate
+from runtime.autotune.effort import Effort
 from runtime.autotune.errors import AutotuneError
 from runtime.autotune.installed import (
     check_tuner,
@@ -34,16 +34,18 @@ from runtime.autotune.installed import (
     search,
     skipped_ops,
 )
+from runtime.autotune.layer import LayerRace, LayerTrial
+from runtime.autotune.op_search import Bucket, OpSearch
 from runtime.autotune.progress import BucketResult, Progress, Watch, unwatched
-from runtime.autotune.search import Effort, PlayOff, Screened, SearchPolicy, finalists, play_off, screen
+from runtime.autotune.search import SearchPolicy, Settled, settle
 from runtime.autotune.team import Team
 from runtime.autotune.timed_tuner import TimedTuner
 
 # Their tactics are collectives: all ranks must run the same one at the same time.
 COLLECTIVE_OPS = frozenset({"flashinfer::pcie_ipc_all_reduce"})
-_CLOCK_WARM_UP_SECONDS = 0.05
 
-Played = tuple[PlayOff[Candidate], Mapping[Candidate, str]]
+Played = tuple[Settled[Candidate], Mapping[Candidate, str]]
+Result = TypeVar("Result")
 
 
 class SearchTuner(TimedTuner):
@@ -55,6 +57,9 @@ class SearchTuner(TimedTuner):
         self.team, self.policy, self.watch = team or Team(), policy or SearchPolicy(), watch
         self.results: list[BucketResult] = []
         self.calls = 0
+        self.is_warm = False  # the device's clock: idle devices are slow
+        self._layer: LayerTrial | None = None
+        self._unsettled: dict[str, tuple[OpSearch, list[Bucket]]] = {}
 
     def choose_one(
         self,
@@ -125,103 +130,137 @@ class SearchTuner(TimedTuner):
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             raise AutotuneError(f"{ask.op} is not tuned yet, and a CUDA graph is being captured: tune before")
         self.stats.tuned_op_total_configs[ask.op] = len(profiles)
-        reports = self.team.together(f"screening {ask.op}", lambda: self._screen_all(ask, profiles))
-        merged = [
-            merge_reports(ask.where(profile), [report[i] for report in reports])
-            for i, profile in enumerate(profiles)
-        ]
-        played = self.team.together(
-            f"play-off of {ask.op}", lambda: self._play_off_all(ask, profiles, merged)
-        )
-        for i, profile in enumerate(profiles):
-            self._install(ask, profile, merged[i], played[i % self.team.size][i])
+        op = OpSearch(self, ask, profiles)
+        buckets = op.screened()
+        if self._layer is not None and ask.op in self._layer.ops:
+            self._unsettled[ask.op] = op, buckets
+            for bucket in buckets:
+                self._keep(ask, bucket.profile, bucket.finalists[0] if bucket.finalists else None)
+            return
+        self._settle_alone(op, buckets)
 
-    def _screen_all(self, ask: Ask, profiles: Sequence[OptimizationProfile]) -> list[BucketReport]:
-        reports: list[BucketReport] = []
-        hints: dict[Candidate, Screened] = {}
-        for i, profile in enumerate(profiles):
-            bench = Bench(self, ask, profile)
-            candidates = bench.candidates()
-            share = [c for n, c in enumerate(candidates) if (n + i) % self.team.size == self.team.rank]
-            # Neighbouring buckets have similar winners: going first, they make the others hopeless.
-            share.sort(key=lambda candidate: hints[candidate].time if candidate in hints else inf)
-            bench.prepare(share)
-            if i == 0 and share:
-                self._warm_clock(bench, share[0])
-            screened = screen(share, bench.measure, self.policy)
-            hints.update(screened)
-            reports.append(BucketReport(tuple(candidates), screened, dict(bench.failures)))
-            standing = finalists(screened, self.policy)
-            best = screened[standing[0]].time if standing else inf
-            default = screened[DEFAULT].time if DEFAULT in screened else inf
-            bucket = ask.bucket(profile)
-            self.watch(Progress(ask.op, bucket, "screen", len(candidates), len(standing), best, default))
-        return reports
+    @contextmanager
+    def of_layer(self, trial: LayerTrial) -> Iterator[None]:
+        """What is tuned inside is settled when the layer's call has ended."""
+        if not self.is_tuning_mode or self._layer is not None:
+            yield
+            return
+        self._layer = trial
+        try:
+            yield
+            if self._unsettled:
+                self._settle_in(trial)
+        finally:
+            self._layer = None
+            self._unsettled.clear()
 
-    def _warm_clock(self, bench: Bench, candidate: Candidate) -> None:
-        end = time.perf_counter() + _CLOCK_WARM_UP_SECONDS
-        while time.perf_counter() < end:
-            bench.measure(candidate, self.policy.effort(self.policy.full, 0.0))
+    def _settle_in(self, trial: LayerTrial) -> None:
+        searches = list(self._unsettled.values())
+        rows = {tuple(bucket.rows for bucket in found) for _, found in searches}
+        if [op.ask.op for op, _ in searches] != list(trial.ops) or len(rows) > 1:
+            # The rest was known before: its buckets are not ours to settle again.
+            for op, found in searches:
+                self._settle_alone(op, found)
+            return
+        together = list(zip(*(found for _, found in searches), strict=True))
+        what = f"play-off of {trial.ops[0]} in its layer"
+        played = self._dealt(what, len(together), lambda place: self._race(trial, together[place]))
+        for place, settled in enumerate(played):
+            for number, (op, found) in enumerate(searches):
+                self._install(op.ask, found[place], _side(settled, number), {})
 
-    def _play_off_all(
-        self, ask: Ask, profiles: Sequence[OptimizationProfile], reports: Sequence[BucketReport]
-    ) -> dict[int, Played]:
+    def _race(self, trial: LayerTrial, buckets: Sequence[Bucket]) -> Settled[Candidate]:
+        rows, layer_ms = buckets[0].rows, sum(bucket.best_ms for bucket in buckets)
+        race = LayerRace(trial, rows, layer_ms)
+        settled = settle([bucket.finalists for bucket in buckets], race, self.policy, layer_ms)
+        if not settled.winners and all(bucket.finalists for bucket in buckets):
+            # The layer cannot run what its kernels can: these alone have to say.
+            leaders = tuple(bucket.finalists[0] for bucket in buckets)
+            settled = Settled(leaders, {leaders: layer_ms})
+        for op, bucket in zip(trial.ops, buckets, strict=True):
+            self._tell(op, bucket, settled.winners[trial.ops.index(op)] if settled.winners else None)
+        return settled
+
+    def _settle_alone(self, op: OpSearch, buckets: Sequence[Bucket]) -> None:
+        def settle_one(place: int) -> Played:
+            settled, failures = op.settle(buckets[place])
+            self._tell(op.ask.op, buckets[place], settled.winners[0] if settled.winners else None)
+            return settled, failures
+
+        played = self._dealt(f"play-off of {op.ask.op}", len(buckets), settle_one)
+        for bucket, (settled, failures) in zip(buckets, played, strict=True):
+            self._install(op.ask, bucket, settled, failures)
+
+    def _dealt(self, what: str, count: int, work: Callable[[int], Result]) -> list[Result]:
         """A bucket's finalists meet on one device; the buckets are dealt out to the workers."""
-        played: dict[int, Played] = {}
-        for i in range(self.team.rank, len(profiles), self.team.size):
-            bench = Bench(self, ask, profiles[i])
-            contenders = _contenders(reports[i], self.policy, self.team.size)
-            bench.prepare(contenders)
-            fastest = min((reports[i].screened[candidate].time for candidate in contenders), default=0.0)
-            result = play_off(contenders, bench.measure, self.policy, fastest)
-            played[i] = (result, dict(bench.failures))
-            best = inf if result.winner is None else result.times[result.winner]
-            default = result.times.get(DEFAULT, inf)
-            bucket = ask.bucket(profiles[i])
-            self.watch(Progress(ask.op, bucket, "play_off", len(contenders), 1, best, default))
-        return played
+        mine = range(self.team.rank, count, self.team.size)
+        told = self.team.together(what, lambda: {place: work(place) for place in mine})
+        return [told[place % self.team.size][place] for place in range(count)]
 
-    def _install(self, ask: Ask, profile: OptimizationProfile, report: BucketReport, played: Played) -> None:
-        """The winner, where FlashInfer's own lookups and files find it."""
-        result, late_failures = played
-        winner = result.winner
-        key = self._key(ask, winner.runner if winner else 0, profile)
+    def _tell(self, op: str, bucket: Bucket, winner: Candidate | None) -> None:
+        best = inf if winner is None else bucket.time(winner)
+        known = len(bucket.report.candidates)
+        self.watch(Progress(op, bucket.rows, "play_off", known, 1, best, bucket.time(DEFAULT)))
+
+    def _install(
+        self, ask: Ask, bucket: Bucket, settled: Settled[Candidate], late: Mapping[Candidate, str]
+    ) -> None:
+        winner = settled.winners[0] if settled.winners else None
+        key = self._keep(ask, bucket.profile, winner)
         if winner is not None:
-            keep_winner(self, key, winner.runner, winner.tactic, profile, ask.config)
             successes = self.stats.tuned_op_successful_configs
             successes[ask.op] = successes.get(ask.op, 0) + 1
-        failures = {**report.failures, **late_failures}
+        failures = {**bucket.report.failures, **late}
         for candidate in failures:
             name = f"{ask.op}::{type(ask.runners[candidate.runner]).__name__}"
             if hasattr(self.stats, "failed_tactics"):  # since 0.6.15
                 self.stats.failed_tactics.setdefault(name, set()).add(candidate.tactic)
-        self.results.append(_bucket_result(ask, profile, key, report, result, failures))
+        self.results.append(_bucket_result(ask, bucket, key, settled, failures))
+
+    def _keep(self, ask: Ask, profile: OptimizationProfile, winner: Candidate | None) -> Any:
+        """The winner, where FlashInfer's own lookups and files find it."""
+        key = self._key(ask, winner.runner if winner else 0, profile)
+        if winner is not None:
+            keep_winner(self, key, winner.runner, winner.tactic, profile, ask.config)
+        return key
 
 
-def _contenders(report: BucketReport, policy: SearchPolicy, devices: int) -> list[Candidate]:
-    """The finalists; the default joins them, so that what tuning gains is measured and not guessed."""
-    best = finalists(report.screened, policy, devices)
-    return best if DEFAULT in best or not best else [*best, DEFAULT]
+def _side(settled: Settled[Candidate], number: int) -> Settled[Candidate]:
+    """What a layer's play-off says of one op: the combinations that differ from the leaders only there."""
+    if not settled.winners:
+        return settled
+    leaders = next(iter(settled.times))
+    own: dict[tuple[Candidate, ...], float] = {
+        (names[number],): time
+        for names, time in settled.times.items()
+        if (*names[:number], leaders[number], *names[number + 1 :]) == leaders
+    }
+    return Settled((settled.winners[number],), own)
 
 
 def _bucket_result(
-    ask: Ask,
-    profile: OptimizationProfile,
-    key: Any,
-    report: BucketReport,
-    result: PlayOff[Candidate],
-    failures: Mapping[Candidate, str],
+    ask: Ask, bucket: Bucket, key: Any, settled: Settled[Candidate], failures: Mapping[Candidate, str]
 ) -> BucketResult:
-    winner, times = result.winner, result.times
+    winner = settled.winners[0] if settled.winners else None
     return BucketResult(
         op=ask.op,
         runner=runner_name(key),
-        bucket=ask.bucket(profile),
+        bucket=bucket.rows,
         file_key=file_key(key),
         tactic=None if winner is None else winner.tactic,
-        best_ms=inf if winner is None else times[winner],
-        default_ms=times.get(DEFAULT, inf),
-        tactics=len(report.candidates),
-        finalists=len(times),
+        best_ms=inf if winner is None else bucket.time(winner),
+        default_ms=bucket.time(DEFAULT),
+        runner_up=_runner_up(settled),
+        tactics=len(bucket.report.candidates),
+        finalists=len(bucket.finalists),
+        launches=bucket.report.launches,
         failed={str(candidate.tactic): reason for candidate, reason in failures.items()},
     )
+
+
+def _runner_up(settled: Settled[Candidate]) -> float | None:
+    """How much slower the second was, relative to the winner."""
+    if not settled.winners:
+        return None
+    others = [time for names, time in settled.times.items() if names != settled.winners]
+    return min(others, default=inf) / settled.times[settled.winners] - 1 if others else None

@@ -7,10 +7,10 @@ from dataclasses import fields
 from typing import Any
 
 from runtime.autotune.agreement import BucketReport, Terms
-from runtime.autotune.bench import Candidate
-from runtime.autotune.search import PlayOff, Screened
+from runtime.autotune.candidate import Candidate
+from runtime.autotune.search import Screened, Settled
 
-_KINDS: tuple[Any, ...] = (Terms, BucketReport, Candidate, Screened, PlayOff)
+_KINDS: tuple[Any, ...] = (Terms, BucketReport, Candidate, Screened, Settled)
 _RECORDS = {kind.__name__: kind for kind in _KINDS}
 _LIST, _TUPLE, _MAPPING = "list", "tuple", "mapping"
 

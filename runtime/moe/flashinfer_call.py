@@ -27,6 +27,10 @@ def call_with(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     return result if "output" in unknown else arguments.get("output", result)
 
 
+def takes(function: Callable[..., Any], name: str) -> bool:
+    return name in _options(function)
+
+
 @cache
 def _options(function: Callable[..., Any]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)

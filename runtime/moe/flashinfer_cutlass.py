@@ -92,6 +92,9 @@ def cutlass_moe(
     from flashinfer.fused_moe import cutlass_fused_moe
     from flashinfer.fused_moe.core import ActivationType
 
+    from runtime.autotune.layer import tuned_in
+    from runtime.moe.layer_trial import cutlass_trial
+
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     arguments: dict[str, Any] = {
         "output": out,
@@ -114,7 +117,8 @@ def cutlass_moe(
     }
     for name, value in zip(("swiglu_alpha", "swiglu_beta", "swiglu_limit"), swiglu, strict=False):
         arguments[name] = torch.full((w13.shape[0],), value, dtype=torch.float32, device=x.device)
-    return call_with(cutlass_fused_moe, arguments)
+    with tuned_in(cutlass_trial(cutlass_fused_moe, arguments)):
+        return call_with(cutlass_fused_moe, arguments)
 
 
 @cutlass_moe.register_fake

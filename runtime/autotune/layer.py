@@ -1,0 +1,121 @@
+"""Tactics judged where they count: in the whole layer, with all its ops, on routings that all share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from math import inf
+from typing import Any, Protocol
+
+import torch
+from flashinfer.autotuner import AutoTuner
+
+from runtime.autotune.candidate import Candidate
+from runtime.autotune.errors import TuningOutOfMemory, first_line, is_out_of_memory
+from runtime.autotune.launch_queue import queued_times
+
+SEED = 20
+# Below this the host is slower than the device: the layer runs as a graph, as a server's decode does.
+_GRAPH_BELOW_MS = 0.4
+_AHEAD_US = 150
+
+Combination = tuple[Candidate, ...]
+
+
+class LayerBatch(Protocol):
+    """Tokens of a layer. `route` changes where they go, in place: the same for all that run after it."""
+
+    def route(self, number: int) -> None: ...
+
+    def forward(self, tactics: Sequence[Any]) -> object:
+        """With a tactic for each op."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTrial:
+    """A layer that several ops make up; `batch` takes rows and a seed."""
+
+    ops: tuple[str, ...]
+    batch: Callable[[int, int], LayerBatch]
+
+
+@contextmanager
+def tuned_in(trial: LayerTrial | None) -> Iterator[None]:
+    """Around a call of the layer: what is tuned inside is settled in it."""
+    of_layer = getattr(AutoTuner.get(), "of_layer", None)
+    if trial is None or of_layer is None:
+        yield
+        return
+    with of_layer(trial):
+        yield
+
+
+@dataclass
+class LayerRace:
+    """The clock of `settle`: each round has a routing of its own, the same for all."""
+
+    trial: LayerTrial
+    rows: int
+    layer_ms: float
+    seed: int = SEED
+    failures: dict[Combination, str] = field(default_factory=dict)
+    _runs: dict[Combination, Callable[[], object]] = field(default_factory=dict)
+    _round: int = 0
+
+    @cached_property
+    def _batch(self) -> LayerBatch:
+        return self.trial.batch(self.rows, self.seed)
+
+    def __call__(self, combinations: Sequence[Combination], launches: int) -> list[float]:
+        with self._memory_watched():
+            self._batch.route(self._round)
+        self._round += 1
+        runs = [self._run(combination) for combination in combinations]
+        sound = [run for run in runs if run is not None]
+        times = iter(queued_times(sound, launches, _AHEAD_US) if sound else [])
+        return [inf if run is None else next(times) for run in runs]
+
+    def _run(self, combination: Combination) -> Callable[[], object] | None:
+        if combination not in self._runs and combination not in self.failures:
+            try:
+                with self._memory_watched():
+                    self._runs[combination] = self._ready(combination)
+            except TuningOutOfMemory:
+                raise
+            except Exception as error:  # a tactic may fail in any way; it only loses
+                self.failures[combination] = first_line(error)
+        return self._runs.get(combination)
+
+    def _ready(self, combination: Combination) -> Callable[[], object]:
+        tactics = [candidate.tactic for candidate in combination]
+        forward = partial(self._batch.forward, tactics)
+        forward()
+        return forward if self.layer_ms >= _GRAPH_BELOW_MS else _captured(forward)
+
+    @contextmanager
+    def _memory_watched(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise TuningOutOfMemory(
+                f"out of memory in a layer of {self.rows} rows: free memory on the device, or tune fewer "
+                f"rows ({first_line(error)})"
+            ) from error
+
+
+def _captured(run: Callable[[], object]) -> Callable[[], object]:
+    """Without torch.cuda.graph, which empties the allocator's cache each time."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            run()
+        finally:
+            graph.capture_end()
+    torch.cuda.current_stream().wait_stream(stream)
+    return graph.replay

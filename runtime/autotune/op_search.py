@@ -1,0 +1,145 @@
+"""One op in all of its buckets: pilots are shared by the workers, the other buckets dealt out among them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+from flashinfer.autotuner import OptimizationProfile
+
+from runtime.autotune.agreement import BucketReport, merge_reports
+from runtime.autotune.bench import Bench
+from runtime.autotune.candidate import DEFAULT, Ask, Candidate
+from runtime.autotune.progress import Progress
+from runtime.autotune.search import (
+    WHOLE_TURN,
+    Screened,
+    Settled,
+    finalists,
+    pilots,
+    screen,
+    settle,
+    shortlist,
+    worth_sweeping,
+)
+
+if TYPE_CHECKING:
+    from runtime.autotune.tuner import SearchTuner
+
+_CLOCK_WARM_UP_SECONDS = 0.05
+# Longer kernels have so many rows that their routings do not differ.
+_TURNS_BELOW_MS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One bucket as all workers know it after screening."""
+
+    profile: OptimizationProfile
+    rows: int
+    report: BucketReport
+    finalists: list[Candidate]
+
+    @property
+    def best_ms(self) -> float:
+        return self.time(self.finalists[0]) if self.finalists else inf
+
+    def time(self, candidate: Candidate) -> float:
+        seen = self.report.screened.get(candidate)
+        return seen.time if seen else inf
+
+
+class OpSearch:
+    def __init__(self, tuner: SearchTuner, ask: Ask, profiles: Sequence[OptimizationProfile]) -> None:
+        self.tuner, self.ask, self.profiles = tuner, ask, profiles
+        self._team, self._policy = tuner.team, tuner.policy
+        self._rows = [ask.bucket(profile) for profile in profiles]
+
+    def screened(self) -> list[Bucket]:
+        step = f"screening {self.ask.op}"
+        swept: dict[int, BucketReport] = {}
+        before: Mapping[Candidate, Screened] | None = None
+        for place in self._pilots():
+            told = self._team.together(step, lambda: self._sweep(place, before))  # noqa: B023
+            swept[place] = merge_reports(self.ask.where(self.profiles[place]), told)
+            before = swept[place].screened
+        others = self._team.together(step, lambda: self._race_share(swept))
+        reports = {**swept, **{place: report for told in others for place, report in told.items()}}
+        return [self._bucket(place, reports[place], place in swept) for place in range(len(self.profiles))]
+
+    def _pilots(self) -> list[int]:
+        """All of them, where nothing says which buckets are neighbours."""
+        ascending = all(one < other for one, other in zip(self._rows, self._rows[1:], strict=False))
+        return pilots(self._rows, self._policy) if ascending else list(range(len(self._rows)))
+
+    def _bucket(self, place: int, report: BucketReport, shared: bool) -> Bucket:
+        devices = self._team.size if shared else 1
+        chosen = finalists(report.screened, self._policy, devices)
+        return Bucket(self.profiles[place], self._rows[place], report, chosen)
+
+    def _sweep(self, place: int, before: Mapping[Candidate, Screened] | None) -> BucketReport:
+        bench = self._bench(place, before)
+        candidates = bench.candidates()
+        share = [c for n, c in enumerate(candidates) if (n + place) % self._team.size == self._team.rank]
+        return self._screen(bench, candidates, worth_sweeping(share, before, self._policy), pilot=True)
+
+    def _race_share(self, swept: Mapping[int, BucketReport]) -> dict[int, BucketReport]:
+        places = [place for place in range(len(self.profiles)) if place not in swept]
+        # All list the tactics of all: a list may be agreed on by the team (`rank_tactics`).
+        listed = {place: self._bench(place, None).candidates() for place in places}
+        mine = places[self._team.rank :: self._team.size]
+        return {place: self._race(place, listed[place], swept) for place in mine}
+
+    def _race(
+        self, place: int, candidates: list[Candidate], swept: Mapping[int, BucketReport]
+    ) -> BucketReport:
+        below = max((pilot for pilot in swept if pilot < place), default=None)
+        above = min((pilot for pilot in swept if pilot > place), default=None)
+        neighbours = [swept[pilot].screened for pilot in (below, above) if pilot is not None]
+        bench = self._bench(place, neighbours[0])
+        chosen = shortlist(candidates, neighbours, self._policy)
+        if DEFAULT in candidates and DEFAULT not in chosen:
+            chosen.append(DEFAULT)  # so that what tuning gains is measured
+        return self._screen(bench, candidates, chosen, pilot=False)
+
+    def _bench(self, place: int, near: Mapping[Candidate, Screened] | None) -> Bench:
+        expected = min((seen.time for seen in (near or {}).values()), default=0.0)
+        return Bench(self.tuner, self.ask, self.profiles[place], expected)
+
+    def _screen(
+        self, bench: Bench, candidates: list[Candidate], chosen: list[Candidate], pilot: bool
+    ) -> BucketReport:
+        policy = self._policy
+        bench.prepare(chosen)
+        if chosen and not self.tuner.is_warm:
+            self._warm_clock(bench, chosen[0])
+        screened = screen(chosen, bench.clock, policy, policy.sweep if pilot else policy.stages)
+        standing = finalists(screened, policy)
+        best = screened[standing[0]].time if standing else inf
+        default = screened[DEFAULT].time if DEFAULT in screened else inf
+        bucket = self.ask.bucket(bench.profile)
+        self.tuner.watch(
+            Progress(self.ask.op, bucket, "screen", len(candidates), len(standing), best, default)
+        )
+        return BucketReport(tuple(candidates), screened, dict(bench.failures), bench.launches)
+
+    def _warm_clock(self, bench: Bench, candidate: Candidate) -> None:
+        self.tuner.is_warm = True
+        end = time.perf_counter() + _CLOCK_WARM_UP_SECONDS
+        while time.perf_counter() < end:
+            bench.clock([candidate], WHOLE_TURN)
+
+    def settle(self, bucket: Bucket) -> tuple[Settled[Candidate], dict[Candidate, str]]:
+        """Where no layer is known: the finalists alone, in turns on one device."""
+        bench = Bench(self.tuner, self.ask, bucket.profile, bucket.best_ms if bucket.finalists else 0.0)
+        bench.prepare(bucket.finalists)
+        turn = WHOLE_TURN if self.tuner.queues and bucket.best_ms < _TURNS_BELOW_MS else 1
+
+        def clock(alone: Sequence[tuple[Candidate, ...]], launches: int) -> list[float]:
+            return bench.clock([candidate for (candidate,) in alone], launches)
+
+        settled = settle([bucket.finalists], clock, self._policy, bench.expected_ms, turn)
+        return settled, bench.failures
