@@ -51,18 +51,14 @@ def test_a_command_is_planned_as_the_rules_have_it(folder: Path, monkeypatch: py
     assert apart == []
 
 
-def test_a_family_without_layers_here_keeps_its_key_and_its_files(folder: Path) -> None:
-    model = (
-        "--model-path",
-        folder / "models/Qwen/Qwen3-Next-80B-A3B-Instruct-FP8",
-        "--tp",
-        8,
-        "--gpu",
-        "b200",
-    )
+def test_a_family_without_layers_here_keeps_its_key_and_its_files(folder: Path, tmp_path: Path) -> None:
+    known = json.loads((folder / "models/Qwen/Qwen3-Next-80B-A3B-Instruct-FP8/config.json").read_text())
+    unknown = {**known, "model_type": "zaya", "architectures": ["ZayaForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(unknown))
+    model = ("--model-path", tmp_path, "--tp", 8, "--gpu", "b200", "--moe-runner-backend", "flashinfer_trtllm")
     ran = warm(*TARGET, *model, "--format", "json")
     data = json.loads(ran.out)
     assert ran.code == 1 and data["verdict"]["tunes"] == "unplanned"
-    assert data["key_parts"][8] == "Qwen3NextConfig" and data["server"]["tunes"]
+    assert data["key_parts"][8] == "ZayaConfig" and data["server"]["tunes"]
     assert len(data["files"]) == 8 and data["ops"] == [] and data["worker_bytes"] == 0
-    assert "model_type 'qwen3_next' is not supported" in warm(*TARGET, *model).out
+    assert "model_type 'zaya' is not supported" in warm(*TARGET, *model).out
