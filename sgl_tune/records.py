@@ -53,8 +53,8 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         return value
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        inner = next(argument for argument in arguments if argument is not type(None))
-        return None if value is None else _decode(inner, value, where)
+        inner = [argument for argument in arguments if argument is not type(None)]
+        return None if value is None else _decode(_the_one_of(inner, value), value, where)
     if origin is Literal:
         return _expect(isinstance(value, str) and value in arguments, value, where)
     if origin is tuple:
@@ -70,6 +70,13 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         _expect(abs(value) <= _MOST, value, where)  # nor is it NaN
     whole = kind is float and type(value) is int
     return _expect(type(value) is kind or whole, value, where)
+
+
+def _the_one_of(kinds: list[Any], value: Any) -> Any:
+    """Of several records, the one whose members the value has."""
+    told = set(value) if isinstance(value, Mapping) else set()
+    alike = (kind for kind in kinds if is_dataclass(kind) and told <= {field.name for field in fields(kind)})
+    return kinds[0] if len(kinds) == 1 else next(alike, kinds[0])
 
 
 def _decode_tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:

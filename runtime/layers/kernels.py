@@ -68,6 +68,14 @@ def _silu_and_mul(x, out, SIZE, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _squared_relu(x, out, COUNT, BLOCK: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < COUNT
+    value = tl.maximum(tl.load(x + place, mask=inside, other=0.0).to(tl.float32), 0.0)
+    tl.store(out + place, (value * value).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def _quantize(
     x, out, scales, x_row, SIZE, GROUPS, LIMIT: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
@@ -142,6 +150,14 @@ def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
     out = x.new_empty(rows, size)
     if rows:
         _silu_and_mul[(rows, triton.cdiv(size, 1024))](x, out, size, BLOCK=1024)
+    return out
+
+
+def squared_relu(x: torch.Tensor) -> torch.Tensor:
+    """x without gaps."""
+    out = x.new_empty(x.shape)
+    if x.numel():
+        _squared_relu[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
     return out
 
 

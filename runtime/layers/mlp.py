@@ -1,4 +1,4 @@
-"""The gated MLP of a dense layer (or of the shared experts), split over the TP group."""
+"""The MLP of a dense layer (or of the shared experts), gated or not, split over the TP group."""
 
 from __future__ import annotations
 
@@ -25,6 +25,27 @@ class GatedMLP(nn.Module):
     def pieces(self) -> Iterator[Piece]:
         yield from self.gate_up.pieces()
         yield from self.down.pieces()
+
+
+class SquaredMLP(GatedMLP):
+    """The same without a gate: the square of what is positive."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(squared_relu(self.gate_up(x)))
+
+
+@torch.library.custom_op("sgl_tune::squared_relu", mutates_args=())
+def squared_relu(x: torch.Tensor) -> torch.Tensor:
+    if x.is_cuda:
+        from runtime.layers import kernels
+
+        return kernels.squared_relu(x)
+    return F.relu(x).square()
+
+
+@squared_relu.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x.shape)
 
 
 @torch.library.custom_op("sgl_tune::silu_and_mul", mutates_args=())

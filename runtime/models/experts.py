@@ -42,11 +42,12 @@ class Experts(nn.Module):
         self.inner = shard(
             moe.intermediate_size, comm.size("moe_tp"), comm.rank("moe_tp"), "the experts' intermediate size"
         )
-        self.hidden = slice(0, build.model.hidden_size)
+        self.hidden = slice(0, moe.latent_size or build.model.hidden_size)
+        self.is_gated = build.model.gated_mlps
         self.adds_bias = comm.rank("moe_tp") == 0
         self.transposed = build.model.model_type == "gpt_oss"
         count, inner, hidden = length(self.numbers), length(self.inner), length(self.hidden)
-        self.up = self._tensors("up", (count, 2 * inner, hidden), build)
+        self.up = self._tensors("up", (count, inner * (1 + self.is_gated), hidden), build)
         self.down = self._tensors("down", (count, hidden, inner), build)
 
     def _tensors(self, prefix: str, shape: tuple[int, ...], build: Build) -> dict[str, nn.Parameter]:
@@ -74,26 +75,29 @@ class Experts(nn.Module):
             w2_bias=self.down.get("bias"),
             swiglu_alpha=self.moe.swiglu_alpha,
             swiglu_limit=self.moe.swiglu_limit,
+            is_gated=self.is_gated,
         )
 
     def pieces(self) -> Iterator[Piece]:
         if self.transposed:
             yield from self._transposed_pieces()
             return
-        inner, total = self.inner, self.moe.intermediate_size
-        half = length(inner)
-        up_rows = slice(total + inner.start, total + inner.stop)
-        for matrix in (
-            _Matrix(self.up, slice(0, half), inner, self.hidden, ("gate_proj", "w1"), "gate_up_proj", inner),
-            _Matrix(
-                self.up, slice(half, 2 * half), inner, self.hidden, ("up_proj", "w3"), "gate_up_proj", up_rows
-            ),
-            _Matrix(
-                self.down, self.hidden, self.hidden, inner, ("down_proj", "w2"), "down_proj", self.hidden
-            ),
-        ):
+        inner, hidden = self.inner, self.hidden
+        down = _Matrix(self.down, hidden, hidden, inner, ("down_proj", "w2"), "down_proj", hidden)
+        for matrix in (*self._ups(), down):
             for number in range(self.numbers.start, self.numbers.stop):
                 yield from self._expert_pieces(matrix, number)
+
+    def _ups(self) -> Iterator[_Matrix]:
+        inner, half, total = self.inner, length(self.inner), self.moe.intermediate_size
+        first, up = slice(0, half), ("up_proj", "w3")
+        if not self.is_gated:
+            yield _Matrix(self.up, first, inner, self.hidden, up, "up_proj", inner)
+            return
+        gate, both = ("gate_proj", "w1"), "gate_up_proj"
+        behind = slice(total + inner.start, total + inner.stop)
+        yield _Matrix(self.up, first, inner, self.hidden, gate, both, inner)
+        yield _Matrix(self.up, slice(half, 2 * half), inner, self.hidden, up, both, behind)
 
     def _expert_pieces(self, matrix: _Matrix, number: int) -> Iterator[Piece]:
         for name, tensor in matrix.tensors.items():

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runtime.forward.batch import ForwardBatch, ForwardMode
+from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, Source, length, shard
@@ -75,7 +75,7 @@ class Mamba2Mixer(nn.Module):
             self.rate,
             self.bias,
             self.skip,
-            config.least_step if batch.mode is ForwardMode.EXTEND else 0.0,
+            config.least_step,
         )
         held = workspaces(config, inputs, batch)
         answer = recur(inputs, state.recurrent, rows).flatten(1)

@@ -10,13 +10,14 @@ from torch import nn
 from runtime.forward.dp_attention import gather, scatter
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, shard
-from runtime.layers.mlp import GatedMLP
+from runtime.layers.mlp import GatedMLP, SquaredMLP
 from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build
 from runtime.models.experts import Experts
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatcher import Dispatcher
 from runtime.moe.router import Router
+from runtime.moe.weights import TopK
 from runtime.server.call_rules import fused_shared_experts
 
 
@@ -45,6 +46,7 @@ class MoELayer(nn.Module):
         fused = fused_shared_experts(model, build.runtime, build.comm.size("moe_ep"))
         self.router = Router(names, model.hidden_size, moe, build.dtype, build.device, fused)
         self.experts = Experts(build, name, fused)
+        self.latents = _latents(build, name) if moe.latent_size else None
         self.shared: GatedMLP | None = None
         if moe.shared_intermediate_size and not fused:
             alone = dispatcher.replicates_shared_experts
@@ -62,28 +64,44 @@ class MoELayer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows, topk = self.dispatcher.dispatch(x, self.router)
-        out = self.backend.forward(rows, topk, self.weights)
+        out = self._routed(rows, topk)
         if self.shared is None:
             return self.dispatcher.combine(out, x.shape[0])
         if self.dispatcher.replicates_shared_experts:
             return self.dispatcher.combine(out, x.shape[0]).add_(self._shared(self.shared, x))
         return self.dispatcher.combine(out.add_(self._shared(self.shared, rows)), x.shape[0])
 
+    def _routed(self, rows: torch.Tensor, topk: TopK) -> torch.Tensor:
+        if self.latents is None:
+            return self.backend.forward(rows, topk, self.weights)
+        down, up = self.latents
+        return up(self.backend.forward(down(rows), topk, self.weights))
+
     def _shared(self, shared: GatedMLP, x: torch.Tensor) -> torch.Tensor:
         answer = shared(x)
         return answer if self.shared_gate is None else answer.mul_(self.shared_gate(x).sigmoid_())
 
     def pieces(self) -> Iterator[Piece]:
-        for part in (self.router, self.experts, self.shared, self.shared_gate):
+        for part in (self.router, self.experts, self.shared, self.shared_gate, *(self.latents or ())):
             if part is not None:
                 yield from part.pieces()
+
+
+def _latents(build: Build, name: str) -> nn.ModuleList:
+    """Into the width that experts work on, and out of it: of partial sums, the second's are some too."""
+    assert build.model.moe is not None
+    hidden, latent = slice(0, build.model.hidden_size), slice(0, build.model.moe.latent_size)
+    down = build.linear([Part(f"{name}.fc1_latent_proj", latent)], hidden)
+    return nn.ModuleList([down, build.linear([Part(f"{name}.fc2_latent_proj", hidden)], latent)])
 
 
 def _gated(build: Build, name: str, intermediate: int, size: int, rank: int) -> GatedMLP:
     rows = shard(intermediate, size, rank, "the MLP's intermediate size")
     hidden = slice(0, build.model.hidden_size)
     both, ups = f"{name}.gate_up_proj", slice(intermediate + rows.start, intermediate + rows.stop)
+    down = build.linear([Part(f"{name}.down_proj", hidden)], rows)
+    if not build.model.gated_mlps:
+        return SquaredMLP(build.linear([Part(f"{name}.up_proj", rows)], hidden), down)
     gate = Part(f"{name}.gate_proj", rows, within=(both, rows))
     up = Part(f"{name}.up_proj", rows, within=(both, ups))
-    down = Part(f"{name}.down_proj", hidden)
-    return GatedMLP(build.linear([gate, up], hidden), build.linear([down], rows))
+    return GatedMLP(build.linear([gate, up], hidden), down)

@@ -122,6 +122,11 @@ def make_dispatcher(
             f"--moe-a2a-backend flashinfer needs whole experts on each rank: pass --ep {comm.size('tp')}, "
             "equal to --tp"
         )
+    if model.moe.latent_size is not None:
+        raise ConfigError(
+            f"--moe-a2a-backend {runtime.moe_a2a_backend}: this runtime sends no latents between ranks: "
+            "its experts work on rows of the hidden size here"
+        )
     tokens = max_dispatch_tokens(runtime)
     workspace = A2AWorkspace(comm.size("moe_ep"), tokens, model.hidden_size, model.moe.top_k, dtype.itemsize)
     backend = backend_row(runtime.moe_runner_backend)

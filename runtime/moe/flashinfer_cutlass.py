@@ -18,7 +18,7 @@ from runtime.server.errors import ConfigError
 
 
 class FlashInferCutlassBackend(TunedBackend):
-    """bf16, and fp8 with one scale a tensor. The kernel takes [up, gate] rows."""
+    """bf16, and fp8 with one scale a tensor. The kernel takes [up, gate] rows, or ups alone."""
 
     name: ClassVar[str] = "flashinfer_cutlass"
     _profiled = 0
@@ -32,7 +32,7 @@ class FlashInferCutlassBackend(TunedBackend):
             )
         if weights.w13_bias is not None:
             raise ConfigError("SGLang passes no expert biases to flashinfer_cutlass: use another backend")
-        if not weights.w13.is_meta:
+        if weights.is_gated and not weights.w13.is_meta:
             with torch.no_grad():
                 swap_halves(weights.w13)
         return _with_kernel_scales(weights) if weights.w13.dtype == torch.float8_e4m3fn else weights
@@ -55,6 +55,7 @@ class FlashInferCutlassBackend(TunedBackend):
             self.tune_max(x.shape[0]),
             self.runtime.moe_a2a_backend == "flashinfer",
             self.runtime.fused_finalize,
+            weights.is_gated,
         )
 
     def _hold_profile_workspace(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> None:
@@ -88,6 +89,7 @@ def cutlass_moe(
     tune_max: int,
     alltoall: bool,
     fused_finalize: bool,
+    gated: bool,
 ) -> torch.Tensor:
     from flashinfer.fused_moe import cutlass_fused_moe
     from flashinfer.fused_moe.core import ActivationType
@@ -111,7 +113,7 @@ def cutlass_moe(
         "tp_size": tp_size,
         "tp_rank": tp_rank,
         "tune_max_num_tokens": tune_max,
-        "activation_type": ActivationType.Swiglu,
+        "activation_type": ActivationType.Swiglu if gated else ActivationType.Relu2,
         "enable_alltoall": alltoall,
         "use_fused_finalize": fused_finalize,
     }

@@ -33,6 +33,11 @@ class FlashInferTrtllmBackend(TunedBackend):
             raise ConfigError(
                 f"SGLang passes no expert biases to {self.runtime.moe_runner_backend}: use another backend"
             )
+        if not weights.is_gated:
+            raise ConfigError(
+                f"--moe-runner-backend {self.runtime.moe_runner_backend}: this runtime has no layout of "
+                "experts without gates: flashinfer_cutlass takes them"
+            )
         return lay_out(weights)
 
     def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:

@@ -57,7 +57,8 @@ def torch_moe(
         up = expert_matrix(w13, w13_scale, w13_global_scale, local, block).to(x.dtype)
         down = expert_matrix(w2, w2_scale, w2_global_scale, local, block).to(x.dtype)
         hidden = F.linear(x[token], up, None if w13_bias is None else w13_bias[local])
-        result = F.linear(activate(hidden, swiglu), down, None if w2_bias is None else w2_bias[local])
+        inner = activate(hidden, swiglu, down.shape[1])
+        result = F.linear(inner, down, None if w2_bias is None else w2_bias[local])
         out.index_add_(0, token, result.float() * scores[token, slot, None])
     return out.to(x.dtype)
 
@@ -85,7 +86,10 @@ def expert_matrix(
     return weight[expert].float() * scale[expert]
 
 
-def activate(x: torch.Tensor, swiglu: list[float]) -> torch.Tensor:
+def activate(x: torch.Tensor, swiglu: list[float], width: int) -> torch.Tensor:
+    """To `width` values: of twice as many, half are gates."""
+    if x.shape[-1] == width:
+        return F.relu(x).square()
     gate, up = x.chunk(2, dim=-1)
     if not swiglu:
         return F.silu(gate) * up

@@ -7,6 +7,7 @@ of its own, in SGLang's order, so that a prediction sees what a GPU sees.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
 from runtime.layers.mlp import silu_and_mul
 from runtime.moe.grouped import align, grouped_matmul, sum_choices, swiglu
@@ -54,6 +55,8 @@ class TritonBackend(TorchBackend):
         return moe is not None and not moe.shared_intermediate_size
 
     def _activate(self, up: torch.Tensor, weights: ExpertWeights) -> torch.Tensor:
+        if not weights.is_gated:
+            return F.relu(up).square()
         if weights.swiglu_alpha is None:
             return silu_and_mul(up)
         return swiglu(up, weights.swiglu_alpha, weights.swiglu_limit or 7.0)

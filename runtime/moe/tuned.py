@@ -87,7 +87,7 @@ def cpu_moe(
     up = grouped_gemm(GEMM1, x, local, w13, **sizes)
     if w13_bias is not None:
         up = up + w13_bias[mine]
-    down = grouped_gemm(GEMM2, activate(up, swiglu), local, w2, **sizes)
+    down = grouped_gemm(GEMM2, activate(up, swiglu, w2.shape[2]), local, w2, **sizes)
     if w2_bias is not None:
         down = down + w2_bias[mine]
     here = torch.where(local >= 0, scores, 0.0)

@@ -24,7 +24,7 @@ class ExpertWeights:
     The order and the layout of rows that a kernel wants is its backend's business: see `MoEBackend.prepare`.
     """
 
-    w13: torch.Tensor  # [local, 2 I, H]
+    w13: torch.Tensor  # [local, 2 I, H], or [local, I, H] without gates
     w2: torch.Tensor  # [local, H, I]
     num_experts: int  # over all ranks
     first: int = 0
@@ -41,6 +41,7 @@ class ExpertWeights:
     # (up + 1) * gate * sigmoid(alpha * gate), both clamped to the limit; None is plain silu(gate) * up
     swiglu_alpha: float | None = None
     swiglu_limit: float | None = None
+    is_gated: bool = True
 
     @property
     def local(self) -> int:

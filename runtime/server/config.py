@@ -29,6 +29,7 @@ class MoEConfig:
     routed_scaling_factor: float = 1.0
     router_bias: bool = False
     router_in_fp32: bool = False
+    latent_size: int | None = None  # of the rows that routed experts work on, where not the hidden size
     shared_gate: bool = False  # the shared expert counts as much as a sigmoid of the token says
     expert_bias: bool = False
     # gpt-oss: clamped gate, (up + 1) * gate * sigmoid(alpha * gate), softmax over the selected experts only
@@ -125,6 +126,7 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     norms: Literal["before", "around", "after", "alone"] = "before"  # where a layer norms
     centred_norms: bool = False  # weights are told less one
+    gated_mlps: bool = True  # silu(gate) * up; without a gate, the square of what is positive of up
     checkpoint_quantization: str | None = None
     quantization_block: tuple[int, int] | None = None
     excluded: Excluded = NOTHING

@@ -71,7 +71,7 @@ class Mamba2Config:
     conv_kernel: int
     conv_bias: bool
     bias: bool
-    least_step: float
+    least_step: float  # transformers' prefill keeps to it, its decode and SGLang do not
     chunk: int
 
     @property

@@ -133,6 +133,21 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "full_attention_interval": 2,
         },
     ),
+    "nemotron_h": (
+        "NemotronHConfig",
+        {
+            "head_dim": 32,
+            "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
+            "ssm_state_size": 16,
+            "mamba_num_heads": 8,
+            "mamba_head_dim": 8,
+            "n_groups": 4,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "moe_shared_expert_intermediate_size": 48,
+        },
+    ),
     "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "glm4_moe": (
         "Glm4MoeConfig",

@@ -110,6 +110,7 @@ _WITHOUT_BIAS = {
     "exaone4",
     "exaone_moe",
     "phi3",
+    "nemotron_h",
 }
 
 

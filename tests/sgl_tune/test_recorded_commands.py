@@ -55,7 +55,16 @@ def test_a_family_without_layers_here_keeps_its_key_and_its_files(folder: Path, 
     known = json.loads((folder / "models/Qwen/Qwen3-Next-80B-A3B-Instruct-FP8/config.json").read_text())
     unknown = {**known, "model_type": "zaya", "architectures": ["ZayaForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(unknown))
-    model = ("--model-path", tmp_path, "--tp", 8, "--gpu", "b200", "--moe-runner-backend", "flashinfer_trtllm")
+    model = (
+        "--model-path",
+        tmp_path,
+        "--tp",
+        8,
+        "--gpu",
+        "b200",
+        "--moe-runner-backend",
+        "flashinfer_trtllm",
+    )
     ran = warm(*TARGET, *model, "--format", "json")
     data = json.loads(ran.out)
     assert ran.code == 1 and data["verdict"]["tunes"] == "unplanned"

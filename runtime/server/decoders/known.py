@@ -22,6 +22,7 @@ from runtime.server.decoders import (
     mellum,
     minimax,
     mixtral,
+    nemotron_h,
     olmo,
     phi,
     qwen,
@@ -34,7 +35,7 @@ from runtime.server.errors import Unsupported
 
 _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
-    qwen_hybrid,
+    *(qwen_hybrid, nemotron_h),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whose layers call their experts block_sparse_moe.

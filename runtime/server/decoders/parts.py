@@ -18,7 +18,7 @@ from runtime.server.errors import ConfigError
 
 SLIDES = {"full_attention": "full", "sliding_attention": "sliding"}
 MLPS = {"dense": "dense", "sparse": "moe"}
-_TAKEN_AS_SILU = ("silu", "swish")
+TAKEN_AS_SILU = ("silu", "swish")
 
 
 def model(
@@ -28,19 +28,30 @@ def model(
     mlp_kinds: Iterable[str],
     **own: Any,
 ) -> ModelConfig:
-    f.only("hidden_act", *_TAKEN_AS_SILU)
-    layers = f.size("num_hidden_layers")
+    f.only("hidden_act", *TAKEN_AS_SILU)
+    own.setdefault("rms_eps", f.number("rms_norm_eps"))
+    return layered(f, attention, attention_kinds, mlp_kinds, **own)
+
+
+def layered(
+    f: Fields,
+    attention: Mapping[str, AttentionConfig],
+    attention_kinds: Iterable[str],
+    mlp_kinds: Iterable[str],
+    **own: Any,
+) -> ModelConfig:
+    """As many layers as have a kind."""
+    kinds = tuple(attention_kinds)
     return ModelConfig(
         model_type=str(f.get("model_type")),
         hidden_size=f.size("hidden_size"),
-        num_layers=layers,
+        num_layers=len(kinds),
         intermediate_size=f.count("intermediate_size"),
         vocab_size=f.size("vocab_size"),
         max_position=f.size("max_position_embeddings"),
-        rms_eps=f.number("rms_norm_eps"),
         tie_word_embeddings=f.flag("tie_word_embeddings"),
         attention=dict(attention),
-        attention_kinds=tuple(attention_kinds),
+        attention_kinds=kinds,
         layer_kinds=tuple(mlp_kinds),
         obstacles=tuple(dict.fromkeys(f.obstacles)),
         **own,

@@ -1,0 +1,130 @@
+"""Nemotron-H and Nemotron 3: a layer is Mamba-2's, attention without positions, an MLP or experts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runtime.server.bounds import LAYERS, check_size
+from runtime.server.config import ModelConfig, MoEConfig, TensorNames
+from runtime.server.decoders.family import Family
+from runtime.server.decoders.fields import Fields
+from runtime.server.decoders.parts import TAKEN_AS_SILU, heads, layered, routed_by_sigmoid
+from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.recurrent import Mamba2Config
+
+_LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
+_WORDS = {"linear_attention": "mamba", "full_attention": "attention"}
+# What mixes tokens in a layer, and what follows.
+_KINDS = {
+    "mamba": ("recurrent", "none"),
+    "attention": ("full", "none"),
+    "mlp": ("none", "dense"),
+    "moe": ("none", "moe"),
+}
+_USUAL = ["mamba", "moe", "attention", "mlp"]
+_NAMES = TensorNames(
+    *("backbone.layers", "backbone.embeddings", "backbone.norm_f"),
+    *("mixer", "mixer", "mixer"),
+)
+
+
+def _nemotron_h(f: Fields) -> ModelConfig:
+    f.only("mlp_hidden_act", "relu2")
+    f.only("mamba_hidden_act", *TAKEN_AS_SILU)
+    f.only("mlp_bias", False)
+    f.only("tie_word_embeddings", False)
+    kinds = [_KINDS[kind] for kind in _layers(f)]
+    mixers, mlps = [mixer for mixer, _ in kinds], [mlp for _, mlp in kinds]
+    if "full" not in mixers:
+        f.cannot("no layer has attention: this runtime has no server of states alone")
+    return layered(
+        f,
+        {"full": heads(f, rope=None)},
+        mixers,
+        mlps,
+        rms_eps=f.number("layer_norm_epsilon"),
+        norms="alone",
+        gated_mlps=False,
+        recurrent=_mamba(f) if "recurrent" in mixers else None,
+        moe=_routed(f) if "moe" in mlps else None,
+        names=_NAMES,
+    )
+
+
+def _layers(f: Fields) -> list[str]:
+    """A list of words, or a letter a layer."""
+    listed, pattern = f.get(f.spelled("layers_block_type", "layer_types")), f.get("hybrid_override_pattern")
+    f.get("num_hidden_layers")  # as many as are told
+    if listed is None:
+        if not isinstance(pattern, str | None):
+            raise ConfigError("config.json: hybrid_override_pattern is no text")
+        listed = _USUAL if pattern is None else [_LETTERS.get(letter, letter) for letter in pattern]
+    if not isinstance(listed, (list, tuple)) or not listed:
+        raise ConfigError("config.json: layers_block_type is no list of layers")
+    check_size("config.json: the layers of layers_block_type", len(listed), LAYERS)
+    kinds = [_WORDS.get(one, one) if isinstance(one, str) else one for one in listed]
+    unknown = next((one for one in kinds if not isinstance(one, str) or one not in _KINDS), None)
+    if unknown is not None:
+        raise Unsupported(f"config.json: a layer of {repr(unknown)[:60]}: here are {', '.join(_KINDS)}")
+    return kinds
+
+
+def _mamba(f: Fields) -> Mamba2Config:
+    conv_bias = f.spelled("mamba_conv_bias", "use_conv_bias")
+    return Mamba2Config(
+        num_heads=f.size("mamba_num_heads"),
+        head_dim=f.size("mamba_head_dim"),
+        num_groups=f.size(f.spelled("mamba_n_groups", "n_groups")),
+        state_size=f.size("ssm_state_size"),
+        conv_kernel=f.size(f.spelled("mamba_d_conv", "conv_kernel")),
+        conv_bias=f.flag(conv_bias),
+        bias=f.flag("use_bias"),
+        least_step=f.number(f.spelled("mamba_dt_min", "time_step_min")),
+        chunk=f.size(f.spelled("mamba_chunk_size", "chunk_size")),
+    )
+
+
+def _routed(f: Fields) -> MoEConfig:
+    f.only("n_shared_experts", 1)  # one, as wide as is told
+    shared = f.size("moe_shared_expert_intermediate_size")
+    return replace(
+        routed_by_sigmoid(f), shared_intermediate_size=shared, latent_size=f.size_or_none("moe_latent_size")
+    )
+
+
+_DEFAULTS = {
+    "intermediate_size": 21504,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 4096,
+    "layer_norm_epsilon": 1e-5,
+    "ssm_state_size": 128,
+    "mamba_num_heads": 128,
+    "mamba_head_dim": 64,
+    "n_groups": 8,
+    "conv_kernel": 4,
+    "use_conv_bias": True,
+    "time_step_min": 0.001,
+    "chunk_size": 128,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 7688,
+    "moe_shared_expert_intermediate_size": 7688,
+    "num_experts_per_tok": 2,
+    "norm_topk_prob": True,
+    "vocab_size": 131072,
+    "hidden_size": 4096,
+}
+# Of initial values, of other servers' kernels, and of attention that never has a bias or a window.
+_HARMLESS = frozenset(
+    (
+        *("expand", "mamba_expand", "time_step_max", "time_step_limit", "time_step_floor"),
+        *("mamba_dt_max", "mamba_dt_limit", "mamba_dt_init_floor", "rescale_prenorm_residual"),
+        *("mamba_proj_bias", "mamba_ssm_cache_dtype", "use_mamba_kernels", "num_logits_to_keep"),
+        *("moe_shared_expert_overlap", "residual_in_fp32", "mtp_layers_block_type"),
+        *("attention_bias", "sliding_window", "mtp_hybrid_override_pattern", "num_hidden_layers"),
+    )
+)
+
+FAMILIES = (Family("nemotron_h", _nemotron_h, _DEFAULTS, _HARMLESS),)
