@@ -127,9 +127,13 @@ class TensorFp8(Scheme):
 
 @dataclass(frozen=True, slots=True)
 class Fp4(Scheme):
-    """Two values a byte and one scale a `group` along k: nvfp4 (16, e4m3), mxfp4 (32, powers of two)."""
+    """Two values a byte and one scale a `group` along k: nvfp4 (16, e4m3), mxfp4 (32, powers of two).
+
+    `backend`: the GEMM of a dense layer, by SGLang's name; without one of FlashInfer's it is plain again.
+    """
 
     group: int
+    backend: str = ""
 
     def create(
         self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
@@ -147,7 +151,8 @@ class Fp4(Scheme):
         return tensors
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
-        return fp4_linear(x, tensors["weight"], tensors["weight_scale"], tensors.get("weight_scale_2"), bias)
+        factors = tensors.get("weight_scale_2"), tensors.get("input_scale")
+        return fp4_linear(x, tensors["weight"], tensors["weight_scale"], *factors, bias, self.backend)
 
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
         return dequantize_fp4(tensors["weight"], tensors["weight_scale"], tensors.get("weight_scale_2"))
@@ -185,6 +190,8 @@ def linear_scheme(model: ModelConfig, runtime: RuntimeConfig) -> Scheme:
     if runtime.quantization == "modelopt_fp4" != model.checkpoint_quantization:
         runtime = replace(runtime, quantization=None)
     scheme = expert_scheme(model, runtime)
+    if scheme == Fp4(16):
+        return Fp4(16, runtime.fp4_gemm_backend)
     return PLAIN if scheme == Fp4(32) else scheme
 
 

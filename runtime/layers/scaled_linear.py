@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from runtime.layers.fp4_gemm import BACKENDS, fp4_gemm
 from runtime.layers.fp8_gemm import fp8_gemm, is_tuned, quantize_fp8
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -77,8 +78,13 @@ def fp4_linear(
     weight: torch.Tensor,
     scale: torch.Tensor,
     global_scale: torch.Tensor | None,
+    input_scale: torch.Tensor | None,
     bias: torch.Tensor | None,
+    backend: str,
 ) -> torch.Tensor:
+    if x.is_cuda and backend in BACKENDS and global_scale is not None and input_scale is not None:
+        out = fp4_gemm(x, weight, scale, global_scale, input_scale, backend)
+        return out if bias is None else out.add_(bias)
     return F.linear(x, dequantize_fp4(weight, scale, global_scale).to(x.dtype), bias)
 
 
@@ -88,7 +94,9 @@ def _(
     weight: torch.Tensor,
     scale: torch.Tensor,
     global_scale: torch.Tensor | None,
+    input_scale: torch.Tensor | None,
     bias: torch.Tensor | None,
+    backend: str,
 ) -> torch.Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 

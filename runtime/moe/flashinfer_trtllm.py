@@ -58,6 +58,7 @@ class FlashInferTrtllmBackend(TunedBackend):
             _scales(weights),
             kind,
             routing_form(
+                self.model,
                 self.runtime,
                 kind == "fp8_block",
                 len(self.layout.group("moe_ep")),

@@ -10,6 +10,11 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 # The kernel routes by the logits, or is given ids and weights: both in one int32, or apart.
 Routing = Literal["logits", "packed", "apart"]
 
+# Whose layers are those of srt/models/deepseek_v2.py.
+DEEPSEEK_LAYERS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa")
+# Families that tell trtllm kernels how to route, and what their routers must be for that.
+_ROUTED_BY_DEEPSEEK = (*DEEPSEEK_LAYERS, "glm4_moe", "nemotron_h")
+_ROUTED_BY_SOFTMAX = ("qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe")
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
 _FUSING = ("glm4_moe", "glm4_moe_lite")
@@ -17,12 +22,25 @@ _FUSING = ("glm4_moe", "glm4_moe_lite")
 _PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", *_FUSING)
 
 
-def routing_form(runtime: RuntimeConfig, in_fp8_blocks: bool, ep: int, attn_dp: int) -> Routing:
+def routing_form(
+    model: ModelConfig, runtime: RuntimeConfig, in_fp8_blocks: bool, ep: int, attn_dp: int
+) -> Routing:
     spread = ep > 1 and attn_dp == 1
     routed = in_fp8_blocks and spread and runtime.release.routes_fp8_under_ep
-    if not (routed or backend_row(runtime.moe_runner_backend).routed):
+    routed = routed or backend_row(runtime.moe_runner_backend).routed
+    if not routed and (kernels_route(model) or not runtime.release.routes_by_named_method):
         return "logits"
     return "apart" if runtime.release.routes_apart else "packed"
+
+
+def kernels_route(model: ModelConfig) -> bool:
+    """Whether the family names a way of routing, and it is its router's."""
+    moe = model.moe
+    if moe is None:
+        return False
+    if model.model_type in _ROUTED_BY_DEEPSEEK:
+        return moe.scoring == "sigmoid" and moe.correction_bias and moe.renormalize
+    return model.model_type in _ROUTED_BY_SOFTMAX and moe.scoring == "softmax" and moe.renormalize
 
 
 def fused_shared_experts(model: ModelConfig, runtime: RuntimeConfig, ep: int) -> int:

@@ -253,6 +253,7 @@ class RuntimeConfig:
     attention_backend: str = "triton"
     moe_runner_backend: str = "auto"
     moe_a2a_backend: str = "none"
+    fp4_gemm_backend: str = ""
     # Tokens a rank that the all-to-all workspace holds; None: a chunk or a full decode batch.
     a2a_max_tokens: int | None = None
     deepep: DeepEP | None = None

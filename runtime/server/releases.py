@@ -60,6 +60,11 @@ class Release:
     # The gate beside the MoE backend: should_run_flashinfer_autotune of flashinfer_autotune.py
     fp4_gemm_gates: bool = False
     fp8_gemm_gates: bool = False
+    # An unset --fp4-gemm-backend, but for sm100's flashinfer_cutedsl: srt/layers/quantization/fp4_utils.py
+    fp4_gemm_before_blackwell: str = "flashinfer_cutlass"
+    fp4_gemm_on_sm120: str = "flashinfer_cudnn"
+    # DeepSeek's shared experts in nvfp4, activated by the kernel that multiplies: models/deepseek_v2.py
+    fuses_nvfp4_swiglu: bool = False
     # Dense modelopt fp8 through FlashInfer's fp8_gemm, on Hopper too: srt/layers/quantization/fp8_utils.py
     tunes_fp8_gemm: bool = False
     # Majors on which modelopt's fp8 GEMMs are FlashInfer's: the same file
@@ -105,6 +110,8 @@ class Release:
     # How trtllm calls are routed: srt/layers/moe/moe_runner/flashinfer_trtllm.py
     routes_fp8_under_ep: bool = False
     routes_apart: bool = False
+    # trtllm kernels route for the families that say how, and by config.json's word: srt/layers/moe/topk.py
+    routes_by_named_method: bool = False
     defers_finalising: bool = False
     # Of shared prefills, --attn-cp-size counts where they are interleaved: model_overrides/deepseek_v2.py
     keeps_context_width: bool = False
@@ -208,6 +215,9 @@ _13 = replace(
     flashinfer="0.6.12",
     transformers="5.8.1",
     fp4_gemm_gates=True,
+    fp4_gemm_before_blackwell="marlin",
+    fp4_gemm_on_sm120="flashinfer_cutlass",
+    fuses_nvfp4_swiglu=True,
     nvfp4_runs_cutlass_on=(12,),
     flashinfer_a2a_needs_dp=True,
     dispatch_tokens_by_ranks=False,
@@ -413,6 +423,7 @@ _23 = replace(
     algorithms=(*_16.algorithms, "UNO"),
     dflash_shares_heads=True,
     ranges_by_chunk=True,
+    routes_by_named_method=True,
     breakable_multimodal=_22.breakable_multimodal | {"MuseSparkForConditionalGeneration"},
     mla_prefill_graph_top=8192,
     mla_prefill_graphs_fit_chunk=True,

@@ -22,7 +22,12 @@ from runtime.server.encoders.place import encoder_place
 from runtime.server.errors import ConfigError
 from runtime.server.family_attention import settle_family_attention
 from runtime.server.gpus import GpuModel
-from runtime.server.graph_backends import settle_expert_graphs, settle_graph_backends, settle_trtllm_prefill
+from runtime.server.graph_backends import (
+    COMPILED,
+    settle_expert_graphs,
+    settle_graph_backends,
+    settle_trtllm_prefill,
+)
 from runtime.server.graphs import captured
 from runtime.server.kv_cache import settle_kv_dtype
 from runtime.server.memory import settle_memory
@@ -45,7 +50,7 @@ from runtime.server.roles import settle_item_scoring, settle_role, settle_unchun
 from runtime.server.shape import DraftServer, Server, Speculation
 from runtime.server.speculation import DRAFTLESS, settle_speculation
 from runtime.server.state_cache import settle_state_cache, state_rules
-from runtime.server.tuning import check_skipped_ops, gate
+from runtime.server.tuning import check_skipped_ops, fp4_gemm_backend, gate
 
 _EXTEND = "SGLANG_FLASHINFER_AUTOTUNE_EXTEND"
 _FUSED_FINALIZE = "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
@@ -130,6 +135,8 @@ def _server(c: Choices) -> Server:
         dummy_batch_rows=_dummy_rows(c),
         decode_graphs=decode_graphs,
         prefill_graphs=prefill_graphs,
+        fp4_gemm_backend=fp4_gemm_backend(c),
+        compiles_prefills=c.prefill.backend == COMPILED,
         speculative=_speculation(c),
         disaggregation_mode=c.disaggregation_mode,
         autotune_extend=c.release.has_extend_pass and is_on(c.environ.get(_EXTEND)),

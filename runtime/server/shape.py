@@ -86,6 +86,8 @@ class Server:
     key_parts: tuple[str, ...]
     draft: DraftServer | None
     encoder: EncoderPlace = "split"  # where a multimodal model's lies
+    fp4_gemm_backend: str = ""
+    compiles_prefills: bool = False  # their CUDA graphs are pieces of torch.compile
     dispatch_tokens: int | None = None  # a rank's in FlashInfer's all-to-all, where the environment says
     deepep: DeepEP | None = None
     is_draft: bool = False

@@ -15,7 +15,7 @@ from runtime.server.releases import Release
 
 MODELOPT_FP8 = ("modelopt", "modelopt_fp8")
 _MIXED = "modelopt_mixed"
-_FP4_METHODS = ("modelopt_fp4", _MIXED)
+FP4_METHODS = ("modelopt_fp4", _MIXED)
 _TUNED_FP4 = ("flashinfer_cutlass", "flashinfer_cutedsl")
 _BLACKWELL = (10, 11, 12)
 
@@ -45,7 +45,7 @@ def gate(c: Choices, quantization: str | None, draft: bool = False) -> Gate:
         return Gate(False, "flashinfer_cutedsl's experts behind deepep are not tuned")
     if is_tuned(backend, c.release):
         return Gate(True, f"MoE backend {backend}")
-    if c.release.fp4_gemm_gates and runs_fp4_gemm(quantization, _fp4_gemm(c), c.gpu):
+    if c.release.fp4_gemm_gates and tunes_fp4_gemm(quantization, fp4_gemm_backend(c)):
         return Gate(True, f"FP4 GEMMs of quantization {quantization}")
     model = c.draft_model if draft and c.draft_model is not None else c.model
     as_mxfp8 = runs_block_fp8_as_mxfp8(quantization, model, c.fp8_gemm_runner_backend, c.gpu, c.release)
@@ -54,10 +54,15 @@ def gate(c: Choices, quantization: str | None, draft: bool = False) -> Gate:
     return Gate(False, f"MoE backend {backend}, quantization {quantization}")
 
 
-def _fp4_gemm(c: Choices) -> str:
-    """An unset one is Marlin for Muse Glimmer on sm120."""
-    marlin = c.model.architecture in MUSE_GLIMMER and c.gpu.major == 12
-    return "marlin" if marlin and c.fp4_gemm_runner_backend == "auto" else str(c.fp4_gemm_runner_backend)
+def fp4_gemm_backend(c: Choices) -> str:
+    """What an unset --fp4-gemm-backend becomes: srt/layers/quantization/fp4_utils.py."""
+    if c.fp4_gemm_runner_backend != "auto":
+        return str(c.fp4_gemm_runner_backend)
+    if c.gpu.major == 12:
+        return "marlin" if c.model.architecture in MUSE_GLIMMER else c.release.fp4_gemm_on_sm120
+    if c.gpu.major == 10:
+        return "flashinfer_cutedsl"
+    return c.release.fp4_gemm_before_blackwell if c.gpu.major < 10 else "flashinfer_cutlass"
 
 
 def _closed(c: Choices, draft: bool) -> str | None:
@@ -84,10 +89,8 @@ def is_tuned(moe_runner_backend: str, release: Release) -> bool:
     return since is not None and release.number >= since
 
 
-def runs_fp4_gemm(quantization: str | None, asked: str, gpu: GpuModel) -> bool:
-    """By FlashInfer: an unset --fp4-gemm-backend is Marlin before Blackwell."""
-    backend = _TUNED_FP4[0] if asked == "auto" and gpu.major >= 10 else asked
-    return quantization in _FP4_METHODS and backend in _TUNED_FP4
+def tunes_fp4_gemm(quantization: str | None, backend: str) -> bool:
+    return quantization in FP4_METHODS and backend in _TUNED_FP4
 
 
 def runs_fp8_gemm(quantization: str | None, gpu: GpuModel, release: Release) -> bool:

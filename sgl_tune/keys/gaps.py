@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.keys.call_shapes import (
-    dense_shapes,
-    has_kernels,
-    moe_shapes,
+from sgl_tune.keys.call_shapes import has_kernels, moe_shapes, tunes_moe
+from sgl_tune.keys.dense_shapes import (
+    fp4_is_known,
+    fp8_is_known,
     tunes_by_cutlass,
     tunes_dense,
     tunes_fp4,
-    tunes_moe,
     tunes_mxfp8,
 )
 from sgl_tune.keys.keys import asks_nothing
@@ -45,12 +44,12 @@ def _unplanned(deployment: Deployment) -> Iterator[Gap]:
     if tunes_moe(deployment) and not moe_shapes(deployment):
         what = f"the experts of {server.moe_runner_backend}"
         yield Gap(what, _why_no_experts(deployment), runs=has_kernels(deployment))
-    if tunes_dense(deployment) and not dense_shapes(deployment):
+    if tunes_dense(deployment) and not fp8_is_known(deployment):
         yield Gap(
             f"the FP8 GEMMs of dense layers in {quantization}",
-            "those of latent attention and of mixed weights are not known here",
+            "those of mixed weights are not known here",
         )
-    if tunes_fp4(deployment):
+    if tunes_fp4(deployment) and not fp4_is_known(deployment):
         yield Gap("the FP4 GEMMs of dense layers", _UNREAD)
     if tunes_mxfp8(deployment):
         yield Gap("the MXFP8 GEMMs of dense layers", _UNREAD)

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets, tuning_range
 from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.rows import BatchRows, batch_rows
-from sgl_tune.keys.call_shapes import (
-    dense_shapes,
-    moe_shapes,
-    tunes_by_cutlass,
-    tunes_dense,
-    tunes_fp4,
-    tunes_moe,
-    tunes_mxfp8,
-)
+from sgl_tune.keys.call_shapes import moe_shapes, tunes_moe
+from sgl_tune.keys.dense_shapes import dense_shapes, tunes_by_cutlass, tunes_dense, tunes_fp4, tunes_mxfp8
 from sgl_tune.keys.op_shapes import OpShape, Policy
 
 if TYPE_CHECKING:

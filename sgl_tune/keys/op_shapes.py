@@ -179,16 +179,6 @@ def _trtllm_extras(
     return ((MODULE, *counts, activation, weight, fp8, *sizes, SWIGLU, shuffled, layout, False, False),)
 
 
-def dense_fp8(k: int, n: int, output: Dtype) -> OpShape:
-    """One linear layer quantized per tensor: `bmm_fp8` with a batch of one."""
-    e4m3 = Dtype("torch.float8_e4m3fn")
-
-    def profile(tokens: int) -> Profile:
-        return ((1, tokens, k), (1, k, n), (1,), (1,), (1, -1, n), (-1,))
-
-    return OpShape("fp8_gemm", HOT, profile, ((e4m3, e4m3, output),), runner="CublasFp8GemmRunner")
-
-
 def cpu_moe(experts: Experts, dtype: Dtype) -> tuple[OpShape, ...]:
     """Our own grouped GEMMs, which stand in for FlashInfer's where there is no GPU."""
     e, h, i, k = experts.local, experts.hidden, experts.intermediate, experts.top_k

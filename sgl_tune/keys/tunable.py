@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.keys.dense_shapes import fp4_is_known
 from sgl_tune.keys.plan import Plan
 
 # As runtime/layers/quantization.py and moe/ have them; tests hold the two against each other.
 _METHODS = (None, "fp8", "modelopt_fp8", "modelopt_fp4", "nvfp4", "mxfp4")
+_FP4 = ("modelopt_fp4", "nvfp4", "mxfp4")
+_FP4_GEMMS = ("flashinfer_cutedsl", "flashinfer_cutlass", "flashinfer_cudnn")
 _TRTLLM_KINDS = ("bfloat16", "fp8", "modelopt_fp4", "nvfp4")
 
 
@@ -30,10 +33,14 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
     yield from model.obstacles
     if method not in _METHODS:
         yield f"this runtime has no layers of quantization {method}"
+    if fp4_is_known(deployment) and server.fp4_gemm_backend not in _FP4_GEMMS:
+        yield f"this runtime has no nvfp4 GEMMs of {server.fp4_gemm_backend}"
     if deployment.arch == CPU.arch or model.moe is None:
         return
     if backend.stood_in:
         yield f"this runtime has no kernels of {backend.name}"
+    if method in _FP4 and backend.calls is None and not backend.stood_in:
+        yield f"this runtime's experts of {backend.name} take bf16 and fp8"
     if model.moe.expert_bias and backend.calls in ("cutlass", "trtllm"):
         yield f"SGLang passes no expert biases to {backend.name}"
     if backend.calls == "trtllm":

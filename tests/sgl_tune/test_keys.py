@@ -52,15 +52,39 @@ def _only(**flags: Any) -> TunedOp:
     return op
 
 
+def _keys_of(name: str, **flags: Any) -> tuple[str, ...]:
+    (keys,) = (op.keys for op in _ops(**flags) if op.op == name)
+    return keys
+
+
 def _quantized(folder: Path, name: str, **section: object) -> str:
     config = next(preset.config for preset in presets() if preset.name == name)
     (folder / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
     return str(folder)
 
 
-def test_fp8_gemms_of_latent_attention_are_not_planned(tmp_path: Path) -> None:
-    model = _quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="FP8")
-    assert "latent attention" in _verdict(model_path=model, arch="sm100", tp=8)
+def test_fp8_gemms_of_latent_attention_are_of_its_factors(tmp_path: Path) -> None:
+    listed = ["lm_head", "*.mlp.*"]
+    model = _quantized(tmp_path, "DeepSeek-V3", quant_method="modelopt", quant_algo="FP8", ignore=listed)
+    keys = _keys_of("fp8_gemm", model_path=model, arch="sm100", tp=8)
+    assert {key.split("), (")[1] for key in keys} == {
+        f"1, {k}, {n}"
+        for k, n in ((7168, 1536 + 512 + 64), (1536, 16 * 192), (512, 16 * 256), (16 * 128, 7168))
+    }
+
+
+def test_fp4_gemms_are_padded_and_named_by_their_backend(tmp_path: Path) -> None:
+    flags = {"model_path": "Llama-3.1-8B", "quantization": "modelopt_fp4", "tp": 2}
+    down = "(3584, 4096), (-1, 448), (448, 4096), (), (0,), (-1, 4096), (0,), (0,)"
+    for version, flashinfer, arch, runner, workspace in (
+        ("0.5.23", "0.7.2", "sm100", "CuteDSLFp4GemmRunner", -1),
+        ("0.5.13", "0.6.12", "sm100", "CuteDSLFp4GemmRunner", 32 << 20),
+        ("0.5.23", "0.7.2", "sm120", "CutlassFp4GemmRunner", -1),
+    ):
+        release = {"sglang_version": version, "flashinfer_version": flashinfer}
+        found = _keys_of("fp4_gemm", **flags, arch=arch, **release)
+        head = f"('fp4_gemm', '{runner}', ((1, 3584), {down}, ({workspace},))"
+        assert any(key.startswith(head) for key in found)
 
 
 def test_fp8_blocks_that_pass_for_mxfp8_are_not_planned(tmp_path: Path) -> None:
@@ -379,21 +403,15 @@ def test_without_a_gpu_our_own_kernels_stand_in() -> None:
         ),
         (
             {"model_path": "Llama-3.1-8B", "quantization": "modelopt_fp4", "arch": "sm100"},
-            "tunes the FP4 GEMMs of dense layers, which cannot be planned",
+            "tunes 1 op, 88 entries in 1 file",
         ),
-        ({**DEEPSEEK, "quantization": "modelopt_fp4"}, "tunes the FP4 GEMMs of dense layers, which cannot"),
+        ({**DEEPSEEK, "quantization": "modelopt_fp4"}, "tunes 1 op, 22 entries in 8 files"),
     ],
 )
 def test_the_verdict_says_what_is_tuned_and_what_of_it_is_not_planned(
     flags: dict[str, Any], verdict: str
 ) -> None:
     assert _verdict(**flags).startswith(verdict)
-
-
-def test_what_is_planned_beside_what_is_not_is_said() -> None:
-    assert _verdict(**DEEPSEEK, quantization="modelopt_fp4").endswith(
-        "; 1 op, 22 entries in 8 files are planned"
-    )
 
 
 def test_excluded_layers_call_no_fp8_gemm(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from runtime.server.rows import batch_rows
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
-from sgl_tune.keys.call_shapes import _linear_sizes
+from sgl_tune.keys.dense_shapes import linear_sizes
 from sgl_tune.keys.keys import expected_keys
 from tests.stock.kernel_stubs import (
     AskingTuner,
@@ -119,7 +119,7 @@ def test_cutlass(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def _call_dense_fp8(deployment: Deployment, rows: int) -> None:
-    for k, n in _linear_sizes(deployment):
+    for k, n in linear_sizes(deployment):
         scale = _meta(1, dtype=torch.float32)
         matrices = _meta(1, rows, k, dtype=FP8), _meta(1, k, n, dtype=FP8)
         workspace = _meta(32 << 20, dtype=torch.uint8)
@@ -309,12 +309,8 @@ def test_trtllm(call: Call, flags: dict[str, Any], monkeypatch: pytest.MonkeyPat
     if call is _mxfp4:
         deployment = _deployment(**flags)
     asked = _serve(deployment, call, tuner)
-    if deployment.quantization == "modelopt_fp8":
-        asked = {key: policy for key, policy in asked.items() if not key.startswith("('fp8_gemm'")}
-        planned = [op for op in expected_keys(deployment) if op.op != "fp8_gemm"]
-        assert {key: op.policy for op in planned for key in op.keys} == asked
-    else:
-        _assert_planned(deployment, asked)
+    experts = [op for op in expected_keys(deployment) if op.op not in ("fp8_gemm", "fp4_gemm")]
+    assert {key: op.policy for op in experts for key in op.keys} == asked
 
 
 def test_our_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

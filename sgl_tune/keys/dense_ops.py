@@ -1,0 +1,44 @@
+"""The lookups of FlashInfer's tuned GEMMs of dense layers, held against that package's own key functions."""
+
+from __future__ import annotations
+
+from runtime.server.flashinfer import KeyForm
+from sgl_tune.keys.op_shapes import ABSENT, COLD, HOT, Dtype, OpShape, Profile
+
+# Of mm_fp4's backends, by SGLang's names for them.
+FP4_RUNNERS = {
+    "flashinfer_cutedsl": "CuteDSLFp4GemmRunner",
+    "flashinfer_cutlass": "CutlassFp4GemmRunner",
+    "flashinfer_cudnn": "CudnnFp4GemmRunner",
+    "flashinfer_trtllm": "TrtllmGemmRunner",
+}
+_FP4_GROUP = 16
+_SCALE_ROWS, _SCALE_COLUMNS = 128, 4  # a tile of interleaved scales
+
+
+def dense_fp8(k: int, n: int, output: Dtype, form: KeyForm) -> OpShape:
+    """One linear layer quantized per tensor: `bmm_fp8` with a batch of one."""
+    e4m3 = Dtype("torch.float8_e4m3fn")
+
+    def profile(tokens: int) -> Profile:
+        return ((1, tokens, k), (1, k, n), (1,), (1,), (1, -1, n), (form.workspace,))
+
+    return OpShape("fp8_gemm", HOT, profile, ((e4m3, e4m3, output),), runner="CublasFp8GemmRunner")
+
+
+def dense_fp4(k: int, n: int, backend: str, form: KeyForm) -> OpShape:
+    """`mm_fp4`: two values a byte, weights as columns and padded, a scale for sixteen values, one for all."""
+    aligned_n, aligned_k = (_SCALE_ROWS, 64) if backend == "flashinfer_trtllm" else (32, 32)
+    rows, columns = _round_up(n, aligned_n), _round_up(k, aligned_k)
+    groups = _round_up(columns // _FP4_GROUP, _SCALE_COLUMNS)
+    weight = ((columns // 2, rows), (-1, groups), (groups, _round_up(n, _SCALE_ROWS)))
+    rest = ((), ABSENT, (-1, rows), ABSENT, ABSENT, (form.workspace,))
+
+    def profile(tokens: int) -> Profile:
+        return ((tokens, columns // 2), *weight, *rest)
+
+    return OpShape("fp4_gemm", COLD, profile, ((),), runner=FP4_RUNNERS[backend])
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

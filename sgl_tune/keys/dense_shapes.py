@@ -1,0 +1,106 @@
+"""Which tuned GEMMs of dense layers an SGLang server calls, and with which sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from runtime.server.call_rules import DEEPSEEK_LAYERS
+from runtime.server.checkpoint import Checkpoint
+from runtime.server.flashinfer import flashinfer_of
+from runtime.server.gpus import CPU
+from runtime.server.linears import Spread, quantized_sizes
+from runtime.server.tuning import (
+    FP4_METHODS,
+    MODELOPT_FP8,
+    runs_block_fp8_as_mxfp8,
+    runs_fp8_gemm,
+    runs_mxfp8_gemm,
+)
+from sgl_tune.keys.call_shapes import dtype_of
+from sgl_tune.keys.dense_ops import FP4_RUNNERS, dense_fp4, dense_fp8
+from sgl_tune.keys.op_shapes import OpShape
+
+if TYPE_CHECKING:
+    from sgl_tune.deployment.deployment import Deployment
+
+
+def tunes_dense(deployment: Deployment) -> bool:
+    """FP8 GEMMs with one scale a tensor, through FlashInfer."""
+    server = deployment.server
+    return server.tunes and runs_fp8_gemm(deployment.quantization, server.gpu, server.release)
+
+
+def tunes_fp4(deployment: Deployment) -> bool:
+    """By any of FlashInfer's kernels: the gate may be open for another reason than theirs."""
+    server, method = deployment.server, deployment.quantization
+    # fp8 made nvfp4 while it is loaded: the experts alone
+    quantized = method in FP4_METHODS and deployment.model.checkpoint_quantization != "fp8"
+    return (
+        server.tunes and quantized and server.fp4_gemm_backend in FP4_RUNNERS and server.gpu.arch != CPU.arch
+    )
+
+
+def tunes_mxfp8(deployment: Deployment) -> bool:
+    """Of mxfp8 weights, or of fp8 weights that can pass for them."""
+    server, quantization, model = deployment.server, deployment.quantization, checkpoint_of(deployment)
+    release, backend = server.release, server.asked.fp8_gemm_runner_backend
+    by_default = release.mxfp8_runs_cutlass_gemm and "mxfp8_gemm" not in release.always_skipped_ops
+    return server.tunes and (
+        runs_mxfp8_gemm(quantization, backend, server.gpu, release)
+        or runs_block_fp8_as_mxfp8(quantization, model, backend, server.gpu, release)
+        or (by_default and quantization == "mxfp8" and backend == "auto" and server.gpu.major == 10)
+    )
+
+
+def tunes_by_cutlass(deployment: Deployment) -> bool:
+    """--fp8-gemm-backend flashinfer_cutlass: quantized GEMMs of other kinds too."""
+    server = deployment.server
+    asked = server.asked.fp8_gemm_runner_backend == "flashinfer_cutlass"
+    return server.tunes and asked and deployment.quantization is not None
+
+
+def checkpoint_of(deployment: Deployment) -> Checkpoint:
+    inputs = deployment.inputs
+    return (deployment.server.is_draft and inputs.draft_checkpoint) or inputs.checkpoint
+
+
+def dense_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
+    return tuple(_dense_shapes(deployment))
+
+
+def _dense_shapes(deployment: Deployment) -> Iterator[OpShape]:
+    form = flashinfer_of(deployment.flashinfer_version).keys
+    if fp8_is_known(deployment):
+        output = dtype_of(deployment)
+        yield from (dense_fp8(k, n, output, form) for k, n in linear_sizes(deployment))
+    if fp4_is_known(deployment):
+        backend = deployment.server.fp4_gemm_backend
+        yield from (dense_fp4(k, n, backend, form) for k, n in linear_sizes(deployment))
+
+
+def fp8_is_known(deployment: Deployment) -> bool:
+    return tunes_dense(deployment) and deployment.quantization in MODELOPT_FP8
+
+
+def fp4_is_known(deployment: Deployment) -> bool:
+    return tunes_fp4(deployment) and deployment.quantization == "modelopt_fp4"
+
+
+def linear_sizes(deployment: Deployment) -> tuple[tuple[int, int], ...]:
+    """(K, N) of each kind of quantized linear layer on one rank."""
+    return quantized_sizes(deployment.model, deployment.parallel, _spread(deployment))
+
+
+def _spread(deployment: Deployment) -> Spread:
+    server, tp = deployment.server, deployment.parallel.tp
+    dense = 1 if server.asked.moe_dense_tp_size == 1 and deployment.model.moe else tp
+    shared = 1 if server.moe_a2a_backend != "none" else tp
+    return Spread(dense, shared, fuses_shared=_fuses_swiglu(deployment))
+
+
+def _fuses_swiglu(deployment: Deployment) -> bool:
+    server, family = deployment.server, deployment.model.model_type
+    fused = server.release.fuses_nvfp4_swiglu and family in DEEPSEEK_LAYERS and server.gpu.major == 10
+    backend = fused and fp4_is_known(deployment) and deployment.server.fp4_gemm_backend != "flashinfer_trtllm"
+    return backend and not server.compiles_prefills and not server.asked.enable_lora
