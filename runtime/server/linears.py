@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runtime.server.config import AttentionConfig, ModelConfig, ParallelConfig
+from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config
 
 _FUSED_ROWS = 128
 
@@ -44,33 +45,41 @@ def quantized_sizes(
 def linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Iterator[LinearSize]:
     for kind in dict.fromkeys(model.attention_kinds):
         layers = tuple(i for i, one in enumerate(model.attention_kinds) if one == kind)
-        attention = model.attention[kind]
-        parts = _latent if model.is_mla else _grouped
-        for modules, k, n in parts(model, attention, parallel):
-            yield LinearSize(tuple(f"self_attn.{one}" for one in modules), k, n, layers)
-    for kind, name, width in _mlps(model, spread):
+        name = model.names.recurrent if kind == "recurrent" else model.names.attention
+        for modules, k, n in _mixer(model, kind, parallel):
+            yield LinearSize(tuple(f"{name}.{one}" for one in modules), k, n, layers)
+    for kind in ("dense", "moe"):
         layers = tuple(i for i, one in enumerate(model.layer_kinds) if one == kind)
-        if kind == "dense" or not (spread.fuses_shared and 2 * width % _FUSED_ROWS == 0):
-            yield LinearSize((f"{name}.gate_proj", f"{name}.up_proj"), model.hidden_size, 2 * width, layers)
-        yield LinearSize((f"{name}.down_proj",), width, model.hidden_size, layers)
+        if layers:
+            products = _dense(model, spread) if kind == "dense" else _beside_experts(model, spread)
+            yield from (
+                LinearSize(tuple(f"{model.names.mlp}.{one}" for one in modules), k, n, layers)
+                for modules, k, n in products
+            )
 
 
 Product = tuple[tuple[str, ...], int, int]
 
 
-def _grouped(model: ModelConfig, attention: AttentionConfig, parallel: ParallelConfig) -> Iterator[Product]:
-    heads, kv_heads = (
-        max(1, count // parallel.attn_tp) for count in (attention.num_heads, attention.num_kv_heads)
-    )
-    both = (heads + 2 * kv_heads) * attention.head_dim
-    yield ("q_proj", "k_proj", "v_proj"), model.hidden_size, both
+def _mixer(model: ModelConfig, kind: str, parallel: ParallelConfig) -> Iterator[Product]:
+    if kind == "recurrent":
+        yield from _recurrent(model, parallel.attn_tp)
+    elif kind in model.attention:
+        attend = _latent if model.is_mla else _grouped
+        yield from attend(model, model.attention[kind], parallel.attn_tp)
+
+
+def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:
+    heads, kv_heads = (max(1, count // ranks) for count in (attention.num_heads, attention.num_kv_heads))
+    asked = 2 * heads if attention.output_gate else heads
+    yield ("q_proj", "k_proj", "v_proj"), model.hidden_size, (asked + 2 * kv_heads) * attention.head_dim
     yield ("o_proj",), heads * attention.head_dim, model.hidden_size
 
 
-def _latent(model: ModelConfig, attention: AttentionConfig, parallel: ParallelConfig) -> Iterator[Product]:
+def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:
     mla, hidden = model.mla, model.hidden_size
     assert mla is not None
-    heads = attention.num_heads // parallel.attn_tp
+    heads = attention.num_heads // ranks
     if mla.q_lora_rank:
         yield ("q_a_proj", "kv_a_proj_with_mqa"), hidden, mla.q_lora_rank + mla.cache_dim
         yield ("q_b_proj",), mla.q_lora_rank, heads * mla.qk_head_dim
@@ -83,16 +92,50 @@ def _latent(model: ModelConfig, attention: AttentionConfig, parallel: ParallelCo
         yield ("indexer.wq_b",), mla.q_lora_rank, mla.indexer.num_heads * mla.indexer.head_dim
 
 
-def _mlps(model: ModelConfig, spread: Spread) -> Iterator[tuple[str, str, int]]:
-    if "dense" in model.layer_kinds:
-        yield "dense", "mlp", model.intermediate_size // spread.dense
-    if model.moe and model.moe.shared_intermediate_size and "moe" in model.layer_kinds:
-        name = "mlp.shared_expert" if model.moe.shared_gate else "mlp.shared_experts"
-        yield "moe", name, model.moe.shared_intermediate_size // spread.shared
+def _recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
+    config, hidden = model.recurrent, model.hidden_size
+    if isinstance(config, GatedDeltaConfig):
+        whole = config.projections == "heads"
+        mixed = ("in_proj_qkvz",) if whole else ("in_proj_qkv", "in_proj_z")
+        gates = ("in_proj_ba",) if whole else ("in_proj_b", "in_proj_a")
+        yield mixed, hidden, 2 * (config.key_dim + config.value_dim) // ranks
+        yield gates, hidden, 2 * config.num_value_heads // ranks
+        yield ("out_proj",), config.value_dim // ranks, hidden
+    elif isinstance(config, Mamba2Config):
+        heads, inner = config.num_heads // ranks, config.inner_size // ranks
+        groups = 2 * config.groups_per_rank(ranks) * config.state_size
+        yield ("in_proj",), hidden, 2 * inner + groups + heads
+        yield ("out_proj",), inner, hidden
+
+
+def _dense(model: ModelConfig, spread: Spread) -> Iterator[Product]:
+    return _mlp(model, "", model.intermediate_size // spread.dense)
+
+
+def _beside_experts(model: ModelConfig, spread: Spread) -> Iterator[Product]:
+    moe = model.moe
+    if moe is None:
+        return
+    if moe.latent_size:
+        yield ("fc1_latent_proj",), model.hidden_size, moe.latent_size
+        yield ("fc2_latent_proj",), moe.latent_size, model.hidden_size
+    if moe.shared_intermediate_size:
+        name = "shared_expert." if moe.shared_gate else "shared_experts."
+        width = moe.shared_intermediate_size // spread.shared
+        up, down = _mlp(model, name, width)
+        if not (spread.fuses_shared and 2 * width % _FUSED_ROWS == 0):
+            yield up
+        yield down
+
+
+def _mlp(model: ModelConfig, name: str, width: int) -> Iterator[Product]:
+    ups = ("gate_proj", "up_proj") if model.gated_mlps else ("up_proj",)
+    yield tuple(f"{name}{one}" for one in ups), model.hidden_size, len(ups) * width
+    yield (f"{name}down_proj",), width, model.hidden_size
 
 
 def _is_quantized(model: ModelConfig, size: LinearSize) -> bool:
     return any(
-        not model.excluded.linear([f"model.layers.{layer}.{one}" for one in size.modules])
+        not model.excluded.linear([f"{model.names.layers}.{layer}.{one}" for one in size.modules])
         for layer in size.layers
     )
