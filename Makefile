@@ -25,7 +25,7 @@ lint: setup
 # The base install alone: the file commands must work where torch cannot be imported.
 .venv-base/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-base
-	.venv-base/bin/pip install -q -c constraints.txt -e '.' pytest hypothesis
+	.venv-base/bin/pip install -q -c constraints.txt -e '.' pytest hypothesis jsonschema
 	@touch $@
 
 test-base: .venv-base/.installed

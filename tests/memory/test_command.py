@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.sgl_tune.running import Ran, run, run_on_terminal
+from tests.sgl_tune.schemas import schema_faults
 
 DEMO = ("mem-report", "--model", "demo-moe", "--moe-runner-backend", "triton", "--cuda-graph-max-bs", "8")
 LOG = """\
@@ -31,6 +32,7 @@ unallocated.
 def _json(ran: Ran) -> dict[str, Any]:
     assert ran.code in (0, 1), ran.err
     data: dict[str, Any] = json.loads(ran.out)
+    assert schema_faults("mem-report", data) == []
     return data
 
 

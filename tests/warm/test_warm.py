@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.sgl_tune.running import PROGRAM, ROOT, environment
+from tests.sgl_tune.schemas import schema_faults
 from tests.warm.processes import children_of, command_of, until
 
 SECONDS = 180
@@ -96,6 +97,7 @@ def test_the_main_job_writes_eight_identical_files_and_proves_them(demo: tuple[P
     files = _rank_files(cache)
     assert list(files) == [f"rank_tp{rank}_pp0_dp{rank}.json" for rank in range(8)]
     assert len(set(files.values())) == 1
+    assert schema_faults("warm", result) == []
     planned = {key for op in result["ops"] for key in op["keys"]}
     assert set(_entries(next(iter(files.values())))) == planned
     assert (result["tuned"], result["reused"], result["failed"]) == (len(planned), 0, [])

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tests.sgl_tune.running import ROOT, run
+from tests.sgl_tune.schemas import schema_faults
 
 MEMBERS = {"schema_version", "metadata", "arch", "driver", "torch", "sglang", "gpus", "unknown"}
 
@@ -15,7 +16,7 @@ def test_without_flashinfer_it_says_what_it_cannot_know(tmp_path: Path) -> None:
         (tmp_path / f"{package}.py").write_text("raise ImportError('not in this environment')")
     ran = run("env", "--format", "json", PYTHONPATH=f"{tmp_path}:{ROOT}", PATH=str(tmp_path))
     data = json.loads(ran.out)
-    assert ran.code == 0 and data.keys() == MEMBERS
+    assert ran.code == 0 and data.keys() == MEMBERS and schema_faults("env", data) == []
     assert [data[name] for name in ("metadata", "arch", "driver", "torch", "gpus")] == [
         None,
         None,

@@ -1,0 +1,34 @@
+"""docs/schemas as a test reads them: every member that is printed must stand there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from tests.sgl_tune.running import ROOT
+
+SCHEMAS = ROOT / "docs" / "schemas"
+
+
+def schema_faults(name: str, data: Any) -> list[str]:
+    schema = json.loads((SCHEMAS / f"{name}.json").read_text())
+    Draft202012Validator.check_schema(schema)
+    if "anyOf" in schema:  # one plan or several, each branch closed by itself
+        assert data["schema_version"] == 1
+        data = {key: value for key, value in data.items() if key != "schema_version"}
+        schema = {"$defs": schema["$defs"], "anyOf": schema["anyOf"]}
+    found = Draft202012Validator(_closed(schema)).iter_errors(data)
+    return [f"{fault.json_path}: {fault.message[:300]}" for fault in found]
+
+
+def _closed(schema: Any) -> Any:
+    """Readers must bear new members; we must publish them."""
+    if isinstance(schema, list):
+        return [_closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {name: _closed(part) for name, part in schema.items()}
+    is_object = isinstance(schema.get("properties"), dict) and "anyOf" not in schema
+    return {"additionalProperties": False, **closed} if is_object else closed

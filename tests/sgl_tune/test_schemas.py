@@ -1,0 +1,74 @@
+"""What `--format json` prints is what docs/schemas says, and no member more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.cli.pages import COMMANDS
+from tests.sgl_tune.running import ROOT, run
+from tests.sgl_tune.schemas import SCHEMAS, schema_faults
+
+CACHE = ROOT / "cache-examples" / "cache"
+TARGET = ("--target", ROOT / "cache-examples" / "h200.env.json")
+MODEL = ("--model-path", "Qwen3-30B-A3B", "--gpu", "h200", "--sglang-version", "0.5.20")
+DRAFT = ("--model-path", "GLM-5.1-FP8", "--tp", 8, "--gpu", "b200", "--speculative-algorithm", "EAGLE")
+PPLX = ("--moe-a2a-backend", "pplx", "--ep", 2, "--chunked-prefill-size", 128)
+TUNED = ("--moe-runner-backend", "flashinfer_cutlass")
+
+
+def _printed(*arguments: object, cwd: Path | None = None) -> Any:
+    ran = run(*arguments, "--format", "json", cwd=cwd)
+    assert ran.out, ran.err
+    return json.loads(ran.out)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("inspect", CACHE),
+        ("inspect", CACHE, "--entries", "--limit", 2),
+        ("inspect", ROOT / "cache-examples" / "broken"),
+        ("verify", CACHE, *TARGET),
+        ("verify", ROOT / "cache-examples" / "broken", *TARGET),
+        ("verify", "--cache-dir", CACHE, *TARGET, *MODEL, *TUNED),
+        ("diff", "4aae", "ad60", "--cache-dir", CACHE),
+        ("diff", "4aae", "4aae", "--cache-dir", CACHE),
+        ("prune", "--cache-dir", CACHE, "--max-size", "1kB", "--dry-run"),
+        ("warm", "--dry-run", *MODEL, *TUNED),
+        ("warm", "--dry-run", *MODEL),
+        ("warm", "--dry-run", *DRAFT, "--moe-runner-backend", "flashinfer_trtllm"),
+        ("explain", *MODEL, *TUNED),
+        ("explain", *DRAFT, "--sglang-version", "0.5.17", "--against", "0.5.23"),
+        ("explain", *MODEL, "--tp", 2, "--dp", 2, "--enable-dp-attention", *PPLX, "--against", "0.5.12"),
+    ],
+    ids=lambda line: " ".join(str(word).replace(str(ROOT), "") for word in line)[:60],
+)
+def test_a_command_prints_what_its_schema_says(line: tuple[object, ...]) -> None:
+    assert schema_faults(str(line[0]), _printed(*line)) == []
+
+
+def test_several_deployments(tmp_path: Path) -> None:
+    (tmp_path / "sgl-tune.toml").write_text(
+        '[defaults]\ngpu = "h200"\n[deployments.a]\nmodel-path = "Qwen3-30B-A3B"\n'
+        '[deployments.b]\nmodel-path = "Mixtral-8x7B"\n'
+    )
+    for command in (("warm", "--dry-run"), ("explain",)):
+        printed = _printed(*command, cwd=tmp_path)
+        assert len(printed["plans"]) == 2 and schema_faults(command[0], printed) == []
+
+
+def test_every_command_has_a_schema() -> None:
+    assert {path.stem for path in SCHEMAS.glob("*.json")} == set(COMMANDS)
+
+
+def test_a_member_too_many_or_of_another_kind_is_noticed() -> None:
+    printed = _printed("prune", "--cache-dir", CACHE, "--max-size", "1kB", "--dry-run")
+    assert schema_faults("prune", {**printed, "new": 1}) and schema_faults(
+        "prune", {**printed, "removed": [{"path": 3}]}
+    )
+    plan = _printed("warm", "--dry-run", *MODEL)
+    assert schema_faults("warm", {**plan, "new": 1}) and schema_faults("warm", {**plan, "key": None})
