@@ -7,7 +7,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from runtime.forward.comm import Communicator
+from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, shard
+from runtime.layers.quantization import PLAIN, Plain, Scheme
 from runtime.server.config import ModelConfig
 
 VOCAB_PADDING = 64
@@ -28,7 +30,9 @@ class VocabTable(nn.Module):
         group: str,
         dtype: torch.dtype,
         device: torch.device,
+        scheme: Scheme = PLAIN,
     ) -> None:
+        """With a `scheme` of its own only its sizes count: of a prediction."""
         super().__init__()
         self.name = name
         self.group = group
@@ -36,6 +40,12 @@ class VocabTable(nn.Module):
             padded_vocab(model.vocab_size), comm.size(group), comm.rank(group), "the padded vocabulary"
         )
         shape = (length(self.rows), model.hidden_size)
+        self.stored: Linear | None = None
+        if not isinstance(scheme, Plain):
+            part, over = Part(name, self.rows), comm.size(group)
+            self.stored = Linear([part], slice(0, shape[1]), dtype, device, scheme=scheme, rows_over=over)
+            self.weight = torch.empty((), dtype=dtype, device="meta").expand(shape)
+            return
         self.weight = nn.Parameter(torch.empty(shape, dtype=dtype, device=device), requires_grad=False)
         self.real = slice(min(self.rows.start, model.vocab_size), min(self.rows.stop, model.vocab_size))
         self.weight[length(self.real) :].zero_()

@@ -13,11 +13,16 @@ import torch
 from torch import nn
 
 from runtime.layers.loading import Piece, Source, length
-from runtime.layers.quantization import PLAIN, Plain, Scheme, Tensors
+from runtime.layers.quantization import PLAIN, Plain, Scheme, Tensors, Unread, change
+from runtime.layers.scaled_linear import unread_linear
+from runtime.server.formats.tensors import Matrix
 
 
 def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
+    """In place of those that it had under these names, and without its others."""
     parameters = {name: nn.Parameter(tensor, requires_grad=False) for name, tensor in tensors.items()}
+    for name in [name for name, _ in module.named_parameters(recurse=False) if name not in parameters]:
+        delattr(module, name)
     for name, parameter in parameters.items():
         module.register_parameter(name, parameter)
     return parameters
@@ -47,19 +52,48 @@ class Linear(nn.Module):
         scheme: Scheme = PLAIN,
         bias: bool = False,
         adds_bias: bool = True,
+        rows_over: int = 1,
+        columns_over: int = 1,
+        is_one: bool = False,
     ) -> None:
-        """`adds_bias` is for partial sums: only one rank of the group may add it."""
+        """`adds_bias` is for partial sums: only one rank of the group may add it. `rows_over` and
+        `columns_over`: so many ranks share the matrix. `is_one`: a server keeps the parts as one matrix."""
         super().__init__()
         self.parts, self.cols, self.scheme, self.adds_bias = list(parts), cols, scheme, adds_bias
-        rows = sum(length(part.rows) for part in parts)
-        tensors = scheme.create((rows, length(cols)), dtype, device)
+        rows, columns = tuple(length(part.rows) for part in parts), length(cols)
+        self.rows, self.dtype = sum(rows), dtype
+        parts_of = (self.rows,) if is_one else rows
+        self.matrix = Matrix(parts_of, columns, columns * columns_over, rows_over > 1)
+        tensors = scheme.create(self.matrix, dtype, device)
         if bias:
-            tensors["bias"] = torch.zeros(rows, dtype=dtype, device=device)
+            tensors["bias"] = torch.zeros(self.rows, dtype=dtype, device=device)
         self.tensors = register(self, tensors)
+        self._taken: Tensors = self.tensors
+
+    def finish(self) -> None:
+        """After loading."""
+        self._taken = {**self.tensors, **self.scheme.finish(self.tensors)}
+
+    def relay(self) -> None:
+        """As a server lays it out anew after loading: of a prediction."""
+        held: dict[str, torch.Tensor] = dict(self._taken)
+        for how, made in self.scheme.format.after(self.matrix):
+            change(how, made, held, self.dtype)
+        self.tensors = register(self, held)
+        self._taken = self.tensors
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if isinstance(self.scheme, Unread):
+            return unread_linear(x, self.rows)
         bias = self.tensors.get("bias") if self.adds_bias else None
-        return self.scheme.linear(x, self.tensors, bias)
+        return self.scheme.linear(x, self._taken, bias)
+
+    def dequantized(self) -> torch.Tensor:
+        """The matrix itself."""
+        if isinstance(self.scheme, Unread):
+            device = next(iter(self.tensors.values())).device
+            return torch.empty(self.rows, length(self.cols), dtype=self.dtype, device=device)
+        return self.scheme.dequantize(self._taken)
 
     def pieces(self) -> Iterator[Piece]:
         start = 0

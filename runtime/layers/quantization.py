@@ -1,6 +1,6 @@
-"""How a matrix is stored and multiplied: plain, fp8 in blocks, fp8 per tensor, or packed fp4.
+"""How a matrix is stored and multiplied: plain, in fp8 by blocks or per tensor, in packed fp4.
 
-A scheme names its tensors as checkpoints do, so a layer's parameters, their sizes and their loading follow.
+Its tensors, under a checkpoint's names, are those of its format. Of all other formats the sizes are known.
 """
 
 from __future__ import annotations
@@ -22,17 +22,21 @@ from runtime.layers.scaled_linear import (
 )
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
+from runtime.server.formats import plain
+from runtime.server.formats.assigned import UNQUANTIZED, Quantized
+from runtime.server.formats.kinds import Kind, Served, format_of
+from runtime.server.formats.tensors import MODEL, Change, Format, Made, Matrix
 
 Tensors = Mapping[str, torch.Tensor]
 
 
+@dataclass(frozen=True, slots=True)
 class Scheme(ABC):
-    """`create` makes the tensors of a [n, k] matrix (or of [experts, n, k] matrices)."""
+    format: Format
 
-    @abstractmethod
-    def create(
-        self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-    ) -> dict[str, torch.Tensor]: ...
+    def create(self, matrix: Matrix, dtype: torch.dtype, device: torch.device) -> dict[str, torch.Tensor]:
+        self.format.check(matrix)
+        return {made.name: empty(made, dtype, device) for made in self.format.tensors(matrix)}
 
     @abstractmethod
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor: ...
@@ -41,21 +45,23 @@ class Scheme(ABC):
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
         """The matrix itself."""
 
+    def finish(self, tensors: Tensors) -> dict[str, torch.Tensor]:
+        """After loading, what the product takes instead of what is stored."""
+        return {}
+
     def part(self, name: str, rows: slice, cols: slice) -> Index:
         """Where the block [rows, cols] of the matrix lies in the tensor called `name`."""
-        return (rows, cols)
+        raise ConfigError(
+            f"checkpoints in {self.format.name} are not loaded by this runtime: use dummy weights"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Plain(Scheme):
     """`stored_block`: the checkpoint may hold it in fp8 blocks all the same."""
 
+    format: Format = plain.PLAIN
     stored_block: tuple[int, int] | None = None
-
-    def create(
-        self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-    ) -> dict[str, torch.Tensor]:
-        return {"weight": torch.empty(shape, dtype=dtype, device=device)}
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
         return F.linear(x, tensors["weight"], bias)
@@ -63,28 +69,22 @@ class Plain(Scheme):
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
         return tensors["weight"]
 
+    def part(self, name: str, rows: slice, cols: slice) -> Index:
+        return (rows, cols)
+
 
 @dataclass(frozen=True, slots=True)
 class BlockFp8(Scheme):
     """One fp32 scale for each block of the weight; activations are quantised in groups of a block's width."""
 
     block: tuple[int, int] = (128, 128)
-
-    def create(
-        self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-    ) -> dict[str, torch.Tensor]:
-        *experts, n, k = shape
-        blocks = (*experts, -(-n // self.block[0]), -(-k // self.block[1]))
-        return {
-            "weight": torch.empty(shape, dtype=torch.float8_e4m3fn, device=device),
-            "weight_scale_inv": torch.empty(blocks, dtype=torch.float32, device=device),
-        }
+    scale: str = "weight_scale_inv"
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
-        return fp8_block_linear(x, tensors["weight"], tensors["weight_scale_inv"], bias, list(self.block))
+        return fp8_block_linear(x, tensors["weight"], tensors[self.scale], bias, list(self.block))
 
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
-        return dequantize_blocks(tensors["weight"], tensors["weight_scale_inv"], list(self.block))
+        return dequantize_blocks(tensors["weight"], tensors[self.scale], list(self.block))
 
     def part(self, name: str, rows: slice, cols: slice) -> Index:
         if name == "weight":
@@ -104,16 +104,6 @@ class TensorFp8(Scheme):
 
     tuned: bool = True
 
-    def create(
-        self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-    ) -> dict[str, torch.Tensor]:
-        scalars = shape[:-2] or (1,)
-        return {
-            "weight": torch.empty(shape, dtype=torch.float8_e4m3fn, device=device),
-            "weight_scale": torch.empty(scalars, dtype=torch.float32, device=device),
-            "input_scale": torch.empty(scalars, dtype=torch.float32, device=device),
-        }
-
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
         scales = tensors["weight_scale"], tensors["input_scale"]
         return fp8_tensor_linear(x, tensors["weight"], *scales, bias, self.tuned)
@@ -121,8 +111,9 @@ class TensorFp8(Scheme):
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
         return tensors["weight"].float() * tensors["weight_scale"]
 
-    def part(self, name: str, rows: slice, cols: slice) -> Index:
-        raise ConfigError("per-tensor fp8 checkpoints are not loaded by this runtime: use dummy weights")
+    def finish(self, tensors: Tensors) -> dict[str, torch.Tensor]:
+        """The largest of what is run as one."""
+        return {name: tensors[name].amax().reshape(1) for name in ("weight_scale", "input_scale")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +126,6 @@ class Fp4(Scheme):
     group: int
     backend: str = ""
 
-    def create(
-        self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-    ) -> dict[str, torch.Tensor]:
-        *lead, k = shape
-        scale = torch.float8_e4m3fn if self.group == 16 else torch.uint8
-        tensors = {
-            "weight": torch.empty(*lead, k // 2, dtype=torch.uint8, device=device),
-            "weight_scale": torch.empty(*lead, -(-k // self.group), dtype=scale, device=device),
-        }
-        if self.group == 16:
-            scalars = shape[:-2] or (1,)
-            tensors["weight_scale_2"] = torch.empty(scalars, dtype=torch.float32, device=device)
-            tensors["input_scale"] = torch.empty(scalars, dtype=torch.float32, device=device)
-        return tensors
-
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
         factors = tensors.get("weight_scale_2"), tensors.get("input_scale")
         return fp4_linear(x, tensors["weight"], tensors["weight_scale"], *factors, bias, self.backend)
@@ -157,42 +133,98 @@ class Fp4(Scheme):
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
         return dequantize_fp4(tensors["weight"], tensors["weight_scale"], tensors.get("weight_scale_2"))
 
-    def part(self, name: str, rows: slice, cols: slice) -> Index:
-        raise ConfigError("packed fp4 checkpoints are not loaded by this runtime: use dummy weights")
+    def finish(self, tensors: Tensors) -> dict[str, torch.Tensor]:
+        scale = tensors.get("weight_scale_2")
+        return {} if scale is None else {"weight_scale_2": scale.amax().reshape(1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Unread(Scheme):
+    """Of a prediction: only its sizes are known."""
+
+    def create(self, matrix: Matrix, dtype: torch.dtype, device: torch.device) -> dict[str, torch.Tensor]:
+        if device.type != "meta":
+            raise ConfigError(f"this runtime computes no matrices in {self.format.name}: only their sizes")
+        return Scheme.create(self, matrix, dtype, device)
+
+    def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
+        raise NotImplementedError(self.format.name)
+
+    def dequantize(self, tensors: Tensors) -> torch.Tensor:
+        raise NotImplementedError(self.format.name)
 
 
 PLAIN = Plain()
-_FP4_GROUPS = {"modelopt_fp4": 16, "nvfp4": 16, "mxfp4": 32}
+_ONLINE_FP4 = ("modelopt_fp4", "nvfp4_online", "nvfp4")
+_NVFP4, _FP8 = Kind("nvfp4"), Kind("fp8", "tensor", is_static=True)
+_ASKED: dict[str, Quantized] = {
+    "fp8": Quantized(Kind("fp8_online"), Kind("fp8_online")),
+    "w8a8_fp8": Quantized(Kind("fp8_online"), Kind("fp8_online")),
+    "modelopt_fp8": Quantized(_FP8, _FP8),
+    "mxfp4": Quantized(experts=Kind("mxfp4_online")),
+    "mxfp8": Quantized(Kind("mxfp8"), Kind("mxfp8")),
+    "bf16": UNQUANTIZED,
+}
 
 
-def resolve_quantization(model: ModelConfig, runtime: RuntimeConfig) -> str | None:
-    return runtime.quantization or model.checkpoint_quantization
+def quantized(model: ModelConfig, runtime: RuntimeConfig) -> Quantized:
+    """Of the checkpoint, or what a server makes of a plain one while it loads it."""
+    asked = runtime.quantization
+    if asked in _ONLINE_FP4 and model.checkpoint_quantization != "modelopt_fp4":
+        # nvfp4_online.py, since 0.5.18: of the experts alone; the rest is as the checkpoint has it.
+        return replace(model.quantized, experts=_NVFP4, covers_experts=False)
+    if model.checkpoint_quantization is not None or asked is None:
+        return model.quantized
+    if asked not in _ASKED:
+        known = ", ".join((*_ASKED, *_ONLINE_FP4))
+        raise ConfigError(f"--quantization {asked}: this runtime knows {known} of a plain checkpoint")
+    return _ASKED[asked]
 
 
-def expert_scheme(model: ModelConfig, runtime: RuntimeConfig) -> Scheme:
-    name = resolve_quantization(model, runtime)
-    if name is None or name == "bf16":
-        return PLAIN
-    if name == "fp8":
-        return BlockFp8(model.quantization_block) if model.quantization_block else TensorFp8(tuned=False)
-    if name == "modelopt_fp8":
-        return TensorFp8(tuned=runtime.release.tunes_fp8_gemm)
-    if name in _FP4_GROUPS:
-        return Fp4(_FP4_GROUPS[name])
-    raise ConfigError(
-        f"--quantization {name}: this runtime knows fp8, modelopt_fp8, modelopt_fp4, nvfp4 and mxfp4"
+def served(model: ModelConfig, runtime: RuntimeConfig) -> Served:
+    return Served(
+        runtime.sm_major,
+        runtime.served_by or runtime.moe_runner_backend,
+        runtime.moe_a2a_backend,
+        model.gated_mlps,
     )
 
 
-def linear_scheme(model: ModelConfig, runtime: RuntimeConfig) -> Scheme:
-    """mxfp4 checkpoints pack the experts alone. A server that makes its NVFP4 while loading does so with the
-    experts alone, and leaves the rest as the checkpoint has it (nvfp4_online.py, since 0.5.18)."""
-    if runtime.quantization == "modelopt_fp4" != model.checkpoint_quantization:
-        runtime = replace(runtime, quantization=None)
-    scheme = expert_scheme(model, runtime)
-    if scheme == Fp4(16):
-        return Fp4(16, runtime.fp4_gemm_backend)
-    return PLAIN if scheme == Fp4(32) else scheme
+def scheme_of(kind: Kind | None, model: ModelConfig, runtime: RuntimeConfig, computes: bool) -> Scheme:
+    """`computes`: on a real device, which needs kernels."""
+    made = format_of(kind, served(model, runtime))
+    if kind is None:
+        return PLAIN if made == plain.PLAIN else Plain(made)
+    if kind.name == "fp8" and kind.per == "block":
+        return BlockFp8(made, kind.block, kind.scale)
+    if kind.name == "fp8" and kind.per == "tensor" and kind.is_static:
+        return TensorFp8(made, tuned=runtime.release.tunes_fp8_gemm)
+    if kind.name == "nvfp4" and not kind.is_awq:
+        return Fp4(made, kind.group, runtime.fp4_gemm_backend)
+    if kind.name == "mxfp4_online" or (kind.name == "mxfp4" and computes):
+        return Fp4(made, 32)
+    return Unread(made)
+
+
+def empty(made: Made, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    own = dtype if made.dtype == MODEL else getattr(torch, made.dtype)
+    return torch.empty(made.shape, dtype=own, device=device)
+
+
+def change(change: Change, made: Made, held: dict[str, torch.Tensor], dtype: torch.dtype) -> None:
+    """What a server does after loading, as far as memory sees it; `held` are its tensors."""
+    old = held.get(made.name)
+    if change.how == "dropped":
+        del held[made.name]
+        return
+    device = next(iter(held.values())).device
+    listed = empty(made, dtype, device) if change.lists else None
+    new = empty(made, dtype, device)
+    del listed
+    if change.how == "copied" and old is not None and old.nbytes != new.nbytes:
+        held[f"{made.name}_interleaved"] = new
+    elif change.how != "copied":
+        held[made.name] = new
 
 
 def _blocks(part: slice, size: int, what: str) -> slice:

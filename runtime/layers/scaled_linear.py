@@ -101,6 +101,17 @@ def _(
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
+@torch.library.custom_op("sgl_tune::unread_linear", mutates_args=())
+def unread_linear(x: torch.Tensor, rows: int) -> torch.Tensor:
+    """The product with a matrix of which only the sizes are known."""
+    raise NotImplementedError
+
+
+@unread_linear.register_fake
+def _(x: torch.Tensor, rows: int) -> torch.Tensor:
+    return x.new_empty(x.shape[0], rows)
+
+
 def dequantize_blocks(weight: torch.Tensor, scale_inv: torch.Tensor, block: list[int]) -> torch.Tensor:
     """[n, k] e4m3 and one scale a block -> fp32."""
     scale = scale_inv.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)

@@ -9,9 +9,11 @@ import torch
 from runtime.forward.comm import Communicator
 from runtime.layers.linear import Linear, Part
 from runtime.layers.norm import RMSNorm
-from runtime.layers.quantization import PLAIN, Scheme, expert_scheme, linear_scheme
+from runtime.layers.quantization import Scheme, quantized, scheme_of
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
+from runtime.server.formats.assigned import Quantized
+from runtime.server.formats.kinds import Kind
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -23,8 +25,7 @@ class Build:
     comm: Communicator
     device: torch.device
     dtype: torch.dtype
-    scheme: Scheme
-    expert_scheme: Scheme
+    quantized: Quantized
 
     def linear(
         self,
@@ -34,15 +35,36 @@ class Build:
         scheme: Scheme | None = None,
         bias: bool = False,
         adds_bias: bool = True,
+        rows_over: int = 1,
+        columns_over: int = 1,
+        is_one: bool = False,
     ) -> Linear:
         chosen = self.scheme_of(parts) if scheme is None else scheme
-        return Linear(parts, cols, self.dtype, self.device, scheme=chosen, bias=bias, adds_bias=adds_bias)
+        return Linear(
+            parts,
+            cols,
+            self.dtype,
+            self.device,
+            scheme=chosen,
+            bias=bias,
+            adds_bias=adds_bias,
+            rows_over=rows_over,
+            columns_over=columns_over,
+            is_one=is_one,
+        )
 
     def scheme_of(self, parts: list[Part]) -> Scheme:
         """What the checkpoint excludes from its quantization is plain."""
-        if self.scheme == PLAIN or not self.model.excluded.linear([part.name for part in parts]):
-            return self.scheme
-        return PLAIN
+        return self._scheme(self.quantized.of_linear([part.name for part in parts]))
+
+    def expert_scheme(self, name: str) -> Scheme:
+        return self._scheme(self.quantized.of_experts(name))
+
+    def head_scheme(self) -> Scheme:
+        return self._scheme(self.quantized.of_head())
+
+    def _scheme(self, kind: Kind | None) -> Scheme:
+        return scheme_of(kind, self.model, self.runtime, computes=self.device.type != "meta")
 
     def norm(self, name: str, size: int, eps: float | None = None, rows: slice | None = None) -> RMSNorm:
         eps = self.model.rms_eps if eps is None else eps
@@ -52,12 +74,4 @@ class Build:
 def make_build(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator, device: torch.device) -> Build:
     if runtime.dtype not in DTYPES:
         raise ConfigError(f"--dtype {runtime.dtype}: one of {', '.join(DTYPES)}")
-    return Build(
-        model,
-        runtime,
-        comm,
-        device,
-        DTYPES[runtime.dtype],
-        linear_scheme(model, runtime),
-        expert_scheme(model, runtime),
-    )
+    return Build(model, runtime, comm, device, DTYPES[runtime.dtype], quantized(model, runtime))

@@ -15,10 +15,12 @@ from runtime.forward.dp_attention import set_dp_buffer_len
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.embedding import TokenEmbedding, VocabTable
+from runtime.layers.linear import Linear
 from runtime.layers.loading import Piece, fill_dummy, load
 from runtime.layers.rope import rope_table
 from runtime.models.build import make_build
 from runtime.models.checkpoint import Checkpoint
+from runtime.models.experts import Experts
 from runtime.models.layer import DecoderLayer, StageState
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import MoELayer
@@ -41,8 +43,9 @@ class Decoder(nn.Module):
         dispatcher: Dispatcher | None = None,
     ) -> None:
         super().__init__()
-        if model.obstacles:
-            raise Unsupported(model.obstacles[0])
+        obstacles = model.obstacles if device.type == "meta" else (*model.obstacles, *model.uncomputed)
+        if obstacles:
+            raise Unsupported(obstacles[0])
         self.model, self.comm = model, comm
         build = make_build(model, runtime, comm, device)
         self.build, self.layer_ids = build, tuple(layers)
@@ -82,7 +85,8 @@ class Decoder(nn.Module):
     def _head(self) -> VocabTable:
         if self.model.tie_word_embeddings:
             return self._embedding() if self.embedding is None else self.embedding
-        return VocabTable("lm_head", self.model, self.comm, "tp", self.build.dtype, self.build.device)
+        build, scheme = self.build, self.build.head_scheme()
+        return VocabTable("lm_head", self.model, self.comm, "tp", build.dtype, build.device, scheme)
 
     @torch.no_grad()
     def forward(
@@ -144,10 +148,19 @@ class Decoder(nn.Module):
 
     def _finalize(self) -> None:
         """What attention makes stays; made between the experts' temporaries, it would keep their segments."""
-        for kind in (LatentAttention, MoELayer):
-            for module in self.modules():
-                if isinstance(module, kind):
-                    module.finalize()
+        modules = list(self.modules())
+        for module in modules:
+            if isinstance(module, Linear):
+                module.finish()
+        for module in modules:
+            if isinstance(module, LatentAttention):
+                module.finalize()
+        for module in modules:
+            if isinstance(module, (Linear, Experts)) and self.build.device.type == "meta":
+                module.relay()
+        for module in modules:
+            if isinstance(module, MoELayer):
+                module.finalize()
 
 
 def _layer_kind(layer: DecoderLayer) -> object:

@@ -20,6 +20,7 @@ from runtime.layers.loading import fill_dummy
 from runtime.models.decoder import Decoder, StageState
 from runtime.server.call_rules import has_plain_draft
 from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.formats.assigned import UNQUANTIZED
 
 
 class DraftModel(nn.Module):
@@ -35,7 +36,8 @@ class DraftModel(nn.Module):
     ) -> None:
         super().__init__()
         if has_plain_draft(model, runtime):
-            model, runtime = replace(model, checkpoint_quantization=None), replace(runtime, quantization=None)
+            model = replace(model, checkpoint_quantization=None, quantized=UNQUANTIZED)
+            runtime = replace(runtime, quantization=None)
         self.layer_id = model.num_layers - 1
         self.decoder = Decoder(model, runtime, comm, device, [self.layer_id])
         self.embedding = self.decoder.embedding

@@ -10,9 +10,10 @@ from torch import nn
 
 from runtime.layers.linear import register
 from runtime.layers.loading import Piece, Source, length, shard
-from runtime.layers.quantization import BlockFp8
+from runtime.layers.quantization import BlockFp8, Plain, Scheme, Unread, change
 from runtime.models.build import Build
 from runtime.moe.weights import ExpertWeights
+from runtime.server.formats.tensors import Matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,9 @@ class Experts(nn.Module):
         super().__init__()
         moe, comm = build.model.moe, build.comm
         assert moe is not None
-        self.name, self.moe, self.scheme = name, moe, build.expert_scheme
+        self.name, self.moe, self.dtype = name, moe, build.dtype
         self.sparse = name.removesuffix(".mlp") + ".block_sparse_moe"
+        self.scheme: Scheme = build.expert_scheme(build.model.experts_name(name))
         self.total = moe.num_experts + fused_shared
         self.numbers = shard(self.total, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts")
         self.inner = shard(
@@ -47,27 +49,55 @@ class Experts(nn.Module):
         self.adds_bias = comm.rank("moe_tp") == 0
         self.transposed = build.model.model_type == "gpt_oss"
         count, inner, hidden = length(self.numbers), length(self.inner), length(self.hidden)
-        self.up = self._tensors("up", (count, inner * (1 + self.is_gated), hidden), build)
-        self.down = self._tensors("down", (count, hidden, inner), build)
+        over, held = comm.size("moe_tp"), (count, self.total)
+        self.up_matrix = Matrix((inner,) * (1 + self.is_gated), hidden, hidden, over > 1, *held)
+        self.down_matrix = Matrix((hidden,), inner, inner * over, False, *held, is_down=True)
+        self.padded = self.up_matrix.padded(self.scheme.format.padding).rows[0]
+        up, down = (self._tensors(matrix, build) for matrix in (self.up_matrix, self.down_matrix))
+        self._register(up, down)
 
-    def _tensors(self, prefix: str, shape: tuple[int, ...], build: Build) -> dict[str, nn.Parameter]:
-        tensors = self.scheme.create(shape, build.dtype, build.device)
-        if self.moe.expert_bias:
-            tensors["bias"] = torch.empty(shape[:2], dtype=build.dtype, device=build.device)
-        named = register(self, {f"{prefix}_{name}": tensor for name, tensor in tensors.items()})
-        return {name: named[f"{prefix}_{name}"] for name in tensors}
+    def _tensors(self, matrix: Matrix, build: Build) -> dict[str, torch.Tensor]:
+        tensors = self.scheme.create(matrix, build.dtype, build.device)
+        padded = matrix.padded(self.scheme.format.padding)
+        if padded != matrix:
+            for tensor in tensors.values():
+                tensor.zero_()
+        if self.moe.expert_bias and "bias" not in tensors:
+            shape = (matrix.experts, sum(padded.rows))
+            tensors["bias"] = torch.zeros(shape, dtype=build.dtype, device=build.device)
+        return tensors
+
+    def _register(self, up: dict[str, torch.Tensor], down: dict[str, torch.Tensor]) -> None:
+        named = {"up": up, "down": down}
+        flat = {f"{side}_{name}": held for side, tensors in named.items() for name, held in tensors.items()}
+        known = register(self, flat)
+        self.up, self.down = ({name: known[f"{side}_{name}"] for name in named[side]} for side in named)
+
+    def relay(self) -> None:
+        """As a server lays them out anew after loading, gates and ups before downs: of a prediction."""
+        up: dict[str, torch.Tensor] = dict(self.up)
+        down: dict[str, torch.Tensor] = dict(self.down)
+        changes = zip(
+            self.scheme.format.after(self.up_matrix), self.scheme.format.after(self.down_matrix), strict=True
+        )
+        for (how, of_up), (_, of_down) in changes:
+            change(how, of_up, up, self.dtype)
+            change(how, of_down, down, self.dtype)
+        self._register(up, down)
 
     def weights(self) -> ExpertWeights:
-        scale = "weight_scale_inv" if isinstance(self.scheme, BlockFp8) else "weight_scale"
+        if isinstance(self.scheme, Unread):
+            return self._as_if_plain()
+        scale = self.scheme.scale if isinstance(self.scheme, BlockFp8) else "weight_scale"
         return ExpertWeights(
             w13=self.up["weight"],
             w2=self.down["weight"],
             num_experts=self.total,
             first=self.numbers.start,
-            w13_scale=self.up.get(scale),
+            w13_scale=_one_an_expert(self.up.get(scale)),
             w2_scale=self.down.get(scale),
             block=self.scheme.block if isinstance(self.scheme, BlockFp8) else (),
-            w13_global_scale=self.up.get("weight_scale_2"),
+            w13_global_scale=_one_an_expert(self.up.get("weight_scale_2")),
             w2_global_scale=self.down.get("weight_scale_2"),
             w13_input_scale=self.up.get("input_scale"),
             w2_input_scale=self.down.get("input_scale"),
@@ -78,8 +108,24 @@ class Experts(nn.Module):
             is_gated=self.is_gated,
         )
 
+    def _as_if_plain(self) -> ExpertWeights:
+        """Of weights whose sizes alone are known: their shapes, which take no memory."""
+        one = torch.empty((), dtype=self.dtype, device="meta")
+        hidden, inner, local = length(self.hidden), length(self.inner), length(self.numbers)
+        return ExpertWeights(
+            w13=one.expand(local, inner * (1 + self.is_gated), hidden),
+            w2=one.expand(local, hidden, inner),
+            num_experts=self.total,
+            first=self.numbers.start,
+            w13_bias=one.expand(local, 2 * inner) if self.moe.expert_bias else None,
+            w2_bias=one.expand(local, hidden) if self.moe.expert_bias else None,
+            swiglu_alpha=self.moe.swiglu_alpha,
+            swiglu_limit=self.moe.swiglu_limit,
+            is_gated=self.is_gated,
+        )
+
     def pieces(self) -> Iterator[Piece]:
-        if self.transposed:
+        if self.transposed and isinstance(self.scheme, Plain):
             yield from self._transposed_pieces()
             return
         inner, hidden = self.inner, self.hidden
@@ -90,6 +136,7 @@ class Experts(nn.Module):
 
     def _ups(self) -> Iterator[_Matrix]:
         inner, half, total = self.inner, length(self.inner), self.moe.intermediate_size
+        second = slice(self.padded, self.padded + half)
         first, up = slice(0, half), ("up_proj", "w3")
         if not self.is_gated:
             yield _Matrix(self.up, first, inner, self.hidden, up, "up_proj", inner)
@@ -97,7 +144,7 @@ class Experts(nn.Module):
         gate, both = ("gate_proj", "w1"), "gate_up_proj"
         behind = slice(total + inner.start, total + inner.stop)
         yield _Matrix(self.up, first, inner, self.hidden, gate, both, inner)
-        yield _Matrix(self.up, slice(half, 2 * half), inner, self.hidden, up, both, behind)
+        yield _Matrix(self.up, second, inner, self.hidden, up, both, behind)
 
     def _expert_pieces(self, matrix: _Matrix, number: int) -> Iterator[Piece]:
         for name, tensor in matrix.tensors.items():
@@ -131,21 +178,26 @@ class Experts(nn.Module):
 
     def _transposed_pieces(self) -> Iterator[Piece]:
         """gpt-oss: [experts, in, out], and gates and ups take turns."""
-        name, half = f"{self.name}.experts", length(self.inner)
+        name, half, padded = f"{self.name}.experts", length(self.inner), self.padded
         both = slice(2 * self.inner.start, 2 * self.inner.stop)
         weight, bias = (self.numbers, self.hidden, both), (self.numbers, both)
         for local, view, bias_view in (
             (slice(0, half), _gates, _gate_bias),
-            (slice(half, 2 * half), _ups, _up_bias),
+            (slice(padded, padded + half), _ups, _up_bias),
         ):
             yield Piece(self.up["weight"][:, local], (Source(f"{name}.gate_up_proj", weight, view),))
             yield Piece(self.up["bias"][:, local], (Source(f"{name}.gate_up_proj_bias", bias, bias_view),))
         down = (self.numbers, self.inner, self.hidden)
-        yield Piece(self.down["weight"], (Source(f"{name}.down_proj", down, _transposed),))
+        yield Piece(self.down["weight"][..., :half], (Source(f"{name}.down_proj", down, _transposed),))
         # The answer is a sum over the ranks that share an expert: one of them adds the bias.
         once = None if self.adds_bias else torch.zeros_like
         down_bias = Source(f"{name}.down_proj_bias", (self.numbers, self.hidden), once)
         yield Piece(self.down["bias"], (down_bias,))
+
+
+def _one_an_expert(scale: torch.Tensor | None) -> torch.Tensor | None:
+    """The larger of gate's and up's, where each has one of its own."""
+    return scale.amax(dim=1) if scale is not None and scale.dim() == 2 else scale
 
 
 def _first(tensor: torch.Tensor) -> torch.Tensor:

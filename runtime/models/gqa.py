@@ -34,13 +34,14 @@ class GroupedQueryAttention(nn.Module):
         self.sizes = [length(asked), length(kv), length(kv)]
         self.has_gate = config.output_gate
         self.qkv = build.linear(
-            _parts(name, config, asked, kv), slice(0, model.hidden_size), bias=config.bias
+            _parts(name, config, asked, kv), slice(0, model.hidden_size), bias=config.bias, rows_over=ranks
         )
         self.out = build.linear(
             [Part(f"{name}.o_proj", slice(0, model.hidden_size))],
             q,
             bias=config.output_bias,
             adds_bias=rank == 0,
+            columns_over=ranks,
         )
         self.norms = query_key_norms(build, name, config, q, kv)
         self.sinks = None

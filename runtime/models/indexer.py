@@ -33,7 +33,7 @@ class Indexer(nn.Module):
         # One product in the model's dtype, as on a server: fp8 keys of a checkpoint are unpacked.
         keys, weights = Part(f"{name}.wk", slice(0, size)), Part(f"{name}.weights_proj", slice(0, heads))
         self.key_and_weights = build.linear(
-            [keys, weights], hidden, scheme=Plain(build.model.quantization_block)
+            [keys, weights], hidden, scheme=Plain(stored_block=build.model.quantization_block)
         )
         self.key_norm_weight, self.key_norm_bias = (
             nn.Parameter(torch.empty(size, dtype=build.dtype, device=build.device), requires_grad=False)

@@ -43,25 +43,29 @@ class LatentAttention(nn.Module):
         first = Part(f"{name}.q_a_proj", slice(0, lora)) if lora else Part(f"{name}.q_proj", query, False)
         self.sizes = [length(first.rows), self.mla.cache_dim]
         self.down = build.linear(
-            [first, Part(f"{name}.kv_a_proj_with_mqa", latent)], hidden, bias=config.bias
+            [first, Part(f"{name}.kv_a_proj_with_mqa", latent)], hidden, bias=config.bias, is_one=True
         )
         self.q_norm = build.norm(f"{name}.q_a_layernorm", lora, _LATENT_NORM_EPS) if lora else None
-        self.q_up = build.linear([Part(f"{name}.q_b_proj", query)], slice(0, lora)) if lora else None
+        queries = [Part(f"{name}.q_b_proj", query)]
+        self.q_up = build.linear(queries, slice(0, lora), rows_over=ranks) if lora else None
         self.kv_norm = build.norm(f"{name}.kv_a_layernorm", self.mla.kv_lora_rank, _LATENT_NORM_EPS)
         kv = _rows(heads, self.mla.qk_nope_head_dim + self.mla.v_head_dim)
-        self.kv_up = build.linear([Part(f"{name}.kv_b_proj", kv)], slice(0, self.mla.kv_lora_rank))
+        self.kv_up = build.linear(
+            [Part(f"{name}.kv_b_proj", kv)], slice(0, self.mla.kv_lora_rank), rows_over=ranks
+        )
         self.out = build.linear(
             [Part(f"{name}.o_proj", hidden)],
             _rows(heads, self.mla.v_head_dim),
             bias=config.output_bias,
             adds_bias=rank == 0,
+            columns_over=ranks,
         )
         self.indexer = Indexer(build, layer_id, f"{name}.indexer") if self.mla.indexer else None
         self.layer = AttentionLayer(layer_id, config.scale)
 
     def finalize(self) -> None:
         """After loading: `keys_in` folds a query into the latent space, `values_out` unfolds an answer."""
-        weight = self.kv_up.scheme.dequantize(self.kv_up.tensors).to(self.build.dtype)
+        weight = self.kv_up.dequantized().to(self.build.dtype)
         per_head = weight.unflatten(0, (self.heads, -1))
         keys, values = per_head.split([self.mla.qk_nope_head_dim, self.mla.v_head_dim], dim=1)
         self.register_buffer("keys_in", keys.clone(memory_format=torch.contiguous_format))

@@ -99,9 +99,9 @@ def _gated(build: Build, name: str, intermediate: int, size: int, rank: int) -> 
     rows = shard(intermediate, size, rank, "the MLP's intermediate size")
     hidden = slice(0, build.model.hidden_size)
     both, ups = f"{name}.gate_up_proj", slice(intermediate + rows.start, intermediate + rows.stop)
-    down = build.linear([Part(f"{name}.down_proj", hidden)], rows)
+    down = build.linear([Part(f"{name}.down_proj", hidden)], rows, columns_over=size)
     if not build.model.gated_mlps:
-        return SquaredMLP(build.linear([Part(f"{name}.up_proj", rows)], hidden), down)
+        return SquaredMLP(build.linear([Part(f"{name}.up_proj", rows)], hidden, rows_over=size), down)
     gate = Part(f"{name}.gate_proj", rows, within=(both, rows))
     up = Part(f"{name}.up_proj", rows, within=(both, ups))
-    return GatedMLP(build.linear([gate, up], hidden), down)
+    return GatedMLP(build.linear([gate, up], hidden, rows_over=size), down)

@@ -22,7 +22,7 @@ class TritonBackend(TorchBackend):
     """On a CPU, the reference."""
 
     def prepare(self, weights: ExpertWeights) -> ExpertWeights:
-        if weights.w13.dtype == torch.uint8 and not weights.w13.is_cpu:
+        if weights.w13.dtype == torch.uint8 and weights.w13.is_cuda:
             raise ConfigError(
                 "--moe-runner-backend triton takes bf16 and fp8 experts: fp4 runs on flashinfer_trtllm"
             )

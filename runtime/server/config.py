@@ -10,9 +10,12 @@ from runtime.server.bounds import MOST_RANKS, PARALLEL, SERVER, SPECULATIVE, che
 from runtime.server.deepep import DeepEP
 from runtime.server.encoders.weight import Encoder
 from runtime.server.errors import ConfigError
-from runtime.server.excluded import NOTHING, Excluded
+from runtime.server.excluded import Excluded
+from runtime.server.formats.assigned import UNQUANTIZED, Quantized
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
+
+_SPARSE_BLOCKS = ("mixtral", "minimax_m2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +132,15 @@ class ModelConfig:
     gated_mlps: bool = True  # silu(gate) * up; without a gate, the square of what is positive of up
     checkpoint_quantization: str | None = None
     quantization_block: tuple[int, int] | None = None
-    excluded: Excluded = NOTHING
+    quantized: Quantized = UNQUANTIZED
     dtype: str = "bfloat16"
     moe: MoEConfig | None = None
     mla: MLAConfig | None = None
     recurrent: RecurrentConfig | None = None
     names: TensorNames = TensorNames()
     encoder: Encoder | None = None  # of what is no text
-    obstacles: tuple[str, ...] = ()  # what of it this runtime does not compute
+    obstacles: tuple[str, ...] = ()  # what of it this runtime does not know
+    uncomputed: tuple[str, ...] = ()  # of what is known, its sizes too, what it does not compute
 
     def __post_init__(self) -> None:
         check_model(self, self.moe, self.mla, self.mla and self.mla.indexer)
@@ -163,7 +167,18 @@ class ModelConfig:
 
     def layer_kind(self, layer: int) -> tuple[object, ...]:
         """Layers of one kind run alike and are as large."""
-        return (self.layer_kinds[layer], self.attention_kinds[layer], self.excluded.of_layer(layer))
+        stored = self.quantized.of_layer(f"{self.names.layers}.{layer}")
+        return (self.layer_kinds[layer], self.attention_kinds[layer], stored)
+
+    @property
+    def excluded(self) -> Excluded:
+        """What its checkpoint keeps plain."""
+        return self.quantized.excluded
+
+    def experts_name(self, mlp: str) -> str:
+        """The module that holds the experts of this one."""
+        sparse = mlp.removesuffix(".mlp") + ".block_sparse_moe"
+        return f"{sparse if self.model_type in _SPARSE_BLOCKS else mlp}.experts"
 
     def layer_attention(self, layer: int) -> AttentionConfig:
         """Of a layer that keeps tokens."""
@@ -274,6 +289,9 @@ class RuntimeConfig:
     fuses_shared_experts: bool = True
     speculative: SpeculativeConfig | None = None
     states: StateRules = STATE_RULES
+    # What decides how a server lays its weights out: its GPU, and its MoE backend where another stands in.
+    sm_major: int = 9
+    served_by: str = ""
     # The call's arguments and the dummy batch follow the SGLang version of the target.
     sglang_version: str = NEWEST.version
 

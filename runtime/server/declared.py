@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.server.excluded import NOTHING, Excluded, excluded_of
+from runtime.server.formats.assigned import Quantized
+from runtime.server.formats.read import quantized_of
 
 HF = Mapping[str, Any]
 
@@ -33,9 +34,10 @@ def declared_block(hf: HF) -> tuple[int, int] | None:
     return tuple(block) if block else None
 
 
-def declared_excluded(hf: HF) -> Excluded:
+def declared_weights(hf: HF) -> Quantized:
+    """Which of its matrices are quantized, and how."""
     section = hf.get("quantization_config")
-    return excluded_of(section, declared_quantization(hf)) if isinstance(section, Mapping) else NOTHING
+    return quantized_of(section if isinstance(section, Mapping) else {}, declared_quantization(hf))
 
 
 def declared_dtype(hf: HF) -> str:

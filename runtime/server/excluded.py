@@ -1,16 +1,18 @@
 """Which matrices a quantized checkpoint keeps plain: names are matched as SGLang matches them.
 
-srt/layers/quantization: utils.py's is_layer_skipped and modelopt_quant.py's is_layer_excluded, since 0.5.12.
+srt/layers/quantization, since 0.5.12: "paths" as utils.py's is_layer_skipped, "modelopt" besides that as
+modelopt_quant.py's is_layer_excluded, "anywhere" as awq.py, "ends" as compressed_tensors/utils.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from runtime.server.errors import ConfigError
+from runtime.server.patterns import Patterns
 
 # What SGLang runs as one, under its name for it.
 _FUSED = {
@@ -22,69 +24,105 @@ _FUSED = {
 _IN_EVERY_LAYER = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
 _KEYS = {
     "fp8": ("ignored_layers", "modules_to_not_convert"),
+    "mxfp8": ("ignored_layers", "modules_to_not_convert"),
     "modelopt_fp8": ("ignore", "exclude_modules"),
     "modelopt_fp4": ("ignore", "modules_to_not_convert", "exclude_modules"),
+    "modelopt_mixed": ("ignore", "exclude_modules"),
+    "awq": ("modules_to_not_convert",),
+    "compressed-tensors": ("ignore",),
+    "w8a8_int8": ("ignore",),
 }
+Way = Literal["paths", "modelopt", "anywhere", "ends"]
+_WAYS: dict[str, Way] = {
+    "awq": "anywhere",
+    "compressed-tensors": "ends",
+    "w8a8_int8": "ends",
+    **dict.fromkeys(("modelopt_fp8", "modelopt_fp4", "modelopt_mixed"), "modelopt"),
+}
+_EXPRESSION = "re:"
 _NOT_TOLD_APART = frozenset("+?[](){}^$|\\")
 _MLPS = ("mlp", "mlp.shared_experts", "mlp.shared_expert")
-_PROBES = (
+_RECURRENT = ("in_proj_qkvz", "in_proj_qkv", "in_proj_z", "in_proj_ba", "in_proj_a", "in_proj_b", "out_proj")
+_MIXERS = ("in_proj", "out_proj", "up_proj", "down_proj", "q_proj", "o_proj", "shared_experts.up_proj")
+PROBES = (
     *(f"self_attn.{one}_proj" for one in ("q", "k", "v", "o", "q_a", "q_b", "kv_b")),
     *("self_attn.kv_a_proj_with_mqa", "self_attn.indexer.wq_b"),
     *(f"{mlp}.{one}_proj" for mlp in _MLPS for one in ("gate", "up", "down")),
+    *(f"linear_attn.{one}" for one in _RECURRENT),
+    *(f"mixer.{one}" for one in _MIXERS),
 )
-_RUN_AS_ONE = tuple(
+RUN_AS_ONE = tuple(
     (stem, tails) for tails in _FUSED for stem in (_MLPS if "up_proj" in tails else ("self_attn",))
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """`patterns` have a `*`, which only ModelOpt's may; `tails` are of `_IN_EVERY_LAYER`."""
+    """`patterns` are ModelOpt's, with a `*`, or expressions; `tails` are of `_IN_EVERY_LAYER`."""
 
     names: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     tails: tuple[str, ...] = ()
-    by_modelopt: bool = False
+    way: Way = "paths"
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.patterns)
 
     def linear(self, parts: Sequence[str]) -> bool:
         """Of matrices that are run as one: SGLang's server ends where only some of them are named."""
-        fused = _fused_name(parts)
-        verdicts = {self._names(part) or (fused is None and self._excludes(part)) for part in parts}
+        fused = fused_name(parts)
+        if self.way in ("anywhere", "ends") and fused is not None and self.one(fused):
+            return True
+        if self.way == "anywhere":
+            return fused is None and all(self.one(part) for part in parts)
+        modelopts = self.way == "modelopt" and fused is None
+        verdicts = {self._names(part) or (modelopts and self._excludes(part)) for part in parts}
         if len(verdicts) > 1:
             raise ConfigError(f"quantization_config: of {', '.join(parts)} only some are excluded")
         return verdicts.pop() or (fused is not None and self._excludes(fused))
 
     def experts(self, name: str) -> bool:
-        if self.by_modelopt:
+        if self.way == "modelopt":
             return self._excludes(name)
+        if self.way == "anywhere":
+            return self._names(name)
+        if self.way == "ends":
+            return self.linear([f"{name}.0.{one}_proj" for one in ("gate", "up")])
         return self._names(name) or any(name in listed for listed in self.names if "experts" in listed)
+
+    def one(self, module: str) -> bool:
+        """Of a module by itself."""
+        return self._names(module) or self._excludes(module)
 
     def of_layer(self, layer: int) -> tuple[bool, ...]:
         """Equal for layers whose matrices are kept alike."""
-        if not (self.names or self.patterns):
-            return ()
-        modules = (f"model.layers.{layer}.{probe}" for probe in _PROBES)
-        return tuple(self._names(module) or self._excludes(module) for module in modules)
+        return tuple(self.one(f"model.layers.{layer}.{probe}") for probe in PROBES) if self else ()
 
     def doubts(self, num_layers: int) -> Iterator[str]:
         """Of what is listed, what this runtime cannot follow or a server ends at."""
-        for one in (*self.names, *self.patterns) if self.by_modelopt else ():
+        for one in (*self.names, *self.patterns) if self.way == "modelopt" else ():
             if not _NOT_TOLD_APART.isdisjoint(one):
                 yield f"{one[:60]!r} is excluded: only * is told from a name"
-        for layer in range(num_layers if self.names else 0):
-            for stem, tails in _RUN_AS_ONE:
+        for layer in range(num_layers if self and self.way != "anywhere" else 0):
+            for stem, tails in RUN_AS_ONE:
                 modules = [f"model.layers.{layer}.{stem}.{tail}" for tail in tails]
-                if len({self._names(module) for module in modules}) > 1:
+                fused = fused_name(modules)
+                whole = self.way == "ends" and fused is not None and self.one(fused)
+                if not whole and len({self._names(module) for module in modules}) > 1:
                     yield f"of {', '.join(modules)} only some are excluded"
 
     def _names(self, module: str) -> bool:
-        """It, a part of its path, or what it lies in."""
+        if self.way == "anywhere":
+            return any(name in module for name in self.names)
+        if self.way == "ends":
+            return _is_end_of(self.names, module) or _expressions(self.patterns).first(module) is not None
+        # It, a part of its path, or what it lies in.
         names, steps = _as_set(self.names), module.split(".")
         ends = range(1, len(steps) + 1)
         return any(".".join(steps[start:end]) in names for end in ends for start in range(end))
 
     def _excludes(self, module: str) -> bool:
-        if not self.by_modelopt:
+        if self.way != "modelopt":
             return False
         steps = module.split(".")
         if any(tail in steps[-1] for tail in self.tails) or not _as_set(self.names).isdisjoint(
@@ -105,16 +143,37 @@ def excluded_of(section: Mapping[str, Any], method: str | None) -> Excluded:
     listed = section[key]
     if not isinstance(listed, (list, tuple)) or not all(isinstance(one, str) for one in listed):
         raise ConfigError(f"quantization_config: {key} is {repr(listed)[:60]}: a list of modules is needed")
-    if method == "fp8":
+    way = _WAYS.get(method or "", "paths")
+    if way == "paths":
         stems = {one.rstrip(".").removeprefix("model.") for one in listed}
         return Excluded(tuple(sorted((*stems, *(f"model.{one}" for one in stems)))))
+    if way == "anywhere":
+        return Excluded(names=tuple(listed), way=way)
+    if way == "ends":
+        expressions = tuple(one.removeprefix(_EXPRESSION) for one in listed if one.startswith(_EXPRESSION))
+        _expressions(expressions)
+        return Excluded(tuple(one for one in listed if not one.startswith(_EXPRESSION)), expressions, way=way)
+    listed = tuple(dict.fromkeys((*listed, *_of_the_text(listed))))
     last_steps = {one.rpartition(".")[2] for one in listed}
     return Excluded(
         names=tuple(one.rstrip(".") for one in listed if "*" not in one),
         patterns=tuple(one for one in listed if "*" in one),
         tails=tuple(tail for tail in _IN_EVERY_LAYER if tail in last_steps),
-        by_modelopt=True,
+        way=way,
     )
+
+
+def fused_name(parts: Sequence[str]) -> str | None:
+    stem, tails = parts[0].rpartition(".")[0], tuple(part.rpartition(".")[2] for part in parts)
+    return f"{stem}.{_FUSED[tails]}" if tails in _FUSED else None
+
+
+def _of_the_text(listed: Iterable[str]) -> Iterator[str]:
+    """As the language model of a multimodal checkpoint has them by itself."""
+    for one in listed:
+        for prefix, instead in (("language_model.", ""), ("model.language_model.", "model.")):
+            if one.startswith(prefix):
+                yield instead + one.removeprefix(prefix)
 
 
 @lru_cache(maxsize=8)
@@ -122,9 +181,14 @@ def _as_set(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _fused_name(parts: Sequence[str]) -> str | None:
-    stem, tails = parts[0].rpartition(".")[0], tuple(part.rpartition(".")[2] for part in parts)
-    return f"{stem}.{_FUSED[tails]}" if tails in _FUSED else None
+@lru_cache(maxsize=32)
+def _expressions(patterns: tuple[str, ...]) -> Patterns:
+    return Patterns(patterns)
+
+
+def _is_end_of(names: tuple[str, ...], module: str) -> bool:
+    known, steps = _as_set(names), module.split(".")
+    return any(".".join(steps[start:]) in known for start in range(len(steps)))
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -164,6 +164,8 @@ class Server:
             fuses_shared_experts=not self.asked.disable_shared_experts_fusion,
             speculative=self._speculative_config,
             states=self.states,
+            sm_major=self.gpu.major,
+            served_by=self.moe_runner_backend,
             sglang_version=self.release.version,
         )
 

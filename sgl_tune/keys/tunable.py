@@ -30,7 +30,7 @@ def cannot_tune(plan: Plan) -> str | None:
 def _obstacles(deployment: Deployment) -> Iterator[str]:
     model, server = deployment.model, deployment.server
     backend, method = server.backend, server.quantization or model.checkpoint_quantization
-    yield from model.obstacles
+    yield from (*model.obstacles, *model.uncomputed)
     if method not in _METHODS:
         yield f"this runtime has no layers of quantization {method}"
     if fp4_is_known(deployment) and server.fp4_gemm_backend not in _FP4_GEMMS:

@@ -110,12 +110,13 @@ def test_what_is_no_list_of_names_is_refused(listed: Any, told: str | None) -> N
 
 def _obstacles(*listed: str, **changes: Any) -> tuple[str, ...]:
     section = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": list(listed)}
-    return model_config({**V3, **changes, "quantization_config": section}).obstacles
+    model = model_config({**V3, **changes, "quantization_config": section})
+    return (*model.obstacles, *model.uncomputed)
 
 
-def test_plain_experts_and_a_quantized_head_are_obstacles() -> None:
+def test_plain_experts_and_a_quantized_head_are_not_computed() -> None:
     assert _obstacles("lm_head") == ()
-    assert [why[:40] for why in _obstacles()] == ["quantization_config: lm_head is not excl"]
+    assert [why[:40] for why in _obstacles()] == ["quantization_config: lm_head is quantize"]
     assert _obstacles(tie_word_embeddings=True) == ()
     [why] = _obstacles("lm_head", "model.layers.3.mlp*")
     assert "model.layers.3.mlp.experts are excluded" in why

@@ -9,8 +9,8 @@ from runtime.server.config import ModelConfig
 from runtime.server.declared import (
     declared_block,
     declared_dtype,
-    declared_excluded,
     declared_quantization,
+    declared_weights,
 )
 from runtime.server.decoders import (
     deepseek,
@@ -32,14 +32,15 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields
 from runtime.server.decoders.wrappers import WRAPPERS, encoder_of, text_part, wrapper_of
 from runtime.server.errors import Unsupported
+from runtime.server.formats.kinds import Kind
 
 _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
-# Whose layers call their experts block_sparse_moe.
-_SPARSE_BLOCKS = ("mixtral", "minimax_m2")
+# Of what quantizes a matrix: this runtime's own kernels.
+_COMPUTED = ("fp8", "nvfp4", "mxfp4")
 
 
 def family_of(hf: HF) -> Family:
@@ -64,34 +65,40 @@ def _text_model(hf: HF) -> ModelConfig:
         family.read(Fields(hf, family.defaults)),
         checkpoint_quantization=declared_quantization(hf),
         quantization_block=declared_block(hf),
-        excluded=declared_excluded(hf),
         dtype=declared_dtype(hf),
     )
-    return replace(model, obstacles=(*model.obstacles, *_not_computed(model)))
+    try:
+        model = replace(model, quantized=declared_weights(hf))
+        doubts = list(model.quantized.doubts(model.num_layers))
+    except Unsupported as error:
+        return replace(model, obstacles=(*model.obstacles, error.message))
+    if doubts:
+        return replace(model, obstacles=(*model.obstacles, f"quantization_config: {doubts[0]}"))
+    return replace(model, uncomputed=tuple(_uncomputed(model)))
 
 
-def _not_computed(model: ModelConfig) -> Iterator[str]:
-    """Of what the checkpoint excludes from its quantization."""
-    doubt = next(model.excluded.doubts(model.num_layers), None)
-    if doubt is not None:
-        yield f"quantization_config: {doubt}"
-        return
+def _uncomputed(model: ModelConfig) -> Iterator[str]:
+    """How large these are is known, and no kernel here multiplies them."""
     yield from _plain_experts(model)
-    yield from _quantized_head(model)
+    weights = model.quantized
+    for kind in dict.fromkeys((weights.linear, weights.experts, *weights.of_expressions, *weights.of_names)):
+        if kind is not None and not _is_computed(kind):
+            yield f"quantization_config: this runtime has no layers in {kind.name} a {kind.per}"
+    if not model.tie_word_embeddings and weights.of_head() is not None:
+        yield "quantization_config: lm_head is quantized: this runtime has no quantized head"
+
+
+def _is_computed(kind: Kind) -> bool:
+    if kind.name == "fp8":
+        return kind.per == "block" or (kind.per == "tensor" and kind.is_static)
+    return kind.name in _COMPUTED and not kind.is_awq
 
 
 def _plain_experts(model: ModelConfig) -> Iterator[str]:
     """SGLang then runs these layers by another kernel than the rest."""
-    mlp = "block_sparse_moe" if model.model_type in _SPARSE_BLOCKS else "mlp"
-    names = (
-        f"model.layers.{layer}.{mlp}.experts" for layer, kind in enumerate(model.layer_kinds) if kind == "moe"
-    )
-    plain = next((name for name in names if model.excluded.experts(name)), None)
+    weights = model.quantized
+    layers = (number for number, kind in enumerate(model.layer_kinds) if kind == "moe")
+    names = (model.experts_name(f"{model.names.layers}.{layer}.{model.names.mlp}") for layer in layers)
+    plain = next((name for name in names if weights.experts and weights.of_experts(name) is None), None)
     if plain is not None:
         yield f"quantization_config: {plain} are excluded: this runtime has no plain experts beside quantized"
-
-
-def _quantized_head(model: ModelConfig) -> Iterator[str]:
-    by_modelopt = model.checkpoint_quantization in ("modelopt_fp8", "modelopt_fp4")
-    if by_modelopt and not model.tie_word_embeddings and not model.excluded.linear(["lm_head"]):
-        yield "quantization_config: lm_head is not excluded: this runtime has no quantized head"

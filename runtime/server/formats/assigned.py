@@ -1,0 +1,114 @@
+"""Which kind of quantization each matrix of a checkpoint has, by its name; None is plain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from runtime.server.errors import ConfigError
+from runtime.server.excluded import NOTHING, PROBES, RUN_AS_ONE, Excluded, fused_name
+from runtime.server.formats.kinds import Kind
+from runtime.server.patterns import Patterns
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """`linear`, `experts` and `head` are of what nothing below names.
+
+    `expressions` and `names` have a kind each, and the first that matches counts; `covers_experts`: also for
+    experts, which otherwise are all alike. `strict`: a matrix that nothing names ends the server.
+    """
+
+    linear: Kind | None = None
+    experts: Kind | None = None
+    head: Kind | None = None
+    excluded: Excluded = NOTHING
+    expressions: tuple[str, ...] = ()
+    of_expressions: tuple[Kind | None, ...] = ()
+    names: tuple[str, ...] = ()
+    of_names: tuple[Kind | None, ...] = ()
+    covers_experts: bool = False
+    strict: bool = False
+
+    def of_linear(self, parts: Sequence[str]) -> Kind | None:
+        """Of matrices that are run as one."""
+        if self.excluded.linear(parts):
+            return None
+        fused = fused_name(parts)
+        found = self._told(fused or parts[0])
+        if found is None and (fused is not None or len(parts) > 1):
+            found = self._agreed(parts)
+        if found is not None:
+            return found[0]
+        if self.strict and self.linear is None:
+            raise ConfigError(f"quantization_config: no target for {fused or parts[0]}: SGLang ends at it")
+        return self.linear
+
+    def of_experts(self, name: str) -> Kind | None:
+        if self.excluded.experts(name):
+            return None
+        found = self._of_experts(name) if self.covers_experts else None
+        return self.experts if found is None else found[0]
+
+    def of_head(self) -> Kind | None:
+        if self.excluded.one("lm_head"):
+            return None
+        found = self._told("lm_head")
+        return self.head if found is None else found[0]
+
+    def of_layer(self, stem: str) -> tuple[Kind | None, ...]:
+        """Equal for layers whose matrices are stored alike; `stem` is the layer's own name."""
+        if not (self.excluded or self.expressions or self.names):
+            return ()
+        modules = [f"{stem}.{probe}" for probe in PROBES]
+        as_one = [[f"{stem}.{where}.{tail}" for tail in tails] for where, tails in RUN_AS_ONE]
+        fused = [name for name in map(fused_name, as_one) if name is not None]
+        experts = [f"{stem}.{mlp}.experts" for mlp in ("mlp", "block_sparse_moe", "mixer")]
+        return (
+            *(self._of_one(module) for module in (*modules, *fused)),
+            *(self.of_experts(name) for name in experts),
+        )
+
+    def doubts(self, num_layers: int) -> Iterator[str]:
+        yield from self.excluded.doubts(num_layers)
+
+    def _of_one(self, module: str) -> Kind | None:
+        if self.excluded.one(module):
+            return None
+        found = self._told(module)
+        return self.linear if found is None else found[0]
+
+    def _agreed(self, parts: Sequence[str]) -> tuple[Kind | None] | None:
+        found = [self._told(part) for part in parts]
+        if any(one is None for one in found):
+            return None
+        if len(set(found)) > 1:
+            raise ConfigError(f"quantization_config: {', '.join(parts)} are of several kinds, and run as one")
+        return found[0]
+
+    def _of_experts(self, name: str) -> tuple[Kind | None] | None:
+        told = self._told(name)
+        if told is not None:
+            return told
+        found = {self._told(f"{name}.0.{one}_proj") for one in ("gate", "up", "down")} - {None}
+        if len(found) > 1:
+            raise ConfigError(f"quantization_config: the experts of {name} are of several kinds")
+        return found.pop() if found else None
+
+    def _told(self, module: str) -> tuple[Kind | None] | None:
+        if module in self._kinds:
+            return (self._kinds[module],)
+        number = self._patterns.first(module) if self.expressions else None
+        return None if number is None else (self.of_expressions[number],)
+
+    @cached_property
+    def _kinds(self) -> dict[str, Kind | None]:
+        return dict(zip(reversed(self.names), reversed(self.of_names), strict=True))
+
+    @cached_property
+    def _patterns(self) -> Patterns:
+        return Patterns(self.expressions)
+
+
+UNQUANTIZED = Quantized()

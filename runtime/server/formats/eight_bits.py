@@ -1,0 +1,87 @@
+"""A byte a weight: fp8 and int8, with a scale a block, a row or a matrix.
+
+layers/quantization: fp8.py, modelopt_quant.py, w8a8_fp8.py, w8a8_int8.py, blockwise_int8.py,
+compressed_tensors/schemes/*w8a8*.py.
+"""
+
+from __future__ import annotations
+
+from runtime.server.formats.tensors import (
+    COLUMNS,
+    EXPERTS,
+    ONE,
+    PARTS,
+    ROWS,
+    Change,
+    Cut,
+    Dim,
+    Format,
+    Stored,
+)
+
+_FP8 = "float8_e4m3fn"
+_SCALES = "float32"
+
+
+def in_blocks(
+    block: tuple[int, int], scale: str = "weight_scale_inv", dtype: str = _FP8, packs_scales: bool = False
+) -> Format:
+    """`packs_scales`: DeepGEMM's of Blackwell are powers of two, four in an int32, of each row."""
+    rows, columns = block
+    blocks, each = Dim("rows", per=rows), Dim("rows", per=rows, each=True)
+    scales = Dim("columns", per=columns)
+    cut = Cut(rows, columns, of_parts=True)
+    weight = Stored("weight", dtype, (ROWS, COLUMNS))
+    packed = Stored(scale, "int32", (Dim("rows", to=4), Dim("columns", per=4 * columns)))
+    return Format(
+        "blocks",
+        (weight, Stored(scale, _SCALES, (blocks, scales))),
+        (Stored("weight", dtype, (EXPERTS, ROWS, COLUMNS)), Stored(scale, _SCALES, (EXPERTS, each, scales))),
+        cut,
+        cut,
+        after_linear=(Change("copied", weight), Change("replaced", packed)) if packs_scales else (),
+    )
+
+
+def mx() -> Format:
+    """A byte of scale, a power of two, for 32 values."""
+    scales = Dim("columns", per=32)
+    return Format(
+        "mxfp8",
+        (Stored("weight", _FP8, (ROWS, COLUMNS)), Stored("weight_scale_inv", "uint8", (ROWS, scales))),
+        (
+            Stored("weight", _FP8, (EXPERTS, ROWS, COLUMNS)),
+            Stored("weight_scale_inv", "uint8", (EXPERTS, ROWS, scales)),
+        ),
+        Cut(columns=32),
+        Cut(columns=32),
+    )
+
+
+def per_tensor(is_static: bool, dtype: str = _FP8, one_input: bool = False, by_rows: bool = False) -> Format:
+    """`by_rows`: SGLang's kernel is given the scale of each row all the same."""
+    weights = Stored("weight", dtype, (ROWS, COLUMNS)), Stored("weight_scale", _SCALES, (PARTS,))
+    experts = (
+        Stored("weight", dtype, (EXPERTS, ROWS, COLUMNS)),
+        Stored("weight_scale", _SCALES, (EXPERTS, PARTS)),
+    )
+    inputs = Stored("input_scale", _SCALES, (ONE if one_input else PARTS,))
+    by_row = Change("replaced", Stored("weight_scale", _SCALES, (ROWS, ONE)))
+    return Format(
+        "tensors",
+        (*weights, inputs) if is_static else weights,
+        (*experts, Stored("input_scale", _SCALES, (EXPERTS,))) if is_static else experts,
+        after_linear=(by_row,) if by_rows else (),
+    )
+
+
+def per_row(dtype: str = _FP8, is_static: bool = False, one_input: bool = False) -> Format:
+    inputs = (Stored("input_scale", _SCALES, (ONE if one_input else PARTS,)),) if is_static else ()
+    return Format(
+        "rows",
+        (Stored("weight", dtype, (ROWS, COLUMNS)), Stored("weight_scale", _SCALES, (ROWS, ONE)), *inputs),
+        (
+            Stored("weight", dtype, (EXPERTS, ROWS, COLUMNS)),
+            Stored("weight_scale", _SCALES, (EXPERTS, ROWS, ONE)),
+        ),
+    )

@@ -1,0 +1,123 @@
+"""Four bits a weight in floating point: nvfp4 and mxfp4. layers/quantization: modelopt_quant.py, mxfp4.py,
+compressed_tensors/schemes/*nvfp4*.py."""
+
+from __future__ import annotations
+
+from runtime.server.formats.tensors import (
+    ALL_EXPERTS,
+    COLUMNS,
+    EXPERTS,
+    MODEL,
+    PARTS,
+    ROWS,
+    Change,
+    Cut,
+    Dim,
+    Format,
+    Padding,
+    Stored,
+)
+
+_NONE = Padding()
+_HALVES = Dim("columns", per=2)
+_E4M3, _BYTE, _SCALE = "float8_e4m3fn", "uint8", "float32"
+# As CUTLASS's kernels read block scales.
+_SWIZZLED = (Dim("rows", to=128), Dim("columns", per=16, to=64))
+
+
+def nvfp4(group: int = 16, is_awq: bool = False, swizzles: bool = True, padding: Padding = _NONE) -> Format:
+    """`swizzles`: the experts' scales get room to be laid out for CUTLASS; TRT-LLM's kernels, which pad, read
+    them where they are."""
+    groups = Dim("columns", per=group)
+    scales = Stored("weight_scale", _E4M3, (ROWS, groups))
+    expert = Stored("weight", _BYTE, (EXPERTS, ROWS, _HALVES))
+    expert_scales = Stored("weight_scale", _E4M3, (EXPERTS, ROWS, groups))
+    room = Stored("blockscale_swizzled", _E4M3, (EXPERTS, *_SWIZZLED), in_file=False)
+    pre_scale = (Stored("pre_quant_scale", MODEL, (COLUMNS,)),) if is_awq else ()
+    return Format(
+        "nvfp4",
+        (
+            Stored("weight", _BYTE, (ROWS, _HALVES)),
+            Stored("input_scale", _SCALE, (PARTS,)),
+            *pre_scale,
+            Stored("weight_scale_2", _SCALE, (PARTS,)),
+            scales,
+        ),
+        (
+            expert,
+            expert_scales,
+            *((room,) if swizzles else ()),
+            Stored("weight_scale_2", _SCALE, (EXPERTS, PARTS)),
+            Stored("input_scale", _SCALE, (ALL_EXPERTS, PARTS)),
+        ),
+        Cut(columns=16, always=True, what="nvfp4's groups"),
+        Cut(columns=16, what="nvfp4's groups"),
+        after_linear=(Change("copied", Stored("weight_scale", _E4M3, _SWIZZLED)),),
+        after_experts=(
+            (Change("copied", expert_scales), Change("dropped", room))
+            if swizzles
+            else (Change("copied", expert, lists=True), Change("copied", expert_scales, lists=True))
+        ),
+        padding=padding,
+    )
+
+
+def nvfp4_packed(has_inputs: bool = True) -> Format:
+    """By compressed-tensors, which names and orders them otherwise."""
+    groups = Dim("columns", per=16)
+    inputs = Stored("input_global_scale", _SCALE, (PARTS,))
+    expert_inputs = Stored("input_global_scale", _SCALE, (EXPERTS, PARTS))
+    swizzled = Change("replaced", Stored("weight_scale", _E4M3, _SWIZZLED))
+    of_experts = Change("replaced", Stored("weight_scale", _E4M3, (EXPERTS, *_SWIZZLED)))
+    return Format(
+        "nvfp4, packed",
+        (
+            Stored("weight_packed", _BYTE, (ROWS, _HALVES)),
+            Stored("weight_global_scale", _SCALE, (PARTS,)),
+            Stored("weight_scale", _E4M3, (ROWS, groups)),
+            *((inputs,) if has_inputs else ()),
+        ),
+        (
+            Stored("weight_packed", _BYTE, (EXPERTS, ROWS, _HALVES)),
+            Stored("weight_scale", _E4M3, (EXPERTS, ROWS, groups)),
+            Stored("weight_global_scale", _SCALE, (EXPERTS, PARTS)),
+            *((expert_inputs,) if has_inputs else ()),
+        ),
+        Cut(columns=16, what="nvfp4's groups"),
+        Cut(columns=16, what="nvfp4's groups"),
+        after_linear=(swizzled,),
+        after_experts=(of_experts,),
+    )
+
+
+_MXFP4 = (
+    Stored("weight", _BYTE, (EXPERTS, ROWS, _HALVES)),
+    Stored("weight_scale", _BYTE, (EXPERTS, ROWS, Dim("columns", per=32))),
+    Stored("bias", "bfloat16", (EXPERTS, ROWS)),
+)
+
+
+def mxfp4(padding: Padding, later: Padding | None = None) -> Format:
+    """Of experts alone, which have biases whether the model has some or not."""
+    relaid = tuple(Change("copied" if later is None else "replaced", one) for one in _MXFP4)
+    return Format("mxfp4", (), _MXFP4, after_experts=relaid, padding=padding, later=later)
+
+
+MXFP4_BARE = Format("mxfp4", (), _MXFP4[:2])
+_FOR_TRITON = Padding(64)
+
+
+def mxfp4_for_triton_kernels() -> Format:
+    """Their biases are in fp32."""
+    weight, scale, bias = _MXFP4
+    wide = Stored("bias", _SCALE, bias.dims)
+    changes = (Change("replaced", wide), Change("replaced", weight), Change("replaced", scale))
+    return Format("mxfp4", (), _MXFP4, after_experts=changes, padding=_FOR_TRITON)
+
+
+def mxfp4_unpacked() -> Format:
+    """Kernels without four bits run them in the model's dtype."""
+    _, scale, _ = _MXFP4
+    plain = Stored("weight", "bfloat16", (EXPERTS, ROWS, COLUMNS))
+    changes = (Change("replaced", plain), Change("dropped", scale))
+    return Format("mxfp4, unpacked", (), _MXFP4, after_experts=changes, padding=_FOR_TRITON)

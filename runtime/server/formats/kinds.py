@@ -1,0 +1,120 @@
+"""How a checkpoint quantizes a matrix, and the format that a server of some kind makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from runtime.server.formats import eight_bits, four_bits, integers
+from runtime.server.formats.plain import FP8_ONLINE, PLAIN
+from runtime.server.formats.tensors import Format, Padding
+
+Name = Literal[
+    "fp8",
+    "int8",
+    "mxfp8",
+    "nvfp4",
+    "nvfp4_packed",
+    "mxfp4",
+    "gptq",
+    "awq",
+    "packed",
+    "w4afp8",
+    "fp8_online",
+    "mxfp4_online",
+]
+_BLACKWELL = 10
+_NO_ROOM = ("flashinfer_trtllm", "flashinfer_trtllm_routed", "flashinfer_megamoe")
+_TRTLLM = _NO_ROOM[:2]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`scale`: of blocks, under the checkpoint's name for it. `group` -1: a whole row."""
+
+    name: Name
+    per: Literal["tensor", "row", "block", "group"] = "group"
+    block: tuple[int, int] = (128, 128)
+    bits: int = 4
+    group: int = 16
+    symmetric: bool = True
+    by_activation: bool = False
+    is_static: bool = False
+    one_input: bool = False
+    scale: str = "weight_scale_inv"
+    has_inputs: bool = True
+    is_awq: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What of a server decides how it lays weights out."""
+
+    sm_major: int = 9
+    moe_backend: str = "auto"
+    a2a_backend: str = "none"
+    is_gated: bool = True
+    by_rows: bool = False  # fp8 of one scale a matrix, for kernels that want one a row
+
+
+def format_of(kind: Kind | None, served: Served) -> Format:
+    made = _format(kind, served)
+    if served.moe_backend in _TRTLLM and made.padding == Padding():
+        return replace(made, padding=Padding(128))  # srt/layers/moe/fused_moe_triton/layer.py
+    return made
+
+
+def _format(kind: Kind | None, served: Served) -> Format:
+    if kind is None:
+        return PLAIN
+    made: dict[str, Callable[[], Format]] = {
+        "fp8": lambda: _eight_bits(kind, "float8_e4m3fn", served),
+        "int8": lambda: _eight_bits(kind, "int8", served),
+        "mxfp8": eight_bits.mx,
+        "nvfp4": lambda: _nvfp4(kind, served),
+        "nvfp4_packed": lambda: four_bits.nvfp4_packed(kind.has_inputs),
+        "mxfp4": lambda: _mxfp4(served),
+        "mxfp4_online": lambda: four_bits.MXFP4_BARE,
+        "gptq": lambda: integers.gptq(kind.bits, kind.group, kind.by_activation),
+        "awq": lambda: integers.awq(kind.bits, kind.group),
+        "packed": lambda: integers.packed(kind.bits, kind.group, kind.symmetric, kind.by_activation),
+        "w4afp8": lambda: integers.w4afp8(kind.group),
+        "fp8_online": lambda: FP8_ONLINE,
+    }
+    return made[kind.name]()
+
+
+def _eight_bits(kind: Kind, dtype: str, served: Served) -> Format:
+    if kind.per == "block":
+        packs = served.sm_major == _BLACKWELL and dtype != "int8" and kind.block == (128, 128)
+        return eight_bits.in_blocks(kind.block, kind.scale, dtype, packs)
+    if kind.per == "tensor":
+        return eight_bits.per_tensor(kind.is_static, dtype, kind.one_input, served.by_rows)
+    return eight_bits.per_row(dtype, kind.is_static, kind.one_input)
+
+
+def _nvfp4(kind: Kind, served: Served) -> Format:
+    """srt/.../modelopt_quant.py: TRT-LLM wants 64 rows; without a gate, or as MegaMoE has them, 128."""
+    backend = served.moe_backend
+    rows = 64 if served.is_gated and served.a2a_backend != "megamoe" else 128
+    padding = Padding(rows) if backend in _TRTLLM else Padding()
+    return four_bits.nvfp4(kind.group, kind.is_awq, backend not in _NO_ROOM, padding)
+
+
+def _mxfp4(served: Served) -> Format:
+    """srt/.../mxfp4.py and fused_moe_triton/layer.py, by backend and GPU."""
+    backend, blackwell = served.moe_backend, served.sm_major == _BLACKWELL
+    if backend == "marlin":
+        return four_bits.mxfp4(Padding(128, 256))
+    if backend == "deep_gemm" or served.a2a_backend == "megamoe":
+        return four_bits.mxfp4(Padding())
+    if backend == "flashinfer_mxfp4":
+        return (
+            four_bits.mxfp4(Padding(128, 256))
+            if blackwell
+            else four_bits.mxfp4(Padding(1, 256), Padding(128, 256))
+        )
+    if backend in ("triton_kernel", "auto"):
+        return four_bits.mxfp4_for_triton_kernels()
+    return four_bits.mxfp4_unpacked()

@@ -1,0 +1,26 @@
+"""Matrices in the model's own dtype, and what a server quantizes after it has loaded them so."""
+
+from __future__ import annotations
+
+from runtime.server.formats.tensors import COLUMNS, EXPERTS, MODEL, ONE, ROWS, Change, Format, Stored
+
+_WEIGHT, _EXPERTS = (
+    Stored("weight", MODEL, (ROWS, COLUMNS)),
+    Stored("weight", MODEL, (EXPERTS, ROWS, COLUMNS)),
+)
+PLAIN = Format("plain", (_WEIGHT,), (_EXPERTS,))
+
+# layers/quantization/fp8.py: a scale for each row of a matrix, one for each expert.
+FP8_ONLINE = Format(
+    "fp8, made after loading",
+    (_WEIGHT,),
+    (_EXPERTS,),
+    after_linear=(
+        Change("replaced", Stored("weight", "float8_e4m3fn", (ROWS, COLUMNS))),
+        Change("added", Stored("weight_scale", "float32", (ONE, ROWS))),
+    ),
+    after_experts=(
+        Change("replaced", Stored("weight", "float8_e4m3fn", (EXPERTS, ROWS, COLUMNS))),
+        Change("added", Stored("weight_scale", "float32", (EXPERTS,))),
+    ),
+)
