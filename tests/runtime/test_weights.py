@@ -93,7 +93,14 @@ def test_dp_attention_repeats_attention_and_splits_the_rest() -> None:
     decoder = _make_decoder(_make_model("GLM-5.1-FP8"), parallel)
     sizes = {"experts": 0, "attention": 0, "indexer": 0, "embedding": 0, "head": 0}
     for name, parameter in decoder.named_parameters():
-        kind = next((kind for kind in sizes if kind in name.replace("attention.indexer", "indexer")), None)
+        kind = next(
+            (
+                kind
+                for kind in sizes
+                if kind in name.replace("mixer.indexer", "indexer").replace("mixer", "attention")
+            ),
+            None,
+        )
         if kind:
             sizes[kind] += parameter.nbytes
     block = 1 + 4 / 128**2
@@ -189,7 +196,7 @@ def test_only_the_layers_that_are_named_are_plain() -> None:
     packed = {
         name.rpartition(".")[0] for name, tensor in decoder.named_parameters() if tensor.dtype == torch.uint8
     }
-    plain = {f"layers.1.attention.{one}" for one in ("down", "q_up", "kv_up", "out")}
+    plain = {f"layers.1.mixer.{one}" for one in ("down", "q_up", "kv_up", "out")}
     plain |= {"layers.2.mlp.mlp.gate_up", "layers.2.mlp.mlp.down"}
     assert plain.isdisjoint(packed)
     assert {name.replace("layers.1", "layers.0").replace("layers.2", "layers.0") for name in plain} <= packed
@@ -202,7 +209,7 @@ def test_nvfp4_that_is_made_while_loading_is_of_the_experts_alone(preset: str, k
     decoder = _make_decoder(_make_model(preset), ParallelConfig(tp=8), quantization="modelopt_fp4")
     weights = {name: p.dtype for name, p in decoder.named_parameters() if name.endswith("weight")}
     experts = {dtype for name, dtype in weights.items() if ".experts." in name}
-    attention = {dtype for name, dtype in weights.items() if ".attention.out." in name}
+    attention = {dtype for name, dtype in weights.items() if ".mixer.out." in name}
     assert (experts, attention) == ({torch.uint8}, {kept})
 
 
