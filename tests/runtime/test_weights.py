@@ -333,7 +333,7 @@ def test_a_checkpoint_in_fp8_blocks_of_which_some_are_plain(family: str, tmp_pat
     folder = _save_in_fp8(model, tmp_path, 8, excluded=("layers.0.self_attn", "o_proj"))
     generation = Generation(folder, ParallelConfig(), make_runtime(), VirtualCommunicator(ParallelConfig()))
     first, second = (
-        {name for name, tensor in layer.attention.named_parameters() if tensor.dtype == torch.float8_e4m3fn}
+        {name for name, tensor in layer.mixer.named_parameters() if tensor.dtype == torch.float8_e4m3fn}
         for layer in generation.decoder._stack[:2]
     )
     assert not first and second and "out.weight" not in second
