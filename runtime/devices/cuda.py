@@ -17,13 +17,16 @@ _HISTORY_EVENTS = 1_000_000
 
 
 class Cuda(Device):
-    """`history` lets torch record every allocation with its Python stack, for the largest at each peak."""
+    """`history` lets torch record every allocation with its Python stack, for the largest at each peak.
 
-    def __init__(self, index: int = 0, history: bool = False) -> None:
+    `others`: bytes that other processes hold there, which are not this one's to count.
+    """
+
+    def __init__(self, index: int = 0, history: bool = False, others: int = 0) -> None:
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(self.torch_device)
         self.sm_major = torch.cuda.get_device_capability(self.torch_device)[0]
-        self._history = history
+        self._history, self._others = history, others
         self._recording = False
         self._reset_us = 0.0
         self._capture_stream = torch.cuda.Stream(self.torch_device)
@@ -56,7 +59,7 @@ class Cuda(Device):
             reserved=reserved["current"],
             peak_allocated=allocated["peak"],
             peak_reserved=reserved["peak"],
-            non_torch=total - free - reserved["current"],
+            non_torch=max(0, total - free - reserved["current"] - self._others),
         )
 
     def reset_peak(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from importlib.util import find_spec
 
 from runtime.server.bounds import is_number
 from runtime.server.gpus import GPUS, GpuModel
+from runtime.server.units import MIB
 
 DISTRIBUTIONS = {"sglang": "sglang", "flashinfer": "flashinfer-python"}
 _NVIDIA_SMI_SECONDS = 20
@@ -37,15 +39,26 @@ def installed_version(package: str) -> str | None:
 
 def local_gpus() -> tuple[Gpu, ...]:
     """The GPUs of this machine in the driver's order; none without a driver."""
+    return parse_gpus(_asked_driver("name,compute_cap,memory.total,uuid"))
+
+
+def held_bytes() -> int | None:
+    """What processes hold of the first GPU that this one would use; None where no driver says."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    told = _asked_driver("memory.used", "-i", first).strip()
+    return int(told) * MIB if is_number(told) else None
+
+
+def _asked_driver(fields: str, *which: str) -> str:
     program = shutil.which("nvidia-smi")
     if program is None:
-        return ()
-    query = [program, "--query-gpu=name,compute_cap,memory.total,uuid", "--format=csv,noheader,nounits"]
+        return ""
+    query = [program, f"--query-gpu={fields}", "--format=csv,noheader,nounits", *which]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return parse_gpus(answer.stdout) if answer.returncode == 0 else ()
+        return ""
+    return answer.stdout if answer.returncode == 0 else ""
 
 
 def local_model(gpu: Gpu) -> GpuModel:

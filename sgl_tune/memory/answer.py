@@ -151,7 +151,7 @@ def _beside_prediction(measured: MemoryReport, found: Study) -> MemoryReport:
         comparisons=(beside_measured(alone, measured),),
         what_if={"predicted, cold": found.report, **found.report.what_if},
         remedies=found.report.remedies,
-        notes=(*found.report.notes, *notes),
+        notes=(*found.report.notes, *notes, *measured.notes),
     )
 
 

@@ -11,6 +11,7 @@ from runtime.simulate.constants import Constant as Known
 from runtime.simulate.constants import GpuConstants, constants_for
 from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.memory.measure import OTHERS_MOVED
 from sgl_tune.memory.report import Constant, MemoryReport
 from sgl_tune.reading import read_object
 
@@ -32,6 +33,9 @@ def calibrated(measured: MemoryReport, predicted: MemoryReport) -> Calibration:
     run = measured.run
     if measured.verdict != "fits":
         raise WorkFailed(f"the start that calibrates ended in {run.failed_in}")
+    moved = next((note for note in measured.notes if note.startswith(OTHERS_MOVED)), None)
+    if moved is not None:
+        raise WorkFailed(moved, "measure again while nobody else uses this GPU")
     nodes = next((of.times for of in predicted.constants if of.name == "graph node"), 0)
     steps = {
         "context": ("communicator", None, 1, "before the weights are loaded"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from sgl_tune.cli.out import Output
+from sgl_tune.deployment.versions import held_bytes
 from sgl_tune.errors import WorkFailed
 from sgl_tune.memory.files import written
 from sgl_tune.memory.predict import run_start
@@ -17,9 +18,12 @@ from sgl_tune.memory.start import Start, unpacked
 from sgl_tune.processes.child import Child, leave
 from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import scratch
+from sgl_tune.units import memory_bytes
 
 _POLL_SECONDS = 0.2
+_DRIFT = 64 << 20
 _START = "start"
+OTHERS_MOVED = "what other processes hold of this GPU changed meanwhile"
 SNAPSHOT_SUFFIX = ".snapshot.pickle"
 
 
@@ -30,14 +34,18 @@ def measure(
     snapshot: Path | None = None,
     device: Literal["cuda", "cpu"] = "cuda",
 ) -> MemoryReport:
-    """`file` is written as the start goes on. A start that dies of memory leaves a snapshot beside it."""
+    """`file` is written as the start goes on. A start that dies of memory leaves a snapshot beside it.
+
+    What other processes hold of the GPU is taken off what is counted, and must not change meanwhile.
+    """
+    others = (held_bytes() or 0) if device == "cuda" else 0
     with written(file) as part:
         part.touch()
     file.unlink()
     with scratch() as private, Crew(__name__, 1, private) as crew:
         (child,) = crew.members
         where = None if snapshot is None else str(snapshot)
-        child.send(_START, start=start.packed(), file=str(file), snapshot=where, device=device)
+        child.send(_START, start=start.packed(), file=str(file), snapshot=where, device=device, others=others)
         _wait(crew, file, out)
         fate = child.fate if child.code else None
         child.show_output()
@@ -45,6 +53,11 @@ def measure(
     if not file.exists():
         raise WorkFailed(f"the measuring process {fate} before it began", remedy)
     report = read_report(file)
+    if others:
+        report = report.with_note(f"other processes hold {memory_bytes(others)} of this GPU: not counted")
+    moved = ((held_bytes() or 0) if device == "cuda" else 0) - others
+    if abs(moved) > _DRIFT:
+        report = report.with_note(f"{OTHERS_MOVED} by {memory_bytes(abs(moved))}: figures err by as much")
     if report.verdict == "fits" and fate:
         raise WorkFailed(f"the measuring process {fate}; {file} holds what it measured", remedy)
     return report
@@ -70,7 +83,7 @@ def main(child: Child) -> None:
     start = unpacked(asked["start"])
     snapshot = None if asked["snapshot"] is None else Path(asked["snapshot"])
     try:
-        _start(start, Path(asked["file"]), snapshot, asked["device"])
+        _start(start, Path(asked["file"]), snapshot, asked["device"], asked["others"])
     except Exception as error:
         if os.environ.get("SGL_TUNE_TRACEBACK"):
             raise
@@ -78,12 +91,12 @@ def main(child: Child) -> None:
         leave(1)
 
 
-def _start(start: Start, file: Path, snapshot: Path | None, kind: str) -> None:
+def _start(start: Start, file: Path, snapshot: Path | None, kind: str, others: int) -> None:
     from runtime.devices.cpu import Cpu
     from runtime.devices.cuda import Cuda
     from runtime.start.phases import PhaseRecorder
 
-    device = Cuda(history=True) if kind == "cuda" else Cpu()
+    device = Cuda(history=True, others=others) if kind == "cuda" else Cpu()
     recorder = PhaseRecorder(device, file, start.about())
     with device.active():
         run_start(start, device, recorder)

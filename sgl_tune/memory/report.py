@@ -146,6 +146,9 @@ class MemoryReport:
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.name == name), None)
 
+    def with_note(self, note: str) -> MemoryReport:
+        return replace(self, notes=(*self.notes, note))
+
     def with_what_ifs(self, what_if: Mapping[str, MemoryReport]) -> MemoryReport:
         return replace(self, what_if=dict(what_if))
 

@@ -12,6 +12,7 @@ from runtime.server.units import MIB
 from runtime.simulate.constants import constants_for
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.calibration import calibrated, read_constants
+from sgl_tune.memory.measure import OTHERS_MOVED
 from sgl_tune.memory.report import Constant, MemoryReport
 from tests.sgl_tune.memory.reports import make_phase, make_report
 
@@ -54,6 +55,12 @@ def test_a_start_that_died_or_captured_nothing_calibrates_nothing() -> None:
         calibrated(_make_measured(), _make_predicted(0))
     with pytest.raises(WorkFailed, match="no phase"):
         calibrated(make_report(), _make_predicted(1))
+
+
+def test_what_moved_beside_it_calibrates_nothing() -> None:
+    measured = _make_measured().with_note(f"{OTHERS_MOVED} by 5.06 GB: figures err by as much")
+    with pytest.raises(WorkFailed, match="other processes hold .* changed meanwhile by 5.06 GB"):
+        calibrated(measured, _make_predicted(100))
 
 
 @pytest.mark.parametrize(
