@@ -59,7 +59,7 @@ def test_a_start_that_died_or_captured_nothing_calibrates_nothing() -> None:
 
 def test_what_moved_beside_it_calibrates_nothing() -> None:
     measured = _make_measured().with_note(f"{OTHERS_MOVED} by 5.06 GB: figures err by as much")
-    with pytest.raises(WorkFailed, match="other processes hold .* changed meanwhile by 5.06 GB"):
+    with pytest.raises(WorkFailed, match=r"other processes hold .* changed meanwhile by 5.06 GB"):
         calibrated(measured, _make_predicted(100))
 
 
