@@ -12,6 +12,7 @@ from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
+from runtime.server.recurrent import StateRules
 from runtime.simulate.constants import Constant, GpuConstants
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
@@ -95,6 +96,7 @@ def make_runtime(**changes: Any) -> RuntimeConfig:
         "max_running_requests": 8,
         "mem_fraction_static": 0.5,
         "decode_graphs": decode_graph_sizes(8),
+        "states": StateRules(conv_dtype="float32"),
         **changes,
     }
     graphs = prefill_graph_sizes(settings["prefill_tokens"])

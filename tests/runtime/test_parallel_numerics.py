@@ -103,6 +103,14 @@ def test_the_text_part_of_a_multimodal_model(ranks: Ranks, saved: Any, family: s
     _check(ranks, saved, family, DENSE_LAYOUTS["pp2 tp2"])
 
 
+@pytest.mark.parametrize("layout", ["tp4", "tp4 dp2"])
+def test_the_one_group_of_a_mamba_mixer_is_on_every_rank(ranks: Ranks, tmp_path: Path, layout: str) -> None:
+    model = make_reference("nemotron_h", n_groups=1)
+    want = [reference_logits(model, text)[-STEPS - 1 :] for text in TEXTS]
+    alone = (save(model, tmp_path), want)
+    _check(ranks, lambda family: alone, "nemotron_h", DENSE_LAYOUTS[layout])
+
+
 @pytest.mark.parametrize(("family", "layout"), _pairs(MOE_FAMILIES, MOE_LAYOUTS))
 def test_expert_shards(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
     _check(ranks, saved, family, MOE_LAYOUTS[layout])

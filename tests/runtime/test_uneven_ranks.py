@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +105,13 @@ def _watch(graphs: Any, replayed: list[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    model = make_reference("qwen3_moe", num_key_value_heads=4)
-    return save(model, tmp_path_factory.mktemp("model")), model
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    @cache
+    def make(family: str) -> tuple[Path, Any]:
+        model = make_reference(family, num_key_value_heads=4)
+        return save(model, tmp_path_factory.mktemp(family)), model
+
+    return make
 
 
 @pytest.mark.parametrize(
@@ -122,6 +127,36 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     ],
 )
 def test_uneven_ranks_answer_as_transformers_does(
+    ranks: Ranks,
+    saved: Any,
+    parallel: ParallelConfig,
+    lens: list[list[int]],
+    replayed: list[str],
+) -> None:
+    _check(ranks, saved("qwen3_moe"), parallel, lens, replayed)
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "nemotron_h"])
+@pytest.mark.parametrize(
+    ("parallel", "lens", "replayed"),
+    [
+        (DP2, [[5, 4], []], ["prefill", "decode", "decode"]),
+        (DP4, [[6], [], [3, 3, 3], []], ["prefill", "decode", "decode"]),
+        (GROUPS, [[2], [40]], ["decode", "decode"]),
+    ],
+)
+def test_uneven_ranks_with_states_answer_as_transformers_does(
+    ranks: Ranks,
+    saved: Any,
+    family: str,
+    parallel: ParallelConfig,
+    lens: list[list[int]],
+    replayed: list[str],
+) -> None:
+    _check(ranks, saved(family), parallel, lens, replayed)
+
+
+def _check(
     ranks: Ranks,
     saved: tuple[Path, Any],
     parallel: ParallelConfig,
