@@ -1,0 +1,127 @@
+"""Small hybrids through the whole start, on whichever device: graphs beside eager forwards."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from runtime.devices.base import Device
+from runtime.forward.batch import ForwardBatch, make_decode_batch, make_extend_batch
+from runtime.forward.logits_processor import LogitsOutput
+from runtime.server.config import ModelConfig
+from runtime.server.decoders.known import model_config
+from runtime.server.recurrent import StateRules
+from runtime.start.model_runner import ModelRunner
+from tests.runtime.starts import make_runner, make_runtime
+
+_COMMON = {
+    "vocab_size": 320,
+    "hidden_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "intermediate_size": 128,
+    "moe_intermediate_size": 64,
+    "num_experts_per_tok": 2,
+    "max_position_embeddings": 256,
+}
+_HYBRIDS: dict[str, dict[str, Any]] = {
+    "qwen3_next": {
+        "num_hidden_layers": 4,
+        "num_experts": 8,
+        "shared_expert_intermediate_size": 64,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 64,
+        "linear_value_head_dim": 64,
+    },
+    "nemotron_h": {
+        "hybrid_override_pattern": "ME*M-M",
+        "n_routed_experts": 8,
+        "moe_shared_expert_intermediate_size": 64,
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 32,
+        "ssm_state_size": 64,
+        "n_groups": 2,
+    },
+}
+NAMES = tuple(_HYBRIDS)
+
+
+def make_hybrid(name: str) -> ModelConfig:
+    return model_config({"model_type": name, **_COMMON, **_HYBRIDS[name]})
+
+
+def start_hybrid(name: str, device: Device, **changes: Any) -> ModelRunner:
+    settings = {
+        "prefill_tokens": 64,
+        "prefill_graphs": (16, 64),
+        "decode_graphs": (1, 4),
+        "states": StateRules(conv_dtype="float32"),
+    }
+    runner = make_runner(make_hybrid(name), device, runtime=make_runtime(**{**settings, **changes}))
+    runner.start()
+    return runner
+
+
+def generated(runner: ModelRunner, lens: Sequence[int], steps: int, eagerly: bool) -> Iterator[torch.Tensor]:
+    """The logits of a prefill, of a second one behind it, and of each step of a decode."""
+    texts = [[(7 * place + 3 * length) % 320 for place in range(length + 5 + steps)] for length in lens]
+    requests = runner.kv.requests.allocate(len(lens))
+    yield _answer(runner, _part(runner, texts, requests, [0] * len(lens), list(lens)), eagerly)
+    yield _answer(
+        runner, _part(runner, texts, requests, list(lens), [length + 5 for length in lens]), eagerly
+    )
+    for step in range(steps):
+        before = [length + 5 + step for length in lens]
+        new = [text[at] for text, at in zip(texts, before, strict=True)]
+        yield _answer(runner, make_decode_batch(new, requests, runner.kv, before), eagerly)
+    for request, length in zip(requests, lens, strict=True):
+        runner.kv.release(request, length + 5 + steps)
+
+
+def _part(
+    runner: ModelRunner, texts: list[list[int]], requests: list[int], first: list[int], end: list[int]
+) -> ForwardBatch:
+    own = [text[a:b] for text, a, b in zip(texts, first, end, strict=True)]
+    return make_extend_batch(own, requests, runner.kv, first)
+
+
+def _answer(runner: ModelRunner, batch: ForwardBatch, eagerly: bool) -> torch.Tensor:
+    dp = runner.dp_batch(batch, "eager")
+    result = runner.forward_eager(dp) if eagerly else runner.forward(batch)
+    assert isinstance(result, LogitsOutput) and result.next_token_logits is not None
+    return result.next_token_logits.float().clone()
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedRows:
+    """Requests of these lengths, some behind earlier tokens, in slots of their own; padding after them."""
+
+    lens: tuple[int, ...]
+    earlier: tuple[int, ...]
+    padding: int = 0
+
+    @classmethod
+    def random(cls, seed: int) -> RaggedRows:
+        dice = random.Random(seed)
+        count = dice.choice((1, 3, 5))
+        lens = tuple(dice.choice((0, 1, 2, 5, 64, 70, 150)) for _ in range(count))
+        return cls(lens, tuple(dice.choice((0, 3, 40)) for _ in range(count)), dice.choice((0, 4)))
+
+    @property
+    def total(self) -> int:
+        return sum(self.lens)
+
+    def tensors(self, device: torch.device) -> dict[str, torch.Tensor]:
+        ends = [sum(self.lens[:i]) for i in range(len(self.lens) + 1)]
+        told = {
+            "slots": [2 + 2 * i for i in range(len(self.lens))],
+            "seq_lens": [a + b for a, b in zip(self.lens, self.earlier, strict=True)],
+            "query_starts": ends,
+        }
+        return {name: torch.tensor(values, device=device) for name, values in told.items()}
