@@ -14,7 +14,8 @@ Routing = Literal["logits", "packed", "apart"]
 DEEPSEEK_LAYERS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa")
 # Families that tell trtllm kernels how to route, and what their routers must be for that.
 _ROUTED_BY_DEEPSEEK = (*DEEPSEEK_LAYERS, "glm4_moe", "nemotron_h")
-_ROUTED_BY_SOFTMAX = ("qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe")
+_ROUTED_BY_SOFTMAX = ("qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text")
+_MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "quark_int4fp8_moe")
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
 _FUSING = ("glm4_moe", "glm4_moe_lite")
@@ -31,6 +32,11 @@ def routing_form(
     if not routed and (kernels_route(model) or not runtime.release.routes_by_named_method):
         return "logits"
     return "apart" if runtime.release.routes_apart else "packed"
+
+
+def has_loose_experts(model: ModelConfig, quantization: str | None) -> bool:
+    """Quantized Mixtral but for a few methods: srt/model_loader/utils.py, models/mixtral_quant.py."""
+    return model.model_type == "mixtral" and quantization not in (None, *_MIXTRAL_FUSED)
 
 
 def kernels_route(model: ModelConfig) -> bool:

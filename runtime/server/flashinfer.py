@@ -22,6 +22,7 @@ class KeyForm:
     options_of: tuple[str, ...] = ()  # the ops, by how their names begin, that fill it in
     names_ranks: bool = False  # among a cutlass MoE's options, until 0.7.1
     workspace: int = -1  # of a GEMM, in bytes, until 0.6.12
+    token_scales: bool = True  # a place for them among a trtllm MoE's inputs, since 0.6.13
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,9 @@ _SEVEN = (*_SIX[:-1], "cutlass_dsl_version", "gpu")
 _DENSE = ("fp8_gemm", "sgl_tune::")
 _CUTLASS, _TRTLLM = "trtllm::fused_moe::", "flashinfer::trtllm_"
 
-_V0_6_11 = FlashInfer("0.6.11", _SIX, frozenset((METADATA,)), KeyForm(False, workspace=32 << 20))
+_V0_6_11 = FlashInfer(
+    "0.6.11", _SIX, frozenset((METADATA,)), KeyForm(False, workspace=32 << 20, token_scales=False)
+)
 _V0_6_13 = replace(_V0_6_11, since="0.6.13", keys=KeyForm(True, _DENSE), skips_ops=True)
 _V0_6_15 = replace(_V0_6_13, since="0.6.15", tells_unknown=True)
 _V0_6_16 = replace(_V0_6_15, since="0.6.16", skips_cudnn_indices=True, matches_runners=True)

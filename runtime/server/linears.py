@@ -12,6 +12,11 @@ from runtime.server.config import AttentionConfig, ModelConfig, ParallelConfig
 from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config
 
 _FUSED_ROWS = 128
+# Whose attention asks for TP's ranks, not for attention's: srt/models.
+_SPLIT_OVER_TP = (
+    *("llama", "mistral", "mixtral", "qwen2", "glm4", "glm4_moe_lite", "ernie4_5", "ernie4_5_moe"),
+    *("exaone4", "olmo2", "olmoe", "phi3", "gemma3", "gemma3_text"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,8 @@ class Spread:
     shared: int
     # Gate and up of the shared experts are a kernel's of its own.
     fuses_shared: bool = False
+    # Experts are MLPs, one after the other, whole on their rank.
+    loose_experts: bool = False
 
 
 def quantized_sizes(
@@ -66,7 +73,9 @@ def _mixer(model: ModelConfig, kind: str, parallel: ParallelConfig) -> Iterator[
         yield from _recurrent(model, parallel.attn_tp)
     elif kind in model.attention:
         attend = _latent if model.is_mla else _grouped
-        yield from attend(model, model.attention[kind], parallel.attn_tp)
+        # DP attention is not for these: each of its groups would need all heads, and has a part of them.
+        ranks = parallel.tp if model.model_type in _SPLIT_OVER_TP else parallel.attn_tp
+        yield from attend(model, model.attention[kind], ranks)
 
 
 def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:
@@ -90,6 +99,9 @@ def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Itera
     yield ("o_proj",), heads * mla.v_head_dim, hidden
     if mla.indexer and mla.q_lora_rank:
         yield ("indexer.wq_b",), mla.q_lora_rank, mla.indexer.num_heads * mla.indexer.head_dim
+        # Elsewhere it is a part of a product in the model's dtype.
+        if model.checkpoint_quantization == "modelopt_fp4" and not mla.indexer.interleaved:
+            yield ("indexer.wk",), hidden, mla.indexer.head_dim
 
 
 def _recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
@@ -116,6 +128,9 @@ def _beside_experts(model: ModelConfig, spread: Spread) -> Iterator[Product]:
     moe = model.moe
     if moe is None:
         return
+    if spread.loose_experts:
+        yield ("experts.0.w1",), model.hidden_size, moe.intermediate_size
+        yield ("experts.0.w2",), moe.intermediate_size, model.hidden_size
     if moe.latent_size:
         yield ("fc1_latent_proj",), model.hidden_size, moe.latent_size
         yield ("fc2_latent_proj",), moe.latent_size, model.hidden_size

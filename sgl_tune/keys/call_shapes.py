@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from runtime.server.backends import Calls
-from runtime.server.call_rules import Routing, fused_shared_experts, routing_form
+from runtime.server.call_rules import Routing, fused_shared_experts, has_loose_experts, routing_form
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
 from runtime.server.tuning import (
@@ -29,7 +29,7 @@ from sgl_tune.keys.op_shapes import (
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
-_E4M3 = Dtype("torch.float8_e4m3fn")
+_E4M3, _BF16 = Dtype("torch.float8_e4m3fn"), Dtype("torch.bfloat16")
 
 
 def tunes_moe(deployment: Deployment) -> bool:
@@ -38,7 +38,8 @@ def tunes_moe(deployment: Deployment) -> bool:
 
 
 def _has_experts(deployment: Deployment) -> bool:
-    return deployment.model.num_moe_layers > 0
+    model = deployment.model
+    return model.num_moe_layers > 0 and not has_loose_experts(model, deployment.quantization)
 
 
 def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -79,14 +80,19 @@ def _experts(deployment: Deployment, multiple: int = 1) -> Experts:
     shared = fused_shared_experts(model, deployment.runtime, parallel.moe_ep)
     total = model.moe.num_experts + shared
     return Experts(
-        hidden=model.hidden_size,
+        hidden=model.moe.latent_size or model.hidden_size,
         intermediate=_round_up(model.moe.intermediate_size // parallel.moe_tp, multiple),
         local=total // parallel.moe_ep,
         total=total,
         top_k=model.moe.top_k + shared,
         tp=parallel.moe_tp,
         ep=parallel.moe_ep,
+        gated=model.gated_mlps,
     )
+
+
+def _by_gate(deployment: Deployment, gated: int, plain: int) -> int:
+    return gated if deployment.model.gated_mlps else plain
 
 
 def _round_up(value: int, multiple: int) -> int:
@@ -95,14 +101,29 @@ def _round_up(value: int, multiple: int) -> int:
 
 def _cutlass(deployment: Deployment) -> tuple[OpShape, ...]:
     dtype, quantized = dtype_of(deployment), deployment.quantization in MODELOPT_FP8
+    stored = _E4M3 if quantized else dtype
+    experts = _experts(deployment, multiple=16 if quantized else 1)
+    return _cutlass_call(deployment, experts, activation=stored, weight=stored)
+
+
+def _cutlass_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
+    """Sixteen values in an int64, of rows padded to a tile of scales where there is no gate."""
+    experts = _experts(deployment, multiple=_by_gate(deployment, 1, 128))
+    return _cutlass_call(deployment, experts, activation=_BF16, weight=Dtype("torch.int64"), packed=16)
+
+
+def _cutlass_call(
+    deployment: Deployment, experts: Experts, *, activation: Dtype, weight: Dtype, packed: int = 1
+) -> tuple[OpShape, ...]:
     return cutlass_moe(
-        _experts(deployment),
+        experts,
         flashinfer_of(deployment.flashinfer_version).keys,
-        activation=_E4M3 if quantized else dtype,
-        weight=_E4M3 if quantized else dtype,
-        output=dtype,
+        activation=activation,
+        weight=weight,
+        output=_BF16 if packed > 1 else dtype_of(deployment),
         fused_finalize=deployment.server.fused_finalize,
         alltoall=deployment.server.moe_a2a_backend == "flashinfer",
+        packed=packed,
     )
 
 
@@ -119,7 +140,7 @@ def _trtllm_fp8_block(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _trtllm_fp8_tensor(deployment: Deployment) -> tuple[OpShape, ...]:
-    return (trtllm_fp8_tensor_moe(_experts(deployment, multiple=128)),)
+    return (trtllm_fp8_tensor_moe(_experts(deployment, multiple=_by_gate(deployment, 16, 128))),)
 
 
 def _trtllm_bf16(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -127,7 +148,8 @@ def _trtllm_bf16(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
-    return (trtllm_nvfp4_moe(_experts(deployment, multiple=16), _routing(deployment)),)
+    experts = _experts(deployment, multiple=_by_gate(deployment, 16, 128))
+    return (trtllm_nvfp4_moe(experts, _routing(deployment)),)
 
 
 def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -145,6 +167,7 @@ _MOE_CALLS: dict[tuple[Calls | None, str | None], Callable[[Deployment], tuple[O
     ("cutlass", None): _cutlass,
     ("cutlass", "modelopt"): _cutlass,
     ("cutlass", "modelopt_fp8"): _cutlass,
+    ("cutlass", "modelopt_fp4"): _cutlass_nvfp4,
     ("trtllm", None): _trtllm_bf16,
     ("trtllm", "fp8"): _trtllm_fp8_block,
     ("trtllm", "modelopt_fp8"): _trtllm_fp8_tensor,

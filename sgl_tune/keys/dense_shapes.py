@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from runtime.server.call_rules import DEEPSEEK_LAYERS
+from runtime.server.call_rules import DEEPSEEK_LAYERS, has_loose_experts
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
@@ -96,7 +96,8 @@ def _spread(deployment: Deployment) -> Spread:
     server, tp = deployment.server, deployment.parallel.tp
     dense = 1 if server.asked.moe_dense_tp_size == 1 and deployment.model.moe else tp
     shared = 1 if server.moe_a2a_backend != "none" else tp
-    return Spread(dense, shared, fuses_shared=_fuses_swiglu(deployment))
+    loose = has_loose_experts(deployment.model, deployment.quantization)
+    return Spread(dense, shared, _fuses_swiglu(deployment), loose)
 
 
 def _fuses_swiglu(deployment: Deployment) -> bool:

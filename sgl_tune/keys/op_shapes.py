@@ -21,8 +21,9 @@ HOT: Policy = ("cuda_graph_profile_replays", None, "l2_cache_policy", "hot")
 COLD: Policy = ("cuda_graph_profile_replays", 1, "l2_cache_policy", "cold")
 
 ABSENT: Shape = (0,)
-SWIGLU = 3
+SWIGLU, RELU2 = 3, 6
 MOE_RUNNER = "MoERunner"
+_TRTLLM = "flashinfer::trtllm_"
 TRTLLM_FP4 = "flashinfer::trtllm_fp4_block_scale_moe"
 # The class of a compiled kernel module, as FlashInfer writes it into trtllm keys.
 MODULE = "Module"
@@ -52,7 +53,10 @@ class OpShape:
     runner: str = MOE_RUNNER
 
     def keys(self, bucket: int, form: KeyForm) -> tuple[str, ...]:
-        head = (self.op, self.runner, self.profile(bucket))
+        profile = self.profile(bucket)
+        if self.op.startswith(_TRTLLM) and not form.token_scales:
+            profile = profile[:-1]
+        head = (self.op, self.runner, profile)
         if not form.has_extras:
             return (str(head),)
         if not self.op.startswith(form.options_of):
@@ -71,6 +75,16 @@ class Experts:
     top_k: int
     tp: int = 1
     ep: int = 1
+    gated: bool = True
+
+    @property
+    def first_rows(self) -> int:
+        return (2 if self.gated else 1) * self.intermediate
+
+    @property
+    def activation(self) -> int:
+        """FlashInfer's number for it."""
+        return SWIGLU if self.gated else RELU2
 
 
 def cutlass_moe(
@@ -82,14 +96,15 @@ def cutlass_moe(
     output: Dtype,
     fused_finalize: bool,
     alltoall: bool = False,
+    packed: int = 1,
 ) -> tuple[OpShape, ...]:
-    """`cutlass_fused_moe` tunes its two GEMMs as two ops with the same inputs."""
+    """`cutlass_fused_moe` tunes its two GEMMs as two ops with the same inputs; `packed` values an element."""
     e, h, i = experts.local, experts.hidden, experts.intermediate
 
     def profile(tokens: int) -> Profile:
-        return ((tokens, h), (e, 2 * i, h), ABSENT, (e, h, i), ABSENT)
+        return ((tokens, h), (e, experts.first_rows, h // packed), ABSENT, (e, h, i // packed), ABSENT)
 
-    options = (alltoall, False, False, False, False, False, True, SWIGLU, False, fused_finalize)
+    options = (alltoall, False, False, False, False, False, True, experts.activation, False, fused_finalize)
     extras = tuple(
         (activation, weight, output, experts.top_k, *sizes, *options) for sizes in _sizes(experts, form)
     )
@@ -176,7 +191,8 @@ def _trtllm_extras(
 ) -> tuple[tuple[Any, ...], ...]:
     sizes = (experts.hidden, experts.hidden, experts.intermediate)
     counts = (experts.top_k, experts.local, experts.total, 0)
-    return ((MODULE, *counts, activation, weight, fp8, *sizes, SWIGLU, shuffled, layout, False, False),)
+    activated = experts.activation
+    return ((MODULE, *counts, activation, weight, fp8, *sizes, activated, shuffled, layout, False, False),)
 
 
 def cpu_moe(experts: Experts, dtype: Dtype) -> tuple[OpShape, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from runtime.server.call_rules import has_loose_experts
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.dense_shapes import fp4_is_known
@@ -35,6 +36,8 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         yield f"this runtime has no layers of quantization {method}"
     if fp4_is_known(deployment) and server.fp4_gemm_backend not in _FP4_GEMMS:
         yield f"this runtime has no nvfp4 GEMMs of {server.fp4_gemm_backend}"
+    if has_loose_experts(model, method):
+        yield "this runtime has Mixtral's experts in one kernel, and SGLang quantizes them one by one"
     if deployment.arch == CPU.arch or model.moe is None:
         return
     if backend.stood_in:

@@ -194,12 +194,12 @@ def test_spread_experts_without_dp_attention_are_routed_before_the_kernel() -> N
     assert "(1, 256), (1,), (1,)" in _only(**DEEPSEEK, ep=8, sglang_version="0.5.17").keys[0]
 
 
-def test_routed_backends_pack_their_routing_until_0_5_22() -> None:
+def test_routed_backends_pack_their_routing_until_0_5_20() -> None:
     flags = {**DEEPSEEK, "moe_runner_backend": "flashinfer_trtllm_routed"}
     apart, packed = "(0,), (1, 8), (1, 8), (1, 7168)", "(0,), (1, 8), (1,), (1, 7168)"
     assert apart in _only(**flags).keys[0]
-    assert apart in _only(**flags, sglang_version="0.5.22").keys[0]
-    assert packed in _only(**flags, sglang_version="0.5.21").keys[0]
+    assert apart in _only(**flags, sglang_version="0.5.20").keys[0]
+    assert packed in _only(**flags, sglang_version="0.5.19").keys[0]
 
 
 def test_bf16_on_blackwell() -> None:

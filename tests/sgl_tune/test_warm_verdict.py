@@ -85,10 +85,10 @@ def test_what_is_planned_and_has_no_kernels_here_is_refused_before_the_search(tm
 
 
 def test_another_backend_is_advised_where_no_warm_can_tune_what_is_planned(tmp_path: Path) -> None:
-    config = next(dict(preset.config) for preset in presets() if preset.name == "Mixtral-8x7B")
+    config = next(dict(preset.config) for preset in presets() if preset.name == "Qwen3-30B-A3B")
     modelopt = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}
     (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": modelopt}))
-    model = ("--model-path", tmp_path, "--tp", 8, *BLACKWELL)
+    model = ("--model-path", tmp_path, "--tp", 4, *BLACKWELL)
     first = warm(*model, "--moe-runner-backend", "flashinfer_trtllm").out.splitlines()[0]
     assert "; no warm can tune them here: " in first and "; without --moe-runner-backend it tunes " in first
     assert "no warm can" not in warm(*model).out.splitlines()[0]
