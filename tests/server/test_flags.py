@@ -10,7 +10,7 @@ import pytest
 from runtime.server.errors import ConfigError
 from runtime.server.flags import CommandLine, Refused, config_words, flags_of, parse
 from runtime.server.flags.nearest import nearest
-from runtime.server.flags.spelling import spelled
+from runtime.server.flags.spelling import name_of, spelled
 from runtime.server.releases import release_named
 from tests.oracle.grammar import differences, recorded
 
@@ -102,6 +102,7 @@ def test_help_starts_no_server() -> None:
 @pytest.mark.parametrize("word, meant", [
     ("--modle-path", "--model-path"), ("--tpsize", "--tp-size"), ("--dpp-size", "--dp-size"),
     ("--chunked-prefil-size", "--chunked-prefill-size"), ("--enable-dp-atention", "--enable-dp-attention"),
+    ("--apge-szie", "--page-size"), ("--tp-siez", "--tp-size"), ("--hosst", "--host"),
 ])  # fmt: skip
 def test_the_nearest_flag_comes_first(word: str, meant: str) -> None:
     assert nearest(word, flags_of("0.5.23").by_name)[0] == meant
@@ -109,6 +110,73 @@ def test_the_nearest_flag_comes_first(word: str, meant: str) -> None:
 
 def test_a_word_unlike_any_flag_suggests_none() -> None:
     assert nearest("--completely-different", flags_of("0.5.23").by_name) == []
+
+
+def test_of_equals_the_one_that_begins_alike_comes_first() -> None:
+    assert nearest("--dp-siz", ["--ep-size", "--tp-siz", "--dp-sizes"])[0] == "--tp-siz"
+    assert nearest("--abcd", ["--xbcd", "--abxd", "--abcx"]) == ["--abcx", "--abxd", "--xbcd"]
+    assert nearest("--abcd", ["--abcde", "--abc", "--bcd"]) == ["--abcde", "--abc", "--bcd"]
+
+
+@pytest.mark.parametrize("words", [["-h"], ["--help"], ["--tp-size", "2", "-h"]])
+def test_help_is_one_in_short_too(words: list[str]) -> None:
+    assert refusal(flags_of("0.5.12"), *words).reason == "it asks for help and starts no server"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"lora_name": "a"}', "names no lora_name or no lora_path"),
+        ('{"lora_path": "/b"}', "names no lora_name or no lora_path"),
+        ('{"lora_name": }', "is not JSON"),
+        ("{nope}", "is not JSON"),
+    ],
+)
+def test_an_adapter_in_json_has_a_name_and_a_path(text: str, reason: str) -> None:
+    assert reason in refusal(flags_of("0.5.23"), "--lora-paths", "a=/b", text).reason
+
+
+def test_adapters_are_paths_names_and_json() -> None:
+    words = ["/b", "a=/b", ' {"lora_name": "a", "lora_path": "/b"} ', "[1]"]
+    found = parse(flags_of("0.5.23"), [*MODEL, "--lora-paths", *words]).given["lora_paths"]
+    assert found == ["/b", "a=/b", {"lora_name": "a", "lora_path": "/b"}, "[1]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"decoder": {}}', "phase 'decoder' is none of decode, prefill"),
+        ('{"decode": 3}', "'decode' must hold a JSON object"),
+        ("[3]", "is not a JSON object"),
+        ('{"decode": {"x": 3}}', "'decode' has no 'x': backend, max_bs, bs"),
+        ('{"decode": {"max_bs": NaN}}', "is not JSON"),
+        ('{"decode": {"backend": "tc_piecewise"}}', "tc_piecewise was removed"),
+    ],
+)
+def test_graphs_are_told_phase_by_phase(text: str, reason: str) -> None:
+    assert reason in refusal(flags_of("0.5.23"), "--cuda-graph-config", text).reason
+
+
+def test_a_graph_backend_that_was_removed_is_one_before() -> None:
+    text = '{"decode": {"backend": "tc_piecewise"}}'
+    found = parse(flags_of("0.5.17"), [*MODEL, "--cuda-graph-config", text]).given
+    assert found["cuda_graph_config"] == {"decode": {"backend": "tc_piecewise"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        *(("12", 12), (" 4k ", 4000), ("4Ki", 4096), ("1.5k", 1500), ("1.25G", 1_250_000_000)),
+        *(("2M", 2 * 10**6), ("3T", 3 * 10**12), ("2Mi", 2 << 20), ("2Gi", 2 << 30), ("2Ti", 2 << 40)),
+    ],
+)
+def test_an_amount_may_have_a_unit(text: str, number: int) -> None:
+    assert parse(flags_of("0.5.23"), [*MODEL, "--max-total-tokens", text]).given["max_total_tokens"] == number
+
+
+@pytest.mark.parametrize("text", ["x", "1.5Ki", "4K", "1.5", "k"])
+def test_an_amount_of_another_form_is_refused(text: str) -> None:
+    assert refusal(flags_of("0.5.23"), "--max-total-tokens", text).reason
 
 
 def test_every_flag_can_be_advised_by_its_server_argument() -> None:
@@ -187,3 +255,10 @@ def test_a_negative_number_is_taken_for_no_unknown_flag(number: str) -> None:
     with pytest.raises(Refused) as refusal:
         parse(flags_of("0.5.23"), ["--tp-size", "x", "--chunked-prefill-size", number])
     assert refusal.value.unknown is None and refusal.value.remedy is None
+
+
+def test_a_switch_is_spelled_alone_and_an_argument_by_its_name() -> None:
+    release = release_named("0.5.23").release
+    assert spelled(release, "enable_dp_attention", True) == "--enable-dp-attention"
+    assert name_of(release, "cuda_graph_max_bs") == "--cuda-graph-max-bs-decode"
+    assert name_of(release, "nobody_knows") == "--nobody-knows"

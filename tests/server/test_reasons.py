@@ -6,12 +6,23 @@ from typing import Any
 
 import pytest
 
+from runtime.server.asked import Asked
+from runtime.server.checkpoint import Checkpoint
+from runtime.server.gpus import find_gpu
+from runtime.server.releases import release_named
+from runtime.server.resolve import resolve
 from tests.server.servers import B200, GPT_OSS, H200, LLAMA, NEXT, QWEN, QWEN35, R1, server
 
 LARGE = "as large as a GPU of 143,771 MiB gets at tp 1"
 CHUNK = "breakable, as large as a prefill chunk"
 EAGER = {"disable_overlap_schedule": True}
 NGRAM, E5M2 = {"speculative_algorithm": "NGRAM"}, {"kv_cache_dtype": "fp8_e5m2"}
+CHAIN: dict[str, Any] = {
+    "speculative_algorithm": "EAGLE",
+    "speculative_num_steps": 3,
+    "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 4,
+}
 TREE = {
     "speculative_algorithm": "EAGLE",
     "speculative_num_steps": 3,
@@ -98,3 +109,33 @@ def test_requests_follow_from_memory_unless_they_were_asked_for() -> None:
     (why,) = server(QWEN).reasons["max_running_requests"]
     assert (why.value, why.rule) == (None, "the KV cache's room decides at the start")
     assert "max_running_requests" not in server(QWEN, max_running_requests=8).reasons
+
+
+def test_the_context_is_the_models_unless_it_was_asked_for() -> None:
+    (why,) = server(QWEN).reasons["context_length"]
+    assert (why.value, why.rule) == (32768, "config.json")
+    assert "context_length" not in server(QWEN, context_length=4096).reasons
+
+
+@pytest.mark.parametrize(
+    ("version", "environ", "fused", "rule"),
+    [
+        ("0.5.23", {}, False, "off unless the environment turns it on"),
+        ("0.5.23", {"SGLANG_FLASHINFER_MOE_FUSED_FINALIZE": "1"}, True, "the environment turns it on"),
+        ("0.5.12", {}, True, "FlashInfer's own default"),
+    ],
+)
+def test_a_fused_end_says_who_decided(version: str, environ: dict[str, str], fused: bool, rule: str) -> None:
+    release = release_named(version).release
+    found = resolve(Asked(model_path="m"), Checkpoint(QWEN), None, find_gpu(H200), release, environ)
+    (why,) = found.reasons["fused_finalize"]
+    assert (found.fused_finalize, why.value, why.rule) == (fused, fused, rule)
+
+
+def test_the_dummy_batch_is_the_requests_of_a_rank_and_their_tokens() -> None:
+    (alone,) = server(QWEN, max_running_requests=40).reasons["dummy_batch_rows"]
+    assert (alone.value, alone.rule) == (40, "requests of a rank: 40")
+    (drafted,) = server(QWEN, max_running_requests=40, **CHAIN).reasons["dummy_batch_rows"]
+    assert (drafted.value, drafted.rule) == (160, "requests of a rank: 40, 4 tokens each")
+    (most,) = server(QWEN).reasons["dummy_batch_rows"]
+    assert (most.value, most.rule) == (4096, "the most that a rank runs: 4,096")

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from runtime.server.config import IndexerConfig, MLAConfig, ModelConfig, ParallelConfig
-from runtime.server.sizing import kv_bytes_per_token_and_layer, kv_tokens, packed_fp8_bytes, static_rest
+from runtime.server.config import AttentionConfig, IndexerConfig, MLAConfig, ModelConfig, ParallelConfig
+from runtime.server.sizing import (
+    kv_bytes_per_token,
+    kv_bytes_per_token_and_layer,
+    kv_tokens,
+    packed_fp8_bytes,
+    static_rest,
+)
 
 GIB = 1 << 30
 
@@ -48,3 +56,26 @@ def test_the_pool_is_what_the_static_share_leaves_in_whole_pages() -> None:
     assert kv_tokens(rest, 1 << 20, 1) == 25 * 1024
     assert kv_tokens(rest, (1 << 20) + 1, 64) == 25536
     assert kv_tokens(static_rest(10 * GIB, 100 * GIB, 0.5), 1 << 20, 1) == 0
+
+
+def _layers(*kinds: str) -> ModelConfig:
+    one = AttentionConfig(8, 4, 64, None, 1.0)
+    attention = {"full": one, "sliding": replace(one, window=128)}
+    return ModelConfig(
+        "gpt_oss", 512, len(kinds), 512, 1000, 4096, attention=attention, attention_kinds=kinds
+    )
+
+
+def test_a_draft_adds_its_layers_to_a_stage() -> None:
+    each = 2 * 4 * 64 * 2
+    assert kv_bytes_per_token(_layers(*["full"] * 4), ParallelConfig(), "bfloat16", range(4)) == 4 * each
+    assert kv_bytes_per_token(_layers(*["full"] * 4), ParallelConfig(), "bfloat16", range(4), 1) == 5 * each
+    assert kv_bytes_per_token(_layers(*["full"] * 4), ParallelConfig(), "bfloat16", range(2), 2) == 4 * each
+
+
+def test_layers_with_a_window_keep_a_share_of_the_tokens() -> None:
+    each, mixed = 2 * 4 * 64 * 2, _layers("full", "sliding", "sliding", "full")
+    assert kv_bytes_per_token(mixed, ParallelConfig(), "bfloat16", range(4)) == 2 * each + 0.8 * 2 * each
+    assert kv_bytes_per_token(mixed, ParallelConfig(), "bfloat16", range(2), 1) == 2 * each + 0.8 * each
+    windows = kv_bytes_per_token(mixed, ParallelConfig(), "bfloat16", [1, 2])
+    assert windows == 2 * each, "a stage of windows alone has one pool"

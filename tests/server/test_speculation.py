@@ -179,3 +179,27 @@ def test_adaptive_drafts_start_from_one_of_their_steps() -> None:
         1,
         6,
     )
+
+
+@pytest.mark.parametrize(
+    "which", ["attention_backend", "prefill_attention_backend", "decode_attention_backend"]
+)
+def test_branches_are_not_for_trtllm_in_either_phase(which: str) -> None:
+    tree: dict[str, Any] = {"speculative_algorithm": "EAGLE", "speculative_num_steps": 3,
+                            "speculative_eagle_topk": 2, "speculative_num_draft_tokens": 4}  # fmt: skip
+    other = {} if which == "attention_backend" else {"attention_backend": "triton"}
+    with pytest.raises(ConfigError, match="attention backend trtllm_mha takes 1 only"):
+        server("llama", 23, "B200", draft=model("eagle3"), **tree, **{which: "trtllm_mha"}, **other)
+    chain = {**tree, "speculative_eagle_topk": 1}
+    assert server("llama", 23, "B200", draft=model("eagle3"), **chain, **{which: "trtllm_mha"}, **other).key
+
+
+def test_a_block_draft_says_whose_width_it_is() -> None:
+    def why(algorithm: str, **asked: Any) -> str:
+        draft = model("qwen3", **asked.pop("told", {}))
+        found = server("qwen3", 23, "H200", draft=draft, speculative_algorithm=algorithm, **asked)
+        return found.why["speculative_num_draft_tokens"]
+
+    for algorithm in ("DFLASH", "DSPARK"):
+        assert why(algorithm) == f"{algorithm}'s own"
+        assert why(algorithm, told={"block_size": 10}) == "the draft's block"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import takewhile
 
 _CLOSE = 2.5  # beyond, a suggestion is a guess
 _SLIP = 0.9  # swapping two letters or doubling one happens sooner than writing another
@@ -35,8 +36,7 @@ def _unshared(letters: Counter[str], name: str) -> int:
 
 
 def _shared_start(one: str, other: str) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    return sum(takewhile(bool, (a == b for a, b in zip(one, other, strict=False))))
 
 
 def _distance(word: str, name: str) -> float:
