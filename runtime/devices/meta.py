@@ -12,6 +12,7 @@ import torch
 
 from runtime.devices.base import Graph, nothing
 from runtime.devices.counted import Counted
+from runtime.devices.graph_break import breaks_told_to
 from runtime.devices.layer_loop import loop_with
 from runtime.simulate.allocation import Recording
 from runtime.simulate.allocator import CachingAllocator
@@ -49,6 +50,7 @@ class Meta(Counted):
         with ExitStack() as stack:
             if self._fold:
                 stack.enter_context(loop_with(partial(fold, tracker=self.tracker)))
+            stack.enter_context(breaks_told_to(self.tracker.outside_graph))
             stack.enter_context(self.tracker)
             yield
 
@@ -105,7 +107,9 @@ class Meta(Counted):
             for allocation in replay(recording, self.tracker).values():
                 self.tracker.free(allocation)
         with self._captured(pool):
+            self.tracker.in_graph = True
             kept = replay(recording, self.tracker)
+            self.tracker.in_graph = False
         for recorded, tensor in owned.items():
             assert recorded is not None
             self.tracker.adopt(tensor, kept[recorded])

@@ -55,10 +55,12 @@ class DpTokens:
     buffer_len: int
     local_len: int
     padding: PaddingMode
+    kind: RunnerKind = "eager"
+    is_extend: bool = False  # any rank prefills
 
     def publish(self) -> None:
-        is_max_len = self.padding is PaddingMode.MAX_LEN
-        set_dp_buffer_len(self.buffer_len, self.local_len, is_max_len, self.global_num_tokens_cpu)
+        is_max_len, counts = self.padding is PaddingMode.MAX_LEN, self.global_num_tokens_cpu
+        set_dp_buffer_len(self.buffer_len, self.local_len, is_max_len, counts, self.kind, self.is_extend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class DpBufferLen:
     local_len: int = 0
     is_max_len: bool = True
     global_num_tokens_cpu: tuple[int, ...] | None = None
+    kind: RunnerKind = "eager"
+    is_extend: bool = False
 
 
 _NO_BUFFER = DpBufferLen()
@@ -74,13 +78,18 @@ _buffer_len: ContextVar[DpBufferLen] = ContextVar("dp_buffer_len", default=_NO_B
 
 
 def set_dp_buffer_len(
-    global_len: int, local_len: int, is_max_len: bool, global_num_tokens_cpu: Sequence[int] | None = None
+    global_len: int,
+    local_len: int,
+    is_max_len: bool,
+    global_num_tokens_cpu: Sequence[int] | None = None,
+    kind: RunnerKind = "eager",
+    is_extend: bool = False,
 ) -> None:
     """Publish the sizes of the forward that follows; `dp_buffer_len` reads them."""
     counts = None if global_num_tokens_cpu is None else tuple(global_num_tokens_cpu)
     if counts is not None and sum(counts) != global_len:
         raise ConfigError(f"a DP buffer of {global_len} rows does not hold {list(counts)} tokens")
-    _buffer_len.set(DpBufferLen(global_len, local_len, is_max_len, counts))
+    _buffer_len.set(DpBufferLen(global_len, local_len, is_max_len, counts, kind, is_extend))
 
 
 def dp_buffer_len() -> DpBufferLen:
@@ -98,18 +107,21 @@ def plan_dp_tokens(
     peers: PeerRows | None = None,
     dp_rank: int = 0,
     device: torch.device | None = None,
+    is_extend: bool = False,
 ) -> DpTokens:
     """Every runner's token counts. `tokens` are this rank's rows, `requests` its requests.
 
     Graph and draft runners bring the same rows everywhere; a frozen-KV draft brings `requests x topk`, and a
-    draft extend asks the LM head for one row a request. An eager forward gives its `peers`' real counts.
+    draft extend asks the LM head for one row a request. An eager forward gives its `peers`' real counts, or
+    says whether it `is_extend` itself.
     """
     if kind not in RUNNER_KINDS:
         raise ConfigError(f"unknown runner {kind!r}: one of {', '.join(RUNNER_KINDS)}")
     rows = _require_requests(kind, requests) * topk if kind == "frozen_kv_mtp" else tokens
     heads = _require_requests(kind, requests) if kind == "draft_extend" else rows
+    is_extend = kind == "prefill_graph" or (is_extend if peers is None else peers.is_extend)
     if not parallel.gathers_rows(moe_a2a_backend):
-        return DpTokens(None, None, None, rows, rows, PaddingMode.MAX_LEN)
+        return DpTokens(None, None, None, rows, rows, PaddingMode.MAX_LEN, kind, is_extend)
     width = parallel.attn_dp if parallel.gathers_mlp else 1
     peers = peers or PeerRows([rows] * width, [heads] * width)
     if len(peers.tokens) != width or len(peers.heads) != width:
@@ -125,6 +137,8 @@ def plan_dp_tokens(
         buffer_len=sum(counts),
         local_len=counts[dp_rank % width],
         padding=padding,
+        kind=kind,
+        is_extend=is_extend,
     )
 
 

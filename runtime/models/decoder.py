@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from runtime.devices.layer_loop import each_layer
-from runtime.forward.batch import ForwardBatch
+from runtime.forward.batch import ForwardBatch, ForwardMode
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import set_dp_buffer_len
 from runtime.forward.kv_pool import KVPool
@@ -24,8 +24,9 @@ from runtime.models.experts import Experts
 from runtime.models.layer import DecoderLayer, StageState
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import MoELayer
-from runtime.moe.backends import make_backend
-from runtime.moe.dispatcher import Dispatcher, make_dispatcher
+from runtime.moe.backends import MoEBackend, make_backend
+from runtime.moe.dispatch import Dispatcher
+from runtime.moe.dispatcher import make_dispatcher
 from runtime.server.config import ModelConfig, RopeConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
 
@@ -53,10 +54,10 @@ class Decoder(nn.Module):
         self.is_last = comm.layout.pp_rank == comm.size("pp") - 1
         self.embedding = self._embedding() if self.is_first else None
         dispatcher = dispatcher or make_dispatcher(model, runtime, comm, build.dtype, device)
-        backend = None
+        self.backend: MoEBackend | None = None
         if any(model.layer_kinds[layer] == "moe" for layer in layers):
-            backend = make_backend(runtime.moe_runner_backend, model, runtime, comm.layout)
-        self._stack = [DecoderLayer(build, layer, dispatcher, backend) for layer in layers]
+            self.backend = make_backend(runtime.moe_runner_backend, model, runtime, comm.layout, device)
+        self._stack = [DecoderLayer(build, layer, dispatcher, self.backend) for layer in layers]
         self.layers = nn.ModuleList(self._stack)
         self.norm = build.norm(model.names.norm, model.hidden_size) if self.is_last else None
         self.head = self._head() if self.is_last else None
@@ -117,9 +118,15 @@ class Decoder(nn.Module):
         if batch.dp is not None:
             batch.dp.publish()
         elif self.comm.size("attn_dp") == 1:
-            set_dp_buffer_len(batch.num_tokens, batch.num_tokens, True)
+            is_extend = batch.mode is ForwardMode.EXTEND
+            set_dp_buffer_len(batch.num_tokens, batch.num_tokens, True, is_extend=is_extend)
         else:
             raise ValueError("a batch under DP attention needs its token counts: see plan_dp_tokens")
+
+    def tell_free(self, nbytes: int) -> None:
+        """Before the first forward: experts may be laid out by it."""
+        if self.backend is not None:
+            self.backend.tell_free(nbytes)
 
     def empty_state(self, tokens: int) -> StageState:
         """Room for what the previous stage sends."""

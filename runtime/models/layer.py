@@ -19,7 +19,7 @@ from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
 from runtime.models.sublayer import around_attention, around_mlp
 from runtime.moe.backends import MoEBackend
-from runtime.moe.dispatcher import Dispatcher
+from runtime.moe.dispatch import Dispatcher
 from runtime.server.recurrent import Mamba2Config
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from runtime.devices.graph_break import outside_graph
 from runtime.forward.dp_attention import gather, scatter
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, shard
@@ -15,7 +16,7 @@ from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build
 from runtime.models.experts import Experts
 from runtime.moe.backends import MoEBackend
-from runtime.moe.dispatcher import Dispatcher
+from runtime.moe.dispatch import Dispatcher
 from runtime.moe.router import Router
 from runtime.moe.weights import TopK
 from runtime.server.call_rules import fused_shared_experts
@@ -63,15 +64,27 @@ class MoELayer(nn.Module):
         self.weights = self.backend.prepare(self.experts.weights())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows, topk = self.dispatcher.dispatch(x, self.router)
-        out = self._routed(rows, topk)
         if self.shared is None:
-            return self.dispatcher.combine(out, x.shape[0])
+            return self._routed(x)
         if self.dispatcher.replicates_shared_experts:
-            return self.dispatcher.combine(out, x.shape[0]).add_(self._shared(self.shared, x))
+            return self._routed(x).add_(self._shared(self.shared, x))
+        rows, topk = self.dispatcher.dispatch(x, self.router)
+        out = self._experts(rows, topk)
         return self.dispatcher.combine(out.add_(self._shared(self.shared, rows)), x.shape[0])
 
-    def _routed(self, rows: torch.Tensor, topk: TopK) -> torch.Tensor:
+    def _routed(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.dispatcher.breaks_graphs:
+            return self._exchanged(x)
+        answer = torch.empty_like(x)
+        with outside_graph():
+            answer.copy_(self._exchanged(x))
+        return answer
+
+    def _exchanged(self, x: torch.Tensor) -> torch.Tensor:
+        rows, topk = self.dispatcher.dispatch(x, self.router)
+        return self.dispatcher.combine(self._experts(rows, topk), x.shape[0])
+
+    def _experts(self, rows: torch.Tensor, topk: TopK) -> torch.Tensor:
         if self.latents is None:
             return self.backend.forward(rows, topk, self.weights)
         down, up = self.latents

@@ -24,14 +24,24 @@ class MoEBackend(ABC):
         """Once after loading: the same weights in the order and layout that the kernel wants."""
         return weights
 
+    def tell_free(self, nbytes: int) -> None:  # noqa: B027
+        """What the GPU has left before the first forward."""
+
     @abstractmethod
     def forward(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
         """x [T, H] -> [T, H]."""
 
 
-def make_backend(name: str, model: ModelConfig, runtime: RuntimeConfig, layout: RankLayout) -> MoEBackend:
+def make_backend(
+    name: str,
+    model: ModelConfig,
+    runtime: RuntimeConfig,
+    layout: RankLayout,
+    device: torch.device | None = None,
+) -> MoEBackend:
     row = backend_row(name)
-    if row.stood_in:
+    predicted = row.is_predicted and device is not None and device.type == "meta"
+    if row.stood_in and not predicted:
         own = ", ".join(known.name for known in BACKENDS.values() if not known.stood_in)
         raise ConfigError(f"--moe-runner-backend {name}: this runtime has {own}")
     module, _, cls = row.kernels.partition(":")

@@ -25,6 +25,8 @@ class MoEBackendRow:
     kernel_majors: tuple[int, ...] = ()
     # Its kernels are others than the stand-in's: a prediction's workspaces are not its own.
     stood_in: bool = True
+    # But their sizes are known: a prediction needs no stand-in.
+    is_predicted: bool = False
     # The range of its buckets follows the prefill chunk where a release does so.
     ranged_by_chunk: bool = False
     # It is given the experts' ids and weights, not the router's logits.
@@ -75,7 +77,13 @@ BACKENDS = {
         MoEBackendRow("triton", kernels=_TRITON_KERNELS, stood_in=False),
         MoEBackendRow("torch", stood_in=False),
         MoEBackendRow("cutlass", mxfp8_since=FIRST),
-        MoEBackendRow("deep_gemm", under_flashinfer_a2a_since=(0, 5, 19), mxfp8_since=(0, 5, 16)),
+        MoEBackendRow(
+            "deep_gemm",
+            kernels="deep_gemm:DeepGemmBackend",
+            is_predicted=True,
+            under_flashinfer_a2a_since=(0, 5, 19),
+            mxfp8_since=(0, 5, 16),
+        ),
         MoEBackendRow(
             "flashinfer_cutlass",
             (0, 5, 13),

@@ -10,6 +10,7 @@ from runtime.server.families import GPT_OSS
 from runtime.server.family_backends import FAMILY_BACKENDS, FamilyBackend
 from runtime.server.quantization import declared_method
 from runtime.server.releases import Release
+from runtime.server.shape import Server
 
 
 def settle_moe_runner(c: Choices) -> None:
@@ -237,3 +238,13 @@ def _deep_gemm_only(c: Choices) -> None:
             f"--moe-a2a-backend {c.moe_a2a_backend} does not work with MoE backend {c.moe_runner_backend}",
             tries=({"moe_runner_backend": "deep_gemm"}, "moe_runner_backend", "moe_a2a_backend"),
         )
+
+
+def runner_behind_deepep(server: Server) -> str:
+    """What `auto` comes to where the layers are made: srt/layers/quantization/fp8.py, w4afp8.py."""
+    if server.moe_runner_backend != "auto":
+        return server.moe_runner_backend
+    method = server.weights_quantization
+    if method == "fp8" and server.gpu.major >= 9:
+        return "deep_gemm"
+    return "cutlass" if method == "w4afp8" else "auto"

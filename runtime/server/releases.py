@@ -20,6 +20,7 @@ _GOES_WITH = (
     ("petit_nvfp4", "modelopt"),
 )
 PdGraphs = Literal["none where piecewise is off", "none in prefill", "by role"]
+ExpertLayout = Literal["masked", "by experts", "by memory"]
 _EAGER = names.DEEPSEEK_V4 | {"Qwen3NextForCausalLM", "BailingMoeV2_5ForCausalLM", "LLaDAModelLM"}
 _COMPILED_OFF_WITH = (
     *("this architecture", "a multimodal model", "DP attention", "torch.compile", "pipeline parallelism"),
@@ -194,6 +195,11 @@ class Release:
     # The weights' own word on the KV cache: layers/quantization, mem_cache/kv_cache_dtype.py
     reads_kv_scheme_of: tuple[str, ...] = ("modelopt", "modelopt_fp8", "modelopt_fp4", "modelopt_mixed")
     reads_flat_kv_algorithm: bool = False
+    # DeepGEMM's experts without an all-to-all: room for all rows in each of them, or for those that can come.
+    # srt/layers/moe/moe_runner/deep_gemm.py
+    deep_gemm_layout: ExpertLayout = "masked"
+    # dispose_tensor of srt/utils/common.py does nothing where graphs of decodes are captured
+    keeps_inputs_in_graphs: bool = False
     # Requests of a rank: resolve_max_num_reqs in mem_cache/kv_cache_configurator.py
     context_caps_requests: bool = True
     serves_one_request: bool = False
@@ -258,6 +264,7 @@ _14 = replace(
 _15 = replace(
     _14,
     version="0.5.15",
+    keeps_inputs_in_graphs=True,
     transformers="5.12.1",
     without_rules=frozenset({"KimiK3LinearForCausalLM"}),
     key_has_draft_quantization=True,
@@ -307,6 +314,7 @@ _BREAKABLE_17 = (
 _17 = replace(
     _16,
     version="0.5.17",
+    deep_gemm_layout="by experts",
     flashinfer="0.6.15.post1",
     key_has_skipped_ops=True,
     always_skipped_ops=("mxfp8_gemm",),
@@ -334,6 +342,7 @@ _MULTIMODAL_18 = names.KIMI_K25 | {
 _18 = replace(
     _17,
     version="0.5.18",
+    deep_gemm_layout="by memory",
     flashinfer="0.6.17",
     always_skipped_ops=(),
     without_rules=frozenset(),

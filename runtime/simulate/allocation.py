@@ -12,7 +12,10 @@ from runtime.simulate.frames import RUNTIME, Frame
 class Allocation:
     """One live storage or workspace: what made it, with which shape, from which line of the runtime."""
 
-    __slots__ = ("block", "code", "dtype", "frames", "line", "nbytes", "op", "phase", "sequence", "shape")
+    __slots__ = (
+        *("block", "code", "dtype", "frames", "line", "nbytes", "op", "phase", "sequence", "shape"),
+        "is_outside_graph",
+    )
 
     block: Block
 
@@ -26,11 +29,13 @@ class Allocation:
         self.code: CodeType | None = None
         self.line = 0
         self.frames: tuple[Frame, ...] = ()
+        self.is_outside_graph = False
 
     def copy(self) -> Allocation:
         """The same thing allocated once more: not yet placed."""
         other = Allocation(self.nbytes, self.op, self.shape, self.dtype)
         other.code, other.line, other.frames = self.code, self.line, self.frames
+        other.is_outside_graph = self.is_outside_graph
         return other
 
     @property

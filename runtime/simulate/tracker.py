@@ -9,7 +9,8 @@ from __future__ import annotations
 import heapq
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -45,7 +46,9 @@ class AllocationTracker(TorchDispatchMode):
         self.phase = ""
         self.log: list[LogEntry] | None = [] if log else None
         self.recording: Recording | None = None
-        self.kernels = 0  # ops that launch something, repeated layers included
+        self.kernels = 0  # ops of a graph that launch something, repeated layers included
+        self.in_graph = False  # what is outside is not made
+        self._is_outside_graph = False
         self._device_type = device_type
         self._workspaces = workspaces or Workspaces()
         self._frames = frames
@@ -71,7 +74,7 @@ class AllocationTracker(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **(kwargs or {}))
         out = func(*args, **kwargs) if kwargs else func(*args)
-        self.kernels += op.launches
+        self.kernels += op.launches and not self._is_outside_graph
         if op.fresh:
             if isinstance(out, torch.Tensor):
                 self._track(out, op.name)
@@ -116,6 +119,7 @@ class AllocationTracker(TorchDispatchMode):
         frame = innermost_runtime_frame(sys._getframe(2))
         if frame is not None:
             allocation.code, allocation.line = frame.f_code, frame.f_lineno
+        allocation.is_outside_graph = self._is_outside_graph
         if self._frames:
             allocation.frames = stack(sys._getframe(2))
         self.allocate(allocation)
@@ -145,6 +149,15 @@ class AllocationTracker(TorchDispatchMode):
             self._freed_since_peak.append(allocation)
         if self.recording is not None:
             self.recording.steps.append((False, allocation))
+
+    @contextmanager
+    def outside_graph(self) -> Iterator[None]:
+        """What is made and freed inside is no part of a graph that captures this."""
+        self._is_outside_graph = True
+        try:
+            yield
+        finally:
+            self._is_outside_graph = False
 
     # -- reading --------------------------------------------------------------------------------------------
 

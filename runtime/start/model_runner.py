@@ -26,7 +26,8 @@ from runtime.models.build import make_build
 from runtime.models.decoder import Decoder, StageState, run_stage, sample_layers
 from runtime.models.draft import DraftModel, load_drafts
 from runtime.models.encoder import EncoderWeights
-from runtime.moe.dispatcher import Dispatcher, make_dispatcher
+from runtime.moe.dispatch import Dispatcher
+from runtime.moe.dispatcher import make_dispatcher
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.parallel import stage_layers
 from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
@@ -114,8 +115,8 @@ class ModelRunner:
         return EncoderWeights(self.model.encoder.weights, self.comm, dtype, device)
 
     def _make_dispatcher(self) -> Dispatcher | None:
-        """An all-to-all comes with a workspace: told apart from the weights, which it precedes."""
-        if self.model.moe is None or self.runtime.moe_a2a_backend == "none":
+        """FlashInfer's all-to-all comes with a workspace: told apart from the weights, which it precedes."""
+        if self.model.moe is None or self.runtime.moe_a2a_backend != "flashinfer":
             return None
         device = self.device.torch_device
         with self.recorder.phase("moe dispatcher"):
@@ -262,6 +263,7 @@ class ModelRunner:
             peers=peers,
             dp_rank=self.comm.layout.attn_dp_rank,
             device=self.device.torch_device,
+            is_extend=batch.mode is ForwardMode.EXTEND,
         )
         return batch.with_dp(tokens)
 
@@ -279,6 +281,8 @@ class ModelRunner:
         """The first forward loads their modules."""
         self._open_deepep()
         if not self.kernels_loaded:
+            for decoder in (self.decoder, *(draft.decoder for draft in self.drafts)):
+                decoder.tell_free(self.device.memory().free)
             self.device.claim("kernels")
             self.kernels_loaded = True
 

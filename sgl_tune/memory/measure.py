@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from runtime.server.backends import backend_row
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.versions import held_bytes
-from sgl_tune.errors import WorkFailed
+from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.files import written
 from sgl_tune.memory.predict import run_start
 from sgl_tune.memory.report import MemoryReport
@@ -38,6 +39,7 @@ def measure(
 
     What other processes hold of the GPU is taken off what is counted, and must not change meanwhile.
     """
+    _check_runs(start)
     others = (held_bytes() or 0) if device == "cuda" else 0
     with written(file) as part:
         part.touch()
@@ -61,6 +63,19 @@ def measure(
     if report.verdict == "fits" and fate:
         raise WorkFailed(f"the measuring process {fate}; {file} holds what it measured", remedy)
     return report
+
+
+def _check_runs(start: Start) -> None:
+    asked = start.deployment.server
+    if start.runtime.moe_a2a_backend == "deepep":
+        flag = "--moe-a2a-backend deepep"
+    elif backend_row(start.runtime.moe_runner_backend).is_predicted:
+        flag = f"--moe-runner-backend {asked.moe_runner_backend}"
+    else:
+        return
+    raise UsageError(
+        f"{flag} cannot be measured: its kernels are not here", "without --measure it is predicted"
+    )
 
 
 def _wait(crew: Crew, file: Path, out: Output) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.gpus import GpuModel
+from runtime.server.moe import runner_behind_deepep
 from runtime.server.parallel import check_stages
 from runtime.server.requests import MOST_REQUESTS
 from runtime.server.shape import Server
@@ -16,6 +17,7 @@ from runtime.simulate.constants import GpuConstants, constants_for
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.memory.ranks import choose_ranks, rank_name
 from sgl_tune.memory.what_if import AS_IS, ASCENDING, DISPATCHER, LM_HEAD, WhatIf
+from sgl_tune.units import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +121,35 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
     """With the nearest that this runtime has of the kernels it lacks: their weights take the same memory."""
     notes = []
     runtime = replace(deployment.runtime, a2a_max_tokens=_dispatch_tokens(deployment.server, by_requests))
-    if deployment.server.backend.stood_in:
-        moe = runtime.moe_runner_backend
+    a2a, moe = runtime.moe_a2a_backend, runtime.moe_runner_backend
+    is_known = _suits_deep_gemm(deployment.model)
+    if a2a == "deepep" and is_known:
+        return _behind_deepep(deployment, runtime)
+    backend = deployment.server.backend
+    if backend.stood_in and not (backend.is_predicted and is_known):
         notes.append(f"predicted with triton's workspaces in place of {moe}'s, which are not known")
         runtime = replace(runtime, moe_runner_backend="triton")
-    a2a = runtime.moe_a2a_backend
     if a2a not in ("none", "flashinfer"):
         notes.append(f"predicted with flashinfer's all-to-all workspace in place of {a2a}'s")
         runtime = replace(runtime, moe_a2a_backend="flashinfer")
     return runtime, tuple(notes)
+
+
+def _suits_deep_gemm(model: ModelConfig) -> bool:
+    """Its experts have gates, and rows as wide as the model's."""
+    return model.gated_mlps and model.moe is not None and model.moe.latent_size is None
+
+
+def _behind_deepep(deployment: Deployment, runtime: RuntimeConfig) -> tuple[RuntimeConfig, tuple[str, ...]]:
+    """Its rows go to DeepGEMM's experts; those of others are as large in the main."""
+    notes = []
+    runner = runner_behind_deepep(deployment.server)
+    if runner != "deep_gemm":
+        notes.append(f"predicted with deep_gemm's buffers in place of {runner}'s, which are not known")
+    if runtime.deepep is not None and runtime.deepep.unread:
+        told = shown(runtime.deepep.unread)
+        notes.append(f"predicted with DeepEP's own configs in place of those of --deepep-config {told}")
+    return replace(runtime, moe_runner_backend="deep_gemm"), tuple(notes)
 
 
 def _dispatch_tokens(server: Server, by_requests: bool) -> int:

@@ -10,7 +10,7 @@ SWITCHES = {
     "auto": set(),
     "triton": set(),
     "cutlass": {"stood_in"},
-    "deep_gemm": {"stood_in"},
+    "deep_gemm": {"stood_in", "is_predicted"},
     "flashinfer_cutlass": {"ranged_by_chunk", "fuses_shared_experts", "spread_over_one_or_all"},
     "flashinfer_trtllm": {"marks_with_minus_one", "defers_finalising"},
     "flashinfer_trtllm_routed": {"routed"},
@@ -19,7 +19,14 @@ SWITCHES = {
     "flashinfer_megamoe": {"stood_in", "files_by_gpu"},
 }
 NAMES = {
-    *("stood_in", "ranged_by_chunk", "routed", "marks_with_minus_one", "fuses_shared_experts"),
+    *(
+        "stood_in",
+        "is_predicted",
+        "ranged_by_chunk",
+        "routed",
+        "marks_with_minus_one",
+        "fuses_shared_experts",
+    ),
     *("defers_finalising", "files_by_gpu", "spread_over_one_or_all"),
 }
 

@@ -11,9 +11,12 @@ import pytest
 from runtime.server.errors import ConfigError
 from runtime.server.pool_plan import kv_dtype_of
 from runtime.server.sizing import kv_bytes_per_token
+from sgl_tune.cli.out import Output
 from sgl_tune.deployment.models import presets
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.measure import measure
 from sgl_tune.memory.start import Start, starts_of
 
 TOLD = "SGLANG_FLASHINFER_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
@@ -48,6 +51,56 @@ def test_0_5_12_counted_them_for_all_ranks_as_one() -> None:
 def test_it_is_flashinfers_alone() -> None:
     deepep = {"moe_a2a_backend": "deepep", "moe_runner_backend": "auto"}
     assert _room({TOLD: "9000"}, **deepep) == _room(**deepep) == 8192
+
+
+DEEPEP: dict[str, Any] = {"tp": 8, "dp": 8, "enable_dp_attention": True, "moe_a2a_backend": "deepep"}
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "runner"),
+    [
+        ("DeepSeek-V3", {}, None),
+        ("GLM-5.1-FP8", {"sglang_version": "0.5.12"}, None),
+        ("Qwen3-235B-A22B", {"moe_runner_backend": "deep_gemm"}, None),
+        ("Qwen3-235B-A22B", {}, "auto"),
+        ("DeepSeek-V3", {"moe_runner_backend": "triton"}, "triton"),
+    ],
+)
+def test_behind_deepep_what_is_not_deep_gemm_is_named(
+    model: str, flags: dict[str, Any], runner: str | None
+) -> None:
+    start = _start(model_path=model, **DEEPEP, **flags)
+    assert (start.runtime.moe_a2a_backend, start.runtime.moe_runner_backend) == ("deepep", "deep_gemm")
+    note = f"predicted with deep_gemm's buffers in place of {runner}'s, which are not known"
+    assert start.notes == ((note,) if runner else ())
+
+
+def test_the_environment_says_how_many_tokens_deepep_dispatches() -> None:
+    told = "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
+    for environ, tokens in (({}, 128), ({told: "256"}, 256), ({told: "many"}, 128)):
+        deepep = _start(environ, model_path="DeepSeek-V3", **DEEPEP).runtime.deepep
+        assert deepep is not None and deepep.tokens == tokens
+
+
+def test_other_all_to_alls_keep_their_stand_in() -> None:
+    start = _start(model_path="DeepSeek-V3", **{**DEEPEP, "moe_a2a_backend": "mooncake"})
+    assert start.runtime.moe_a2a_backend == "flashinfer"
+    assert start.notes == ("predicted with flashinfer's all-to-all workspace in place of mooncake's",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "flag"),
+    [
+        (DEEPEP, "--moe-a2a-backend deepep"),
+        ({"moe_runner_backend": "deep_gemm"}, "--moe-runner-backend deep_gemm"),
+    ],
+)
+def test_what_is_only_predicted_is_not_measured(flags: dict[str, Any], flag: str, tmp_path: Path) -> None:
+    start = _start(model_path="DeepSeek-V3", **flags)
+    with pytest.raises(UsageError, match=f"{flag} cannot be measured") as refused:
+        measure(start, tmp_path / "run.jsonl", Output())
+    assert refused.value.remedy == "without --measure it is predicted"
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_stage_is_without_layers() -> None:
