@@ -24,7 +24,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.formats import plain
 from runtime.server.formats.assigned import UNQUANTIZED, Quantized
-from runtime.server.formats.kinds import Kind, Served, format_of
+from runtime.server.formats.kinds import Kind, Served, format_of, format_of_experts
 from runtime.server.formats.tensors import MODEL, Change, Format, Made, Matrix
 
 Tensors = Mapping[str, torch.Tensor]
@@ -190,9 +190,16 @@ def served(model: ModelConfig, runtime: RuntimeConfig) -> Served:
     )
 
 
-def scheme_of(kind: Kind | None, model: ModelConfig, runtime: RuntimeConfig, computes: bool) -> Scheme:
-    """`computes`: on a real device, which needs kernels."""
-    made = format_of(kind, served(model, runtime))
+def scheme_of(
+    kind: Kind | None,
+    model: ModelConfig,
+    runtime: RuntimeConfig,
+    computes: bool,
+    experts: tuple[int, int] | None = None,
+) -> Scheme:
+    """`computes`: on a real device, which needs kernels; `experts`: their hidden and inner sizes."""
+    by = served(model, runtime)
+    made = format_of(kind, by) if experts is None else format_of_experts(kind, by, *experts)
     if kind is None:
         return PLAIN if made == plain.PLAIN else Plain(made)
     if kind.name == "fp8" and kind.per == "block":

@@ -57,14 +57,14 @@ class Build:
         """What the checkpoint excludes from its quantization is plain."""
         return self._scheme(self.quantized.of_linear([part.name for part in parts]))
 
-    def expert_scheme(self, name: str) -> Scheme:
-        return self._scheme(self.quantized.of_experts(name))
+    def expert_scheme(self, name: str, hidden: int, inner: int) -> Scheme:
+        return self._scheme(self.quantized.of_experts(name), (hidden, inner))
 
     def head_scheme(self) -> Scheme:
         return self._scheme(self.quantized.of_head())
 
-    def _scheme(self, kind: Kind | None) -> Scheme:
-        return scheme_of(kind, self.model, self.runtime, computes=self.device.type != "meta")
+    def _scheme(self, kind: Kind | None, experts: tuple[int, int] | None = None) -> Scheme:
+        return scheme_of(kind, self.model, self.runtime, self.device.type != "meta", experts)
 
     def norm(self, name: str, size: int, eps: float | None = None, rows: slice | None = None) -> RMSNorm:
         eps = self.model.rms_eps if eps is None else eps

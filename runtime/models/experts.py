@@ -38,7 +38,6 @@ class Experts(nn.Module):
         assert moe is not None
         self.name, self.moe, self.dtype = name, moe, build.dtype
         self.sparse = name.removesuffix(".mlp") + ".block_sparse_moe"
-        self.scheme: Scheme = build.expert_scheme(build.model.experts_name(name))
         self.total = moe.num_experts + fused_shared
         self.numbers = shard(self.total, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts")
         self.inner = shard(
@@ -49,6 +48,7 @@ class Experts(nn.Module):
         self.adds_bias = comm.rank("moe_tp") == 0
         self.transposed = build.model.model_type == "gpt_oss"
         count, inner, hidden = length(self.numbers), length(self.inner), length(self.hidden)
+        self.scheme: Scheme = build.expert_scheme(build.model.experts_name(name), hidden, inner)
         over, held = comm.size("moe_tp"), (count, self.total)
         self.up_matrix = Matrix((inner,) * (1 + self.is_gated), hidden, hidden, over > 1, *held)
         self.down_matrix = Matrix((hidden,), inner, inner * over, False, *held, is_down=True)

@@ -49,7 +49,10 @@ class Quantized:
         if self.excluded.experts(name):
             return None
         found = self._of_experts(name) if self.covers_experts else None
-        return self.experts if found is None else found[0]
+        kind = self.experts if found is None else found[0]
+        if kind is not None and kind.linears_only:
+            raise ConfigError(f"quantization_config: SGLang has no experts in {kind.name} a {kind.per}")
+        return kind
 
     def of_head(self) -> Kind | None:
         if self.excluded.one("lm_head"):

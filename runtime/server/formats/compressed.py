@@ -90,20 +90,29 @@ def _floats(weights: Section, inputs: Section, bits: int, strategy: str) -> Kind
     if strategy == "block":
         block = block_of(weights, "block_structure") or (128, 128)
         return Kind("fp8", "block", block, scale="weight_scale")
-    return _by(strategy, "fp8", static)
+    ends = strategy == "tensor" and text(inputs, "strategy") == "token"
+    return _by(strategy, "fp8", static, linears_only=ends)
 
 
 def _integers(weights: Section, inputs: Section, bits: int, strategy: str, form: str) -> Kind | None:
     if form == _PACKED and not inputs and bits in (4, 8) and strategy in ("group", "channel"):
         group = whole(weights, "group_size", -1, -1) if strategy == "group" else -1
-        ordered = text(weights, "actorder") == "group"
+        order = text(weights, "actorder")
         symmetric = weights.get("symmetric") is None or flag(weights, "symmetric")
-        return Kind("packed", bits=bits, group=group, symmetric=symmetric, by_activation=ordered)
+        by_activation, unsplit = order == "group", order not in ("", "static")
+        return Kind(
+            "packed",
+            bits=bits,
+            group=group,
+            symmetric=symmetric,
+            by_activation=by_activation,
+            whole_scales=unsplit,
+        )
     if bits != 8 or not inputs:
         return None
-    return _by(strategy, "int8", not inputs.get("dynamic"), one_input=True)
+    return _by(strategy, "int8", not inputs.get("dynamic"), one_input=True, linears_only=True)
 
 
-def _by(strategy: str, name: Any, is_static: bool, one_input: bool = False) -> Kind | None:
+def _by(strategy: str, name: Any, is_static: bool, **told: Any) -> Kind | None:
     per: Any = {"channel": "row", "tensor": "tensor"}.get(strategy)
-    return None if per is None else Kind(name, per, is_static=is_static, one_input=one_input)
+    return None if per is None else Kind(name, per, is_static=is_static, **told)

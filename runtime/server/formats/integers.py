@@ -3,6 +3,7 @@ awq/schemes, compressed_tensors/schemes/compressed_tensors_wNa16*.py."""
 
 from __future__ import annotations
 
+from runtime.server.errors import ConfigError
 from runtime.server.formats.tensors import (
     COLUMNS,
     EXPERTS,
@@ -50,7 +51,7 @@ def gptq(bits: int, group: int, by_activation: bool) -> Format:
             sorted_order,
         ),
         _cut(pack, group),
-        _cut(pack, group),
+        _cut(pack, group if repeats else pack),
         after_linear=(
             *(keep if repeats else (Change("dropped", order),)),
             Change("dropped", zeros),
@@ -89,8 +90,31 @@ def awq(bits: int, group: int, is_marlin: bool = True) -> Format:
     )
 
 
-def packed(bits: int, group: int, symmetric: bool = True, by_activation: bool = False) -> Format:
-    """Of compressed-tensors. A group of -1 is a whole row."""
+def wna16(bits: int, group: int, hidden: int, inner: int) -> Format:
+    """AWQ's experts of sizes that Marlin's kernels do not take, of a rank; moe_wna16.py."""
+    while inner % group or hidden % group:
+        group //= 2
+        if group < 32:
+            raise ConfigError(
+                f"a rank has {inner} of the experts' inner size: SGLang ends at groups below 32",
+                "choose a smaller --tp, or --ep",
+            )
+    values, groups = Dim("columns", per=8 // bits), Dim("columns", per=group)
+    return Format(
+        "awq",
+        (),
+        (
+            Stored("qweight", "uint8", (EXPERTS, ROWS, values)),
+            Stored("scales", MODEL, (EXPERTS, ROWS, groups)),
+            Stored("qzeros", "uint8", (EXPERTS, Dim("rows", per=8 // bits), groups)),
+        ),
+    )
+
+
+def packed(
+    bits: int, group: int, symmetric: bool = True, by_activation: bool = False, whole_scales: bool = False
+) -> Format:
+    """Of compressed-tensors. A group of -1 is a whole row; `whole_scales`: of experts, those of all ranks."""
     pack = 32 // bits
     groups = _groups(group, by_activation and group != -1)
     weight = Stored("weight_packed", _WORD, (ROWS, Dim("columns", per=pack)))
@@ -98,8 +122,9 @@ def packed(bits: int, group: int, symmetric: bool = True, by_activation: bool = 
     zeros = Stored("weight_zero_point", _WORD, (Dim("rows", per=pack), groups))
     order = Stored("weight_g_idx", _WORD, (COLUMNS,))
     expert = Stored("weight_packed", _WORD, (EXPERTS, Dim("columns", per=pack), ROWS))
-    expert_scales = Stored("weight_scale", MODEL, (EXPERTS, groups, ROWS))
-    expert_zeros = Stored("weight_zero_point", _WORD, (EXPERTS, groups, Dim("rows", per=pack)))
+    expert_groups = _groups(group, whole_scales and group != -1)
+    expert_scales = Stored("weight_scale", MODEL, (EXPERTS, expert_groups, ROWS))
+    expert_zeros = Stored("weight_zero_point", _WORD, (EXPERTS, expert_groups, Dim("rows", per=pack)))
     orders = tuple(
         Stored(name, _WORD, (EXPERTS, COLUMNS), in_file=by_activation and name == "weight_g_idx")
         for name in ("weight_g_idx", "g_idx_sort_indices")

@@ -40,11 +40,13 @@ class Kind:
     group: int = 16
     symmetric: bool = True
     by_activation: bool = False
+    whole_scales: bool = False
     is_static: bool = False
     one_input: bool = False
     scale: str = "weight_scale_inv"
     has_inputs: bool = True
     is_awq: bool = False
+    linears_only: bool = False  # SGLang has no experts of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,13 @@ def format_of(kind: Kind | None, served: Served) -> Format:
     return made
 
 
+def format_of_experts(kind: Kind | None, served: Served, hidden: int, inner: int) -> Format:
+    """Of a rank's sizes: srt/.../marlin_utils.py's check_moe_marlin_supports_layer."""
+    if kind is not None and kind.name == "awq" and (hidden % 128 or inner % max(64, kind.group)):
+        return integers.wna16(kind.bits, max(kind.group, 32), hidden, inner)
+    return format_of(kind, served)
+
+
 def _format(kind: Kind | None, served: Served) -> Format:
     if kind is None:
         return PLAIN
@@ -78,7 +87,9 @@ def _format(kind: Kind | None, served: Served) -> Format:
         "mxfp4_online": lambda: four_bits.MXFP4_BARE,
         "gptq": lambda: integers.gptq(kind.bits, kind.group, kind.by_activation),
         "awq": lambda: integers.awq(kind.bits, kind.group),
-        "packed": lambda: integers.packed(kind.bits, kind.group, kind.symmetric, kind.by_activation),
+        "packed": lambda: integers.packed(
+            kind.bits, kind.group, kind.symmetric, kind.by_activation, kind.whole_scales
+        ),
         "w4afp8": lambda: integers.w4afp8(kind.group),
         "fp8_online": lambda: FP8_ONLINE,
     }

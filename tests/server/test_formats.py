@@ -1,0 +1,162 @@
+"""How a quantization_config's matrices are told apart, method by method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runtime.server.decoders.known import model_config
+from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.formats.read import quantized_of
+
+QKV = [f"model.layers.3.self_attn.{one}_proj" for one in "qkv"]
+GATE_UP = [f"model.layers.3.mlp.{one}_proj" for one in ("gate", "up")]
+EXPERTS = "model.layers.3.mlp.experts"
+INT4 = {
+    "num_bits": 4,
+    "type": "int",
+    "strategy": "group",
+    "group_size": 32,
+    "symmetric": True,
+    "dynamic": False,
+}
+FP8 = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False}
+TOKENS = {"num_bits": 8, "type": "float", "strategy": "token", "symmetric": True, "dynamic": True}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+
+
+def _compressed(ignore: list[str], *groups: dict[str, Any], form: str = "pack-quantized") -> dict[str, Any]:
+    told = {f"group_{number}": group for number, group in enumerate(groups)}
+    return {"format": form, "ignore": ignore, "config_groups": told}
+
+
+def _kinds(section: dict[str, Any], method: str) -> tuple[str | None, ...]:
+    """Of attention's, of the dense MLP's and of the experts' weights."""
+    quantized = quantized_of(section, method)
+    found = quantized.of_linear(QKV), quantized.of_linear(GATE_UP), quantized.of_experts(EXPERTS)
+    return tuple(None if kind is None else f"{kind.name}{kind.bits}" for kind in found)
+
+
+def test_kimi_k2_thinkings_experts_alone_are_in_integers() -> None:
+    ignored = [
+        "lm_head",
+        "re:.*self_attn.*",
+        "re:.*shared_experts.*",
+        r"re:.*mlp\.(gate|up|gate_up|down)_proj.*",
+    ]
+    section = _compressed(ignored, {"targets": ["Linear"], "weights": INT4})
+    assert _kinds(section, "compressed-tensors") == (None, None, "packed4")
+
+
+def test_a_name_in_an_ignore_list_ends_a_modules_and_begins_none() -> None:
+    section = _compressed(["layers.3.mlp.gate_proj", "layers.3.mlp.up_proj", "model.layers.3.self"], {
+        "targets": ["Linear"], "weights": INT4,
+    })  # fmt: skip
+    assert _kinds(section, "compressed-tensors") == ("packed4", None, "packed4")
+
+
+def test_what_is_stored_as_one_is_named_as_one() -> None:
+    """GLM-4's gate_up_proj is one tensor of its checkpoints."""
+    named = "model.layers.3.mlp.gate_up_proj"
+    assert (
+        quantized_of(
+            _compressed([named], {"targets": ["Linear"], "weights": INT4}), "compressed-tensors"
+        ).of_linear(GATE_UP)
+        is None
+    )
+    awq = {"bits": 4, "group_size": 128, "zero_point": True, "modules_to_not_convert": [named]}
+    assert quantized_of(awq, "awq").of_linear(GATE_UP) is None
+    fp8 = {"activation_scheme": "dynamic", "ignored_layers": [named]}
+    assert quantized_of(fp8, "fp8").of_linear(GATE_UP) is not None
+
+
+def test_groups_of_different_formats_are_told_by_their_targets() -> None:
+    section = _compressed(
+        ["lm_head"],
+        {
+            "targets": ["re:.*self_attn.*"],
+            "weights": FP8,
+            "input_activations": TOKENS,
+            "format": "float-quantized",
+        },
+        {"targets": ["Linear"], "weights": INT4, "format": "pack-quantized"},
+        form="mixed-precision",
+    )
+    assert _kinds(section, "compressed-tensors") == ("fp84", "packed4", "packed4")
+
+
+def test_a_module_in_no_group_ends_the_server() -> None:
+    section = _compressed([], {"targets": ["re:.*self_attn.*"], "weights": INT4})
+    with pytest.raises(ConfigError, match=r"no target for model\.layers\.3\.mlp\.gate_up_proj"):
+        quantized_of(section, "compressed-tensors").of_linear(GATE_UP)
+
+
+def test_gptqs_dynamic_expressions_end_or_change_a_modules_bits() -> None:
+    dynamic = {r"-:.*self_attn.*": {}, r"+:.*\.3\.mlp.*": {"bits": 8}}
+    assert _kinds({**GPTQ, "dynamic": dynamic}, "gptq") == (None, "gptq8", "gptq4")
+    assert _kinds({**GPTQ, "dynamic": {r".*\.13\..*": {"bits": 8}}}, "gptq") == ("gptq4", "gptq4", "gptq4")
+
+
+def test_awqs_names_are_looked_for_anywhere() -> None:
+    awq = {
+        "bits": 4,
+        "group_size": 128,
+        "zero_point": True,
+        "modules_to_not_convert": ["mlp.gate", "layers.30"],
+    }
+    assert _kinds(awq, "awq") == ("awq4", None, "awq4")
+
+
+def test_a_mixed_checkpoint_is_read_name_by_name() -> None:
+    layers = {
+        **{key: {"quant_algo": "FP8"} for key in QKV},
+        f"{EXPERTS}.0.up_proj": {"quant_algo": "NVFP4", "group_size": 16},
+        f"{EXPERTS}.0.down_proj": {"quant_algo": "NVFP4", "group_size": 16},
+    }
+    section = {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    assert _kinds(section, "modelopt_mixed") == ("fp84", None, "nvfp44")
+
+
+def test_mxfp4_is_of_experts_alone() -> None:
+    assert _kinds({"quant_method": "mxfp4"}, "mxfp4") == (None, None, "mxfp44")
+
+
+def test_a_method_of_unknown_sizes_is_an_obstacle_and_no_number() -> None:
+    with pytest.raises(Unsupported, match="how large weights of gguf are"):
+        quantized_of({"quant_method": "gguf"}, "gguf")
+    model = model_config({**TINY, "quantization_config": {"quant_method": "bitsandbytes"}})
+    assert model.obstacles == (
+        "quantization_config: how large weights of bitsandbytes are is not known here",
+    )
+
+
+def test_a_known_format_without_kernels_here_is_sized_and_not_computed() -> None:
+    model = model_config({**TINY, "quantization_config": GPTQ})
+    assert model.obstacles == ()
+    assert model.uncomputed == ("quantization_config: this runtime has no layers in gptq a group",)
+
+
+@pytest.mark.parametrize(
+    ("method", "section"),
+    [
+        ("gptq", {**GPTQ, "bits": "4"}),
+        ("gptq", {**GPTQ, "group_size": 0}),
+        ("gptq", {**GPTQ, "dynamic": ["-:.*"]}),
+        ("awq", {"bits": 4, "group_size": 2**40, "zero_point": True}),
+        ("fp8", {"weight_block_size": [128]}),
+        ("fp8", {"weight_block_size": [128, -1]}),
+        ("compressed-tensors", _compressed([], {"targets": "Linear", "weights": INT4})),
+        ("compressed-tensors", {"config_groups": {"a": 1}}),
+        ("modelopt_mixed", {"quantized_layers": {"a": "FP8"}}),
+    ],
+)
+def test_a_member_that_is_no_such_thing_is_refused_by_name(method: str, section: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="quantization_config: "):
+        quantized_of({"quant_method": method, **section}, method)
+
+
+TINY = {
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "vocab_size": 128,
+}  # fmt: skip
