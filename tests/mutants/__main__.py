@@ -1,4 +1,4 @@
-"""Makes small wrong changes in the rules of a server, each in a copy, and tells which no test notices.
+"""Makes small wrong changes in the rules of a server, and tells which no test notices.
 
 python -m tests.mutants --seed 1 --count 100 [--only runtime/server/moe.py] [--jobs 1]
 """
@@ -6,36 +6,26 @@ python -m tests.mutants --seed 1 --count 100 [--only runtime/server/moe.py] [--j
 from __future__ import annotations
 
 import argparse
+import gc
 import random
 import re
-import tempfile
+import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutants.changes import KINDS, Change, changes
-from tests.mutants.trial import copy_of, started, tests_for
+import pytest
 
-TREE = Path(__file__).parents[2]
+from tests.mutants.changes import KINDS, Change, changes
+from tests.mutants.coverage import calls_at_import, runs_of
+from tests.mutants.patch import caches, functions
+from tests.mutants.places import TREE
+from tests.mutants.trial import SURVIVES, Mutant, Trials
+from tests.mutants.units import TESTS, commands, items
+
 RULES = ("runtime/server/**/*.py", "sgl_tune/keys/*.py")
 LEFT_OUT = re.compile(r"class_table|__init__|v\d+_\d+_\d+")  # what a tool writes, and what only exports
-WALL_SECONDS = 300
-
-
-@dataclass(frozen=True)
-class Mutant:
-    number: int
-    file: str
-    change: Change
-
-    def __str__(self) -> str:
-        one = self.change
-        old, new = (" ".join(text.split())[:80] for text in (one.old, one.new))
-        return f"{self.file}:{one.line}: {one.kind}: {old!r} -> {new!r}"
 
 
 def rules() -> list[Path]:
@@ -43,13 +33,13 @@ def rules() -> list[Path]:
     return [path for path in found if not LEFT_OUT.fullmatch(path.stem)]
 
 
-def chosen(seed: int, count: int, only: str | None = None) -> list[Mutant]:
+def chosen(seed: int, count: int, only: Sequence[str] = ()) -> list[Mutant]:
     """The kinds in turn, so that the many names do not crowd out the few comparisons."""
     chance = random.Random(f"mutants {seed}")
     sites: dict[str, list[tuple[str, Change]]] = defaultdict(list)
     for path in rules():
         file = str(path.relative_to(TREE))
-        if only in (None, file):
+        if not only or file in only:
             for one in changes(path.read_text()):
                 sites[one.kind].append((file, one))
     for kind in KINDS:
@@ -60,83 +50,54 @@ def chosen(seed: int, count: int, only: str | None = None) -> list[Mutant]:
     return [Mutant(i, *pair) for i, pair in enumerate(picked[:count])]
 
 
-def tried(mutants: Sequence[Mutant], folder: Path, jobs: int) -> Iterator[tuple[Mutant, str]]:
-    """Each with its fate: the test that noticed, or `survives`."""
-    copies = [copy_of(TREE, folder / f"copy{i}") for i in range(jobs)]
-    sources = {one.file: (copies[0] / one.file).read_text() for one in mutants}
-    for copy in copies:
-        _check_unchanged(copy, folder / "log", {Path(one.file).stem for one in mutants})
-    waiting, running = list(mutants), {}
-    while waiting or running:
-        while waiting and copies:
-            mutant, copy = waiting.pop(0), copies.pop()
-            log = folder / f"log{mutant.number}"
-            _write(copy / mutant.file, mutant.change.apply(sources[mutant.file]))
-            trial = started(copy, tests_for(Path(mutant.file).stem), log)
-            running[trial.sentinel] = (mutant, copy, log, trial, time.monotonic())
-        wait(list(running), timeout=5)
-        for key, (mutant, copy, log, trial, began) in list(running.items()):
-            late = time.monotonic() - began > WALL_SECONDS
-            if trial.is_alive() and not late:
-                continue
-            yield mutant, _fate(trial, log, late)
-            _write(copy / mutant.file, sources[mutant.file])
-            copies.append(copy)
-            del running[key]
+class _Loop:
+    """In the place of pytest's own: it has collected the items, and all is loaded."""
+
+    def __init__(self, mutants: Sequence[Mutant], seed: int, jobs: int) -> None:
+        self.mutants, self.seed, self.jobs = mutants, seed, jobs
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        units = [*commands(), *items(session)]
+        began = time.monotonic()
+        files = rules()
+        runs = runs_of(units, files, self.jobs)
+        trials = Trials(units, runs, calls_at_import(files))
+        functions(), caches()
+        gc.freeze()
+        said = f"{len(units)} units, {len(units) - len(trials.units)} of them left out"
+        print(f"{said}; what they call in {time.monotonic() - began:.0f} s", flush=True)
+        survivors: list[Mutant] = []
+        by_file: dict[str, Counter[bool]] = defaultdict(Counter)
+        for mutant, fate in trials.fates(self.mutants, self.jobs):
+            print(f"{mutant.number:4} {fate:8.100} {mutant}", flush=True)
+            by_file[mutant.file][fate == SURVIVES] += 1
+            survivors += [mutant] if fate == SURVIVES else []
+        for file, fates in sorted(by_file.items()):
+            print(f"{file}: {fates.total()} mutants, {fates[True]} survive")
+        count = len(self.mutants)
+        print(f"\nseed {self.seed}: {count} mutants, {count - len(survivors)} noticed")
+        print(*(f"  {one.number}: {one}" for one in survivors), sep="\n", flush=True)
+        return True
 
 
-def _check_unchanged(copy: Path, log: Path, modules: set[str]) -> None:
-    """Also leaves bytecode of all that stays as it is."""
-    tests = list(dict.fromkeys(file for module in sorted(modules) for file in tests_for(module)))
-    trial = started(copy, tests, log, keep_bytecode=True)
-    trial.join()
-    if trial.exitcode != 0:
-        raise SystemExit(f"the tests fail without any change:\n{log.read_text()[-3000:]}")
-
-
-def _write(path: Path, source: str) -> None:
-    path.write_text(source)
-    for stale in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
-        stale.unlink()
-
-
-def _fate(trial: BaseProcess, log: Path, late: bool) -> str:
-    if late:
-        trial.kill()
-        trial.join()
-    if late or trial.exitcode not in (0, 1, 2, 3, 4):
-        return "time"
-    if trial.exitcode == 0:
-        return "survives"
-    lines = [line for line in log.read_text().splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return lines[-1].split(" - ")[0] if lines else "an error"
-
-
-def main() -> None:
+def main() -> int:
     options = argparse.ArgumentParser(
         prog="python -m tests.mutants", description=(__doc__ or "").splitlines()[0]
     )
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--count", type=int, default=100)
     options.add_argument("--jobs", type=int, default=1, help="mutants tried at a time")
-    options.add_argument("--only", help="of this file alone, as runtime/server/moe.py")
+    options.add_argument("--only", nargs="+", default=(), help="of these files, as runtime/server/moe.py")
     options.add_argument("--numbers", help="of the chosen ones only these, as 3,17: to try survivors again")
     asked = options.parse_args()
     mutants = chosen(asked.seed, asked.count, asked.only)
     if asked.numbers:
         numbers = {int(number) for number in asked.numbers.split(",")}
         mutants = [one for one in mutants if one.number in numbers]
-    import torch  # noqa: F401  (once, and not in every fork)
-
-    survivors: list[Mutant] = []
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        for mutant, fate in tried(mutants, Path(folder), asked.jobs):
-            print(f"{mutant.number:4} {fate:8.60} {mutant}", flush=True)
-            if fate == "survives":
-                survivors.append(mutant)
-    print(f"\nseed {asked.seed}: {len(mutants)} mutants, {len(mutants) - len(survivors)} noticed")
-    print(*(f"  {one.number}: {one}" for one in survivors), sep="\n")
+    quiet = ["-s", "-o", "addopts=--import-mode=importlib"]
+    quiet += [word for name in ("cacheprovider", "terminal") for word in ("-p", f"no:{name}")]
+    return pytest.main([*quiet, *TESTS], plugins=[_Loop(mutants, asked.seed, asked.jobs)])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 _TURNED = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
@@ -49,7 +50,8 @@ class Change:
         return source[: self.start] + self.new + source[self.end :]
 
 
-def changes(source: str) -> list[Change]:
+@cache
+def changes(source: str) -> tuple[Change, ...]:
     """Every one, in the order of the source. Annotations, docstrings and messages stay as they are."""
     place = _Places(source)
     found: list[Change] = []
@@ -59,7 +61,7 @@ def changes(source: str) -> list[Change]:
                 old = source[first:last]
                 line = source.count("\n", 0, first) + 1
                 found.append(Change(kind, line, first, last, old, new))
-    return sorted(found, key=lambda one: (one.start, one.kind, one.new))
+    return tuple(sorted(found, key=lambda one: (one.start, one.kind, one.new)))
 
 
 class _Places:

@@ -1,105 +1,168 @@
-"""One mutant's trial: its tests in a forked interpreter, against a copy of the tree that has the change."""
+"""One mutant's trial in a fork of a process that has all tests loaded: which unit notices it first?"""
 
 from __future__ import annotations
 
 import os
+import re
 import resource
-import shutil
+import select
+import signal
 import sys
-from collections.abc import Sequence
-from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
-TREES = ("runtime", "sgl_tune", "tests", "cache-examples")
-OURS = ("runtime", "sgl_tune", "tests")
-CPU_SECONDS = 60
-_TREE = Path(__file__).parents[2]
-_SERVER = _TREE / "tests/server"
-EVERYWHERE = (
-    *("tests/server/test_recorded_servers.py", "tests/server/test_recorded_architectures.py"),
-    *(f"tests/server/{file.name}" for file in sorted(_SERVER.glob("test_*.py")) if file.stem != "test_flags"),
-    *("tests/sgl_tune/test_keys.py", "tests/sgl_tune/test_plan.py", "tests/sgl_tune/test_deployment.py"),
-)
-_SHAPES = (
-    *("tests/runtime/test_pool_plan.py", "tests/runtime/test_parallel.py", "tests/sgl_tune/test_presets.py"),
-    *("tests/runtime/test_fused_shared_experts.py", "tests/runtime/test_graphs.py"),
-)
-_FILES = tuple(
-    f"tests/sgl_tune/cache/test_{name}.py" for name in ("flashinfer_versions", "loader", "environment")
-)
-_COMMANDS = (
-    *("tests/server/test_flags.py", "tests/oracle/test_mistakes.py"),
-    *(f"tests/sgl_tune/test_server_{name}.py" for name in ("command", "config")),
-)
-MORE = {
-    **dict.fromkeys(("grammar", "types", "table", "nearest", "spelling", "config_file"), _COMMANDS),
-    **dict.fromkeys(("config", "pool_plan", "sizing", "parallel", "call_rules"), _SHAPES),
-    **dict.fromkeys(("start_sizes", "attention_buffers", "graphs", "gpus", "rows"), _SHAPES),
-    "backends": ("tests/runtime/test_moe_backends.py",),
-    "flashinfer": _FILES,
-    "releases": ("tests/sgl_tune/cache/test_access.py", "tests/sgl_tune/cache/test_environment.py"),
-}
+from tests.mutants.changes import Change
+from tests.mutants.coverage import Calls, Run
+from tests.mutants.patch import forget, loaded_again, replaced
+from tests.mutants.places import TREE, Function, Places, function_at, places
+from tests.mutants.units import Unit
+
+CPU_SECONDS, WALL_SECONDS = 120, 900
+SECONDS = 12.0  # of a unit, while it is watched: what takes longer is left out
+SURVIVES, TIME = "survives", "time"
 
 
-# The likeliest to fail, by the folder of the module.
-NEAREST = {
-    "runtime/server/checks": (
-        "tests/server/test_refusal_cases.py",
-        "tests/server/test_recorded_combinations.py",
-    ),
-    "runtime/server/decoders": ("tests/server/test_decoders.py", "tests/runtime/test_family_fields.py"),
-    "sgl_tune/keys": (
-        *(
-            f"tests/sgl_tune/test_{name}.py"
-            for name in ("keys", "plan", "nearest", "presets", "warm_dry_run")
-        ),
-        *("tests/sgl_tune/explain/test_differences.py", "tests/warm/test_tunable.py"),
-        *("tests/stock/test_keys_stock.py", "tests/stock/test_lookup_rules.py"),
-    ),
-}
+@dataclass(frozen=True)
+class Mutant:
+    number: int
+    file: str
+    change: Change
+
+    def __str__(self) -> str:
+        one = self.change
+        old, new = (" ".join(text.split())[:80] for text in (one.old, one.new))
+        return f"{self.file}:{one.line}: {one.kind}: {old!r} -> {new!r}"
 
 
-def copy_of(tree: Path, into: Path) -> Path:
-    for name in TREES:
-        shutil.copytree(tree / name, into / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(tree / "pyproject.toml", into)
-    return into
+@dataclass
+class Trials:
+    """`noticed` are those that noticed another mutant of the file: they are tried first. `sound` says which
+    units hold when a module is loaded again though nothing in it has changed."""
+
+    units: Sequence[Unit]
+    runs: dict[str, Run]
+    imported: Calls
+    noticed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    sound: dict[tuple[str, str], bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        seconds = {name: run.seconds for name, run in self.runs.items() if run.held and run.seconds < SECONDS}
+        self.units = sorted((u for u in self.units if u.name in seconds), key=lambda u: seconds[u.name])
+        self.by_name = {one.name: one for one in self.units}
+        self._called: dict[str, dict[Function, set[str]]] = {}
+
+    def fates(self, mutants: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mutant, str]]:
+        """Each with the unit that noticed it, or `survives`."""
+        waiting, running = list(mutants), {}
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                trial = _Trial(self, waiting.pop(0))
+                running[trial.pipe] = trial
+            ready, _, _ = select.select(list(running), [], [], 5)
+            for pipe, trial in list(running.items()):
+                if pipe not in ready and not trial.is_late:
+                    continue
+                del running[pipe]
+                fate = trial.fate()
+                if trial.again and fate in self.by_name and not self._is_sound(trial.mutant.file, fate):
+                    waiting.insert(0, trial.mutant)
+                    continue
+                self.noticed[trial.mutant.file, fate] += 1
+                yield trial.mutant, fate
+
+    def order(self, mutant: Mutant) -> tuple[list[Unit], bool]:
+        """Also whether the module has to be loaded again. Of a change in a table all who read the module."""
+        file, stem = mutant.file, Path(mutant.file).stem
+        function = function_at(*_source(file), mutant.change.start)
+        again = function is None or function in self.imported.get(file, ())
+        callers = self._callers(file)
+        names = set().union(*callers.values()) or {*self.by_name} if again else callers.get(function, set())
+        found = [one for one in self.units if one.name in names and self.sound.get((file, one.name), True)]
+        words = re.findall(r"\w{4,}", mutant.change.old) if again else []
+
+        def likely(one: Unit) -> tuple[int, bool, bool]:
+            named = any(word in one.name for word in words)
+            return -self.noticed[file, one.name], not named, f"test_{stem}." not in one.name
+
+        return sorted(found, key=likely), again
+
+    def _callers(self, file: str) -> dict[Function, set[str]]:
+        if file not in self._called:
+            called: dict[Function, set[str]] = defaultdict(set)
+            for one in self.units:
+                for function in self.runs[one.name].calls.get(file, ()):
+                    called[function].add(one.name)
+            self._called[file] = called
+        return self._called[file]
+
+    def _is_sound(self, file: str, name: str) -> bool:
+        if (file, name) not in self.sound:
+            source, _ = _source(file)
+            pipe, pid = _forked(lambda: _first_to_fail([self.by_name[name]], file, source, True))
+            self.sound[file, name] = _told(pipe, pid) == SURVIVES
+        return self.sound[file, name]
 
 
-def tests_for(module: str) -> list[str]:
-    """The module's own tests first: they are the likeliest to fail."""
-    own = [f"tests/server/test_{module}.py"]
-    for folder, tests in NEAREST.items():
-        if (_TREE / folder / f"{module}.py").is_file():
-            own += tests
-    files = dict.fromkeys((*EVERYWHERE, *MORE.get(module, ()), *own[1:]))
-    return sorted(files, key=lambda file: file not in own)
+@cache
+def _source(file: str) -> tuple[str, Places]:
+    source = (TREE / file).read_text()
+    return source, places(source)
 
 
-def started(copy: Path, tests: Sequence[str], log: Path, keep_bytecode: bool = False) -> BaseProcess:
-    trial = get_context("fork").Process(target=_run, args=(copy, tests, log, keep_bytecode))
-    trial.start()
-    return trial
+class _Trial:
+    def __init__(self, trials: Trials, mutant: Mutant) -> None:
+        units, self.again = trials.order(mutant)
+        self.mutant = mutant
+        source = mutant.change.apply(_source(mutant.file)[0])
+        self.pipe, self.pid = _forked(lambda: _first_to_fail(units, mutant.file, source, self.again))
+        self._began = time.monotonic()
+
+    @property
+    def is_late(self) -> bool:
+        return time.monotonic() - self._began > WALL_SECONDS
+
+    def fate(self) -> str:
+        if self.is_late:
+            os.killpg(self.pid, signal.SIGKILL)
+        return _told(self.pipe, self.pid)
 
 
-def _run(copy: Path, tests: Sequence[str], log: Path, keep_bytecode: bool) -> None:
-    """What is loaded of the project is loaded again, from the copy."""
-    import pytest
+def _first_to_fail(units: Sequence[Unit], file: str, source: str, again: bool) -> str:
+    try:
+        if again or not replaced(file, source):
+            loaded_again(file, source)
+    except Exception as error:
+        return f"not loaded: {type(error).__name__}"
+    return next((one.name for one in units if not one.holds()), SURVIVES)
 
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    os.setsid()
-    with log.open("w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
-        del sys.modules[name]
-    sys.path[:] = [str(copy), *(place for place in sys.path if place not in ("", str(Path.cwd())))]
-    sys.dont_write_bytecode = not keep_bytecode
-    os.chdir(copy)
-    import runtime
 
-    assert Path(runtime.__path__[0]).parent == copy
-    verdict = pytest.main(["-x", "-q", "--tb=line", "-p", "no:cacheprovider", f"--rootdir={copy}", *tests])
+def _forked(work: Callable[[], str]) -> tuple[int, int]:
+    reading, writing = os.pipe()
     sys.stdout.flush()
-    os._exit(int(verdict))
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        return reading, pid
+    os.setsid()
+    forget()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        os.write(writing, work().encode())
+    except BaseException as error:
+        os.write(writing, f"{type(error).__name__}: {error}"[:300].encode())
+    os._exit(0)
+
+
+def _told(pipe: int, pid: int) -> str:
+    with os.fdopen(pipe, "rb") as file:
+        text = file.read().decode()
+    os.waitpid(pid, 0)
+    return text or TIME

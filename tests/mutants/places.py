@@ -1,0 +1,39 @@
+"""Where a change stands: in which function of its file, or in none."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+TREE = Path(__file__).parents[2]
+
+# Its name and its first line; None is what the module itself does, once, when it is imported.
+Function = tuple[str, int] | None
+Places = list[tuple[int, int, Function]]
+
+
+def places(source: str) -> Places:
+    """From and to which byte, the inner ones last. Defaults and decorators are their surroundings'."""
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line.encode()))
+    return [
+        (starts[first.lineno - 1] + first.col_offset, starts[last.end_lineno - 1] + last.end_col_offset, name)
+        for first, last, name in _functions(ast.parse(source))
+    ]
+
+
+def function_at(source: str, found: Places, start: int) -> Function:
+    at = len(source[:start].encode())
+    return next((name for first, last, name in reversed(found) if first <= at < last), None)
+
+
+def _functions(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, ast.expr | ast.stmt, Function]]:
+    if isinstance(node, ast.FunctionDef):
+        first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+        yield node.body[0], node.body[-1], (node.name, first)
+    elif isinstance(node, ast.Lambda):
+        yield node.body, node.body, ("<lambda>", node.lineno)
+    for child in ast.iter_child_nodes(node):
+        yield from _functions(child)

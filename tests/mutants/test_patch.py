@@ -1,0 +1,87 @@
+"""A change reaches what is loaded already: each in a fork, which ends with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing import get_context
+
+import pytest
+
+from runtime.server import rows
+from runtime.server.config import ParallelConfig
+from tests.mutants.patch import forget, loaded_again, replaced
+from tests.mutants.places import TREE, function_at, places
+from tests.oracle.commands import Command
+from tests.oracle.ours import our_answer
+
+QWEN_NEXT = "Qwen/Qwen3-Next-80B-A3B-Instruct"
+
+
+def _changed(file: str, old: str, new: str) -> str:
+    source = (TREE / file).read_text()
+    assert source.count(old) == 1
+    return source.replace(old, new)
+
+
+def _in_a_fork(check: Callable[[], bool]) -> bool:
+    def exit_by() -> None:
+        raise SystemExit(0 if check() else 3)
+
+    process = get_context("fork").Process(target=exit_by)
+    process.start()
+    process.join(60)
+    assert process.exitcode in (0, 3)
+    return process.exitcode == 0
+
+
+def test_a_function_takes_its_new_code_where_it_was_imported_from() -> None:
+    source = _changed("runtime/server/rows.py", "return requests * width", "return requests + width")
+
+    def adds() -> bool:
+        assert replaced("runtime/server/rows.py", source)
+        return rows.aligned_rows(5, 3, ParallelConfig()) == 8
+
+    assert rows.aligned_rows(5, 3, ParallelConfig()) == 15
+    assert _in_a_fork(adds)
+    assert rows.aligned_rows(5, 3, ParallelConfig()) == 15
+
+
+def test_a_table_is_read_anew_by_who_imported_it() -> None:
+    file = "runtime/server/architectures.py"
+    source = _changed(file, '"Qwen3NextForCausalLM", "Qwen3_5For', '"Qwen3_5For')
+    asked = ("--model-path", f"models/{QWEN_NEXT}", "--trust-remote-code", "--disable-overlap-schedule")
+    command = Command(0, "0.5.23", "B200", QWEN_NEXT, asked)
+    backend = our_answer(command)["server"]["attention_backend"]
+
+    def forgets() -> bool:
+        assert not replaced(file, source)
+        loaded_again(file, source)
+        forget()
+        return bool(our_answer(command)["server"]["attention_backend"] != backend)
+
+    assert _in_a_fork(forgets)
+    assert our_answer(command)["server"]["attention_backend"] == backend
+
+
+@pytest.mark.parametrize(
+    ("text", "function"),
+    [
+        ("a + 1", ("f", 2)),
+        ("a + 2", None),
+        ("a + 3", ("<lambda>", 5)),
+        ("a + 4", ("g", 7)),
+        ("a + 5", ("f", 2)),
+    ],
+)
+def test_a_change_stands_in_the_innermost_function(text: str, function: tuple[str, int] | None) -> None:
+    source = (
+        "a = 'größer'\n"
+        "@decorated\n"
+        "def f(b=a + 2):\n"
+        "    c = a + 1\n"
+        "    d = [lambda: a + 3]\n"
+        "    e = [a + 5 for _ in d]\n"
+        "    def g():\n"
+        "        return a + 4\n"
+    )
+    assert function_at(source, places(source), source.index(text)) == function
