@@ -121,7 +121,7 @@ def test_hybrids_on_a_gpu_answer_as_transformers_does(family: str, tmp_path: Pat
     generation = Generation(save(model, tmp_path), one, runtime, VirtualCommunicator(one), CUDA)
     [text] = prompts(23)
     rows = generation.run([text], steps=6)
-    _close(torch.stack(rows[0]), reference_logits(model, text)[-7:].cpu(), 0.05)
+    _close(torch.stack(rows[0]), reference_logits(model, text)[-7:].cpu(), 0.1)  # experts may turn in bf16
 
 
 def test_a_hybrid_is_measured_until_it_is_ready(tmp_path: Path) -> None:
