@@ -14,6 +14,21 @@ _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _LINK_OR_SOCKET = (errno.ELOOP, errno.ENXIO)
 
 
+_KINDS = {
+    stat.S_IFREG: "a file",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def kind_of(path: Path) -> str:
+    """Of what is there, whatever leads to it."""
+    return _KINDS.get(stat.S_IFMT(path.stat().st_mode), "something else")
+
+
 def slurp(path: Path | str, folder: int | None = None) -> tuple[os.stat_result, bytes | None]:
     """None for what is no regular file: a pipe would wait for ever, a link may lead to somebody's own. Not
     through a file object: that takes three times as long, which a thousand files make felt."""

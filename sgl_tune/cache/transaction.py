@@ -19,9 +19,11 @@ from sgl_tune.cache.folder import Folder, LeadsOut, open_folder
 from sgl_tune.cache.journal import Journal, make_journal, read_journal
 from sgl_tune.cache.layouts import JOURNAL, is_temporary
 from sgl_tune.cache.lock import LOCK_SECONDS, NO_LOCKS, FolderBusy, Lock
-from sgl_tune.errors import WorkFailed
+from sgl_tune.errors import UsageError, WorkFailed
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_PLACE = (errno.ENOENT, errno.ENAMETOOLONG, errno.EINVAL)
+_TRIES = 100
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -90,12 +92,20 @@ def _acquire(
 
 
 def _opened(path: Path, root: Path | None, create: bool) -> Folder:
-    while True:
+    for left in reversed(range(_TRIES)):
         try:
             return open_folder(path, root, create)
-        except FileNotFoundError:  # while it is being made, a prune may remove the folders above
-            if not create:
+        except OSError as error:
+            if error.errno not in _NO_PLACE:
+                raise
+            if error.errno == errno.ENOENT and not create:
                 raise FolderGone(f"{path}: was removed by somebody else") from None
+            # While it is being made, a prune may remove the folders above.
+            if error.errno != errno.ENOENT or not left:
+                where = error.filename or path
+                why = f"no folder can be made there ({error.strerror})"
+                raise UsageError(f"{where}: {why}", "choose another --cache-dir") from None
+    raise AssertionError
 
 
 def publish(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -54,7 +55,7 @@ def refused(error: OSError) -> int:
     _trace(error)
     where = f"{error.filename}: " if error.filename is not None else ""
     _say(f"{where}{error.strerror or error}", None if where else _SHOWS_WHERE)
-    return SglTuneError.exit_code
+    return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else SglTuneError.exit_code
 
 
 def unexpected(error: Exception) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,8 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 _MIN_PATH = 16
 _DEEPEST = 60
 _LONGEST = 2000
+_LONG = 400
+_LONG_WORD = re.compile(rf"\S{{{2 * _LONG},}}")
 
 
 class Column(NamedTuple):
@@ -175,7 +178,8 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def _cut(text: str) -> str:
-    """Somebody's file may hold a value of a megabyte, and the message quote it."""
+    """Somebody's file may hold a value of a megabyte, or a path of 4096 letters, and it be quoted."""
+    text = _LONG_WORD.sub(lambda word: f"{word[0][: _LONG // 2]} ... {word[0][-_LONG // 2 :]}", text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 300]} ... {text[-295:]}"
 
 

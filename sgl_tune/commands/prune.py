@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sgl_tune.cache.disk import kind_of
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.prune import Removal, Rules, plan
 from sgl_tune.cache.remove import Removed, remove, settle
@@ -87,7 +88,8 @@ def prune(
 
 def _caches(root: Path) -> list[Cache]:
     if not root.is_dir():
-        raise UsageError(f"{root}: no such folder", "`sgl-tune inspect` shows where caches are")
+        what = f"{kind_of(root)}, not a folder" if root.exists() else "no such folder"
+        raise UsageError(f"{root}: {what}", "`sgl-tune inspect` shows where caches are")
     return find_caches(root)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sgl_tune.cache.disk import kind_of
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
@@ -137,7 +138,9 @@ def _check_tunable(verdict: Verdict) -> None:
 def _check_place(cache_dir: Path) -> None:
     there = next(path for path in (cache_dir, *cache_dir.absolute().parents) if path.exists())
     if not there.is_dir():
-        raise UsageError(f"--cache-dir {cache_dir}: {there} is a file, not a directory", "name a folder")
+        raise UsageError(
+            f"--cache-dir {cache_dir}: {there} is {kind_of(there)}, not a folder", "name a folder"
+        )
 
 
 def _warm_all(judged: Sequence[tuple[Plan, Verdict]], settings: Settings, out: Output) -> int:

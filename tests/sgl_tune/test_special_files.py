@@ -21,7 +21,7 @@ NAMED = {
     "--constants": ("mem-report", *ASKED, "--constants"),
 }
 WRITTEN = ("--html", "--snapshot")
-SAID = ("is no regular file", "is neither a file nor a folder")
+SAID = ("is no regular file", "no cache")
 
 
 @pytest.fixture

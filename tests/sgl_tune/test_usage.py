@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from tests.sgl_tune.running import run
@@ -40,3 +43,34 @@ def test_what_is_wrong_and_the_way_out(line: str, error: str, fix: str) -> None:
 def test_a_name_with_control_characters_stays_on_its_line() -> None:
     ran = run("inspect", "--x\x1b[31m\nerror: fake")
     assert ran.code == 2 and "\x1b" not in ran.err and len(ran.err.splitlines()) == 2
+
+
+LONG = "/tmp/" + "a/" * 2100
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("warm --cache-dir /proc/x", "/proc/x: no folder can be made there"),
+        (f"warm --cache-dir {LONG}", "File name too long"),
+        ("warm --cache-dir /dev/null", "/dev/null is a device, not a folder"),
+        (f"inspect --cache-dir {LONG}", "File name too long"),
+        ("inspect --cache-dir /dev/null", "--cache-dir /dev/null: a device, not a folder"),
+        ("inspect /dev/null", "/dev/null: a device, no cache"),
+        ("prune --stale /dev/null", "/dev/null: a device, not a folder"),
+    ],
+)
+def test_a_place_where_no_cache_can_be_is_wrong_usage(line: str, error: str) -> None:
+    """At once: a search may take minutes."""
+    ran = run(*line.split())
+    assert ran.code == 2 and len(ran.err) < 4000
+    assert error in next(text for text in ran.err.splitlines() if text.startswith("error: "))
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("inspect", "a named pipe, no cache"), ("prune", "a named pipe")]
+)
+def test_a_pipe_is_named(command: str, said: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    ran = run(command, tmp_path / "pipe", *(["--stale"] if command == "prune" else []))
+    assert ran.code == 2 and said in ran.err

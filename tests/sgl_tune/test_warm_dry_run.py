@@ -162,4 +162,4 @@ def test_what_is_likely_a_mistake_is_a_warning(flags: tuple[object, ...], warnin
 def test_a_file_is_no_cache_directory(tmp_path: Path, inside: str) -> None:
     (tmp_path / "file").write_text("")
     ran = warm("--cache-dir", tmp_path / "file" / inside, *HOPPER)
-    assert ran.code == 2 and f"{tmp_path}/file is a file, not a directory" in ran.err
+    assert ran.code == 2 and f"{tmp_path}/file is a file, not a folder" in ran.err

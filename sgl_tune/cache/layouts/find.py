@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from sgl_tune.cache.disk import kind_of
 from sgl_tune.cache.layouts.cache import Cache, RankFile
 from sgl_tune.cache.layouts.known import LAYOUTS, read_cache
 from sgl_tune.cache.layouts.listing import Listing, OnError, list_folder
@@ -29,7 +30,7 @@ def find_caches(root: Path, on_error: OnError = _unreadable, named: Path | None 
     if root.is_file():
         return [_around(root.resolve() if root.is_symlink() else root, on_error)]
     if not root.is_dir():
-        what = "is neither a file nor a folder" if root.exists() else "no such file or folder"
+        what = f"{kind_of(root)}, no cache" if root.exists() else "no such file or folder"
         raise UsageError(f"{root}: {what}", "see `sgl-tune inspect` for the caches there are")
     named = named or root
     roots = [name for layout in LAYOUTS.values() for name in layout.roots]
@@ -43,6 +44,8 @@ def find_caches(root: Path, on_error: OnError = _unreadable, named: Path | None 
 def resolve(target: str | None, cache_dir: Path, on_error: OnError = _unreadable) -> list[Cache]:
     """What a user meant: nothing (the cache directory), a path, or the beginning of a key in it."""
     if target is None:
+        if cache_dir.exists() and not cache_dir.is_dir():
+            raise UsageError(f"--cache-dir {cache_dir}: {kind_of(cache_dir)}, not a folder", "name a folder")
         if not cache_dir.is_dir():
             raise UsageError(
                 f"{cache_dir}: no cache directory yet", "`sgl-tune warm` makes one, or pass --cache-dir"
