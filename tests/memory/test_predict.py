@@ -148,9 +148,9 @@ def test_ascending_capture_reserves_more() -> None:
 
 
 def test_unknown_kernels_have_a_stand_in_that_is_told() -> None:
-    start = make_start(**{**DEMO, "moe_runner_backend": "deep_gemm"})
+    start = make_start(**{**DEMO, "moe_runner_backend": "cutlass"})
     assert start.runtime.moe_runner_backend == "triton"
-    assert "in place of deep_gemm" in start.notes[0]
+    assert "in place of cutlass" in start.notes[0]
 
 
 def test_a_prediction_s_killed_process_is_one_line() -> None:
