@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from math import comb
+from typing import Any
 
 import pytest
 
@@ -32,10 +34,11 @@ def _few_layers(start: Start) -> Start:
 
 
 @cache
-def _report(model: str, **flags: object) -> MemoryReport:
-    asked = {"tp": RANKS, "dp": RANKS, "enable_dp_attention": True, "moe_a2a_backend": "deepep"}
-    small = {"gpu": "h200", "cuda_graph_max_bs": 8, "mem_fraction_static": 0.8}
-    return predict(_few_layers(make_start(model_path=model, **{**asked, **small, **flags})))
+def _report(model: str, mode: str = "auto", **flags: Any) -> MemoryReport:
+    asked: dict[str, Any] = {"tp": RANKS, "dp": RANKS, "enable_dp_attention": True, "gpu": "h200"}
+    asked |= {"moe_a2a_backend": "deepep", "cuda_graph_max_bs": 8, "mem_fraction_static": 0.8}
+    start = make_start(model_path=model, **{**asked, **flags})
+    return predict(_few_layers(start.asking(deepep_mode=mode)))
 
 
 def _phase(report: MemoryReport, name: str) -> Phase:
@@ -90,16 +93,15 @@ def test_what_is_doubtful_of_nvshmem_is_in_the_margin() -> None:
 
 
 def test_prefills_take_the_rows_that_came_and_their_copies() -> None:
-    """A chunk of 1024 tokens from each of eight ranks; a token's experts are in four of eight groups."""
-    prefill = _phase(_report("DeepSeek-V3"), "prefill graphs")
-    copies = 1024 * 8
-    assert f"new_empty [{copies}, 7168] bfloat16" in _shapes(prefill, "moe/deep_gemm.py")
-    came = [held for held in prefill.largest if held.where.startswith("moe/deepep.py")]
-    assert any(3600 < int(held.what.split("[")[1].split(",")[0]) < 3750 for held in came)
+    """A chunk of 1024 tokens from each of eight ranks, eight experts each."""
+    prefill = _phase(_report("Qwen3-235B-A22B", quantization="fp8"), "prefill graphs")
+    came, copies = round(8 * 1024 * (1 - comb(112, 8) / comb(128, 8))), 1024 * 8
+    assert f"new_empty [{came}, 4096] float8_e4m3fn" in _shapes(prefill, "moe/deepep.py")
+    assert f"new_empty [{copies}, 4096] bfloat16" in _shapes(prefill, "moe/deep_gemm.py")
 
 
 def test_without_graphs_the_first_request_takes_the_buffers() -> None:
-    report = _report("DeepSeek-V3", deepep_mode="normal")
+    report = _report("DeepSeek-V3", "normal")
     ready, before = report.phases[-1], report.phases[-2]
     assert (ready.name, report.sizes.decode_graphs) == ("ready", ())
     assert ready.non_torch_bytes - before.non_torch_bytes == (322 + 32) * MIB, "of one node: NVLink alone"
