@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from runtime.forward.batch import ForwardBatch, ForwardMode, LogitsMode
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import gather_rows, own_rows
+from runtime.server.config import Multipliers
 
 
 class DummyRunLeak(RuntimeError):
@@ -80,12 +81,20 @@ class VocabHead(Protocol):
     def weight(self) -> torch.Tensor: ...
 
 
+_PLAIN = Multipliers()
+
+
 class LogitsProcessor:
     def __init__(
-        self, vocab_size: int, comm: Communicator, head: VocabHead, keep_hidden_states: bool = False
+        self,
+        vocab_size: int,
+        comm: Communicator,
+        head: VocabHead,
+        keep_hidden_states: bool = False,
+        multipliers: Multipliers = _PLAIN,
     ) -> None:
         self.vocab_size, self.comm, self.head = vocab_size, comm, head
-        self.keep_hidden_states = keep_hidden_states
+        self.keep_hidden_states, self.multipliers = keep_hidden_states, multipliers
         # A head tied to an embedding that every DP rank holds needs nobody else's rows.
         self.gathers_dp_rows = head.group == "tp" and comm.size("attn_dp") > 1
 
@@ -111,7 +120,13 @@ class LogitsProcessor:
         logits = self._gather_vocab(F.linear(gathered, self.head.weight))
         if self.gathers_dp_rows:
             logits = own_rows(logits, counts, rows.shape[0], self.comm)
-        return logits[:, : self.vocab_size].float()
+        return self._bounded(logits[:, : self.vocab_size].float())
+
+    def _bounded(self, logits: torch.Tensor) -> torch.Tensor:
+        scale, cap = self.multipliers.logits, self.multipliers.logit_cap
+        if scale != 1:
+            logits.mul_(scale)
+        return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
 
     def _head_counts(self, rows: int, batch: ForwardBatch) -> list[int]:
         if not self.gathers_dp_rows:

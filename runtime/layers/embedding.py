@@ -36,6 +36,7 @@ class VocabTable(nn.Module):
         super().__init__()
         self.name = name
         self.group = group
+        self.multiplier = model.multipliers.embedding
         self.rows = shard(
             padded_vocab(model.vocab_size), comm.size(group), comm.rank(group), "the padded vocabulary"
         )
@@ -57,6 +58,10 @@ class VocabTable(nn.Module):
 
 class TokenEmbedding(VocabTable):
     def forward(self, ids: torch.Tensor, comm: Communicator) -> torch.Tensor:
+        found = self._found(ids, comm)
+        return found if self.multiplier == 1 else found.mul_(self.multiplier)
+
+    def _found(self, ids: torch.Tensor, comm: Communicator) -> torch.Tensor:
         if comm.size(self.group) == 1:
             return F.embedding(ids, self.weight)
         elsewhere = (ids < self.rows.start) | (ids >= self.rows.stop)

@@ -57,13 +57,16 @@ def _rope(
 
 
 @triton.jit
-def _silu_and_mul(x, out, SIZE, BLOCK: tl.constexpr):
+def _gated(x, out, SIZE, GELU: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < SIZE
     gate = tl.load(x + row * 2 * SIZE + column, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(x + row * 2 * SIZE + SIZE + column, mask=inside, other=0.0).to(tl.float32)
-    value = gate / (1.0 + tl.exp(-gate)) * up
+    if GELU:  # its tanh(y / 2) is 2 sigmoid(y) - 1
+        value = gate * tl.sigmoid(1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)) * up
+    else:
+        value = gate / (1.0 + tl.exp(-gate)) * up
     tl.store(out + row * SIZE + column, value.to(out.dtype.element_ty), mask=inside)
 
 
@@ -146,10 +149,18 @@ def rope(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interlea
 
 
 def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
+    return _gate(x, gelu=False)
+
+
+def gelu_and_mul(x: torch.Tensor) -> torch.Tensor:
+    return _gate(x, gelu=True)
+
+
+def _gate(x: torch.Tensor, gelu: bool) -> torch.Tensor:
     rows, size = x.shape[0], x.shape[1] // 2
     out = x.new_empty(rows, size)
     if rows:
-        _silu_and_mul[(rows, triton.cdiv(size, 1024))](x, out, size, BLOCK=1024)
+        _gated[(rows, triton.cdiv(size, 1024))](x, out, size, GELU=gelu, BLOCK=1024)
     return out
 
 

@@ -15,12 +15,13 @@ from runtime.layers.loading import Piece
 class GatedMLP(nn.Module):
     """Its result is a partial sum over the ranks that it is split over."""
 
-    def __init__(self, gate_up: Linear, down: Linear) -> None:
+    def __init__(self, gate_up: Linear, down: Linear, activation: str = "silu") -> None:
         super().__init__()
         self.gate_up, self.down = gate_up, down
+        self.activate = _GATED[activation]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(silu_and_mul(self.gate_up(x)))
+        return self.down(self.activate(self.gate_up(x)))
 
     def pieces(self) -> Iterator[Piece]:
         yield from self.gate_up.pieces()
@@ -62,3 +63,22 @@ def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
 @silu_and_mul.register_fake
 def _(x: torch.Tensor) -> torch.Tensor:
     return x.new_empty(x.shape[0], x.shape[1] // 2)
+
+
+@torch.library.custom_op("sgl_tune::gelu_and_mul", mutates_args=())
+def gelu_and_mul(x: torch.Tensor) -> torch.Tensor:
+    """[T, 2 I], gates before ups -> gelu(gate) * up [T, I], by tanh."""
+    if x.is_cuda:
+        from runtime.layers import kernels
+
+        return kernels.gelu_and_mul(x)
+    gate, up = x.chunk(2, dim=-1)
+    return F.gelu(gate, approximate="tanh") * up
+
+
+@gelu_and_mul.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x.shape[0], x.shape[1] // 2)
+
+
+_GATED = {"silu": silu_and_mul, "gelu_tanh": gelu_and_mul}

@@ -64,7 +64,7 @@ class Decoder(nn.Module):
         self.logits: LogitsProcessor | None = None
         if self.head is not None:
             keep_hidden = runtime.speculative is not None
-            self.logits = LogitsProcessor(model.vocab_size, comm, self.head, keep_hidden)
+            self.logits = LogitsProcessor(model.vocab_size, comm, self.head, keep_hidden, model.multipliers)
         self._lay_rope_tables(device)
 
     def _lay_rope_tables(self, device: torch.device) -> None:

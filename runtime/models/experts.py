@@ -161,7 +161,13 @@ class Experts(nn.Module):
             Source(f"{self.name}.experts.{number}.{own}.{name}", index),
             Source(f"{self.sparse}.experts.{number}.{other}.{name}", index),
             *self._fused(matrix, name, number),
+            *self._granite(matrix, name, number),
         )
+
+    def _granite(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:
+        stem = "input_linear" if matrix.tensors is self.up else "output_linear"
+        index = (slice(number, number + 1), *self.scheme.part(name, matrix.fused_rows, matrix.cols))
+        yield Source(f"{self.sparse}.{stem}.{name}", index, _first)
 
     def _fused(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:
         """[experts, out, in], or [experts, in, out] where that is how large the tensor is."""

@@ -15,7 +15,7 @@ from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
 from runtime.models.query_key_norm import query_key_norms
-from runtime.server.config import AttentionConfig
+from runtime.server.config import AttentionConfig, Growth
 from runtime.server.errors import ConfigError
 
 
@@ -48,7 +48,10 @@ class GroupedQueryAttention(nn.Module):
         if config.sinks:
             sinks = torch.empty(length(self.heads), dtype=build.dtype, device=build.device)
             self.sinks = nn.Parameter(sinks, requires_grad=False)
-        self.layer = AttentionLayer(layer_id, config.scale, config.window, self.sinks)
+        self.norms_turned, self.growth = config.norms_turned, config.growth
+        self.layer = AttentionLayer(
+            layer_id, config.scale, config.window, self.sinks, config.score_cap, config.chunk
+        )
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
@@ -57,10 +60,14 @@ class GroupedQueryAttention(nn.Module):
         gate = None
         if self.has_gate:  # each head's query, then its gate
             q, gate = (part.contiguous() for part in q.unflatten(1, (-1, 2)).unbind(2))
-        if self.norms is not None:
+        if self.norms is not None and not self.norms_turned:
             self.norms(q, k)
         if self.rope is not None and table is not None:
             rope_(q, k, table, batch.positions, self.rope.interleaved)
+        if self.norms is not None and self.norms_turned:
+            self.norms(q, k)
+        if self.growth is not None:
+            q.mul_(_grown(self.growth, batch.positions).to(q.dtype))
         answer = attend(q, k, v, self.layer, batch, pool)
         if gate is not None:
             answer = answer * gate.sigmoid()
@@ -72,6 +79,11 @@ class GroupedQueryAttention(nn.Module):
                 yield from part.pieces()
         if self.sinks is not None:
             yield Piece(self.sinks, (Source(f"{self.name}.sinks", (self.heads,)),))
+
+
+def _grown(growth: Growth, positions: torch.Tensor) -> torch.Tensor:
+    steps = ((positions + growth.shift).float() / growth.length).floor_()
+    return (steps.log1p_() * growth.strength + 1)[:, None, None]
 
 
 def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:

@@ -43,7 +43,13 @@ class MoELayer(nn.Module):
         assert moe is not None
         self.dispatcher, self.backend = dispatcher, backend
         sparse = name.removesuffix(".mlp") + ".block_sparse_moe"
-        names = (f"{name}.gate", f"{name}.router", f"{sparse}.gate")
+        names = (
+            f"{name}.gate",
+            f"{name}.router",
+            f"{sparse}.gate",
+            f"{sparse}.router.layer",
+            f"{name}.gate.wg",
+        )
         fused = fused_shared_experts(model, build.runtime, build.comm.size("moe_ep"))
         self.router = Router(names, model.hidden_size, moe, build.dtype, build.device, fused)
         self.experts = Experts(build, name, fused)
@@ -53,7 +59,7 @@ class MoELayer(nn.Module):
             alone = dispatcher.replicates_shared_experts
             size, rank = (1, 0) if alone else (build.comm.size("tp"), build.comm.rank("tp"))
             inner = moe.shared_intermediate_size
-            shared = "shared_expert" if moe.shared_gate else "shared_experts"
+            shared = "shared_expert" if moe.shared_gate else model.names.shared
             self.shared = _gated(build, f"{name}.{shared}", inner, size, rank)
         self.shared_gate: Linear | None = None
         if self.shared is not None and moe.shared_gate:
@@ -117,4 +123,4 @@ def _gated(build: Build, name: str, intermediate: int, size: int, rank: int) -> 
         return SquaredMLP(build.linear([Part(f"{name}.up_proj", rows)], hidden, rows_over=size), down)
     gate = Part(f"{name}.gate_proj", rows, within=(both, rows))
     up = Part(f"{name}.up_proj", rows, within=(both, ups))
-    return GatedMLP(build.linear([gate, up], hidden, rows_over=size), down)
+    return GatedMLP(build.linear([gate, up], hidden, rows_over=size), down, build.model.activation)

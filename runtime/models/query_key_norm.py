@@ -29,6 +29,21 @@ class HeadNorms(nn.Module):
         yield from self.k_norm.pieces()
 
 
+class UnitNorms(nn.Module):
+    """Of each head, without weights."""
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor) -> None:
+        for x in (q, k):
+            x.copy_(x * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + self.eps))
+
+    def pieces(self) -> Iterator[Piece]:
+        yield from ()
+
+
 class WholeNorms(HeadNorms):
     """Ranks add up their squares. A KV head that several hold counts as often in the sum as in the width."""
 
@@ -46,15 +61,17 @@ class WholeNorms(HeadNorms):
 
 def query_key_norms(
     build: Build, name: str, config: AttentionConfig, q: slice, kv: slice
-) -> HeadNorms | None:
+) -> HeadNorms | UnitNorms | None:
     """`q` and `kv` are this rank's rows."""
     if config.qk_norm == "none":
         return None
+    if config.qk_norm == "unit":
+        return UnitNorms(build.model.rms_eps)
+    of_q, of_k = (f"{name}.{one}" for one in (build.model.names.q_norm, build.model.names.k_norm))
     if config.qk_norm == "head":
-        width = config.head_dim
-        return HeadNorms(build.norm(f"{name}.q_norm", width), build.norm(f"{name}.k_norm", width))
-    q_norm = build.norm(f"{name}.q_norm", length(q), rows=q)
-    return WholeNorms(q_norm, build.norm(f"{name}.k_norm", length(kv), rows=kv), build)
+        return HeadNorms(build.norm(of_q, config.head_dim), build.norm(of_k, config.head_dim))
+    q_norm = build.norm(of_q, length(q), rows=q)
+    return WholeNorms(q_norm, build.norm(of_k, length(kv), rows=kv), build)
 
 
 def _squares(x: torch.Tensor) -> torch.Tensor:

@@ -14,21 +14,23 @@ from runtime.models.build import Build
 _ATTENTION = {
     "before": ("input_layernorm", None),
     "around": ("input_layernorm", "post_self_attn_layernorm"),
+    "sandwich": ("input_layernorm", "post_attention_layernorm"),
     "after": (None, "post_attention_layernorm"),
     "alone": ("norm", None),
 }
 _MLP = {
     "before": ("post_attention_layernorm", None),
     "around": ("post_attention_layernorm", "post_mlp_layernorm"),
+    "sandwich": ("pre_feedforward_layernorm", "post_feedforward_layernorm"),
     "after": (None, "post_feedforward_layernorm"),
     "alone": ("norm", None),
 }
 
 
 class SublayerNorms(nn.Module):
-    def __init__(self, before: RMSNorm | None, after: RMSNorm | None) -> None:
+    def __init__(self, before: RMSNorm | None, after: RMSNorm | None, multiplier: float = 1.0) -> None:
         super().__init__()
-        self.before, self.after = before, after
+        self.before, self.after, self.multiplier = before, after, multiplier
 
     def enter(self, hidden: torch.Tensor, residual: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """What goes in, and the residual with the last answer added. Without a norm the two are one."""
@@ -39,7 +41,8 @@ class SublayerNorms(nn.Module):
         return self.before.add(hidden, residual), residual
 
     def leave(self, answer: torch.Tensor) -> torch.Tensor:
-        return answer if self.after is None else self.after.in_place(answer)
+        normed = answer if self.after is None else self.after.in_place(answer)
+        return normed if self.multiplier == 1 else normed.mul_(self.multiplier)
 
     def pieces(self) -> Iterator[Piece]:
         for norm in (self.before, self.after):
@@ -57,5 +60,5 @@ def around_mlp(build: Build, layer: str) -> SublayerNorms:
 
 def _made(build: Build, layer: str, before: str | None, after: str | None) -> SublayerNorms:
     size = build.model.hidden_size
-    norms = (None if name is None else build.norm(f"{layer}.{name}", size) for name in (before, after))
-    return SublayerNorms(*norms)
+    first, last = (None if name is None else build.norm(f"{layer}.{name}", size) for name in (before, after))
+    return SublayerNorms(first, last, build.model.multipliers.residual)

@@ -15,7 +15,7 @@ from runtime.server.formats.assigned import UNQUANTIZED, Quantized
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
 
-_SPARSE_BLOCKS = ("mixtral", "minimax_m2")
+_SPARSE_BLOCKS = ("mixtral", "minimax_m2", "granitemoe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,15 @@ class RopeConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """Queries grow with their position p by 1 + strength x log(1 + floor((p + shift) / length))."""
+
+    strength: float
+    length: float
+    shift: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionConfig:
     """One kind of attention. In latent attention `head_dim` is a query's."""
 
@@ -64,8 +73,12 @@ class AttentionConfig:
     bias: bool = False
     output_bias: bool = False
     sinks: bool = False
-    qk_norm: Literal["none", "head", "all"] = "none"  # over each head, or over all heads as one
+    qk_norm: Literal["none", "head", "unit", "all"] = "none"  # each head, without weights, or all as one
     output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
+    norms_turned: bool = False  # queries and keys are normed after their rope
+    score_cap: float | None = None  # scores are a tanh of themselves, so high
+    chunk: int | None = None  # tokens see those before them in their own chunk
+    growth: Growth | None = None
 
     def __post_init__(self) -> None:
         check_model(self)
@@ -100,6 +113,16 @@ class MLAConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Multipliers:
+    """Of what the embedding gives, of each answer before its residual, and of logits, which may be capped."""
+
+    embedding: float = 1.0
+    residual: float = 1.0
+    logits: float = 1.0
+    logit_cap: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TensorNames:
     """What a checkpoint calls the parts that every decoder has."""
 
@@ -109,6 +132,9 @@ class TensorNames:
     attention: str = "self_attn"
     recurrent: str = "linear_attn"
     mlp: str = "mlp"
+    shared: str = "shared_experts"  # within the mlp
+    q_norm: str = "q_norm"
+    k_norm: str = "k_norm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +153,11 @@ class ModelConfig:
     layer_kinds: tuple[str, ...] = ()
     rms_eps: float = 1e-6
     tie_word_embeddings: bool = False
-    norms: Literal["before", "around", "after", "alone"] = "before"  # where a layer norms
+    norms: Literal["before", "around", "sandwich", "after", "alone"] = "before"  # where a layer norms
     centred_norms: bool = False  # weights are told less one
     gated_mlps: bool = True  # silu(gate) * up; without a gate, the square of what is positive of up
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    multipliers: Multipliers = Multipliers()
     checkpoint_quantization: str | None = None
     quantization_block: tuple[int, int] | None = None
     quantized: Quantized = UNQUANTIZED

@@ -45,6 +45,14 @@ _DELTA = {
     "linear_value_head_dim": 16,
 }
 
+_GRANITE = {
+    "embedding_multiplier": 3.0,
+    "logits_scaling": 0.5,
+    "residual_multiplier": 0.4,
+    "attention_multiplier": 0.2,
+    "pad_token_id": None,
+}
+
 # name -> (transformers config class, what differs from the common sizes)
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": (
@@ -165,6 +173,22 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "topk_group": 1,
         },
     ),
+    "gemma2": (
+        "Gemma2Config",
+        {
+            "head_dim": 16,
+            "sliding_window": 6,
+            "query_pre_attn_scalar": 20,
+            "final_logit_softcapping": 5.0,
+            "attn_logit_softcapping": 3.0,
+        },
+    ),
+    "gemma3_text": (
+        "Gemma3TextConfig",
+        {"head_dim": 32, "sliding_window": 6, "sliding_window_pattern": 2, "query_pre_attn_scalar": 20},
+    ),
+    "granite": ("GraniteConfig", {**_GRANITE}),
+    "granitemoe": ("GraniteMoeConfig", {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "gpt_oss": (
         "GptOssConfig",
         {
@@ -240,6 +264,17 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         _TOWER,
     ),
+    "gemma3": (
+        "Gemma3Config",
+        {"head_dim": 32, "sliding_window": 6, "query_pre_attn_scalar": 20},
+        {
+            **_PIXTRAL,
+            "model_type": "siglip_vision_model",
+            "vision_use_head": False,
+            "image_size": 112,
+            "patch_size": 14,
+        },
+    ),
     "mistral3": (
         "Mistral3Config",
         {"model_type": "mistral", "head_dim": 16},
@@ -306,7 +341,7 @@ def reference_logits(model: Any, tokens: list[int]) -> torch.Tensor:
 def _randomize(model: torch.nn.Module) -> None:
     generator = torch.Generator().manual_seed(1)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if not tensor.is_floating_point() or "inv_freq" in name:
+        if not tensor.is_floating_point() or "inv_freq" in name or "embed_scale" in name:
             continue
         noise = torch.randn(tensor.shape, generator=generator)
         if "norm" in name and name.endswith("weight"):

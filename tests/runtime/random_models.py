@@ -146,6 +146,22 @@ _ONE_THING_EACH = (
 )
 
 
+_GEMMA: dict[str, tuple[Any, ...]] = {
+    **_without(_HEADS, "hidden_act"),
+    "head_dim": (8, 16, 32), "query_pre_attn_scalar": (4, 16, 100), "attention_bias": (False, True),
+    "final_logit_softcapping": (None, 3.0, 30.0), "sliding_window": (1, 5, 64),
+    "hidden_activation": ("gelu_pytorch_tanh",) * 6 + ("gelu",),
+    "use_bidirectional_attention": (False,) * 6 + (True,),
+}  # fmt: skip
+_GEMMA3 = {
+    **_GEMMA, "sliding_window_pattern": (1, 2, 3), "sliding_window": (2, 5, 64),
+    "rope_parameters": (None, *_ROPES_BY_KIND),
+}  # fmt: skip
+_GRANITE = {
+    **_HEADS, "head_dim": (None, 8, 32), "attention_bias": (False, True),
+    "embedding_multiplier": (1.0, 12.0), "logits_scaling": (1.0, 8.0, 0.25),
+    "residual_multiplier": (1.0, 0.22), "attention_multiplier": (0.1, 0.4),
+}  # fmt: skip
 # What varies, beside the sizes of FAMILIES.
 SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     "llama": {**_HEADS, "attention_bias": (False, True), "mlp_bias": (False,) * 5 + (True,)},
@@ -245,6 +261,16 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         **_HEADS, **_SIGMOID,
         "use_qk_norm": (False, True), "partial_rotary_factor": (None, 0.5, 1.0, 0.25),
     },
+    "gemma2": {
+        **_GEMMA, "attn_logit_softcapping": (None, 2.0, 50.0), "sliding_window": (1, 5, 64),
+    },
+    "gemma3_text": {
+        **_GEMMA3,
+        "layer_types": (None,) * 3 + tuple([*kinds, kinds[0]] for kinds in _BOTH_KINDS),
+    },
+    "gemma3": {**_GEMMA3, "final_logit_softcapping": (None,)},  # transformers leaves it out beside images
+    "granite": _GRANITE,
+    "granitemoe": {**_GRANITE, **_EXPERTS, "num_local_experts": (4, 8)},
     "gpt_oss": {
         **_HEADS, **_EXPERTS,
         "head_dim": (8, 16), "num_local_experts": (4, 8), "sliding_window": (1, 6, 64),

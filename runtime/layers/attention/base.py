@@ -15,12 +15,15 @@ SCORE_BYTES = 512 << 20  # of the indexer's scores at a time: a long prefill's w
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionLayer:
-    """`window` tokens are seen, the query's own included; `sinks` [heads] join each head's softmax unread."""
+    """`window` tokens are seen, the query's own included, or those before it in a `chunk`; `sinks` [heads]
+    join each head's softmax unread."""
 
     layer_id: int
     scale: float
     window: int | None = None
     sinks: torch.Tensor | None = None
+    cap: float | None = None
+    chunk: int | None = None
 
 
 def attend(
@@ -50,6 +53,8 @@ def attend(
         layer.window or 0,
         layer.sinks,
         slot_map,
+        layer.cap or 0.0,
+        layer.chunk or 0,
     )
 
 

@@ -37,10 +37,12 @@ def grouped(
     scale: float,
     window: int,
     sinks: torch.Tensor | None,
+    cap: float = 0.0,
+    chunk: int = 0,
 ) -> torch.Tensor:
     out = _output(q, paging, q.shape[-1])
     columns = Columns(keys, values, keys, keys)
-    _launch(q, columns, out, paging, scale, window=window, sinks=sinks)
+    _launch(q, columns, out, paging, scale, window=window, sinks=sinks, cap=cap, chunk=chunk)
     return out
 
 
@@ -90,6 +92,8 @@ def _launch(
     window: int = 0,
     sinks: torch.Tensor | None = None,
     selected: torch.Tensor | None = None,
+    cap: float = 0.0,
+    chunk: int = 0,
 ) -> None:
     assert q.stride(-1) == 1, "the kernel reads a head's values as one run"
     kv_heads, dim = columns.keys.shape[1], out.shape[-1]
@@ -116,6 +120,7 @@ def _launch(
         paging.seq_lens,
         paging.query_starts,
         scale * LOG2E.value,
+        cap * LOG2E.value,
         *q.stride()[:2],
         *columns.keys.stride()[:2],
         columns.rotary.stride(0),
@@ -126,6 +131,8 @@ def _launch(
         MAPPED=paging.slot_map is not None,
         SELECTED=selected.shape[1] if selected is not None else 0,
         WINDOW=window,
+        CHUNK=chunk,
+        CAPPED=cap > 0,
         HAS_SINKS=sinks is not None,
         GROUP=group,
         HEADS=heads,

@@ -26,6 +26,7 @@ def paged_flash(
     seq_lens,
     query_starts,
     scale,
+    cap,
     q_token,
     q_head,
     key_slot,
@@ -40,6 +41,8 @@ def paged_flash(
     MAPPED: tl.constexpr,
     SELECTED: tl.constexpr,
     WINDOW: tl.constexpr,
+    CHUNK: tl.constexpr,
+    CAPPED: tl.constexpr,
     HAS_SINKS: tl.constexpr,
     GROUP: tl.constexpr,
     HEADS: tl.constexpr,
@@ -55,7 +58,7 @@ def paged_flash(
     """One program: BLOCK_M (query, head) rows of one request and kv head, over all the keys they see.
 
     Rows run over the heads of a query first, HEADS (>= GROUP) to a query; with SELECTED keys a block has one
-    query. Softmax is in base 2, and `scale` has log2(e) in it.
+    query. Softmax is in base 2, and `scale` and `cap` have log2(e) in them.
     """
     tile = tl.program_id(0)
     kv_head = tl.program_id(1)
@@ -99,6 +102,8 @@ def paged_flash(
         if WINDOW:
             oldest = length - queries + tile * BLOCK_M // HEADS - WINDOW + 1
             begin = tl.maximum(oldest, 0) // BLOCK_N * BLOCK_N
+        if CHUNK:
+            begin = (length - queries + tile * BLOCK_M // HEADS) // CHUNK * CHUNK // BLOCK_N * BLOCK_N
 
     for start in range(begin, end, BLOCK_N):
         n = start + tl.arange(0, BLOCK_N)
@@ -125,7 +130,12 @@ def paged_flash(
         seen = live[:, None] & (at >= 0)[None, :] & (at[None, :] <= position[:, None])
         if WINDOW:
             seen &= at[None, :] > position[:, None] - WINDOW
-        scores = tl.where(seen, scores * scale, float("-inf"))
+        if CHUNK:
+            seen &= at[None, :] // CHUNK == position[:, None] // CHUNK
+        scores *= scale
+        if CAPPED:
+            scores = cap * (2.0 * tl.sigmoid(2.0 * scores / cap) - 1.0)
+        scores = tl.where(seen, scores, float("-inf"))
 
         new_top = tl.maximum(top, tl.max(scores, 1))
         pivot = tl.where(new_top == float("-inf"), 0.0, new_top)

@@ -49,14 +49,16 @@ def paged_attention(
     window: int = 0,
     sinks: torch.Tensor | None = None,
     slot_map: torch.Tensor | None = None,
+    cap: float = 0.0,
+    chunk: int = 0,
 ) -> torch.Tensor:
-    """q [T, heads, D] over keys and values [slots, kv heads, D]; `window` 0 sees the whole request."""
+    """q [T, heads, D] over keys and values [slots, kv heads, D]; 0 is no `window` and no `chunk`."""
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len, slot_map)
     if q.is_cuda:
         from runtime.layers.attention import flash
 
-        return flash.grouped(q, keys, values, paging, scale, window, sinks)
-    return reference.grouped(q, keys, values, paging, scale, window, sinks)
+        return flash.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk)
+    return reference.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk)
 
 
 @paged_attention.register_fake
@@ -73,6 +75,8 @@ def _(
     window: int = 0,
     sinks: torch.Tensor | None = None,
     slot_map: torch.Tensor | None = None,
+    cap: float = 0.0,
+    chunk: int = 0,
 ) -> torch.Tensor:
     return q.new_empty(q.shape)
 

@@ -56,13 +56,19 @@ def grouped(
     scale: float,
     window: int,
     sinks: torch.Tensor | None,
+    cap: float = 0.0,
+    chunk: int = 0,
 ) -> torch.Tensor:
     out = q.new_zeros(q.shape)
     for span in _spans(paging):
-        ahead = span.positions[:, None] - torch.arange(len(span.slots))
-        seen = (ahead >= 0) & (ahead < window) if window else ahead >= 0
+        at, positions = torch.arange(len(span.slots)), span.positions[:, None]
+        seen = at <= positions
+        if window:
+            seen &= at > positions - window
+        if chunk:
+            seen &= at // chunk == positions // chunk
         rows = slice(span.start, span.end)
-        out[rows] = _attend(q[rows], keys[span.slots], values[span.slots], seen, scale, sinks)
+        out[rows] = _attend(q[rows], keys[span.slots], values[span.slots], seen, scale, sinks, cap)
     return out
 
 
@@ -135,10 +141,13 @@ def _attend(
     seen: torch.Tensor,
     scale: float,
     sinks: torch.Tensor | None,
+    cap: float = 0.0,
 ) -> torch.Tensor:
     """q [t, heads, D]; k [n, kv heads, D], v [n, kv heads, E]; seen [t, n] -> [t, heads, E]."""
     grouped = q.float().unflatten(1, (k.shape[1], -1))
     scores = torch.einsum("thgd,nhd->thgn", grouped, k.float()).mul_(scale).flatten(1, 2)
+    if cap:
+        scores.div_(cap).tanh_().mul_(cap)
     scores.masked_fill_(~seen[:, None], float("-inf"))
     if sinks is not None:
         scores = torch.cat([scores, sinks.float()[None, :, None].expand(len(q), -1, 1)], dim=-1)

@@ -16,8 +16,10 @@ from runtime.server.decoders import (
     deepseek,
     ernie,
     exaone,
+    gemma,
     glm,
     gpt_oss,
+    granite,
     llama,
     mellum,
     minimax,
@@ -36,7 +38,7 @@ from runtime.server.formats.kinds import Kind
 
 _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
-    *(qwen_hybrid, nemotron_h),
+    *(qwen_hybrid, nemotron_h, gemma, granite),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.

@@ -28,7 +28,8 @@ def model(
     mlp_kinds: Iterable[str],
     **own: Any,
 ) -> ModelConfig:
-    f.only("hidden_act", *TAKEN_AS_SILU)
+    if "activation" not in own:
+        f.only("hidden_act", *TAKEN_AS_SILU)
     own.setdefault("rms_eps", f.number("rms_norm_eps"))
     return layered(f, attention, attention_kinds, mlp_kinds, **own)
 

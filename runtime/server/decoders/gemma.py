@@ -1,0 +1,109 @@
+"""Gemma 2 and 3: norms at either end of each answer, a scaled embedding, most layers behind a window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runtime.server.config import AttentionConfig, ModelConfig, Multipliers, RopeConfig
+from runtime.server.decoders.family import Family
+from runtime.server.decoders.fields import Fields
+from runtime.server.decoders.parts import SLIDES, everywhere, heads, model
+from runtime.server.decoders.rope import read_rope
+from runtime.server.errors import ConfigError
+
+_LOCAL_THETA = 10000.0
+
+
+def _gemma2(f: Fields) -> ModelConfig:
+    rope, cap = read_rope(f, f.size("head_dim")), _above_none(f, "attn_logit_softcapping")
+    kinds = _kinds(f, every=2)
+    return _model(f, kinds, {kind: _attention(f, kind, rope=rope, score_cap=cap) for kind in kinds})
+
+
+def _gemma3(f: Fields) -> ModelConfig:
+    f.only("attn_logit_softcapping")
+    f.get("_sliding_window_pattern")
+    kinds = _kinds(f, every=f.size("sliding_window_pattern", 6))
+    attention = {kind: _attention(f, kind, rope=_rope(f, kind), qk_norm="head") for kind in kinds}
+    return _model(f, kinds, attention)
+
+
+def _model(f: Fields, kinds: list[str], attention: dict[str, AttentionConfig]) -> ModelConfig:
+    f.only("hidden_activation", "gelu_pytorch_tanh")
+    f.only("use_bidirectional_attention", False)
+    scales = Multipliers(
+        embedding=f.size("hidden_size") ** 0.5, logit_cap=_above_none(f, "final_logit_softcapping")
+    )
+    return model(
+        f,
+        attention,
+        kinds,
+        everywhere(f, "dense"),
+        norms="sandwich",
+        centred_norms=True,
+        activation="gelu_tanh",
+        multipliers=scales,
+    )
+
+
+def _kinds(f: Fields, every: int) -> list[str]:
+    layers = f.size("num_hidden_layers")
+    told = f.per_layer("layer_types", layers, SLIDES)
+    return told or ["sliding" if (i + 1) % every else "full" for i in range(layers)]
+
+
+def _attention(f: Fields, kind: str, **own: Any) -> AttentionConfig:
+    bias, window = f.flag("attention_bias"), f.size_or_none("sliding_window")
+    if kind == "sliding" and window is None:
+        raise ConfigError("config.json: layer_types names sliding_attention without a sliding_window")
+    scale = f.number("query_pre_attn_scalar")
+    if scale <= 0:
+        raise ConfigError(f"config.json: query_pre_attn_scalar is {scale}: it must be above 0")
+    seen = window if kind == "sliding" else None
+    return heads(f, window=seen, scale=scale**-0.5, bias=bias, output_bias=bias, **own)
+
+
+def _rope(f: Fields, kind: str) -> RopeConfig:
+    """Of each kind by itself, or, as once, one for all, of which windows have the base alone."""
+    width, local = f.size("head_dim"), f.number("rope_local_base_freq", _LOCAL_THETA)
+    if kind == "full":
+        return read_rope(f, width, "full_attention", theta=1e6)
+    if "sliding_attention" in f.section("rope_parameters"):
+        return read_rope(f, width, "sliding_attention", theta=local)
+    parameters = {"rope_type": "default", "rope_theta": local}
+    return RopeConfig(width, local, f.size("max_position_embeddings"), parameters=parameters)
+
+
+def _above_none(f: Fields, name: str) -> float | None:
+    if not f.has(name):
+        return None
+    cap = f.number(name)
+    if cap <= 0:
+        raise ConfigError(f"config.json: {name} is {cap}: it must be above 0")
+    return cap
+
+
+_COMMON = {
+    "intermediate_size": 9216,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "hidden_activation": "gelu_pytorch_tanh",
+}
+
+FAMILIES = (
+    Family(
+        "gemma2",
+        _gemma2,
+        {
+            **_COMMON,
+            "max_position_embeddings": 8192,
+            "final_logit_softcapping": 30.0,
+            "attn_logit_softcapping": 50.0,
+        },
+    ),
+    Family("gemma3_text", _gemma3, {**_COMMON, "max_position_embeddings": 131072}),
+)
