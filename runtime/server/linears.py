@@ -115,8 +115,8 @@ def _recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
         yield ("out_proj",), config.value_dim // ranks, hidden
     elif isinstance(config, Mamba2Config):
         heads, inner = config.num_heads // ranks, config.inner_size // ranks
-        groups = 2 * config.groups_per_rank(ranks) * config.state_size
-        yield ("in_proj",), hidden, 2 * inner + groups + heads
+        groups = max(1, config.num_groups // ranks)  # where they do not go round, each rank has one
+        yield ("in_proj",), hidden, 2 * inner + 2 * groups * config.state_size + heads
         yield ("out_proj",), inner, hidden
 
 

@@ -108,6 +108,8 @@ class Release:
     ngram_counts_steps: bool = False
     dflash_shares_heads: bool = False
     pages_with_topk: tuple[str, ...] = ("flashinfer", "fa3")
+    # fp8 experts run on Triton where flashinfer_cutlass is asked for: srt/layers/quantization/fp8.py
+    runs_fp8_experts_elsewhere: bool = False
     # How trtllm calls are routed: srt/layers/moe/moe_runner/flashinfer_trtllm.py
     routes_fp8_under_ep: bool = False
     routes_apart: bool = False
@@ -387,6 +389,7 @@ _20 = replace(
     unified_memory_has_prefill_graphs=True,
     adaptive_steps=(0, 1, 3, 5, 7),
     dropped_methods=(*_16.dropped_methods, "gptq"),
+    runs_fp8_experts_elsewhere=True,
     dispatch_type_routes=True,
     routes_apart=True,
     breakable_off_with=(*_19.breakable_off_with, "delta attention"),

@@ -97,7 +97,7 @@ def warm(
 
     devices = choose_devices(device, gpus, workers, here)
     for plan, verdict in judged:
-        if not plan.caches or verdict.obstacle:
+        if not plan.caches or verdict.obstacle or not verdict.runs:
             continue
         check_target(plan.deployment, devices, here)
         for doubt in target_doubts(plan.deployment):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from runtime.server.backends import Calls
 from runtime.server.call_rules import Routing, fused_shared_experts, has_loose_experts, routing_form
+from runtime.server.checkpoint import Checkpoint
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
 from runtime.server.tuning import (
@@ -34,12 +35,20 @@ _E4M3, _BF16 = Dtype("torch.float8_e4m3fn"), Dtype("torch.bfloat16")
 
 def tunes_moe(deployment: Deployment) -> bool:
     server = deployment.server
-    return server.tunes and is_tuned(server.moe_runner_backend, server.release) and _has_experts(deployment)
+    fp8 = server.backend.calls == "cutlass" and deployment.quantization == "fp8"
+    elsewhere = fp8 and server.release.runs_fp8_experts_elsewhere
+    tuned = is_tuned(server.moe_runner_backend, server.release) and not elsewhere
+    return server.tunes and tuned and _has_experts(deployment)
 
 
 def _has_experts(deployment: Deployment) -> bool:
     model = deployment.model
     return model.num_moe_layers > 0 and not has_loose_experts(model, deployment.quantization)
+
+
+def checkpoint_of(deployment: Deployment) -> Checkpoint:
+    inputs = deployment.inputs
+    return (deployment.server.is_draft and inputs.draft_checkpoint) or inputs.checkpoint
 
 
 def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -48,19 +57,13 @@ def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     if deployment.arch == CPU.arch:
         return cpu_moe(_experts(deployment), dtype_of(deployment))
     builder = _MOE_CALLS.get((deployment.server.backend.calls, _weights(deployment)))
-    known = builder and has_kernels(deployment) and _is_dispatch_known(deployment)
-    return builder(deployment) if builder and known else ()
+    return builder(deployment) if builder else ()
 
 
 def has_kernels(deployment: Deployment) -> bool:
     """FlashInfer, of the MoE backend, for this GPU."""
     majors = deployment.server.backend.kernel_majors
     return not majors or deployment.server.gpu.major in majors
-
-
-def _is_dispatch_known(deployment: Deployment) -> bool:
-    a2a = deployment.server.moe_a2a_backend
-    return a2a == "none" or (a2a == "flashinfer" and deployment.server.backend.calls == "cutlass")
 
 
 def _weights(deployment: Deployment) -> str | None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import DEEPSEEK_LAYERS, has_loose_experts
-from runtime.server.checkpoint import Checkpoint
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
 from runtime.server.linears import Spread, quantized_sizes
@@ -17,7 +16,7 @@ from runtime.server.tuning import (
     runs_fp8_gemm,
     runs_mxfp8_gemm,
 )
-from sgl_tune.keys.call_shapes import dtype_of
+from sgl_tune.keys.call_shapes import checkpoint_of, dtype_of
 from sgl_tune.keys.dense_ops import FP4_RUNNERS, dense_fp4, dense_fp8
 from sgl_tune.keys.op_shapes import OpShape
 
@@ -58,11 +57,6 @@ def tunes_by_cutlass(deployment: Deployment) -> bool:
     server = deployment.server
     asked = server.asked.fp8_gemm_runner_backend == "flashinfer_cutlass"
     return server.tunes and asked and deployment.quantization is not None
-
-
-def checkpoint_of(deployment: Deployment) -> Checkpoint:
-    inputs = deployment.inputs
-    return (deployment.server.is_draft and inputs.draft_checkpoint) or inputs.checkpoint
 
 
 def dense_shapes(deployment: Deployment) -> tuple[OpShape, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.keys.call_shapes import has_kernels, moe_shapes, tunes_moe
+from sgl_tune.keys.call_shapes import moe_shapes, tunes_moe
 from sgl_tune.keys.dense_shapes import (
     fp4_is_known,
     fp8_is_known,
@@ -22,12 +22,10 @@ _UNREAD = "their lookups are not known here"
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """`what` the server tunes, and `why` nobody here can say which entries that makes. Not every such server
-    `runs`."""
+    """`what` the server tunes, and `why` nobody here can say which entries that makes."""
 
     what: str
     why: str
-    runs: bool = True
 
 
 def unplanned(deployment: Deployment) -> tuple[Gap, ...]:
@@ -43,7 +41,7 @@ def _unplanned(deployment: Deployment) -> Iterator[Gap]:
     server, quantization = deployment.server, deployment.quantization
     if tunes_moe(deployment) and not moe_shapes(deployment):
         what = f"the experts of {server.moe_runner_backend}"
-        yield Gap(what, _why_no_experts(deployment), runs=has_kernels(deployment))
+        yield Gap(what, _why_no_experts(deployment))
     if tunes_dense(deployment) and not fp8_is_known(deployment):
         yield Gap(
             f"the FP8 GEMMs of dense layers in {quantization}",
@@ -59,8 +57,6 @@ def _unplanned(deployment: Deployment) -> Iterator[Gap]:
 
 def _why_no_experts(deployment: Deployment) -> str:
     server = deployment.server
-    if not has_kernels(deployment):
-        return f"FlashInfer has no such kernels for {server.gpu.arch}, so this server will not run"
     return (
         f"its lookups with quantization {deployment.quantization} and all-to-all {server.moe_a2a_backend}"
         " are not known here"

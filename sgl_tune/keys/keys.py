@@ -12,6 +12,7 @@ from runtime.server.rows import BatchRows, batch_rows
 from sgl_tune.keys.call_shapes import moe_shapes, tunes_moe
 from sgl_tune.keys.dense_shapes import dense_shapes, tunes_by_cutlass, tunes_dense, tunes_fp4, tunes_mxfp8
 from sgl_tune.keys.op_shapes import OpShape, Policy
+from sgl_tune.keys.starts import never_starts
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -50,7 +51,7 @@ class TunedOp:
 
 def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
     """Empty where the server tunes nothing, or where its calls are not known: `unplanned` says which."""
-    if not deployment.server.tunes or deployment.shape.model is None:
+    if not deployment.server.tunes or deployment.shape.model is None or never_starts(deployment):
         return ()
     rows, form = batch_rows(deployment.server), flashinfer_of(deployment.flashinfer_version).keys
     merged: dict[tuple[str, str], TunedOp] = {}
@@ -67,6 +68,8 @@ def asks_nothing(deployment: Deployment) -> bool:
     """The gate is open, and no layer goes through it: a dense model with a MoE backend, say."""
     if not deployment.server.tunes or deployment.shape.model is None:
         return not deployment.server.tunes
+    if never_starts(deployment):
+        return True
     asks = (tunes_moe, tunes_dense, tunes_fp4, tunes_mxfp8, tunes_by_cutlass)
     return not any(ask(deployment) for ask in asks)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.gaps import Gap, unplanned
 from sgl_tune.keys.plan import Plan
+from sgl_tune.keys.starts import never_starts
 from sgl_tune.keys.tunable import cannot_tune
 from sgl_tune.units import count
 
@@ -17,22 +18,19 @@ Tunes = Literal["nothing", "planned", "unplanned"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`gaps`: what of it cannot be planned. `obstacle`: why no warm can tune what is planned, either."""
+    """`gaps`: what of it cannot be planned. `obstacle`: why no warm can tune what is planned, either. `runs`:
+    whether such a server starts at all."""
 
     tunes: Tunes
     says: str
     gaps: tuple[Gap, ...] = ()
     obstacle: str | None = None
     advice: Mapping[str, str] | None = None
-
-    @property
-    def runs(self) -> bool:
-        """Whether such a server starts at all."""
-        return all(gap.runs for gap in self.gaps)
+    runs: bool = True
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.tunes == "unplanned" else 0
+        return 1 if self.tunes == "unplanned" or not self.runs else 0
 
     def to_json(self) -> dict[str, Any]:
         unknown = [{"what": gap.what, "why": gap.why} for gap in self.gaps]
@@ -52,6 +50,9 @@ def verdict_of(plan: Plan) -> Verdict:
 
 
 def _verdict(plan: Plan) -> Verdict:
+    ends = _ends(plan)
+    if ends:
+        return Verdict("nothing", f"tunes nothing: this server does not start: {ends}", runs=False)
     if plan.is_idle:
         return Verdict("nothing", f"tunes nothing: {_why_nothing(plan.deployment)}")
     gaps = gaps_of(plan)
@@ -64,6 +65,13 @@ def _verdict(plan: Plan) -> Verdict:
     beside = f"; {planned_text(plan)} are planned" if plan.caches else ""
     said = f"tunes {what}, which cannot be planned: {why}{beside}{untuned}"
     return Verdict("unplanned", said, gaps, obstacle)
+
+
+def _ends(plan: Plan) -> str | None:
+    """The target, or its draft."""
+    draft = plan.deployment.draft_deployment
+    of_draft = never_starts(draft) if draft is not None else None
+    return never_starts(plan.deployment) or (of_draft and f"its draft: {of_draft}")
 
 
 def _why_nothing(deployment: Deployment) -> str:

@@ -91,14 +91,15 @@ def _unreadable(error: OSError) -> Finding:
 def _of_plans(plans: Sequence[Plan]) -> Iterator[Finding]:
     for plan in plans:
         verdict, name = advised(plan), plan.deployment.name
-        if verdict.tunes == "nothing":
+        if not verdict.runs:
+            yield finding("not-planned", f"this server {verdict.says}", NOT_AT_ALL, where=name)
+        elif verdict.tunes == "nothing":
             message = f"this server {verdict.says}; it loads no cache, whatever files there are"
             yield finding("tunes-nothing", message, "nothing to do", where=name)
         elif verdict.tunes == "unplanned":
             message = f"this server {verdict.says}; whether files hold that is not known"
             by_itself = "let the server tune it at its start: it saves what it tunes"
-            way_out = by_itself if verdict.runs else NOT_AT_ALL
-            yield finding("not-planned", message, way_out, where=name)
+            yield finding("not-planned", message, by_itself, where=name)
 
 
 def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:

@@ -13,7 +13,7 @@ from tests.sgl_tune.running import Ran, run_here
 
 QWEN = ("--model-path", "Qwen3-30B-A3B")
 NOTHING = (*QWEN, *HOPPER)
-UNPLANNED = ("--model-path", "DeepSeek-V3", "--moe-runner-backend", "flashinfer_cutlass", *HOPPER)
+UNPLANNED = ("--model-path", "Llama-3.1-8B", "--quantization", "modelopt_mixed", *HOPPER)
 
 
 def _warm(cache: Path, *arguments: object) -> Ran:
@@ -28,7 +28,7 @@ def _warm(cache: Path, *arguments: object) -> Ran:
     [
         (NOTHING, 0, "tunes nothing: MoE backend auto, quantization None; with --moe-runner-backend "),
         ((*NOTHING, "--disable-flashinfer-autotune"), 0, "tunes nothing: --disable-flashinfer-autotune"),
-        (UNPLANNED, 1, "tunes the experts of flashinfer_cutlass, which cannot be planned: "),
+        (UNPLANNED, 1, "tunes the FP8 GEMMs of dense layers in modelopt_mixed, which cannot be planned: "),
     ],
 )
 def test_nothing_to_warm_is_the_first_line_and_writes_nothing(
@@ -65,7 +65,7 @@ def test_every_deployment_has_its_line_and_the_worst_decides(
 ) -> None:
     (tmp_path / "sgl-tune.toml").write_text(
         '[deployments.idle]\nmodel-path = "Qwen3-30B-A3B"\n'
-        '[deployments.unknown]\nmodel-path = "DeepSeek-V3"\nmoe-runner-backend = "flashinfer_cutlass"\n'
+        '[deployments.unknown]\nmodel-path = "Llama-3.1-8B"\nquantization = "modelopt_mixed"\n'
     )
     monkeypatch.chdir(tmp_path)
     for more in ((), ("--dry-run",)):

@@ -360,7 +360,7 @@ def test_files_under_another_key_are_not_loaded(tmp_path: Path, target: Path) ->
 
 
 def test_what_cannot_be_planned_is_not_called_covered(tmp_path: Path, target: Path) -> None:
-    model = ("--model-path", "DeepSeek-V3", "--moe-runner-backend", "flashinfer_cutlass")
+    model = ("--model-path", "Llama-3.1-8B", "--quantization", "modelopt_mixed")
     data = _report(run("verify", *model, *_there(tmp_path, target)))
     (missing,) = data["files"]
     assert _codes(data) == {"rank-missing", "not-planned"} and missing["verdict"] == "missing"

@@ -1,0 +1,72 @@
+"""Servers whose arguments SGLang takes, and that end while they load or tune: they tune nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from runtime.server.expert_weights import has_int4_experts
+from runtime.server.gpus import CPU
+from sgl_tune.keys.call_shapes import checkpoint_of, has_kernels, tunes_moe
+
+if TYPE_CHECKING:
+    from sgl_tune.deployment.deployment import Deployment
+
+
+def never_starts(deployment: Deployment) -> str | None:
+    """Why; None of one that may."""
+    if not deployment.server.tunes or deployment.shape.model is None or deployment.arch == CPU.arch:
+        return None
+    return next(_reasons(deployment), None)
+
+
+def _reasons(deployment: Deployment) -> Iterator[str]:
+    server, method = deployment.server, deployment.quantization
+    backend = server.moe_runner_backend
+    if method == "mxfp8" and server.gpu.major < 10:
+        yield f"quantization mxfp8 needs sm100 at least, and this is {server.gpu.arch}"
+    if not tunes_moe(deployment):
+        return
+    if not has_kernels(deployment):
+        yield f"FlashInfer has no {backend} kernels for {server.gpu.arch}"
+    if not _takes_dispatch(deployment):
+        yield f"MoE backend {backend} has no kernels behind all-to-all {server.moe_a2a_backend}"
+    if server.backend.calls is not None and not _takes_weights(deployment):
+        yield f"MoE backend {backend} has no kernels for experts in {_words(deployment)}"
+
+
+def _takes_dispatch(deployment: Deployment) -> bool:
+    """srt/layers/moe/moe_runner: what is registered for a pair of all-to-all and backend."""
+    row, a2a = deployment.server.backend, deployment.server.moe_a2a_backend
+    if deployment.server.is_draft:
+        return True  # it may have an all-to-all of its own
+    if a2a == "flashinfer":
+        since = row.under_flashinfer_a2a_since
+        return since is not None and deployment.server.release.number >= since
+    return a2a == "none" or a2a in row.all_to_alls or row.name == a2a
+
+
+def _takes_weights(deployment: Deployment) -> bool:
+    calls, method = deployment.server.backend.calls, deployment.quantization
+    trtllm = calls == "trtllm"
+    if calls == "mxfp4":
+        return method is not None
+    if method in ("mxfp4", "awq_marlin", "gptq_marlin"):
+        return False
+    if method == "compressed-tensors":
+        return trtllm and has_int4_experts(checkpoint_of(deployment))
+    if method == "fp8" and calls == "cutlass":
+        return False
+    if method == "modelopt_fp4" and calls == "cutlass":
+        return deployment.server.gpu.major >= 10
+    # Its scales for activations come from the checkpoint, and one that is made here has none.
+    return not (trtllm and _is_plain_fp8(deployment))
+
+
+def _is_plain_fp8(deployment: Deployment) -> bool:
+    return deployment.quantization == "fp8" and deployment.model.quantization_block is None
+
+
+def _words(deployment: Deployment) -> str:
+    method = deployment.quantization or deployment.server.dtype
+    return f"{method} without blocks" if _is_plain_fp8(deployment) else method
