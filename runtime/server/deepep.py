@@ -144,7 +144,7 @@ def configs_of(text: str) -> tuple[Config, Config] | None:
     """--deepep-config where it is JSON itself; None where it names a file."""
     try:
         told = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     try:
         return _config(told["normal_dispatch"]), _config(told["normal_combine"])

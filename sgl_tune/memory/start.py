@@ -9,15 +9,14 @@ from typing import Any
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.gpus import GpuModel
-from runtime.server.moe import runner_behind_deepep
 from runtime.server.parallel import check_stages
 from runtime.server.requests import MOST_REQUESTS
 from runtime.server.shape import Server
 from runtime.simulate.constants import GpuConstants, constants_for
 from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.memory.behind_deepep import behind_deepep
 from sgl_tune.memory.ranks import choose_ranks, rank_name
 from sgl_tune.memory.what_if import AS_IS, ASCENDING, DISPATCHER, LM_HEAD, WhatIf
-from sgl_tune.units import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
     a2a, moe = runtime.moe_a2a_backend, runtime.moe_runner_backend
     is_known = _suits_deep_gemm(deployment.model)
     if a2a == "deepep" and is_known:
-        return _behind_deepep(deployment, runtime)
+        return behind_deepep(deployment.server, runtime)
     backend = deployment.server.backend
     if backend.stood_in and not (backend.is_predicted and is_known):
         notes.append(f"predicted with triton's workspaces in place of {moe}'s, which are not known")
@@ -138,18 +137,6 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
 def _suits_deep_gemm(model: ModelConfig) -> bool:
     """Its experts have gates, and rows as wide as the model's."""
     return model.gated_mlps and model.moe is not None and model.moe.latent_size is None
-
-
-def _behind_deepep(deployment: Deployment, runtime: RuntimeConfig) -> tuple[RuntimeConfig, tuple[str, ...]]:
-    """Its rows go to DeepGEMM's experts; those of others are as large in the main."""
-    notes = []
-    runner = runner_behind_deepep(deployment.server)
-    if runner != "deep_gemm":
-        notes.append(f"predicted with deep_gemm's buffers in place of {runner}'s, which are not known")
-    if runtime.deepep is not None and runtime.deepep.unread:
-        told = shown(runtime.deepep.unread)
-        notes.append(f"predicted with DeepEP's own configs in place of those of --deepep-config {told}")
-    return replace(runtime, moe_runner_backend="deep_gemm"), tuple(notes)
 
 
 def _dispatch_tokens(server: Server, by_requests: bool) -> int:

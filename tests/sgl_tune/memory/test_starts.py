@@ -82,6 +82,21 @@ def test_the_environment_says_how_many_tokens_deepep_dispatches() -> None:
         assert deepep is not None and deepep.tokens == tokens
 
 
+def test_a_config_of_deepeps_is_read_where_it_lies(tmp_path: Path) -> None:
+    wide = {"num_sms": 96, "num_max_nvl_chunked_recv_tokens": 512}
+    file = tmp_path / "tuned.json"
+    start = _start(model_path="DeepSeek-V3", **DEEPEP)
+    elsewhere = start.asking(others={"deepep_config": str(file)})
+    assert f"DeepEP's own configs in place of those of --deepep-config {file}" in elsewhere.notes[0]
+    file.write_text(json.dumps({"normal_dispatch": wide, "normal_combine": wide}))
+    here = start.asking(others={"deepep_config": str(file)})
+    assert here.notes == () and here.runtime.deepep is not None
+    assert here.runtime.deepep.buffers(8, 7168, 256).nvlink > 3 << 30
+    file.write_text("num_sms: 96")
+    with pytest.raises(ConfigError, match="is no JSON"):
+        start.asking(others={"deepep_config": str(file)})
+
+
 def test_other_all_to_alls_keep_their_stand_in() -> None:
     start = _start(model_path="DeepSeek-V3", **{**DEEPEP, "moe_a2a_backend": "mooncake"})
     assert start.runtime.moe_a2a_backend == "flashinfer"
