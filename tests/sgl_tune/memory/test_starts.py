@@ -87,7 +87,7 @@ def test_a_config_of_deepeps_is_read_where_it_lies(tmp_path: Path) -> None:
     file = tmp_path / "tuned.json"
     start = _start(model_path="DeepSeek-V3", **DEEPEP)
     elsewhere = start.asking(others={"deepep_config": str(file)})
-    assert f"DeepEP's own configs in place of those of --deepep-config {file}" in elsewhere.notes[0]
+    assert "DeepEP's own configs in place of those of --deepep-config" in elsewhere.notes[0]
     file.write_text(json.dumps({"normal_dispatch": wide, "normal_combine": wide}))
     here = start.asking(others={"deepep_config": str(file)})
     assert here.notes == () and here.runtime.deepep is not None
