@@ -176,6 +176,8 @@ class Release:
     may_unlock_states: bool = False
     drafts_share_windows: bool = False
     prefills_draft_states: bool = True
+    # srt/models/qwen3_next.py: enable_cuda_shared_expert_fusion
+    fuses_gated_shared: bool = False
     # Deterministic inference: _handle_deterministic_inference, arg_groups/attention_hook.py
     deterministic_backends: tuple[str, ...] = ("flashinfer", "fa3", "triton")
     deterministic_prefixes: tuple[str, ...] = ("fa3", "triton")
@@ -261,6 +263,7 @@ _14 = replace(
     settles_state_cache=True,
     state_keepers=names.KEEPS_STATES,
     drafts_share_windows=True,
+    fuses_gated_shared=True,
     context_caps_requests=False,
 )
 _15 = replace(

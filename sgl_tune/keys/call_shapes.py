@@ -6,7 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from runtime.server.backends import Calls
-from runtime.server.call_rules import Routing, fused_shared_experts, has_loose_experts, routing_form
+from runtime.server.call_rules import (
+    Routing,
+    fused_shared_experts,
+    fuses_behind_gate,
+    has_loose_experts,
+    routing_form,
+)
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
@@ -57,7 +63,13 @@ def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     if deployment.arch == CPU.arch:
         return cpu_moe(_experts(deployment), dtype_of(deployment))
     builder = _MOE_CALLS.get((deployment.server.backend.calls, _weights(deployment)))
-    return builder(deployment) if builder else ()
+    return builder(deployment) if builder and not _shares_otherwise(deployment) else ()
+
+
+def _shares_otherwise(deployment: Deployment) -> bool:
+    """Each rank has the shared expert behind its own routed ones: no call of the runtime's."""
+    spread = deployment.server.moe_a2a_backend != "none" or deployment.parallel.ep > 1
+    return spread and fuses_behind_gate(deployment.model, deployment.runtime)
 
 
 def has_kernels(deployment: Deployment) -> bool:
