@@ -22,10 +22,10 @@ class Opaque:
         return self._op.register_fake(fake)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or _is_watched():
+            return self._op(*args, **kwargs)
         real = all(_is_plain(value) for value in (*args, *kwargs.values()))
-        if real and not _is_watched():
-            return self._kernel(*args, **kwargs)
-        return self._op(*args, **kwargs)
+        return self._kernel(*args, **kwargs) if real else self._op(*args, **kwargs)
 
 
 def opaque_op(name: str, *, mutates_args: Iterable[str]) -> Callable[[Callable[..., Any]], Any]:
@@ -42,5 +42,4 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_watched() -> bool:
-    modes = torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack()
-    return modes > 0 or torch.compiler.is_compiling()
+    return torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack() > 0

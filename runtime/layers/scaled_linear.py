@@ -102,7 +102,7 @@ def _(
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
-@torch.library.custom_op("sgl_tune::unread_linear", mutates_args=())
+@opaque_op("sgl_tune::unread_linear", mutates_args=())
 def unread_linear(x: torch.Tensor, rows: int) -> torch.Tensor:
     """The product with a matrix of which only the sizes are known."""
     raise NotImplementedError
