@@ -120,7 +120,7 @@ def test_what_is_only_predicted_is_not_measured(flags: dict[str, Any], flag: str
 
 def test_no_stage_is_without_layers() -> None:
     _start(model_path="Qwen3-30B-A3B", pp=48)
-    with pytest.raises(ConfigError, match="--pp 49: a stage needs a layer, and the model has 48"):
+    with pytest.raises(UsageError, match="--pp 49: a stage needs a layer, and the model has 48"):
         _start(model_path="Qwen3-30B-A3B", pp=49)
 
 
