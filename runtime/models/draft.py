@@ -18,7 +18,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.loading import fill_dummy
 from runtime.models.decoder import Decoder, StageState
-from runtime.server.call_rules import has_plain_draft
+from runtime.server.call_rules import draft_layers, has_plain_draft
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
 from runtime.server.formats.assigned import UNQUANTIZED
@@ -39,6 +39,7 @@ class DraftModel(nn.Module):
         if has_plain_draft(model, runtime):
             model = replace(model, checkpoint_quantization=None, quantized=UNQUANTIZED)
             runtime = replace(runtime, quantization=None)
+        model = replace(model, names=replace(model.names, layers=draft_layers(model)))
         self.layer_id = _drafting_layer(model)
         self.decoder = Decoder(model, runtime, comm, device, [self.layer_id])
         self.embedding = self.decoder.embedding

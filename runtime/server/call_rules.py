@@ -24,6 +24,8 @@ _FUSING_BEHIND_GATES = ("qwen3_next",)
 # srt/models/deepseek_nextn.py, glm4_moe_nextn.py: in every release; glm4_moe_lite_nextn.py: since 0.5.13.
 _PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", *_FUSING)
 
+_DRAFTS = {"qwen3_next": "model.layers", **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), "mtp.layers")}
+
 
 def routing_form(
     model: ModelConfig, runtime: RuntimeConfig, in_fp8_blocks: bool, ep: int, attn_dp: int
@@ -82,3 +84,9 @@ def has_plain_draft(model: ModelConfig, runtime: RuntimeConfig) -> bool:
     """The draft layer of an NVFP4 checkpoint is in the model's dtype, whatever the checkpoint says of it."""
     method = runtime.quantization or model.checkpoint_quantization
     return method == "modelopt_fp4" and model.model_type in _PLAIN_DRAFTS
+
+
+def draft_layers(model: ModelConfig) -> str:
+    """What a server calls a draft's layer: its checkpoint's lists of exceptions are asked for that name, and
+    for no number. srt/models/*_nextn.py and *_mtp.py."""
+    return _DRAFTS.get(model.model_type, "model.decoder")
