@@ -32,8 +32,7 @@ class TimedTuner(AutoTuner):
 
     def delay_us(self, launches: int, kernel_ms: float) -> int:
         """Kernels shorter than their launches must queue up first, or the host would be measured."""
-        short = max(0.0, _LAUNCH_US - kernel_ms * 1e3)
-        return round(_START_US + launches * short) if short else _START_US // 4
+        return _START_US + round(launches * max(0.0, _LAUNCH_US - kernel_ms * 1e3))
 
     @contextmanager
     def measuring(self, effort: Effort = Effort(0, 1, 0)) -> Iterator[None]:
