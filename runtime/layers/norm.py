@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from runtime.layers.loading import Piece, Source
-from runtime.layers.opaque import opaque_op
 
 
 class RMSNorm(nn.Module):
@@ -49,7 +48,7 @@ def _one_more(weight: torch.Tensor) -> torch.Tensor:
     return weight + 1
 
 
-@opaque_op("sgl_tune::rms_norm", mutates_args=())
+@torch.library.custom_op("sgl_tune::rms_norm", mutates_args=())
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     if x.is_cuda:
         from runtime.layers import kernels
@@ -65,7 +64,7 @@ def _(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-@opaque_op("sgl_tune::rms_norm_", mutates_args=("x",))
+@torch.library.custom_op("sgl_tune::rms_norm_", mutates_args=("x",))
 def rms_norm_(x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
     if x.is_cuda:
         from runtime.layers import kernels
@@ -80,7 +79,7 @@ def _(x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
     return None
 
 
-@opaque_op("sgl_tune::add_rms_norm_", mutates_args=("x", "residual"))
+@torch.library.custom_op("sgl_tune::add_rms_norm_", mutates_args=("x", "residual"))
 def add_rms_norm_(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
     if x.is_cuda:
         from runtime.layers import kernels

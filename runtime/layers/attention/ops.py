@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 
 from runtime.layers.attention import reference
-from runtime.layers.opaque import opaque_op
 
 
-@opaque_op("sgl_tune::store_rows", mutates_args=("buffer",))
+@torch.library.custom_op("sgl_tune::store_rows", mutates_args=("buffer",))
 def store_rows(
     buffer: torch.Tensor,
     slots: torch.Tensor,
@@ -36,7 +35,7 @@ def _(
     return None
 
 
-@opaque_op("sgl_tune::paged_attention", mutates_args=())
+@torch.library.custom_op("sgl_tune::paged_attention", mutates_args=())
 def paged_attention(
     q: torch.Tensor,
     keys: torch.Tensor,
@@ -82,7 +81,7 @@ def _(
     return q.new_empty(q.shape)
 
 
-@opaque_op("sgl_tune::latent_attention", mutates_args=())
+@torch.library.custom_op("sgl_tune::latent_attention", mutates_args=())
 def latent_attention(
     q: torch.Tensor,
     latents: torch.Tensor,
@@ -120,7 +119,7 @@ def _(
     return q.new_empty(*q.shape[:2], value_dim)
 
 
-@opaque_op("sgl_tune::index_scores", mutates_args=())
+@torch.library.custom_op("sgl_tune::index_scores", mutates_args=())
 def index_scores(
     q: torch.Tensor,
     keys: torch.Tensor,
