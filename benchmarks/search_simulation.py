@@ -1,7 +1,7 @@
 """The search's decisions on recorded tactic times with simulated noise: regret and cost. No GPU needed.
 
     PYTHONPATH=. python benchmarks/search_simulation.py
-    PYTHONPATH=. python benchmarks/search_simulation.py --replays 1000 --svg docs/search.svg
+    ... search_simulation.py --replays 1000 --curve-replays 100 --svg docs/search.svg
 
 The recorded times (one H200, the mean of two runs) are the truth; a simulated GPU adds to each launch the
 spread between the 16 routings that the kernels take turns through, a drifting clock, disturbances, and a
@@ -301,16 +301,22 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--replays", type=int, default=20, help="of each table")
+    parser.add_argument("--curve-replays", type=int, default=20, help="of each table at each point")
     parser.add_argument("--svg", type=Path, help="draw cost against regret for every switch, here")
     parser.add_argument("--out")
     options = parser.parse_args()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         rows = list(_compared(pool, options.replays))
-        curves = _switches(pool, options.replays) if options.svg else {}
+        curves = _switches(pool, options.curve_replays) if options.svg else {}
     if options.svg:
-        options.svg.write_text(_drawn(curves, options.replays))
+        options.svg.write_text(_drawn(curves, options.curve_replays))
         print(options.svg)
-    record = {"replays": options.replays, "rows": rows, "switches": curves}
+    record = {
+        "replays": options.replays,
+        "curve_replays": options.curve_replays,
+        "rows": rows,
+        "switches": curves,
+    }
     print(write_record("search_simulation", record, options.out))
 
 

@@ -72,6 +72,7 @@ WITHOUT = {
     "runtime.layers.rope": "triton",
     "runtime.layers.scaled_linear": "triton",
     "runtime.moe.grouped": "triton",
+    "runtime.moe.flashinfer_cutlass": "flashinfer",
     "runtime.moe.tuned": "flashinfer",
     "sgl_tune.cli.app": "typer",
     "sgl_tune.cli.failures": "typer",

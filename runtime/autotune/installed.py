@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import flashinfer
+import torch
 from flashinfer.autotuner import (
     AutoTuner,
     DynamicTensorSpec,
@@ -39,6 +40,8 @@ _NEEDED = (
     "_profile_single_kernel",
 )
 
+_CYCLES_A_MICROSECOND = 2000
+
 Shapes = tuple[tuple[int, ...], ...]
 Initializer = Callable[..., Any]
 
@@ -47,8 +50,11 @@ measurement_scope: Callable[[], Any] = getattr(_MODULE, "_profile_measurement_sc
 
 
 def delay_device(microseconds: int) -> None:
-    """The device waits that long, so that what is launched now queues up behind it."""
-    _MODULE.delay_kernel(microseconds)
+    """The device waits about that long, so that what is launched now queues up behind it.
+
+    FlashInfer's own kernel for it would have to be compiled first.
+    """
+    torch.cuda._sleep(microseconds * _CYCLES_A_MICROSECOND)
 
 
 def check_tuner() -> None:

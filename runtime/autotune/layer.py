@@ -19,7 +19,10 @@ from runtime.autotune.launch_queue import queued_times
 SEED = 20
 # Below this the host is slower than the device: the layer runs as a graph, as a server's decode does.
 _GRAPH_BELOW_MS = 0.4
-_AHEAD_US = 150
+# The host needs a third of a millisecond for a forward: until then nothing may start, or the first to run
+# would be measured with its gaps.
+_AHEAD_US = 600
+_AHEAD_OF_GRAPHS_US = 150
 
 Combination = tuple[Candidate, ...]
 
@@ -74,7 +77,7 @@ class LayerRace:
         self._round += 1
         runs = [self._run(combination) for combination in combinations]
         sound = [run for run in runs if run is not None]
-        times = iter(queued_times(sound, launches, _AHEAD_US) if sound else [])
+        times = iter(queued_times(sound, launches, self._ahead_us) if sound else [])
         return [inf if run is None else next(times) for run in runs]
 
     def _run(self, combination: Combination) -> Callable[[], object] | None:
@@ -92,7 +95,15 @@ class LayerRace:
         tactics = [candidate.tactic for candidate in combination]
         forward = partial(self._batch.forward, tactics)
         forward()
-        return forward if self.layer_ms >= _GRAPH_BELOW_MS else _captured(forward)
+        return _captured(forward) if self._as_graph else forward
+
+    @property
+    def _as_graph(self) -> bool:
+        return self.layer_ms < _GRAPH_BELOW_MS
+
+    @property
+    def _ahead_us(self) -> int:
+        return _AHEAD_OF_GRAPHS_US if self._as_graph else _AHEAD_US
 
     @contextmanager
     def _memory_watched(self) -> Iterator[None]:

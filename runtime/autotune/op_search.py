@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
 
 from flashinfer.autotuner import OptimizationProfile
 
@@ -25,9 +24,7 @@ from runtime.autotune.search import (
     shortlist,
     worth_sweeping,
 )
-
-if TYPE_CHECKING:
-    from runtime.autotune.tuner import SearchTuner
+from runtime.autotune.timed_tuner import TimedTuner
 
 _CLOCK_WARM_UP_SECONDS = 0.05
 # Longer kernels have so many rows that their routings do not differ.
@@ -53,7 +50,7 @@ class Bucket:
 
 
 class OpSearch:
-    def __init__(self, tuner: SearchTuner, ask: Ask, profiles: Sequence[OptimizationProfile]) -> None:
+    def __init__(self, tuner: TimedTuner, ask: Ask, profiles: Sequence[OptimizationProfile]) -> None:
         self.tuner, self.ask, self.profiles = tuner, ask, profiles
         self._team, self._policy = tuner.team, tuner.policy
         self._rows = [ask.bucket(profile) for profile in profiles]

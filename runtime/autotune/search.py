@@ -42,8 +42,9 @@ class SearchPolicy:
     jitter_ms: float = 0.003  # what a single launch may cost beyond its time
     other_device: float = 0.03  # two GPUs of one kind differ by this much
     finalists: int = 4
-    short_ms: float = 0.06  # shorter kernels race with twice the margin and twice as many finalists:
-    # a layer's forward costs little there, and what a kernel leaves to the next one decides
+    # Shorter kernels race with three times the margin and twice as many finalists: a layer's forward costs
+    # little there, and how a kernel meets the next one decides.
+    short_ms: float = 0.06
     rounds: int = 6
     turn_ms: float = 0.6  # of one finalist's turn in a round
     round_margin: float = 0.03
@@ -225,4 +226,4 @@ def _limit(best: float, launches: int, swing: float, policy: SearchPolicy) -> fl
 
 
 def _margin(best: float, policy: SearchPolicy) -> float:
-    return policy.margin * (2 if best < policy.short_ms else 1)
+    return policy.margin * (3 if best < policy.short_ms else 1)

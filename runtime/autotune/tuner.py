@@ -53,11 +53,9 @@ class SearchTuner(TimedTuner):
         self, team: Team | None = None, policy: SearchPolicy | None = None, watch: Watch = unwatched
     ) -> None:
         check_tuner()
-        super().__init__()
-        self.team, self.policy, self.watch = team or Team(), policy or SearchPolicy(), watch
+        super().__init__(team, policy, watch)
         self.results: list[BucketResult] = []
         self.calls = 0
-        self.is_warm = False  # the device's clock: idle devices are slow
         self._layer: LayerTrial | None = None
         self._unsettled: dict[str, tuple[OpSearch, list[Bucket]]] = {}
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from runtime.layers.linear import Linear
 from runtime.layers.loading import Piece
+from runtime.layers.opaque import opaque_op
 
 
 class GatedMLP(nn.Module):
@@ -35,7 +36,7 @@ class SquaredMLP(GatedMLP):
         return self.down(squared_relu(self.gate_up(x)))
 
 
-@torch.library.custom_op("sgl_tune::squared_relu", mutates_args=())
+@opaque_op("sgl_tune::squared_relu", mutates_args=())
 def squared_relu(x: torch.Tensor) -> torch.Tensor:
     if x.is_cuda:
         from runtime.layers import kernels
@@ -49,7 +50,7 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return x.new_empty(x.shape)
 
 
-@torch.library.custom_op("sgl_tune::silu_and_mul", mutates_args=())
+@opaque_op("sgl_tune::silu_and_mul", mutates_args=())
 def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
     """[T, 2 I], gates before ups -> silu(gate) * up [T, I]."""
     if x.is_cuda:

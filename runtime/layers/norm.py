@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from runtime.layers.loading import Piece, Source
+from runtime.layers.opaque import opaque_op
 
 
 class RMSNorm(nn.Module):
@@ -48,7 +49,7 @@ def _one_more(weight: torch.Tensor) -> torch.Tensor:
     return weight + 1
 
 
-@torch.library.custom_op("sgl_tune::rms_norm", mutates_args=())
+@opaque_op("sgl_tune::rms_norm", mutates_args=())
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     if x.is_cuda:
         from runtime.layers import kernels
@@ -64,7 +65,7 @@ def _(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-@torch.library.custom_op("sgl_tune::rms_norm_", mutates_args=("x",))
+@opaque_op("sgl_tune::rms_norm_", mutates_args=("x",))
 def rms_norm_(x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
     if x.is_cuda:
         from runtime.layers import kernels
@@ -79,7 +80,7 @@ def _(x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
     return None
 
 
-@torch.library.custom_op("sgl_tune::add_rms_norm_", mutates_args=("x", "residual"))
+@opaque_op("sgl_tune::add_rms_norm_", mutates_args=("x", "residual"))
 def add_rms_norm_(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
     if x.is_cuda:
         from runtime.layers import kernels

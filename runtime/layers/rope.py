@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from runtime.layers.opaque import opaque_op
 from runtime.server.config import RopeConfig
 from runtime.server.decoders.rope import mscale
 
@@ -67,7 +68,7 @@ def _yarn_attention_factor(rope: Mapping[str, Any]) -> float:
     return mscale(factor, 1.0)
 
 
-@torch.library.custom_op("sgl_tune::rope_", mutates_args=("q", "k"))
+@opaque_op("sgl_tune::rope_", mutates_args=("q", "k"))
 def rope_(
     q: torch.Tensor, k: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool
 ) -> None:

@@ -10,11 +10,12 @@ import torch.nn.functional as F
 
 from runtime.layers.fp4_gemm import BACKENDS, fp4_gemm
 from runtime.layers.fp8_gemm import fp8_gemm, is_tuned, quantize_fp8
+from runtime.layers.opaque import opaque_op
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
-@torch.library.custom_op("sgl_tune::fp8_block_linear", mutates_args=())
+@opaque_op("sgl_tune::fp8_block_linear", mutates_args=())
 def fp8_block_linear(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -41,7 +42,7 @@ def _(
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
-@torch.library.custom_op("sgl_tune::fp8_tensor_linear", mutates_args=())
+@opaque_op("sgl_tune::fp8_tensor_linear", mutates_args=())
 def fp8_tensor_linear(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -72,7 +73,7 @@ def _(
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
-@torch.library.custom_op("sgl_tune::fp4_linear", mutates_args=())
+@opaque_op("sgl_tune::fp4_linear", mutates_args=())
 def fp4_linear(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -101,7 +102,7 @@ def _(
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
-@torch.library.custom_op("sgl_tune::unread_linear", mutates_args=())
+@opaque_op("sgl_tune::unread_linear", mutates_args=())
 def unread_linear(x: torch.Tensor, rows: int) -> torch.Tensor:
     """The product with a matrix of which only the sizes are known."""
     raise NotImplementedError

@@ -18,8 +18,9 @@ from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.loading import fill_dummy
 from runtime.models.decoder import Decoder, StageState
-from runtime.server.call_rules import has_plain_draft
+from runtime.server.call_rules import draft_layers, has_plain_draft
 from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.errors import Unsupported
 from runtime.server.formats.assigned import UNQUANTIZED
 
 
@@ -38,7 +39,8 @@ class DraftModel(nn.Module):
         if has_plain_draft(model, runtime):
             model = replace(model, checkpoint_quantization=None, quantized=UNQUANTIZED)
             runtime = replace(runtime, quantization=None)
-        self.layer_id = model.num_layers - 1
+        model = replace(model, names=replace(model.names, layers=draft_layers(model)))
+        self.layer_id = _drafting_layer(model)
         self.decoder = Decoder(model, runtime, comm, device, [self.layer_id])
         self.embedding = self.decoder.embedding
         size, build = model.hidden_size, self.decoder.build
@@ -67,6 +69,18 @@ class DraftModel(nn.Module):
         parts = [self.token_norm(embedded), self.hidden_norm(hidden)]
         state = StageState(F.linear(torch.cat(parts, dim=-1), self.mix))
         return self.decoder.run_head(self.decoder.run_layers(batch, kv, state), batch)
+
+
+def _drafting_layer(model: ModelConfig) -> int:
+    """The last that has attention and an MLP."""
+    whole = (i for i in range(model.num_layers) if model.keeps_tokens(i) and model.layer_kinds[i] != "none")
+    last = max(whole, default=None)
+    if last is None:
+        raise Unsupported(
+            f"{model.model_type} with drafts: they are several layers of one thing each, which this runtime "
+            "does not compute"
+        )
+    return last
 
 
 def load_drafts(target: Decoder, model: ModelConfig, runtime: RuntimeConfig, seed: int) -> list[DraftModel]:

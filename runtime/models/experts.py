@@ -156,7 +156,8 @@ class Experts(nn.Module):
         own, other = matrix.spellings
         index = self.scheme.part(name, matrix.rows, matrix.cols)
         if number >= self.moe.num_experts:
-            return (Source(f"{self.name}.shared_experts.{own}.{name}", index),)
+            shared = "shared_expert" if self.moe.shared_gate else "shared_experts"
+            return (Source(f"{self.name}.{shared}.{own}.{name}", index),)
         return (
             Source(f"{self.name}.experts.{number}.{own}.{name}", index),
             Source(f"{self.sparse}.experts.{number}.{other}.{name}", index),

@@ -19,7 +19,7 @@ from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
 from runtime.moe.router import Router
 from runtime.moe.weights import TopK
-from runtime.server.call_rules import fused_shared_experts
+from runtime.server.call_rules import fused_shared_experts, fuses_behind_gate
 
 
 class DenseLayer(nn.Module):
@@ -56,13 +56,12 @@ class MoELayer(nn.Module):
         self.latents = _latents(build, name) if moe.latent_size else None
         self.shared: GatedMLP | None = None
         if moe.shared_intermediate_size and not fused:
-            alone = dispatcher.replicates_shared_experts
-            size, rank = (1, 0) if alone else (build.comm.size("tp"), build.comm.rank("tp"))
+            size, rank, self.share = _spread(build, dispatcher)
             inner = moe.shared_intermediate_size
             shared = "shared_expert" if moe.shared_gate else model.names.shared
             self.shared = _gated(build, f"{name}.{shared}", inner, size, rank)
         self.shared_gate: Linear | None = None
-        if self.shared is not None and moe.shared_gate:
+        if moe.shared_gate:
             gate, hidden = Part(f"{name}.shared_expert_gate", slice(0, 1)), slice(0, model.hidden_size)
             self.shared_gate = build.linear([gate], hidden, scheme=PLAIN)
 
@@ -74,7 +73,7 @@ class MoELayer(nn.Module):
             return self._routed(x)
         if self.dispatcher.replicates_shared_experts:
             return self._routed(x).add_(self._shared(self.shared, x))
-        rows, topk = self.dispatcher.dispatch(x, self.router)
+        rows, topk = self.dispatcher.dispatch(x, self._route)
         out = self._experts(rows, topk)
         return self.dispatcher.combine(out.add_(self._shared(self.shared, rows)), x.shape[0])
 
@@ -87,8 +86,15 @@ class MoELayer(nn.Module):
         return answer
 
     def _exchanged(self, x: torch.Tensor) -> torch.Tensor:
-        rows, topk = self.dispatcher.dispatch(x, self.router)
+        rows, topk = self.dispatcher.dispatch(x, self._route)
         return self.dispatcher.combine(self._experts(rows, topk), x.shape[0])
+
+    def _route(self, rows: torch.Tensor) -> TopK:
+        """A shared expert that runs as a routed one counts as much as its gate says."""
+        topk = self.router(rows)
+        if self.shared is None and self.shared_gate is not None:
+            topk.weights[:, -1:] = self.shared_gate(rows).sigmoid()
+        return topk
 
     def _experts(self, rows: torch.Tensor, topk: TopK) -> torch.Tensor:
         if self.latents is None:
@@ -98,12 +104,24 @@ class MoELayer(nn.Module):
 
     def _shared(self, shared: GatedMLP, x: torch.Tensor) -> torch.Tensor:
         answer = shared(x)
+        if self.share != 1:
+            answer.mul_(self.share)
         return answer if self.shared_gate is None else answer.mul_(self.shared_gate(x).sigmoid_())
 
     def pieces(self) -> Iterator[Piece]:
         for part in (self.router, self.experts, self.shared, self.shared_gate, *(self.latents or ())):
             if part is not None:
                 yield from part.pieces()
+
+
+def _spread(build: Build, dispatcher: Dispatcher) -> tuple[int, int, float]:
+    """How many ranks share out a shared expert, which part is this rank's, and how much its sum counts."""
+    comm = build.comm
+    if dispatcher.replicates_shared_experts:
+        return 1, 0, 1.0
+    if comm.size("moe_ep") > 1 and fuses_behind_gate(build.model, build.runtime):
+        return comm.size("moe_tp"), comm.rank("moe_tp"), 1 / comm.size("moe_ep")
+    return comm.size("tp"), comm.rank("tp"), 1.0
 
 
 def _latents(build: Build, name: str) -> nn.ModuleList:

@@ -19,7 +19,7 @@ from runtime.server.parallel import RankLayout
 _MASKED_UNIT = 256  # of the rows that every expert has room for
 _GROUP = 128
 _FEW_EXPERTS = 32
-_BUDGET = 4  # the part of free memory that the masked layout may take: SGLANG_DEEPGEMM_MASKED_...
+_BUDGET = 4  # the masked layout may take a quarter of what is free: unless the environment says otherwise
 
 
 class DeepGemmBackend(MoEBackend):
@@ -104,8 +104,8 @@ class DeepGemmBackend(MoEBackend):
         """[rows, H] -> the same in bf16; `x` is given up on the way."""
         rows, hidden = x.shape
         gate_up = x.new_empty(rows, weights.w13.shape[1], dtype=torch.bfloat16)
-        aligned = torch.empty_like(scales)
-        launch(aligned, gate_up)
+        aligned = None if x.dtype is torch.bfloat16 else torch.empty_like(scales)
+        launch(gate_up)
         self._dispose(x, aligned)
         activated = x.new_empty(rows, gate_up.shape[1] // 2, dtype=torch.bfloat16)
         launch(activated)

@@ -9,6 +9,7 @@ import torch
 
 from runtime.forward.logits_processor import in_autotune_dummy_run
 from runtime.layers.fp8_gemm import quantize_fp8
+from runtime.layers.opaque import opaque_op
 from runtime.moe.flashinfer_call import call_with
 from runtime.moe.profile_workspace import ProfiledShape, hold_profile_workspace
 from runtime.moe.trtllm_layout import swap_halves
@@ -73,7 +74,7 @@ class FlashInferCutlassBackend(TunedBackend):
         return [scale for scale in held if scale is not None]
 
 
-@torch.library.custom_op("sgl_tune::cutlass_moe", mutates_args=())
+@opaque_op("sgl_tune::cutlass_moe", mutates_args=())
 def cutlass_moe(
     x: torch.Tensor,
     ids: torch.Tensor,

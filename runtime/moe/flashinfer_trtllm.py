@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from runtime.forward.kv_packing import FP8_MAX
+from runtime.layers.opaque import opaque_op
 from runtime.moe.flashinfer_call import call_with
 from runtime.moe.trtllm_layout import kind_of, lay_out
 from runtime.moe.tuned import TunedBackend, swiglu_values
@@ -75,7 +76,7 @@ class FlashInferTrtllmBackend(TunedBackend):
         )
 
 
-@torch.library.custom_op("sgl_tune::trtllm_moe", mutates_args=())
+@opaque_op("sgl_tune::trtllm_moe", mutates_args=())
 def trtllm_moe(
     x: torch.Tensor,
     ids: torch.Tensor,
@@ -217,7 +218,7 @@ def quantize_groups(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return quantized.flatten(1).to(torch.float8_e4m3fn), scale.t().contiguous()
 
 
-@torch.library.custom_op("sgl_tune::quantize_nvfp4", mutates_args=())
+@opaque_op("sgl_tune::quantize_nvfp4", mutates_args=())
 def quantize_nvfp4(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Two values a byte, one e4m3 scale for sixteen. `scale` is the reciprocal of the calibrated one."""
     from flashinfer import fp4_quantize

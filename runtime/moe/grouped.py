@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from runtime.layers.opaque import opaque_op
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slots:
@@ -54,7 +56,7 @@ def grouped_matmul(
     )  # fmt: skip
 
 
-@torch.library.custom_op("sgl_tune::align_", mutates_args=("rows", "experts", "total", "ends", "cursor"))
+@opaque_op("sgl_tune::align_", mutates_args=("rows", "experts", "total", "ends", "cursor"))
 def align_(
     ids: torch.Tensor,
     first: int,
@@ -71,14 +73,14 @@ def align_(
     grouped_kernels.align(ids, first, local, block, rows, experts, total, ends, cursor)
 
 
-@torch.library.custom_op("sgl_tune::quantize_rows_", mutates_args=("out", "scales"))
+@opaque_op("sgl_tune::quantize_rows_", mutates_args=("out", "scales"))
 def quantize_(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor) -> None:
     from runtime.layers import kernels
 
     kernels.quantize(x, out, scales, -(-x.shape[1] // scales.shape[1]))
 
 
-@torch.library.custom_op("sgl_tune::grouped_matmul_", mutates_args=("out",))
+@opaque_op("sgl_tune::grouped_matmul_", mutates_args=("out",))
 def grouped_matmul_(
     a: torch.Tensor,
     a_scales: torch.Tensor | None,
@@ -101,7 +103,7 @@ def grouped_matmul_(
     )
 
 
-@torch.library.custom_op("sgl_tune::sum_choices", mutates_args=("out",))
+@opaque_op("sgl_tune::sum_choices", mutates_args=("out",))
 def sum_choices(x: torch.Tensor, out: torch.Tensor) -> None:
     """[tokens, top k, size] -> [tokens, size]."""
     from runtime.moe import grouped_kernels
@@ -109,7 +111,7 @@ def sum_choices(x: torch.Tensor, out: torch.Tensor) -> None:
     grouped_kernels.sum_choices(x, out)
 
 
-@torch.library.custom_op("sgl_tune::swiglu", mutates_args=())
+@opaque_op("sgl_tune::swiglu", mutates_args=())
 def swiglu(x: torch.Tensor, alpha: float, limit: float) -> torch.Tensor:
     """[T, 2 I], gates before ups -> (up + 1) * gate * sigmoid(alpha * gate), both clamped."""
     from runtime.moe import grouped_kernels

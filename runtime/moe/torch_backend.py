@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from runtime.layers.opaque import opaque_op
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.moe.backends import MoEBackend
 from runtime.moe.weights import ExpertWeights, TopK
@@ -31,7 +32,7 @@ class TorchBackend(MoEBackend):
         )
 
 
-@torch.library.custom_op("sgl_tune::torch_moe", mutates_args=())
+@opaque_op("sgl_tune::torch_moe", mutates_args=())
 def torch_moe(
     x: torch.Tensor,
     ids: torch.Tensor,

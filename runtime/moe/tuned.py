@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 
+from runtime.layers.opaque import opaque_op
 from runtime.moe.backends import MoEBackend
 from runtime.moe.torch_backend import activate, expert_matrix
 from runtime.moe.weights import ExpertWeights, TopK
@@ -63,7 +64,7 @@ def swiglu_values(weights: ExpertWeights) -> list[float]:
     return [weights.swiglu_alpha, 1.0, weights.swiglu_limit]
 
 
-@torch.library.custom_op("sgl_tune::cpu_moe", mutates_args=())
+@opaque_op("sgl_tune::cpu_moe", mutates_args=())
 def cpu_moe(
     x: torch.Tensor,
     ids: torch.Tensor,

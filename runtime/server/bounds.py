@@ -59,6 +59,13 @@ MODEL: Mapping[str, Bound] = {
     **dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim", "q_lora_rank"), WIDTH),
     **dict.fromkeys(("intermediate_size", "shared_intermediate_size"), Bound(0, WIDTH.most)),
     **dict.fromkeys(("num_experts", "num_experts_per_tok", "num_groups", "top_k_groups"), EXPERTS),
+    **dict.fromkeys(("num_key_heads", "num_value_heads", "mamba_num_heads"), HEADS),
+    **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads", "mamba_n_groups", "n_groups"), HEADS),
+    **dict.fromkeys(("key_head_dim", "value_head_dim", "state_size", "ssm_state_size"), WIDTH),
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "mamba_head_dim"), WIDTH),
+    **dict.fromkeys(("latent_size", "moe_latent_size"), WIDTH),
+    **dict.fromkeys(("conv_kernel", "linear_conv_kernel_dim", "mamba_d_conv"), Bound(1, 1 << 10)),
+    **dict.fromkeys(("chunk", "chunk_size", "mamba_chunk_size"), Bound(1, 1 << 16)),
     "top_k": Bound(1, WIDTH.most),  # of experts, and of keys in sparse attention
     **dict.fromkeys(("max_position", "max_position_embeddings", "sliding_window"), TOKENS),
 }

@@ -19,16 +19,19 @@ _MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "qua
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
 _FUSING = ("glm4_moe", "glm4_moe_lite")
+# ... and of these, behind a gate, on every backend that does not turn it off: srt/models/qwen2_moe.py.
+_FUSING_BEHIND_GATES = ("qwen3_next",)
 # srt/models/deepseek_nextn.py, glm4_moe_nextn.py: in every release; glm4_moe_lite_nextn.py: since 0.5.13.
 _PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", *_FUSING)
+
+_DRAFTS = {"qwen3_next": "model.layers", **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), "mtp.layers")}
 
 
 def routing_form(
     model: ModelConfig, runtime: RuntimeConfig, in_fp8_blocks: bool, ep: int, attn_dp: int
 ) -> Routing:
     spread = ep > 1 and attn_dp == 1
-    by_family = model.model_type in DEEPSEEK_LAYERS and runtime.release.routes_fp8_under_ep
-    routed = in_fp8_blocks and spread and by_family
+    routed = in_fp8_blocks and spread and runtime.release.routes_fp8_under_ep
     routed = routed or backend_row(runtime.moe_runner_backend).routed
     if not routed and (kernels_route(model) or not runtime.release.routes_by_named_method):
         return "logits"
@@ -64,10 +67,26 @@ def fused_shared_experts(model: ModelConfig, runtime: RuntimeConfig, ep: int) ->
     if runtime.moe_a2a_backend != "none" or ep > 1:
         return 0
     fuses = model.model_type in _FUSING or (model.model_type in _FUSING_256 and moe.num_experts == 256)
-    return int(fuses)
+    return int(fuses or fuses_behind_gate(model, runtime))
+
+
+def fuses_behind_gate(model: ModelConfig, runtime: RuntimeConfig) -> bool:
+    """Under expert parallelism too, where each rank has the whole of it and counts its share."""
+    moe = model.moe
+    if moe is None or moe.shared_intermediate_size != moe.intermediate_size:
+        return False
+    turned_off = not runtime.fuses_shared_experts or "trtllm" in runtime.moe_runner_backend
+    known = runtime.release.fuses_gated_shared and model.model_type in _FUSING_BEHIND_GATES
+    return known and not turned_off and runtime.moe_runner_backend != "flashinfer_cutedsl"
 
 
 def has_plain_draft(model: ModelConfig, runtime: RuntimeConfig) -> bool:
     """The draft layer of an NVFP4 checkpoint is in the model's dtype, whatever the checkpoint says of it."""
     method = runtime.quantization or model.checkpoint_quantization
     return method == "modelopt_fp4" and model.model_type in _PLAIN_DRAFTS
+
+
+def draft_layers(model: ModelConfig) -> str:
+    """What a server calls a draft's layer: its checkpoint's lists of exceptions are asked for that name, and
+    for no number. srt/models/*_nextn.py and *_mtp.py."""
+    return _DRAFTS.get(model.model_type, "model.decoder")

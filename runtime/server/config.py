@@ -171,7 +171,7 @@ class ModelConfig:
     uncomputed: tuple[str, ...] = ()  # of what is known, its sizes too, what it does not compute
 
     def __post_init__(self) -> None:
-        check_model(self, self.moe, self.mla, self.mla and self.mla.indexer)
+        check_model(self, self.moe, self.mla, self.mla and self.mla.indexer, self.recurrent)
 
     @property
     def is_mla(self) -> bool:

@@ -35,6 +35,9 @@ class GatedDeltaConfig:
     conv_kernel: int
     projections: Literal["heads", "matrices"]
 
+    def __post_init__(self) -> None:
+        _check_groups("linear value heads", self.num_value_heads, "key heads", self.num_key_heads)
+
     @property
     def chunk(self) -> int:
         return 64
@@ -74,6 +77,9 @@ class Mamba2Config:
     least_step: float  # transformers' prefill keeps to it, its decode and SGLang do not
     chunk: int
 
+    def __post_init__(self) -> None:
+        _check_groups("Mamba heads", self.num_heads, "groups", self.num_groups)
+
     @property
     def inner_size(self) -> int:
         return self.num_heads * self.head_dim
@@ -106,6 +112,11 @@ class StateRules:
 
 
 STATE_RULES = StateRules()
+
+
+def _check_groups(what: str, count: int, whose: str, groups: int) -> None:
+    if count % groups:
+        raise ConfigError(f"config.json: {count} {what} are not evenly those of {groups} {whose}")
 
 
 def _check_split(what: str, count: int, ranks: int) -> None:

@@ -13,6 +13,7 @@ from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.gpus import GpuModel
+from runtime.server.parallel import check_stages
 from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
@@ -149,8 +150,11 @@ class Deployment:
 
 def deploy(inputs: Inputs) -> Deployment:
     server = server_of(inputs)
+    shape = Shape.of(inputs.checkpoint)
+    if shape.model is not None:
+        check_stages(shape.model.num_layers, server.parallel)
     drafts = Shape.of(inputs.draft_checkpoint or inputs.checkpoint) if server.draft else None
-    return Deployment(inputs, server, Shape.of(inputs.checkpoint), drafts)
+    return Deployment(inputs, server, shape, drafts)
 
 
 def server_of(inputs: Inputs) -> Server:

@@ -9,7 +9,6 @@ from typing import Any
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.gpus import GpuModel
-from runtime.server.parallel import check_stages
 from runtime.server.requests import MOST_REQUESTS
 from runtime.server.shape import Server
 from runtime.simulate.constants import GpuConstants, constants_for
@@ -95,7 +94,6 @@ class Start:
 
 def starts_of(deployment: Deployment, ranks: str, what_if: WhatIf = AS_IS) -> tuple[Start, ...]:
     """One for each kind of rank among those that are asked for."""
-    check_stages(deployment.model.num_layers, deployment.parallel)
     by_requests = DISPATCHER in what_if.behaviours
     runtime, notes = _runtime(deployment, by_requests)
     return tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -35,6 +36,7 @@ class TorchWorker(Joined):
 
     def run(self, job: Job) -> Mapping[str, Any] | None:
         """Search with the others. The report on the first process of a node."""
+        started = time.perf_counter()
         import torch.distributed as dist
 
         from runtime.autotune.team import Team
@@ -42,7 +44,7 @@ class TorchWorker(Joined):
         timeout = timedelta(seconds=job.timeout)
         try:
             dist.init_process_group("gloo", timeout=timeout)
-            report = Search(job, self.local_rank, Team.of_world(timeout), _unheard).run()
+            report = Search(job, self.local_rank, Team.of_world(timeout), _unheard, started).run()
             dist.destroy_process_group()
         except Exception as error:
             if os.environ.get("SGL_TUNE_TRACEBACK"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from sgl_tune.warm.foreign_launcher import SlurmTask, TorchWorker, joined
 from sgl_tune.warm.job import Job, make_job, tuned_path
 from sgl_tune.warm.launch import Fleet, OnEvent, launch
 from sgl_tune.warm.meeting import Meeting, find_meeting, met
-from sgl_tune.warm.proof import Proof, prove
+from sgl_tune.warm.proof import Proof, Prover
 from sgl_tune.warm.report import Report, read_report
 from sgl_tune.warm.result import WarmCache, Warmed
 from sgl_tune.warm.search_display import shown
@@ -78,6 +78,14 @@ class _Story:
     clock: _Clock = field(default_factory=_Clock)
 
     def run(self) -> Warmed | None:
+        helps = self.team is not None and self.team.local_rank > 0
+        with ExitStack() as stack:
+            # Started first: it imports while the workers search.
+            proving = self.settings.proving and not helps
+            prover = stack.enter_context(Prover(self.scratch)) if proving else None
+            return self._run(prover)
+
+    def _run(self, prover: Prover | None) -> Warmed | None:
         with self.clock.stage("tune"):
             found = self.team.run(self.job) if isinstance(self.team, TorchWorker) else self._search()
         if found is None or (self.team and self.team.local_rank > 0):
@@ -86,12 +94,14 @@ class _Story:
         with self.clock.stage("write"):
             written = self._write(report)
         proofs: Sequence[Proof | None] = [None] * len(written)
-        if self.settings.proving:
+        steps = {"worker": report.steps}
+        if prover is not None:
             with self.clock.stage("prove"):
-                proofs = self._prove(written)
+                proofs = self._prove(prover, written)
+            steps["prover"] = prover.steps
         caches = map(WarmCache, self.plan.caches, report.caches, written, proofs)
         stages, workers = self.clock.stages, self.settings.devices.workers
-        return Warmed(self.plan, tuple(caches), stages, report.peak_bytes, workers)
+        return Warmed(self.plan, tuple(caches), stages, steps, report.peak_bytes, workers)
 
     def _search(self) -> Mapping[str, Any]:
         memory_ran_out = False
@@ -133,12 +143,10 @@ class _Story:
             self.out.note(note)
         return written
 
-    def _prove(self, written: Sequence[Written]) -> Sequence[Proof]:
+    def _prove(self, prover: Prover, written: Sequence[Written]) -> Sequence[Proof]:
         with self.out.progress("proving in a fresh process") as progress:
             try:
-                return prove(
-                    self.job, written, self.scratch, self.settings.timeout, lambda: progress.advance(0)
-                )
+                return prover.prove(self.job, written, self.settings.timeout, lambda: progress.advance(0))
             except Interruption as interruption:
                 raise interruption.saying("the files are written, their proof is not finished") from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,16 +49,49 @@ class Proof:
         }
 
 
-def prove(
-    job: Job, written: Sequence[Written], scratch: Scratch, timeout: float, tick: Callable[[], None]
-) -> list[Proof]:
-    """Under the writers' lock, so that another warm of this deployment cannot change a file in between."""
-    with ExitStack() as stack:
-        for group in sorted({one.paths[0].parent for one in written}):
-            stack.enter_context(locked(group))
-        for one in written:
-            _check_equal(one.paths)
-        return [_proof(data) for data in _run(job, scratch, timeout, tick)]
+@dataclass
+class Prover:
+    """A fresh process that is started before it is needed: importing takes it longer than proving.
+
+    It sees no file and no GPU until it is asked.
+    """
+
+    scratch: Scratch
+    steps: dict[str, float] = field(default_factory=dict)
+
+    def __enter__(self) -> Prover:
+        self._crew = Crew("sgl_tune.warm.prove", 1, self.scratch)
+        self._crew.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._crew.__exit__(*raised)
+
+    def prove(
+        self, job: Job, written: Sequence[Written], timeout: float, tick: Callable[[], None]
+    ) -> list[Proof]:
+        """Under the writers' lock, so that another warm of this deployment cannot change a file meanwhile."""
+        with ExitStack() as stack:
+            for group in sorted({one.paths[0].parent for one in written}):
+                stack.enter_context(locked(group))
+            for one in written:
+                _check_equal(one.paths)
+            return [_proof(data) for data in self._ask(job, timeout, tick)]
+
+    def _ask(self, job: Job, timeout: float, tick: Callable[[], None]) -> list[dict[str, Any]]:
+        deadline = time.monotonic() + timeout
+        (prover,) = self._crew.members
+        prover.send(JOB, job=job.to_json())
+        while time.monotonic() < deadline:
+            for _, event in self._crew.events(_POLL_SECONDS):
+                if event["kind"] == DONE:
+                    self.steps = event["steps"]
+                    return event["proofs"]
+            if self._crew.ended:
+                prover.show_output()
+                raise WorkFailed(f"the proof {prover.fate}; the files are written", prover.last_words)
+            tick()
+        raise WorkFailed(f"the proof did not end within {timeout:.0f} s; the files are written")
 
 
 def _check_equal(paths: Sequence[Path]) -> None:
@@ -68,22 +101,6 @@ def _check_equal(paths: Sequence[Path]) -> None:
             f"{paths[0].parent}: somebody without a lock, a server perhaps, changed one of the rank files",
             "stop the server and warm again",
         )
-
-
-def _run(job: Job, scratch: Scratch, timeout: float, tick: Callable[[], None]) -> list[dict[str, Any]]:
-    deadline = time.monotonic() + timeout
-    with Crew("sgl_tune.warm.prove", 1, scratch) as crew:
-        (prover,) = crew.members
-        prover.send(JOB, job=job.to_json())
-        while time.monotonic() < deadline:
-            for _, event in crew.events(_POLL_SECONDS):
-                if event["kind"] == DONE:
-                    return event["proofs"]
-            if crew.ended:
-                prover.show_output()
-                raise WorkFailed(f"the proof {prover.fate}; the files are written", prover.last_words)
-            tick()
-    raise WorkFailed(f"the proof did not end within {timeout:.0f} s; the files are written")
 
 
 def _proof(data: dict[str, Any]) -> Proof:

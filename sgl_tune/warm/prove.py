@@ -7,7 +7,9 @@ how long the tuned and the untuned forward take.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sgl_tune.processes.child import Child
@@ -24,10 +26,34 @@ _TIMED_RUNS = 5
 
 
 def main(child: Child) -> None:
+    started = time.perf_counter()
+    _import()
+    imported = time.perf_counter() - started
     job = read_job(child.command()["job"])
+    started = time.perf_counter()
     device = make_device(job.device, job.gpus[0] if job.gpus else 0)
     tuner = _stock_tuner(job.device)
-    child.say(DONE, proofs=[_prove(cache, device, tuner) for cache in job.caches])
+    opened = time.perf_counter() - started
+    proofs = [_prove(cache, device, tuner) for cache in job.caches]
+    steps = {"imports_before": imported, "device": opened, **_summed(proof.pop("steps") for proof in proofs)}
+    child.say(DONE, proofs=proofs, steps=steps)
+
+
+def _import() -> None:
+    """All that takes long and needs no GPU: a prover is started while the search still runs."""
+    with suppress(Exception):  # it fails again, and is told, where it is used
+        import flashinfer.fused_moe  # noqa: F401
+
+        import runtime.autotune.record
+        import runtime.devices.cuda
+        import runtime.start.rehearsal  # noqa: F401
+
+
+def _summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total = Counter[str]()
+    for part in parts:
+        total.update(part)  # type: ignore[arg-type]
+    return dict(total)
 
 
 def _stock_tuner(device: str) -> AutoTuner:
@@ -49,14 +75,19 @@ def _prove(cache: CacheJob, device: Device, tuner: AutoTuner) -> dict[str, Any]:
     started = time.perf_counter()
     accepted = [tuner.load_configs(str(path)) for path in cache.files]
     load_seconds = time.perf_counter() - started
+    started = time.perf_counter()
     rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, device)
+    built, started = time.perf_counter() - started, time.perf_counter()
     with record_asked() as record:
         rehearsal.forward_all(cache.serving_rows)
         missing = {entry.file_key for entry in record.missed}
         if all(accepted) and not missing:
             _ask_as_a_start_does(cache, rehearsal, device)
+    replayed, started = time.perf_counter() - started, time.perf_counter()
     missing |= {entry.file_key for entry in record.missed}
     missing |= set(cache.keys) - tuner._file_configs.keys()
+    forward = _compare(tuner, rehearsal.forward, cache.serving_rows[0], device)
+    compared = time.perf_counter() - started
     return {
         "asked": len(record.asked),
         "hits": record.hits,
@@ -64,7 +95,8 @@ def _prove(cache: CacheJob, device: Device, tuner: AutoTuner) -> dict[str, Any]:
         "ignored": [str(path) for path, loaded in zip(cache.files, accepted, strict=True) if not loaded],
         "profiled": dict(tuner.stats.tuned_op_successful_configs),
         "load_seconds": load_seconds,
-        "forward": _compare(tuner, rehearsal.forward, cache.serving_rows[0], device),
+        "forward": forward,
+        "steps": {"load": load_seconds, "layer": built, "replay": replayed, "compare": compared},
     }
 
 

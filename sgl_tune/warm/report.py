@@ -33,10 +33,13 @@ class Report:
     environment: dict[str, str]
     caches: tuple[CacheReport, ...]
     peak_bytes: int | None
+    steps: dict[str, float]  # where the first worker's seconds went
 
 
 def read_report(data: Mapping[str, Any]) -> Report:
-    return Report(data["environment"], tuple(map(_cache_report, data["caches"])), data["peak_bytes"])
+    return Report(
+        data["environment"], tuple(map(_cache_report, data["caches"])), data["peak_bytes"], data["steps"]
+    )
 
 
 def _cache_report(data: dict[str, Any]) -> CacheReport:

@@ -48,6 +48,7 @@ class Warmed:
     plan: Plan
     caches: tuple[WarmCache, ...]
     seconds_by_stage: dict[str, float]
+    seconds_by_step: dict[str, dict[str, float]]  # inside the worker and the prover
     peak_bytes: int | None
     workers: int
 
@@ -63,6 +64,10 @@ class Warmed:
             "workers": self.workers,
             "seconds": round(sum(self.seconds_by_stage.values()), 3),
             "seconds_by_stage": {name: round(took, 3) for name, took in self.seconds_by_stage.items()},
+            "seconds_by_step": {
+                who: {name: round(took, 3) for name, took in steps.items()}
+                for who, steps in self.seconds_by_step.items()
+            },
             "peak_bytes": self.peak_bytes,
         }
         return {**data, "draft": drafts[0]} if drafts else data

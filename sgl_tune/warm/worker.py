@@ -26,6 +26,7 @@ Say = Callable[..., None]
 
 
 def main(child: Child) -> None:
+    started = time.perf_counter()
     from runtime.autotune.team import Team
 
     def exchange(mine: Any) -> list[Any]:
@@ -37,13 +38,15 @@ def main(child: Child) -> None:
     for command in child.commands():
         assert command["kind"] == JOB
         try:
-            report = Search(read_job(command["job"]), command["local"], team, child.say).run()
+            search = Search(read_job(command["job"]), command["local"], team, child.say, started)
+            report = search.run()
         except Exception as error:  # told to the launcher, which prints one line
             child.say(ERROR, **explained(error))
             if not is_known(error):
                 raise
             leave(1)
         child.say(DONE, report=report)
+        started = time.perf_counter()
 
 
 def explained(error: Exception) -> dict[str, Any]:
@@ -67,10 +70,12 @@ def is_known(error: Exception) -> bool:
 class Search:
     """One job on this process's device; another one may follow."""
 
-    def __init__(self, job: Job, local: int, team: Team, say: Say) -> None:
+    def __init__(self, job: Job, local: int, team: Team, say: Say, started: float) -> None:
         check_importable()
         from runtime.autotune.session import install_tuner
+        from runtime.start import rehearsal  # noqa: F401
 
+        imported = time.perf_counter()
         self._job, self._local, self._team, self._say = job, local, team, say
         self._device = make_device(job.device, job.gpus[local % len(job.gpus)] if job.gpus else 0)
         say(START, pid=os.getpid())
@@ -78,16 +83,22 @@ class Search:
         self._tuner.watch = self._watch
         self._saved = 0
         self._current = 0
+        self._steps = {"imports": imported - started, "device": time.perf_counter() - imported}
 
     def run(self) -> dict[str, Any]:
         from flashinfer.autotuner import _collect_metadata
 
+        started = time.perf_counter()
         environment = _collect_metadata()
+        self._steps["device"] += time.perf_counter() - started
         reports = []
         for number, cache in enumerate(self._job.caches):
             self._current = number
             reports.append(self._tune(number, cache, environment))
-        return {"environment": environment, "caches": reports, "peak_bytes": _peak_bytes(self._device)}
+        for step in ("prepare", "search"):
+            self._steps[step] = sum(report[f"{step}_seconds"] for report in reports)
+        told = {"environment": environment, "caches": reports, "steps": self._steps}
+        return {**told, "peak_bytes": _peak_bytes(self._device)}
 
     def _tune(self, number: int, cache: CacheJob, environment: dict[str, str]) -> dict[str, Any]:
         from runtime.autotune.session import AutotuneSession

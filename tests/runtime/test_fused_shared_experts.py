@@ -18,6 +18,7 @@ from tests.runtime.families import make_reference, prompts, reference_logits, sa
 from tests.runtime.generation import Generation, make_runtime
 
 CUTLASS = "flashinfer_cutlass"
+_EVEN = {"shared_expert_intermediate_size": 32}
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +37,7 @@ def _generation(folder: Path, backend: str) -> Generation:
     [
         ("glm4_moe", {}),
         ("glm4_moe_lite", {}),
+        ("qwen3_next", _EVEN),
         ("deepseek_v3", {"n_routed_experts": 256}),
         ("glm_moe_dsa", {"n_routed_experts": 256}),
     ],
@@ -64,6 +66,9 @@ def test_a_fused_shared_expert_adds_what_it_adds_alone(
         ("deepseek_v3", {}, {"moe_runner_backend": CUTLASS}, 1),
         ("deepseek_v32", {"n_routed_experts": 256}, {"moe_runner_backend": CUTLASS}, 1),
         ("qwen3_moe", {}, {"moe_runner_backend": CUTLASS}, 1),
+        ("qwen3_next", {}, {"moe_runner_backend": CUTLASS}, 1),
+        ("qwen3_next", _EVEN, {"moe_runner_backend": CUTLASS, "sglang_version": "0.5.13"}, 1),
+        ("qwen3_next", _EVEN, {"moe_runner_backend": CUTLASS}, 2),
     ],
 )
 def test_where_it_stays_apart(

@@ -6,8 +6,11 @@ import pytest
 import torch
 
 from runtime.devices.cpu import Cpu
+from runtime.forward.batch import dummy_decode_batch
 from runtime.forward.kv_pool import PADDING_REQUEST
 from runtime.layers.recurrence import reference
+from runtime.server.config import SpeculativeConfig
+from runtime.server.errors import Unsupported
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.hybrids import NAMES, RaggedRows, generated, start_hybrid
 
@@ -39,6 +42,26 @@ def test_padding_writes_no_state_but_its_own(runner: ModelRunner) -> None:
     list(generated(runner, (5, 6, 7), 2, eagerly=False))  # a graph of four requests
     used = {slot for slot in range(state.shape[0]) if state[slot].any()}
     assert len(used - {PADDING_REQUEST}) == 3
+
+
+_DRAFTS = SpeculativeConfig("EAGLE", num_steps=2, num_draft_tokens=2)
+
+
+def test_a_draft_beside_states_is_an_attention_layer_and_a_verify_leaves_them() -> None:
+    runner = start_hybrid("qwen3_next", Cpu(), speculative=_DRAFTS, decode_graphs=(1,), prefill_graphs=())
+    states, plan = runner.kv.states, runner.plan.states
+    assert states is not None and plan is not None and runner.draft_runners is not None
+    assert (plan.drafts, plan.draft_tokens) == (runner.plan.max_running_requests, 2)
+    [draft] = runner.drafts
+    assert runner.model.keeps_tokens(draft.layer_id)
+    held = states.layer(0).recurrent.fill_(0.5)
+    runner.forward_eager(runner.dp_batch(dummy_decode_batch(1, 2, torch.device("cpu")), "eager"))
+    assert bool((held == 0.5).all())
+
+
+def test_drafts_of_layers_of_one_thing_each_are_refused_by_name() -> None:
+    with pytest.raises(Unsupported, match="nemotron_h with drafts"):
+        start_hybrid("nemotron_h", Cpu(), speculative=_DRAFTS, decode_graphs=(), prefill_graphs=())
 
 
 @pytest.mark.parametrize("is_delta", [True, False])

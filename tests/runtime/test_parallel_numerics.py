@@ -103,6 +103,14 @@ def test_the_text_part_of_a_multimodal_model(ranks: Ranks, saved: Any, family: s
     _check(ranks, saved, family, DENSE_LAYOUTS["pp2 tp2"])
 
 
+@pytest.mark.parametrize("layout", ["tp4 ep2", "tp4 dp2 ep2"])
+def test_a_gated_shared_expert_as_wide_as_the_others(ranks: Ranks, tmp_path: Path, layout: str) -> None:
+    model = make_reference("qwen3_next", shared_expert_intermediate_size=32)
+    want = [reference_logits(model, text)[-STEPS - 1 :] for text in TEXTS]
+    alone = (save(model, tmp_path), want)
+    _check(ranks, lambda family: alone, "qwen3_next", MOE_LAYOUTS[layout])
+
+
 @pytest.mark.parametrize("layout", ["tp4", "tp4 dp2"])
 def test_the_one_group_of_a_mamba_mixer_is_on_every_rank(ranks: Ranks, tmp_path: Path, layout: str) -> None:
     model = make_reference("nemotron_h", n_groups=1)

@@ -190,6 +190,55 @@ def test_the_draft_layer_of_an_nvfp4_checkpoint_is_in_bf16() -> None:
     assert {p.dtype for p in draft.parameters()} == {torch.bfloat16, torch.float32}
 
 
+def test_a_draft_is_asked_for_by_a_name_of_its_own_and_no_number() -> None:
+    """deepseek_nextn.py and its like call it model.decoder."""
+    config = json.loads((PRESETS / "DeepSeek-V3.json").read_text())["config"]
+    fp8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+    comm, runtime = VirtualCommunicator(ParallelConfig(tp=8)), RuntimeConfig(moe_runner_backend="torch")
+
+    def quantized(*listed: str) -> bool:
+        section = {**fp8, "ignored_layers": list(listed)}
+        draft = DraftModel(model_config({**config, "quantization_config": section}), runtime, comm, META)
+        return any(p.dtype == torch.float8_e4m3fn for p in draft.parameters())
+
+    assert quantized() and quantized("model.layers.60", "model.layers.61")
+    assert not quantized("model.decoder")
+
+
+def test_gpt_oss_is_padded_as_each_backend_pads_it() -> None:
+    """One rank of eight has 360 of the inner size 2880."""
+    model = _make_model("gpt-oss-120b")
+
+    def shape(backend: str, sm_major: int) -> tuple[int, ...]:
+        decoder = _make_decoder(model, ParallelConfig(tp=8), served_by=backend, sm_major=sm_major)
+        return tuple(decoder.get_parameter("layers.0.mlp.experts.up_weight").shape)
+
+    assert shape("triton_kernel", 9) == (128, 768, 1440)
+    assert shape("marlin", 9) == (128, 768, 1536)
+    assert shape("flashinfer_mxfp4", 9) == (128, 768, 1536)
+    assert shape("flashinfer_mxfp4", 10) == (128, 768, 1536)
+    assert shape("deep_gemm", 10) == (128, 720, 1440)
+    assert shape("triton", 9) == (128, 768, 2880)  # in bf16
+
+
+def test_what_a_server_makes_after_loading_is_seen_and_freed() -> None:
+    """AWQ's experts laid out anew are beside the others for one layer at a time."""
+    section = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
+    config = json.loads((PRESETS / "Qwen3-30B-A3B.json").read_text())["config"]
+    model = model_config({**config, "quantization_config": section})
+    allocator = CachingAllocator()
+    tracker = AllocationTracker(allocator, "meta")
+    runtime, comm = RuntimeConfig(moe_runner_backend="torch"), VirtualCommunicator(ParallelConfig())
+    with tracker:
+        decoder = Decoder(model, runtime, comm, META, range(4))
+        held = allocator.allocated
+        allocator.reset_peaks()
+        decoder.load_dummy()
+    one_layers_gates_and_ups = 128 * 2 * 768 * 2048 // 2
+    assert allocator.peak_allocated - held == pytest.approx(one_layers_gates_and_ups, rel=0.05)
+    assert allocator.allocated == pytest.approx(held, rel=1e-3)
+
+
 def test_only_the_layers_that_are_named_are_plain() -> None:
     model = _deepseek_fp4(exclude_modules=["lm_head", "model.layers.1.self_attn*", "model.layers.2.mlp*"])
     decoder = _make_decoder(model, ParallelConfig(tp=8))

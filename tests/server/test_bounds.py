@@ -25,6 +25,7 @@ from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from runtime.server.parallel import rank_layout, stage_layers
 from runtime.server.parallelism import check_layout
+from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config, RecurrentConfig
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.errors import UsageError
@@ -165,6 +166,20 @@ def test_a_layout_that_no_server_could_have() -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             check_layout(Asked(model_path="m", **sizes))
+
+
+@pytest.mark.parametrize(
+    "part", [GatedDeltaConfig(1, 4, 8, 8, 4, "heads"), Mamba2Config(4, 8, 1, 8, 4, True, False, 0.0, 8)]
+)
+def test_every_whole_number_of_a_state_has_an_end(part: RecurrentConfig) -> None:
+    model = model_config(DENSE)
+    for one in fields(part):
+        if one.type == "int" and one.name not in ("num_key_heads", "num_groups"):
+            with pytest.raises(ConfigError, match=rf"model\.{one.name} is 1000000000000"):
+                replace(model, recurrent=replace(part, **{one.name: 10**12}))
+        elif one.type == "int":
+            with pytest.raises(ConfigError, match="are not evenly those of"):
+                replace(part, **{one.name: 3})
 
 
 @pytest.mark.parametrize("part", [ModelConfig, MoEConfig, MLAConfig, IndexerConfig])

@@ -160,3 +160,14 @@ TINY = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
     "num_attention_heads": 4, "vocab_size": 128,
 }  # fmt: skip
+
+
+def test_a_dense_model_may_be_in_what_sglang_has_no_experts_of() -> None:
+    weights = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True, "dynamic": False}
+    inputs = {**TOKENS, "type": "int"}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
+    section = {"quant_method": "compressed-tensors", **_compressed(["lm_head"], group, form="int-quantized")}
+    model = model_config({**TINY, "quantization_config": section})
+    assert model.layer_kind(0) == model.layer_kind(1)
+    with pytest.raises(ConfigError, match="SGLang has no experts in int8 a row"):
+        model.quantized.of_experts(EXPERTS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sgl_tune.running import run
+from tests.sgl_tune.running import run, run_here
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,13 @@ def test_a_pipe_is_named(command: str, said: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     ran = run(command, tmp_path / "pipe", *(["--stale"] if command == "prune" else []))
     assert ran.code == 2 and said in ran.err
+
+
+@pytest.mark.parametrize("verb", [("warm",), ("warm", "--dry-run"), ("verify",), ("mem-report",)])
+@pytest.mark.parametrize("as_command", [False, True])
+def test_more_stages_than_layers_are_refused_everywhere(verb: tuple[str, ...], as_command: bool) -> None:
+    target = ("--gpu", "h200", "--sglang-version", "0.5.23", "--flashinfer-version", "0.7.2")
+    model = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
+    command = ("--", "python", "-m", "sglang.launch_server") if as_command else ()
+    ran = run_here(*verb, *target, *command, *model, "--pp-size", "49")
+    assert ran.code == 2 and "--pp 49: a stage needs a layer, and the model has 48" in ran.err

@@ -10,7 +10,7 @@ import pytest
 
 from runtime.autotune.agreement import BucketReport, Terms
 from runtime.autotune.bench import Candidate
-from runtime.autotune.search import PlayOff, Screened
+from runtime.autotune.search import Screened, Settled
 from runtime.autotune.wire import from_wire, to_wire
 
 ONE, OTHER = Candidate(0, -1), Candidate(1, ((128, 64), "stream_k", True))
@@ -20,8 +20,8 @@ TOLD = [
     [1, [2, (3,)]],
     {"names": {1: "one", (2, 3): ["two"]}},
     Terms("op", ("a", "b"), ("b",), {"gpu": "H200"}),
-    ([BucketReport((ONE, OTHER), {ONE: Screened(0.25, True)}, {OTHER: "no such kernel"})], None),
-    ({3: (PlayOff(OTHER, {ONE: 0.5, OTHER: inf}), {})}, ("out of memory", True)),
+    ([BucketReport((ONE, OTHER), {ONE: Screened(0.25, True)}, {OTHER: "no such kernel"}, 7)], None),
+    ({3: (Settled((OTHER,), {(ONE,): 0.5, (OTHER,): inf}), {})}, ("out of memory", True)),
 ]
 
 

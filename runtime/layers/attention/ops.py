@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 
 from runtime.layers.attention import reference
+from runtime.layers.opaque import opaque_op
 
 
-@torch.library.custom_op("sgl_tune::store_rows", mutates_args=("buffer",))
+@opaque_op("sgl_tune::store_rows", mutates_args=("buffer",))
 def store_rows(
     buffer: torch.Tensor,
     slots: torch.Tensor,
@@ -35,7 +36,7 @@ def _(
     return None
 
 
-@torch.library.custom_op("sgl_tune::paged_attention", mutates_args=())
+@opaque_op("sgl_tune::paged_attention", mutates_args=())
 def paged_attention(
     q: torch.Tensor,
     keys: torch.Tensor,
@@ -81,7 +82,7 @@ def _(
     return q.new_empty(q.shape)
 
 
-@torch.library.custom_op("sgl_tune::latent_attention", mutates_args=())
+@opaque_op("sgl_tune::latent_attention", mutates_args=())
 def latent_attention(
     q: torch.Tensor,
     latents: torch.Tensor,
@@ -119,7 +120,7 @@ def _(
     return q.new_empty(*q.shape[:2], value_dim)
 
 
-@torch.library.custom_op("sgl_tune::index_scores", mutates_args=())
+@opaque_op("sgl_tune::index_scores", mutates_args=())
 def index_scores(
     q: torch.Tensor,
     keys: torch.Tensor,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from runtime.layers.opaque import opaque_op
 from runtime.layers.recurrence import reference
 
 
-@torch.library.custom_op("sgl_tune::causal_conv", mutates_args=("state",))
+@opaque_op("sgl_tune::causal_conv", mutates_args=("state",))
 def causal_conv(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -45,7 +46,7 @@ def _(
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
-@torch.library.custom_op("sgl_tune::recurrence", mutates_args=("state",))
+@opaque_op("sgl_tune::recurrence", mutates_args=("state",))
 def recurrence(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -99,7 +100,7 @@ def _(
     return torch.empty(v.shape, dtype=v.dtype, device=v.device)
 
 
-@torch.library.custom_op("sgl_tune::gated_norm", mutates_args=())
+@opaque_op("sgl_tune::gated_norm", mutates_args=())
 def gated_norm(
     x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, group: int, eps: float, gate_first: bool
 ) -> torch.Tensor:

@@ -46,10 +46,7 @@ class Quantized:
         return self.linear
 
     def of_experts(self, name: str) -> Kind | None:
-        if self.excluded.experts(name):
-            return None
-        found = self._of_experts(name) if self.covers_experts else None
-        kind = self.experts if found is None else found[0]
+        kind = self._experts(name)
         if kind is not None and kind.linears_only:
             raise ConfigError(f"quantization_config: SGLang has no experts in {kind.name} a {kind.per}")
         return kind
@@ -70,11 +67,17 @@ class Quantized:
         experts = [f"{stem}.{mlp}.experts" for mlp in ("mlp", "block_sparse_moe", "mixer")]
         return (
             *(self._of_one(module) for module in (*modules, *fused)),
-            *(self.of_experts(name) for name in experts),
+            *(self._experts(name) for name in experts),
         )
 
     def doubts(self, num_layers: int) -> Iterator[str]:
         yield from self.excluded.doubts(num_layers)
+
+    def _experts(self, name: str) -> Kind | None:
+        if self.excluded.experts(name):
+            return None
+        found = self._of_experts(name) if self.covers_experts else None
+        return self.experts if found is None else found[0]
 
     def _of_one(self, module: str) -> Kind | None:
         if self.excluded.one(module):

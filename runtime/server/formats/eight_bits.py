@@ -58,20 +58,17 @@ def mx() -> Format:
     )
 
 
-def per_tensor(is_static: bool, dtype: str = _FP8, one_input: bool = False, by_rows: bool = False) -> Format:
-    """`by_rows`: SGLang's kernel is given the scale of each row all the same."""
+def per_tensor(is_static: bool, dtype: str = _FP8, one_input: bool = False) -> Format:
     weights = Stored("weight", dtype, (ROWS, COLUMNS)), Stored("weight_scale", _SCALES, (PARTS,))
     experts = (
         Stored("weight", dtype, (EXPERTS, ROWS, COLUMNS)),
         Stored("weight_scale", _SCALES, (EXPERTS, PARTS)),
     )
     inputs = Stored("input_scale", _SCALES, (ONE if one_input else PARTS,))
-    by_row = Change("replaced", Stored("weight_scale", _SCALES, (ROWS, ONE)))
     return Format(
         "tensors",
         (*weights, inputs) if is_static else weights,
         (*experts, Stored("input_scale", _SCALES, (EXPERTS,))) if is_static else experts,
-        after_linear=(by_row,) if by_rows else (),
     )
 
 

@@ -57,7 +57,6 @@ class Served:
     moe_backend: str = "auto"
     a2a_backend: str = "none"
     is_gated: bool = True
-    by_rows: bool = False  # fp8 of one scale a matrix, for kernels that want one a row
 
 
 def format_of(kind: Kind | None, served: Served) -> Format:
@@ -101,7 +100,7 @@ def _eight_bits(kind: Kind, dtype: str, served: Served) -> Format:
         packs = served.sm_major == _BLACKWELL and dtype != "int8" and kind.block == (128, 128)
         return eight_bits.in_blocks(kind.block, kind.scale, dtype, packs)
     if kind.per == "tensor":
-        return eight_bits.per_tensor(kind.is_static, dtype, kind.one_input, served.by_rows)
+        return eight_bits.per_tensor(kind.is_static, dtype, kind.one_input)
     return eight_bits.per_row(dtype, kind.is_static, kind.one_input)
 
 

@@ -1,0 +1,154 @@
+"""Published checkpoints: the bytes of their tensors as we predict them, beside what is stated of their files.
+
+Of those that nobody states, the parameters, beside transformers' own on tensors without memory.
+
+python -m tests.memory.published [--model NAME]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runtime.forward.comm import VirtualCommunicator
+from runtime.layers.linear import Linear
+from runtime.models.decoder import Decoder
+from runtime.models.draft import DraftModel
+from runtime.models.experts import Experts
+from runtime.server.checkpoint import Checkpoint
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.formats.assigned import UNQUANTIZED
+from tests.oracle.published import MADE_UP, Published, published
+
+DATA = Path(__file__).parent / "data"
+META = torch.device("meta")
+WITHIN = 0.005
+# Their class is DeepSeek-V3's, in a file of the checkpoint.
+CLASSES = {"kimi_k2": "deepseek_v3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """`ours` and `theirs` are bytes where a source states them, else parameters; `theirs` is 0 where nobody
+    says, and `why` tells. `file_bytes` are predicted."""
+
+    model: str
+    unit: str
+    ours: int
+    theirs: int
+    why: str
+    file_bytes: int = 0
+
+    @property
+    def off(self) -> float:
+        return self.ours / self.theirs - 1 if self.theirs else float("nan")
+
+    @property
+    def is_close(self) -> bool:
+        return abs(self.off) <= WITHIN
+
+
+def stated() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads((DATA / "published_sizes.json").read_text())
+    return found
+
+
+def checkpoints() -> list[Published]:
+    """As the oracle has them, and some whose quantization alone is another."""
+    known = published()
+    told = json.loads((DATA / "published_quantized.json").read_text())
+    more = [Published(name, "", {**known[row.pop("like")].config, **row}) for name, row in told.items()]
+    return [one for one in known.values() if not one.name.startswith(MADE_UP)] + more
+
+
+def beside_its_files(one: Published) -> Beside:
+    """Every tensor of the checkpoint, its draft layers' with their own tables where it has some."""
+    fact = stated()[one.name]
+    model = _model(one)
+    total = file_bytes(_decoder(model))
+    if fact.get("drafts"):
+        draft = DraftModel(model, RuntimeConfig(), VirtualCommunicator(ParallelConfig()), META)
+        total += file_bytes(draft)
+    return Beside(one.name, "bytes", total, fact["bytes"], fact["source"], total)
+
+
+def beside_transformers(one: Published) -> Beside:
+    """Of the same model without its quantization, whose kinds of matrices are known by themselves."""
+    try:
+        model = _model(one)
+        stored = file_bytes(_decoder(model))
+        plain = replace(model, quantized=UNQUANTIZED, checkpoint_quantization=None, quantization_block=None)
+        ours, theirs = sum(one.numel() for one in _decoder(plain).parameters()), _parameters(one.config)
+    except (ConfigError, Unsupported) as error:
+        return Beside(one.name, "parameters", 0, 0, error.message)
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        return Beside(one.name, "parameters", 0, 0, f"transformers: {str(error)[:80]}")
+    return Beside(one.name, "parameters", ours, theirs, "transformers, on meta tensors", stored)
+
+
+def file_bytes(module: torch.nn.Module) -> int:
+    """Of what a file has, not of the room that a server makes beside it."""
+    own = sum(parameter.nbytes for parameter in module.parameters())
+    return own - sum(tensor.nbytes for tensor in _rooms(module))
+
+
+def _rooms(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """A draft has been laid out already: there are none in it."""
+    for part in module.modules():
+        if isinstance(part, Linear):
+            for one in part.scheme.format.linear:
+                if not one.in_file and one.name in part.tensors:
+                    yield part.tensors[one.name]
+        elif isinstance(part, Experts):
+            for one in part.scheme.format.experts:
+                if not one.in_file:
+                    yield from (side[one.name] for side in (part.up, part.down) if one.name in side)
+
+
+def _model(one: Published) -> ModelConfig:
+    return Checkpoint(one.config, one.modelopt_file or {}).model_config()
+
+
+def _decoder(model: ModelConfig) -> Decoder:
+    layers = range(model.num_layers)
+    return Decoder(model, RuntimeConfig(), VirtualCommunicator(ParallelConfig()), META, layers)
+
+
+def _parameters(config: dict[str, Any]) -> int:
+    """With the routers' corrections, which transformers keeps in buffers."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    plain = {name: value for name, value in config.items() if name not in ("quantization_config", "auto_map")}
+    model_type = plain.pop("model_type")
+    found = AutoConfig.for_model(CLASSES.get(model_type, model_type), **plain)
+    with META:
+        model = AutoModelForCausalLM.from_config(found.get_text_config())
+    corrections = (buffer.numel() for name, buffer in model.named_buffers() if "correction_bias" in name)
+    return sum(parameter.numel() for parameter in model.parameters()) + sum(corrections)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="python -m tests.memory.published")
+    options.add_argument("--model", help="those whose name has this in it", default="")
+    wanted = options.parse_args().model
+    known, close, asked = stated(), 0, 0
+    for one in checkpoints():
+        if wanted not in one.name:
+            continue
+        told = beside_its_files(one) if one.name in known else beside_transformers(one)
+        close, asked = close + told.is_close, asked + 1
+        off = f"{told.off:+.4%}" if told.theirs else "unknown"
+        sizes = f"{told.file_bytes / 1e9:8.2f} GB {told.unit:10s} {told.ours:14d} {told.theirs:14d}"
+        print(f"{one.name:52s} {sizes} {off:>9s}  {told.why}", flush=True)
+    print(f"{close} of {asked} within {WITHIN:.1%}")
+
+
+if __name__ == "__main__":
+    main()
