@@ -143,6 +143,7 @@ def excluded_of(section: Mapping[str, Any], method: str | None) -> Excluded:
     listed = section[key]
     if not isinstance(listed, (list, tuple)) or not all(isinstance(one, str) for one in listed):
         raise ConfigError(f"quantization_config: {key} is {repr(listed)[:60]}: a list of modules is needed")
+    listed = tuple(dict.fromkeys((*listed, *_of_the_text(listed))))
     way = _WAYS.get(method or "", "paths")
     if way == "paths":
         stems = {one.rstrip(".").removeprefix("model.") for one in listed}
@@ -153,7 +154,6 @@ def excluded_of(section: Mapping[str, Any], method: str | None) -> Excluded:
         expressions = tuple(one.removeprefix(_EXPRESSION) for one in listed if one.startswith(_EXPRESSION))
         _expressions(expressions)
         return Excluded(tuple(one for one in listed if not one.startswith(_EXPRESSION)), expressions, way=way)
-    listed = tuple(dict.fromkeys((*listed, *_of_the_text(listed))))
     last_steps = {one.rpartition(".")[2] for one in listed}
     return Excluded(
         names=tuple(one.rstrip(".") for one in listed if "*" not in one),

@@ -171,3 +171,16 @@ def test_a_dense_model_may_be_in_what_sglang_has_no_experts_of() -> None:
     assert model.layer_kind(0) == model.layer_kind(1)
     with pytest.raises(ConfigError, match="SGLang has no experts in int8 a row"):
         model.quantized.of_experts(EXPERTS)
+
+
+def test_a_language_model_inside_another_is_named_without_its_wrapper() -> None:
+    """As Qwen3.5 lists the gates of its recurrent layers, which are too narrow for a block."""
+    listed = [f"model.language_model.layers.3.linear_attn.in_proj_{one}" for one in ("a", "b")]
+    section = {
+        "activation_scheme": "dynamic",
+        "weight_block_size": [128, 128],
+        "modules_to_not_convert": listed,
+    }
+    gates = [f"model.layers.3.linear_attn.in_proj_{one}" for one in ("b", "a")]
+    assert quantized_of(section, "fp8").of_linear(gates) is None
+    assert quantized_of(section, "fp8").of_linear(["model.layers.3.linear_attn.in_proj_qkv"]) is not None
