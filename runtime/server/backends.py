@@ -8,7 +8,7 @@ from typing import Literal
 
 Number = tuple[int, ...]
 # Families of tuned calls: those of one look their tactics up alike.
-Calls = Literal["cutlass", "trtllm", "mxfp4"]
+Calls = Literal["cutlass", "trtllm", "mxfp4", "cutedsl"]
 FIRST: Number = ()  # before every release
 
 
@@ -114,6 +114,8 @@ BACKENDS = {
         MoEBackendRow(
             "flashinfer_cutedsl",
             FIRST,
+            calls="cutedsl",
+            kernel_majors=_BLACKWELL_SERVER,
             takes=_all("modelopt_fp4") | {"modelopt_mixed": (0, 5, 16), "nvfp4_online": (0, 5, 18)},
             spread_over_one_or_all=True,
             all_to_alls={"deepep": FIRST, "flashinfer": (0, 5, 13)},

@@ -31,7 +31,8 @@ def routing_form(
     model: ModelConfig, runtime: RuntimeConfig, in_fp8_blocks: bool, ep: int, attn_dp: int
 ) -> Routing:
     spread = ep > 1 and attn_dp == 1
-    routed = in_fp8_blocks and spread and runtime.release.routes_fp8_under_ep
+    by_family = model.model_type in DEEPSEEK_LAYERS and runtime.release.routes_fp8_under_ep
+    routed = in_fp8_blocks and spread and by_family
     routed = routed or backend_row(runtime.moe_runner_backend).routed
     if not routed and (kernels_route(model) or not runtime.release.routes_by_named_method):
         return "logits"

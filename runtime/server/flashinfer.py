@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Literal
 
 from runtime.server.releases import number
 
 METADATA, RECORDS, GENERATION = "_metadata", "_records", "_generation"
 
 
+CuteDslForm = Literal["plain", "by activation", "by situ", "by quant mode and offset", "by quant mode"]
+
+
 @dataclass(frozen=True, slots=True)
 class KeyForm:
-    """How an entry's key is written."""
+    """How an entry's key is written. `cutedsl_moe`: what its op's name and options hold."""
 
     has_extras: bool  # a fourth element, 0.6.13
     options_of: tuple[str, ...] = ()  # the ops, by how their names begin, that fill it in
     names_ranks: bool = False  # among a cutlass MoE's options, until 0.7.1
     workspace: int = -1  # of a GEMM, in bytes, until 0.6.12
+    trtllm_gemm: tuple[object, ...] = ()  # the options of its fp4 GEMMs
+    cutedsl_moe: CuteDslForm = "plain"
     token_scales: bool = True  # a place for them among a trtllm MoE's inputs, since 0.6.13
 
 
@@ -59,30 +65,51 @@ _SIX = (
 )
 _SEVEN = (*_SIX[:-1], "cutlass_dsl_version", "gpu")
 
-_DENSE = ("fp8_gemm", "sgl_tune::")
+_DENSE = ("fp8_gemm", "fp4_gemm", "mxfp8_gemm", "CuteDslMoEWrapper", "sgl_tune::")
+_SCALES_128_BY_4 = (False,)
+_TRTLLM_GEMM = (*_SCALES_128_BY_4, 17826818, 1052672)  # e2m1 blocks in, bf16 out
 _CUTLASS, _TRTLLM = "trtllm::fused_moe::", "flashinfer::trtllm_"
 
 _V0_6_11 = FlashInfer(
     "0.6.11", _SIX, frozenset((METADATA,)), KeyForm(False, workspace=32 << 20, token_scales=False)
 )
-_V0_6_13 = replace(_V0_6_11, since="0.6.13", keys=KeyForm(True, _DENSE), skips_ops=True)
-_V0_6_15 = replace(_V0_6_13, since="0.6.15", tells_unknown=True)
+_V0_6_13 = replace(
+    _V0_6_11,
+    since="0.6.13",
+    keys=KeyForm(True, _DENSE, trtllm_gemm=_SCALES_128_BY_4),
+    skips_ops=True,
+)
+_V0_6_15 = replace(
+    _V0_6_13,
+    since="0.6.15",
+    keys=replace(_V0_6_13.keys, cutedsl_moe="by activation"),
+    tells_unknown=True,
+)
 _V0_6_16 = replace(_V0_6_15, since="0.6.16", skips_cudnn_indices=True, matches_runners=True)
 _V0_6_18 = replace(
     _V0_6_16,
     since="0.6.18",
     members=frozenset((METADATA, RECORDS, GENERATION)),
-    keys=KeyForm(True, (*_DENSE, _CUTLASS), names_ranks=True),
+    keys=replace(_V0_6_15.keys, options_of=(*_DENSE, _CUTLASS), names_ranks=True, cutedsl_moe="by situ"),
 )
 _V0_7_0 = replace(
     _V0_6_18,
     since="0.7.0",
     environment=_SEVEN,
-    keys=KeyForm(True, (*_DENSE, _CUTLASS, _TRTLLM), names_ranks=True),
+    keys=replace(_V0_6_18.keys, options_of=(*_DENSE, _CUTLASS, _TRTLLM)),
     has_v2=True,
 )
-_V0_7_1 = replace(_V0_7_0, since="0.7.1", keeps_policies=True)
-_V0_7_2 = replace(_V0_7_1, since="0.7.2", keys=KeyForm(True, (*_DENSE, _CUTLASS, _TRTLLM)))
+_V0_7_1 = replace(
+    _V0_7_0,
+    since="0.7.1",
+    keys=replace(_V0_7_0.keys, trtllm_gemm=_TRTLLM_GEMM, cutedsl_moe="by quant mode and offset"),
+    keeps_policies=True,
+)
+_V0_7_2 = replace(
+    _V0_7_1,
+    since="0.7.2",
+    keys=replace(_V0_7_1.keys, names_ranks=False, cutedsl_moe="by quant mode"),
+)
 FLASHINFERS = (_V0_6_11, _V0_6_13, _V0_6_15, _V0_6_16, _V0_6_18, _V0_7_0, _V0_7_1, _V0_7_2)
 NEWEST = FLASHINFERS[-1]
 # Whose code was read; every release of SGLang that keeps a cache file pins one of them.

@@ -92,6 +92,8 @@ class Release:
     dropped_methods: tuple[str, ...] = ()
     # gpt-oss's experts on sm120: srt/arg_groups/model_overrides/gpt_oss.py
     mxfp4_on_sm120: str = "triton_kernel"
+    # Where they run on FlashInfer's CUTLASS kernels: srt/layers/quantization/mxfp4.py
+    mxfp4_by_cutlass: tuple[int, ...] = ()
     # modelopt_fp4's experts: srt/arg_groups/overrides.py, _moe_runner_backend_quant_constraints
     nvfp4_runs_cutlass_on: tuple[int, ...] = ()
     # srt/arg_groups/moe_hook.py
@@ -228,6 +230,7 @@ _13 = replace(
     fp4_gemm_before_blackwell="marlin",
     fp4_gemm_on_sm120="flashinfer_cutlass",
     fuses_nvfp4_swiglu=True,
+    mxfp4_by_cutlass=(9,),
     nvfp4_runs_cutlass_on=(12,),
     flashinfer_a2a_needs_dp=True,
     dispatch_tokens_by_ranks=False,
@@ -325,6 +328,7 @@ _17 = replace(
     always_skipped_ops=("mxfp8_gemm",),
     drafts_gate_by_their_backend=True,
     mxfp4_on_sm120="flashinfer_mxfp4",
+    mxfp4_by_cutlass=(9, 12),
     deepep_cutedsl_is_low_latency=True,
     breakable_off_with=(*_BREAKABLE_17, "MLA that is not sparse", "NemotronH"),
     aligns_deepep_graphs=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runtime.server.backends import Calls
@@ -16,6 +17,7 @@ from runtime.server.call_rules import (
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
+from runtime.server.shape import Server
 from runtime.server.tuning import (
     MODELOPT_FP8,
     is_tuned,
@@ -25,11 +27,14 @@ from sgl_tune.keys.op_shapes import (
     Experts,
     OpShape,
     cpu_moe,
+    cutedsl_nvfp4_moe,
     cutlass_moe,
     trtllm_bf16_moe,
     trtllm_fp8_block_moe,
     trtllm_fp8_tensor_moe,
     trtllm_mxfp4_moe,
+    trtllm_mxfp8_moe,
+    trtllm_mxint4_moe,
     trtllm_nvfp4_moe,
 )
 
@@ -118,17 +123,31 @@ def _cutlass(deployment: Deployment) -> tuple[OpShape, ...]:
     dtype, quantized = dtype_of(deployment), deployment.quantization in MODELOPT_FP8
     stored = _E4M3 if quantized else dtype
     experts = _experts(deployment, multiple=16 if quantized else 1)
-    return _cutlass_call(deployment, experts, activation=stored, weight=stored)
+    return _cutlass_call(deployment, experts, stored, stored)
 
 
 def _cutlass_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     """Sixteen values in an int64, of rows padded to a tile of scales where there is no gate."""
-    experts = _experts(deployment, multiple=_by_gate(deployment, 1, 128))
-    return _cutlass_call(deployment, experts, activation=_BF16, weight=Dtype("torch.int64"), packed=16)
+    experts, weight = _experts(deployment, multiple=_by_gate(deployment, 1, 128)), Dtype("torch.int64")
+    if _gathers_nvfp4(deployment):
+        uint8 = Dtype("torch.uint8")
+        return _cutlass_call(deployment, experts, uint8, weight, packed=16, rows_packed=2)
+    return _cutlass_call(deployment, experts, _BF16, weight, packed=16)
+
+
+def _gathers_nvfp4(deployment: Deployment) -> bool:
+    """Rows are quantized before they go to other ranks."""
+    parallel, a2a = deployment.parallel, deployment.server.moe_a2a_backend
+    return a2a == "flashinfer" or (parallel.attn_dp > 1 and parallel.moe_ep == parallel.attn_dp)
 
 
 def _cutlass_call(
-    deployment: Deployment, experts: Experts, *, activation: Dtype, weight: Dtype, packed: int = 1
+    deployment: Deployment,
+    experts: Experts,
+    activation: Dtype,
+    weight: Dtype,
+    packed: int = 1,
+    rows_packed: int = 1,
 ) -> tuple[OpShape, ...]:
     return cutlass_moe(
         experts,
@@ -139,6 +158,7 @@ def _cutlass_call(
         fused_finalize=deployment.server.fused_finalize,
         alltoall=deployment.server.moe_a2a_backend == "flashinfer",
         packed=packed,
+        rows_packed=rows_packed,
     )
 
 
@@ -158,6 +178,23 @@ def _trtllm_fp8_tensor(deployment: Deployment) -> tuple[OpShape, ...]:
     return (trtllm_fp8_tensor_moe(_experts(deployment, multiple=_by_gate(deployment, 16, 128))),)
 
 
+def _trtllm_mxfp8(deployment: Deployment) -> tuple[OpShape, ...]:
+    experts = _experts(deployment, multiple=_by_gate(deployment, 16, 128))
+    return (trtllm_mxfp8_moe(experts, _routing(deployment, in_fp8_blocks=True)),)
+
+
+def _trtllm_mxint4(deployment: Deployment) -> tuple[OpShape, ...]:
+    return (trtllm_mxint4_moe(_experts(deployment)),)
+
+
+def _cutedsl(deployment: Deployment) -> tuple[OpShape, ...]:
+    if deployment.server.moe_a2a_backend != "none":
+        return ()
+    experts = _experts(deployment)
+    first = tuple(rank * experts.local for rank in range(experts.ep))
+    return (cutedsl_nvfp4_moe(experts, first, flashinfer_of(deployment.flashinfer_version).keys),)
+
+
 def _trtllm_bf16(deployment: Deployment) -> tuple[OpShape, ...]:
     return (trtllm_bf16_moe(_experts(deployment, multiple=128), _routing(deployment)),)
 
@@ -168,14 +205,36 @@ def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:
-    """Padding: hidden to 256, intermediate to 128. Only Blackwell's kernels take weights in this layout."""
-    if deployment.server.gpu.major != 10 or deployment.model.model_type != "gpt_oss":
+    """gpt-oss. Padding: hidden to 256, intermediate to 128."""
+    server = deployment.server
+    if deployment.model.model_type != "gpt_oss":
         return ()
     experts = _experts(deployment, multiple=128)
-    padded = Experts(
-        _round_up(experts.hidden, 256), experts.intermediate, experts.local, experts.total, experts.top_k
+    padded = replace(experts, hidden=_round_up(experts.hidden, 256))
+    if server.gpu.major == 10:
+        return (trtllm_mxfp4_moe(padded, output=experts.hidden),)
+    return _mxfp4_by_cutlass(deployment, padded) if runs_mxfp4_by_cutlass(server) else ()
+
+
+def runs_mxfp4_by_cutlass(server: Server) -> bool:
+    return server.backend.calls == "mxfp4" and server.gpu.major in server.release.mxfp4_by_cutlass
+
+
+def _mxfp4_by_cutlass(deployment: Deployment, experts: Experts) -> tuple[OpShape, ...]:
+    """Rows in mxfp8 on sm120, in bf16 on Hopper."""
+    on_hopper = deployment.server.gpu.major == 9
+    return cutlass_moe(
+        experts,
+        flashinfer_of(deployment.flashinfer_version).keys,
+        activation=_BF16 if on_hopper else _E4M3,
+        weight=Dtype("torch.uint8" if on_hopper else "torch.int64"),
+        output=_BF16,
+        fused_finalize=deployment.server.fused_finalize,
+        packed=2 if on_hopper else 16,
+        biases=True,
+        mxfp8_rows=not on_hopper,
+        weight_groups=on_hopper,
     )
-    return (trtllm_mxfp4_moe(padded, output=experts.hidden),)
 
 
 _MOE_CALLS: dict[tuple[Calls | None, str | None], Callable[[Deployment], tuple[OpShape, ...]]] = {
@@ -187,5 +246,8 @@ _MOE_CALLS: dict[tuple[Calls | None, str | None], Callable[[Deployment], tuple[O
     ("trtllm", "fp8"): _trtllm_fp8_block,
     ("trtllm", "modelopt_fp8"): _trtllm_fp8_tensor,
     ("trtllm", "modelopt_fp4"): _trtllm_nvfp4,
+    ("trtllm", "mxfp8"): _trtllm_mxfp8,
+    ("trtllm", "compressed-tensors"): _trtllm_mxint4,
     ("mxfp4", "mxfp4"): _mxfp4,
+    ("cutedsl", "modelopt_fp4"): _cutedsl,
 }

@@ -12,7 +12,12 @@ FP4_RUNNERS = {
     "flashinfer_cudnn": "CudnnFp4GemmRunner",
     "flashinfer_trtllm": "TrtllmGemmRunner",
 }
-_FP4_GROUP = 16
+MXFP8_RUNNERS = {
+    "flashinfer_cutedsl": "CuteDSLMxfp8GemmRunner",
+    "flashinfer_cutlass": "CutlassMxfp8GemmRunner",
+}
+_FP4_GROUP, _MXFP8_GROUP = 16, 32
+_MXFP8_WORKSPACE = 32 << 20
 _SCALE_ROWS, _SCALE_COLUMNS = 128, 4  # a tile of interleaved scales
 
 
@@ -37,7 +42,19 @@ def dense_fp4(k: int, n: int, backend: str, form: KeyForm) -> OpShape:
     def profile(tokens: int) -> Profile:
         return ((tokens, columns // 2), *weight, *rest)
 
-    return OpShape("fp4_gemm", COLD, profile, ((),), runner=FP4_RUNNERS[backend])
+    extras = form.trtllm_gemm if backend == "flashinfer_trtllm" else ()
+    return OpShape("fp4_gemm", COLD, profile, (extras,), runner=FP4_RUNNERS[backend])
+
+
+def dense_mxfp8(k: int, n: int, backend: str) -> OpShape:
+    """`mm_mxfp8`: a scale for 32 values, interleaved in one row."""
+    scales = _round_up(n, _SCALE_ROWS) * _round_up(k // _MXFP8_GROUP, _SCALE_COLUMNS)
+
+    def profile(tokens: int) -> Profile:
+        return ((tokens, k), (k, n), (-1,), (scales,), ABSENT, (-1, n), (_MXFP8_WORKSPACE,))
+
+    policy = COLD if backend == "flashinfer_cutedsl" else HOT
+    return OpShape("mxfp8_gemm", policy, profile, ((),), runner=MXFP8_RUNNERS[backend])
 
 
 def _round_up(value: int, multiple: int) -> int:

@@ -17,7 +17,7 @@ from runtime.server.tuning import (
     runs_mxfp8_gemm,
 )
 from sgl_tune.keys.call_shapes import checkpoint_of, dtype_of
-from sgl_tune.keys.dense_ops import FP4_RUNNERS, dense_fp4, dense_fp8
+from sgl_tune.keys.dense_ops import FP4_RUNNERS, MXFP8_RUNNERS, dense_fp4, dense_fp8, dense_mxfp8
 from sgl_tune.keys.op_shapes import OpShape
 
 if TYPE_CHECKING:
@@ -68,6 +68,9 @@ def _dense_shapes(deployment: Deployment) -> Iterator[OpShape]:
     if fp8_is_known(deployment):
         output = dtype_of(deployment)
         yield from (dense_fp8(k, n, output, form) for k, n in linear_sizes(deployment))
+    if mxfp8_is_known(deployment):
+        gemm = _mxfp8_backend(deployment)
+        yield from (dense_mxfp8(k, n, gemm) for k, n in linear_sizes(deployment))
     if fp4_is_known(deployment):
         backend = deployment.server.fp4_gemm_backend
         yield from (dense_fp4(k, n, backend, form) for k, n in linear_sizes(deployment))
@@ -75,6 +78,18 @@ def _dense_shapes(deployment: Deployment) -> Iterator[OpShape]:
 
 def fp8_is_known(deployment: Deployment) -> bool:
     return tunes_dense(deployment) and deployment.quantization in MODELOPT_FP8
+
+
+def mxfp8_is_known(deployment: Deployment) -> bool:
+    chosen = deployment.quantization == "mxfp8" and deployment.server.release.mxfp8_gemm_methods
+    return bool(chosen) and tunes_mxfp8(deployment) and _mxfp8_backend(deployment) in MXFP8_RUNNERS
+
+
+def _mxfp8_backend(deployment: Deployment) -> str:
+    """What an unset --fp8-gemm-backend becomes: srt/layers/quantization/fp8_utils.py."""
+    asked = deployment.server.asked.fp8_gemm_runner_backend
+    by_gpu = "flashinfer_cutedsl" if deployment.server.gpu.major == 10 else "flashinfer_cutlass"
+    return by_gpu if asked == "auto" else asked
 
 
 def fp4_is_known(deployment: Deployment) -> bool:

@@ -10,6 +10,7 @@ from sgl_tune.keys.call_shapes import moe_shapes, tunes_moe
 from sgl_tune.keys.dense_shapes import (
     fp4_is_known,
     fp8_is_known,
+    mxfp8_is_known,
     tunes_by_cutlass,
     tunes_dense,
     tunes_fp4,
@@ -49,7 +50,7 @@ def _unplanned(deployment: Deployment) -> Iterator[Gap]:
         )
     if tunes_fp4(deployment) and not fp4_is_known(deployment):
         yield Gap("the FP4 GEMMs of dense layers", _UNREAD)
-    if tunes_mxfp8(deployment):
+    if tunes_mxfp8(deployment) and not mxfp8_is_known(deployment):
         yield Gap("the MXFP8 GEMMs of dense layers", _UNREAD)
     if tunes_by_cutlass(deployment):
         yield Gap("the GEMMs of --fp8-gemm-backend flashinfer_cutlass", _UNREAD)

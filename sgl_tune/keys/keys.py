@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from runtime.server.backends import backend_row
 from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets, tuning_range
 from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.rows import BatchRows, batch_rows
-from sgl_tune.keys.call_shapes import moe_shapes, tunes_moe
+from sgl_tune.keys.call_shapes import moe_shapes, runs_mxfp4_by_cutlass, tunes_moe
 from sgl_tune.keys.dense_shapes import dense_shapes, tunes_by_cutlass, tunes_dense, tunes_fp4, tunes_mxfp8
 from sgl_tune.keys.op_shapes import OpShape, Policy
 from sgl_tune.keys.starts import never_starts
@@ -89,7 +90,8 @@ def _moe_buckets(deployment: Deployment, rows: BatchRows) -> Buckets:
 
     def buckets_up_to(count: int) -> tuple[int, ...]:
         server = deployment.server
-        largest = tuning_range(server.backend, server.release, count, rows.prefill, server.is_pd_decode)
+        backend = backend_row("flashinfer_cutlass") if runs_mxfp4_by_cutlass(server) else server.backend
+        largest = tuning_range(backend, server.release, count, rows.prefill, server.is_pd_decode)
         return tuning_buckets(largest)
 
     return buckets_up_to(rows.serving), buckets_up_to(rows.tuning)

@@ -29,7 +29,8 @@ TRTLLM_FP4 = "flashinfer::trtllm_fp4_block_scale_moe"
 MODULE = "Module"
 
 BFLOAT16, E4M3, MX_E4M3, E2M1, MX_E2M1 = 1052672, 1050629, 17827853, 17826818, 17826828
-NO_FP8, DEEPSEEK_FP8 = 0, 1
+MX_INT4 = 17892366
+NO_FP8, DEEPSEEK_FP8, MX_FP8 = 0, 1, 2
 MAJOR_K, BLOCK_MAJOR_K = 0, 2
 
 
@@ -97,14 +98,26 @@ def cutlass_moe(
     fused_finalize: bool,
     alltoall: bool = False,
     packed: int = 1,
+    rows_packed: int = 1,
+    biases: bool = False,
+    mxfp8_rows: bool = False,
+    weight_groups: bool = False,
 ) -> tuple[OpShape, ...]:
     """`cutlass_fused_moe` tunes its two GEMMs as two ops with the same inputs; `packed` values an element."""
     e, h, i = experts.local, experts.hidden, experts.intermediate
+    first, second = ((e, experts.first_rows), (e, h)) if biases else (ABSENT, ABSENT)
 
     def profile(tokens: int) -> Profile:
-        return ((tokens, h), (e, experts.first_rows, h // packed), ABSENT, (e, h, i // packed), ABSENT)
+        return (
+            (tokens, h // rows_packed),
+            (e, experts.first_rows, h // packed),
+            first,
+            (e, h, i // packed),
+            second,
+        )
 
-    options = (alltoall, False, False, False, False, False, True, experts.activation, False, fused_finalize)
+    formats = (False, weight_groups, mxfp8_rows, False, False)
+    options = (alltoall, *formats, True, experts.activation, False, fused_finalize)
     extras = tuple(
         (activation, weight, output, experts.top_k, *sizes, *options) for sizes in _sizes(experts, form)
     )
@@ -127,6 +140,18 @@ def trtllm_fp8_block_moe(experts: Experts, routing: Routing) -> OpShape:
     op = "flashinfer::trtllm_fp8_block_scale_moe"
     h = experts.hidden
     return OpShape(op, COLD, _trtllm_profile(experts, routing, scale=lambda t: (h // 128, t)), extras)
+
+
+def trtllm_mxint4_moe(experts: Experts) -> OpShape:
+    extras = _trtllm_extras(experts, BFLOAT16, MX_INT4, shuffled=True, layout=BLOCK_MAJOR_K)
+    op = "flashinfer::trtllm_mxint4_block_scale_moe"
+    return OpShape(op, COLD, _trtllm_profile(experts, "logits"), extras)
+
+
+def trtllm_mxfp8_moe(experts: Experts, routing: Routing) -> OpShape:
+    extras = _trtllm_extras(experts, MX_E4M3, MX_E4M3, fp8=MX_FP8, shuffled=True)
+    op, h = "flashinfer::trtllm_fp8_block_scale_moe", experts.hidden
+    return OpShape(op, COLD, _trtllm_profile(experts, routing, scale=lambda t: (t, h // 32)), extras)
 
 
 def trtllm_fp8_tensor_moe(experts: Experts) -> OpShape:
@@ -193,6 +218,41 @@ def _trtllm_extras(
     counts = (experts.top_k, experts.local, experts.total, 0)
     activated = experts.activation
     return ((MODULE, *counts, activation, weight, fp8, *sizes, activated, shuffled, layout, False, False),)
+
+
+def cutedsl_nvfp4_moe(experts: Experts, first: tuple[int, ...], form: KeyForm) -> OpShape:
+    """CuTe DSL's wrapper: interleaved scales as tiles, and its own output. `first`: each EP rank's expert."""
+    e, h, i, k = experts.local, experts.hidden, experts.intermediate, experts.top_k
+
+    def tiles(rows: int, columns: int) -> Shape:
+        return (32, 4, -(-rows // 128), 4, -(-columns // 64), e)
+
+    def profile(t: int) -> Profile:
+        rows = ((t, h // 2), (t, h // 16), (t, k), (t, k))
+        up = ((e, experts.first_rows, h // 2), tiles(experts.first_rows, h), (e,), (1,))
+        return (*rows, *up, (e, h, i // 2), tiles(h, i), (e,), (t, h))
+
+    name, runner, extras = _cutedsl_form(experts, first, form)
+    return OpShape(name, COLD, profile, extras, runner=runner)
+
+
+def _cutedsl_form(
+    experts: Experts, first: tuple[int, ...], form: KeyForm
+) -> tuple[str, str, tuple[tuple[Any, ...], ...]]:
+    op, runner = "CuteDslMoEWrapper::run", "CuteDslFusedMoENvfp4Runner"
+    if form.cutedsl_moe == "plain":
+        return op, runner, ((),)
+    kind = "Swiglu" if experts.gated else "Relu2"
+    swiglu = (experts.activation, 1.0, 0.0, 3.4028234663852886e38)
+    if form.cutedsl_moe == "by activation":
+        return f"{op}::{kind}", runner, (swiglu,)
+    if form.cutedsl_moe == "by situ":
+        return f"{op}::{kind}", runner, ((*swiglu, None, None),)
+    offsets: list[tuple[int, ...]] = [(one,) for one in first]
+    sizes = [()] if form.cutedsl_moe == "by quant mode" else offsets
+    rest = (False, Dtype("torch.bfloat16"), True)
+    extras = tuple(("w4a4", *swiglu, None, None, experts.total, *size, *rest) for size in sizes)
+    return f"{op}::w4a4::{kind}", "CuteDslFusedMoERunner", extras
 
 
 def cpu_moe(experts: Experts, dtype: Dtype) -> tuple[OpShape, ...]:
