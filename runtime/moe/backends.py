@@ -20,6 +20,10 @@ class MoEBackend(ABC):
     def __init__(self, model: ModelConfig, runtime: RuntimeConfig, layout: RankLayout) -> None:
         self.model, self.runtime, self.layout = model, runtime, layout
 
+    @property
+    def weighs_input(self) -> bool:
+        return self.model.moe is not None and self.model.moe.weighs_input
+
     def prepare(self, weights: ExpertWeights) -> ExpertWeights:
         """Once after loading: the same weights in the order and layout that the kernel wants."""
         return weights

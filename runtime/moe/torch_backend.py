@@ -29,6 +29,7 @@ class TorchBackend(MoEBackend):
             weights.first,
             list(weights.block),
             swiglu,
+            self.weighs_input,
         )
 
 
@@ -48,6 +49,7 @@ def torch_moe(
     first: int,
     block: list[int],
     swiglu: list[float],
+    weighs_input: bool = False,
 ) -> torch.Tensor:
     """One opaque op, because rows per expert depend on the data, which meta tensors do not have."""
     out = torch.zeros_like(x, dtype=torch.float32)
@@ -57,10 +59,12 @@ def torch_moe(
             continue
         up = expert_matrix(w13, w13_scale, w13_global_scale, local, block).to(x.dtype)
         down = expert_matrix(w2, w2_scale, w2_global_scale, local, block).to(x.dtype)
-        hidden = F.linear(x[token], up, None if w13_bias is None else w13_bias[local])
+        share = scores[token, slot, None]
+        given = x[token] * share.to(x.dtype) if weighs_input else x[token]
+        hidden = F.linear(given, up, None if w13_bias is None else w13_bias[local])
         inner = activate(hidden, swiglu, down.shape[1])
         result = F.linear(inner, down, None if w2_bias is None else w2_bias[local])
-        out.index_add_(0, token, result.float() * scores[token, slot, None])
+        out.index_add_(0, token, result.float() if weighs_input else result.float() * share)
     return out.to(x.dtype)
 
 

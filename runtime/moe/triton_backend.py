@@ -37,13 +37,14 @@ class TritonBackend(TorchBackend):
         slots = align(topk.ids, weights.first, weights.local, _SMALL if tokens <= weights.local else _LARGE)
         out = x if self._is_in_place else torch.empty_like(x)
         up = x.new_empty(count, weights.w13.shape[1])
-        grouped_matmul(x, weights.w13, up, slots, top_k, weights.w13_scale, block, weights.w13_bias, None)
+        scores = topk.weights.reshape(-1)
+        before, after = (scores, None) if self.weighs_input else (None, scores)
+        grouped_matmul(x, weights.w13, up, slots, top_k, weights.w13_scale, block, weights.w13_bias, before)
         inner = self._activate(up, weights)
         del up
         down = x.new_empty(tokens, top_k, x.shape[1])
         flat = down.view(count, -1)
-        scores = topk.weights.reshape(-1)
-        grouped_matmul(inner, weights.w2, flat, slots, 1, weights.w2_scale, block, weights.w2_bias, scores)
+        grouped_matmul(inner, weights.w2, flat, slots, 1, weights.w2_scale, block, weights.w2_bias, after)
         del inner
         sum_choices(down, out)
         return out

@@ -14,6 +14,7 @@ from runtime.moe.torch_backend import activate, expert_matrix
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.backends import backend_row
 from runtime.server.buckets import tuning_range
+from runtime.server.errors import ConfigError
 
 
 class TunedBackend(MoEBackend):
@@ -22,6 +23,10 @@ class TunedBackend(MoEBackend):
     name: ClassVar[str]
 
     def prepare(self, weights: ExpertWeights) -> ExpertWeights:
+        if self.weighs_input:
+            raise ConfigError(
+                f"--moe-runner-backend {self.name}: experts here weigh answers, not what is given"
+            )
         return _dequantized(weights) if weights.w13.is_cpu else self.prepare_for_gpu(weights)
 
     def forward(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:

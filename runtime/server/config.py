@@ -35,6 +35,7 @@ class MoEConfig:
     latent_size: int | None = None  # of the rows that routed experts work on, where not the hidden size
     shared_gate: bool = False  # the shared expert counts as much as a sigmoid of the token says
     expert_bias: bool = False
+    weighs_input: bool = False  # what an expert is given is weighted, and not its answer
     # gpt-oss: clamped gate, (up + 1) * gate * sigmoid(alpha * gate), softmax over the selected experts only
     swiglu_alpha: float | None = None
     swiglu_limit: float | None = None

@@ -11,7 +11,7 @@ DTYPE_BYTES = {
     "float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3fn": 1,
 }  # fmt: skip
 FP8_BLOCK = 128
-HYBRID_TYPES = {"gpt_oss", "mellum"}
+HYBRID_TYPES = {"gpt_oss", "mellum", "llama4_text"}
 SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio: what such a pool holds of the other's tokens
 
 

@@ -68,13 +68,19 @@ def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     if deployment.arch == CPU.arch:
         return cpu_moe(_experts(deployment), dtype_of(deployment))
     builder = _MOE_CALLS.get((deployment.server.backend.calls, _weights(deployment)))
-    return builder(deployment) if builder and not _shares_otherwise(deployment) else ()
+    known = builder and not _shares_otherwise(deployment) and not weighs_input(deployment)
+    return builder(deployment) if builder and known else ()
 
 
 def _shares_otherwise(deployment: Deployment) -> bool:
     """Each rank has the shared expert behind its own routed ones: no call of the runtime's."""
     spread = deployment.server.moe_a2a_backend != "none" or deployment.parallel.ep > 1
     return spread and fuses_behind_gate(deployment.model, deployment.runtime)
+
+
+def weighs_input(deployment: Deployment) -> bool:
+    """Its calls then say so to FlashInfer, or do it before: which, and with what key, is not known."""
+    return deployment.model.moe is not None and deployment.model.moe.weighs_input
 
 
 def has_kernels(deployment: Deployment) -> bool:

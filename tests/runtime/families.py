@@ -187,6 +187,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Gemma3TextConfig",
         {"head_dim": 32, "sliding_window": 6, "sliding_window_pattern": 2, "query_pre_attn_scalar": 20},
     ),
+    "llama4_text": (
+        "Llama4TextConfig",
+        {
+            "head_dim": 16,
+            "intermediate_size": 48,
+            "intermediate_size_mlp": 96,
+            "num_local_experts": 8,
+            "interleave_moe_layer_step": 2,
+            "no_rope_layers": [1, 0],
+            "attention_chunk_size": 6,
+            "floor_scale": 4,
+        },
+    ),
     "granite": ("GraniteConfig", {**_GRANITE}),
     "granitemoe": ("GraniteMoeConfig", {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "gpt_oss": (
@@ -264,6 +277,17 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         _TOWER,
     ),
+    "llama4": (
+        "Llama4Config",
+        {**FAMILIES["llama4_text"][1]},
+        {
+            **_PIXTRAL,
+            "image_size": 56,
+            "projector_input_dim": 24,
+            "projector_output_dim": 24,
+            "vision_output_dim": 24,
+        },
+    ),
     "gemma3": (
         "Gemma3Config",
         {"head_dim": 32, "sliding_window": 6, "query_pre_attn_scalar": 20},
@@ -310,7 +334,7 @@ def _wrapped(name: str, changes: dict[str, Any], tower: dict[str, Any]) -> Any:
     import transformers
 
     cls, text, vision = WRAPPED[name]
-    section = {**_COMMON, **text, **changes}
+    section = {**_COMMON, "tie_word_embeddings": False, **text, **changes}
     ties = bool(section.get("tie_word_embeddings"))
     return getattr(transformers, cls)(
         text_config=section,

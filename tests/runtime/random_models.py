@@ -157,6 +157,15 @@ _GEMMA3 = {
     **_GEMMA, "sliding_window_pattern": (1, 2, 3), "sliding_window": (2, 5, 64),
     "rope_parameters": (None, *_ROPES_BY_KIND),
 }  # fmt: skip
+_LLAMA4 = {
+    **_HEADS, "num_hidden_layers": (3,), "head_dim": (8, 16, 32), "attention_bias": (False, True),
+    "intermediate_size": (24, 48), "intermediate_size_mlp": (48, 96),
+    "num_experts_per_tok": (1, 1, 2), "num_local_experts": (4, 8),
+    "moe_layers": (None, [0], [1, 2]), "interleave_moe_layer_step": (1, 2), "use_qk_norm": (False, True),
+    "no_rope_layers": ([], [1, 0, 1], [0, 1, 1]), "no_rope_layer_interval": (1, 2, 4),
+    "attention_chunk_size": (4, 7, 64), "attn_temperature_tuning": (False, True),
+    "floor_scale": (4, 8192), "attn_scale": (0.1, 0.5),
+}  # fmt: skip
 _GRANITE = {
     **_HEADS, "head_dim": (None, 8, 32), "attention_bias": (False, True),
     "embedding_multiplier": (1.0, 12.0), "logits_scaling": (1.0, 8.0, 0.25),
@@ -269,6 +278,8 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "layer_types": (None,) * 3 + tuple([*kinds, kinds[0]] for kinds in _BOTH_KINDS),
     },
     "gemma3": {**_GEMMA3, "final_logit_softcapping": (None,)},  # transformers leaves it out beside images
+    "llama4_text": _LLAMA4,
+    "llama4": _LLAMA4,
     "granite": _GRANITE,
     "granitemoe": {**_GRANITE, **_EXPERTS, "num_local_experts": (4, 8)},
     "gpt_oss": {

@@ -21,6 +21,7 @@ from runtime.server.decoders import (
     gpt_oss,
     granite,
     llama,
+    llama4,
     mellum,
     minimax,
     mixtral,
@@ -38,7 +39,7 @@ from runtime.server.formats.kinds import Kind
 
 _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
-    *(qwen_hybrid, nemotron_h, gemma, granite),
+    *(qwen_hybrid, nemotron_h, gemma, granite, llama4),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.
