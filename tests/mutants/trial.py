@@ -81,7 +81,9 @@ class Trials:
         function = function_at(*_source(file), mutant.change.start)
         again = function is None or function in self.imported.get(file, ())
         callers = self._callers(file)
-        names = set().union(*callers.values()) or {*self.by_name} if again else callers.get(function, set())
+        names = callers.get(function, set())
+        if again or "cache" in _source(file)[0]:  # what is kept is called once, whoever asks
+            names = set().union(*callers.values()) or {*self.by_name}
         found = [one for one in self.units if one.name in names and self.sound.get((file, one.name), True)]
         words = re.findall(r"\w{4,}", mutant.change.old) if again else []
 

@@ -60,6 +60,18 @@ def test_a_refusal_names_flags_and_values_as_the_release_spells_them(
     assert refusal.value.message == f"SGLang 0.5.{version} refuses this: {said}"
 
 
+@pytest.mark.parametrize(
+    ("backend", "drafts"), [("lora_triton", False), ("lora_marlin", False), ("triton", True)]
+)
+def test_kernels_for_adapters_do_not_draft(backend: str, drafts: bool) -> None:
+    asked: dict[str, Any] = {"speculative_algorithm": "EAGLE", "speculative_moe_runner_backend": backend}
+    if drafts:
+        assert server("qwen3_moe", 23, "H200", **asked).draft
+        return
+    with pytest.raises(ConfigError, match=r"--speculative-moe-runner-backend lora_.* does not draft"):
+        server("qwen3_moe", 23, "H200", **asked)
+
+
 def test_a_check_is_of_its_releases_alone() -> None:
     groups: dict[str, Any] = {"tp_size": 2, "dp_size": 2, "enable_dp_attention": True}
     overlapping = {**groups, "enable_two_batch_overlap": True}

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
+from runtime.server.asked import Asked
+from runtime.server.checkpoint import Checkpoint
 from runtime.server.errors import ConfigError
+from runtime.server.gpus import find_gpu
+from runtime.server.recurrent import StateRules
+from runtime.server.releases import release_named
+from runtime.server.resolve import resolve
 from tests.server.servers import B200, H200, LLAMA, NEXT, VERSIONS, changed_in, checkpoint, server
 
 LFM2 = checkpoint("Lfm2ForCausalLM", "lfm2")
@@ -89,3 +95,68 @@ def test_blackwell_pages_where_states_are_kept(flags: dict[str, Any], found: dic
 def test_layers_that_are_no_names(value: object) -> None:
     with pytest.raises(ConfigError, match="layer_types"):
         server({**GRANITE, "layer_types": value})
+
+
+def _states(version: str = "0.5.23", environ: dict[str, str] | None = None, **flags: Any) -> StateRules:
+    model = {**NEXT, **flags.pop("model", {})}
+    release = release_named(version).release
+    rules = resolve(
+        Asked(model_path="m", **flags), Checkpoint(model), None, find_gpu(H200), release, environ or {}
+    ).states
+    assert rules is not None
+    return rules
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "declared", "dtype"),
+    [
+        ({}, {}, {}, "float32"),
+        ({}, {}, {"mamba_ssm_dtype": "bfloat16"}, "bfloat16"),
+        ({}, {"SGLANG_MAMBA_SSM_DTYPE": "float16"}, {"mamba_ssm_dtype": "bfloat16"}, "float16"),
+        (
+            {"mamba_ssm_dtype": "bfloat16"},
+            *({"SGLANG_MAMBA_SSM_DTYPE": "float16"}, {"mamba_ssm_dtype": "float32"}, "bfloat16"),
+        ),
+        ({}, {"SGLANG_MAMBA_SSM_DTYPE": "int8"}, {}, "float32"),
+    ],
+)
+def test_a_states_dtype_is_asked_for_or_told_by_the_environment_or_the_model(
+    flags: dict[str, Any], environ: dict[str, str], declared: dict[str, str], dtype: str
+) -> None:
+    rules = _states(environ=environ, model=declared, **flags)
+    assert (rules.recurrent_dtype, rules.conv_dtype) == (dtype, "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("told", "dtype"), [("float16", "float16"), ("float32", "float32"), ("x", "bfloat16")]
+)
+def test_a_convolutions_dtype_is_the_environments(told: str, dtype: str) -> None:
+    assert _states(environ={"SGLANG_MAMBA_CONV_DTYPE": told}).conv_dtype == dtype
+
+
+def test_states_have_a_share_or_a_number() -> None:
+    assert (_states().share, _states().slots) == (0.9, None)
+    asked = _states(mamba_full_memory_ratio=0.5, max_mamba_cache_size=40)
+    assert (asked.share, asked.slots) == (0.5, 40)
+
+
+def test_prefixes_keep_states_unless_nothing_is_kept() -> None:
+    assert _states().keeps_prefixes and not _states(disable_radix_cache=True).keeps_prefixes
+    assert _states(disable_radix_cache=True).slots_each == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "each"),
+    [
+        (EXTRA, {}, 5),
+        ({**EXTRA, "disable_overlap_schedule": True}, {}, 4),
+        ({"mamba_radix_cache_strategy": "extra_buffer_lazy"}, {}, 4),
+        ({**NONE, "disable_overlap_schedule": True}, {}, 3),
+        (EXTRA, {"SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": "1"}, 4),
+        (EXTRA, {"SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": "0"}, 5),
+    ],
+)
+def test_a_request_has_states_of_its_own_and_tracked_ones(
+    flags: dict[str, Any], environ: dict[str, str], each: int
+) -> None:
+    assert _states(environ=environ, **flags).slots_each == each
