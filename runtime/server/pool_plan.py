@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens
-from runtime.server.requests import max_running_requests
+from runtime.server.parallel import stage_layers
+from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 from runtime.server.sizing import (
     DTYPE_BYTES,
     SLIDING_SHARE,
@@ -77,9 +78,16 @@ def plan_pool(
         budget = plan_states(rest, model, parallel, runtime)
         rest, states = budget.left, budget.plan
     tokens = agree(kv_tokens(rest, per_token, page))
+    if tokens == MORE_TOKENS_THAN_ANY_POOL:  # nobody said how many the other stages have
+        tokens = kv_tokens(rest, _most_of_stages(model, parallel, kv_dtype), page)
     if tokens <= 0:
         raise NoRoomForTokens(_no_room(free, mem_fraction))
     return plan_tokens(tokens, model, parallel, runtime, sm_major, states)
+
+
+def _most_of_stages(model: ModelConfig, parallel: ParallelConfig, kv_dtype: str) -> float:
+    stages = (stage_layers(model.num_layers, parallel, stage) for stage in range(parallel.pp))
+    return max(kv_bytes_per_token(model, parallel, kv_dtype, layers) for layers in stages)
 
 
 def plan_tokens(

@@ -5,6 +5,7 @@ srt/model_executor/model_runner_kv_cache_mixin.py until 0.5.15, then srt/mem_cac
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
@@ -55,32 +56,37 @@ def _recurrent(model: ModelConfig, parallel: ParallelConfig, stage: int) -> list
 def plan_states(
     rest: float, model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig
 ) -> StateBudget:
-    rules, release = runtime.states, runtime.release
-    each, padding = state_bytes(model, parallel, runtime), int(release.counts_padding_state)
+    """Before 0.5.13 drafts take theirs first, and of all requests that were asked for."""
+    rules, shares = runtime.states, runtime.release.drafts_share_states
+    each, padding = state_bytes(model, parallel, runtime), int(runtime.release.counts_padding_state)
     drafted = runtime.speculative.num_draft_tokens if runtime.speculative and rules.drafts else 0
-    asked, drafts = _share(runtime, parallel), 0
+    asked = _share(runtime, parallel)
     if drafted and asked is None:
         raise ConfigError("a draft beside states needs --max-running-requests")
-    if drafted and not release.drafts_share_states:
-        assert asked is not None
-        rest, drafts = rest - each * asked * drafted, asked
-    if rules.slots is not None:
-        slots = rules.slots // parallel.attn_dp
-    elif not rules.keeps_prefixes and asked is not None:
-        slots = asked
-    else:
-        budget = rest * rules.share / (1 + rules.share)
-        beside = drafted / rules.slots_each if release.drafts_share_states else 0
-        both = padding * (1 + (drafted if release.drafts_share_states else 0))
-        slots = int((budget - each * both) // (each * (1 + beside)))
-    if drafted and release.drafts_share_states:
-        assert asked is not None
-        drafts = min(asked, slots // rules.slots_each)
-        rest -= each * (drafts + padding) * drafted
+    if drafted and asked is not None and not shares:
+        rest -= each * asked * drafted
+    slots = _slots(rest, each, drafted if shares else 0, asked, parallel, runtime)
     if slots <= 0:
         raise NoRoomForTokens(_no_room(each))
+    if drafted and asked is not None and shares:
+        rest -= each * (min(asked, slots // rules.slots_each) + padding) * drafted
     plan = StatePlan(slots, rules.conv_dtype, rules.recurrent_dtype)
     return StateBudget(plan, rest - (slots + padding) * each)
+
+
+def _slots(
+    rest: float, each: int, drafted: int, asked: int | None, parallel: ParallelConfig, runtime: RuntimeConfig
+) -> int:
+    """As asked; or one a request where no prefix is kept; or what their share of memory holds."""
+    rules, padding = runtime.states, int(runtime.release.counts_padding_state)
+    if rules.slots is not None:
+        return rules.slots // parallel.attn_dp
+    if not rules.keeps_prefixes and asked is not None:
+        return asked
+    if not 0 < rules.share < math.inf:
+        return 0
+    budget = rest * rules.share / (1 + rules.share) - each * padding * (1 + drafted)
+    return int(budget // (each * (1 + drafted / rules.slots_each)))
 
 
 def _share(runtime: RuntimeConfig, parallel: ParallelConfig) -> int | None:

@@ -12,6 +12,7 @@ from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, Sp
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from runtime.server.pool_plan import FreeMemory, PoolPlan, kv_dtype_of, plan_pool, table_headroom
+from runtime.server.recurrent import Mamba2Config
 from runtime.server.sizing import kv_bytes_per_token_and_layer
 from runtime.server.units import GIB, MIB
 
@@ -178,3 +179,22 @@ def test_no_room_for_the_pool_names_the_fraction_that_would_do():
 def test_an_unknown_kv_dtype_is_refused():
     with pytest.raises(ConfigError, match=r"--kv-cache-dtype nvfp4: .*fp8_e4m3"):
         _plan("Qwen3-30B-A3B", runtime=RuntimeConfig(kv_cache_dtype="nvfp4"))
+
+
+def test_a_stage_without_attention_has_as_many_tokens_as_another_could_have():
+    kinds = ("recurrent",) * 4 + ("full",) * 4
+    mamba = Mamba2Config(16, 64, 8, 128, 4, True, False, 0.0, 128)
+    model = replace(
+        _preset("Qwen3-30B-A3B"),
+        num_layers=8,
+        attention_kinds=kinds,
+        layer_kinds=("moe",) * 8,
+        recurrent=mamba,
+    )
+    two, runtime = ParallelConfig(pp=2), RuntimeConfig()
+    free = FreeMemory(100 * GIB, 80 * GIB)
+    plans = [plan_pool(free, 0.8, model, two, runtime, layers) for layers in (range(4), range(4, 8))]
+    assert plans[0].tokens == plans[1].tokens < 1 << 30
+    assert plans[0].states == plans[1].states
+    agreed = plan_pool(free, 0.8, model, two, runtime, range(4), agree=lambda tokens: min(tokens, 1000))
+    assert agreed.tokens == 1000

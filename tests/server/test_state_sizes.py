@@ -85,3 +85,9 @@ def test_as_many_states_tokens_and_requests_as_the_release_has(
     assert len(own) >= 30
     apart = [(_ours(case), case) for case in own if _ours(case) != case["answer"]]
     assert not apart
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_share_that_is_none_leaves_no_room(share: float, cases: list[dict[str, Any]]) -> None:
+    case = {**cases[-1], "share": share, "slots": None, "radix": True}
+    assert _ours(case) == {"refused": True}

@@ -49,7 +49,11 @@ def _hybrid(
             shared_intermediate_size=shared,
             shared_gate=True,
         )
-    return model(f, {"full": _attention(f)}, _kinds(f), mlps, recurrent=delta, centred_norms=True, **own)
+    kinds = _kinds(f)
+    if "full" not in kinds:
+        f.cannot("no layer has attention: this runtime has no server of states alone")
+    own["recurrent"] = delta if "recurrent" in kinds else None
+    return model(f, {"full": _attention(f)}, kinds, mlps, centred_norms=True, **own)
 
 
 def _attention(f: Fields) -> AttentionConfig:
