@@ -50,6 +50,10 @@ def test_rows_stand_in_a_release_that_has_their_arguments() -> None:
          " --tensor-parallel-size 1"),
         (23, {"attn_cp_size": 2}, "--attn-cp-size 2 does not divide --tp-size 1"),
         (23, {"others": {"gc_threshold": [1, 2, 3, 4]}}, "--gc-threshold 1 2 3 4: 1 to 3 are possible"),
+        # what a deprecated flag still sets has no flag of its own name
+        (17, {"others": dict.fromkeys(("enable_prefill_context_parallel",
+                                       "enable_dsa_prefill_context_parallel"), True)},
+         "--enable-prefill-context-parallel does not go with --enable-dsa-prefill-context-parallel"),
     ],
 )  # fmt: skip
 def test_a_refusal_names_flags_and_values_as_the_release_spells_them(

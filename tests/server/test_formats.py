@@ -8,6 +8,7 @@ import pytest
 
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.formats.kinds import Kind
 from runtime.server.formats.read import quantized_of
 
 QKV = [f"model.layers.3.self_attn.{one}_proj" for one in "qkv"]
@@ -184,3 +185,33 @@ def test_a_language_model_inside_another_is_named_without_its_wrapper() -> None:
     gates = [f"model.layers.3.linear_attn.in_proj_{one}" for one in ("b", "a")]
     assert quantized_of(section, "fp8").of_linear(gates) is None
     assert quantized_of(section, "fp8").of_linear(["model.layers.3.linear_attn.in_proj_qkv"]) is not None
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        ({"quant_algo": "FP8"}, Kind("fp8", "tensor", is_static=True)),
+        ({"quant_algo": "fp8_pb_wo"}, Kind("fp8", "block", (128, 128))),
+        ({"quant_algo": "FP8_BLOCK_SCALES", "group_size": 64}, Kind("fp8", "block", (64, 64))),
+        ({"quant_algo": "MXFP8"}, Kind("mxfp8")),
+        ({"quant_algo": "NVFP4", "group_size": 32}, Kind("nvfp4", group=32)),
+        ({"quant_algo": "NVFP4_AWQ"}, Kind("nvfp4", group=16, is_awq=True)),
+        ({"quant_algo": "W4A16_NVFP4"}, Kind("nvfp4", group=16)),
+        ({"quant_algo": "INT8"}, None),
+        ({}, None),
+    ],
+)
+def test_a_matrix_of_a_mixed_checkpoint_has_the_kind_of_its_algorithm(
+    told: dict[str, Any], kind: Kind | None
+) -> None:
+    names = [one.replace("model.", "model.language_model.", 1) for one in QKV]
+    for section in (dict.fromkeys(QKV, told), dict.fromkeys(names, told)):
+        quantized = quantized_of({"quantized_layers": section}, "modelopt_mixed")
+        assert quantized.of_linear(QKV) == kind
+        assert quantized.of_linear(GATE_UP) is None
+
+
+def test_a_mixed_checkpoint_that_names_nothing_is_fp8_with_experts_of_four_bits() -> None:
+    quantized = quantized_of({"quant_method": "w4afp8"}, "modelopt_mixed")
+    assert quantized.of_linear(QKV) == Kind("fp8", "block")
+    assert quantized.of_experts(EXPERTS) == Kind("w4afp8", group=128)

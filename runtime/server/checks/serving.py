@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from runtime.server.bounds import is_number
 from runtime.server.checks.row import Refusal, above, apart, at_least, needs, under
 from runtime.server.choices import Choices
 from runtime.server.traits import is_disaggregated
@@ -24,24 +24,26 @@ def _legacy_grpc(c: Choices) -> bool:
     return bool(c.smg_grpc_mode or c.grpc_mode)
 
 
-def _number(text: Any) -> float | None:
-    plain = str(text).replace(".", "", 1).removeprefix("-")
-    return float(text) if is_number(plain) else None
+def _number(text: Any, kind: type[float] | type[int] = float) -> float:
+    """As Python reads it; what it cannot read is no number, which is above nothing."""
+    try:
+        return kind(str(text))
+    except ValueError:
+        return math.nan
 
 
 def _is_bad_rule(rule: Sequence[Any] | None) -> bool:
     """Of buckets: default | tse MIDDLE BASE COUNT | custom NUMBER..."""
     if not rule:
         return False
-    kind, numbers = rule[0], [_number(one) for one in rule[1:]]
-    if kind == "default":
-        return len(rule) != 1
-    if None in numbers or kind not in ("tse", "custom"):
-        return True
-    told = [one for one in numbers if one is not None]
-    if kind == "tse":
-        return len(told) != 3 or told[0] <= 0 or told[1] <= 1 or told[2] <= 0 or not is_number(str(rule[3]))
-    return not told or len(set(told)) < len(told) or min(told) < 0
+    kind, *told = rule
+    if kind == "tse" and len(told) == 3:
+        middle, base, count = told
+        return not (_number(middle) > 0 and _number(base) > 1 and _number(count, int) > 0)
+    if kind == "custom" and told:
+        numbers = [_number(one) for one in told]
+        return len(set(numbers)) < len(numbers) or not all(one >= 0 for one in numbers)
+    return kind != "default" or bool(told)
 
 
 _TLS = (
