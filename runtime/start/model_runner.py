@@ -34,6 +34,7 @@ from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_token
 from runtime.server.rows import aligned_rows
 from runtime.server.sizing import kv_bytes_per_token
 from runtime.server.start_sizes import captured_sizes, start_sizes
+from runtime.server.state_sizes import state_bytes
 from runtime.start.first_use import open_channels, open_deepep, start_cublas
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
@@ -152,12 +153,19 @@ class ModelRunner:
             self.model, self.parallel, plan.kv_dtype, self.layers, self._draft_layers, plan.packed
         )
         self.recorder.tell(
+            **self._told_states(),
             kv_tokens=plan.tokens,
             kv_bytes_per_token=round(bytes_per_token),
             max_running_requests=requests,
             dummy_batch_rows=aligned_rows(requests, self.sizes.width, self.parallel),
             decode_graphs=captured_sizes(requests, self.parallel, self.runtime),
         )
+
+    def _told_states(self) -> dict[str, int]:
+        if self.plan.states is None:
+            return {}
+        each = state_bytes(self.model, self.parallel, self.runtime)
+        return {"states": self.plan.states.slots, "state_bytes": each}
 
     def init_attention_backend(self) -> None:
         with self.recorder.phase("attention backend"):

@@ -35,6 +35,8 @@ class Sizes:
     mem_fraction_static: float | None = None
     kv_bytes_per_token: int | None = None
     kv_tokens: int | None = None
+    states: int | None = None  # of layers that keep one a request
+    state_bytes: int | None = None
     context_length: int | None = None
     max_running_requests: int | None = None
     dummy_batch_rows: int | None = None

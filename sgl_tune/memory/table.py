@@ -120,6 +120,8 @@ def _show_sizes(out: Output, report: MemoryReport) -> None:
     if sizes.kv_tokens is not None:
         per_token = f" of {sizes.kv_bytes_per_token:,} bytes" if sizes.kv_bytes_per_token else ""
         facts.append(f"KV pool {sizes.kv_tokens:,} tokens{per_token}")
+    if sizes.states is not None:
+        facts.append(f"{sizes.states:,} states of {sizes.state_bytes or 0:,} bytes")
     if sizes.mem_fraction_static is not None:
         facts.append(f"mem fraction {sizes.mem_fraction_static:g}")
     if sizes.max_running_requests is not None:

@@ -21,6 +21,8 @@ def runner(request: pytest.FixtureRequest) -> ModelRunner:
 
 
 def test_graphs_answer_as_eager_forwards_do(runner: ModelRunner) -> None:
+    assert runner.plan.states is not None
+    assert runner.recorder.run().about["states"] == runner.plan.states.slots
     eager = list(generated(runner, (13, 1, 20), 3, eagerly=True))
     replayed = list(generated(runner, (13, 1, 20), 3, eagerly=False))
     for got, want in zip(replayed, eager, strict=True):
