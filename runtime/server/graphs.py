@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain, count, takewhile
+
 from runtime.server.architectures import GLM_5_NEXT
 from runtime.server.choices import Choices
 from runtime.server.traits import is_mla
@@ -35,31 +38,22 @@ def captured(c: Choices) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def decode_graph_sizes(max_bs: int, speculative: bool = False, padded: bool = True) -> tuple[int, ...]:
-    if not padded:
-        sizes = [*range(1, max_bs + 1)]
-    elif speculative:
-        sizes = [
-            *range(1, 9),
-            *range(10, 33, 2),
-            *range(40, 65, 4),
-            *range(72, 257, 8),
-            *range(272, max_bs + 1, 16),
-        ]
-    else:
-        sizes = [1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, max_bs + 1, 32)]
-    return tuple(sorted({size for size in sizes if size <= max_bs} | {max_bs}))
+    sizes: Iterable[int] = count(1)
+    if padded and speculative:
+        sizes = chain(range(1, 9), _steps(10, 2, 12), _steps(40, 4, 7), _steps(72, 8, 24), count(272, 16))
+    elif padded:
+        sizes = chain((1, 2, 4, 8, 12), _steps(16, 8, 31), _steps(272, 16, 15), count(512, 32))
+    return (*takewhile(lambda size: size < max_bs, sizes), max_bs)
 
 
 def prefill_graph_sizes(max_tokens: int) -> tuple[int, ...]:
-    sizes = [
-        *range(4, 33, 4),
-        *range(48, 257, 16),
-        *range(288, 513, 32),
-        *range(576, 1025, 64),
-        *range(1280, 4097, 256),
-        *range(4608, max_tokens + 1, 512),
-    ]
-    return tuple(size for size in sizes if size <= max_tokens)
+    small = chain(_steps(4, 4, 8), _steps(48, 16, 14), _steps(288, 32, 8), _steps(576, 64, 8))
+    sizes = chain(small, _steps(1280, 256, 12), count(4608, 512))
+    return tuple(takewhile(lambda size: size <= max_tokens, sizes))
+
+
+def _steps(first: int, step: int, how_many: int) -> range:
+    return range(first, first + step * how_many, step)
 
 
 def _settle_decode(c: Choices) -> None:

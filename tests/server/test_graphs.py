@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -330,3 +331,20 @@ def test_unified_memory_has_no_prefill_graphs_in_0_5_19() -> None:
 def test_language_models_of_kimi_k3_and_mobius_are_captured_since_0_5_18(family: str) -> None:
     assert asking.server(family, 17).prefill_graphs == ()
     assert asking.server(family, 18).prefill_graphs
+
+
+def test_the_sizes_between_which_steps_grow() -> None:
+    """A step, and the last size before a larger one: of decode batches, of drafted ones, of prefills."""
+
+    def edges(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
+        steps = [(after - before, before) for before, after in pairwise(sizes)]
+        return [last for last, (step, _) in pairwise([*steps, (0, 0)]) if last[0] != step]
+
+    assert edges(decode_graph_sizes(640)) == [(1, 1), (2, 2), (4, 12), (8, 248), (16, 496), (32, 608)]
+    drafted = [(1, 7), (2, 30), (8, 32), (4, 60), (8, 248), (16, 624)]
+    assert edges(decode_graph_sizes(640, speculative=True)) == drafted
+    assert edges(decode_graph_sizes(9, padded=False)) == [(1, 8)]
+    steps = [(4, 28), (16, 240), (32, 480), (64, 960), (256, 3840), (512, 7680)]
+    assert edges(prefill_graph_sizes(8200)) == steps
+    assert prefill_graph_sizes(8192)[-1] == 8192 and prefill_graph_sizes(8191)[-1] == 7680
+    assert decode_graph_sizes(8)[-3:] == (2, 4, 8) and decode_graph_sizes(0) == (0,)
