@@ -187,6 +187,7 @@ def served(model: ModelConfig, runtime: RuntimeConfig) -> Served:
         runtime.served_by or runtime.moe_runner_backend,
         runtime.moe_a2a_backend,
         model.gated_mlps,
+        runtime.release.nvfp4_trtllm_rows,
     )
 
 

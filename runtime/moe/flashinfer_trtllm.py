@@ -23,7 +23,7 @@ from runtime.server.errors import ConfigError
 _SOFTMAX, _RENORMALIZE, _DEEPSEEK, _TOP_K, _SIGMOID_RENORMALIZE, _SIGMOID = 0, 1, 2, 5, 6, 8
 _SWIGLU = 3
 _FP8_GROUP = 128
-_KERNEL_MULTIPLE: dict[str, int] = {"bf16": 128, "fp8_block": 128, "nvfp4": 16}
+_KERNEL_MULTIPLE: dict[str, int] = {"bf16": 128, "fp8_block": 128}
 
 
 class FlashInferTrtllmBackend(TunedBackend):
@@ -47,7 +47,7 @@ class FlashInferTrtllmBackend(TunedBackend):
         kind = kind_of(weights)
         groups = [moe.num_groups, moe.top_k_groups] if moe.scoring == "sigmoid" else []
         inner = moe.intermediate_size // len(self.layout.group("moe_tp"))
-        multiple = _KERNEL_MULTIPLE[kind]
+        multiple = _KERNEL_MULTIPLE.get(kind, self.runtime.release.nvfp4_trtllm_rows)
         return trtllm_moe(
             x,
             topk.ids,

@@ -96,6 +96,8 @@ class Release:
     mxfp4_by_cutlass: tuple[int, ...] = ()
     # modelopt_fp4's experts: srt/arg_groups/overrides.py, _moe_runner_backend_quant_constraints
     nvfp4_runs_cutlass_on: tuple[int, ...] = ()
+    # Its gated experts on TRT-LLM's kernels are of a multiple of these: modelopt_quant.py
+    nvfp4_trtllm_rows: int = 16
     # srt/arg_groups/moe_hook.py
     flashinfer_a2a_needs_dp: bool = False
     flashinfer_a2a_needs_chunks: bool = False
@@ -438,6 +440,7 @@ _23 = replace(
     candidate_selection="v2_default",
     mxfp8_gemm_methods=("mxfp8", "minimax_m3_nvfp4"),
     block_fp8_runs_as_mxfp8=True,
+    nvfp4_trtllm_rows=64,
     goes_with=(*_18.goes_with, ("minimax_m3_nvfp4", "mxfp8")),
     algorithms=(*_16.algorithms, "UNO"),
     dflash_shares_heads=True,

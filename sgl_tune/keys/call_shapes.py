@@ -206,7 +206,8 @@ def _trtllm_bf16(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
-    experts = _experts(deployment, multiple=_by_gate(deployment, 16, 128))
+    gated = deployment.server.release.nvfp4_trtllm_rows
+    experts = _experts(deployment, multiple=_by_gate(deployment, gated, 128))
     return (trtllm_nvfp4_moe(experts, _routing(deployment)),)
 
 

@@ -221,6 +221,20 @@ def test_gpt_oss_is_padded_as_each_backend_pads_it() -> None:
     assert shape("triton", 9) == (128, 768, 2880)  # in bf16
 
 
+def test_nvfp4_experts_are_padded_for_trtllm_by_release() -> None:
+    """One rank of eight has 96 of the inner size 768."""
+    model = replace(_make_model("Qwen3-30B-A3B"), checkpoint_quantization=None)
+
+    def rows(release: str) -> int:
+        decoder = _make_decoder(
+            model, ParallelConfig(tp=8), quantization="modelopt_fp4",
+            served_by="flashinfer_trtllm", sglang_version=release,
+        )  # fmt: skip
+        return decoder.get_parameter("layers.0.mlp.experts.up_weight").shape[1]
+
+    assert (rows("0.5.22"), rows("0.5.23")) == (2 * 96, 2 * 128)
+
+
 def test_what_a_server_makes_after_loading_is_seen_and_freed() -> None:
     """AWQ's experts laid out anew are beside the others for one layer at a time."""
     section = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}

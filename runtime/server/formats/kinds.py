@@ -57,6 +57,7 @@ class Served:
     moe_backend: str = "auto"
     a2a_backend: str = "none"
     is_gated: bool = True
+    nvfp4_trtllm_rows: int = 64
 
 
 def format_of(kind: Kind | None, served: Served) -> Format:
@@ -105,9 +106,9 @@ def _eight_bits(kind: Kind, dtype: str, served: Served) -> Format:
 
 
 def _nvfp4(kind: Kind, served: Served) -> Format:
-    """srt/.../modelopt_quant.py: TRT-LLM wants 64 rows; without a gate, or as MegaMoE has them, 128."""
+    """srt/.../modelopt_quant.py: without a gate, or as MegaMoE has them, TRT-LLM's are of 128 rows."""
     backend = served.moe_backend
-    rows = 64 if served.is_gated and served.a2a_backend != "megamoe" else 128
+    rows = served.nvfp4_trtllm_rows if served.is_gated and served.a2a_backend != "megamoe" else 128
     padding = Padding(rows) if backend in _TRTLLM else Padding()
     return four_bits.nvfp4(kind.group, kind.is_awq, backend not in _NO_ROOM, padding)
 
