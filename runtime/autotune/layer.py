@@ -17,6 +17,7 @@ from runtime.autotune.errors import TuningOutOfMemory, first_line, is_out_of_mem
 from runtime.autotune.launch_queue import queued_times
 
 SEED = 20
+SKEWS = (0.0, 0.5)  # standard deviations of an expert's popularity, in logits whose own is 1
 # Below this the host is slower than the device: the layer runs as a graph, as a server's decode does.
 _GRAPH_BELOW_MS = 0.4
 # The host needs a third of a millisecond for a forward: until then nothing may start, or the first to run

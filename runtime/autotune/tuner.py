@@ -56,6 +56,7 @@ class SearchTuner(TimedTuner):
         super().__init__(team, policy, watch)
         self.results: list[BucketResult] = []
         self.calls = 0
+        self.settled_in_layers = 0  # buckets
         self._layer: LayerTrial | None = None
         self._unsettled: dict[str, tuple[OpSearch, list[Bucket]]] = {}
 
@@ -163,6 +164,7 @@ class SearchTuner(TimedTuner):
         together = list(zip(*(found for _, found in searches), strict=True))
         what = f"play-off of {trial.ops[0]} in its layer"
         played = self._dealt(what, len(together), lambda place: self._race(trial, together[place]))
+        self.settled_in_layers += len(played)
         for place, settled in enumerate(played):
             for number, (op, found) in enumerate(searches):
                 self._install(op.ask, found[place], _side(settled, number), {})

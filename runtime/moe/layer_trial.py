@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 
-from runtime.autotune.layer import LayerTrial
+from runtime.autotune.layer import SKEWS, LayerTrial
 from runtime.moe.flashinfer_call import call_with, takes
 
 OPS = ("trtllm::fused_moe::gemm1", "trtllm::fused_moe::gemm2")
-SKEWS = (0.0, 0.5)  # standard deviations of an expert's popularity, in logits whose own is 1
 
 
 def cutlass_trial(function: Any, arguments: dict[str, Any]) -> LayerTrial | None:

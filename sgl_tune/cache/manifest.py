@@ -23,7 +23,12 @@ class BrokenManifest(CheckFailed):
 
 @dataclass(frozen=True)
 class Manifest:
-    """`files` maps a file's name to the sha256 of what we wrote; a server that tunes on changes the file."""
+    """`files` maps a file's name to the sha256 of what we wrote; a server that tunes on changes the file.
+
+    `measured` tells of each entry's key: the winner's and the default's kernel in milliseconds, how much
+    slower the second was where they were played off, and the launches that it took. `routings`: on what it
+    was, in a layer of experts.
+    """
 
     environment: Mapping[str, str]
     key_parts: tuple[str, ...] = ()
@@ -35,6 +40,8 @@ class Manifest:
     tool: str | None = None
     created: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
+    measured: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    routings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         content = {"schema_version": SCHEMA_VERSION, **asdict(self)}

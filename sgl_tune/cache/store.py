@@ -186,24 +186,27 @@ def _set_aside(merged: _Merged, path: Path, raw: bytes, why: str) -> None:
 
 
 def _stamp(manifest: Manifest, folder: Folder, names: Sequence[str], content: bytes) -> bytes:
-    """The manifest with these files' digest, and the digests of the folder's other groups."""
-    others = _digests(folder)
+    """The manifest with these files' digest, the digests of the folder's other groups, and what was measured
+    before of entries that are kept."""
+    before = _manifest_in(folder)
     digest = sha256(content).hexdigest()
-    files = {name: other for name, other in others.items() if _is_there(folder, name)}
+    files = {name: other for name, other in before.files.items() if _is_there(folder, name)}
     return replace(
         manifest,
         files=dict(sorted({**files, **dict.fromkeys(names, digest)}.items())),
+        measured={**before.measured, **manifest.measured},
+        routings=manifest.routings or before.routings,
         tool=manifest.tool or f"sgl-tune {sgl_tune.__version__}",
         created=manifest.created or datetime.now(timezone.utc).isoformat(timespec="seconds"),
     ).to_bytes()
 
 
-def _digests(folder: Folder) -> Mapping[str, str]:
+def _manifest_in(folder: Folder) -> Manifest:
     try:
         _, raw = folder.read(MANIFEST)
-        return parse_manifest(folder.path / MANIFEST, raw or b"").files
+        return parse_manifest(folder.path / MANIFEST, raw or b"")
     except (OSError, BrokenManifest):
-        return {}
+        return Manifest({})
 
 
 def _is_there(folder: Folder, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import groupby
 from pathlib import Path
@@ -179,13 +179,28 @@ def _show_environment(out: Output, cache: ScannedCache) -> None:
     out.line()
 
 
+def _measured_cells(told: Mapping[str, float | None]) -> tuple[str, str, str]:
+    """The winner's time, over the default's, and how far ahead of the second it was."""
+    best, default, ahead = (told.get(name) for name in ("best_ms", "default_ms", "runner_up"))
+    return (
+        "-" if best is None else f"{best:.3f}",
+        "-" if best is None or default is None or not best else f"{default / best:.2f}x",
+        "-" if ahead is None else f"{ahead:.1%}",
+    )
+
+
 def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter], limit: int | None) -> None:
-    columns = (
+    columns: tuple[Column, ...] = (
         Column("OP", path=True),
         Column("RUNNER", path=True),
         Column("BUCKET", right=True),
         Column("TACTIC", right=True),
+        Column("MS", right=True),
+        Column("SPEED-UP", right=True),
+        Column("AHEAD", right=True),
     )
+    measured = cache.manifest.measured if cache.manifest else {}
+    columns = columns if measured else columns[:4]
     for content in cache.contents:
         files = [file for file in cache.files if file.content is content]
         ranks = [file.rank for file in files if file.rank]
@@ -195,7 +210,8 @@ def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter], l
         for entry in entries[:limit]:
             parts = entry.parts
             op, bucket = (parts.op, parts.bucket) if parts else (entry.key, "-")
-            rows.append((op, entry.runner or "-", bucket, tactic_text(entry.tactic)))
+            row = (op, entry.runner or "-", bucket, tactic_text(entry.tactic))
+            rows.append((*row, *_measured_cells(measured.get(entry.key, {}))) if measured else row)
         out.table(columns, rows)
         if len(rows) < len(entries):
             out.line(f"{len(entries) - len(rows)} more")

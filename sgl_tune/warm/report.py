@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_MEASURED = ("best_ms", "default_ms", "runner_up", "launches")
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -26,6 +28,7 @@ class CacheReport:
     failed: tuple[Failure, ...]
     failed_tactics: int
     seconds: float
+    measured: dict[str, dict[str, float | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +36,13 @@ class Report:
     environment: dict[str, str]
     caches: tuple[CacheReport, ...]
     peak_bytes: int | None
+    routings: dict[str, Any]
     steps: dict[str, float]  # where the first worker's seconds went
 
 
 def read_report(data: Mapping[str, Any]) -> Report:
-    return Report(
-        data["environment"], tuple(map(_cache_report, data["caches"])), data["peak_bytes"], data["steps"]
-    )
+    caches = tuple(map(_cache_report, data["caches"]))
+    return Report(data["environment"], caches, data["peak_bytes"], data["routings"], data["steps"])
 
 
 def _cache_report(data: dict[str, Any]) -> CacheReport:
@@ -54,4 +57,9 @@ def _cache_report(data: dict[str, Any]) -> CacheReport:
         ),
         failed_tactics=sum(len(result["failed"]) for result in results),
         seconds=data["prepare_seconds"] + data["search_seconds"],
+        measured={
+            result["file_key"]: {name: result[name] for name in _MEASURED}
+            for result in results
+            if result["tactic"] is not None
+        },
     )

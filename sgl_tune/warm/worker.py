@@ -88,6 +88,8 @@ class Search:
     def run(self) -> dict[str, Any]:
         from flashinfer.autotuner import _collect_metadata
 
+        from runtime.autotune.layer import SEED, SKEWS
+
         started = time.perf_counter()
         environment = _collect_metadata()
         self._steps["device"] += time.perf_counter() - started
@@ -97,7 +99,8 @@ class Search:
             reports.append(self._tune(number, cache, environment))
         for step in ("prepare", "search"):
             self._steps[step] = sum(report[f"{step}_seconds"] for report in reports)
-        told = {"environment": environment, "caches": reports, "steps": self._steps}
+        routings = {"seed": SEED, "skews": SKEWS} if self._tuner.settled_in_layers else {}
+        told = {"environment": environment, "caches": reports, "steps": self._steps, "routings": routings}
         return {**told, "peak_bytes": _peak_bytes(self._device)}
 
     def _tune(self, number: int, cache: CacheJob, environment: dict[str, str]) -> dict[str, Any]:

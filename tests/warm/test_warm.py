@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sgl_tune.cache.manifest import read_manifest
 from tests.sgl_tune.running import PROGRAM, ROOT, environment
 from tests.sgl_tune.schemas import schema_faults
 from tests.warm.processes import children_of, command_of, until
@@ -114,6 +115,16 @@ def test_a_second_warm_tunes_nothing(demo: tuple[Path, dict[str, Any]]) -> None:
     again = json.loads(out)
     assert (again["tuned"], again["reused"]) == (0, first["tuned"])
     assert again["digest"] == first["digest"]
+
+
+def test_the_manifest_says_what_was_measured_also_after_a_second_warm(
+    demo: tuple[Path, dict[str, Any]],
+) -> None:
+    cache, first = demo
+    (path,) = cache.rglob("sgl-tune.json")
+    measured = read_manifest(path).measured
+    assert set(measured) == {key for op in first["ops"] for key in op["keys"]}
+    assert all(told["best_ms"] > 0 and told["launches"] > 0 for told in measured.values())
 
 
 def test_workers_share_the_search_and_agree(small: tuple[str, ...], tmp_path: Path) -> None:

@@ -27,11 +27,14 @@ _SEEDS = (
         tool="sgl-tune 0.1.0",
         created="2026-11-20T10:00:00+00:00",
         files=dict.fromkeys(rank_names(2), sha256(_GOOD).hexdigest()),
+        measured={"key": {"best_ms": 0.02, "default_ms": 0.1, "runner_up": None, "launches": 120}},
+        routings={"seed": 20, "skews": [0.0, 0.5]},
     ).to_bytes(),
 )
 _COMMANDS = (
     ("inspect",),
     ("inspect", "--format", "json"),
+    ("inspect", "--entries"),
     ("inspect", "--filter", "sglang=0.5.23"),
     ("verify", "--format", "json"),
     ("verify",),

@@ -146,6 +146,17 @@ def test_the_manifest_names_every_groups_digest(tmp_path: Path) -> None:
     assert saved.created and saved.created.endswith("+00:00")
 
 
+def test_the_manifest_keeps_what_was_measured_before(tmp_path: Path) -> None:
+    paths = _paths(tmp_path, 2)
+    first, again = {"best_ms": 0.02, "runner_up": None}, {"best_ms": 0.01, "runner_up": 0.03}
+    old = Manifest(TARGET, measured={"a": first, "b": first}, routings={"seed": 20})
+    write_group(paths, _entry(1), TARGET, manifest=old)
+    write_group(paths, _entry(2), TARGET, manifest=Manifest(TARGET, measured={"b": again}))
+    saved = read_manifest(tmp_path / "sgl-tune.json")
+    assert saved.measured == {"a": first, "b": again}
+    assert saved.routings == {"seed": 20}
+
+
 @pytest.mark.parametrize(
     "content",
     ["", "[]", "7", '{"schema_version": 2, "environment": {}}', '{"schema_version": 1}', "[" * 100_000]
@@ -160,6 +171,8 @@ def test_the_manifest_names_every_groups_digest(tmp_path: Path) -> None:
             {"sglang": 5},
             {"environment": None},
             {"deployment": "tp=8"},
+            {"measured": {"key": 7}},
+            {"measured": {"key": {"best_ms": "fast"}}},
         )
     ],
 )

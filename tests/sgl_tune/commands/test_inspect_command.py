@@ -100,6 +100,16 @@ def test_entries_in_reading_order(cache_dir: Path) -> None:
     assert text.count("trtllm::fused_moe::gemm1") == 7, "once, not once a rank"
 
 
+def test_entries_show_what_was_measured(cache_dir: Path) -> None:
+    told = {"best_ms": 0.02, "default_ms": 0.1, "runner_up": 0.034, "launches": 120}
+    entries = {moe_key(1, "gemm2"): moe_entries()[moe_key(1, "gemm2")], moe_key(2, "gemm2"): ["MoERunner", 3]}
+    _make_cache(cache_dir, "feed000000000000", entries, 1, "sm90", measured={moe_key(1, "gemm2"): told})
+    text = run("inspect", "--cache-dir", cache_dir, "feed000000000000", "--entries").out
+    first, second = (line.split() for line in text.splitlines() if "trtllm::fused_moe::gemm2" in line)
+    assert first[-3:] == ["0.020", "5.00x", "3.4%"] and second[-3:] == ["-", "-", "-"]
+    assert "AHEAD" in text and "AHEAD" not in run("inspect", "--cache-dir", cache_dir, BIG, "--entries").out
+
+
 def test_a_limit_holds_for_caches_and_for_entries(cache_dir: Path) -> None:
     ran = run("inspect", "--cache-dir", cache_dir, BIG, "--entries", "--limit", "3")
     assert ran.out.count("trtllm::fused_moe::") == 3 and "\n11 more\n" in ran.out
