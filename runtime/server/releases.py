@@ -12,6 +12,7 @@ from runtime.server import architectures as names
 from runtime.server.bounds import is_number
 from runtime.server.errors import ConfigError
 
+_BLACKWELL_MAJORS = (10, 12)
 _ALGORITHMS = ("DFLASH", "EAGLE", "EAGLE3", "FROZEN_KV_MTP", "STANDALONE", "NGRAM")
 _GOES_WITH = (
     *(("modelopt_fp8", "modelopt"), ("modelopt_fp4", "modelopt"), ("modelopt_mixed", "modelopt")),
@@ -56,6 +57,7 @@ class Release:
     ranges_by_chunk: bool = False
     # FlashInfer's default, later SGLANG_FLASHINFER_MOE_FUSED_FINALIZE: srt/layers/quantization/unquant.py
     fused_finalize_unset: bool = True
+    fused_finalize_by_environment: bool = False
     # SGLANG_FLASHINFER_AUTOTUNE_EXTEND: srt/environ.py
     has_extend_pass: bool = False
     # The gate beside the MoE backend: should_run_flashinfer_autotune of flashinfer_autotune.py
@@ -70,6 +72,8 @@ class Release:
     tunes_fp8_gemm: bool = False
     # Majors on which modelopt's fp8 GEMMs are FlashInfer's: the same file
     fp8_gemm_majors: tuple[int, ...] = (10,)
+    # Where its layers ask for them: the gate may be open for another reason
+    fp8_gemm_layers: tuple[int, ...] = ()
     # A chosen --fp8-gemm-backend flashinfer_cutlass opens it, whatever the weights, but for some
     chosen_fp8_gemm_tunes: bool = False
     never_by_chosen_fp8_gemm: tuple[str, ...] = ()
@@ -256,6 +260,7 @@ _14 = replace(
     adaptive_steps=(0, 1, 3, 7),
     adaptive_sizes=True,
     fp8_gemm_gates=True,
+    fp8_gemm_layers=_BLACKWELL_MAJORS,
     chosen_fp8_gemm_tunes=True,
     goes_with=(*_GOES_WITH, ("nvfp4_online", "fp8")),
     mxfp4_on_sm120="marlin",
@@ -357,10 +362,11 @@ _18 = replace(
     flashinfer="0.6.17",
     always_skipped_ops=(),
     without_rules=frozenset(),
-    fused_finalize_unset=False,
+    fused_finalize_by_environment=True,
     has_extend_pass=True,
     tunes_fp8_gemm=True,
-    fp8_gemm_majors=(9, 10, 12),
+    fp8_gemm_majors=(9, *_BLACKWELL_MAJORS),
+    fp8_gemm_layers=(9, *_BLACKWELL_MAJORS),
     chosen_fp8_gemm_tunes=False,
     mxfp8_runs_cutlass_gemm=False,
     mxfp8_gemm_methods=("mxfp8",),
@@ -412,7 +418,14 @@ _20 = replace(
     absorbed_mla=_19.absorbed_mla | names.GLM_5_NEXT,
     has_cutlass_mla=False,
 )
-_21 = replace(_20, version="0.5.21", always_saves=True, wants_states_to_keep=True, more_trtllm_mla_kv=())
+_21 = replace(
+    _20,
+    version="0.5.21",
+    fused_finalize_unset=False,
+    always_saves=True,
+    wants_states_to_keep=True,
+    more_trtllm_mla_kv=(),
+)
 _22 = replace(
     _21,
     version="0.5.22",

@@ -167,13 +167,17 @@ def _say_why(c: Choices, decode: tuple[int, ...], prefill: tuple[int, ...]) -> N
 
 
 def _fused_finalize(c: Choices) -> bool:
-    if c.release.fused_finalize_unset:
-        c.because("FlashInfer's own default", fused_finalize=True)
-        return True
-    set_by_user = is_on(c.environ.get(_FUSED_FINALIZE))
-    rule = "the environment turns it on" if set_by_user else "off unless the environment turns it on"
-    c.because(rule, fused_finalize=set_by_user)
-    return set_by_user
+    unset, told = c.release.fused_finalize_unset, c.environ.get(_FUSED_FINALIZE)
+    if not c.release.fused_finalize_by_environment:
+        fused, rule = unset, "FlashInfer's own default"
+    elif told is not None:
+        fused = is_on(told)
+        rule = f"the environment turns it {'on' if fused else 'off'}"
+    else:
+        now, else_ = ("on", "off") if unset else ("off", "on")
+        fused, rule = unset, f"{now} unless the environment turns it {else_}"
+    c.because(rule, fused_finalize=fused)
+    return fused
 
 
 def _key_inputs(c: Choices, name: str) -> KeyInputs:

@@ -20,14 +20,18 @@ from sgl_tune.keys.call_shapes import checkpoint_of, dtype_of
 from sgl_tune.keys.dense_ops import FP4_RUNNERS, MXFP8_RUNNERS, dense_fp4, dense_fp8, dense_mxfp8
 from sgl_tune.keys.op_shapes import OpShape
 
+# Families whose shared experts are split over TP behind an all-to-all, too.
+_SPLIT_SHARED = ("llama4", "llama4_text")
+
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
 
 def tunes_dense(deployment: Deployment) -> bool:
     """FP8 GEMMs with one scale a tensor, through FlashInfer."""
-    server = deployment.server
-    return server.tunes and runs_fp8_gemm(deployment.quantization, server.gpu, server.release)
+    server, method = deployment.server, deployment.quantization
+    quantized = method in MODELOPT_FP8 or runs_fp8_gemm(method, server.gpu, server.release)
+    return server.tunes and quantized and server.gpu.major in server.release.fp8_gemm_layers
 
 
 def tunes_fp4(deployment: Deployment) -> bool:
@@ -104,7 +108,8 @@ def linear_sizes(deployment: Deployment) -> tuple[tuple[int, int], ...]:
 def _spread(deployment: Deployment) -> Spread:
     server, tp = deployment.server, deployment.parallel.tp
     dense = 1 if server.asked.moe_dense_tp_size == 1 and deployment.model.moe else tp
-    shared = 1 if server.moe_a2a_backend != "none" else tp
+    whole = server.moe_a2a_backend != "none" and deployment.model.model_type not in _SPLIT_SHARED
+    shared = 1 if whole else tp
     loose = has_loose_experts(deployment.model, deployment.quantization)
     return Spread(dense, shared, _fuses_swiglu(deployment), loose)
 

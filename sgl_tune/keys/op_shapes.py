@@ -18,6 +18,7 @@ Profile = tuple[Shape, ...]
 Policy = tuple[str, int | None, str, str]
 
 HOT: Policy = ("cuda_graph_profile_replays", None, "l2_cache_policy", "hot")
+COLD_UNREPLAYED: Policy = ("cuda_graph_profile_replays", None, "l2_cache_policy", "cold")
 COLD: Policy = ("cuda_graph_profile_replays", 1, "l2_cache_policy", "cold")
 
 ABSENT: Shape = (0,)
@@ -233,7 +234,7 @@ def cutedsl_nvfp4_moe(experts: Experts, first: tuple[int, ...], form: KeyForm) -
         return (*rows, *up, (e, h, i // 2), tiles(h, i), (e,), (t, h))
 
     name, runner, extras = _cutedsl_form(experts, first, form)
-    return OpShape(name, COLD, profile, extras, runner=runner)
+    return OpShape(name, COLD_UNREPLAYED, profile, extras, runner=runner)
 
 
 def _cutedsl_form(

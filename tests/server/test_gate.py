@@ -190,4 +190,4 @@ def test_what_the_environment_may_turn_on_by_release() -> None:
     assert [one.release.number[2] for one in asked if one.autotune_extend] == [18, 19, 20, 21, 22, 23]
     assert all(one.fused_finalize for one in asked) and not any(one.autotune_extend for one in unasked)
     finalizing = [one.release.number[2] for one in unasked if one.fused_finalize]
-    assert finalizing == [12, 13, 14, 15, 16, 17]
+    assert finalizing == [12, 13, 14, 15, 16, 17, 18, 19, 20]

@@ -122,6 +122,8 @@ def test_the_context_is_the_models_unless_it_was_asked_for() -> None:
     [
         ("0.5.23", {}, False, "off unless the environment turns it on"),
         ("0.5.23", {"SGLANG_FLASHINFER_MOE_FUSED_FINALIZE": "1"}, True, "the environment turns it on"),
+        ("0.5.20", {}, True, "on unless the environment turns it off"),
+        ("0.5.18", {"SGLANG_FLASHINFER_MOE_FUSED_FINALIZE": "0"}, False, "the environment turns it off"),
         ("0.5.12", {}, True, "FlashInfer's own default"),
     ],
 )
