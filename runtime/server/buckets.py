@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import chain, count, takewhile
+
 from runtime.server.backends import MoEBackendRow
 from runtime.server.releases import Release
 
 _LARGEST_OF_CHUNKS = 8192
+_SIZES = (
+    *(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 2048),
+    *(2560, 3072, 3584, 4096),
+)
 
 
 def tuning_buckets(maximum: int) -> tuple[int, ...]:
-    """FlashInfer's list: 1, 2, 4 .. 256, steps of 256, of 512, then doubling; and the maximum itself."""
-    sizes = [1 << i for i in range(9)] + [*range(512, 2049, 256)] + [*range(2560, 4097, 512)]
-    while sizes[-1] < maximum:
-        sizes.append(sizes[-1] * 2)
-    return tuple(sorted({size for size in sizes if size <= maximum} | {maximum}))
+    """FlashInfer's list, doubling where it ends; and the maximum itself."""
+    doubled = (_SIZES[-1] << doublings for doublings in count(1))
+    return (*takewhile(lambda size: size < maximum, chain(_SIZES, doubled)), maximum)
 
 
 def bucket_of(rows: int, buckets: tuple[int, ...]) -> int:
