@@ -162,8 +162,14 @@ def test_awq_that_marlin_takes(bits: int, group: int, zero: bool, own: str) -> N
     assert server(model("qwen3", section), quantization="awq").model_quantization == "awq"
 
 
-def test_gptq_that_marlin_does_not_take_is_gone_since_0_5_20() -> None:
-    odd = model("qwen3", {**_GPTQ, "bits": 3})
+@pytest.mark.parametrize(
+    "otherwise",
+    [{"bits": 3}, {"sym": False}, {"group_size": 100}, {"is_marlin_format": True}, {"desc_act": None}],
+)
+def test_gptq_that_marlin_does_not_take_is_gone_since_0_5_20(otherwise: dict[str, Any]) -> None:
+    told = {**_GPTQ, **otherwise}
+    odd = model("qwen3", {name: value for name, value in told.items() if value is not None})
+    assert server(model("qwen3", _GPTQ), 19).model_quantization == "gptq_marlin"
     assert server(odd, 19).model_quantization == "gptq"
     with pytest.raises(ConfigError, match=r"gptq: SGLang 0\.5\.20 has no such"):
         server(odd, 20)

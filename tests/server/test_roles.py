@@ -43,3 +43,10 @@ def test_mimo_v2_is_multimodal_where_it_sees_and_hears() -> None:
     assert server(mimo).prefill_graphs and server({**mimo, "vision_config": {}}).prefill_graphs
     assert server(both).prefill_graphs == ()
     assert server(both, enable_multimodal=False).prefill_graphs
+
+
+def test_scores_of_items_keep_no_prefixes() -> None:
+    found = server(LLAMA, enable_mis=True, attention_backend="flashinfer")
+    (kept,) = found.reasons["disable_radix_cache"]
+    assert (kept.value, kept.rule) == (True, "--enable-mis")
+    assert (found.chunked_prefill_size, found.decode_graphs, found.prefill_graphs) == (-1, (), ())
