@@ -55,7 +55,7 @@ def _yarn(plain: torch.Tensor, rope: Mapping[str, Any], theta: float, dim: int) 
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, dim - 1)
     index = torch.arange(dim // 2, dtype=torch.float32, device=plain.device)
-    stretch = ((index - low) / max(high - low, 0.001)).clamp(0, 1)
+    stretch = ((index - low) / ((high - low) or 0.001)).clamp(0, 1)
     return plain / rope["factor"] * stretch + plain * (1 - stretch)
 
 

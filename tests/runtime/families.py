@@ -200,6 +200,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "floor_scale": 4,
         },
     ),
+    "ministral3": (
+        "Ministral3Config",
+        {"head_dim": 16, "rope_parameters": {**_YARN, "llama_4_scaling_beta": 0.3}},
+    ),
+    "hunyuan_v1_dense": ("HunYuanDenseV1Config", {"head_dim": 16}),
     "granite": ("GraniteConfig", {**_GRANITE}),
     "granitemoe": ("GraniteMoeConfig", {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "gpt_oss": (

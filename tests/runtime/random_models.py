@@ -157,6 +157,12 @@ _GEMMA3 = {
     **_GEMMA, "sliding_window_pattern": (1, 2, 3), "sliding_window": (2, 5, 64),
     "rope_parameters": (None, *_ROPES_BY_KIND),
 }  # fmt: skip
+_GROWN = tuple(
+    {**rope, "rope_theta": 500.0, "original_max_position_embeddings": length, "llama_4_scaling_beta": beta}
+    for rope in _ROPES
+    if rope is not None and rope["rope_type"] in ("yarn", "llama3")
+    for length, beta in ((4, 0.3), (32, 0.1))
+)
 _LLAMA4 = {
     **_HEADS, "num_hidden_layers": (3,), "head_dim": (8, 16, 32), "attention_bias": (False, True),
     "intermediate_size": (24, 48), "intermediate_size_mlp": (48, 96),
@@ -280,6 +286,15 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     "gemma3": {**_GEMMA3, "final_logit_softcapping": (None,)},  # transformers leaves it out beside images
     "llama4_text": _LLAMA4,
     "llama4": _LLAMA4,
+    "ministral3": {**_HEADS, **_WINDOW, "rope_parameters": _GROWN},
+    "hunyuan_v1_dense": {
+        **_HEADS,
+        "head_dim": (8, 16, 32), "attention_bias": (False, True),
+        "rope_parameters": (
+            *_ROPES,
+            {"rope_type": "dynamic", "rope_theta": 900.0, "factor": 1.0, "alpha": 50.0},
+        ),
+    },
     "granite": _GRANITE,
     "granitemoe": {**_GRANITE, **_EXPERTS, "num_local_experts": (4, 8)},
     "gpt_oss": {

@@ -20,10 +20,12 @@ from runtime.server.decoders import (
     glm,
     gpt_oss,
     granite,
+    hunyuan,
     llama,
     llama4,
     mellum,
     minimax,
+    ministral3,
     mixtral,
     nemotron_h,
     olmo,
@@ -39,7 +41,7 @@ from runtime.server.formats.kinds import Kind
 
 _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
-    *(qwen_hybrid, nemotron_h, gemma, granite, llama4),
+    *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.
