@@ -1,0 +1,65 @@
+"""Servers that SGLang begins to load and that end there: the reason, by release, GPU and weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.deployment.models import presets
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.keys.keys import expected_keys
+from sgl_tune.keys.plan import make_plan
+from sgl_tune.keys.starts import never_starts
+from sgl_tune.keys.verdict import verdict_of
+
+CUTLASS, TRTLLM = {"moe_runner_backend": "flashinfer_cutlass"}, {"moe_runner_backend": "flashinfer_trtllm"}
+QWEN, DEEPSEEK = {"model_path": "Qwen3-30B-A3B"}, {"model_path": "DeepSeek-V3", "tp": 8}
+
+
+def _ends(**flags: Any) -> str | None:
+    target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm100"}
+    return never_starts(resolve_deployment(ServerFlags(**{**target, **flags}), environ={}))
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ({**QWEN, **TRTLLM, "arch": "sm90"}, "FlashInfer has no flashinfer_trtllm kernels for sm90"),
+        ({**QWEN, **TRTLLM}, None),
+        ({**QWEN, "quantization": "mxfp8", "arch": "sm90", **CUTLASS}, "quantization mxfp8 needs sm100"),
+        ({**QWEN, **CUTLASS, "arch": "sm90", "quantization": "modelopt_fp4"}, "for experts in modelopt_fp4"),
+        ({**QWEN, **CUTLASS, "quantization": "modelopt_fp4"}, None),
+        ({**QWEN, **TRTLLM, "tp": 2, "moe_a2a_backend": "deepep"}, "behind all-to-all deepep"),
+        ({**QWEN, **TRTLLM, "quantization": "fp8"}, "for experts in fp8 without blocks"),
+        ({**DEEPSEEK, **TRTLLM}, None),
+        ({**DEEPSEEK, **CUTLASS, "arch": "sm90", "sglang_version": "0.5.19"}, "for experts in fp8"),
+        ({**DEEPSEEK, **CUTLASS, "arch": "sm90", "sglang_version": "0.5.20"}, None),
+        ({"model_path": "gpt-oss-20b", **CUTLASS}, "for experts in mxfp4"),
+        ({**QWEN, "arch": "sm90"}, None),
+    ],
+)
+def test_why_a_server_ends_while_it_loads(flags: dict[str, Any], why: str | None) -> None:
+    found = _ends(**flags)
+    assert found is None if why is None else found is not None and why in found
+
+
+def test_compressed_experts_run_in_four_bits_alone(tmp_path: Path) -> None:
+    config = next(dict(preset.config) for preset in presets() if preset.name == "DeepSeek-V3")
+    int4 = {"num_bits": 4, "group_size": 32, "strategy": "group", "type": "int"}
+    for weights, ends in ((int4, False), ({**int4, "num_bits": 8}, True)):
+        groups = {"group_0": {"weights": weights}}
+        section = {"quant_method": "compressed-tensors", "config_groups": groups}
+        (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
+        assert (_ends(model_path=str(tmp_path), tp=8, **TRTLLM) is not None) is ends
+
+
+def test_nothing_is_planned_of_it_and_the_first_line_says_why() -> None:
+    flags = {**QWEN, **TRTLLM, "arch": "sm90", "sglang_version": "0.5.23", "flashinfer_version": "0.7.2"}
+    deployment = resolve_deployment(ServerFlags(**flags), environ={})
+    verdict = verdict_of(make_plan(deployment, gpus=()))
+    assert expected_keys(deployment) == () and not verdict.runs and verdict.exit_code == 1
+    assert verdict.says.startswith("tunes nothing: this server does not start: FlashInfer has no")
