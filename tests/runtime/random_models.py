@@ -26,6 +26,7 @@ from tests.runtime.families import make_reference, prompts, reference_logits, sa
 from tests.runtime.generation import Generation, make_runtime
 
 TOLERANCE = 1e-4
+LARGE = 32.0  # logits beyond it, of tied embeddings: transformers itself is off by 1e-4 there, from its fp64
 STEPS = 8
 _NULLABLE = ("sliding_window", "q_lora_rank", "rope_parameters", "mlp_layer_types")
 _LENGTHS = (21, 13, 17)
@@ -362,7 +363,9 @@ def compare(family: str, told: dict[str, Any], folder: Path) -> Outcome:
     except ConfigError as error:
         return Outcome(told, f"refused by name: {error}")
     worst = max(float((torch.stack(rows[i]) - want[i]).abs().max()) for i in range(len(texts)))
-    return Outcome(told, "equal" if worst <= TOLERANCE else f"DIFFERENT: by {worst:.3g}", worst)
+    largest = max(float(rows_of_one.abs().max()) for rows_of_one in want)
+    is_equal = worst <= TOLERANCE * max(1.0, largest / LARGE)
+    return Outcome(told, "equal" if is_equal else f"DIFFERENT: by {worst:.3g}", worst)
 
 
 def outcomes(family: str, count: int, seed: int) -> Iterator[Outcome]:
