@@ -162,7 +162,7 @@ _ASKED: dict[str, Quantized] = {
     "w8a8_fp8": Quantized(Kind("fp8_online"), Kind("fp8_online")),
     "modelopt_fp8": Quantized(_FP8, _FP8),
     "mxfp4": Quantized(experts=Kind("mxfp4_online")),
-    "mxfp8": Quantized(Kind("mxfp8"), Kind("mxfp8")),
+    "mxfp8": Quantized(Kind("mxfp8_online"), Kind("mxfp8_online")),
     "bf16": UNQUANTIZED,
 }
 

@@ -221,6 +221,19 @@ def test_gpt_oss_is_padded_as_each_backend_pads_it() -> None:
     assert shape("triton", 9) == (128, 768, 2880)  # in bf16
 
 
+@pytest.mark.parametrize(("asked", "bytes_each"), [("fp8", 1), ("mxfp8", 1 + 1 / 32)])
+def test_what_is_quantized_after_loading_was_loaded_whole(asked: str, bytes_each: float) -> None:
+    model = replace(_make_model("Llama-3.1-8B"), checkpoint_quantization=None)
+    allocator = CachingAllocator()
+    runtime, comm = RuntimeConfig(quantization=asked), VirtualCommunicator(ParallelConfig())
+    with AllocationTracker(allocator, "meta"):
+        decoder = Decoder(model, runtime, comm, META, range(8))
+        loaded = allocator.allocated
+        decoder.load_dummy()
+    layer = 4096 * 4096 * 2 + 2 * 4096 * 1024 + 3 * 4096 * 14336
+    assert loaded - allocator.allocated == pytest.approx(8 * layer * (2 - bytes_each), rel=5e-3)
+
+
 def test_nvfp4_experts_are_padded_for_trtllm_by_release() -> None:
     """One rank of eight has 96 of the inner size 768."""
     model = replace(_make_model("Qwen3-30B-A3B"), checkpoint_quantization=None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from runtime.server.formats import eight_bits, four_bits, integers
-from runtime.server.formats.plain import FP8_ONLINE, PLAIN
+from runtime.server.formats.plain import FP8_ONLINE, MXFP8_ONLINE, PLAIN
 from runtime.server.formats.tensors import Format, Padding
 
 Name = Literal[
@@ -23,6 +23,7 @@ Name = Literal[
     "w4afp8",
     "fp8_online",
     "mxfp4_online",
+    "mxfp8_online",
 ]
 _BLACKWELL = 10
 _NO_ROOM = ("flashinfer_trtllm", "flashinfer_trtllm_routed", "flashinfer_megamoe")
@@ -92,6 +93,7 @@ def _format(kind: Kind | None, served: Served) -> Format:
         ),
         "w4afp8": lambda: integers.w4afp8(kind.group),
         "fp8_online": lambda: FP8_ONLINE,
+        "mxfp8_online": lambda: MXFP8_ONLINE,
     }
     return made[kind.name]()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.server.formats.tensors import COLUMNS, EXPERTS, MODEL, ONE, ROWS, Change, Format, Stored
+from runtime.server.formats.tensors import COLUMNS, EXPERTS, MODEL, ONE, ROWS, Change, Dim, Format, Stored
 
 _WEIGHT, _EXPERTS = (
     Stored("weight", MODEL, (ROWS, COLUMNS)),
@@ -22,5 +22,19 @@ FP8_ONLINE = Format(
     after_experts=(
         Change("replaced", Stored("weight", "float8_e4m3fn", (EXPERTS, ROWS, COLUMNS))),
         Change("added", Stored("weight_scale", "float32", (EXPERTS,))),
+    ),
+)
+_GROUPS = Dim("columns", per=32)
+MXFP8_ONLINE = Format(
+    "mxfp8, made after loading",
+    (_WEIGHT,),
+    (_EXPERTS,),
+    after_linear=(
+        Change("replaced", Stored("weight", "float8_e4m3fn", (ROWS, COLUMNS))),
+        Change("added", Stored("weight_scale_inv", "uint8", (ROWS, _GROUPS))),
+    ),
+    after_experts=(
+        Change("replaced", Stored("weight", "float8_e4m3fn", (EXPERTS, ROWS, COLUMNS))),
+        Change("added", Stored("weight_scale_inv", "uint8", (EXPERTS, ROWS, _GROUPS))),
     ),
 )
