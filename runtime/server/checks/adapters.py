@@ -20,7 +20,7 @@ def _second_version(name: str) -> tuple[Refusal, ...]:
 
 
 def _runs_on_lora(c: Choices) -> bool:
-    return bool(c.moe_runner_backend.startswith("lora"))
+    return bool(c.moe_runner_backend.startswith("lora_"))
 
 
 _ENABLED = (
@@ -102,7 +102,7 @@ ROWS = (
     Refusal(
         lambda c: (
             c.speculative_algorithm is not None
-            and (c.asked.speculative_moe_runner_backend or "").startswith("lora")
+            and (c.asked.speculative_moe_runner_backend or "").startswith("lora_")
         ),
         "[speculative_moe_runner_backend] does not draft",
         since=(0, 5, 23),
