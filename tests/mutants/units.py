@@ -27,6 +27,7 @@ _SERVER = sorted(TREE.glob("tests/server/test_*.py"))
 _FILES = {
     "tests/runtime": (
         *("pool_plan", "parallel", "fused_shared_experts", "graphs", "moe_backends", "family_fields"),
+        *("weights", "hybrid_weights", "encoders", "deepep"),
     ),
     "tests/sgl_tune/cache": ("flashinfer_versions", "loader", "environment", "access"),
     "tests/sgl_tune": (

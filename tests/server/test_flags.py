@@ -228,6 +228,13 @@ def test_a_key_of_a_config_file_is_a_switch_by_any_of_its_names_in_newer_release
     assert config_words(flags_of("0.5.23"), {other: True}) == [f"--{other}"]
 
 
+def test_a_config_file_names_what_it_cannot_hold_by_any_of_its_names_in_newer_releases() -> None:
+    older = config_words(flags_of("0.5.17"), {"no-lora-strict-loading": True})
+    assert older == ["--no-lora-strict-loading", "true"]
+    with pytest.raises(Refused, match="Unsupported config option 'no_dcp_replicate_q_proj'"):
+        config_words(flags_of("0.5.23"), {"no-dcp-replicate-q-proj": True})
+
+
 @pytest.mark.parametrize("deep", ["[" * 100_000, '{"a":' * 50_000 + "1" + "}" * 50_000])
 @pytest.mark.parametrize("flag", ["--cuda-graph-config", "--lora-paths", "--mm-process-config"])
 def test_json_without_a_bottom_is_refused(flag: str, deep: str) -> None:

@@ -71,6 +71,12 @@ def test_another_gpu_is_named_by_the_folder_of_its_architecture(tmp_path: Path) 
     assert nearest_in(tmp_path, older) == f"{key}: made for SGLang 0.5.23, a B200 (sm100)"
 
 
+def test_where_the_server_could_not_run_no_cache_is_near(tmp_path: Path) -> None:
+    cached(tmp_path, deployment(gpu="h200"))
+    online = {"quantization": "nvfp4_online", "moe_runner_backend": None, "gpu": "b200"}
+    assert nearest_in(tmp_path, deployment(**online)) is None
+
+
 def test_another_model_path_is_named_by_the_parts_in_its_manifest(tmp_path: Path) -> None:
     key = cached(tmp_path, deployment(), manifest=True)
     named = deployment(model_path="qwen/qwen3-30b-a3b")

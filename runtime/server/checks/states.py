@@ -110,7 +110,7 @@ ROWS = (
     ),
     *under(lambda c: c.enable_linear_replayssm, _REPLAY),
     *under(lambda c: c.enable_linear_replayssm_spec, _SPECULATIVE_REPLAY),
-    *under(lambda c: c.enable_gdn_replayssm_spec, _DELTA_REPLAY, since=(0, 5, 16)),
+    *under(lambda c: c.enable_gdn_replayssm_spec, _DELTA_REPLAY),
     Refusal(
         lambda c: (
             c.mamba_radix_cache_strategy == "extra_buffer_lazy"
