@@ -12,7 +12,7 @@ from sgl_tune.keys.plan import Plan
 
 # As runtime/layers/quantization.py and moe/ have them; tests hold the two against each other.
 _METHODS = (None, "fp8", "modelopt_fp8", "modelopt_fp4", "nvfp4", "mxfp4")
-_FP4 = ("modelopt_fp4", "nvfp4", "mxfp4")
+_NVFP4_GROUP = 16
 _FP4_GEMMS = ("flashinfer_cutedsl", "flashinfer_cutlass", "flashinfer_cudnn")
 _TRTLLM_KINDS = ("bfloat16", "fp8", "modelopt_fp4", "nvfp4")
 
@@ -42,8 +42,14 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         return
     if backend.stood_in:
         yield f"this runtime has no kernels of {backend.name}"
-    if method in _FP4 and backend.calls is None and not backend.stood_in:
-        yield f"this runtime's experts of {backend.name} take bf16 and fp8"
+    width = model.moe.intermediate_size // deployment.parallel.moe_tp
+    block = model.quantization_block if method == "fp8" else None
+    if block and width % block[0]:
+        yield f"this runtime splits fp8 experts by blocks of {block[0]}, and a rank's are {width} wide"
+    if method == "modelopt_fp4" and width % _NVFP4_GROUP:
+        yield f"this runtime splits nvfp4 experts by {_NVFP4_GROUP}, and a rank's are {width} wide"
+    if backend.calls == "trtllm" and not model.gated_mlps:
+        yield f"this runtime calls {backend.name} with gated experts alone"
     if model.moe.expert_bias and backend.calls in ("cutlass", "trtllm"):
         yield f"SGLang passes no expert biases to {backend.name}"
     if backend.calls == "trtllm":
