@@ -30,13 +30,13 @@ from runtime.autotune.installed import (
     effective_config,
     file_key,
     keep_winner,
-    runner_name,
     search,
     skipped_ops,
 )
 from runtime.autotune.layer import LayerRace, LayerTrial
 from runtime.autotune.op_search import Bucket, OpSearch
 from runtime.autotune.progress import BucketResult, Progress, Watch, unwatched
+from runtime.autotune.results import bucket_result, side_of
 from runtime.autotune.search import SearchPolicy, Settled, settle
 from runtime.autotune.team import Team
 from runtime.autotune.timed_tuner import TimedTuner
@@ -167,7 +167,7 @@ class SearchTuner(TimedTuner):
         self.settled_in_layers += len(played)
         for place, settled in enumerate(played):
             for number, (op, found) in enumerate(searches):
-                self._install(op.ask, found[place], _side(settled, number), {})
+                self._install(op.ask, found[place], side_of(settled, number), {})
 
     def _race(self, trial: LayerTrial, buckets: Sequence[Bucket]) -> Settled[Candidate]:
         rows, layer_ms = buckets[0].rows, sum(bucket.best_ms for bucket in buckets)
@@ -215,7 +215,7 @@ class SearchTuner(TimedTuner):
             name = f"{ask.op}::{type(ask.runners[candidate.runner]).__name__}"
             if hasattr(self.stats, "failed_tactics"):  # since 0.6.15
                 self.stats.failed_tactics.setdefault(name, set()).add(candidate.tactic)
-        self.results.append(_bucket_result(ask, bucket, key, settled, failures))
+        self.results.append(bucket_result(ask, bucket, key, settled, failures))
 
     def _keep(self, ask: Ask, profile: OptimizationProfile, winner: Candidate | None) -> Any:
         """The winner, where FlashInfer's own lookups and files find it."""
@@ -223,44 +223,3 @@ class SearchTuner(TimedTuner):
         if winner is not None:
             keep_winner(self, key, winner.runner, winner.tactic, profile, ask.config)
         return key
-
-
-def _side(settled: Settled[Candidate], number: int) -> Settled[Candidate]:
-    """What a layer's play-off says of one op: the combinations that differ from the leaders only there."""
-    if not settled.winners:
-        return settled
-    leaders = next(iter(settled.times))
-    own: dict[tuple[Candidate, ...], float] = {
-        (names[number],): time
-        for names, time in settled.times.items()
-        if (*names[:number], leaders[number], *names[number + 1 :]) == leaders
-    }
-    return Settled((settled.winners[number],), own)
-
-
-def _bucket_result(
-    ask: Ask, bucket: Bucket, key: Any, settled: Settled[Candidate], failures: Mapping[Candidate, str]
-) -> BucketResult:
-    winner = settled.winners[0] if settled.winners else None
-    return BucketResult(
-        op=ask.op,
-        runner=runner_name(key),
-        bucket=bucket.rows,
-        file_key=file_key(key),
-        tactic=None if winner is None else winner.tactic,
-        best_ms=inf if winner is None else bucket.time(winner),
-        default_ms=bucket.time(DEFAULT),
-        runner_up=_runner_up(settled),
-        tactics=len(bucket.report.candidates),
-        finalists=len(bucket.finalists),
-        launches=bucket.report.launches,
-        failed={str(candidate.tactic): reason for candidate, reason in failures.items()},
-    )
-
-
-def _runner_up(settled: Settled[Candidate]) -> float | None:
-    """How much slower the second was, relative to the winner."""
-    if not settled.winners:
-        return None
-    others = [time for names, time in settled.times.items() if names != settled.winners]
-    return min(others, default=inf) / settled.times[settled.winners] - 1 if others else None
