@@ -17,6 +17,7 @@ from runtime.forward.dp_attention import plan_dp_tokens
 from runtime.forward.kv_pool import make_kv_pool
 from runtime.models.decoder import Decoder, sample_layers
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.errors import Unsupported
 from runtime.server.pool_plan import PoolPlan, kv_dtype_of
 from runtime.server.state_sizes import states_for
 
@@ -34,6 +35,8 @@ class Rehearsal:
     ) -> None:
         self._device, self._runtime, self._parallel = device, runtime, parallel
         self._vocabulary = model.vocab_size
+        if model.uncomputed:
+            raise Unsupported(model.uncomputed[0])
         layers = sample_layers(model)
         comm = VirtualCommunicator(parallel, rank)
         self._decoder = Decoder(model, runtime, comm, device.torch_device, layers)

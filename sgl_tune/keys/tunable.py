@@ -28,10 +28,26 @@ def cannot_tune(plan: Plan) -> str | None:
     return next((why for deployment in deployments for why in _obstacles(deployment)), None)
 
 
+def _cuts(deployment: Deployment) -> Iterator[str]:
+    """Blocks of experts and of MLPs that two ranks would have to share: SGLang ends at them."""
+    model, parallel, block = deployment.model, deployment.parallel, deployment.model.quantization_block
+    if block is None or model.checkpoint_quantization != "fp8":
+        return
+    sizes = {model.intermediate_size // parallel.tp} if "dense" in model.layer_kinds else set()
+    if model.moe is not None:
+        sizes |= {
+            model.moe.intermediate_size // parallel.moe_tp,
+            model.moe.shared_intermediate_size // parallel.tp,
+        }
+    wrong = sorted(size for size in sizes if size % block[0])
+    if wrong:
+        yield f"a rank has {wrong[0]} rows of a matrix, no multiple of {block[0]}: SGLang ends at a cut block"
+
+
 def _obstacles(deployment: Deployment) -> Iterator[str]:
     model, server = deployment.model, deployment.server
     backend, method = server.backend, server.quantization or model.checkpoint_quantization
-    yield from (*model.obstacles, *model.uncomputed)
+    yield from (*model.obstacles, *model.uncomputed, *_cuts(deployment))
     if method not in _METHODS:
         yield f"this runtime has no layers of quantization {method}"
     if fp4_is_known(deployment) and server.fp4_gemm_backend not in _FP4_GEMMS:
