@@ -213,3 +213,20 @@ def test_a_sharded_cache_of_sparse_attention_wants_all_of_it_at_once(changed: di
     assert _shared().key and _shared(disaggregation_transfer_backend="mooncake_tcp").key
     with pytest.raises(ConfigError, match="wants sparse attention on trtllm"):
         _shared(**changed)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("ssl_keyfile", "ssl_certfile"),
+        ("ssl_certfile", "ssl_keyfile"),
+        ("ssl_ca_certs", "ssl_certfile"),
+        ("ssl_keyfile_password", "ssl_keyfile"),
+        ("enable_ssl_refresh", "ssl_certfile"),
+    ],
+)
+def test_what_encrypts_stands_with_what_it_needs(one: str, other: str) -> None:
+    both = {"ssl_keyfile": "k", "ssl_certfile": "c"}
+    assert server("qwen3", 23, "H200", others={**both, one: "x"}).key
+    with pytest.raises(ConfigError, match=f"--{one.replace('_', '-')}.* needs --{other.replace('_', '-')}"):
+        server("qwen3", 23, "H200", others={one: "x"})
