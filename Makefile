@@ -15,7 +15,7 @@ warm: setup
 	$(BIN)/sgl-tune warm --tp 8 --dp 8
 
 test: setup lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .
