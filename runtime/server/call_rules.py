@@ -13,12 +13,14 @@ Routing = Literal["logits", "packed", "apart"]
 # Whose layers are those of srt/models/deepseek_v2.py.
 DEEPSEEK_LAYERS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa")
 # Families that tell trtllm kernels how to route, and what their routers must be for that.
-_ROUTED_BY_DEEPSEEK = (*DEEPSEEK_LAYERS, "glm4_moe", "nemotron_h")
-_ROUTED_BY_SOFTMAX = ("qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text")
+_ROUTED_BY_DEEPSEEK = (*DEEPSEEK_LAYERS, "glm4_moe", "glm4v_moe_text", "nemotron_h")
+_ROUTED_BY_SOFTMAX = (
+    *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text"),
+)
 _MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "quark_int4fp8_moe")
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
-_FUSING = ("glm4_moe", "glm4_moe_lite")
+_FUSING = ("glm4_moe", "glm4v_moe_text", "glm4_moe_lite")
 # ... and of these, behind a gate, on every backend that does not turn it off: srt/models/qwen2_moe.py.
 _FUSING_BEHIND_GATES = ("qwen3_next",)
 # srt/models/deepseek_nextn.py, glm4_moe_nextn.py: in every release; glm4_moe_lite_nextn.py: since 0.5.13.

@@ -9,7 +9,7 @@ import pytest
 
 from runtime.server import rows
 from runtime.server.config import ParallelConfig
-from tests.mutants.patch import forget, loaded_again, replaced
+from tests.mutants.patch import forget, functions, loaded_again, replaced
 from tests.mutants.places import TREE, function_at, places
 from tests.oracle.commands import Command
 from tests.oracle.ours import our_answer
@@ -41,6 +41,7 @@ def test_a_function_takes_its_new_code_where_it_was_imported_from() -> None:
         assert replaced("runtime/server/rows.py", source)
         return rows.aligned_rows(5, 3, ParallelConfig()) == 8
 
+    functions.cache_clear()  # of what other tests had loaded before this one
     assert rows.aligned_rows(5, 3, ParallelConfig()) == 15
     assert _in_a_fork(adds)
     assert rows.aligned_rows(5, 3, ParallelConfig()) == 15

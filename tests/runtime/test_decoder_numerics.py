@@ -52,7 +52,11 @@ def test_a_prompt_in_chunks_is_the_prompt(family: str, tmp_path: Path) -> None:
     torch.testing.assert_close(torch.cat(got), reference_logits(model, text), atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize("family", MOE_FAMILIES)
+# Their checkpoints hold all experts in one tensor anyway, or under names of their own.
+_OF_ONE_SPELLING = ("nemotron_h", "llama4_text", "granitemoe")
+
+
+@pytest.mark.parametrize("family", [name for name in MOE_FAMILIES if name not in _OF_ONE_SPELLING])
 def test_fused_experts_load_like_single_ones(family: str, tmp_path: Path) -> None:
     model = make_reference(family)
     single = _make_generation(save(model, tmp_path / "single"))

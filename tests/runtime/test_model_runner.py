@@ -209,7 +209,7 @@ class TestDrafts:
             weights = draft.decoder.layers.state_dict()
             for name, weight in alone.decoder.layers.state_dict().items():
                 torch.testing.assert_close(weights[name], weight, rtol=0, atol=0)
-        for own in (lambda draft: draft.mix, lambda draft: draft.decoder.layers[0].attention.qkv.weight):
+        for own in (lambda draft: draft.mix, lambda draft: draft.decoder.layers[0].mixer.qkv.weight):
             first, second, third = map(own, runner.drafts)
             assert not first.equal(second) and not second.equal(third)
 
