@@ -22,7 +22,7 @@ from sgl_tune.cache.lock import LOCK_SECONDS, NO_LOCKS, FolderBusy, Lock
 from sgl_tune.errors import UsageError, WorkFailed
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NO_PLACE = (errno.ENOENT, errno.ENAMETOOLONG, errno.EINVAL)
+_NO_PLACE = (errno.ENAMETOOLONG, errno.EINVAL)
 _TRIES = 100
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -92,20 +92,21 @@ def _acquire(
 
 
 def _opened(path: Path, root: Path | None, create: bool) -> Folder:
-    for left in reversed(range(_TRIES)):
+    """While it is being made, a prune may remove the folders above: then it is tried again."""
+    for _ in range(_TRIES):
         try:
             return open_folder(path, root, create)
+        except FileNotFoundError as error:
+            if not create:
+                raise FolderGone(f"{path}: was removed by somebody else") from None
+            failed: OSError = error
         except OSError as error:
             if error.errno not in _NO_PLACE:
                 raise
-            if error.errno == errno.ENOENT and not create:
-                raise FolderGone(f"{path}: was removed by somebody else") from None
-            # While it is being made, a prune may remove the folders above.
-            if error.errno != errno.ENOENT or not left:
-                where = error.filename or path
-                why = f"no folder can be made there ({error.strerror})"
-                raise UsageError(f"{where}: {why}", "choose another --cache-dir") from None
-    raise AssertionError
+            failed = error
+            break
+    why = f"no folder can be made there ({failed.strerror})"
+    raise UsageError(f"{failed.filename or path}: {why}", "choose another --cache-dir")
 
 
 def publish(

@@ -32,17 +32,7 @@ def causal_conv(
 
 
 @causal_conv.register_fake
-def _(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    state: torch.Tensor,
-    slots: torch.Tensor,
-    seq_lens: torch.Tensor,
-    query_starts: torch.Tensor,
-    longest: int,
-    keeps: bool,
-) -> torch.Tensor:
+def _(x: torch.Tensor, *_: object) -> torch.Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
@@ -80,23 +70,7 @@ def recurrence(
 
 
 @recurrence.register_fake
-def _(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    step: torch.Tensor,
-    strength: torch.Tensor | None,
-    rate: torch.Tensor,
-    bias: torch.Tensor,
-    skip: torch.Tensor | None,
-    state: torch.Tensor,
-    slots: torch.Tensor,
-    seq_lens: torch.Tensor,
-    query_starts: torch.Tensor,
-    longest: int,
-    keeps: bool,
-    least_step: float,
-) -> torch.Tensor:
+def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object) -> torch.Tensor:
     return torch.empty(v.shape, dtype=v.dtype, device=v.device)
 
 
@@ -115,7 +89,5 @@ def gated_norm(
 
 
 @gated_norm.register_fake
-def _(
-    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, group: int, eps: float, gate_first: bool
-) -> torch.Tensor:
+def _(x: torch.Tensor, *_: object) -> torch.Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)

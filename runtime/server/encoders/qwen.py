@@ -17,10 +17,10 @@ from runtime.server.encoders.weight import (
     over_attention_ranks,
     rms_norm,
     row,
+    vocabulary,
     whole,
 )
 
-_VOCAB_PADDING = 64
 _QWEN2 = {
     "depth": 32, "embed_dim": 1280, "hidden_size": 3584, "mlp_ratio": 4, "num_heads": 16,
     "in_channels": 3, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
@@ -89,8 +89,7 @@ def _qwen3(v: Section) -> Weights:
     width, inner = v.size("hidden_size"), v.size("intermediate_size")
     merged, out = width * v.size("spatial_merge_size") ** 2, v.size("out_hidden_size")
     yield from _patches(v, width, bias=True)
-    rows = -(-v.size("num_position_embeddings") // _VOCAB_PADDING) * _VOCAB_PADDING
-    for weight in column("pos_embed", rows, width, bias=False):
+    for weight in vocabulary("pos_embed", v.size("num_position_embeddings"), width):
         yield replace(weight, group="attn_tp", on_first_stage_alone=True)
     mlp = chain(column("mlp.linear_fc1", inner, width), row("mlp.linear_fc2", width, inner))
     yield from layers(

@@ -7,13 +7,21 @@ from itertools import chain
 from typing import Any
 
 from runtime.server.encoders.section import Section
-from runtime.server.encoders.weight import Weights, attention, column, layer_norm, layers, row, whole
+from runtime.server.encoders.weight import (
+    Weights,
+    attention,
+    column,
+    layer_norm,
+    layers,
+    row,
+    vocabulary,
+    whole,
+)
 
 _DEFAULTS = {
     "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
     "num_channels": 3, "image_size": 224, "patch_size": 16,
 }  # fmt: skip
-_VOCAB_PADDING = 64
 
 
 def gemma3(hf: Mapping[str, Any], text_width: int) -> Weights:
@@ -28,9 +36,7 @@ def _tower(v: Section) -> Weights:
     width, inner, side = v.size("hidden_size"), v.size("intermediate_size"), v.size("patch_size")
     yield from whole("embeddings.patch_embedding.weight", width, v.size("num_channels"), side, side)
     yield from whole("embeddings.patch_embedding.bias", width)
-    positions = (v.size("image_size") // side) ** 2
-    rows = -(-positions // _VOCAB_PADDING) * _VOCAB_PADDING
-    yield from column("embeddings.position_embedding", rows, width, bias=False)
+    yield from vocabulary("embeddings.position_embedding", (v.size("image_size") // side) ** 2, width)
     yield from layers(
         "encoder.layers",
         v.size("num_hidden_layers"),

@@ -50,6 +50,7 @@ class Encoder:
 
 
 Weights = Iterator[EncoderWeight]
+_VOCAB_PADDING = 64
 
 
 def whole(name: str, *shape: int) -> Weights:
@@ -62,6 +63,11 @@ def column(
     yield EncoderWeight(f"{name}.weight", (rows, width), 0, units=units, pads=pads)
     if bias:
         yield EncoderWeight(f"{name}.bias", (rows,), 0, units=units, pads=pads)
+
+
+def vocabulary(name: str, rows: int, width: int) -> Weights:
+    """An embedding that is split by its rows, padded as every one of SGLang's is."""
+    yield from column(name, -(-rows // _VOCAB_PADDING) * _VOCAB_PADDING, width, bias=False)
 
 
 def row(name: str, rows: int, width: int, bias: bool = True, units: int = 0, pads: bool = False) -> Weights:
