@@ -37,7 +37,8 @@ from runtime.autotune.tuner import SearchTuner
 from runtime.moe.backends import make_backend
 from runtime.moe.layer_trial import OPS
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
 
 JUDGE_SEED = 77  # not the search's

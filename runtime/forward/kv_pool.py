@@ -12,7 +12,8 @@ import torch
 
 from runtime.forward.kv_packing import FP8, PackedRow
 from runtime.forward.state_pool import StatePool
-from runtime.server.config import MLAConfig, ModelConfig, ParallelConfig
+from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.layer_config import MLAConfig
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.sizing import kept_layers, kv_heads_per_rank, sliding_layers
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from runtime.layers.opaque import opaque_op
-from runtime.server.config import RopeConfig
 from runtime.server.decoders.rope import mscale
+from runtime.server.layer_config import RopeConfig
 
 
 def rope_table(rope: RopeConfig, device: torch.device) -> torch.Tensor:

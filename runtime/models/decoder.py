@@ -27,8 +27,9 @@ from runtime.models.mlp import MoELayer
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatch import Dispatcher
 from runtime.moe.dispatcher import make_dispatcher
-from runtime.server.config import ModelConfig, RopeConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
+from runtime.server.layer_config import RopeConfig
 
 
 class Decoder(nn.Module):

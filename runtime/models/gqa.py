@@ -15,8 +15,8 @@ from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
 from runtime.models.query_key_norm import query_key_norms
-from runtime.server.config import AttentionConfig, Growth
 from runtime.server.errors import ConfigError
+from runtime.server.layer_config import AttentionConfig, Growth
 
 
 class GroupedQueryAttention(nn.Module):

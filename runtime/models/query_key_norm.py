@@ -10,7 +10,7 @@ from torch import nn
 from runtime.layers.loading import Piece, length
 from runtime.layers.norm import RMSNorm
 from runtime.models.build import Build
-from runtime.server.config import AttentionConfig
+from runtime.server.layer_config import AttentionConfig
 
 
 class HeadNorms(nn.Module):

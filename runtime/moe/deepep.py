@@ -16,8 +16,8 @@ from runtime.moe.a2a_workspace import WorkspaceOverflow
 from runtime.moe.dispatch import Dispatcher, Route
 from runtime.moe.sizes_alone import launch
 from runtime.moe.weights import TopK
-from runtime.server.config import MoEConfig
 from runtime.server.deepep import DeepEP
+from runtime.server.layer_config import MoEConfig
 
 ALIGNMENT = 128
 _NODE = 8

@@ -16,8 +16,8 @@ from runtime.moe.trtllm_layout import kind_of, lay_out
 from runtime.moe.tuned import TunedBackend, swiglu_values
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.call_rules import routing_form
-from runtime.server.config import MoEConfig
 from runtime.server.errors import ConfigError
+from runtime.server.layer_config import MoEConfig
 
 # FlashInfer's RoutingMethodType
 _SOFTMAX, _RENORMALIZE, _DEEPSEEK, _TOP_K, _SIGMOID_RENORMALIZE, _SIGMOID = 0, 1, 2, 5, 6, 8

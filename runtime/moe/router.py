@@ -10,7 +10,7 @@ from torch import nn
 
 from runtime.layers.loading import Piece, Source
 from runtime.moe.weights import TopK
-from runtime.server.config import MoEConfig
+from runtime.server.layer_config import MoEConfig
 
 
 class Router(nn.Module):

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runtime.server.config import AttentionConfig, ModelConfig, ParallelConfig
+from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.layer_config import AttentionConfig
 from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config
 
 _FUSED_ROWS = 128

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.server.config import MLAConfig, ModelConfig, ParallelConfig
+from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.layer_config import MLAConfig
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL
 
 DTYPE_BYTES = {

@@ -11,7 +11,7 @@ from runtime.forward.batch import ForwardBatch, ForwardMode, StaticBuffers, make
 from runtime.forward.kv_packing import FP8
 from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool
 from runtime.layers.attention import AttentionLayer, attend, attend_latent, ops, select_tokens
-from runtime.server.config import IndexerConfig
+from runtime.server.layer_config import IndexerConfig
 from tests.runtime.attention_cases import (
     CONTEXT,
     LAYER,

@@ -17,7 +17,7 @@ from runtime.forward.kv_pool import (
     SlotAllocator,
 )
 from runtime.layers.attention import AttentionLayer, attend, attend_latent
-from runtime.server.config import IndexerConfig, MLAConfig
+from runtime.server.layer_config import IndexerConfig, MLAConfig
 
 CONTEXT = 256
 SLOTS = 1024

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runtime.forward.batch import make_extend_batch
 from runtime.forward.kv_packing import FP8
 from runtime.layers.attention import AttentionLayer, attend, attend_latent, base, reference, select_tokens
-from runtime.server.config import IndexerConfig
+from runtime.server.layer_config import IndexerConfig
 from tests.runtime.attention_cases import (
     LAYER,
     LENGTHS,

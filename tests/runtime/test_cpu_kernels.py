@@ -14,7 +14,8 @@ from runtime.autotune.cpu import GEMM1, KERNELS, CpuGroupedGemm, every_expert, g
 from runtime.autotune.cpu_clock import CpuSearchTuner
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
 
 EXPERTS, HIDDEN, INNER, TOP_K = 8, 48, 32, 2

@@ -16,9 +16,10 @@ from runtime.moe.deep_gemm import DeepGemmBackend, compact_rows, masked_rows
 from runtime.moe.deepep import aligned_rows, share_of_rows
 from runtime.moe.dispatcher import make_dispatcher
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, MoEConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.deepep import DeepEP
 from runtime.server.errors import ConfigError
+from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
 from tests.runtime.starts import make_qwen
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from runtime.moe.router import Router, select_experts
-from runtime.server.config import MoEConfig
 from runtime.server.decoders.known import model_config
+from runtime.server.layer_config import MoEConfig
 from tests.runtime.families import make_reference
 
 

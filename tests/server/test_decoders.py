@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from runtime.server.config import AttentionConfig, IndexerConfig, ModelConfig, RopeConfig
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.layer_config import AttentionConfig, IndexerConfig, RopeConfig
 from runtime.server.sizing import sliding_layers
 
 SMALL = {

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.server.config import AttentionConfig, IndexerConfig, MLAConfig, ModelConfig, ParallelConfig
+from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.layer_config import AttentionConfig, IndexerConfig, MLAConfig
 from runtime.server.sizing import (
     kv_bytes_per_token,
     kv_bytes_per_token_and_layer,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from runtime.server.config import IndexerConfig, ModelConfig
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import dense_first, everywhere, indexer, latents, model, routed_by_sigmoid
+from runtime.server.layer_config import IndexerConfig
 
 
 def _v3(f: Fields) -> ModelConfig:

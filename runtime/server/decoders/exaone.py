@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runtime.server.config import AttentionConfig, ModelConfig
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import SLIDES, dense_first, everywhere, heads, model, routed_by_sigmoid
 from runtime.server.errors import ConfigError
+from runtime.server.layer_config import AttentionConfig
 
 
 def _exaone4(f: Fields) -> ModelConfig:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from runtime.server.config import AttentionConfig, ModelConfig
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import SLIDES, everywhere, heads, model, routed
 from runtime.server.decoders.rope import read_rope
+from runtime.server.layer_config import AttentionConfig
 
 _YARN = {
     "rope_type": "yarn",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runtime.server.config import ModelConfig, RopeConfig, TensorNames
+from runtime.server.config import ModelConfig, TensorNames
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
+from runtime.server.layer_config import RopeConfig
 
 _NAMES = TensorNames(q_norm="query_layernorm", k_norm="key_layernorm")
 

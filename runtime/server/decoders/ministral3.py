@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runtime.server.config import AttentionConfig, Growth, ModelConfig
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.errors import ConfigError
+from runtime.server.layer_config import AttentionConfig, Growth
 
 _YARN = {
     "type": "yarn",

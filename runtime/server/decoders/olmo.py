@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from runtime.server.config import AttentionConfig, ModelConfig
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model, routed
+from runtime.server.layer_config import AttentionConfig
 
 
 def _olmo2(f: Fields) -> ModelConfig:

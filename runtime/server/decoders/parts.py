@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from runtime.server.config import (
-    AttentionConfig,
-    IndexerConfig,
-    MLAConfig,
-    ModelConfig,
-    MoEConfig,
-)
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.rope import interleaved, latent_scale, read_rope
 from runtime.server.errors import ConfigError
+from runtime.server.layer_config import AttentionConfig, IndexerConfig, MLAConfig, MoEConfig
 
 SLIDES = {"full_attention": "full", "sliding_attention": "sliding"}
 MLPS = {"dense": "dense", "sparse": "moe"}

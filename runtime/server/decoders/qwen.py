@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.server.config import AttentionConfig, ModelConfig, MoEConfig
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import SLIDES, everywhere, heads, model, routed, which
 from runtime.server.errors import ConfigError
+from runtime.server.layer_config import AttentionConfig, MoEConfig
 
 
 def _qwen2(f: Fields) -> ModelConfig:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from runtime.server.config import AttentionConfig, ModelConfig
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model, routed, which
+from runtime.server.layer_config import AttentionConfig
 from runtime.server.recurrent import GatedDeltaConfig
 
 _MIXERS = {"full_attention": "full", "linear_attention": "recurrent"}

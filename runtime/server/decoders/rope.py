@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from runtime.server.config import RopeConfig
 from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.errors import ConfigError
+from runtime.server.layer_config import RopeConfig
 
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "default": (),
