@@ -16,13 +16,16 @@ from runtime.layers.opaque import opaque_op
 class GatedMLP(nn.Module):
     """Its result is a partial sum over the ranks that it is split over."""
 
-    def __init__(self, gate_up: Linear, down: Linear, activation: str = "silu") -> None:
+    def __init__(
+        self, gate_up: Linear, down: Linear, activation: str = "silu", cap: float | None = None
+    ) -> None:
         super().__init__()
-        self.gate_up, self.down = gate_up, down
+        self.gate_up, self.down, self.cap = gate_up, down, cap
         self.activate = _GATED[activation]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(self.activate(self.gate_up(x)))
+        both = self.gate_up(x)
+        return self.down(self.activate(both) if self.cap is None else capped(both, self.cap))
 
     def pieces(self) -> Iterator[Piece]:
         yield from self.gate_up.pieces()
@@ -64,6 +67,12 @@ def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
 @silu_and_mul.register_fake
 def _(x: torch.Tensor) -> torch.Tensor:
     return x.new_empty(x.shape[0], x.shape[1] // 2)
+
+
+def capped(x: torch.Tensor, cap: float) -> torch.Tensor:
+    """[T, 2 I], gates before ups -> silu(gate) * up [T, I], each capped; as SGLang, in steps."""
+    gate, up = x.chunk(2, dim=-1)
+    return F.silu(gate).clamp(max=cap) * up.clamp(-cap, cap)
 
 
 @torch.library.custom_op("sgl_tune::gelu_and_mul", mutates_args=())

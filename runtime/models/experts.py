@@ -32,11 +32,13 @@ class _Matrix:
 class Experts(nn.Module):
     """`fused_shared`: shared experts that are kept and run behind the routed ones."""
 
-    def __init__(self, build: Build, name: str, fused_shared: int = 0) -> None:
+    def __init__(self, build: Build, name: str, fused_shared: int = 0, cap: float | None = None) -> None:
         super().__init__()
         moe, comm = build.model.moe, build.comm
         assert moe is not None
         self.name, self.moe, self.dtype = name, moe, build.dtype
+        self.limit = moe.swiglu_limit if cap is None else cap
+        self.shared_name, self.beside = build.model.shared_name(name), f"{name.removesuffix('.mlp')}.moe"
         self.sparse = name.removesuffix(".mlp") + ".block_sparse_moe"
         self.total = moe.num_experts + fused_shared
         self.numbers = shard(self.total, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts")
@@ -104,7 +106,7 @@ class Experts(nn.Module):
             w13_bias=self.up.get("bias"),
             w2_bias=self.down.get("bias"),
             swiglu_alpha=self.moe.swiglu_alpha,
-            swiglu_limit=self.moe.swiglu_limit,
+            swiglu_limit=self.limit,
             is_gated=self.is_gated,
         )
 
@@ -120,7 +122,7 @@ class Experts(nn.Module):
             w13_bias=one.expand(local, 2 * inner) if self.moe.expert_bias else None,
             w2_bias=one.expand(local, hidden) if self.moe.expert_bias else None,
             swiglu_alpha=self.moe.swiglu_alpha,
-            swiglu_limit=self.moe.swiglu_limit,
+            swiglu_limit=self.limit,
             is_gated=self.is_gated,
         )
 
@@ -156,13 +158,13 @@ class Experts(nn.Module):
         own, other = matrix.spellings
         index = self.scheme.part(name, matrix.rows, matrix.cols)
         if number >= self.moe.num_experts:
-            shared = "shared_expert" if self.moe.shared_gate else "shared_experts"
-            return (Source(f"{self.name}.{shared}.{own}.{name}", index),)
+            return (Source(f"{self.shared_name}.{own}.{name}", index),)
         return (
             Source(f"{self.name}.experts.{number}.{own}.{name}", index),
             Source(f"{self.sparse}.experts.{number}.{other}.{name}", index),
             *self._fused(matrix, name, number),
             *self._granite(matrix, name, number),
+            Source(f"{self.beside}.{own}.{name}", (slice(number, number + 1), *index), _first),
         )
 
     def _granite(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:

@@ -10,8 +10,9 @@ from torch import nn
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend
-from runtime.layers.linear import Part
+from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, shard
+from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
 from runtime.models.query_key_norm import query_key_norms
@@ -43,6 +44,10 @@ class GroupedQueryAttention(nn.Module):
             adds_bias=rank == 0,
             columns_over=ranks,
         )
+        self.head_gate: Linear | None = None
+        if config.head_gate:
+            gates = [Part(f"{name}.g_proj", self.heads)]
+            self.head_gate = build.linear(gates, slice(0, model.hidden_size), scheme=PLAIN, rows_over=ranks)
         self.norms = query_key_norms(build, name, config, q, kv)
         self.sinks = None
         if config.sinks:
@@ -68,13 +73,15 @@ class GroupedQueryAttention(nn.Module):
             self.norms(q, k)
         if self.growth is not None:
             q.mul_(_grown(self.growth, batch.positions).to(q.dtype))
+        if self.head_gate is not None:
+            gate = self.head_gate(x).unsqueeze(-1)
         answer = attend(q, k, v, self.layer, batch, pool)
         if gate is not None:
             answer = answer * gate.sigmoid()
         return self.out(answer.flatten(1))
 
     def pieces(self) -> Iterator[Piece]:
-        for part in (self.qkv, self.out, self.norms):
+        for part in (self.qkv, self.out, self.head_gate, self.norms):
             if part is not None:
                 yield from part.pieces()
         if self.sinks is not None:

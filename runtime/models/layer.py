@@ -88,8 +88,8 @@ def _mixer(build: Build, layer_id: int, layer: str) -> Mixer | None:
 def _mlp(
     build: Build, layer_id: int, name: str, dispatcher: Dispatcher, backend: MoEBackend | None
 ) -> DenseLayer | MoELayer | None:
-    kind = build.model.layer_kinds[layer_id]
+    kind, caps = build.model.layer_kinds[layer_id], build.model.layer_caps(layer_id)
     if kind == "moe":
         assert backend is not None
-        return MoELayer(build, name, dispatcher, backend)
-    return DenseLayer(build, name) if kind == "dense" else None
+        return MoELayer(build, name, dispatcher, backend, caps)
+    return DenseLayer(build, name, caps) if kind == "dense" else None

@@ -20,14 +20,15 @@ from runtime.moe.dispatch import Dispatcher
 from runtime.moe.router import Router
 from runtime.moe.weights import TopK
 from runtime.server.call_rules import fused_shared_experts, fuses_behind_gate
+from runtime.server.layer_config import NO_CAPS, Caps
 
 
 class DenseLayer(nn.Module):
-    def __init__(self, build: Build, name: str) -> None:
+    def __init__(self, build: Build, name: str, caps: Caps = NO_CAPS) -> None:
         super().__init__()
         self.comm = build.comm
         size, rank = build.comm.size("tp"), build.comm.rank("tp")
-        self.mlp = _gated(build, name, build.model.intermediate_size, size, rank)
+        self.mlp = _gated(build, name, build.model.intermediate_size, size, rank, caps.others)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return scatter(self.mlp(gather(x, self.comm)), x.shape[0], self.comm)
@@ -37,7 +38,14 @@ class DenseLayer(nn.Module):
 
 
 class MoELayer(nn.Module):
-    def __init__(self, build: Build, name: str, dispatcher: Dispatcher, backend: MoEBackend) -> None:
+    def __init__(
+        self,
+        build: Build,
+        name: str,
+        dispatcher: Dispatcher,
+        backend: MoEBackend,
+        caps: Caps = NO_CAPS,
+    ) -> None:
         super().__init__()
         model, moe = build.model, build.model.moe
         assert moe is not None
@@ -49,17 +57,17 @@ class MoELayer(nn.Module):
             f"{sparse}.gate",
             f"{sparse}.router.layer",
             f"{name}.gate.wg",
+            f"{name.removesuffix('.mlp')}.moe.gate",
         )
         fused = fused_shared_experts(model, build.runtime, build.comm.size("moe_ep"))
         self.router = Router(names, model.hidden_size, moe, build.dtype, build.device, fused)
-        self.experts = Experts(build, name, fused)
+        self.experts = Experts(build, name, fused, caps.routed)
         self.latents = _latents(build, name) if moe.latent_size else None
         self.shared: GatedMLP | None = None
         if moe.shared_intermediate_size and not fused:
             size, rank, self.share = _spread(build, dispatcher)
             inner = moe.shared_intermediate_size
-            shared = "shared_expert" if moe.shared_gate else model.names.shared
-            self.shared = _gated(build, f"{name}.{shared}", inner, size, rank)
+            self.shared = _gated(build, model.shared_name(name), inner, size, rank, caps.others)
         self.shared_gate: Linear | None = None
         if moe.shared_gate:
             gate, hidden = Part(f"{name}.shared_expert_gate", slice(0, 1)), slice(0, model.hidden_size)
@@ -132,7 +140,9 @@ def _latents(build: Build, name: str) -> nn.ModuleList:
     return nn.ModuleList([down, build.linear([Part(f"{name}.fc2_latent_proj", hidden)], latent)])
 
 
-def _gated(build: Build, name: str, intermediate: int, size: int, rank: int) -> GatedMLP:
+def _gated(
+    build: Build, name: str, intermediate: int, size: int, rank: int, cap: float | None = None
+) -> GatedMLP:
     rows = shard(intermediate, size, rank, "the MLP's intermediate size")
     hidden = slice(0, build.model.hidden_size)
     both, ups = f"{name}.gate_up_proj", slice(intermediate + rows.start, intermediate + rows.stop)
@@ -141,4 +151,4 @@ def _gated(build: Build, name: str, intermediate: int, size: int, rank: int) -> 
         return SquaredMLP(build.linear([Part(f"{name}.up_proj", rows)], hidden, rows_over=size), down)
     gate = Part(f"{name}.gate_proj", rows, within=(both, rows))
     up = Part(f"{name}.up_proj", rows, within=(both, ups))
-    return GatedMLP(build.linear([gate, up], hidden, rows_over=size), down, build.model.activation)
+    return GatedMLP(build.linear([gate, up], hidden, rows_over=size), down, build.model.activation, cap)

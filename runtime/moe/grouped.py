@@ -112,15 +112,16 @@ def sum_choices(x: torch.Tensor, out: torch.Tensor) -> None:
 
 
 @opaque_op("sgl_tune::swiglu", mutates_args=())
-def swiglu(x: torch.Tensor, alpha: float, limit: float) -> torch.Tensor:
-    """[T, 2 I], gates before ups -> (up + 1) * gate * sigmoid(alpha * gate), both clamped."""
+def swiglu(x: torch.Tensor, told: list[float]) -> torch.Tensor:
+    """[T, 2 I], gates before ups -> (up + 1) * gate * sigmoid(alpha * gate), both clamped, of alpha and the
+    limit; of a limit alone, silu(gate) * up, of which silu and up are clamped."""
     from runtime.moe import grouped_kernels
 
-    return grouped_kernels.swiglu(x, alpha, limit)
+    return grouped_kernels.swiglu(x, told)
 
 
 @swiglu.register_fake
-def _(x: torch.Tensor, alpha: float, limit: float) -> torch.Tensor:
+def _(x: torch.Tensor, told: list[float]) -> torch.Tensor:
     return x.new_empty(x.shape[0], x.shape[1] // 2)
 
 

@@ -115,15 +115,18 @@ def _sum(x, out, SIZE, TOP_K, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _swiglu(x, out, SIZE, ALPHA, LIMIT, BLOCK: tl.constexpr):
+def _swiglu(x, out, SIZE, ALPHA, LIMIT, CAPPED: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < SIZE
     gate = tl.load(x + row * 2 * SIZE + column, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(x + row * 2 * SIZE + SIZE + column, mask=inside, other=0.0).to(tl.float32)
-    gate = tl.minimum(gate, LIMIT)
     up = tl.minimum(tl.maximum(up, -LIMIT), LIMIT)
-    value = (up + 1.0) * gate / (1.0 + tl.exp(-ALPHA * gate))
+    if CAPPED:
+        value = up * tl.minimum(gate / (1.0 + tl.exp(-gate)), LIMIT)
+    else:
+        gate = tl.minimum(gate, LIMIT)
+        value = (up + 1.0) * gate / (1.0 + tl.exp(-ALPHA * gate))
     tl.store(out + row * SIZE + column, value.to(out.dtype.element_ty), mask=inside)
 
 
@@ -177,8 +180,11 @@ def sum_choices(x: torch.Tensor, out: torch.Tensor) -> None:
     _sum[(tokens, triton.cdiv(size, _CHUNK))](x, out, size, top_k, BLOCK=_CHUNK)
 
 
-def swiglu(x: torch.Tensor, alpha: float, limit: float) -> torch.Tensor:
+def swiglu(x: torch.Tensor, told: list[float]) -> torch.Tensor:
     rows, size = x.shape[0], x.shape[1] // 2
     out = x.new_empty(rows, size)
-    _swiglu[(rows, triton.cdiv(size, _CHUNK))](x, out, size, alpha, limit, BLOCK=_CHUNK)
+    *alpha, limit = told
+    _swiglu[(rows, triton.cdiv(size, _CHUNK))](
+        x, out, size, alpha[0] if alpha else 0.0, limit, CAPPED=not alpha, BLOCK=_CHUNK
+    )
     return out

@@ -41,7 +41,10 @@ class Router(nn.Module):
         return nn.Parameter(torch.empty(self.moe.num_experts, dtype=dtype, device=device), False)
 
     def forward(self, x: torch.Tensor) -> TopK:
-        logits = nn.functional.linear(x.to(self.weight.dtype), self.weight, self.bias).float()
+        if self.moe.routes_in_fp32:
+            logits = nn.functional.linear(x.float(), self.weight.float(), self.bias)
+        else:
+            logits = nn.functional.linear(x.to(self.weight.dtype), self.weight, self.bias).float()
         chosen = select_experts(logits, self.moe, self.correction)
         return self._with_shared(chosen) if self.fused_shared else chosen
 
@@ -68,6 +71,7 @@ def _corrections(names: tuple[str, ...]) -> Iterator[Source]:
         block = name.rpartition(".")[0]
         for place in (name, block, f"{name}.moe_statics", f"{block}.moe_statics"):
             yield Source(f"{place}.e_score_correction_bias", view=torch.flatten)
+        yield Source(f"{block}.router_bias")
 
 
 def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tensor | None) -> TopK:

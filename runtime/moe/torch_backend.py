@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from runtime.layers.mlp import capped
 from runtime.layers.opaque import opaque_op
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.moe.backends import MoEBackend
@@ -13,7 +14,6 @@ from runtime.moe.weights import ExpertWeights, TopK
 
 class TorchBackend(MoEBackend):
     def forward(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
-        swiglu = [] if weights.swiglu_alpha is None else [weights.swiglu_alpha, weights.swiglu_limit or 7.0]
         return torch_moe(
             x,
             topk.ids,
@@ -28,7 +28,7 @@ class TorchBackend(MoEBackend):
             weights.w2_bias,
             weights.first,
             list(weights.block),
-            swiglu,
+            weights.swiglu,
             self.weighs_input,
         )
 
@@ -95,6 +95,8 @@ def activate(x: torch.Tensor, swiglu: list[float], width: int) -> torch.Tensor:
     """To `width` values: of twice as many, half are gates."""
     if x.shape[-1] == width:
         return F.relu(x).square()
+    if len(swiglu) == 1:
+        return capped(x, swiglu[0])
     gate, up = x.chunk(2, dim=-1)
     if not swiglu:
         return F.silu(gate) * up

@@ -58,6 +58,6 @@ class TritonBackend(TorchBackend):
     def _activate(self, up: torch.Tensor, weights: ExpertWeights) -> torch.Tensor:
         if not weights.is_gated:
             return F.relu(up).square()
-        if weights.swiglu_alpha is None:
+        if not weights.swiglu:
             return silu_and_mul(up)
-        return swiglu(up, weights.swiglu_alpha, weights.swiglu_limit or 7.0)
+        return swiglu(up, weights.swiglu)

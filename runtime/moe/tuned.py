@@ -32,7 +32,6 @@ class TunedBackend(MoEBackend):
     def forward(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
         if not x.is_cpu:
             return self.forward_on_gpu(x, topk, weights)
-        swiglu = [] if weights.swiglu_alpha is None else [weights.swiglu_alpha, weights.swiglu_limit or 7.0]
         return cpu_moe(
             x,
             topk.ids,
@@ -43,7 +42,7 @@ class TunedBackend(MoEBackend):
             weights.w2_bias,
             weights.first,
             weights.num_experts,
-            swiglu,
+            weights.swiglu,
             self.tune_max(x.shape[0]),
         )
 

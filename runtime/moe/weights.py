@@ -38,10 +38,18 @@ class ExpertWeights:
     w2_input_scale: torch.Tensor | None = None
     w13_bias: torch.Tensor | None = None  # [local, 2 I]
     w2_bias: torch.Tensor | None = None  # [local, H]
-    # (up + 1) * gate * sigmoid(alpha * gate), both clamped to the limit; None is plain silu(gate) * up
+    # (up + 1) * gate * sigmoid(alpha * gate), both clamped to the limit; without alpha, silu(gate) * up, of
+    # which silu and up are
     swiglu_alpha: float | None = None
     swiglu_limit: float | None = None
     is_gated: bool = True
+
+    @property
+    def swiglu(self) -> list[float]:
+        """As the ops here are given it: nothing, the limit alone, or alpha and the limit."""
+        if self.swiglu_alpha is not None:
+            return [self.swiglu_alpha, self.swiglu_limit or 7.0]
+        return [] if self.swiglu_limit is None else [self.swiglu_limit]
 
     @property
     def local(self) -> int:

@@ -12,7 +12,7 @@ from runtime.server.encoders.weight import Encoder
 from runtime.server.errors import ConfigError
 from runtime.server.excluded import Excluded
 from runtime.server.formats.assigned import UNQUANTIZED, Quantized
-from runtime.server.layer_config import AttentionConfig, MLAConfig, MoEConfig
+from runtime.server.layer_config import NO_CAPS, AttentionConfig, Caps, MLAConfig, MoEConfig
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
 
@@ -39,7 +39,8 @@ class TensorNames:
     attention: str = "self_attn"
     recurrent: str = "linear_attn"
     mlp: str = "mlp"
-    shared: str = "shared_experts"  # within the mlp
+    shared: str = "shared_experts"
+    shared_in_mlp: bool = True  # or beside it
     q_norm: str = "q_norm"
     k_norm: str = "k_norm"
 
@@ -70,6 +71,7 @@ class ModelConfig:
     quantized: Quantized = UNQUANTIZED
     dtype: str = "bfloat16"
     moe: MoEConfig | None = None
+    caps: tuple[Caps, ...] = ()  # each layer's, where one has some
     mla: MLAConfig | None = None
     recurrent: RecurrentConfig | None = None
     names: TensorNames = TensorNames()
@@ -103,7 +105,10 @@ class ModelConfig:
     def layer_kind(self, layer: int) -> tuple[object, ...]:
         """Layers of one kind run alike and are as large."""
         stored = self.quantized.of_layer(f"{self.names.layers}.{layer}")
-        return (self.layer_kinds[layer], self.attention_kinds[layer], stored)
+        return (self.layer_kinds[layer], self.attention_kinds[layer], stored, self.layer_caps(layer))
+
+    def layer_caps(self, layer: int) -> Caps:
+        return self.caps[layer] if self.caps else NO_CAPS
 
     @property
     def excluded(self) -> Excluded:
@@ -114,6 +119,13 @@ class ModelConfig:
         """The module that holds the experts of this one."""
         sparse = mlp.removesuffix(".mlp") + ".block_sparse_moe"
         return f"{sparse if self.model_type in _SPARSE_BLOCKS else mlp}.experts"
+
+    def shared_name(self, mlp: str) -> str:
+        """The module of the shared experts of this one."""
+        name = "shared_expert" if self.moe is not None and self.moe.shared_gate else self.names.shared
+        if self.names.shared_in_mlp:
+            return f"{mlp}.{name}"
+        return f"{mlp.removesuffix(self.names.mlp)}{name}"
 
     def layer_attention(self, layer: int) -> AttentionConfig:
         """Of a layer that keeps tokens."""

@@ -41,7 +41,7 @@ _WAYS: dict[str, Way] = {
 }
 _EXPRESSION = "re:"
 _NOT_TOLD_APART = frozenset("+?[](){}^$|\\")
-_MLPS = ("mlp", "mlp.shared_experts", "mlp.shared_expert")
+_MLPS = ("mlp", "mlp.shared_experts", "mlp.shared_expert", "share_expert")
 _RECURRENT = ("in_proj_qkvz", "in_proj_qkv", "in_proj_z", "in_proj_ba", "in_proj_a", "in_proj_b", "out_proj")
 _MIXERS = ("in_proj", "out_proj", "up_proj", "down_proj", "q_proj", "o_proj", "shared_experts.up_proj")
 PROBES = (

@@ -23,6 +23,7 @@ class MoEConfig:
     routed_scaling_factor: float = 1.0
     router_bias: bool = False
     router_in_fp32: bool = False
+    routes_in_fp32: bool = False  # by a router that is stored as the model is
     latent_size: int | None = None  # of the rows that routed experts work on, where not the hidden size
     shared_gate: bool = False  # the shared expert counts as much as a sigmoid of the token says
     expert_bias: bool = False
@@ -67,6 +68,7 @@ class AttentionConfig:
     sinks: bool = False
     qk_norm: Literal["none", "head", "unit", "all"] = "none"  # each head, without weights, or all as one
     output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
+    head_gate: bool = False  # ... or each token one a head, of a matrix of its own
     norms_turned: bool = False  # queries and keys are normed after their rope
     score_cap: float | None = None  # scores are a tanh of themselves, so high
     chunk: int | None = None  # tokens see those before them in their own chunk
@@ -102,3 +104,15 @@ class MLAConfig:
     @property
     def cache_dim(self) -> int:
         return self.kv_lora_rank + self.qk_rope_head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How large a layer's gates, after their silu, and its ups, to either side, may be: those of routed
+    experts, and those of the dense MLP or of the shared experts."""
+
+    routed: float | None = None
+    others: float | None = None
+
+
+NO_CAPS = Caps()

@@ -60,10 +60,7 @@ def linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Ite
         layers = tuple(i for i, one in enumerate(model.layer_kinds) if one == kind)
         if layers:
             products = _dense(model, spread) if kind == "dense" else _beside_experts(model, spread)
-            yield from (
-                LinearSize(tuple(f"{model.names.mlp}.{one}" for one in modules), k, n, layers)
-                for modules, k, n in products
-            )
+            yield from (LinearSize(modules, k, n, layers) for modules, k, n in products)
 
 
 Product = tuple[tuple[str, ...], int, int]
@@ -122,23 +119,22 @@ def _recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
 
 
 def _dense(model: ModelConfig, spread: Spread) -> Iterator[Product]:
-    return _mlp(model, "", model.intermediate_size // spread.dense)
+    return _mlp(model, model.names.mlp, model.intermediate_size // spread.dense)
 
 
 def _beside_experts(model: ModelConfig, spread: Spread) -> Iterator[Product]:
-    moe = model.moe
+    moe, mlp = model.moe, model.names.mlp
     if moe is None:
         return
     if spread.loose_experts:
-        yield ("experts.0.w1",), model.hidden_size, moe.intermediate_size
-        yield ("experts.0.w2",), moe.intermediate_size, model.hidden_size
+        yield (f"{mlp}.experts.0.w1",), model.hidden_size, moe.intermediate_size
+        yield (f"{mlp}.experts.0.w2",), moe.intermediate_size, model.hidden_size
     if moe.latent_size:
-        yield ("fc1_latent_proj",), model.hidden_size, moe.latent_size
-        yield ("fc2_latent_proj",), moe.latent_size, model.hidden_size
+        yield (f"{mlp}.fc1_latent_proj",), model.hidden_size, moe.latent_size
+        yield (f"{mlp}.fc2_latent_proj",), moe.latent_size, model.hidden_size
     if moe.shared_intermediate_size:
-        name = "shared_expert." if moe.shared_gate else "shared_experts."
         width = moe.shared_intermediate_size // spread.shared
-        up, down = _mlp(model, name, width)
+        up, down = _mlp(model, model.shared_name(mlp), width)
         if not (spread.fuses_shared and 2 * width % _FUSED_ROWS == 0):
             yield up
         yield down
@@ -146,8 +142,8 @@ def _beside_experts(model: ModelConfig, spread: Spread) -> Iterator[Product]:
 
 def _mlp(model: ModelConfig, name: str, width: int) -> Iterator[Product]:
     ups = ("gate_proj", "up_proj") if model.gated_mlps else ("up_proj",)
-    yield tuple(f"{name}{one}" for one in ups), model.hidden_size, len(ups) * width
-    yield (f"{name}down_proj",), width, model.hidden_size
+    yield tuple(f"{name}.{one}" for one in ups), model.hidden_size, len(ups) * width
+    yield (f"{name}.down_proj",), width, model.hidden_size
 
 
 def _is_quantized(model: ModelConfig, size: LinearSize) -> bool:

@@ -55,9 +55,10 @@ def _layers_of(model: ModelConfig, parallel: ParallelConfig, stage: int) -> Coun
 
 
 def _layer_kind(model: ModelConfig, layer: int) -> tuple[object, ...]:
-    """Layers behind a window are as large as those that see everything."""
-    mlp, attention, excluded = model.layer_kind(layer)
-    return mlp, attention if model.recurrent is not None else "", excluded
+    """Layers behind a window are as large as those that see everything, of as many heads."""
+    mlp, attention, *others = model.layer_kind(layer)
+    size = model.layer_attention(layer).num_heads if model.keeps_tokens(layer) else attention
+    return mlp, size, *others
 
 
 def _kind(

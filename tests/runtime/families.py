@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,27 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         {"head_dim": 16, "rope_parameters": {**_YARN, "llama_4_scaling_beta": 0.3}},
     ),
     "hunyuan_v1_dense": ("HunYuanDenseV1Config", {"head_dim": 16}),
+    "step3p5": (
+        "Step3p7TextConfig",
+        {
+            "head_dim": 16,
+            "num_sliding_attention_heads": 8,
+            "layer_types": ["full_attention", "sliding_attention"],
+            "sliding_window": 6,
+            "mlp_layer_types": ["dense", "sparse"],
+            "moe_intermediate_size": 32,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 2,
+            "share_expert_dim": 48,
+            "moe_router_scaling_factor": 1.5,
+            "swiglu_limits": [0.0, 0.5],
+            "swiglu_limits_shared": [0.7, 0.4],
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 900.0, "partial_rotary_factor": 0.5},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 70.0},
+            },
+        },
+    ),
     "granite": ("GraniteConfig", {**_GRANITE}),
     "granitemoe": ("GraniteMoeConfig", {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "gpt_oss": (
@@ -293,6 +315,11 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "vision_output_dim": 24,
         },
     ),
+    "step3p7": (
+        "Step3p7Config",
+        {**FAMILIES["step3p5"][1]},
+        {**_PIXTRAL, "image_size": 56, "mlp_ratio": 1.5},
+    ),
     "gemma3": (
         "Gemma3Config",
         {"head_dim": 32, "sliding_window": 6, "query_pre_attn_scalar": 20},
@@ -315,6 +342,8 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**_PIXTRAL, "pos_emb_height": 4, "pos_emb_width": 4},
     ),
 }
+# Of the whole that transformers has them inside of.
+_INSIDE = {"step3p5": "step3p7"}
 _BESIDE = {"kimi_k25": {"projection_hidden_size": 16}}
 MOE_FAMILIES = tuple(name for name, (_, own) in FAMILIES.items() if any("experts" in one for one in own))
 
@@ -323,6 +352,11 @@ def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: A
     """A transformers model in fp32 with eager attention; `vision` changes a multimodal model's encoder."""
     import transformers
 
+    if name in _INSIDE:
+        whole = make_reference(_INSIDE[name], **{**FAMILIES[name][1], **changes})
+        whole.model.vision_model = whole.model.multi_modal_projector = None
+        whole.saved_as = {"architectures": [], **whole.config.text_config.to_dict(), "model_type": name}
+        return whole
     if name in WRAPPED:
         config, auto = _wrapped(name, changes, vision or {}), "AutoModelForImageTextToText"
     else:
@@ -353,6 +387,8 @@ def save(model: Any, folder: Path, **options: Any) -> Path:
     if model.config.model_type == "kimi_k25":  # or its layers would be called blocks, as the tower's are
         options.setdefault("save_original_format", False)
     model.save_pretrained(folder, **options)
+    if hasattr(model, "saved_as"):
+        (folder / "config.json").write_text(json.dumps(model.saved_as))
     return folder
 
 

@@ -28,7 +28,13 @@ from tests.runtime.generation import Generation, make_runtime
 TOLERANCE = 1e-4
 LARGE = 32.0  # logits beyond it, of tied embeddings: transformers itself is off by 1e-4 there, from its fp64
 STEPS = 8
-_NULLABLE = ("sliding_window", "q_lora_rank", "rope_parameters", "mlp_layer_types")
+_NULLABLE = (
+    "sliding_window",
+    "q_lora_rank",
+    "rope_parameters",
+    "mlp_layer_types",
+    *("swiglu_limits", "swiglu_limits_shared"),
+)
 _LENGTHS = (21, 13, 17)
 _ROPES: tuple[dict[str, Any] | None, ...] = (
     None,
@@ -177,6 +183,19 @@ _GRANITE = {
     **_HEADS, "head_dim": (None, 8, 32), "attention_bias": (False, True),
     "embedding_multiplier": (1.0, 12.0), "logits_scaling": (1.0, 8.0, 0.25),
     "residual_multiplier": (1.0, 0.22), "attention_multiplier": (0.1, 0.4),
+}  # fmt: skip
+_STEP = {
+    **_without(_HEADS, "hidden_act"), "num_hidden_layers": (3,), "head_dim": (8, 16, 32),
+    "hidden_act": ("silu",), "tie_word_embeddings": (False,) * 9 + (True,),
+    "num_sliding_attention_heads": (None, 4, 8, 16), "attention_bias": (False, True),
+    "layer_types": (["full_attention"] * 3, *(["full_attention", *kinds] for kinds in _BOTH_KINDS)),
+    "mlp_layer_types": (None, ["dense", "sparse", "sparse"], ["sparse", "dense", "sparse"]),
+    **_EXPERTS, "n_routed_experts": (4, 8), "moe_intermediate_size": (16, 32), "share_expert_dim": (16, 48),
+    "moe_router_scaling_factor": (1.0, 3.0), "sliding_window": (1, 5, 64),
+    "query_pre_attn_scalar": (None, 4, 100), "mlp_bias": (False,) * 9 + (True,),
+    "swiglu_limits": (None, [0.0, 0.0, 0.5], [None, 0.2, 7.0]),
+    "swiglu_limits_shared": (None, [0.0, 0.6, 0.0], [0.3, None, 16.0]),
+    "rope_parameters": (None, *_ROPES_BY_KIND),
 }  # fmt: skip
 # What varies, beside the sizes of FAMILIES.
 SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -327,6 +346,8 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "rope_parameters": _HALF_SECTIONS, "head_dim": (None, 16), "partial_rotary_factor": (None, 0.5),
     },
     "mistral3": {**_HEADS, **_WINDOW},
+    "step3p5": _STEP,
+    "step3p7": _STEP,
     "kimi_k25": {**_LATENT, "rope_parameters": _MSCALES, "rope_interleave": (True, False)},
 }  # fmt: skip
 

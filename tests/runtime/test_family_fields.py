@@ -13,6 +13,7 @@ from transformers import CONFIG_MAPPING
 from runtime.server.decoders.family import HARMLESS
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.known import FAMILIES, model_config
+from tests.oracle.published import published
 
 # Served by SGLang under the class of another family.
 _SAME_AS = {"kimi_k2": "deepseek_v3"}
@@ -65,6 +66,32 @@ def test_each_field_left_out_alone(name: str) -> None:
         except (TypeError, ValueError):
             continue  # transformers refuses it as well
         assert model_config(file) == model_config(said), field
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {
+            "rope_scaling": {
+                "rope_type": "llama3",
+                "factor": 2.0,
+                "original_max_position_embeddings": 131072,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 32.0,
+            },
+            "swiglu_limits": [*[0.0] * 43, 7.0, 7.0, *[0.0] * 3],
+            "swiglu_limits_shared": [*[0.0] * 44, 16.0, *[0.0] * 3],
+        },
+    ],
+)
+def test_step_as_published_is_what_transformers_makes_of_it(told: dict[str, Any]) -> None:
+    file = {**published()["stepfun-ai/Step-3.5-Flash"].config, **told}
+    rewritten = _class("step3p5")(**json.loads(json.dumps(file))).to_dict()
+    model = model_config(file)
+    assert model == model_config({**json.loads(json.dumps(rewritten)), "model_type": "step3p5"})
+    assert not model.obstacles and model.attention["sliding"].num_heads == 96
+    assert bool(model.caps) is bool(told)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

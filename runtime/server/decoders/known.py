@@ -32,6 +32,7 @@ from runtime.server.decoders import (
     phi,
     qwen,
     qwen_hybrid,
+    step,
 )
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields
@@ -41,7 +42,7 @@ from runtime.server.formats.kinds import Kind
 
 _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
-    *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan),
+    *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.

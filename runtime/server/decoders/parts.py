@@ -60,16 +60,17 @@ def heads(
     theta: float = 10000.0,
     share: float | None = None,
     is_interleaved: bool = False,
+    count: int | None = None,
+    kv_count: int | None = None,
     **own: Any,
 ) -> AttentionConfig:
     """Grouped queries that see everything before them; without a `rope` of their own, it is read."""
-    count = f.size("num_attention_heads")
+    count = count or f.size("num_attention_heads")
+    kv_count = kv_count or f.size("num_key_value_heads", count)
     width = f.size("head_dim", f.size("hidden_size") // count)
     if "rope" not in own:
         own["rope"] = interleaved(read_rope(f, width, theta=theta, share=share), is_interleaved)
-    return AttentionConfig(
-        count, f.size("num_key_value_heads", count), width, **{"scale": width**-0.5, **own}
-    )
+    return AttentionConfig(count, kv_count, width, **{"scale": width**-0.5, **own})
 
 
 def everywhere(f: Fields, kind: str) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from runtime.server.encoders import glm, llama4, moonvit, pixtral, qwen, siglip
+from runtime.server.encoders import glm, llama4, moonvit, pixtral, qwen, siglip, step
 from runtime.server.encoders.weight import Encoder, EncoderWeight
 from runtime.server.errors import ConfigError, Unsupported
 
@@ -51,6 +51,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("mistral3", "mistral", pixtral.mistral3, **_QUANTIZED),
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
+        Wrapper("step3p7", "step3p5", step.step3p7),
         Wrapper("kimi_k25", "kimi_k2", moonvit.kimi_k25, may_be_whole=True),
     )
 }
