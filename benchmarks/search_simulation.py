@@ -27,6 +27,7 @@ from typing import Any
 
 from benchmarks.record import write_record
 from benchmarks.svg import Curve, page
+from runtime.autotune.play_off import settle
 from runtime.autotune.search import (
     WHOLE_TURN,
     Screened,
@@ -34,7 +35,6 @@ from runtime.autotune.search import (
     finalists,
     pilots,
     screen,
-    settle,
     shortlist,
     worth_sweeping,
 )
@@ -53,7 +53,9 @@ SWITCHES: dict[str, tuple[Any, ...]] = {
     "uneven": (0.03, 0.1, 0.3, math.inf),
     "margin": (0.01, 0.02, 0.04, 0.08),
     "finalists": (1, 2, 4, 8),
-    "rounds": (2, 4, 6, 12),
+    "crossed": (1, 2, 3, 6),
+    "rounds": (2, 4, 8, 12),
+    "round_margin": (0.005, 0.01, 0.02, 0.05),
 }
 
 

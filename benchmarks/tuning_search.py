@@ -152,7 +152,7 @@ def compare(shape: Shape, team: Team, runs: list[str]) -> dict[str, Any]:
         tuner = SearchTuner(team) if kind == "shared" else AutoTuner()
         told.append({"search": kind, **tune(layer, team, tuner, lockstep=kind == "stock")})
         found.append(winners(tuner))
-    equal = len(set(team.gather([digest(one) for one in found]))) == 1 if team.size > 1 else True
+    equal = len(set(team.gather("".join(map(digest, found))))) == 1 if team.size > 1 else True
     if team.rank == 0:
         judge(layer, first, found, told, runs.index("stock"))
     team.gather(None)

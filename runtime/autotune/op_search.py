@@ -12,15 +12,14 @@ from flashinfer.autotuner import OptimizationProfile
 from runtime.autotune.agreement import BucketReport, merge_reports
 from runtime.autotune.bench import Bench
 from runtime.autotune.candidate import DEFAULT, Ask, Candidate
+from runtime.autotune.play_off import Settled, settle
 from runtime.autotune.progress import Progress
 from runtime.autotune.search import (
     WHOLE_TURN,
     Screened,
-    Settled,
     finalists,
     pilots,
     screen,
-    settle,
     shortlist,
     worth_sweeping,
 )

@@ -9,20 +9,17 @@ from typing import Any
 from runtime.autotune.candidate import DEFAULT, Ask, Candidate
 from runtime.autotune.installed import file_key, runner_name
 from runtime.autotune.op_search import Bucket
+from runtime.autotune.play_off import Settled
 from runtime.autotune.progress import BucketResult
-from runtime.autotune.search import Settled
 
 
 def side_of(settled: Settled[Candidate], number: int) -> Settled[Candidate]:
-    """What a layer's play-off says of one op: the combinations that differ from the leaders only there."""
+    """What a layer's play-off says of one op: each of its tactics in the best company it had."""
     if not settled.winners:
         return settled
-    leaders = next(iter(settled.times))
-    own: dict[tuple[Candidate, ...], float] = {
-        (names[number],): time
-        for names, time in settled.times.items()
-        if (*names[:number], leaders[number], *names[number + 1 :]) == leaders
-    }
+    own: dict[tuple[Candidate, ...], float] = {}
+    for names, time in settled.times.items():
+        own[(names[number],)] = min(time, own.get((names[number],), inf))
     return Settled((settled.winners[number],), own)
 
 

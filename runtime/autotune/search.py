@@ -2,8 +2,8 @@
 
 Buckets of one shape have similar winners: a few `pilots` launch everything, the others only what stood near
 the best of their neighbouring pilots (`shortlist`). `screen` launches its candidates in growing stages and
-drops what noise cannot save. What is left (`finalists`) runs in turns, in the whole layer where there is one
-(`settle`), else alone.
+drops what noise cannot save. What is left (`finalists`) meets in a play-off (`play_off`), in the whole layer
+where there is one.
 
 FlashInfer's MoE kernels take turns through 16 synthetic routings while they are profiled. A sample of one
 tactic tells how far apart that puts two others; where it is much, times are only compared over whole turns.
@@ -11,10 +11,10 @@ tactic tells how far apart that puts two others; where it is much, times are onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 Candidate = TypeVar("Candidate", bound=Hashable)
 
@@ -22,8 +22,6 @@ WHOLE_TURN = 16
 
 # Milliseconds a launch of each, launched that often one after the other; infinite where it failed.
 Clock = Callable[[Sequence[Candidate], int], list[float]]
-# The same for combinations of one candidate an op, in a round's own conditions.
-LayerClock = Callable[[Sequence[tuple[Candidate, ...]], int], list[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +43,10 @@ class SearchPolicy:
     # Shorter kernels race with three times the margin and twice as many finalists: a layer's forward costs
     # little there, and how a kernel meets the next one decides.
     short_ms: float = 0.06
-    rounds: int = 6
-    turn_ms: float = 0.6  # of one finalist's turn in a round
-    round_margin: float = 0.03
+    crossed: int = 2  # of each op, which run together once they ran alone
+    rounds: int = 8
+    turn_ms: float = 0.4  # of one finalist's turn in a round
+    round_margin: float = 0.02  # after the first two, and less with each two more
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +55,6 @@ class Screened:
 
     time: float
     standing: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Settled(Generic[Candidate]):
-    """The winner of each op, none where one has no tactic, and the mean time of each combination that ran."""
-
-    winners: tuple[Candidate, ...]
-    times: dict[tuple[Candidate, ...], float]
 
 
 def pilots(buckets: Sequence[int], policy: SearchPolicy) -> list[int]:
@@ -134,71 +125,6 @@ def finalists(
     near = [name for name in standing if screened[name].time <= best * (1 + margin)]
     most = policy.finalists * (2 if best < policy.short_ms else 1)
     return sorted(near, key=lambda name: screened[name].time)[:most]
-
-
-def settle(
-    sides: Sequence[Sequence[Candidate]],
-    clock: LayerClock[Candidate],
-    policy: SearchPolicy,
-    expected_ms: float,
-    turn: int = 1,
-) -> Settled[Candidate]:
-    """The finalists of each op, fastest first, beside the leaders of the other ops.
-
-    In turns of so many times `turn` launches, there and back, so that a drifting clock disturbs all alike.
-    """
-    if not all(sides):
-        return Settled((), {})
-    leaders = tuple(side[0] for side in sides)
-    running = list(
-        dict.fromkeys(_beside(leaders, op, name) for op, side in enumerate(sides) for name in side)
-    )
-    launches = turn * max(1, round(policy.turn_ms / max(expected_ms, 1e-3) / turn))
-    total = dict.fromkeys(running, 0.0)
-    means: dict[tuple[Candidate, ...], float] = {}
-    for played in range(1, policy.rounds + 1):
-        if len(running) < 2 and played > 1:
-            break
-        for names, time in zip(running, clock(running, launches), strict=True):
-            total[names] += time
-            means[names] = total[names] / played
-        running = [names for names in running if isfinite(means[names])]
-        # Two kinds of routing take turns: only whole pairs of rounds are compared.
-        if played % 2 == 0:
-            near = {names for op in range(len(sides)) for names in _near(op, leaders, running, means, policy)}
-            running = [names for names in running if names in near or names == leaders]
-        running.reverse()
-    left = {names: means[names] for names in running}
-    if not left:
-        return Settled((), means)
-    winners = (
-        min(_side(op, leaders, left), key=lambda names: left[names], default=leaders)[op]
-        for op in range(len(sides))
-    )
-    return Settled(tuple(winners), means)
-
-
-def _beside(leaders: tuple[Candidate, ...], op: int, name: Candidate) -> tuple[Candidate, ...]:
-    return (*leaders[:op], name, *leaders[op + 1 :])
-
-
-def _side(
-    op: int, leaders: tuple[Candidate, ...], names: Iterable[tuple[Candidate, ...]]
-) -> list[tuple[Candidate, ...]]:
-    """The leaders, and those that differ from them in this op alone."""
-    return [one for one in names if _beside(one, op, leaders[op]) == leaders]
-
-
-def _near(
-    op: int,
-    leaders: tuple[Candidate, ...],
-    running: Sequence[tuple[Candidate, ...]],
-    times: Mapping[tuple[Candidate, ...], float],
-    policy: SearchPolicy,
-) -> list[tuple[Candidate, ...]]:
-    own = _side(op, leaders, running)
-    limit = min((times[names] for names in own), default=inf) * (1 + policy.round_margin)
-    return [names for names in own if times[names] <= limit]
 
 
 def _sample(candidates: Sequence[Candidate], clock: Clock[Candidate], policy: SearchPolicy) -> list[float]:

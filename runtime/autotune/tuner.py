@@ -35,9 +35,10 @@ from runtime.autotune.installed import (
 )
 from runtime.autotune.layer import LayerRace, LayerTrial
 from runtime.autotune.op_search import Bucket, OpSearch
+from runtime.autotune.play_off import Settled, settle
 from runtime.autotune.progress import BucketResult, Progress, Watch, unwatched
 from runtime.autotune.results import bucket_result, side_of
-from runtime.autotune.search import SearchPolicy, Settled, settle
+from runtime.autotune.search import SearchPolicy
 from runtime.autotune.team import Team
 from runtime.autotune.timed_tuner import TimedTuner
 

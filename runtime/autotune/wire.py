@@ -8,7 +8,8 @@ from typing import Any
 
 from runtime.autotune.agreement import BucketReport, Terms
 from runtime.autotune.candidate import Candidate
-from runtime.autotune.search import Screened, Settled
+from runtime.autotune.play_off import Settled
+from runtime.autotune.search import Screened
 
 _KINDS: tuple[Any, ...] = (Terms, BucketReport, Candidate, Screened, Settled)
 _RECORDS = {kind.__name__: kind for kind in _KINDS}

@@ -16,6 +16,7 @@ import torch
 from flashinfer.autotuner import AutoTuner, autotune
 
 from runtime.autotune.layer import LayerBatch, LayerTrial, _captured
+from runtime.autotune.launch_queue import queued_times
 from runtime.autotune.record import record_asked
 from runtime.autotune.tuner import SearchTuner
 from tests.runtime.tuned_layer import installed
@@ -78,6 +79,19 @@ def test_the_layer_s_graph_takes_the_routing_of_the_day(layer: Layer) -> None:
         replay()
         outputs.append(batch._arguments["output"].clone())
     assert torch.equal(outputs[0], outputs[2]) and not torch.equal(outputs[0], outputs[1])
+
+
+def test_a_slow_host_is_not_measured(layer: Layer) -> None:
+    """Each of its launches takes longer than the kernel: the device would wait between two of them."""
+    x = torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16)
+
+    def slowly() -> object:
+        time.sleep(0.0003)
+        return x @ x
+
+    quick = min(min(queued_times([lambda: x @ x] * 4, 8, 2000)) for _ in range(3))
+    slow = queued_times([slowly] * 4, 8, 100)
+    assert max(slow) < 2 * quick < 0.1
 
 
 def test_a_layer_that_cannot_run_leaves_the_decision_to_its_kernels(layer: Layer) -> None:

@@ -18,14 +18,13 @@ from benchmarks.search_simulation import (
     simulate_search,
     simulate_stock,
 )
+from runtime.autotune.play_off import Settled, settle
 from runtime.autotune.search import (
     Screened,
     SearchPolicy,
-    Settled,
     finalists,
     pilots,
     screen,
-    settle,
     shortlist,
     worth_sweeping,
 )
@@ -84,7 +83,7 @@ def _search(times: dict[str, float], policy: SearchPolicy = POLICY) -> tuple[Set
 
 
 def test_the_fastest_wins_and_hopeless_tactics_are_launched_once() -> None:
-    result, clock = _search({"first": 1.0, "slow": 2.0, "best": 0.5, "near": 0.51})
+    result, clock = _search({"first": 1.0, "slow": 2.0, "best": 0.5, "near": 0.502})
     assert result.winners == ("best",)
     assert clock.launches["slow"] == 1
     assert clock.launches["near"] == 1 + 3 + POLICY.rounds
@@ -174,7 +173,30 @@ def test_the_ops_of_a_layer_are_settled_side_by_side() -> None:
     clock = LayerClock({"a": 1.0, "b": 0.9, "x": 2.0, "y": 1.8})
     settled = settle([["a", "b"], ["x", "y"]], clock, POLICY, 3.0)
     assert settled.winners == ("b", "y")
-    assert set(settled.times) == {("a", "x"), ("b", "x"), ("a", "y")}
+    assert set(settled.times) == {("a", "x"), ("b", "x"), ("a", "y"), ("b", "y")}
+
+
+def test_what_is_fast_only_together_wins() -> None:
+    """`b` is fast after `y` alone, and behind the leader after the other's."""
+    times = {("a", "x"): 3.0, ("b", "x"): 3.1, ("a", "y"): 2.99, ("b", "y"): 2.5}
+
+    def clock(combinations: Sequence[tuple[str, ...]], launches: int) -> list[float]:
+        return [times[names] for names in combinations]
+
+    assert settle([["a", "b"], ["x", "y"]], clock, POLICY, 3.0).winners == ("b", "y")
+
+
+def test_who_came_later_is_not_judged_by_other_rounds() -> None:
+    """Each round is harder than the one before, and some run only in the later ones."""
+    played = 0
+
+    def clock(combinations: Sequence[tuple[str, ...]], launches: int) -> list[float]:
+        nonlocal played
+        played += 1
+        return [played * (0.9 if names == ("b", "y") else 1.0) for names in combinations]
+
+    settled = settle([["a", "b"], ["x", "y"]], clock, POLICY, 3.0)
+    assert settled.winners == ("b", "y") and settled.times["b", "y"] == pytest.approx(0.9)
 
 
 def test_a_combination_that_fails_in_the_layer_does_not_win() -> None:
