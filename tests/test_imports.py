@@ -58,7 +58,8 @@ SGL_TUNE = {
     "memory": "server simulate devices forward moe graphs start errors processes units records reading"
     " cli deployment",
     "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys",
-    "commands": "errors processes units records cli deployment cache keys verify explain memory warm",
+    "export": "server errors processes units reading deployment cache",
+    "commands": "errors processes units records cli deployment cache keys verify explain memory warm export",
 }
 HOUSE = RUNTIME | SGL_TUNE
 

@@ -1,4 +1,4 @@
-"""The ranks in the names of SGLang's cache files."""
+"""The ranks in the names of SGLang's and vLLM's cache files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 _RANK = re.compile(r"rank_tp(\d{1,6})_pp(\d{1,6})_dp(\d{1,6})(?:_gpu([\w-]{1,80}))?\.json")
+_NUMBER = r"(0|[1-9][0-9]{0,5})"
+_VLLM_RANK = re.compile(rf"autotune_configs_dp{_NUMBER}_rank{_NUMBER}\.json")
 
 
 class RankName(NamedTuple):
@@ -36,6 +38,34 @@ class RankName(NamedTuple):
 
     def __str__(self) -> str:
         return self.filename.removeprefix("rank_").removesuffix(".json")
+
+
+class VllmRank(NamedTuple):
+    """A data-parallel rank, and the number of the process among all of the server's."""
+
+    dp: int
+    rank: int
+
+    @staticmethod
+    def parse(filename: str) -> VllmRank | None:
+        match = _VLLM_RANK.fullmatch(filename)
+        return VllmRank(int(match[1]), int(match[2])) if match else None
+
+    @property
+    def filename(self) -> str:
+        return f"autotune_configs_dp{self.dp}_rank{self.rank}.json"
+
+
+def names_text(names: Sequence[str]) -> str:
+    """The ranks in files' names, whoever named them; empty where one of them says none."""
+    ranks = [rank for name in names if (rank := RankName.parse(name))]
+    if ranks and len(ranks) == len(names):
+        return ranks_text(ranks)
+    others = [vllms for name in names if (vllms := VllmRank.parse(name))]
+    if not others or len(others) < len(names):
+        return ""
+    data_parallel = f" dp{_spans(rank.dp for rank in others)}" if any(rank.dp for rank in others) else ""
+    return f"rank{_spans(rank.rank for rank in others)}{data_parallel}"
 
 
 def ranks_text(ranks: Sequence[RankName]) -> str:

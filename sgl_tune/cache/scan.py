@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from runtime.server.flashinfer import GENERATION, METADATA
 from sgl_tune.cache.folder import Slurped, read_below, reader
 from sgl_tune.cache.layouts import Cache, RankFile
+from sgl_tune.cache.layouts.vllm import ONE_FILE
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import RESERVED, BrokenCacheFile, CacheFile, Entry, parse_cache_file
@@ -100,12 +102,27 @@ class ScannedCache:
 
     @property
     def agree(self) -> bool:
-        """Whether every group that a server compares holds the same JSON."""
+        """Whether every group that a server compares is equal to it: the same JSON, but for vLLM."""
         if len(self.contents) < 2:
             return True
+        if self.cache.layout == "vllm":
+            return _are_alike([content for content in self.contents if content.path.name != ONE_FILE])
         by_path = {file.path: file.content for file in self.files}
         groups = [[by_path.get(file.path) for file in group] for group in self.cache.groups()]
         return all(_are_equal([content for content in group if content]) for group in groups)
+
+
+def _are_alike(contents: Sequence[Content]) -> bool:
+    try:
+        return len({vllm_fingerprint(content.read_file().document) for content in contents}) < 2
+    except (OSError, BrokenCacheFile, RecursionError):
+        return False
+
+
+def vllm_fingerprint(document: Mapping[str, Any]) -> tuple[str, int]:
+    """What vLLM's ranks tell each other of their files, before any of them loads its own."""
+    others = len(document) - (METADATA in document)
+    return json.dumps(document.get(METADATA), sort_keys=True), others
 
 
 def _are_equal(contents: Sequence[Content]) -> bool:

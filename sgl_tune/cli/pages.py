@@ -20,6 +20,7 @@ COMMANDS = {
     "explain": "Say what SGLang makes of a server command, and what an upgrade changes.",
     "inspect": "List the caches on this disk.",
     "diff": "Compare two caches, or two files.",
+    "export": "Write a cache where vLLM or FlashInfer's managed store looks for it.",
     "prune": "Remove the caches nobody needs.",
     "env": "Show what FlashInfer would write into a cache file here.",
     "mem-report": "Show which phase of a start takes the memory, or predict it.",

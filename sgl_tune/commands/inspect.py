@@ -21,7 +21,7 @@ from sgl_tune.cache.describe import (
 )
 from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
 from sgl_tune.cache.layouts import resolve
-from sgl_tune.cache.rank_names import ranks_text
+from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cache.scan import ScannedCache, Scanner
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Column, Output
@@ -146,14 +146,14 @@ def _rows(cache: ScannedCache) -> list[tuple[object, ...]]:
             (file.path.name, "-", file.content.entries, human_bytes(file.bytes), "", "", "")
             for file in cache.files
         ]
-    ranks = [file.rank for file in cache.files if file.rank]
+    ranks = names_text([file.path.name for file in cache.files])
     row = (
         _name(cache),
-        ranks_text(ranks),
+        ranks or "-",
         cache.entries,
         human_bytes(cache.bytes),
         human_age(cache.age) if cache.age is not None else "-",
-        "-" if len(ranks) < 2 else "yes" if cache.agree else "NO",
+        "-" if not ranks or len(cache.files) < 2 else "yes" if cache.agree else "NO",
         deployment_text(cache),
     )
     return [row]
@@ -203,8 +203,8 @@ def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter], l
     columns = columns if measured else columns[:4]
     for content in cache.contents:
         files = [file for file in cache.files if file.content is content]
-        ranks = [file.rank for file in files if file.rank]
-        out.line(f"{_name(cache)}  {ranks_text(ranks) if ranks else files[0].path.name}", style="bold")
+        names = [file.path.name for file in files]
+        out.line(f"{_name(cache)}  {names_text(names) or names[0]}", style="bold")
         rows = []
         entries = wanted(content, filters)
         for entry in entries[:limit]:

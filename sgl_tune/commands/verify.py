@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from sgl_tune.cache.completion import keys
-from sgl_tune.cache.rank_names import RankName, ranks_text
+from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.deployment.options import ServerFlags, takes_server_flags
@@ -118,10 +118,8 @@ def _row(verdict: Verdict, files: Sequence[FileReport]) -> tuple[object, ...]:
 
 
 def _which(files: Sequence[FileReport]) -> str:
-    ranks = [rank for file in files if (rank := RankName.parse(file.path.name))]
-    if len(ranks) == len(files):
-        return ranks_text(ranks)
-    return files[0].path.name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+    names = names_text([file.path.name for file in files])
+    return names or files[0].path.name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
 
 
 def _distinct(files: Sequence[FileReport]) -> dict[Finding, list[FileReport]]:

@@ -61,6 +61,8 @@ CODES: dict[str, Severity] = {
     "lookup-cost": Severity.WARNING,
     "keys-missing": Severity.WARNING,
     "ranks-differ": Severity.ERROR,
+    "vllm-ranks-differ": Severity.WARNING,
+    "vllm-one-rank": Severity.WARNING,
     "rank-missing": Severity.ERROR,
     "rank-unexpected": Severity.INFO,
     "tunes-nothing": Severity.INFO,

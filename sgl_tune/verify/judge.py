@@ -20,6 +20,7 @@ from sgl_tune.verify.environment import (
 )
 from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.findings import Finding, Verdict, finding
+from sgl_tune.verify.vllm import broken_before_loading
 
 _RECENT = 8  # the contents of a cache's stages; to look for more takes longer than to parse again
 _REWARM = "delete the file, or warm it again"
@@ -56,8 +57,10 @@ class Judged(NamedTuple):
 class Judge:
     """Judges for one server: its environment, and what its deployment asks for (None: not known)."""
 
-    def __init__(self, target: Target, wants: Expected | None = None) -> None:
-        self.target, self.wants = target, wants
+    def __init__(
+        self, target: Target, wants: Expected | None = None, looks_before_loading: bool = False
+    ) -> None:
+        self.target, self.wants, self._looks_first = target, wants, looks_before_loading
         self._coverage = Coverage(wants) if wants and wants.ops else None
         self._recent: deque[tuple[bytes, Judged]] = deque(maxlen=_RECENT)
 
@@ -73,7 +76,7 @@ class Judge:
         try:
             file = parse_cache_file(path, raw)
         except BrokenCacheFile as error:
-            return Judged(Verdict.CRASH, (_broken(error),))
+            return self._judge_broken(error, raw)
         saved = file.metadata
         reader = self.target.reader(saved)
         outcome = load_document(file.document, self.target.for_file(saved), reader)
@@ -85,6 +88,15 @@ class Judge:
                 verdict, (ignored_finding(outcome), *_crash_elsewhere(file), *_checksum(file, reader)), file
             )
         return self._judge_loaded(file, outcome, reader)
+
+    def _judge_broken(self, error: BrokenCacheFile, raw: bytes) -> Judged:
+        usual = _broken(error)
+        if self._looks_first:
+            target, reader = self.target.for_file(None), self.target.reader(None)
+            told = broken_before_loading(error, raw, target, reader)
+            if told is not None:
+                return Judged(told[0], (usual._replace(message=told[1]),))
+        return Judged(Verdict.CRASH, (usual,))
 
     def _judge_loaded(self, file: CacheFile, loaded: Loaded, reader: FlashInfer) -> Judged:
         found: list[Finding] = []

@@ -24,6 +24,7 @@ from sgl_tune.verify.judge import Judge, Judged
 from sgl_tune.verify.links import followed, read_through, unread
 from sgl_tune.verify.managed import verify_managed
 from sgl_tune.verify.ranks import Member, compare, inferred_groups
+from sgl_tune.verify.vllm import looks_before_loading, settle_vllm
 
 _JOURNAL = ".journal"
 
@@ -60,7 +61,7 @@ def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
     elsewhere = [is_elsewhere(checked.cache, server.target) for checked in caches]
     current = [checked.cache for checked, away in zip(caches, elsewhere, strict=True) if not away]
     used = any(cache.files for cache in current)
-    judges: dict[tuple[Expected | None, str | None], Judge] = {}
+    judges: dict[tuple[Expected | None, str | None, bool], Judge] = {}
     reports = []
     for checked, away in zip(caches, elsewhere, strict=True):
         if away:
@@ -69,9 +70,10 @@ def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
             reports.append(verify_managed(checked.cache, server.target))
         else:
             target = server.target.in_folder(checked.cache.flashinfer)
-            asked = (checked.expected, target.flashinfer)
+            looks_first = looks_before_loading([file.path.name for file in checked.cache.files])
+            asked = (checked.expected, target.flashinfer, looks_first)
             if asked not in judges:
-                judges[asked] = Judge(target, checked.expected)
+                judges[asked] = Judge(target, checked.expected, looks_first)
             reports.append(_verify_cache(checked, judges[asked], server.user))
     found = [found for report in reports for found in report.findings]
     found += stale_siblings(current)
@@ -88,6 +90,10 @@ def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> VerifyRe
     read = _read_all(cache, judge, access)
     reports = {name: item.report for name, item in read.items()}
     found: list[Finding] = []
+    if checked.whole and cache.layout == "vllm":
+        files = {name: item.judged.file for name, item in read.items()}
+        reader = judge.target.reader(next((file.metadata for file in files.values() if file), None))
+        found += settle_vllm(cache.path, files, reader, reports)
     if checked.whole:
         found += _settle_ranks(checked, read, reports)
         found += _leftovers(cache)

@@ -8,7 +8,7 @@ from sgl_tune.cache.layouts.cache import Cache, RankFile
 from sgl_tune.cache.layouts.layout import Layout
 from sgl_tune.cache.layouts.listing import Listing, OnError, list_folder
 from sgl_tune.cache.layouts.names import BROKEN, KEY, MANIFEST
-from sgl_tune.cache.layouts.vllm import VLLM_FILE
+from sgl_tune.cache.layouts.vllm import are_vllms
 from sgl_tune.cache.rank_names import RankName
 
 _ARCH = re.compile(r"sm\d{2,4}[a-z]?|cpu")
@@ -16,7 +16,7 @@ _ARCH = re.compile(r"sm\d{2,4}[a-z]?|cpu")
 
 def _read(listing: Listing, on_error: OnError) -> Cache | None:
     key, arch, version = listing.parents(3)
-    placed = bool(_ARCH.fullmatch(arch) and KEY.fullmatch(key) and VLLM_FILE not in listing.files)
+    placed = bool(_ARCH.fullmatch(arch) and KEY.fullmatch(key) and not are_vllms(listing.files))
     ranks = [(name, rank) for name in listing.files if (rank := RankName.parse(name))]
     if not ranks and not placed:
         return None

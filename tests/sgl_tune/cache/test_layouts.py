@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.cache.layouts import Cache, find_caches, resolve
-from sgl_tune.cache.rank_names import RankName
+from sgl_tune.cache.rank_names import RankName, VllmRank, names_text
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from tests.sgl_tune.cache.children import in_child
@@ -105,6 +105,32 @@ def test_vllm_with_and_without_its_default_folders(tmp_path: Path) -> None:
     _make(tmp_path / "mine", f"{digest}/autotune_configs.json")
     cache = _only(tmp_path / "mine")
     assert (cache.layout, cache.flashinfer, cache.key) == ("vllm", None, digest)
+
+
+def test_vllm_with_a_file_a_rank(tmp_path: Path) -> None:
+    folder = f"flashinfer_autotune_cache/0.7.2/90a/{'ab' * 32}"
+    ranks = [(0, 0), (0, 2), (1, 10)]
+    others = (
+        "autotune_configs.json",
+        "autotune_configs_dp0_rank01.json",
+        "autotune_configs_dp0_rank1.json.bak",
+    )
+    _make(tmp_path, *(f"{folder}/autotune_configs_dp{dp}_rank{rank}.json" for dp, rank in ranks))
+    _make(tmp_path, *(f"{folder}/{name}" for name in others), f"{folder}/.autotuner_x.tmp")
+    for place in ("", folder):
+        cache = _only(tmp_path / place)
+        names = [file.path.name for file in cache.files]
+        assert (cache.layout, cache.flashinfer, cache.arch) == ("vllm", "0.7.2", "90a")
+        assert [VllmRank.parse(name) for name in names] == [*(VllmRank(*rank) for rank in ranks), None]
+        assert names_text(names[:-1]) == "rank0,2,10 dp0-1" and names_text(names) == ""
+    assert len(_only(tmp_path).leftovers) == 1
+    file = tmp_path / folder / "autotune_configs_dp1_rank10.json"
+    assert [one.path for one in _only(file).files] == [file]
+
+
+def test_a_folder_of_sglangs_shape_that_vllm_fills_is_vllms(tmp_path: Path) -> None:
+    _make(tmp_path, f"0.7.2/sm90/{KEY}/autotune_configs_dp0_rank0.json")
+    assert _only(tmp_path).layout == "vllm"
 
 
 def test_flashinfers_managed_store(tmp_path: Path) -> None:

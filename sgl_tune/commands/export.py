@@ -1,0 +1,104 @@
+"""`sgl-tune export`: a cache of SGLang's, for vLLM or for FlashInfer's managed store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sgl_tune.cache.completion import keys
+from sgl_tune.cache.layouts import resolve
+from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.out import Output
+from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.options import CacheDirOption
+from sgl_tune.errors import UsageError
+from sgl_tune.export.result import Exported, Reader, of_store, of_vllm
+from sgl_tune.export.source import read_source, the_one
+from sgl_tune.export.store import write_store
+from sgl_tune.export.vllm import ranks_of, write_vllm
+from sgl_tune.units import count
+
+_NOT_READ_BACK = 1
+
+
+def _vllms(flag: str) -> Any:
+    return typer.Option(min=1, help=f"vLLM's {flag}.", metavar="N", show_default="the cache's")
+
+
+def export(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH|KEY",
+            help="A cache of SGLang's: its key or folder, or one file.",
+            autocompletion=keys,
+        ),
+    ],
+    to: Annotated[Reader, typer.Option("--to", help="Whose layout to write.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="DIR",
+            help="flashinfer-store: the store's root, $FLASHINFER_AUTOTUNE_CACHE_DIR of the server; vllm: the"
+            " folder of the file that vLLM names in its log.",
+        ),
+    ],
+    tp: Annotated[int | None, _vllms("--tensor-parallel-size")] = None,
+    pp: Annotated[int | None, _vllms("--pipeline-parallel-size")] = None,
+    dp: Annotated[int | None, _vllms("--data-parallel-size")] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write vLLM's files anew that another environment tuned.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, help="Seconds for FlashInfer's writer.")
+    ] = 600,
+    cache_dir: CacheDirOption = None,
+    format: FormatOption = Format.human,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a tuned cache where vLLM, or a server on FlashInfer's managed store, looks for its own.
+
+    Needs no GPU. A store is written by the FlashInfer that tuned the cache, so run it where that is
+    installed; it is read back by FlashInfer's reader, and a miss is exit code 1. What is there already
+    stays, but for entries of the same key.
+
+    Example: sgl-tune export 8e60 --to vllm --tp 4 -o ~/.cache/vllm/flashinfer_autotune_cache/0.7.2/90a/HASH
+    """
+    out = Output(sink(format, quiet))
+    if to is not Reader.vllm and (tp or pp or dp or replace):
+        raise UsageError("--tp, --pp, --dp and --replace are for --to vllm: a store has no ranks")
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"-o {output}: not a folder", "name a folder")
+    source = read_source(the_one(resolve(target, cache_dir or default_cache_dir()), target))
+    if to is Reader.vllm:
+        ranks = ranks_of(source, tp, pp, dp)
+        exported = of_vllm(source, output, write_vllm(source, ranks, output, replace, out.note))
+    else:
+        with out.progress("FlashInfer writes its store") as progress:
+            exported = of_store(source, write_store(source, output, timeout, lambda: progress.advance(0)))
+    quiet_lines = [str(path) for path in exported.files] or [str(exported.folder)]
+    out.result(exported.to_json(), human=lambda: _show(out, exported), quiet=quiet_lines)
+    if not exported.is_good:
+        raise typer.Exit(_NOT_READ_BACK)
+
+
+def _show(out: Output, exported: Exported) -> None:
+    entries = count(exported.entries, "entry")
+    what = f"{count(len(exported.files), 'file')}, {entries} each" if exported.files else entries
+    out.line(f"{what} in {exported.folder}", style="bold")
+    same = exported.entries - exported.added - exported.changed
+    if exported.files:
+        out.line(
+            f"for FlashInfer {exported.source.flashinfer} on {exported.source.environment['gpu']}", indent=2
+        )
+    else:
+        out.line(f"{exported.added} new, {exported.changed} changed, {same} there already", indent=2)
+    for note in exported.notes:
+        out.line(note, indent=2)
+    if exported.hits is not None:
+        style = "green" if exported.is_good else "red"
+        out.line(f"FlashInfer's own reader: {exported.hits} hits of {exported.entries}", style, indent=2)

@@ -1,0 +1,94 @@
+"""What an export came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.cache.store import Written
+from sgl_tune.export.source import Source
+from sgl_tune.export.store import Stored
+
+
+class Reader(str, Enum):
+    flashinfer_store = "flashinfer-store"
+    vllm = "vllm"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """`hits`: what FlashInfer's own reader found in a store; None where nobody read back."""
+
+    to: Reader
+    source: Source
+    folder: Path
+    files: tuple[Path, ...]
+    entries: int
+    added: int
+    changed: int
+    hits: int | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def is_good(self) -> bool:
+        return self.hits in (None, self.entries)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "to": self.to.value,
+            "source": str(self.source.path),
+            "environment": dict(self.source.environment),
+            "folder": str(self.folder),
+            "files": [str(path) for path in self.files],
+            "entries": self.entries,
+            "added": self.added,
+            "changed": self.changed,
+            "hits": self.hits,
+            "notes": list(self.notes),
+        }
+
+
+def of_store(source: Source, stored: Stored) -> Exported:
+    notes = []
+    if stored.without_policy:
+        notes.append(
+            f"{stored.without_policy} entries do not say how they were measured: they serve, and a server in"
+            " tuning mode tunes them again"
+        )
+    lazy = stored.hits - stored.in_memory
+    if lazy > 0:
+        notes.append(
+            f"{lazy} entries are read at their first lookup and not when a server attaches the store"
+        )
+    return Exported(
+        Reader.flashinfer_store,
+        source,
+        stored.folder,
+        (),
+        stored.entries,
+        stored.added,
+        stored.changed,
+        stored.hits,
+        tuple(notes),
+    )
+
+
+def of_vllm(source: Source, folder: Path, written: Sequence[Written]) -> Exported:
+    notes = [note for one in written for note in one.notes]
+    notes.append(
+        "where all ranks have such a file, vLLM tunes nothing more: what it asks for beyond these entries"
+        " runs untuned, and which shapes it asks for is not known here"
+    )
+    return Exported(
+        Reader.vllm,
+        source,
+        folder,
+        tuple(path for one in written for path in one.paths),
+        max(one.entries for one in written),
+        sum(one.added for one in written),
+        sum(one.changed for one in written),
+        notes=tuple(dict.fromkeys(notes)),
+    )

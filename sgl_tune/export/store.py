@@ -1,0 +1,80 @@
+"""FlashInfer's managed store, written and read back by FlashInfer's own code in a process of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.cache.folder import open_folder
+from sgl_tune.deployment.versions import installed_version
+from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.export.source import Source
+from sgl_tune.processes.crew import Crew
+from sgl_tune.processes.scratch import scratch
+
+_POLL_SECONDS = 0.1
+WRITE, WRITTEN, REFUSED = "write", "written", "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """`hits` and `in_memory` are what FlashInfer's reader finds afterwards: by a lookup each, and at once
+    when a server attaches the store. Without a policy an entry serves, and is tuned again all the same."""
+
+    folder: Path
+    entries: int
+    added: int
+    changed: int
+    hits: int
+    in_memory: int
+    without_policy: int
+
+    @property
+    def is_good(self) -> bool:
+        return self.hits == self.entries
+
+
+def check_writer(source: Source) -> None:
+    """The store's layout belongs to the FlashInfer that reads it, so that one writes it."""
+    if not source.ways.has_v2:
+        raise UsageError(
+            f"FlashInfer {source.flashinfer} has no managed store: 0.7.0 brought it",
+            "--to vllm, or warm for a newer one",
+        )
+    here = installed_version("flashinfer")
+    if here != source.flashinfer:
+        raise UsageError(
+            f"FlashInfer {source.flashinfer} tuned this cache and has to write its store;"
+            f" {f'{here} is' if here else 'none is'} installed here",
+            "run it in the server's environment; no GPU is needed",
+        )
+
+
+def write_store(source: Source, root: Path, timeout: float, tick: Callable[[], None]) -> Stored:
+    check_writer(source)
+    entries = source.entries()
+    command = {"root": str(root), "environment": dict(source.environment), "entries": entries}
+    # FlashInfer's writer would follow a link.
+    open_folder(root, root, create=True).close()
+    with scratch() as private, Crew("sgl_tune.export.store_writer", 1, private) as crew:
+        (writer,) = crew.members
+        writer.send(WRITE, **command)
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            for _, event in crew.events(_POLL_SECONDS):
+                return _stored(event, entries)
+            if crew.ended:
+                writer.show_output()
+                raise WorkFailed(f"FlashInfer's writer {writer.fate}", writer.last_words)
+            tick()
+    raise WorkFailed(f"FlashInfer's writer did not end within {timeout:.0f} s")
+
+
+def _stored(event: dict[str, Any], entries: dict[str, Any]) -> Stored:
+    if event["kind"] == REFUSED:
+        raise WorkFailed(event["message"], event["remedy"])
+    counts = {name: event[name] for name in ("added", "changed", "hits", "in_memory", "without_policy")}
+    return Stored(Path(event["folder"]), len(entries), **counts)

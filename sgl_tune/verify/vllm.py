@@ -1,0 +1,92 @@
+"""vLLM's files, a rank each: before any rank loads its own, all tell each other what theirs are like.
+
+Read from vLLM 0.33's `kernel_warmup.py` and `flashinfer_autotune_cache.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from runtime.server.flashinfer import FlashInfer
+from sgl_tune.cache.loader import Save, next_save
+from sgl_tune.cache.rank_names import VllmRank, names_text
+from sgl_tune.cache.record import BrokenCacheFile, CacheFile
+from sgl_tune.cache.scan import vllm_fingerprint
+from sgl_tune.units import count
+from sgl_tune.verify.entries import some
+from sgl_tune.verify.findings import FileReport, Finding, Verdict, finding
+
+_LARGEST_GROUP = 1024  # a number beyond is no rank, and no reason to look for a million files
+_REMEDY = "export it anew for every rank, or delete all of them: vLLM tunes again"
+
+
+def looks_before_loading(names: Sequence[str]) -> bool:
+    """Releases that write a file a rank read it before FlashInfer does."""
+    return any(VllmRank.parse(name) for name in names)
+
+
+def broken_before_loading(
+    error: BrokenCacheFile, raw: bytes, target: Mapping[str, str], reader: FlashInfer
+) -> tuple[Verdict, str] | None:
+    """What vLLM makes of what FlashInfer's loader would die of; None where it dies too."""
+    if error.exception in ("TypeError", "RecursionError"):
+        return None
+    saved = next_save(raw, target, reader)
+    if isinstance(saved, Save):
+        return Verdict.REPLACED, f"{error.what}: vLLM takes it for none, so all ranks tune, and replaces it"
+    return Verdict.CRASH, f"{error.what}: vLLM tunes, and dies with {saved.exception} when it saves"
+
+
+def settle_vllm(
+    folder: Path, files: Mapping[str, CacheFile | None], reader: FlashInfer, reports: dict[str, FileReport]
+) -> Iterator[Finding]:
+    """Adds the ranks that lack a file to the reports."""
+    ranks = {rank: name for name in files if (rank := VllmRank.parse(name))}
+    if not ranks:
+        return
+    for absent in _holes(list(ranks)):
+        message = "there is no such file, so no rank of its group loads one: all of them tune"
+        report = FileReport(folder / absent, Verdict.MISSING, (finding("rank-missing", message, _REMEDY),))
+        reports[absent] = report
+    alike: dict[tuple[str, int] | None, list[str]] = {}
+    for name in ranks.values():
+        alike.setdefault(_told(files[name], reports), []).append(name)
+    if len(alike) > 1:
+        kinds = [
+            f"{names_text(names)} {count(mark[1], 'member') if mark else 'unreadable'}"
+            for mark, names in alike.items()
+        ]
+        message = (
+            f"vLLM loads them only where all ranks tell the same environment and size: {some(kinds)};"
+            " ranks of several pipeline stages are compared a stage each, otherwise all of them tune"
+        )
+        yield finding("vllm-ranks-differ", message, _REMEDY, where=folder)
+    if ranks.keys() == {VllmRank(0, 0)} and reader.has_v2:
+        message = "a vLLM server of one rank (0.33) reads FlashInfer's managed store and not this file"
+        yield finding("vllm-one-rank", message, "sgl-tune export --to flashinfer-store", where=folder)
+
+
+def _told(file: CacheFile | None, reports: dict[str, FileReport]) -> tuple[str, int] | None:
+    if file is None:
+        return None
+    try:
+        return vllm_fingerprint(file.document)
+    except RecursionError:
+        message = "nested too deep: vLLM dies with RecursionError before it loads it"
+        reports[file.path.name] = FileReport(
+            file.path, Verdict.CRASH, (finding("nested-too-deep", message, _REMEDY),)
+        )
+        return None
+
+
+def _holes(ranks: Sequence[VllmRank]) -> Iterator[str]:
+    """Below the largest rank there is, where the others tell how many a replica has."""
+    known = {rank.rank: rank.dp for rank in ranks}
+    largest = max(known)
+    if largest >= _LARGEST_GROUP:
+        return
+    widths = range(1, largest + 2)
+    width = next((w for w in widths if all(rank // w == dp for rank, dp in known.items())), None)
+    if width is not None:
+        yield from (VllmRank(rank // width, rank).filename for rank in range(largest) if rank not in known)

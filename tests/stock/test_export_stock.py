@@ -1,0 +1,173 @@
+"""Exported caches in the hands of FlashInfer: its reader of a managed store, its loader of a rank's file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flashinfer import autotune_v2
+from flashinfer.autotune_cache import ManagedAutotuneCache
+from flashinfer.autotuner import AutoTuner, autotune
+
+from runtime.autotune.cpu import GEMM1, GEMM2
+from runtime.autotune.cpu_clock import CpuClock, CpuSearchTuner
+from runtime.autotune.record import record_asked
+from sgl_tune.cache.folder import LeadsOut
+from sgl_tune.cache.layouts import find_caches
+from sgl_tune.export.key_fields import fields_of
+from sgl_tune.export.source import read_source
+from sgl_tune.export.store_writer import write
+from tests.runtime.tuned_layer import BUCKETS, Layer, installed
+from tests.sgl_tune.cache.caches import cache_folder
+from tests.sgl_tune.running import Ran, run_here
+
+OPS = (GEMM1, GEMM2)
+ENTRIES = len(OPS) * len(BUCKETS)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both ranks of a cache that our search filled here."""
+    folder = cache_folder(tmp_path_factory.mktemp("tuned"))
+    ours = folder / "rank_tp0_pp0_dp0.json"
+    with installed(CpuSearchTuner()), autotune(True, cache=str(ours)):
+        Layer()()
+    shutil.copy(ours, folder / "rank_tp1_pp0_dp0.json")
+    return folder
+
+
+def _content(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
+    stage = read_source(find_caches(folder)[0]).stages[0]
+    return dict(stage.environment), dict(stage.entries)
+
+
+def _export(*arguments: object) -> dict[str, Any]:
+    ran = run_here("export", *arguments, "--format", "json")
+    assert ran.code == 0, ran.err
+    data: dict[str, Any] = json.loads(ran.out)
+    return data
+
+
+def _hits_of(tuner: AutoTuner) -> int:
+    """Of a layer that asks for all buckets; a stock tuner has no clock here, so it can only look up."""
+    with record_asked() as record:
+        Layer()()
+    assert not record.missed and tuner.stats.tuned_op_successful_configs == {}
+    return record.hits
+
+
+def test_a_store_is_flashinfers_own_and_serves_every_lookup(tuned: Path, tmp_path: Path) -> None:
+    exported = _export(tuned, "--to", "flashinfer-store", "-o", tmp_path / "store")
+    assert (exported["entries"], exported["added"], exported["hits"], exported["notes"]) == (
+        ENTRIES, ENTRIES, ENTRIES, [],
+    )  # fmt: skip
+    for mode in ("tune", "replay"):
+        with installed(AutoTuner()), autotune_v2(mode=mode, cache_root=tmp_path / "store"):
+            tuner = AutoTuner.get()
+            assert len(tuner._managed_decoded) == ENTRIES, "all are in memory once the store is attached"
+            assert _hits_of(tuner) == (ENTRIES if mode == "tune" else len(OPS))
+
+
+def test_a_store_is_what_flashinfer_would_have_published(tuned: Path, tmp_path: Path) -> None:
+    """Its tuner publishes the same names, and but for tactics the same bytes."""
+    write(tmp_path / "ours", *_content(tuned))
+    with installed(CpuClock()), autotune_v2(mode="tune", cache_root=tmp_path / "theirs"):
+        Layer()()
+    found = {}
+    for whose in ("ours", "theirs"):
+        files = sorted((tmp_path / whose).rglob("*.json"))
+        texts = [json.loads(path.read_text()) for path in files]
+        found[whose] = [
+            (path.relative_to(tmp_path / whose), list(text), {**text, "tactic": 0})
+            for path, text in zip(files, texts, strict=True)
+        ]
+    assert found["ours"] == found["theirs"] and len(found["ours"]) == ENTRIES + 1
+
+
+def test_what_is_there_stays_but_for_the_same_keys(tuned: Path, tmp_path: Path) -> None:
+    metadata, entries = _content(tuned)
+    key = next(iter(entries))
+    store = ManagedAutotuneCache(manifest=metadata, root=tmp_path)
+    store.publish("('other', 'R', ((1,),), ())", "R", 7)
+    store.publish(key, "CpuGroupedGemm", 99)
+    written = write(tmp_path, metadata, entries)
+    assert (written["added"], written["changed"]) == (ENTRIES - 1, 1)
+    after = ManagedAutotuneCache(manifest=metadata, root=tmp_path)
+    assert after.lookup("('other', 'R', ((1,),), ())").tactic == 7
+    assert after.lookup(key).tactic == entries[key][1]
+
+
+def test_each_file_of_vllms_serves_every_lookup(tuned: Path, tmp_path: Path) -> None:
+    exported = _export(tuned, "--to", "vllm", "-o", tmp_path / "hash", "--dp", 2)
+    assert [Path(path).name for path in exported["files"]] == [
+        "autotune_configs_dp0_rank0.json",
+        "autotune_configs_dp0_rank1.json",
+        "autotune_configs_dp1_rank2.json",
+        "autotune_configs_dp1_rank3.json",
+    ]
+    for path in exported["files"]:
+        with installed(AutoTuner()), autotune(True):
+            assert AutoTuner.get().load_configs(path)
+            assert _hits_of(AutoTuner.get()) == ENTRIES
+
+
+def test_an_entry_that_does_not_say_how_it_was_measured_serves_and_is_tuned_again(
+    tuned: Path, tmp_path: Path
+) -> None:
+    metadata, entries = _content(tuned)
+    written = write(tmp_path, metadata, {key: value[:2] for key, value in entries.items()})
+    assert (written["hits"], written["without_policy"]) == (ENTRIES, ENTRIES)
+    with installed(AutoTuner()), autotune_v2(mode="replay", cache_root=tmp_path):
+        assert _hits_of(AutoTuner.get()) == len(OPS)
+    with installed(CpuClock()), autotune_v2(cache_root=tmp_path), record_asked() as record:
+        Layer()()
+    assert record.asked and not record.hits
+
+
+def _refused(folder: Path, tmp_path: Path, **members: Any) -> Ran:
+    document = json.loads((folder / "rank_tp0_pp0_dp0.json").read_text())
+    document["_metadata"] = {**document["_metadata"], **members}
+    path = cache_folder(tmp_path, key="0123456789abcdef") / "rank_tp0_pp0_dp0.json"
+    path.write_text(json.dumps(document))
+    return run_here("export", path, "--to", "flashinfer-store", "-o", tmp_path / "store")
+
+
+def test_another_flashinfers_store_is_not_written_by_this_one(tuned: Path, tmp_path: Path) -> None:
+    ran = _refused(tuned, tmp_path, flashinfer_version="0.7.1")
+    assert ran.code == 2 and "FlashInfer 0.7.1 tuned this cache" in ran.err
+    ran = _refused(tuned, tmp_path, flashinfer_version="0.6.18")
+    assert ran.code == 2 and "has no managed store" in ran.err
+    assert not (tmp_path / "store").exists()
+
+
+def test_no_link_in_a_store_is_followed(tuned: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "v2").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LeadsOut):
+        write(tmp_path / "store", *_content(tuned))
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("op", "R", ((1, 2), (0,)), ()),
+        ("op", "R", ((1,),), (torch.bfloat16, torch.float8_e4m3fn, -1, 0.5, None, True, "x")),
+        ("op", "R", ((1,),), (("nested", (torch.int8,)),)),
+    ],
+)
+def test_the_fields_of_a_key_are_read_back(fields: tuple[Any, ...]) -> None:
+    assert fields_of(str(fields)) == fields
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "x", "(1,", "('op', Kind.A)", "('op', torch.nn)", "__import__('os')", "(" * 5000, "('op',  1)"],
+)
+def test_a_key_of_other_things_has_no_fields(key: str) -> None:
+    assert fields_of(key) is None
