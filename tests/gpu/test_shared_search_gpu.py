@@ -15,8 +15,8 @@ import pytest
 import torch
 from flashinfer.autotuner import AutoTuner, autotune
 
-from runtime.autotune.layer import LayerBatch, LayerTrial, _captured
 from runtime.autotune.launch_queue import queued_times
+from runtime.autotune.layer import LayerBatch, LayerTrial, _captured
 from runtime.autotune.record import record_asked
 from runtime.autotune.tuner import SearchTuner
 from tests.runtime.tuned_layer import installed
