@@ -38,8 +38,29 @@ def installed_version(package: str) -> str | None:
 
 
 def local_gpus() -> tuple[Gpu, ...]:
-    """The GPUs of this machine in the driver's order; none without a driver."""
-    return parse_gpus(_asked_driver("name,compute_cap,memory.total,uuid"))
+    """The GPUs that a process started here would see, in its order; none without a driver."""
+    gpus = parse_gpus(_asked_driver("name,compute_cap,memory.total,uuid"))
+    return visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def visible(gpus: tuple[Gpu, ...], setting: str | None) -> tuple[Gpu, ...]:
+    """Of the driver's, as torch reads CUDA's variable: numbers, or else the beginnings of UUIDs, up to the
+    first that names none; none at all where one is named twice. A MIG instance is none of them."""
+    if setting is None:
+        return gpus
+    by_uuid = setting.startswith("GPU-")
+    chosen: list[Gpu] = []
+    for word in map(str.strip, setting.split(",")):
+        if by_uuid:
+            named = [gpu for gpu in gpus if word.startswith("GPU-") and gpu.uuid.startswith(word[4:])]
+        else:
+            named = list(gpus[int(word) :][:1]) if is_number(word) else []
+        if len(named) != 1:
+            break
+        if named[0] in chosen:
+            return ()
+        chosen += named
+    return tuple(chosen)
 
 
 def held_bytes() -> int | None:

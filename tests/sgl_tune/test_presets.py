@@ -8,7 +8,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU, GPUS, Chosen, find_gpu, gpu_for
 from sgl_tune.deployment.models import find_model, presets
-from sgl_tune.deployment.versions import Gpu, parse_gpus
+from sgl_tune.deployment.versions import Gpu, parse_gpus, visible
 from tests.oracle.machine import GPUS as DRIVEN
 
 # layers, hidden, vocabulary, experts, top k, expert width; as published with the checkpoints
@@ -113,6 +113,29 @@ def test_gpus_as_the_driver_lists_them() -> None:
         Gpu("NVIDIA H200", "sm90", 143771, "3ba2cf46-0001"),
         Gpu("NVIDIA B200", "sm100", 183359, "3ba2cf46-0002"),
     )
+
+
+@pytest.mark.parametrize(
+    ("setting", "seen"),
+    [
+        (None, "0123"),
+        ("2", "2"),
+        ("3,0", "30"),
+        (" 1 , 2 ", "12"),
+        ("GPU-b2,GPU-a", "20"),
+        ("1,-1,2", "1"),
+        ("1,9,2", "1"),
+        ("1,1", ""),
+        ("1,GPU-a", "1"),
+        ("GPU-b", ""),  # begins two
+        ("MIG-a1", ""),
+        ("", ""),
+        ("none", ""),
+    ],
+)
+def test_a_process_s_gpus_are_those_that_cuda_shows_it(setting: str | None, seen: str) -> None:
+    gpus = tuple(Gpu(f"NVIDIA {n}", "sm90", 143771, uuid) for n, uuid in enumerate(("a1", "b1", "b2", "c1")))
+    assert "".join(gpu.name[-1] for gpu in visible(gpus, setting)) == seen
 
 
 def test_gpus_are_what_their_drivers_report() -> None:
