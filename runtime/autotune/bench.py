@@ -23,7 +23,7 @@ from runtime.autotune.installed import (
     precompile,
     time_tactic,
 )
-from runtime.autotune.launch_queue import MOST_QUEUED, queued_times
+from runtime.autotune.launch_queue import MOST_QUEUED
 from runtime.autotune.timed_tuner import TimedTuner
 
 
@@ -85,14 +85,17 @@ class Bench:
             if (self.ask.op, candidate) not in self.tuner.launched:
                 self.measure(candidate, Effort(0, 1, 0))
         sound = [candidate for candidate in candidates if candidate not in self.failures]
-        ahead = self.tuner.delay_us(launches * len(sound), self.expected_ms)
+        if not sound:
+            return [inf] * len(candidates)
+        kernels = [self._launch(candidate) for candidate in sound]
         try:
             with self._memory_watched("a race"), self.tuner.measuring(), measurement_scope():
-                found = queued_times([self._launch(candidate) for candidate in sound], launches, ahead)
+                found = self.tuner.queue.times(kernels, launches, self.expected_ms)
         except TuningOutOfMemory:
             raise
         except Exception:  # which of them it was is found out by measuring each alone
-            found = [self.measure(candidate, Effort(0, launches, ahead)) for candidate in sound]
+            effort = Effort(0, launches, self.tuner.delay_us(launches, self.expected_ms))
+            found = [self.measure(candidate, effort) for candidate in sound]
         self.expected_ms = min(found, default=self.expected_ms)
         left = iter(found)
         return [inf if candidate in self.failures else next(left) for candidate in candidates]

@@ -14,23 +14,44 @@ from runtime.autotune.installed import delay_device
 MOST_QUEUED = 256
 _TRIES = 3
 _MOST_AHEAD_US = 20_000
+_SPARE = 1.3
+_START_US = 30
 
 
-def queued_times(kernels: Sequence[Callable[[], object]], launches: int, ahead_us: int) -> list[float]:
-    """Milliseconds a launch of each, launched that often in a row.
+class LaunchQueue:
+    """Kernels may be shorter than their launches: the device starts late enough for the host to be ahead of
+    it, by as much as the host was seen to need."""
 
-    Where the device had to wait for the host, its waits were measured: again, with as long a lead as the host
-    took. First calls in a process are slow, and so is a busy machine.
-    """
-    for _ in range(_TRIES):
-        start = time.perf_counter()
-        events, kept_up = _queued(kernels, launches, ahead_us)
-        host_us = round(1e6 * (time.perf_counter() - start))
-        events[-1].synchronize()
-        if kept_up or host_us > _MOST_AHEAD_US:
-            break
-        ahead_us = max(2 * ahead_us, host_us)
-    return [before.elapsed_time(after) / launches for before, after in pairwise(events)]
+    def __init__(self, launch_us: float) -> None:
+        self._launch_us = launch_us
+
+    def times(self, kernels: Sequence[Callable[[], object]], launches: int, kernel_ms: float) -> list[float]:
+        """Milliseconds a launch of each, launched that often in a row. `kernel_ms` is what one may take.
+
+        Where the device had to wait for the host after all, its waits were measured: again, with as long a
+        lead as the host took. First calls in a process are slow, and so is a busy machine.
+        """
+        ahead_us = self._lead_us(len(kernels), launches, kernel_ms)
+        for _ in range(_TRIES):
+            start = time.perf_counter()
+            events, kept_up = _queued(kernels, launches, ahead_us)
+            host_us = round(1e6 * (time.perf_counter() - start))
+            events[-1].synchronize()
+            self._learn(host_us / (len(kernels) * launches))
+            if kept_up or host_us > _MOST_AHEAD_US:
+                break
+            ahead_us = max(2 * ahead_us, host_us)
+        return [before.elapsed_time(after) / launches for before, after in pairwise(events)]
+
+    def _lead_us(self, kernels: int, launches: int, kernel_ms: float) -> int:
+        """All launches of a kernel are to be there before the device comes to the first."""
+        launch_us = _SPARE * self._launch_us
+        behind = (kernels - 1) * max(0.0, launch_us - kernel_ms * 1e3)
+        return _START_US + round(launches * (launch_us + behind))
+
+    def _learn(self, launch_us: float) -> None:
+        """Quick to take fright and slow to forget."""
+        self._launch_us = max(launch_us, 0.8 * self._launch_us + 0.2 * launch_us)
 
 
 def _queued(
@@ -39,8 +60,7 @@ def _queued(
     """And whether each kernel's launches were all there before the device came to the first."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(len(kernels) + 1)]
     kept_up = True
-    if ahead_us:
-        delay_device(ahead_us)
+    delay_device(ahead_us)
     events[0].record()
     for kernel, (before, after) in zip(kernels, pairwise(events), strict=True):
         for _ in range(launches):

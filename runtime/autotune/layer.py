@@ -14,16 +14,15 @@ from flashinfer.autotuner import AutoTuner
 
 from runtime.autotune.candidate import Candidate
 from runtime.autotune.errors import TuningOutOfMemory, first_line, is_out_of_memory
-from runtime.autotune.launch_queue import queued_times
+from runtime.autotune.launch_queue import LaunchQueue
 
 SEED = 20
 SKEWS = (0.0, 0.5)  # standard deviations of an expert's popularity, in logits whose own is 1
 # Below this the host is slower than the device: the layer runs as a graph, as a server's decode does.
 _GRAPH_BELOW_MS = 0.4
-# The host needs a third of a millisecond for a forward: until then nothing may start, or the first to run
-# would be measured with its gaps.
-_AHEAD_US = 600
-_AHEAD_OF_GRAPHS_US = 150
+# What the host needs for one.
+_FORWARD_US = 330.0
+_GRAPH_US = 12.0
 
 Combination = tuple[Candidate, ...]
 
@@ -78,7 +77,7 @@ class LayerRace:
         self._round += 1
         runs = [self._run(combination) for combination in combinations]
         sound = [run for run in runs if run is not None]
-        times = iter(queued_times(sound, launches, self._ahead_us) if sound else [])
+        times = iter(self._queue.times(sound, launches, self.layer_ms) if sound else [])
         return [inf if run is None else next(times) for run in runs]
 
     def _run(self, combination: Combination) -> Callable[[], object] | None:
@@ -102,9 +101,9 @@ class LayerRace:
     def _as_graph(self) -> bool:
         return self.layer_ms < _GRAPH_BELOW_MS
 
-    @property
-    def _ahead_us(self) -> int:
-        return _AHEAD_OF_GRAPHS_US if self._as_graph else _AHEAD_US
+    @cached_property
+    def _queue(self) -> LaunchQueue:
+        return LaunchQueue(_GRAPH_US if self._as_graph else _FORWARD_US)
 
     @contextmanager
     def _memory_watched(self) -> Iterator[None]:

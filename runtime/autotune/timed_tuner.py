@@ -9,6 +9,7 @@ from flashinfer.autotuner import AutoTuner
 
 from runtime.autotune.candidate import Candidate
 from runtime.autotune.effort import Effort
+from runtime.autotune.launch_queue import LaunchQueue
 from runtime.autotune.progress import Watch, unwatched
 from runtime.autotune.search import SearchPolicy
 from runtime.autotune.team import Team
@@ -26,6 +27,7 @@ class TimedTuner(AutoTuner):
     ) -> None:
         super().__init__()
         self.team, self.policy, self.watch = team or Team(), policy or SearchPolicy(), watch
+        self.queue = LaunchQueue(_LAUNCH_US)
         self.is_warm = False  # the device's clock: idle devices are slow
         self.launched: set[tuple[str, Candidate]] = set()
         self._measuring = False

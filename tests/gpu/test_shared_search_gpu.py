@@ -15,7 +15,7 @@ import pytest
 import torch
 from flashinfer.autotuner import AutoTuner, autotune
 
-from runtime.autotune.launch_queue import queued_times
+from runtime.autotune.launch_queue import LaunchQueue
 from runtime.autotune.layer import LayerBatch, LayerTrial, _captured
 from runtime.autotune.record import record_asked
 from runtime.autotune.tuner import SearchTuner
@@ -89,8 +89,9 @@ def test_a_slow_host_is_not_measured(layer: Layer) -> None:
         time.sleep(0.0003)
         return x @ x
 
-    quick = min(min(queued_times([lambda: x @ x] * 4, 8, 2000)) for _ in range(3))
-    slow = queued_times([slowly] * 4, 8, 100)
+    queue = LaunchQueue(launch_us=35)
+    quick = min(min(queue.times([lambda: x @ x] * 4, 8, 0.0)) for _ in range(3))
+    slow = queue.times([slowly] * 4, 8, quick)
     assert max(slow) < 2 * quick < 0.1
 
 
