@@ -27,7 +27,8 @@ class BucketResult:
     """The same on every worker. `tactic` is None where every tactic failed.
 
     Times are the kernel's own; `runner_up` is how much slower the second was where they were played off, in
-    the layer if there is one. None: nobody else came so far.
+    the layer if there is one. None: nobody else came so far. `race` says it of all that were, the winner
+    too, by runner and tactic as an entry holds them.
     """
 
     op: str
@@ -42,6 +43,7 @@ class BucketResult:
     finalists: int
     launches: int
     failed: Mapping[str, str] = field(default_factory=dict)  # tactic -> reason
+    race: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def speedup(self) -> float:

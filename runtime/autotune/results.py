@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 from runtime.autotune.candidate import DEFAULT, Ask, Candidate
@@ -40,7 +41,17 @@ def bucket_result(
         finalists=len(bucket.finalists),
         launches=bucket.report.launches,
         failed={str(candidate.tactic): reason for candidate, reason in failures.items()},
+        race=_race(ask, settled),
     )
+
+
+def _race(ask: Ask, settled: Settled[Candidate]) -> dict[str, float]:
+    best = settled.times[settled.winners] if settled.winners else inf
+    return {
+        json.dumps([type(ask.runners[one.runner]).__name__, one.tactic]): time / best - 1
+        for (one,), time in settled.times.items()
+        if isfinite(best) and isfinite(time)
+    }
 
 
 def _runner_up(settled: Settled[Candidate]) -> float | None:

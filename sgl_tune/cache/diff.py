@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,36 @@ from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.scan import Content, ScannedCache
 from sgl_tune.errors import CheckFailed, UsageError
 
+# Two searches of one shape put what is equally fast in another order: by so much do their times differ.
+NOISE = 0.01
+
+Races = Mapping[str, Mapping[str, float]]
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One table of tuned choices: a rank's file, or what all ranks have in common."""
+    """One table of tuned choices: a rank's file, or what all ranks have in common. `races`: what its search
+    measured of choices side by side."""
 
     name: str
     entries: Mapping[str, Any]
     environment: Mapping[str, Any]
     others: Mapping[str, Any]
+    races: Races = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
+    """`apart`: how much slower the slower choice is, where a search had both in one race."""
+
     key: str
     before: Any
     after: Any
+    apart: float | None = None
+
+    @property
+    def is_noise(self) -> bool | None:
+        return None if self.apart is None else self.apart <= NOISE
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +62,12 @@ class Difference:
     def is_equal(self) -> bool:
         return not (self.changed or self.only_a or self.only_b or self.environment or self.others)
 
+    @property
+    def is_noise(self) -> bool:
+        """Whether all that differs, if anything, are choices that are equally fast."""
+        others = self.only_a or self.only_b or self.environment or self.others
+        return not others and all(change.is_noise for change in self.changed)
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -59,6 +80,10 @@ class Comparison:
     @property
     def is_equal(self) -> bool:
         return not (self.only_a or self.only_b) and all(pair.is_equal for pair in self.pairs)
+
+    @property
+    def is_noise(self) -> bool:
+        return not (self.only_a or self.only_b) and all(pair.is_noise for pair in self.pairs)
 
 
 def compare(a: Sequence[ScannedCache], b: Sequence[ScannedCache]) -> Comparison:
@@ -101,26 +126,36 @@ def _whole(cache: ScannedCache) -> Side | None:
     if len(cache.contents) != 1:
         return None
     file = cache.files[0]
-    return _side(file.path, file.content, str(file.path if len(cache.files) == 1 else cache.cache.path))
+    name = str(file.path if len(cache.files) == 1 else cache.cache.path)
+    return _side(file.path, file.content, name, _races_of(cache))
 
 
 def _by_rank(cache: ScannedCache) -> dict[RankName | str, Side]:
     return {
-        file.rank or file.path.name: _side(file.path, file.content, str(file.path)) for file in cache.files
+        file.rank or file.path.name: _side(file.path, file.content, str(file.path), _races_of(cache))
+        for file in cache.files
     }
 
 
-def _side(path: Path, content: Content, name: str) -> Side:
+def _races_of(cache: ScannedCache) -> Races:
+    return cache.manifest.races if cache.manifest else {}
+
+
+def _side(path: Path, content: Content, name: str, races: Races) -> Side:
     if content.problem:
         raise CheckFailed(f"{path}: cannot be compared, {content.problem}", "`sgl-tune verify` says more")
     file = content.read_file(path)
     others = {member: file.document[member] for member in (RECORDS, GENERATION) if member in file.document}
-    return Side(name, file.entries, content.environment or {}, others)
+    return Side(name, file.entries, content.environment or {}, others, races)
 
 
 def _difference(a: Side, b: Side) -> Difference:
     shared = [key for key in a.entries if key in b.entries]
-    changed = tuple(Change(k, a.entries[k], b.entries[k]) for k in shared if a.entries[k] != b.entries[k])
+    changed = tuple(
+        Change(key, a.entries[key], b.entries[key], _apart(key, a, b))
+        for key in shared
+        if a.entries[key] != b.entries[key]
+    )
     only_a = tuple(key for key in a.entries if key not in b.entries)
     only_b = tuple(key for key in b.entries if key not in a.entries)
     environment = _changes(a.environment, b.environment)
@@ -129,6 +164,24 @@ def _difference(a: Side, b: Side) -> Difference:
         # The checksum follows from the rest, so it is news only where it alone differs.
         others = tuple(change for change in others if change.key != GENERATION)
     return Difference(a, b, len(shared) - len(changed), changed, only_a, only_b, environment, others)
+
+
+def _apart(key: str, a: Side, b: Side) -> float | None:
+    """The larger of what their searches say: what is slow in one of them is no noise."""
+    one, other = _choice(a.entries[key]), _choice(b.entries[key])
+    if one is None or other is None or one == other:
+        return None  # another policy, or nothing that a race could name
+    races = [side.races.get(key, {}) for side in (a, b)]
+    return max((abs(race[one] - race[other]) for race in races if race.keys() >= {one, other}), default=None)
+
+
+def _choice(value: Any) -> str | None:
+    if not isinstance(value, list) or len(value) < 2:
+        return None
+    try:
+        return json.dumps(value[:2])
+    except RecursionError:
+        return None
 
 
 def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Change, ...]:

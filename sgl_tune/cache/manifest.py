@@ -26,8 +26,8 @@ class Manifest:
     """`files` maps a file's name to the sha256 of what we wrote; a server that tunes on changes the file.
 
     `measured` tells of each entry's key: the winner's and the default's kernel in milliseconds, how much
-    slower the second was where they were played off, and the launches that it took. `routings`: on what it
-    was, in a layer of experts.
+    slower the second was where they were played off, and the launches that it took. `races` tells it of
+    all that were, the winner too, by runner and tactic. `routings`: on what it was, in a layer of experts.
     """
 
     environment: Mapping[str, str]
@@ -41,6 +41,7 @@ class Manifest:
     created: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     measured: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    races: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     routings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:

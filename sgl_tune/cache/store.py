@@ -195,10 +195,15 @@ def _stamp(manifest: Manifest, folder: Folder, names: Sequence[str], content: by
         manifest,
         files=dict(sorted({**files, **dict.fromkeys(names, digest)}.items())),
         measured={**before.measured, **manifest.measured},
+        races={**_not_in(manifest.measured, before.races), **manifest.races},
         routings=manifest.routings or before.routings,
         tool=manifest.tool or f"sgl-tune {sgl_tune.__version__}",
         created=manifest.created or datetime.now(timezone.utc).isoformat(timespec="seconds"),
     ).to_bytes()
+
+
+def _not_in(newer: Mapping[str, Any], older: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: told for key, told in older.items() if key not in newer}
 
 
 def _manifest_in(folder: Folder) -> Manifest:

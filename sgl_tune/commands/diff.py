@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sgl_tune.cache.completion import keys
-from sgl_tune.cache.diff import Change, Comparison, Difference, check_not_empty, compare
+from sgl_tune.cache.diff import NOISE, Change, Comparison, Difference, check_not_empty, compare
 from sgl_tune.cache.layouts import resolve
 from sgl_tune.cache.record import Entry, parse_key
 from sgl_tune.cache.scan import ScannedCache, Scanner
@@ -22,6 +22,7 @@ from sgl_tune.units import count
 
 _SIDES = (Column(""), Column("FILE OR CACHE", path=True), Column("ENTRIES", right=True))
 _CHANGES = (Column("OP", path=True), Column("BUCKET", right=True), Column("A"), Column("B"))
+_APART = (Column("APART", right=True), Column(""))
 
 
 def diff(
@@ -30,13 +31,20 @@ def diff(
         typer.Argument(metavar="A", help="A file, a folder, or the beginning of a key.", autocompletion=keys),
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with.", autocompletion=keys)],
+    ignore_noise: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-noise", help="Exit with 0 too where all that differs are choices measured equally fast."
+        ),
+    ] = False,
     cache_dir: CacheDirOption = None,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
     """Compare two caches, or two files: changed choices by op and bucket, what only one has, environments.
 
-    Exits with 0 when they are equal and 1 when they differ. Order and white space do not count.
+    Exits with 0 when they are equal and 1 when they differ. Order and white space do not count. Where the
+    search of one had both choices in one race, it says how far apart they were, and what of that is noise.
 
     Example: sgl-tune diff rank_tp0_pp0_dp0.json rank_tp1_pp0_dp0.json
     """
@@ -44,7 +52,7 @@ def diff(
     root = cache_dir or default_cache_dir()
     comparison = compare(_scan(a, root), _scan(b, root))
     out.result(_as_json(comparison), human=lambda: _show(out, comparison), quiet=_quiet(comparison))
-    if not comparison.is_equal:
+    if not (comparison.is_noise if ignore_noise else comparison.is_equal):
         raise typer.Exit(1)
 
 
@@ -72,7 +80,10 @@ def _show_pair(out: Output, difference: Difference) -> None:
     out.table(_SIDES, [(letter, side.name, len(side.entries)) for letter, side in sides])
     out.line()
     if difference.changed:
-        out.table(_CHANGES, [_row(change) for change in _in_order(difference.changed)])
+        known = any(change.apart is not None for change in difference.changed)
+        rows = [_row(change) for change in _in_order(difference.changed)]
+        columns = (*_CHANGES, *_APART) if known else _CHANGES
+        out.table(columns, [row[: len(columns)] for row in rows])
         out.line()
     for letter, only in (("A", difference.only_a), ("B", difference.only_b)):
         for text in _grouped(only):
@@ -83,9 +94,18 @@ def _show_pair(out: Output, difference: Difference) -> None:
         out.line(f"Equal: {count(difference.same, 'entry')}, and the same environment.")
         return
     out.line(
-        f"{difference.same} the same, {len(difference.changed)} changed,"
+        f"{difference.same} the same, {len(difference.changed)} changed{_noise_text(difference)},"
         f" {len(difference.only_a)} only in A, {len(difference.only_b)} only in B"
     )
+
+
+def _noise_text(difference: Difference) -> str:
+    told = [change.is_noise for change in difference.changed if change.is_noise is not None]
+    if not told:
+        return ""
+    unknown = len(difference.changed) - len(told)
+    rest = f", {unknown} not known" if unknown else ""
+    return f" ({sum(told)} by noise, {NOISE:.0%} at most{rest})"
 
 
 def _in_order(changes: Iterable[Change]) -> list[Change]:
@@ -103,7 +123,8 @@ def _row(change: Change) -> tuple[object, ...]:
     before = a.tactic if runners else change.before
     after = b.tactic if runners else change.after
     op, bucket = (parts.op, parts.bucket) if parts else (change.key, "-")
-    return op, bucket, _shown(before), _shown(after)
+    apart = "-" if change.apart is None else f"{change.apart:.1%}"
+    return op, bucket, _shown(before), _shown(after), apart, "noise" if change.is_noise else ""
 
 
 def _grouped(keys: Sequence[str]) -> list[str]:
@@ -141,11 +162,13 @@ def _quiet(comparison: Comparison) -> Iterable[str]:
 def _as_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "equal": comparison.is_equal,
+        "noise": comparison.is_noise,
         "pairs": [
             {
                 "a": pair.a.name,
                 "b": pair.b.name,
                 "equal": pair.is_equal,
+                "noise": pair.is_noise,
                 "same": pair.same,
                 "changed": [_change_json(change) for change in _in_order(pair.changed)],
                 "only_a": list(pair.only_a),
@@ -168,4 +191,6 @@ def _change_json(change: Change) -> dict[str, Any]:
         "key": change.key,
         "a": change.before,
         "b": change.after,
+        "apart": change.apart,
+        "noise": change.is_noise,
     }

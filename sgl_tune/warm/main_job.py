@@ -199,6 +199,7 @@ def _write(
         seconds=round(sum(one.seconds for one in report.caches), 3),
         tool=sgl_tune.__version__,
         measured={key: told for one in report.caches for key, told in one.measured.items() if key in entries},
+        races={key: told for one in report.caches for key, told in one.races.items() if key in entries},
         routings=report.routings,
     )
     paths = [deployment.cache_dir / path for path in cache.paths]

@@ -29,6 +29,7 @@ class CacheReport:
     failed_tactics: int
     seconds: float
     measured: dict[str, dict[str, float | None]]
+    races: dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +63,5 @@ def _cache_report(data: dict[str, Any]) -> CacheReport:
             for result in results
             if result["tactic"] is not None
         },
+        races={result["file_key"]: result["race"] for result in results if result["race"]},
     )

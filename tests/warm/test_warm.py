@@ -122,9 +122,11 @@ def test_the_manifest_says_what_was_measured_also_after_a_second_warm(
 ) -> None:
     cache, first = demo
     (path,) = cache.rglob("sgl-tune.json")
-    measured = read_manifest(path).measured
+    manifest = read_manifest(path)
+    measured, races = manifest.measured, manifest.races
     assert set(measured) == {key for op in first["ops"] for key in op["keys"]}
     assert all(told["best_ms"] > 0 and told["launches"] > 0 for told in measured.values())
+    assert set(races) == set(measured) and all(0.0 in race.values() for race in races.values())
 
 
 def test_workers_share_the_search_and_agree(small: tuple[str, ...], tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ _SEEDS = (
         created="2026-11-20T10:00:00+00:00",
         files=dict.fromkeys(rank_names(2), sha256(_GOOD).hexdigest()),
         measured={"key": {"best_ms": 0.02, "default_ms": 0.1, "runner_up": None, "launches": 120}},
+        races={"key": {'["R", 1]': 0.0, '["R", -1]': 0.01}},
         routings={"seed": 20, "skews": [0.0, 0.5]},
     ).to_bytes(),
 )

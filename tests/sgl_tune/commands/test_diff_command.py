@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.record import serialise
 from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_entries, moe_key
 from tests.sgl_tune.running import run, run_on_terminal
@@ -121,3 +122,61 @@ def test_it_fits_a_terminal(tmp_path: Path, width: int) -> None:
     for other in (b, tmp_path / "c.json"):
         lines = run_on_terminal("diff", a, other, columns=width, NO_COLOR="1").out.splitlines()
         assert not [line for line in lines if len(line) > width and "/" not in line]
+
+
+def _raced(folder: Path, entries: dict[str, Any], **races: dict[str, float]) -> Path:
+    _cache(folder, entries)
+    told = {moe_key(int(bucket[1:])): race for bucket, race in races.items()}
+    (folder / "sgl-tune.json").write_bytes(Manifest(TARGET, races=told).to_bytes())
+    return folder
+
+
+def _with(**tactics: int) -> dict[str, Any]:
+    return {
+        **moe_entries(),
+        **{moe_key(int(b[1:])): ["MoERunner", tactic, HOT] for b, tactic in tactics.items()},
+    }
+
+
+def _race(**behind: float) -> dict[str, float]:
+    return {f'["MoERunner", {name[1:]}]': value for name, value in behind.items()}
+
+
+def test_choices_that_were_equally_fast_are_noise(tmp_path: Path) -> None:
+    a = _raced(tmp_path / "a", _with(b1=7, b2=7), b1=_race(t7=0.0, t8=0.004), b2=_race(t7=0.0, t8=0.05))
+    b = _raced(tmp_path / "b", _with(b1=8, b2=8), b1=_race(t8=0.0, t7=0.009), b2=_race(t8=0.0, t7=0.001))
+    code, data = _json(a, b)
+    told = [
+        (change["bucket"], round(change["apart"], 3), change["noise"])
+        for change in data["pairs"][0]["changed"]
+    ]
+    assert told == [(1, 0.009, True), (2, 0.05, False)], "the search that saw more of a difference counts"
+    assert (code, data["noise"], data["pairs"][0]["noise"]) == (1, False, False)
+    said = run("diff", a, b, "--ignore-noise")
+    assert said.code == 1 and "2 changed (1 by noise, 1% at most)" in said.out and "0.9%  noise" in said.out
+
+
+def test_where_all_is_noise_a_script_may_ignore_it(tmp_path: Path) -> None:
+    a = _raced(tmp_path / "a", _with(b1=7), b1=_race(t7=0.0, t8=0.004))
+    b = _raced(tmp_path / "b", _with(b1=8))
+    code, data = _json(a, b)
+    assert (code, data["equal"], data["noise"]) == (1, False, True)
+    assert run("diff", a, b, "--ignore-noise").code == 0
+    other = _raced(tmp_path / "c", {**_with(b1=8), moe_key(64): ["MoERunner", 1, HOT]})
+    assert run("diff", a, other, "--ignore-noise").code == 1, "an entry that one of them lacks is none"
+
+
+def test_what_no_race_had_is_not_called_noise(tmp_path: Path) -> None:
+    a = _raced(tmp_path / "a", _with(b1=7), b1=_race(t7=0.0, t9=0.001))
+    b = _raced(tmp_path / "b", _with(b1=8), b2=_race(t8=0.0, t7=0.001))
+    _, data = _json(a, b)
+    assert [change["noise"] for change in data["pairs"][0]["changed"]] == [None] and not data["noise"]
+    said = run("diff", a, b, "--ignore-noise")
+    assert said.code == 1 and "APART" not in said.out
+
+
+def test_another_policy_is_no_noise(tmp_path: Path) -> None:
+    a = _raced(tmp_path / "a", _with(b1=7), b1=_race(t7=0.0))
+    b = _raced(tmp_path / "b", {**_with(), moe_key(1): ["MoERunner", 7, [*HOT[:3], "cold"]]})
+    _, data = _json(a, b)
+    assert [change["apart"] for change in data["pairs"][0]["changed"]] == [None]
