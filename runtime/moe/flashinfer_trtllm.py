@@ -28,6 +28,7 @@ _KERNEL_MULTIPLE: dict[str, int] = {"bf16": 128, "fp8_block": 128}
 
 class FlashInferTrtllmBackend(TunedBackend):
     name: ClassVar[str] = "flashinfer_trtllm"
+    takes_weighted_rows: ClassVar[bool] = False
 
     def prepare_for_gpu(self, weights: ExpertWeights) -> ExpertWeights:
         if weights.w13_bias is not None:

@@ -21,15 +21,19 @@ class TunedBackend(MoEBackend):
     """On a GPU (and on meta) the kernel of that name; on a CPU grouped GEMMs that are tuned just the same."""
 
     name: ClassVar[str]
+    takes_weighted_rows: ClassVar[bool] = True
 
     def prepare(self, weights: ExpertWeights) -> ExpertWeights:
-        if self.weighs_input:
+        moe = self.model.moe
+        if moe is not None and moe.weighs_input and not (self.takes_weighted_rows and moe.top_k == 1):
             raise ConfigError(
                 f"--moe-runner-backend {self.name}: experts here weigh answers, not what is given"
             )
         return _dequantized(weights) if weights.w13.is_cpu else self.prepare_for_gpu(weights)
 
     def forward(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
+        if self.weighs_input:
+            x, topk = _weighted(x, topk)
         if not x.is_cpu:
             return self.forward_on_gpu(x, topk, weights)
         return cpu_moe(
@@ -57,6 +61,11 @@ class TunedBackend(MoEBackend):
 
     @abstractmethod
     def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor: ...
+
+
+def _weighted(x: torch.Tensor, topk: TopK) -> tuple[torch.Tensor, TopK]:
+    """Of one expert a row: its share goes into the row."""
+    return x * topk.weights.to(x.dtype), replace(topk, weights=torch.ones_like(topk.weights))
 
 
 def swiglu_values(weights: ExpertWeights) -> list[float]:

@@ -17,6 +17,9 @@ _ROUTED_BY_DEEPSEEK = (*DEEPSEEK_LAYERS, "glm4_moe", "glm4v_moe_text", "nemotron
 _ROUTED_BY_SOFTMAX = (
     *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text"),
 )
+_ROUTED_BY_LLAMA4 = ("llama4_text",)
+# Whose layers hand their choice to every backend: srt/models/step3p5.py.
+_CHOOSES = ("step3p5",)
 _MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "quark_int4fp8_moe")
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
@@ -35,10 +38,14 @@ def routing_form(
     spread = ep > 1 and attn_dp == 1
     by_family = model.model_type in DEEPSEEK_LAYERS and runtime.release.routes_fp8_under_ep
     routed = in_fp8_blocks and spread and by_family
-    routed = routed or backend_row(runtime.moe_runner_backend).routed
+    routed = routed or backend_row(runtime.moe_runner_backend).routed or chooses_itself(model)
     if not routed and (kernels_route(model) or not runtime.release.routes_by_named_method):
         return "logits"
     return "apart" if runtime.release.routes_apart else "packed"
+
+
+def chooses_itself(model: ModelConfig) -> bool:
+    return model.model_type in _CHOOSES
 
 
 def has_loose_experts(model: ModelConfig, quantization: str | None) -> bool:
@@ -53,6 +60,8 @@ def kernels_route(model: ModelConfig) -> bool:
         return False
     if model.model_type in _ROUTED_BY_DEEPSEEK:
         return moe.scoring == "sigmoid" and moe.correction_bias and moe.renormalize
+    if model.model_type in _ROUTED_BY_LLAMA4:
+        return moe.top_k == 1
     return model.model_type in _ROUTED_BY_SOFTMAX and moe.scoring == "softmax" and moe.renormalize
 
 

@@ -123,6 +123,8 @@ class Release:
     routes_apart: bool = False
     # trtllm kernels route for the families that say how, and by config.json's word: srt/layers/moe/topk.py
     routes_by_named_method: bool = False
+    # Experts that are given weighted rows, on CUTLASS's: moe_runner/flashinfer_cutlass.py beside it
+    weighted_rows: Literal["as others", "refused", "of one expert"] = "as others"
     defers_finalising: bool = False
     # Of shared prefills, --attn-cp-size counts where they are interleaved: model_overrides/deepseek_v2.py
     keeps_context_width: bool = False
@@ -279,6 +281,7 @@ _14 = replace(
 _15 = replace(
     _14,
     version="0.5.15",
+    weighted_rows="refused",
     keeps_inputs_in_graphs=True,
     transformers="5.12.1",
     without_rules=frozenset({"KimiK3LinearForCausalLM"}),
@@ -421,6 +424,7 @@ _20 = replace(
 _21 = replace(
     _20,
     version="0.5.21",
+    weighted_rows="of one expert",
     fused_finalize_unset=False,
     always_saves=True,
     wants_states_to_keep=True,

@@ -68,7 +68,7 @@ def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     if deployment.arch == CPU.arch:
         return cpu_moe(_experts(deployment), dtype_of(deployment))
     builder = _MOE_CALLS.get((deployment.server.backend.calls, _weights(deployment)))
-    known = builder and not _shares_otherwise(deployment) and not weighs_input(deployment)
+    known = builder and not _shares_otherwise(deployment)
     return builder(deployment) if builder and known else ()
 
 
@@ -79,7 +79,7 @@ def _shares_otherwise(deployment: Deployment) -> bool:
 
 
 def weighs_input(deployment: Deployment) -> bool:
-    """Its calls then say so to FlashInfer, or do it before: which, and with what key, is not known."""
+    """Experts are given weighted rows, and their answers are not weighted."""
     return deployment.model.moe is not None and deployment.model.moe.weighs_input
 
 
@@ -135,13 +135,13 @@ def _cutlass(deployment: Deployment) -> tuple[OpShape, ...]:
 def _cutlass_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     """Sixteen values in an int64, of rows padded to a tile of scales where there is no gate."""
     experts, weight = _experts(deployment, multiple=_by_gate(deployment, 1, 128)), Dtype("torch.int64")
-    if _gathers_nvfp4(deployment):
+    if gathers_nvfp4(deployment):
         uint8 = Dtype("torch.uint8")
         return _cutlass_call(deployment, experts, uint8, weight, packed=16, rows_packed=2)
     return _cutlass_call(deployment, experts, _BF16, weight, packed=16)
 
 
-def _gathers_nvfp4(deployment: Deployment) -> bool:
+def gathers_nvfp4(deployment: Deployment) -> bool:
     """Rows are quantized before they go to other ranks."""
     parallel, a2a = deployment.parallel, deployment.server.moe_a2a_backend
     return a2a == "flashinfer" or (parallel.attn_dp > 1 and parallel.moe_ep == parallel.attn_dp)
@@ -168,7 +168,7 @@ def _cutlass_call(
     )
 
 
-def _routing(deployment: Deployment, in_fp8_blocks: bool = False) -> Routing:
+def routing_of(deployment: Deployment, in_fp8_blocks: bool = False) -> Routing:
     parallel = deployment.parallel
     return routing_form(
         deployment.model, deployment.runtime, in_fp8_blocks, parallel.moe_ep, parallel.attn_dp
@@ -176,17 +176,18 @@ def _routing(deployment: Deployment, in_fp8_blocks: bool = False) -> Routing:
 
 
 def _trtllm_fp8_block(deployment: Deployment) -> tuple[OpShape, ...]:
-    routing = _routing(deployment, in_fp8_blocks=True)
+    routing = routing_of(deployment, in_fp8_blocks=True)
     return (trtllm_fp8_block_moe(_experts(deployment, multiple=128), routing),)
 
 
 def _trtllm_fp8_tensor(deployment: Deployment) -> tuple[OpShape, ...]:
-    return (trtllm_fp8_tensor_moe(_experts(deployment, multiple=_by_gate(deployment, 16, 128))),)
+    experts = _experts(deployment, multiple=_by_gate(deployment, 16, 128))
+    return (trtllm_fp8_tensor_moe(experts, routing_of(deployment)),)
 
 
 def _trtllm_mxfp8(deployment: Deployment) -> tuple[OpShape, ...]:
     experts = _experts(deployment, multiple=_by_gate(deployment, 16, 128))
-    return (trtllm_mxfp8_moe(experts, _routing(deployment, in_fp8_blocks=True)),)
+    return (trtllm_mxfp8_moe(experts, routing_of(deployment, in_fp8_blocks=True)),)
 
 
 def _trtllm_mxint4(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -202,13 +203,13 @@ def _cutedsl(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _trtllm_bf16(deployment: Deployment) -> tuple[OpShape, ...]:
-    return (trtllm_bf16_moe(_experts(deployment, multiple=128), _routing(deployment)),)
+    return (trtllm_bf16_moe(_experts(deployment, multiple=128), routing_of(deployment)),)
 
 
 def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     gated = deployment.server.release.nvfp4_trtllm_rows
     experts = _experts(deployment, multiple=_by_gate(deployment, gated, 128))
-    return (trtllm_nvfp4_moe(experts, _routing(deployment)),)
+    return (trtllm_nvfp4_moe(experts, routing_of(deployment)),)
 
 
 def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.keys.call_shapes import moe_shapes, tunes_moe, weighs_input
+from sgl_tune.keys.call_shapes import moe_shapes, tunes_moe
 from sgl_tune.keys.dense_shapes import (
     fp4_is_known,
     fp8_is_known,
@@ -58,8 +58,6 @@ def _unplanned(deployment: Deployment) -> Iterator[Gap]:
 
 def _why_no_experts(deployment: Deployment) -> str:
     server = deployment.server
-    if weighs_input(deployment):
-        return "its lookups where experts are given weighted tokens are not known here"
     return (
         f"its lookups with quantization {deployment.quantization} and all-to-all {server.moe_a2a_backend}"
         " are not known here"

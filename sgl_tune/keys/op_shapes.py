@@ -155,10 +155,11 @@ def trtllm_mxfp8_moe(experts: Experts, routing: Routing) -> OpShape:
     return OpShape(op, COLD, _trtllm_profile(experts, routing, scale=lambda t: (t, h // 32)), extras)
 
 
-def trtllm_fp8_tensor_moe(experts: Experts) -> OpShape:
+def trtllm_fp8_tensor_moe(experts: Experts, routing: Routing) -> OpShape:
+    """An op of its own where the experts are chosen before."""
     extras = _trtllm_extras(experts, E4M3, E4M3, shuffled=True)
-    op = "flashinfer::trtllm_fp8_per_tensor_scale_moe"
-    return OpShape(op, COLD, _trtllm_profile(experts, "logits", buffers=True), extras)
+    op = f"flashinfer::trtllm_fp8_per_tensor_scale_{'' if routing == 'logits' else 'routed_'}moe"
+    return OpShape(op, COLD, _trtllm_profile(experts, routing, buffers=True), extras)
 
 
 def trtllm_bf16_moe(experts: Experts, routing: Routing) -> OpShape:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from runtime.server.call_rules import chooses_itself
 from runtime.server.expert_weights import has_int4_experts
 from runtime.server.gpus import CPU
-from sgl_tune.keys.call_shapes import checkpoint_of, has_kernels, tunes_moe
+from sgl_tune.keys.call_shapes import checkpoint_of, has_kernels, routing_of, tunes_moe
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -33,6 +34,10 @@ def _reasons(deployment: Deployment) -> Iterator[str]:
         yield f"MoE backend {backend} has no kernels behind all-to-all {server.moe_a2a_backend}"
     if server.backend.calls is not None and not _takes_weights(deployment):
         yield f"MoE backend {backend} has no kernels for experts in {_words(deployment)}"
+    if not _takes_weighted_rows(deployment):
+        yield f"MoE backend {backend} does not take rows that are weighted before the experts"
+    if server.backend.calls == "trtllm" and not _takes_routing(deployment):
+        yield f"MoE backend {backend} does not take how experts of {_words(deployment)} are chosen here"
 
 
 def _takes_dispatch(deployment: Deployment) -> bool:
@@ -61,6 +66,31 @@ def _takes_weights(deployment: Deployment) -> bool:
         return deployment.server.gpu.major >= 10
     # Its scales for activations come from the checkpoint, and one that is made here has none.
     return not (trtllm and _is_plain_fp8(deployment))
+
+
+def _takes_weighted_rows(deployment: Deployment) -> bool:
+    """srt/layers/moe/moe_runner, and modelopt_quant.py of srt/layers/quantization."""
+    server, moe = deployment.server, deployment.model.moe
+    if moe is None or not moe.weighs_input or server.backend.calls not in ("cutlass", "cutedsl"):
+        return True
+    if server.backend.calls == "cutedsl" or deployment.quantization == "modelopt_fp4":
+        return False
+    rule = server.release.weighted_rows
+    return rule == "as others" or (rule == "of one expert" and moe.top_k == 1)
+
+
+def _takes_routing(deployment: Deployment) -> bool:
+    """srt/layers/moe/moe_runner/flashinfer_trtllm.py: kernels of some weights choose by logits alone."""
+    moe, server, method = deployment.model.moe, deployment.server, deployment.quantization
+    by_logits = routing_of(deployment) == "logits"
+    if method is None and by_logits:
+        return moe is not None and moe.renormalize
+    if by_logits or server.release.routes_by_named_method:
+        return True
+    if method == "modelopt_fp8":
+        return False
+    chosen_anyway = chooses_itself(deployment.model) and not server.backend.routed
+    return not chosen_anyway or (method == "modelopt_fp4" and server.release.number >= (0, 5, 13))
 
 
 def _is_plain_fp8(deployment: Deployment) -> bool:

@@ -66,6 +66,8 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         yield f"this runtime splits nvfp4 experts by {_NVFP4_GROUP}, and a rank's are {width} wide"
     if backend.calls == "trtllm" and not model.gated_mlps:
         yield f"this runtime calls {backend.name} with gated experts alone"
+    if model.moe.weighs_input and backend.calls == "trtllm":
+        yield f"this runtime calls {backend.name} with experts whose answers are weighted, not their rows"
     if model.moe.expert_bias and backend.calls in ("cutlass", "trtllm"):
         yield f"SGLang passes no expert biases to {backend.name}"
     if backend.calls == "trtllm":

@@ -15,6 +15,7 @@ from runtime.autotune.cpu_clock import CpuSearchTuner
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.errors import ConfigError
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
 
@@ -98,7 +99,7 @@ def _weights(first: int = 0, local: int = EXPERTS, **more: Any) -> ExpertWeights
     return replace(weights, **more)
 
 
-def _backends(name: str, ep: int = 1, rank: int = 0) -> tuple[MoEBackend, MoEBackend]:
+def _backends(name: str, ep: int = 1, rank: int = 0, **moe: Any) -> tuple[MoEBackend, MoEBackend]:
     model = ModelConfig(
         model_type="qwen3_moe",
         hidden_size=HIDDEN,
@@ -106,24 +107,24 @@ def _backends(name: str, ep: int = 1, rank: int = 0) -> tuple[MoEBackend, MoEBac
         intermediate_size=INNER,
         vocab_size=64,
         max_position=64,
-        moe=MoEConfig(num_experts=EXPERTS, top_k=TOP_K, intermediate_size=INNER),
+        moe=MoEConfig(**{"num_experts": EXPERTS, "top_k": TOP_K, "intermediate_size": INNER, **moe}),
     )
     layout = rank_layout(ParallelConfig(tp=ep, ep=ep), rank)
     runtime = RuntimeConfig(prefill_tokens=64)
     return make_backend(name, model, runtime, layout), make_backend("torch", model, runtime, layout)
 
 
-def _topk(rows: int) -> TopK:
+def _topk(rows: int, count: int = TOP_K) -> TopK:
     logits = _random(rows, EXPERTS, seed=9)
-    scores, ids = logits.softmax(-1).topk(TOP_K)
+    scores, ids = logits.softmax(-1).topk(count)
     return TopK(ids.int(), scores, logits)
 
 
 BIASES = {"w13_bias": _random(EXPERTS, 2 * INNER), "w2_bias": _random(EXPERTS, HIDDEN)}
-CLAMPED = {"swiglu_alpha": 1.7, "swiglu_limit": 0.5}
+CLAMPED, CAPPED = {"swiglu_alpha": 1.7, "swiglu_limit": 0.5}, {"swiglu_limit": 0.1}
 
 
-@pytest.mark.parametrize("more", [{}, BIASES, CLAMPED, {**BIASES, **CLAMPED}])
+@pytest.mark.parametrize("more", [{}, BIASES, CLAMPED, CAPPED, {**BIASES, **CLAMPED}])
 @pytest.mark.parametrize("name", ["flashinfer_cutlass", "flashinfer_trtllm"])
 def test_the_layer_equals_the_reference(name: str, more: dict[str, Any]) -> None:
     ours, reference = _backends(name)
@@ -135,6 +136,22 @@ def test_the_layer_equals_the_reference(name: str, more: dict[str, Any]) -> None
         tuned = ours.forward(x, topk, prepared)
     for got in (untuned, tuned, ours.forward(x, topk, prepared)):
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
+
+
+def test_rows_are_weighted_before_their_one_expert() -> None:
+    ours, reference = _backends("flashinfer_cutlass", top_k=1, weighs_input=True)
+    weights, x, topk = _weights(), _random(33, HIDDEN), _topk(33, count=1)
+    want = reference.forward(x, topk, weights)
+    torch.testing.assert_close(ours.forward(x, topk, ours.prepare(weights)), want, atol=1e-5, rtol=1e-4)
+    plain, _ = _backends("flashinfer_cutlass", top_k=1)
+    assert not torch.allclose(plain.forward(x, topk, weights), want, atol=1e-3)
+
+
+@pytest.mark.parametrize(("name", "top_k"), [("flashinfer_trtllm", 1), ("flashinfer_cutlass", 2)])
+def test_no_other_kernels_take_weighted_rows(name: str, top_k: int) -> None:
+    ours, _ = _backends(name, top_k=top_k, weighs_input=True)
+    with pytest.raises(ConfigError, match=f"{name}: experts here weigh answers"):
+        ours.prepare(_weights())
 
 
 def test_the_parts_of_expert_parallel_ranks_add_up() -> None:

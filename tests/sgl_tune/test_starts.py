@@ -15,6 +15,7 @@ from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.starts import never_starts
 from sgl_tune.keys.verdict import verdict_of
+from tests.oracle.published import published
 
 CUTLASS, TRTLLM = {"moe_runner_backend": "flashinfer_cutlass"}, {"moe_runner_backend": "flashinfer_trtllm"}
 QWEN, DEEPSEEK = {"model_path": "Qwen3-30B-A3B"}, {"model_path": "DeepSeek-V3", "tp": 8}
@@ -45,6 +46,48 @@ def _ends(**flags: Any) -> str | None:
 def test_why_a_server_ends_while_it_loads(flags: dict[str, Any], why: str | None) -> None:
     found = _ends(**flags)
     assert found is None if why is None else found is not None and why in found
+
+
+LLAMA, STEP = "nvidia/Llama-4-Scout-17B-16E-Instruct-", "stepfun-ai/Step-3.5-Flash"
+CUTEDSL = {"moe_runner_backend": "flashinfer_cutedsl", "quantization": "modelopt_fp4"}
+ROUTED = {"moe_runner_backend": "flashinfer_trtllm_routed"}
+WEIGHTED, CHOSEN = "does not take rows that are weighted", "does not take how experts of"
+BF16, FP8, FP4 = "meta-llama/Llama-4-Scout-17B-16E-Instruct", f"{LLAMA}FP8", f"{LLAMA}NVFP4"
+
+
+@pytest.mark.parametrize(
+    ("model", "release", "backend", "why"),
+    [
+        (BF16, "0.5.14", CUTLASS, None),
+        (FP8, "0.5.14", CUTLASS, None),
+        (FP4, "0.5.14", CUTLASS, WEIGHTED),
+        (BF16, "0.5.15", CUTLASS, WEIGHTED),
+        (FP8, "0.5.20", CUTLASS, WEIGHTED),
+        (FP8, "0.5.21", CUTLASS, None),
+        (FP4, "0.5.23", CUTLASS, WEIGHTED),
+        (FP4, "0.5.23", CUTEDSL, WEIGHTED),
+        (BF16, "0.5.23", TRTLLM, CHOSEN),  # its shares are not made one
+        (BF16, "0.5.23", ROUTED, None),
+        (FP8, "0.5.22", TRTLLM, None),
+        (FP8, "0.5.22", ROUTED, CHOSEN),
+        (FP8, "0.5.23", ROUTED, None),
+        (FP4, "0.5.17", TRTLLM, None),
+        (STEP, "0.5.22", TRTLLM, CHOSEN),
+        (STEP, "0.5.22", ROUTED, None),
+        (STEP, "0.5.23", TRTLLM, None),
+        (f"{STEP}-FP8", "0.5.13", TRTLLM, CHOSEN),
+    ],
+)
+def test_experts_that_are_chosen_or_weighted_otherwise(
+    model: str, release: str, backend: dict[str, Any], why: str | None, tmp_path: Path
+) -> None:
+    found = published()[model]
+    (tmp_path / "config.json").write_text(json.dumps(found.config))
+    if found.modelopt_file:
+        (tmp_path / "hf_quant_config.json").write_text(json.dumps(found.modelopt_file))
+    versions = {"sglang_version": release, "flashinfer_version": None}
+    ends = _ends(model_path=str(tmp_path), tp=4, **versions, **backend)
+    assert ends is None if why is None else ends is not None and why in ends
 
 
 def test_compressed_experts_run_in_four_bits_alone(tmp_path: Path) -> None:

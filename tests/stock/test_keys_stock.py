@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.dense_shapes import linear_sizes
 from sgl_tune.keys.keys import expected_keys
+from tests.oracle.published import published
 from tests.stock.kernel_stubs import (
     AskingTuner,
     asking_tuner,
@@ -195,22 +198,31 @@ def _fp8_block_packed(deployment: Deployment, rows: int) -> None:
     _fp8_block(deployment, rows, routed=True, packed=True)
 
 
-def _fp8_tensor(deployment: Deployment, rows: int) -> None:
-    h, e, total, _, _ = _sizes(deployment)
+def _fp8_tensor(deployment: Deployment, rows: int, routed: bool = False) -> None:
+    h, e, total, k, _ = _sizes(deployment)
     common = _common(deployment, rows, 128)
     i = common["intermediate_size"]
-    fused_moe.trtllm_fp8_per_tensor_scale_moe(
-        routing_logits=_meta(rows, total),
-        routing_bias=None,
-        hidden_states=_meta(rows, h, dtype=FP8),
-        gemm1_weights=_meta(e, 2 * i, h, dtype=FP8),
-        output1_scales_scalar=_meta(e, dtype=torch.float32),
-        output1_scales_gate_scalar=_meta(e, dtype=torch.float32),
-        gemm2_weights=_meta(e, h, i, dtype=FP8),
-        output2_scales_scalar=_meta(e, dtype=torch.float32),
-        use_routing_scales_on_input=False,
-        **common,
-    )
+    tensors = {
+        "routing_bias": None,
+        "hidden_states": _meta(rows, h, dtype=FP8),
+        "gemm1_weights": _meta(e, 2 * i, h, dtype=FP8),
+        "output1_scales_scalar": _meta(e, dtype=torch.float32),
+        "output1_scales_gate_scalar": _meta(e, dtype=torch.float32),
+        "gemm2_weights": _meta(e, h, i, dtype=FP8),
+        "output2_scales_scalar": _meta(e, dtype=torch.float32),
+        "use_routing_scales_on_input": False,
+    }
+    if not routed:
+        logits = _meta(rows, total)
+        fused_moe.trtllm_fp8_per_tensor_scale_moe(routing_logits=logits, **tensors, **common)
+        return
+    topk = _meta(rows, k, dtype=INT32), _meta(rows, k, dtype=torch.float32)
+    output = _meta(rows, h)
+    fused_moe.trtllm_fp8_per_tensor_scale_routed_moe(topk_ids=topk, output=output, **tensors, **common)
+
+
+def _fp8_tensor_routed(deployment: Deployment, rows: int) -> None:
+    _fp8_tensor(deployment, rows, routed=True)
 
 
 def _bf16(deployment: Deployment, rows: int, routed: bool = False) -> None:
@@ -310,6 +322,19 @@ def test_trtllm(call: Call, flags: dict[str, Any], monkeypatch: pytest.MonkeyPat
         deployment = _deployment(**flags)
     asked = _serve(deployment, call, tuner)
     experts = [op for op in expected_keys(deployment) if op.op not in ("fp8_gemm", "fp4_gemm")]
+    assert {key: op.policy for op in experts for key in op.keys} == asked
+
+
+def test_fp8_experts_that_are_chosen_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MiniMax-M2's, by sigmoids and a correction: no kernel chooses so."""
+    config = {**published()["MiniMaxAI/MiniMax-M2"].config, "quantization_config": None}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    install_trtllm_module(monkeypatch)
+    tuner = asking_tuner(monkeypatch)
+    flags = {"moe_runner_backend": "flashinfer_trtllm", "quantization": "modelopt_fp8", "tp": 4}
+    deployment = _deployment(model_path=str(tmp_path), **flags)
+    asked = _serve(deployment, _fp8_tensor_routed, tuner)
+    experts = [op for op in expected_keys(deployment) if op.op != "fp8_gemm"]
     assert {key: op.policy for op in experts for key in op.keys} == asked
 
 
