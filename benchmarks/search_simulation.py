@@ -203,13 +203,21 @@ class _Team:
 
     def screened(self, op: tuple[Bucket, ...]) -> list[tuple[Bucket, list[int], float]]:
         policy, swept = self.policy, dict[int, dict[int, Screened]]()
-        before: dict[int, Screened] | None = None
-        for place in pilots([bucket.tokens for bucket in op], policy):
-            seen: dict[int, Screened] = {}
+        chosen = pilots([bucket.tokens for bucket in op], policy)
+        shared = [
+            p for p in chosen if self.workers > 1 and op[p].tokens * policy.pilot_every >= op[-1].tokens
+        ]
+        alone = [place for place in chosen if place not in shared]
+        for number, place in enumerate(alone):
+            before = swept[alone[number - 1]] if number and self.workers == 1 else None
+            chosen_ones = worth_sweeping(range(len(op[place].times)), before, policy)
+            swept[place] = self._screen(op[place], number % self.workers, chosen_ones, policy.sweep)
+        for place in shared:
+            before, seen = swept.get(chosen[chosen.index(place) - 1]), dict[int, Screened]()
             for worker in range(self.workers):
                 share = range(len(op[place].times))[(worker - place) % self.workers :: self.workers]
                 seen |= self._screen(op[place], worker, worth_sweeping(share, before, policy), policy.sweep)
-            swept[place] = before = seen
+            swept[place] = seen
         found = dict(swept)
         others = [place for place in range(len(op)) if place not in swept]
         for number, place in enumerate(others):
@@ -217,7 +225,7 @@ class _Team:
             chosen = shortlist(range(len(op[place].times)), near, policy)
             found[place] = self._screen(op[place], number % self.workers, chosen, policy.stages)
         return [
-            (bucket, finalists(found[place], policy, self.workers if place in swept else 1), bucket.best)
+            (bucket, finalists(found[place], policy, self.workers if place in shared else 1), bucket.best)
             for place, bucket in enumerate(op)
         ]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 
 from flashinfer.autotuner import OptimizationProfile
@@ -53,39 +54,76 @@ class OpSearch:
         self.tuner, self.ask, self.profiles = tuner, ask, profiles
         self._team, self._policy = tuner.team, tuner.policy
         self._rows = [ask.bucket(profile) for profile in profiles]
+        self._ascending = all(one < other for one, other in pairwise(self._rows))
 
     def screened(self) -> list[Bucket]:
-        step = f"screening {self.ask.op}"
-        swept: dict[int, BucketReport] = {}
-        before: Mapping[Candidate, Screened] | None = None
-        for place in self._pilots():
-            told = self._team.together(step, lambda: self._sweep(place, before))  # noqa: B023
+        places = range(len(self.profiles))
+        step, chosen, shared = f"screening {self.ask.op}", self._pilots(), self._shared_pilots()
+        alone = [place for place in chosen if place not in shared]
+        swept = self._dealt(step, lambda: self._sweep_share(alone))
+        for place in shared:
+            told = self._team.together(step, lambda: self._sweep(place, swept, self._team.rank))  # noqa: B023
             swept[place] = merge_reports(self.ask.where(self.profiles[place]), told)
-            before = swept[place].screened
-        others = self._team.together(step, lambda: self._race_share(swept))
-        reports = {**swept, **{place: report for told in others for place, report in told.items()}}
-        return [self._bucket(place, reports[place], place in swept) for place in range(len(self.profiles))]
+        others = [place for place in places if place not in swept]
+        raced = self._dealt(step, lambda: self._race_share(others, swept))
+        reports = {**swept, **raced}
+        return [self._bucket(place, reports[place], place in shared) for place in places]
+
+    def _dealt(self, step: str, work: Callable[[], dict[int, BucketReport]]) -> dict[int, BucketReport]:
+        """Each worker's reports of its own buckets, together."""
+        told = self._team.together(step, work)
+        return {place: report for own in told for place, report in own.items()}
 
     def _pilots(self) -> list[int]:
         """All of them, where nothing says which buckets are neighbours."""
-        ascending = all(one < other for one, other in zip(self._rows, self._rows[1:], strict=False))
-        return pilots(self._rows, self._policy) if ascending else list(range(len(self._rows)))
+        return pilots(self._rows, self._policy) if self._ascending else list(range(len(self._rows)))
+
+    def _shared_pilots(self) -> list[int]:
+        """Of the longest launches each worker has a part; what is shorter than their waits is dealt out."""
+        if self._team.size == 1 or not self._ascending:
+            return []
+        least = self._rows[-1] / self._policy.pilot_every
+        return [place for place in self._pilots() if self._rows[place] >= least]
 
     def _bucket(self, place: int, report: BucketReport, shared: bool) -> Bucket:
         devices = self._team.size if shared else 1
         chosen = finalists(report.screened, self._policy, devices)
         return Bucket(self.profiles[place], self._rows[place], report, chosen)
 
-    def _sweep(self, place: int, before: Mapping[Candidate, Screened] | None) -> BucketReport:
-        bench = self._bench(place, before)
-        candidates = bench.candidates()
-        share = [c for n, c in enumerate(candidates) if (n + place) % self._team.size == self._team.rank]
-        return self._screen(bench, candidates, worth_sweeping(share, before, self._policy), pilot=True)
+    def _sweep_share(self, places: Sequence[int]) -> dict[int, BucketReport]:
+        listed = self._tactics_of(places)
+        swept: dict[int, BucketReport] = {}
+        for place in places[self._team.rank :: self._team.size]:
+            swept[place] = self._sweep(place, swept, candidates=listed[place])
+        return swept
 
-    def _race_share(self, swept: Mapping[int, BucketReport]) -> dict[int, BucketReport]:
-        places = [place for place in range(len(self.profiles)) if place not in swept]
-        # All list the tactics of all: a list may be agreed on by the team (`rank_tactics`).
-        listed = {place: self._bench(place, None).candidates() for place in places}
+    def _sweep(
+        self,
+        place: int,
+        swept: Mapping[int, BucketReport],
+        part: int | None = None,
+        candidates: list[Candidate] | None = None,
+    ) -> BucketReport:
+        before = swept.get(self._pilot_before(place))
+        seen = before.screened if before else None
+        bench = self._bench(place, seen)
+        candidates = bench.candidates() if candidates is None else candidates
+        share = candidates
+        if part is not None:
+            share = [c for n, c in enumerate(candidates) if (n + place) % self._team.size == part]
+        return self._screen(bench, candidates, worth_sweeping(share, seen, self._policy), pilot=True)
+
+    def _pilot_before(self, place: int) -> int:
+        return max((pilot for pilot in self._pilots() if pilot < place), default=-1)
+
+    def _tactics_of(self, places: Sequence[int]) -> dict[int, list[Candidate]]:
+        """All workers list the tactics of all: a list may be agreed on by the team (`rank_tactics`)."""
+        return {place: self._bench(place, None).candidates() for place in places}
+
+    def _race_share(
+        self, places: Sequence[int], swept: Mapping[int, BucketReport]
+    ) -> dict[int, BucketReport]:
+        listed = self._tactics_of(places)
         mine = places[self._team.rank :: self._team.size]
         return {place: self._race(place, listed[place], swept) for place in mine}
 

@@ -96,18 +96,21 @@ def shortlist(
 def screen(
     candidates: Sequence[Candidate], clock: Clock[Candidate], policy: SearchPolicy, stages: Sequence[int]
 ) -> dict[Candidate, Screened]:
-    """The first candidate should be a likely winner: it tells how much single launches differ."""
+    """The first candidates should be likely winners: one of them tells how much single launches differ."""
     found: dict[Candidate, Screened] = {}
-    standing, sample = list(candidates), _sample(candidates, clock, policy)
+    launches, *later = stages
+    times = dict(zip(candidates, clock(candidates, launches), strict=True))
+    sample = _sample(times, clock, policy)
     if _swing(sample, stages[-1]) > policy.uneven:
-        stages = (*stages[:1], *policy.uneven_stages)
-    for launches in stages:
-        times = dict(zip(standing, clock(standing, launches), strict=True))
-        limit = _limit(min(times.values(), default=inf), launches, _swing(sample, launches), policy)
-        standing = [name for name in standing if isfinite(times[name]) and times[name] <= limit]
+        later = list(policy.uneven_stages)
+    while times:
+        limit = _limit(min(times.values()), launches, _swing(sample, launches), policy)
+        standing = [name for name, time in times.items() if isfinite(time) and time <= limit]
         found.update({name: Screened(time, name in standing) for name, time in times.items()})
-        if len(standing) < 2:
+        if len(standing) < 2 or not later:
             break
+        launches, *later = later
+        times = dict(zip(standing, clock(standing, launches), strict=True))
     return found
 
 
@@ -127,14 +130,14 @@ def finalists(
     return sorted(near, key=lambda name: screened[name].time)[:most]
 
 
-def _sample(candidates: Sequence[Candidate], clock: Clock[Candidate], policy: SearchPolicy) -> list[float]:
-    """Single launches of one tactic that works."""
-    for name in candidates:
-        times = clock([name] * (policy.samples // 4), 1)
-        if all(map(isfinite, times)):
-            long = not times or min(times) > policy.even_from_ms
-            return times if long else times + clock([name] * (policy.samples - len(times)), 1)
-    return []
+def _sample(once: Mapping[Candidate, float], clock: Clock[Candidate], policy: SearchPolicy) -> list[float]:
+    """Single launches of a likely winner: of the first, if it was not hopeless."""
+    best = min(once.values(), default=inf)
+    likely = [name for name, time in once.items() if time <= policy.hopeless * best and isfinite(time)][:1]
+    times = clock(likely * (policy.samples // 4), 1)
+    if not times or min(times) > policy.even_from_ms:
+        return times
+    return times + clock(likely * (policy.samples - len(times)), 1)
 
 
 def _swing(sample: Sequence[float], launches: int) -> float:

@@ -72,7 +72,7 @@ def _gather_json(mine: Any, group: dist.ProcessGroup) -> list[Any]:
     lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
     dist.all_gather(lengths, torch.tensor([said.numel()]), group=group)
     longest = max(int(length) for length in lengths)
-    padded = [torch.zeros(longest, dtype=torch.uint8) for _ in lengths]
+    texts = [bytearray(longest) for _ in lengths]
+    padded = [torch.frombuffer(text, dtype=torch.uint8) for text in texts]
     dist.all_gather(padded, torch.nn.functional.pad(said, (0, longest - said.numel())), group=group)
-    told = zip(padded, lengths, strict=True)
-    return [json.loads(bytes(text[: int(length)].tolist())) for text, length in told]
+    return [json.loads(text[: int(length)]) for text, length in zip(texts, lengths, strict=True)]

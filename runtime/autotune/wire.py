@@ -41,7 +41,7 @@ def from_wire(data: Any) -> Any:
     kind, *parts = data
     if kind == _MAPPING:
         return {from_wire(key): from_wire(item) for key, item in parts}
-    values = map(from_wire, parts)
+    values = (from_wire(part) if isinstance(part, list) else part for part in parts)
     if kind == _LIST:
         return list(values)
     if kind == _TUPLE:
