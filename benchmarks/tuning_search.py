@@ -44,6 +44,7 @@ from runtime.server.parallel import rank_layout
 JUDGE_SEED = 77  # not the search's
 KERNEL_ROUNDS = 3
 LAYER_ROUNDS = 10
+LAYER_ROUNDS_SHOWN = 40  # of each batch that is shown
 LAYER_TURN_MS = 2.0
 SHOWN = (1, 64, 1024)  # and the largest
 
@@ -265,7 +266,11 @@ def judge(
     kernels = KernelJudge(found)
     tuned_by(kernels, layer)
     buckets = sorted({rows for _, rows in found[0]})
-    layers = {rows: layer_times(first.trial, rows, found) for rows in buckets}
+    layers = {}
+    for rows in buckets:
+        shown = rows in (*SHOWN, buckets[-1])
+        rounds = LAYER_ROUNDS_SHOWN if shown else LAYER_ROUNDS
+        layers[rows] = layer_times(first.trial, rows, found, rounds)
     for run, row in enumerate(told):
         row["kernels"] = _regret([times[run] / times[stock] - 1 for times in kernels.times.values()])
         even = [times[0][run] / times[0][stock] - 1 for times in layers.values()]
@@ -276,18 +281,18 @@ def judge(
         row["tactics"] = {rows: [found[run][op, rows] for op in OPS] for rows in buckets}
 
 
-def layer_times(trial: LayerTrial, rows: int, found: list[Winners]) -> list[list[float]]:
+def layer_times(trial: LayerTrial, rows: int, found: list[Winners], rounds: int) -> list[list[float]]:
     """[routing][run]: milliseconds of a forward."""
     pairs = [tuple(Candidate(0, one[op, rows]) for op in OPS) for one in found]
     different = list(dict.fromkeys(pairs))
     race = LayerRace(trial, rows, layer_ms=1.0 if rows > 64 else 0.0, seed=JUDGE_SEED)
     guess = max(race(different[:1], 2)[0], race(different[:1], 2)[0])
     seen: tuple[list[list[float]], list[list[float]]] = ([], [])
-    for played in range(LAYER_ROUNDS):
+    for played in range(rounds):
         order = different if played % 4 < 2 else different[::-1]
         times = dict(zip(order, race(order, max(1, round(LAYER_TURN_MS / guess))), strict=True))
         seen[played % 2].append([times[pair] for pair in different])
-    means = [list(map(mean, zip(*rounds, strict=True))) for rounds in seen]
+    means = [list(map(mean, zip(*one, strict=True))) for one in seen]
     return [[row[different.index(pair)] for pair in pairs] for row in means]
 
 
