@@ -83,6 +83,7 @@ WITHOUT = {
     "sgl_tune.warm.job": "torch",
     "sgl_tune.warm.foreign_launcher": "torch",
     "sgl_tune.warm.prove": "torch",
+    "sgl_tune.warm.replay_worker": "torch",
     "sgl_tune.warm.worker": "torch",
 }
 

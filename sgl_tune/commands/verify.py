@@ -18,14 +18,18 @@ from sgl_tune.deployment.options import ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import UsageError
+from sgl_tune.units import count
 from sgl_tune.verify.access import find_user
 from sgl_tune.verify.annotations import github_lines
 from sgl_tune.verify.environment import read_target, target_here
+from sgl_tune.verify.expected import plan_of
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport
-from sgl_tune.verify.scope import VerifyOptions, scope_of
+from sgl_tune.verify.replayed import ReplayedCache, judge_replay
+from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
 from sgl_tune.verify.verdict_line import verdict_line
 from sgl_tune.verify.verify import Server
 from sgl_tune.verify.verify import verify as predict
+from sgl_tune.warm.replaying import replay as replay_entries
 
 _UNUSED = (Verdict.IGNORED, Verdict.REPLACED, Verdict.DELETED, Verdict.CRASH)
 _STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
@@ -53,11 +57,23 @@ def verify(
         typer.Option("--as-user", metavar="NAME|UID", help="Can this user read the files, and save?"),
     ] = None,
     deployment: DeploymentOption = None,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay", help="On the machine that serves: time each choice against the default again."
+        ),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, help="With --replay: seconds without progress.")
+    ] = 600,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
     format: FindingsFormatOption = FindingsFormat.human,
     quiet: QuietOption = False,
 ) -> None:
     """Predict what the next server start does with every cache file, without a GPU.
+
+    --replay needs one (but for a cache tuned on a CPU): it names the choices that a new driver or other
+    clocks made stale.
 
     With a deployment (SGLang's flags, a server command after --, or sgl-tune.toml) it also says what is
     missing. quiet prints the files that the start will not use, github a workflow's annotations.
@@ -77,6 +93,9 @@ def verify(
         out.note(note)
     report = predict(scope.checked, Server(scope.target, find_user(as_user) if as_user else None))
     report = report._replace(findings=(*scope.findings, *report.findings))
+    replayed = _replay_all(scope, report, timeout, out) if replay else []
+    timings = [found for one in replayed for found in one.findings]
+    report = report._replace(findings=(*report.findings, *timings))
     ok = report.ok(strict)
     out.result(
         {
@@ -84,8 +103,9 @@ def verify(
             "verdict": verdict_line(report, scope.plans, ok),
             "target": {"from": machine.origin, "metadata": machine.metadata},
             **report.to_json(),
+            "replay": [one.to_json() for one in replayed] if replay else None,
         },
-        human=lambda: _show(out, report, verdict_line(report, scope.plans, ok), ok),
+        human=lambda: _show(out, report, replayed, verdict_line(report, scope.plans, ok), ok),
         quiet=github_lines(report) if format is FindingsFormat.github else _unused(report),
     )
     raise typer.Exit(0 if ok else 1)
@@ -95,7 +115,30 @@ def _unused(report: VerifyReport) -> Iterable[str]:
     return (str(file.path) for file in report.files if file.verdict in _UNUSED)
 
 
-def _show(out: Output, report: VerifyReport, verdict: str, ok: bool) -> None:
+def _replay_all(scope: Scope, report: VerifyReport, timeout: float, out: Output) -> list[ReplayedCache]:
+    """One file of each cache that its server would load: the ranks of a group hold the same."""
+    used = {file.path for file in report.files if file.verdict in (Verdict.HIT, Verdict.PARTIAL)}
+    found = []
+    for checked in scope.checked:
+        paths = [file.path for file in checked.cache.files if file.path in used]
+        plan = plan_of(checked, scope.plans) if paths and checked.cache.layout == "sglang" else None
+        if plan is not None:
+            with out.progress(f"replaying {checked.cache.key}") as progress:
+                timed = replay_entries(
+                    plan, str(checked.cache.key), paths[0], timeout, lambda: progress.advance(0)
+                )
+            found.append(judge_replay(paths[0], timed, checked.manifest, scope.target))
+    if not found:
+        raise UsageError(
+            "nothing to replay: no file that a server would load is of a known deployment",
+            "give the deployment, or a cache that `sgl-tune warm` wrote",
+        )
+    return found
+
+
+def _show(
+    out: Output, report: VerifyReport, replayed: Sequence[ReplayedCache], verdict: str, ok: bool
+) -> None:
     place = attrgetter("where")
     by_place = {where: list(found) for where, found in groupby(sorted(report.findings, key=place), key=place)}
     for folder, group in groupby(report.files, key=lambda file: file.path.parent):
@@ -109,6 +152,10 @@ def _show(out: Output, report: VerifyReport, verdict: str, ok: bool) -> None:
         out.line()
     for found in chain.from_iterable(by_place.values()):
         _show_finding(out, found, str(found))
+    for one in replayed:
+        holding = sum(judged.state == "holds" for judged in one.judgements)
+        timed = f"{holding} of {count(len(one.judgements), 'entry')} hold"
+        out.line(f"replay of {one.path.name} in {one.path.parent.name}: {timed}")
     out.line(verdict, style="green" if ok else "red")
 
 

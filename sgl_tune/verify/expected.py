@@ -106,8 +106,21 @@ def expected_of(plan: Plan) -> list[Expected]:
 
 def _expected_by_manifest(cache: Cache, manifest: Manifest) -> Expected | None:
     """None when the manifest's deployment is not one, or looks under another key."""
+    plan = _plan_by_manifest(cache, manifest)
+    expected = expected_of(plan) if plan else []
+    return next((item for item in expected if item.key == cache.key), None)
+
+
+def _plan_by_manifest(cache: Cache, manifest: Manifest) -> Plan | None:
     try:
-        plan = make_plan(deployment_from_json(manifest.deployment, str(cache.manifest)), gpus=())
+        return make_plan(deployment_from_json(manifest.deployment, str(cache.manifest)), gpus=())
     except UsageError:
         return None
-    return next((expected for expected in expected_of(plan) if expected.key == cache.key), None)
+
+
+def plan_of(checked: Checked, plans: Sequence[Plan]) -> Plan | None:
+    """The deployment whose key the cache has: one that was named, else the one of its manifest."""
+    mine = [_plan_by_manifest(checked.cache, checked.manifest)] if checked.manifest else []
+    known = [plan for plan in (*plans, *mine) if plan]
+    keys = {checked.cache.key}
+    return next((plan for plan in known if keys & {cache.key for cache in plan.caches}), None)

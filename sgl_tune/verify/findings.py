@@ -78,6 +78,10 @@ CODES: dict[str, Severity] = {
     "stale-sibling": Severity.INFO,
     "changed-since-written": Severity.INFO,
     "manifest-broken": Severity.WARNING,
+    "replay-fails": Severity.ERROR,
+    "stale-choice": Severity.WARNING,
+    "faded-choice": Severity.INFO,
+    "other-clocks": Severity.INFO,
     "managed-entry-invalid": Severity.WARNING,
 }
 

@@ -1,0 +1,166 @@
+"""What a replay says of entries: which of them the default beats now, and whether all became slower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal, NamedTuple, Protocol
+
+from sgl_tune.cache.manifest import Manifest
+from sgl_tune.units import count
+from sgl_tune.verify.entries import some
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.findings import Finding, finding
+
+# A choice that loses by less to the default is as good as it.
+SLACK = 0.05
+# The default was measured in few launches when the choice was made, so gains are compared roughly.
+LEAST_GAIN = 1.1
+_REMEDY = "remove the cache and warm it again: `warm` keeps the entries that it finds"
+
+State = Literal["holds", "beaten", "faded", "fails"]
+
+
+class Measured(Protocol):
+    """What was timed now."""
+
+    @property
+    def op(self) -> str: ...
+    @property
+    def bucket(self) -> int: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def tactic(self) -> Any: ...
+    @property
+    def best_ms(self) -> float | None: ...
+    @property
+    def default_ms(self) -> float | None: ...
+    @property
+    def failed(self) -> str | None: ...
+
+
+class ReplayedCache(NamedTuple):
+    """`path` is the file whose entries were timed."""
+
+    path: Path
+    judgements: tuple[Judgement, ...]
+    findings: tuple[Finding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": str(self.path),
+            "drift": drift(self.judgements),
+            "entries": [one.to_json() for one in self.judgements],
+        }
+
+
+class Judgement(NamedTuple):
+    """`then_*`: as the search measured it, where the manifest says. A gain is the default's time over the
+    choice's."""
+
+    now: Measured
+    state: State
+    then_best_ms: float | None
+    then_default_ms: float | None
+
+    @property
+    def gain(self) -> float | None:
+        return _gain(self.now.best_ms, self.now.default_ms)
+
+    @property
+    def then_gain(self) -> float | None:
+        return _gain(self.then_best_ms, self.then_default_ms)
+
+    @property
+    def name(self) -> str:
+        return f"{self.now.op.rsplit('::', 1)[-1]} bucket {self.now.bucket}"
+
+    def to_json(self) -> dict[str, Any]:
+        now = self.now
+        return {
+            "op": now.op,
+            "bucket": now.bucket,
+            "key": now.key,
+            "tactic": now.tactic,
+            "state": self.state,
+            "best_ms": now.best_ms,
+            "default_ms": now.default_ms,
+            "then_best_ms": self.then_best_ms,
+            "then_default_ms": self.then_default_ms,
+            "failed": now.failed,
+        }
+
+
+def judge_replay(
+    path: Path, entries: Iterable[Measured], manifest: Manifest | None, target: Target
+) -> ReplayedCache:
+    """What the manifest measured counts for the file that it was written with."""
+    written = manifest.files.get(path.name) if manifest else None
+    told = manifest.measured if manifest and written == sha256(path.read_bytes()).hexdigest() else {}
+    judged = [_judged(entry, told.get(entry.key, {})) for entry in entries]
+    return ReplayedCache(path, tuple(judged), tuple(_findings(judged, path.parent, manifest, target)))
+
+
+def _judged(now: Measured, told: Mapping[str, float | None]) -> Judgement:
+    best, default = told.get("best_ms"), told.get("default_ms")
+    return Judgement(now, _state(now, _gain(best, default)), best, default)
+
+
+def _state(now: Measured, then: float | None) -> State:
+    if now.best_ms is None:
+        return "fails"
+    gain = _gain(now.best_ms, now.default_ms)
+    if gain is None:
+        return "holds"  # what it would be without it cannot run
+    if gain < 1 - SLACK:
+        return "beaten"
+    if then is not None and then > LEAST_GAIN and gain - 1 < (then - 1) / 2:
+        return "faded"
+    return "holds"
+
+
+def _gain(best: float | None, default: float | None) -> float | None:
+    return default / best if best and default else None
+
+
+def drift(judgements: Sequence[Judgement]) -> float | None:
+    """How much longer the same kernels take now: a clock's or a driver's doing, and no entry's."""
+    ratios = [
+        one.now.best_ms / one.then_best_ms for one in judgements if one.now.best_ms and one.then_best_ms
+    ]
+    return median(ratios) if ratios else None
+
+
+def _findings(
+    judgements: Sequence[Judgement], folder: Path, manifest: Manifest | None, target: Target
+) -> Iterator[Finding]:
+    for state, code, says in _SAYINGS:
+        mine = [one for one in judgements if one.state == state]
+        if mine:
+            names = some([_with_times(one) for one in mine])
+            yield finding(code, f"{count(len(mine), 'entry')} ({names}): {says}", _REMEDY, where=folder)
+    now = drift(judgements)
+    if now is not None and abs(now - 1) > SLACK:
+        before = manifest.driver if manifest else None
+        drivers = f" (driver {before} then, {target.driver or 'unknown'} now)" if before else ""
+        message = f"the same kernels take {now:.2f} times what they took when they were tuned{drivers}"
+        remedy = "nothing to do where clocks or load differ: the choices were timed side by side"
+        yield finding("other-clocks", message, remedy, where=folder)
+
+
+_SAYINGS: tuple[tuple[State, str, str], ...] = (
+    ("fails", "replay-fails", "its kernel fails on this machine"),
+    ("beaten", "stale-choice", f"the default is faster now, by more than {SLACK:.0%}"),
+    ("faded", "faded-choice", "less than half of what it gained over the default is left"),
+)
+
+
+def _with_times(one: Judgement) -> str:
+    if one.now.failed:
+        return f"{one.name}: {one.now.failed}"
+    if one.state == "faded" and one.gain and one.then_gain:
+        return f"{one.name}: {one.then_gain:.2f}x then, {one.gain:.2f}x now"
+    return f"{one.name}: {one.now.best_ms:.3f} ms, the default {one.now.default_ms:.3f} ms"

@@ -1,0 +1,49 @@
+"""The process that times a cache's entries again: each file is loaded as a server loads it, and asked for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from sgl_tune.processes.child import Child, leave
+from sgl_tune.warm.devices import check_importable
+from sgl_tune.warm.events import DONE, ERROR, PROGRESS, START
+from sgl_tune.warm.job import CacheJob, make_device, read_job
+from sgl_tune.warm.worker import explained, is_known
+
+if TYPE_CHECKING:
+    from runtime.autotune.replay import ReplayTuner
+    from runtime.devices.base import Device
+
+
+def main(child: Child) -> None:
+    job = read_job(child.command()["job"])
+    try:
+        check_importable()
+        from runtime.autotune.replay import install_replay_tuner
+
+        device = make_device(job.device, job.gpus[0] if job.gpus else 0)
+        child.say(START)
+        tuner = install_replay_tuner(
+            device.torch_device, lambda progress: child.say(PROGRESS, op=progress.op, bucket=progress.bucket)
+        )
+        told = [_replay(cache, device, tuner) for cache in job.caches]
+    except Exception as error:  # told to the launcher, which prints one line
+        child.say(ERROR, **explained(error))
+        if not is_known(error):
+            raise
+        leave(1)
+    child.say(DONE, caches=told)
+
+
+def _replay(cache: CacheJob, device: Device, tuner: ReplayTuner) -> dict[str, Any]:
+    from runtime.autotune.installed import tuning_mode
+    from runtime.start.rehearsal import Rehearsal
+
+    tuner.clear_cache()
+    tuner.replayed.clear()
+    loaded = [str(path) for path in cache.files if tuner.load_configs(str(path))]
+    rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, device)
+    with device.side_stream(), tuning_mode(cache.skip_ops):
+        rehearsal.forward_all(cache.tuning_rows)
+    return {"loaded": loaded, "entries": [asdict(entry) for entry in tuner.replayed]}

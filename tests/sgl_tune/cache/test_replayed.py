@@ -1,0 +1,73 @@
+"""What times of now say of entries that were timed then."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sgl_tune.cache.manifest import Manifest
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.replayed import ReplayedCache, judge_replay
+from tests.sgl_tune.cache.caches import HERE, cache_folder, good, write_ranks
+from tests.sgl_tune.cache.corpus import TARGET, moe_key
+
+Times = tuple[float | None, float | None]
+
+
+class _Now(NamedTuple):
+    best_ms: float | None
+    default_ms: float | None
+    failed: str | None = None
+    op: str = "trtllm::fused_moe::gemm1"
+    bucket: int = 8
+    key: str = moe_key(8)
+    tactic: int = 23
+
+
+def _judge(
+    folder: Path, now: Times, then: Times | None = None, written: bytes | None = None, target: Target = HERE
+) -> ReplayedCache:
+    (path,) = write_ranks(cache_folder(folder), ["rank_tp0_pp0_dp0.json"])
+    measured = {} if then is None else {moe_key(8): {"best_ms": then[0], "default_ms": then[1]}}
+    digest = sha256(written or path.read_bytes()).hexdigest()
+    manifest = Manifest(TARGET, driver="550", files={path.name: digest}, measured=measured)
+    failed = "no such kernel" if now[0] is None else None
+    return judge_replay(path, [_Now(*now, failed)], manifest, target)
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "state"),
+    [
+        ((1.0, 1.3), (1.0, 1.3), "holds"),
+        ((1.0, 0.96), None, "holds"),  # as good as the default
+        ((1.0, 0.94), None, "beaten"),
+        ((1.0, 0.94), (1.0, 1.5), "beaten"),
+        ((1.0, 1.2), (1.0, 1.5), "faded"),
+        ((1.0, 1.3), (1.0, 1.5), "holds"),
+        ((1.0, 1.0), (1.0, 1.08), "holds"),  # it never gained much
+        ((1.0, None), (1.0, 1.5), "holds"),  # the default cannot run
+        ((1.0, 1.2), (None, None), "holds"),
+        ((None, 1.0), (1.0, 1.5), "fails"),
+    ],
+)
+def test_what_became_of_a_choice(now: Times, then: Times | None, state: str, tmp_path: Path) -> None:
+    replayed = _judge(tmp_path, now, then)
+    assert [one.state for one in replayed.judgements] == [state]
+    codes = {"holds": [], "beaten": ["stale-choice"], "faded": ["faded-choice"], "fails": ["replay-fails"]}
+    assert [found.code for found in replayed.findings] == codes[state]
+    assert json.dumps(replayed.to_json())
+
+
+def test_other_clocks_are_no_choices_fault(tmp_path: Path) -> None:
+    replayed = _judge(tmp_path, (1.2, 1.56), (1.0, 1.3))
+    assert [found.code for found in replayed.findings] == ["other-clocks"]
+    assert "1.20 times" in replayed.findings[0].message and "driver 550 then" in replayed.findings[0].message
+
+
+def test_what_was_measured_counts_for_the_file_it_was_written_with(tmp_path: Path) -> None:
+    replayed = _judge(tmp_path, (2.0, 2.0), (1.0, 1.5), written=good() + b" ")
+    assert replayed.findings == () and replayed.judgements[0].then_best_ms is None
