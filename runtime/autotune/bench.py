@@ -81,9 +81,7 @@ class Bench:
 
     def _queued(self, candidates: Sequence[Candidate], launches: int) -> list[float]:
         """One after the other with one synchronisation at the end; singly where one of them fails."""
-        for candidate in candidates:
-            if (self.ask.op, candidate) not in self.tuner.launched:
-                self.measure(candidate, Effort(0, 1, 0))
+        self._first_launches([c for c in candidates if (self.ask.op, c) not in self.tuner.launched])
         sound = [candidate for candidate in candidates if candidate not in self.failures]
         if not sound:
             return [inf] * len(candidates)
@@ -99,6 +97,22 @@ class Bench:
         self.expected_ms = min(found, default=self.expected_ms)
         left = iter(found)
         return [inf if candidate in self.failures else next(left) for candidate in candidates]
+
+    def _first_launches(self, candidates: Sequence[Candidate]) -> None:
+        """Which load a kernel's code: all at once, and one by one where that fails."""
+        if not candidates:
+            return
+        try:
+            with self._memory_watched("first launches"), self.tuner.measuring(), measurement_scope():
+                for candidate in candidates:
+                    self._launch(candidate)()
+                torch.cuda.synchronize()
+        except TuningOutOfMemory:
+            raise
+        except Exception:
+            for candidate in candidates:
+                self.measure(candidate, Effort(0, 1, 0))
+        self.tuner.launched.update((self.ask.op, candidate) for candidate in candidates)
 
     def _launch(self, candidate: Candidate) -> Any:
         runner, tensors = self.ask.runners[candidate.runner], self._batches[0]
