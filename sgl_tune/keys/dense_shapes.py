@@ -48,19 +48,20 @@ def tunes_mxfp8(deployment: Deployment) -> bool:
     """Of mxfp8 weights, or of fp8 weights that can pass for them."""
     server, quantization, model = deployment.server, deployment.quantization, checkpoint_of(deployment)
     release, backend = server.release, server.asked.fp8_gemm_runner_backend
-    by_default = release.mxfp8_runs_cutlass_gemm and "mxfp8_gemm" not in release.always_skipped_ops
     return server.tunes and (
         runs_mxfp8_gemm(quantization, backend, server.gpu, release)
         or runs_block_fp8_as_mxfp8(quantization, model, backend, server.gpu, release)
-        or (by_default and quantization == "mxfp8" and backend == "auto" and server.gpu.major == 10)
+        or _by_cutlass_alone(deployment)
     )
 
 
-def tunes_by_cutlass(deployment: Deployment) -> bool:
-    """--fp8-gemm-backend flashinfer_cutlass: quantized GEMMs of other kinds too."""
-    server = deployment.server
-    asked = server.asked.fp8_gemm_runner_backend == "flashinfer_cutlass"
-    return server.tunes and asked and deployment.quantization is not None
+def _by_cutlass_alone(deployment: Deployment) -> bool:
+    """Once FlashInfer's mxfp8 GEMMs had no other choice; its block-scaled fp8 ones ask its tuner nothing."""
+    server, asked = deployment.server, deployment.server.asked.fp8_gemm_runner_backend
+    if server.release.mxfp8_gemm_methods or deployment.quantization != "mxfp8":
+        return False
+    by_default = asked == "auto" and server.release.mxfp8_runs_cutlass_gemm and server.gpu.major == 10
+    return by_default or (asked == "flashinfer_cutlass" and server.gpu.major >= 10)
 
 
 def dense_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -85,14 +86,15 @@ def fp8_is_known(deployment: Deployment) -> bool:
 
 
 def mxfp8_is_known(deployment: Deployment) -> bool:
-    chosen = deployment.quantization == "mxfp8" and deployment.server.release.mxfp8_gemm_methods
-    return bool(chosen) and tunes_mxfp8(deployment) and _mxfp8_backend(deployment) in MXFP8_RUNNERS
+    chosen = deployment.quantization == "mxfp8"
+    return chosen and tunes_mxfp8(deployment) and _mxfp8_backend(deployment) in MXFP8_RUNNERS
 
 
 def _mxfp8_backend(deployment: Deployment) -> str:
     """What an unset --fp8-gemm-backend becomes: srt/layers/quantization/fp8_utils.py."""
     asked = deployment.server.asked.fp8_gemm_runner_backend
-    by_gpu = "flashinfer_cutedsl" if deployment.server.gpu.major == 10 else "flashinfer_cutlass"
+    by_cutedsl = deployment.server.gpu.major == 10 and not _by_cutlass_alone(deployment)
+    by_gpu = "flashinfer_cutedsl" if by_cutedsl else "flashinfer_cutlass"
     return by_gpu if asked == "auto" else asked
 
 

@@ -11,7 +11,6 @@ from sgl_tune.keys.dense_shapes import (
     fp4_is_known,
     fp8_is_known,
     mxfp8_is_known,
-    tunes_by_cutlass,
     tunes_dense,
     tunes_fp4,
     tunes_mxfp8,
@@ -52,8 +51,6 @@ def _unplanned(deployment: Deployment) -> Iterator[Gap]:
         yield Gap("the FP4 GEMMs of dense layers", _UNREAD)
     if tunes_mxfp8(deployment) and not mxfp8_is_known(deployment):
         yield Gap("the MXFP8 GEMMs of dense layers", _UNREAD)
-    if tunes_by_cutlass(deployment):
-        yield Gap("the GEMMs of --fp8-gemm-backend flashinfer_cutlass", _UNREAD)
 
 
 def _why_no_experts(deployment: Deployment) -> str:

@@ -11,7 +11,7 @@ from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets, t
 from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.rows import BatchRows, batch_rows
 from sgl_tune.keys.call_shapes import moe_shapes, runs_mxfp4_by_cutlass, tunes_moe
-from sgl_tune.keys.dense_shapes import dense_shapes, tunes_by_cutlass, tunes_dense, tunes_fp4, tunes_mxfp8
+from sgl_tune.keys.dense_shapes import dense_shapes, tunes_dense, tunes_fp4, tunes_mxfp8
 from sgl_tune.keys.op_shapes import OpShape, Policy
 from sgl_tune.keys.starts import never_starts
 
@@ -71,18 +71,38 @@ def asks_nothing(deployment: Deployment) -> bool:
         return not deployment.server.tunes
     if never_starts(deployment):
         return True
-    asks = (tunes_moe, tunes_dense, tunes_fp4, tunes_mxfp8, tunes_by_cutlass)
-    return not any(ask(deployment) for ask in asks)
+    asks = (tunes_moe, tunes_dense, tunes_fp4, tunes_mxfp8)
+    if not any(ask(deployment) for ask in asks):
+        return True
+    known = _asked_ops(deployment)
+    return bool(known) and known <= _skipped(deployment)
+
+
+def skipped_ops(deployment: Deployment) -> frozenset[str]:
+    """Which its layers ask for, and a server measures nothing of."""
+    return _asked_ops(deployment) & _skipped(deployment)
+
+
+def _asked_ops(deployment: Deployment) -> frozenset[str]:
+    return frozenset(shape.op for shape in (*moe_shapes(deployment), *dense_shapes(deployment)))
+
+
+def _skipped(deployment: Deployment) -> frozenset[str]:
+    server = deployment.server
+    return frozenset((*server.asked.flashinfer_autotune_skip_ops, *server.release.always_skipped_ops))
 
 
 Buckets = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def _lookups(deployment: Deployment, rows: BatchRows) -> Iterator[tuple[OpShape, Buckets]]:
+    skipped = _skipped(deployment)
     for shape in moe_shapes(deployment):
-        yield shape, _moe_buckets(deployment, rows)
+        if shape.op not in skipped:
+            yield shape, _moe_buckets(deployment, rows)
     for shape in dense_shapes(deployment):
-        yield shape, (_lattice(rows.serving), _lattice(rows.tuning))
+        if shape.op not in skipped:
+            yield shape, (_lattice(rows.serving), _lattice(rows.tuning))
 
 
 def _moe_buckets(deployment: Deployment, rows: BatchRows) -> Buckets:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
 
+# Of block-scaled fp8 GEMMs by FlashInfer, where they are asked for: srt/layers/quantization/fp8_utils.py.
+_BLOCK_GEMM_MAJORS = {"flashinfer_cutlass": (10, 11, 12), "flashinfer_trtllm": (10,)}
+
+
 def never_starts(deployment: Deployment) -> str | None:
     """Why; None of one that may."""
     if not deployment.server.tunes or deployment.shape.model is None or deployment.arch == CPU.arch:
@@ -26,6 +30,10 @@ def _reasons(deployment: Deployment) -> Iterator[str]:
     backend = server.moe_runner_backend
     if method == "mxfp8" and server.gpu.major < 10:
         yield f"quantization mxfp8 needs sm100 at least, and this is {server.gpu.arch}"
+    gemm = server.asked.fp8_gemm_runner_backend
+    majors = _BLOCK_GEMM_MAJORS.get(gemm)
+    if majors and server.gpu.major not in majors and _is_block_fp8(deployment):
+        yield f"--fp8-gemm-backend {gemm} has no kernels for {server.gpu.arch}"
     if not tunes_moe(deployment):
         return
     if not has_kernels(deployment):
@@ -91,6 +99,10 @@ def _takes_routing(deployment: Deployment) -> bool:
         return False
     chosen_anyway = chooses_itself(deployment.model) and not server.backend.routed
     return not chosen_anyway or (method == "modelopt_fp4" and server.release.number >= (0, 5, 13))
+
+
+def _is_block_fp8(deployment: Deployment) -> bool:
+    return deployment.quantization == "fp8" and deployment.model.quantization_block is not None
 
 
 def _is_plain_fp8(deployment: Deployment) -> bool:

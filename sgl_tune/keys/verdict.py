@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.gaps import Gap, unplanned
+from sgl_tune.keys.keys import skipped_ops
 from sgl_tune.keys.plan import Plan
 from sgl_tune.keys.starts import never_starts
 from sgl_tune.keys.tunable import cannot_tune
@@ -76,7 +77,9 @@ def _ends(plan: Plan) -> str | None:
 
 def _why_nothing(deployment: Deployment) -> str:
     if deployment.server.tunes:
-        return "the server's autotuner runs, and no layer of this model asks it"
+        skipped = sorted(skipped_ops(deployment))
+        but = f" but for {', '.join(skipped)}, which it skips" if skipped else ""
+        return f"the server's autotuner runs, and no layer of this model asks it{but}"
     return deployment.server.tunes_because
 
 

@@ -1,0 +1,52 @@
+"""Dense GEMMs by the backend that was asked for, and ops that a server does not measure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.keys.gaps import unplanned
+from sgl_tune.keys.keys import expected_keys
+
+TARGET: dict[str, Any] = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm100"}
+
+
+def _commanded(release: str, gpu: str, *argv: str) -> Deployment:
+    words = ["python", "-m", "sglang.launch_server", *argv]
+    flags = ServerFlags(sglang_version=release, gpu=gpu)
+    return select_deployments(flags, words, environ={})[0]
+
+
+@pytest.mark.parametrize(
+    ("release", "gpu", "quantization", "op", "runner"),
+    [
+        ("0.5.14", "B200", "mxfp8", "mxfp8_gemm", "CutlassMxfp8GemmRunner"),
+        ("0.5.14", "B200", "awq", None, None),  # by kernels of their own
+        ("0.5.16", "B200", "mxfp8", None, None),
+    ],
+)
+def test_a_chosen_fp8_gemm_is_of_mxfp8_weights(
+    release: str, gpu: str, quantization: str, op: str | None, runner: str | None
+) -> None:
+    chosen = ("--quantization", quantization, "--fp8-gemm-backend", "flashinfer_cutlass")
+    deployment = _commanded(release, gpu, "--model-path", "Llama-3.1-8B", *chosen)
+    found = {(one.op, one.runner) for one in expected_keys(deployment)}
+    assert deployment.server.tunes and not unplanned(deployment)
+    assert found == ({(op, runner)} if op else set())
+
+
+def test_skipped_ops_are_not_planned() -> None:
+    flags: dict[str, Any] = {"model_path": "Qwen3-30B-A3B", "quantization": "modelopt_fp4"}
+    whole = {one.op for one in expected_keys(resolve_deployment(ServerFlags(**TARGET, **flags), environ={}))}
+    left = {
+        one.op
+        for one in expected_keys(
+            resolve_deployment(ServerFlags(**TARGET, **flags, skip_ops=["fp4_gemm"]), environ={})
+        )
+    }
+    assert whole - left == {"fp4_gemm"} and left
