@@ -143,10 +143,11 @@ def _junction(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
 
 
 def _operand(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
-    """`a and b` without one of them: is each needed?"""
+    """`a and b` without one of them: is each needed? In `a or 0` no other number stands for nothing."""
     if isinstance(node, ast.BoolOp):
         for one in node.values:
-            yield at.start(one), at.end(one), "True" if isinstance(node.op, ast.And) else "False"
+            if not (isinstance(one, ast.Constant) and one.value == 0):
+                yield at.start(one), at.end(one), "True" if isinstance(node.op, ast.And) else "False"
 
 
 def _arithmetic(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:

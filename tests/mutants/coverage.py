@@ -1,4 +1,4 @@
-"""Which functions of the rules each unit calls, kept while neither their files nor the unit change."""
+"""Which functions and lines of the rules each unit runs, kept while neither they nor the unit change."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -20,6 +21,7 @@ from tests.mutants.places import TREE
 from tests.mutants.units import Unit
 
 Calls = dict[str, frozenset[tuple[str, int]]]  # by file, as places.py names a function
+Lines = dict[str, int]  # by file, a bit each
 KEPT = Path(tempfile.gettempdir()) / f"sgl-tune-mutants-{os.getuid()}.pickle"
 
 
@@ -28,6 +30,7 @@ class Run:
     held: bool
     seconds: float
     calls: Calls
+    lines: Lines
 
 
 def runs_of(units: Sequence[Unit], rules: Sequence[Path], jobs: int) -> dict[str, Run]:
@@ -95,10 +98,20 @@ def _in_fork(work: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _watched(holds: Callable[[], bool], files: set[str]) -> Run:
-    seen: set[CodeType] = set()
+    left: dict[CodeType, set[int]] = {}  # lines that were not seen yet
 
-    def call(frame: FrameType, event: str, _: Any) -> None:
-        seen.add(frame.f_code)
+    def call(frame: FrameType, event: str, _: Any) -> Any:
+        code = frame.f_code
+        if code.co_filename not in files or code.co_name == "<module>":
+            return None
+        if code not in left:
+            left[code] = {*_lines(code)}
+        return line if left[code] else None
+
+    def line(frame: FrameType, event: str, _: Any) -> Any:
+        missing = left[frame.f_code]
+        missing.discard(frame.f_lineno)
+        return line if missing else None
 
     began = time.monotonic()
     sys.settrace(call)
@@ -108,10 +121,17 @@ def _watched(holds: Callable[[], bool], files: set[str]) -> Run:
         sys.settrace(None)
     seconds = time.monotonic() - began
     calls: dict[str, set[tuple[str, int]]] = defaultdict(set)
-    for code in seen:
-        if code.co_filename in files and code.co_name != "<module>":
-            calls[_name(code.co_filename)].add(_function(code.co_name, code.co_firstlineno))
-    return Run(held, seconds, {file: frozenset(found) for file, found in calls.items()})
+    lines: Lines = defaultdict(int)
+    for code, missing in left.items():
+        name = _name(code.co_filename)
+        calls[name].add(_function(code.co_name, code.co_firstlineno))
+        lines[name] |= sum(1 << one for one in _lines(code) - missing)
+    return Run(held, seconds, {file: frozenset(found) for file, found in calls.items()}, dict(lines))
+
+
+@cache
+def _lines(code: CodeType) -> frozenset[int]:
+    return frozenset(line for _, _, line in code.co_lines() if line is not None)
 
 
 _KNOWN: dict[Any, Any] = {}

@@ -1,4 +1,4 @@
-"""Puts a changed source in the place of what is loaded: new code of functions, or all its users again."""
+"""Puts the new code of functions in the place of what is loaded, and tells what uses what."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OURS = ("runtime", "sgl_tune", "tests")
 def replaced(file: str, source: str) -> bool:
     """Whether the changed functions could take their new code while all stays loaded."""
     path = str(TREE / file)
-    new, old = (_codes(compile(text, path, "exec")) for text in (source, _source(path)))
+    new, old = (_codes(compile(text, path, "exec")) for text in (source, source_of(path)))
     if len(new) != len(old):
         return False
     pairs = [(was, now) for was, now in zip(old, new, strict=True) if was != now]
@@ -33,16 +33,6 @@ def replaced(file: str, source: str) -> bool:
     return True
 
 
-def loaded_again(file: str, source: str) -> None:
-    """This module from its changed source, then all that import it, those first that the others need. Tests
-    stay: what they imported looks its names up where these are loaded again."""
-    path = str(TREE / file)
-    module = next(one for one in sys.modules.values() if getattr(one, "__file__", None) == path)
-    exec(compile(source, path, "exec"), module.__dict__)
-    for one in _users(module.__name__):
-        load_again(one)
-
-
 def _same_but_inner(pairs: list[tuple[CodeType, CodeType]]) -> bool:
     """A module that differs in its functions' code alone."""
     was, now = next(pair for pair in pairs if pair[0].co_name == "<module>")
@@ -54,7 +44,7 @@ def _constants(code: CodeType) -> list[object]:
 
 
 @cache
-def _source(path: str) -> str:
+def source_of(path: str) -> str:
     return Path(path).read_text()
 
 
@@ -110,7 +100,7 @@ def in_order() -> list[ModuleType]:
     return order
 
 
-def _users(name: str) -> list[ModuleType]:
+def users(name: str) -> list[ModuleType]:
     needs, using = _needs(), {name}
     for one in in_order():
         if using & set(needs[one.__name__]):
@@ -133,7 +123,7 @@ def _needs() -> dict[str, list[str]]:
 
 def _imported(module: ModuleType) -> Iterator[str]:
     assert module.__file__ is not None
-    for node in ast.parse(_source(module.__file__)).body:
+    for node in ast.parse(source_of(module.__file__)).body:
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:

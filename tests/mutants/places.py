@@ -37,3 +37,15 @@ def _functions(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, ast.expr | 
         yield node.body, node.body, ("<lambda>", node.lineno)
     for child in ast.iter_child_nodes(node):
         yield from _functions(child)
+
+
+def lines_of(source: str, start: int) -> range:
+    """Those of the innermost statement; of one that holds others, its head's."""
+    line = source.count("\n", 0, start) + 1
+    found = range(line, line + 1)
+    for node in ast.walk(ast.parse(source)):  # the outer ones first
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or line):
+            inner = getattr(node, "body", None)
+            last = inner[0].lineno - 1 if inner else node.end_lineno or line
+            found = range(node.lineno, max(last, node.lineno) + 1)
+    return found if line in found else range(line, line + 1)

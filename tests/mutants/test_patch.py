@@ -10,7 +10,8 @@ import pytest
 
 from runtime.server import rows
 from runtime.server.config import ParallelConfig
-from tests.mutants.patch import forget, functions, loaded_again, replaced
+from tests.mutants.again import loaded_again
+from tests.mutants.patch import functions, replaced
 from tests.mutants.places import TREE, function_at, places
 from tests.oracle.commands import Command
 from tests.oracle.ours import our_answer
@@ -59,7 +60,6 @@ def test_a_table_is_read_anew_by_who_imported_it() -> None:
     def forgets() -> bool:
         assert not replaced(file, source)
         loaded_again(file, source)
-        forget()
         return bool(our_answer(command)["server"]["attention_backend"] != backend)
 
     assert _in_a_fork(forgets)

@@ -7,6 +7,7 @@ import re
 import resource
 import select
 import signal
+import socket
 import sys
 import time
 from collections import Counter, defaultdict
@@ -14,11 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
+from tests.mutants.again import loaded_again
 from tests.mutants.changes import Change
 from tests.mutants.coverage import Calls, Run
-from tests.mutants.patch import forget, loaded_again, replaced
-from tests.mutants.places import TREE, Function, Places, function_at, places
+from tests.mutants.patch import forget, replaced
+from tests.mutants.places import TREE, Function, Places, function_at, lines_of, places
 from tests.mutants.units import Unit
 
 CPU_SECONDS, WALL_SECONDS = 60, 900  # of one unit, of a whole trial
@@ -67,11 +70,12 @@ class Trials:
             for pipe, trial in list(running.items()):
                 if pipe not in ready and not trial.is_late:
                     continue
-                del running[pipe]
                 fate = trial.fate()
                 if trial.again and fate in self.by_name and not self._is_sound(trial.mutant.file, fate):
-                    waiting.insert(0, trial.mutant)
+                    trial.goes_on()
                     continue
+                del running[pipe]
+                trial.end()
                 self.noticed[trial.mutant.file, fate] += 1
                 yield trial.mutant, fate
 
@@ -82,14 +86,27 @@ class Trials:
         again = function is None or function in self.imported.get(file, ())
         callers = self._callers(file)
         names = callers.get(function, set())
+        mask = sum(1 << line for line in lines_of(_source(file)[0], mutant.change.start))
+        reaching = {name for name in names if self.runs[name].lines.get(file, 0) & mask}
         if again or "cache" in _source(file)[0]:  # what is kept is called once, whoever asks
             names = set().union(*callers.values()) or {*self.by_name}
+        elif reaching:
+            names = reaching
         found = [one for one in self.units if one.name in names and self.sound.get((file, one.name), True)]
         words = re.findall(r"\w{4,}", mutant.change.old) if again else []
+        turns = Counter[str]()
 
-        def likely(one: Unit) -> tuple[int, bool, bool]:
+        def likely(one: Unit) -> tuple[int, bool, bool, int, bool]:
+            """Then the quickest of each test, the next of each, and so on."""
+            turns[one.group] += 1
             named = any(word in one.name for word in words)
-            return -self.noticed[file, one.name], not named, f"test_{stem}." not in one.name
+            return (
+                -self.noticed[file, one.name],
+                one.name not in reaching,
+                not named,
+                turns[one.group],
+                f"test_{stem}." not in one.name,
+            )
 
         return sorted(found, key=likely), again
 
@@ -105,8 +122,9 @@ class Trials:
     def _is_sound(self, file: str, name: str) -> bool:
         if (file, name) not in self.sound:
             source, _ = _source(file)
-            pipe, pid = _forked(lambda: _first_to_fail([self.by_name[name]], file, source, True))
-            self.sound[file, name] = _told(pipe, pid) == SURVIVES
+            alone = _Fork(lambda: _noticing([self.by_name[name]], file, source, True))
+            self.sound[file, name] = alone.told() == SURVIVES
+            alone.end()
         return self.sound[file, name]
 
 
@@ -121,7 +139,8 @@ class _Trial:
         units, self.again = trials.order(mutant)
         self.mutant = mutant
         source = mutant.change.apply(_source(mutant.file)[0])
-        self.pipe, self.pid = _forked(lambda: _first_to_fail(units, mutant.file, source, self.again))
+        self._fork = _Fork(lambda: _noticing(units, mutant.file, source, self.again))
+        self.pipe = self._fork.pipe
         self._began = time.monotonic()
 
     @property
@@ -129,34 +148,59 @@ class _Trial:
         return time.monotonic() - self._began > WALL_SECONDS
 
     def fate(self) -> str:
-        if self.is_late:
-            os.killpg(self.pid, signal.SIGKILL)
-        return _told(self.pipe, self.pid)
+        return TIME if self.is_late else self._fork.told()
+
+    def goes_on(self) -> None:
+        self._fork.goes_on()
+
+    def end(self) -> None:
+        self._fork.end()
 
 
-def _first_to_fail(units: Sequence[Unit], file: str, source: str, again: bool) -> str:
+def _noticing(units: Sequence[Unit], file: str, source: str, again: bool) -> Iterator[str]:
+    """Each that notices, as long as one more is asked for."""
     try:
         if again or not replaced(file, source):
             loaded_again(file, source)
     except Exception as error:
-        return f"not loaded: {type(error).__name__}"
+        yield f"not loaded: {type(error).__name__}"
     for one in units:
         used = time.process_time()
         if used > PATIENCE:
             break
         resource.setrlimit(resource.RLIMIT_CPU, (int(used) + CPU_SECONDS, resource.RLIM_INFINITY))
         if not one.holds():
-            return one.name
-    return SURVIVES
+            yield one.name
+    yield SURVIVES
 
 
-def _forked(work: Callable[[], str]) -> tuple[int, int]:
-    reading, writing = os.pipe()
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid:
-        os.close(writing)
-        return reading, pid
+class _Fork:
+    """A process that tells what it finds, a line each, and goes on when it is asked to."""
+
+    def __init__(self, work: Callable[[], Iterator[str]]) -> None:
+        here, there = socket.socketpair()
+        sys.stdout.flush()
+        self._pid = os.fork()
+        if not self._pid:
+            here.close()
+            _work(work, there)
+        there.close()
+        self.pipe = here
+
+    def told(self) -> str:
+        """Nothing, where it ran out of its time."""
+        return self.pipe.recv(4096).decode() or TIME
+
+    def goes_on(self) -> None:
+        self.pipe.send(b"on")
+
+    def end(self) -> None:
+        self.pipe.close()
+        os.killpg(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+
+
+def _work(work: Callable[[], Iterator[str]], pipe: socket.socket) -> NoReturn:
     os.setsid()
     forget()
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -164,14 +208,10 @@ def _forked(work: Callable[[], str]) -> tuple[int, int]:
     os.dup2(nowhere, 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        os.write(writing, work().encode())
+        for told in work():
+            pipe.send(told.encode()[:4096])
+            if not pipe.recv(2):
+                break
     except BaseException as error:
-        os.write(writing, f"{type(error).__name__}: {error}"[:300].encode())
+        pipe.send(f"{type(error).__name__}: {error}".encode()[:300])
     os._exit(0)
-
-
-def _told(pipe: int, pid: int) -> str:
-    with os.fdopen(pipe, "rb") as file:
-        text = file.read().decode()
-    os.waitpid(pid, 0)
-    return text or TIME

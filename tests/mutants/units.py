@@ -22,24 +22,31 @@ from tests.oracle.record import ARCHITECTURES, COMBINATIONS, RARE, RECORDED, rea
 
 REFUSALS = TREE / "tests/server/refusal_cases.jsonl.gz"
 # Those whose every command is a unit here.
-RECORDINGS = ("test_recorded_", "test_refusal_cases")
-_SERVER = sorted(TREE.glob("tests/server/test_*.py"))
+RECORDINGS = {f"test_recorded_{name}.py" for name in ("architectures", "combinations", "rare", "servers")}
+_FOLDERS = ("server", "runtime", "memory", "sgl_tune", "sgl_tune/explain", "sgl_tune/memory")
 _FILES = {
-    "tests/runtime": (
-        *("pool_plan", "parallel", "fused_shared_experts", "graphs", "moe_backends", "family_fields"),
-        *("weights", "hybrid_weights", "encoders", "deepep"),
-    ),
-    "tests/sgl_tune/cache": ("flashinfer_versions", "loader", "environment", "access"),
-    "tests/sgl_tune": (
-        *("keys", "plan", "verdict", "tuning_memory", "nearest", "presets", "warm_dry_run", "warm_verdict"),
-        *("deployment", "server_command", "server_config"),
-    ),
-    "tests/stock": ("keys_stock", "lookup_rules"),
-    "tests/oracle": ("mistakes",),
-}  # fmt: skip
+    "sgl_tune/cache": ("flashinfer_versions", "loader", "environment", "access"),
+    "sgl_tune/commands": ("explain_command", "explain_against"),
+    "stock": ("keys_stock", "runtime_keys_stock", "lookup_rules"),
+    "oracle": ("mistakes", "lookups", "published_commands"),
+}
+# What asks no rule: processes, terminals, kernels, allocators, the search.
+_ELSEWHERE = {
+    f"test_{name}.py"
+    for name in (
+        *("refusal_cases", "measure", "page_in_browser", "lost_output", "held_memory", "full_disk", "out"),
+        *("completion", "reading", "records", "schemas", "special_files", "usage", "cli", "examples"),
+        *("allocator", "cpu_kernels", "search", "tracker", "memory_history", "snapshot", "opaque"),
+        *("autotune_session", "allocation_equality", "flashinfer_call", "server_log", "html"),
+        # Ranks in processes of their own.
+        *("comm", "dispatcher", "dp_attention", "logits_processor", "model_runner", "parallel_numerics"),
+        *("phases", "uneven_ranks"),
+    )
+}
+_FOUND = (*(path for one in _FOLDERS for path in sorted(TREE.glob(f"tests/{one}/test_*.py"))),)
 TESTS = (
-    *(f"tests/server/{file.name}" for file in _SERVER if not file.name.startswith(RECORDINGS)),
-    *(f"{folder}/test_{name}.py" for folder, names in _FILES.items() for name in names),
+    *(str(path.relative_to(TREE)) for path in _FOUND if path.name not in RECORDINGS | _ELSEWHERE),
+    *(f"tests/{folder}/test_{name}.py" for folder, names in _FILES.items() for name in names),
 )
 
 
@@ -50,6 +57,11 @@ class Unit:
     name: str
     stamp: str
     holds: Callable[[], bool]
+
+    @property
+    def group(self) -> str:
+        """Its test, or the release that it asks of in its recording."""
+        return " ".join(self.name.partition("[")[0].split()[:2])
 
 
 def commands() -> Iterator[Unit]:
