@@ -1,0 +1,149 @@
+"""The matrices of a rank's layers: those that transformers has, and split as SGLang splits them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.decoders.known import model_config
+from runtime.server.linears import LinearSize, Spread, linears, quantized_sizes
+from tests.runtime.families import FAMILIES, make_reference
+
+ALONE = Spread(1, 1)
+# Kept in a model's own precision: SGLang makes no quantized layer of them.
+_NEVER_QUANTIZED = re.compile(r"(gate|router|shared_expert_gate|indexer\.(weights_proj|wk))$")
+# Stored as one by transformers.
+_STORED = {
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
+    **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj"),
+}
+
+
+def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int, ...]]]:
+    with torch.device("meta"):
+        reference = make_reference(name)
+    shapes = {}
+    for told, parameter in reference.named_parameters():
+        found = re.fullmatch(r"model\.layers\.(\d+)\.(.*)\.weight", told)
+        if found and parameter.dim() == 2 and not _NEVER_QUANTIZED.search(found[2]):
+            shapes[int(found[1]), found[2]] = tuple(parameter.shape)
+    return model_config(json.loads(json.dumps(reference.config.to_dict()))), shapes
+
+
+def _stored(module: str) -> str:
+    stem, _, last = module.rpartition(".")
+    return f"{stem}.{_STORED.get(last, last)}"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
+    model, theirs = _reference(name)
+    ours: dict[tuple[int, str], tuple[int, ...]] = {}
+    for one in linears(model, ParallelConfig(), ALONE):
+        for layer in one.layers:
+            known = [theirs[layer, module] for module in one.modules if (layer, module) in theirs]
+            if len(known) == len(one.modules):
+                assert (sum(rows for rows, _ in known), {k for _, k in known}) == (one.n, {one.k})
+                ours |= {(layer, module): theirs[layer, module] for module in one.modules}
+            else:
+                ours[layer, _stored(one.modules[0])] = (one.n, one.k)
+    assert ours == theirs
+
+
+# What each rank has whole: low ranks, the indexer, a latent between experts.
+_WHOLE = re.compile(r"(q_a_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|experts\.0\.w[12])$")
+_BY_COLUMNS = re.compile(r"(o_proj|out_proj|down_proj|dense)$")
+
+
+def _by_modules(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> dict[Any, LinearSize]:
+    return {(one.modules, one.layers): one for one in linears(model, parallel, spread)}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_ranks_share_rows_of_what_fans_out_and_columns_of_what_comes_together(name: str) -> None:
+    model, _ = _reference(name)
+    alone = _by_modules(model, ParallelConfig(), ALONE)
+    halves = _by_modules(model, ParallelConfig(tp=2), Spread(2, 2))
+    assert alone.keys() == halves.keys()
+    for key, whole in alone.items():
+        half, last = halves[key], whole.modules[-1]
+        if _WHOLE.search(last):
+            assert (half.k, half.n) == (whole.k, whole.n), last
+        elif _BY_COLUMNS.search(last):
+            assert (half.k, half.n) == (whole.k // 2, whole.n), last
+        else:
+            assert (half.k, half.n) == (whole.k, whole.n // 2), last
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_mlps_are_split_over_ranks_of_their_own(name: str) -> None:
+    """Not over attention's: those of dense layers and those beside experts each over theirs."""
+    model, _ = _reference(name)
+    alone = _by_modules(model, ParallelConfig(), ALONE)
+    for spread, changed in ((Spread(2, 1), "dense"), (Spread(1, 2), "shared")):
+        others = _by_modules(model, ParallelConfig(), spread)
+        for (modules, layers), one in alone.items():
+            shared = ".shared_expert" in modules[0]
+            is_mlp = any(part in modules[0] for part in ("gate_proj", "up_proj", "down_proj"))
+            moves = is_mlp and shared == (changed == "shared")
+            assert (others[modules, layers] != one) == moves, modules
+
+
+def test_no_head_of_keys_is_divided() -> None:
+    """Where ranks are more than heads of keys, each rank has one, and as many have the same."""
+    model, _ = _reference("llama")
+    (qkv,) = (one for one in linears(model, ParallelConfig(tp=4), ALONE) if "q_proj" in one.modules[0])
+    assert qkv.n == (4 // 4 + 2 * 1) * 16
+
+
+_DP = ParallelConfig(tp=4, dp=2, enable_dp_attention=True)
+_OVER_ALL = {
+    *("llama", "mistral", "mixtral", "qwen2", "glm4", "glm4_moe_lite", "ernie4_5", "ernie4_5_moe"),
+    *("exaone4", "olmo2", "olmoe", "phi3", "gemma3_text"),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_under_dp_attention_heads_are_shared_by_a_group_where_the_model_knows_of_it(name: str) -> None:
+    model, _ = _reference(name)
+    kind = next(one for one in model.attention_kinds if one in model.attention)
+    heads = model.attention[kind].num_heads
+    out = next(one for one in linears(model, _DP, ALONE) if one.modules[0].endswith(".o_proj"))
+    wide = next(one for one in linears(model, ParallelConfig(), ALONE) if one.modules == out.modules)
+    assert heads == 4 or heads % 4 == 0
+    assert wide.k // out.k == (4 if name in _OVER_ALL else 2)
+
+
+@pytest.mark.parametrize(("width", "fused"), [(64, True), (192, True), (96, False), (32, False)])
+def test_a_kernel_activates_shared_experts_whose_rows_it_can_cut(width: int, fused: bool) -> None:
+    """Gate and up are then its own, and no matrix among these: by 128 rows of both."""
+    model, _ = _reference("deepseek_v3")
+    assert model.moe is not None
+    wide = replace(model, moe=replace(model.moe, shared_intermediate_size=width))
+    found = [one.modules for one in linears(wide, ParallelConfig(), Spread(1, 1, fuses_shared=True))]
+    assert (("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj") not in found) is fused
+    assert ("mlp.shared_experts.down_proj",) in found
+
+
+def test_loose_experts_are_whole_on_their_rank() -> None:
+    model, _ = _reference("qwen3_moe")
+    assert model.moe is not None
+    hidden, inner = model.hidden_size, model.moe.intermediate_size
+    loose = [one for one in linears(model, ParallelConfig(tp=2), Spread(2, 2, loose_experts=True))]
+    assert [(one.k, one.n) for one in loose if "experts.0" in one.modules[0]] == [
+        (hidden, inner),
+        (inner, hidden),
+    ]
+
+
+def test_each_size_is_told_once_and_only_of_what_is_quantized() -> None:
+    model, _ = _reference("qwen3")
+    assert quantized_sizes(model, ParallelConfig(), ALONE) == tuple(
+        dict.fromkeys((one.k, one.n) for one in linears(model, ParallelConfig(), ALONE))
+    )
