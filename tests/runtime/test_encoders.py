@@ -112,3 +112,64 @@ def test_kimi_spells_its_sizes_in_two_ways() -> None:
     }
     same = {**hf, "vision_config": {**told, **other, "init_pos_emb_height": 4, "init_pos_emb_width": 4}}
     assert _count(WRAPPERS["kimi_k25"].weights(same, 64)) == _count(_encoder("kimi_k25").weights)
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_size_that_is_not_told_is_that_of_its_config_class(name: str) -> None:
+    config = make_reference(name).config
+    told = json.loads(json.dumps(type(config.vision_config)().to_dict()))
+    hf = json.loads(json.dumps(config.to_dict()))
+    unsaid, said = ([*WRAPPERS[name].weights({**hf, "vision_config": v}, 64)] for v in ({}, told))
+    assert unsaid == said
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_tower_that_is_not_told_at_all_is_its_models(name: str) -> None:
+    hf = make_reference(name).config
+    told = type(hf)(text_config=hf.text_config.to_dict()).to_dict()["vision_config"]
+    none, said = ([*WRAPPERS[name].weights({**hf.to_dict(), "vision_config": v}, 64)] for v in (None, told))
+    assert none == said
+
+
+_QWEN_3 = ("", "pos_embed blocks.attn blocks.mlp merger deepstack_merger_list.merger")
+_GLM = ("", "blocks.attn blocks.mlp merger")
+# By SGLang's models: what all ranks share, and what those of one attention group do. The rest each has whole.
+_SHARED = {
+    "qwen2_vl": ("blocks.mlp merger.mlp", "blocks.attn"),
+    "qwen2_5_vl": ("blocks.mlp merger.mlp", "blocks.attn"),
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), _QWEN_3),
+    **dict.fromkeys(("glm4v", "glm46v", "glm4v_moe"), _GLM),
+    "mistral3": ("transformer.layers.feed_forward", "transformer.layers.attn"),
+    "llama4": ("patch_embedding model.layers.mlp vision_adapter.mlp", "model.layers.attn"),
+    "gemma3": ("embeddings encoder.layers.mlp", "encoder.layers.attn"),
+    "kimi_k25": ("", "encoder.blocks.attn"),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_which_weights_ranks_share_and_how(name: str) -> None:
+    """Of two that follow each other the first by its rows, with its bias, the second by its columns."""
+    shared: dict[str, dict[str, list[int]]] = {"tp": {}, "attn_tp": {}}
+    for weight in _encoder(name).weights:
+        module, _, kind = weight.name.rpartition(".")
+        parent = module.rpartition(".")[0] or module
+        if weight.split is not None:
+            splits = shared[weight.group].setdefault(parent, [])
+            assert kind == "weight" or weight.split == splits[-1] == 0
+            splits += [weight.split] if kind == "weight" else []
+            assert weight.pads == (name in ("glm4v", "glm46v", "glm4v_moe") and parent == "blocks.attn")
+            assert weight.on_first_stage_alone == (parent == "pos_embed")
+        else:
+            assert not weight.pads and not weight.on_first_stage_alone
+    of_all, of_groups = (set(names.split()) for names in _SHARED[name])
+    deep = "deepstack_merger_list.merger"
+    assert {*shared["tp"]} == of_all and {*shared["attn_tp"]} | {deep} == of_groups | {deep}
+    for parent, splits in {**shared["tp"], **shared["attn_tp"]}.items():
+        assert splits == ([0] if "embed" in parent else [0, 1]), parent
+
+
+def test_which_towers_may_be_whole_and_are_quantized() -> None:
+    whole = {name for name in WRAPPED if WRAPPERS[name].may_be_whole}
+    assert WRAPPED.keys() - whole == {"qwen2_vl", "mistral3", "llama4", "gemma3"}
+    quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
+    assert WRAPPED.keys() - quantized == {"qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "kimi_k25"}

@@ -9,14 +9,17 @@ from typing import Any
 from runtime.server.encoders.section import Section
 from runtime.server.encoders.weight import Weights, attention, column, layers, linear, rms_norm, row, whole
 
+# Of a section that leaves them out; one that is not there at all has smaller patches.
 _DEFAULTS = {
     "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
-    "num_channels": 3, "patch_size": 14,
+    "num_channels": 3, "patch_size": 16,
 }  # fmt: skip
+_UNSAID = {**_DEFAULTS, "patch_size": 14}
 
 
 def mistral3(hf: Mapping[str, Any], text_width: int) -> Weights:
-    v, bias = Section(hf, defaults=_DEFAULTS), bool(hf.get("multimodal_projector_bias", False))
+    v = Section(hf, defaults=_UNSAID if hf.get("vision_config") is None else _DEFAULTS)
+    bias = bool(hf.get("multimodal_projector_bias", False))
     width, merge = v.size("hidden_size"), hf.get("spatial_merge_size") or 2
     yield from _tower(v)
     yield from rms_norm("multi_modal_projector.norm", width)
