@@ -55,22 +55,28 @@ class Config:
         return -(-self.num_max_rdma_chunked_recv_tokens // sent) * sent
 
 
-def _directions(*both: tuple[int, int, int, int, int]) -> dict[int, tuple[Config, Config]]:
-    """ranks, what is received over NVLink, and by RDMA sent in a dispatch and in a combine of 128."""
+def _between(nodes: tuple[tuple[int, int, int], ...]) -> dict[int, tuple[Config, ...]]:
+    """ranks, what is received over NVLink, and what is sent by RDMA until 128 are received."""
     return {
         ranks: (
-            Config(_SMS, sent, nvl, dispatch, 128),
-            Config(_SMS, 1, nvl, combine, 128),
+            Config(
+                num_max_nvl_chunked_recv_tokens=received,
+                num_max_rdma_chunked_send_tokens=sent,
+                num_max_rdma_chunked_recv_tokens=128,
+            ),
         )
-        for ranks, sent, nvl, dispatch, combine in both
+        for ranks, received, sent in nodes
     }
 
 
-DEFAULTS: Mapping[int, tuple[Config, Config]] = _directions(
-    *((2, 24, 256, 6, 6), (4, 6, 256, 6, 6), (8, 6, 256, 6, 6), (16, 36, 288, 20, 12)),
-    *((24, 32, 288, 8, 8), (32, 32, 288, 8, 8), (48, 32, 288, 8, 8), (64, 32, 288, 8, 8)),
-    *((96, 20, 480, 12, 8), (128, 20, 560, 12, 8), (144, 32, 720, 12, 8), (160, 28, 720, 12, 8)),
-)
+# Those of a dispatch: a combine sends fewer at a time, and takes no more.
+DEFAULTS: Mapping[int, tuple[Config, ...]] = {
+    **dict.fromkeys((2, 4, _NODE), (Config(),)),
+    **_between((
+        *((16, 288, 20), (24, 288, 8), (32, 288, 8), (48, 288, 8), (64, 288, 8)),
+        *((96, 480, 12), (128, 560, 12), (144, 720, 12), (160, 720, 12)),
+    )),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class DeepEP:
             rdma = max(rdma, low_latency_bytes(self.tokens, hidden, experts))
         return Buffers(-(-nvlink // _PAGE) * _PAGE, heap_bytes(rdma))
 
-    def _configs(self, ranks: int) -> tuple[Config, Config]:
+    def _configs(self, ranks: int) -> tuple[Config, ...]:
         if self.configs is None and ranks not in DEFAULTS:
             raise ConfigError(
                 f"--moe-a2a-backend deepep has no config for {ranks} ranks",

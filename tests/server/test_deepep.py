@@ -114,3 +114,31 @@ def test_a_config_in_a_file_is_named() -> None:
 def test_a_config_that_deepep_would_refuse_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--deepep-config"):
         configs_of(text)
+
+
+@pytest.mark.parametrize("direction", ["normal_dispatch", "normal_combine"])
+@pytest.mark.parametrize("name", Config.__slots__)
+def test_each_size_of_a_config_is_a_whole_number_of_sensible_size(direction: str, name: str) -> None:
+    def read(size: object) -> object:
+        return configs_of(json.dumps({"normal_dispatch": {}, "normal_combine": {}, direction: {name: size}}))
+
+    for size in (1, (1 << 20) - 1):
+        assert read(size) is not None
+    for size in (0, -1, 1 << 20, 2.0, True, "8", None):
+        with pytest.raises(ConfigError, match="--deepep-config"):
+            read(size)
+
+
+@pytest.mark.parametrize(("tokens", "dispatched"), [(0, False), (1, True), (1024, True), (1025, False)])
+def test_a_dispatch_is_of_one_token_to_1024(tokens: int, dispatched: bool) -> None:
+    if dispatched:
+        assert low_latency_bytes(tokens, 2048, 8) > 0
+    else:
+        with pytest.raises(ConfigError, match="at most 1024 tokens"):
+            low_latency_bytes(tokens, 2048, 8)
+
+
+def test_buffers_over_nvlink_are_in_whole_pages_of_the_driver() -> None:
+    for ranks, hidden, nvlink, _ in NORMAL:
+        assert DeepEP("normal").buffers(ranks, hidden, 256).nvlink == -(-nvlink // (2 * MIB)) * 2 * MIB
+    assert DeepEP().buffers(8, 7168, 256).workspace == 32 * MIB

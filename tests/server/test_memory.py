@@ -110,6 +110,48 @@ def test_what_a_release_reserves(flags: dict[str, Any], mib: dict[str, int]) -> 
     assert _reserved(QWEN, {"moe_runner_backend": "triton", **flags}) == mib
 
 
+MUSE = checkpoint("MuseSparkForConditionalGeneration", "llama", vision_config={"num_hidden_layers": 99})
+
+
+@pytest.mark.parametrize(
+    ("flags", "mib"),
+    [
+        # 1536 + 1024 a 8 ranks + 8192 for the encoder, however large; what is captured comes out of the rest
+        ({}, 9900),
+        ({"tp_size": 8}, 10800),
+        ({"tp_size": 8, "pp_size": 2}, 11800),
+        ({"tp_size": 8, "cuda_graph_max_bs": 5000}, 10800),
+        ({"language_only": True}, 1700),
+        ({"enable_multimodal": False}, 1700),
+        ({"disaggregation_mode": "prefill"}, 9900),
+        ({"disaggregation_mode": "decode"}, 1700),
+        # Decodes that share contexts are sized as usual: 512 + 1.5 * 8192 + 1024 + 2 * 512; what is left is
+        # 0.8 * 0.95 of it, for so large an encoder.
+        ({"tp_size": 8, "dcp_size": 2}, 100_000 - round(100_000 * 0.852 * 0.76)),
+    ],
+)
+def test_muse_sparks_cache_takes_what_its_start_leaves(flags: dict[str, Any], mib: int) -> None:
+    asked = Asked(**{"model_path": "models/m", **flags})
+    found = resolve(asked, Checkpoint(MUSE), None, ROUND, NEWEST, {}).mem_fraction_static
+    assert round((1 - found) * MIB) == mib
+
+
+@pytest.mark.parametrize(
+    ("gpu", "requests", "known"),
+    [
+        (GpuModel("g", "sm90", 61440, None, ""), 400, True),
+        (GpuModel("g", "sm90", 61439, None, ""), 400, False),
+        (GpuModel("g", "sm100", 200_000, None, ""), 600, False),
+        (GpuModel("g", "sm89", 100_000, None, ""), 400, False),
+    ],
+)
+def test_qwen3_vls_graphs_grow_on_large_hoppers_alone(gpu: GpuModel, requests: int, known: bool) -> None:
+    asked = Asked(model_path="m", max_running_requests=requests)
+    usual = gpu_defaults(gpu.memory_mib, 1, RELEASES[9]).decode_graph_max_bs
+    found = resolve(asked, Checkpoint(QWEN3_VL), None, gpu, RELEASES[9], {})
+    assert found.decode_graphs[-1] == (requests if known else usual)
+
+
 def test_deepep_reserves_for_breakable_prefill_graphs_alone() -> None:
     deepep = {"tp_size": 8, "moe_a2a_backend": "deepep", "chunked_prefill_size": 20032}
     full, breakable = (

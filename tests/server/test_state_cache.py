@@ -160,3 +160,22 @@ def test_a_request_has_states_of_its_own_and_tracked_ones(
     flags: dict[str, Any], environ: dict[str, str], each: int
 ) -> None:
     assert _states(environ=environ, **flags).slots_each == each
+
+
+def test_states_are_unlocked_while_decoding_since_0_5_17() -> None:
+    unlocks = {"SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": "1"}
+    each = [_states(version, unlocks, **EXTRA).slots_each for version in VERSIONS]
+    assert changed_in(each) == {"12": 5, "17": 4}
+
+
+def test_a_prefill_server_kept_states_of_drafts_until_0_5_22() -> None:
+    kept = [_states(version, disaggregation_mode="prefill").drafts for version in VERSIONS]
+    assert changed_in(kept) == {"12": True, "22": False}
+    assert all(_states(version).drafts for version in VERSIONS)
+
+
+def test_a_server_that_only_decodes_keeps_no_prefixes_unless_it_is_asked_to() -> None:
+    role: dict[str, Any] = {"disaggregation_mode": "decode"}
+    assert not _states(**role).keeps_prefixes
+    assert _states(**role, disaggregation_decode_enable_radix_cache=True).keeps_prefixes
+    assert _states(disaggregation_mode="prefill").keeps_prefixes
