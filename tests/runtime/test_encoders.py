@@ -143,6 +143,7 @@ _SHARED = {
     "llama4": ("patch_embedding model.layers.mlp vision_adapter.mlp", "model.layers.attn"),
     "gemma3": ("embeddings encoder.layers.mlp", "encoder.layers.attn"),
     "kimi_k25": ("", "encoder.blocks.attn"),
+    "step3p7": ("transformer.resblocks.mlp vit_large_projector", "transformer.resblocks.attn"),
 }
 
 
@@ -165,11 +166,19 @@ def test_which_weights_ranks_share_and_how(name: str) -> None:
     deep = "deepstack_merger_list.merger"
     assert {*shared["tp"]} == of_all and {*shared["attn_tp"]} | {deep} == of_groups | {deep}
     for parent, splits in {**shared["tp"], **shared["attn_tp"]}.items():
-        assert splits == ([0] if "embed" in parent else [0, 1]), parent
+        alone = "embed" in parent or parent == "vit_large_projector"
+        assert splits == ([0] if alone else [0, 1]), parent
 
 
 def test_which_towers_may_be_whole_and_are_quantized() -> None:
     whole = {name for name in WRAPPED if WRAPPERS[name].may_be_whole}
-    assert WRAPPED.keys() - whole == {"qwen2_vl", "mistral3", "llama4", "gemma3"}
+    assert WRAPPED.keys() - whole == {"qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7"}
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
-    assert WRAPPED.keys() - quantized == {"qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "kimi_k25"}
+    assert WRAPPED.keys() - quantized == {
+        "qwen3_vl",
+        "qwen3_vl_moe",
+        "qwen3_5",
+        "qwen3_5_moe",
+        "kimi_k25",
+        "step3p7",
+    }

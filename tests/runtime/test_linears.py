@@ -17,7 +17,9 @@ from tests.runtime.families import FAMILIES, make_reference
 
 ALONE = Spread(1, 1)
 # Kept in a model's own precision: SGLang makes no quantized layer of them.
-_NEVER_QUANTIZED = re.compile(r"(gate|router|shared_expert_gate|indexer\.(weights_proj|wk))$")
+_NEVER_QUANTIZED = re.compile(
+    r"(gate|router|shared_expert_gate|self_attn\.g_proj|indexer\.(weights_proj|wk))$"
+)
 # Stored as one by transformers.
 _STORED = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
@@ -29,11 +31,12 @@ def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int,
     with torch.device("meta"):
         reference = make_reference(name)
     shapes = {}
-    for told, parameter in reference.named_parameters():
-        found = re.fullmatch(r"model\.layers\.(\d+)\.(.*)\.weight", told)
+    for name, parameter in reference.named_parameters():
+        found = re.fullmatch(r"model\.(?:language_model\.)?layers\.(\d+)\.(.*)\.weight", name)
         if found and parameter.dim() == 2 and not _NEVER_QUANTIZED.search(found[2]):
             shapes[int(found[1]), found[2]] = tuple(parameter.shape)
-    return model_config(json.loads(json.dumps(reference.config.to_dict()))), shapes
+    told = getattr(reference, "saved_as", None) or reference.config.to_dict()
+    return model_config(json.loads(json.dumps(told))), shapes
 
 
 def _stored(module: str) -> str:
@@ -47,12 +50,13 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
     ours: dict[tuple[int, str], tuple[int, ...]] = {}
     for one in linears(model, ParallelConfig(), ALONE):
         for layer in one.layers:
-            known = [theirs[layer, module] for module in one.modules if (layer, module) in theirs]
-            if len(known) == len(one.modules):
+            modules = [module.replace("share_expert.", "mlp.shared_experts.") for module in one.modules]
+            known = [theirs[layer, module] for module in modules if (layer, module) in theirs]
+            if len(known) == len(modules):
                 assert (sum(rows for rows, _ in known), {k for _, k in known}) == (one.n, {one.k})
-                ours |= {(layer, module): theirs[layer, module] for module in one.modules}
+                ours |= {(layer, module): theirs[layer, module] for module in modules}
             else:
-                ours[layer, _stored(one.modules[0])] = (one.n, one.k)
+                ours[layer, _stored(modules[0])] = (one.n, one.k)
     assert ours == theirs
 
 
@@ -89,7 +93,7 @@ def test_mlps_are_split_over_ranks_of_their_own(name: str) -> None:
     for spread, changed in ((Spread(2, 1), "dense"), (Spread(1, 2), "shared")):
         others = _by_modules(model, ParallelConfig(), spread)
         for (modules, layers), one in alone.items():
-            shared = ".shared_expert" in modules[0]
+            shared = "share" in modules[0]
             is_mlp = any(part in modules[0] for part in ("gate_proj", "up_proj", "down_proj"))
             moves = is_mlp and shared == (changed == "shared")
             assert (others[modules, layers] != one) == moves, modules
