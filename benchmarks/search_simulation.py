@@ -32,6 +32,8 @@ from runtime.autotune.search import (
     WHOLE_TURN,
     Screened,
     SearchPolicy,
+    best_time,
+    dealt,
     finalists,
     pilots,
     screen,
@@ -186,7 +188,14 @@ def simulate_search(shape: str, seed: int, workers: int = 1, policy: SearchPolic
     policy, chance = policy or SearchPolicy(), random.Random(seed)
     team = _Team(policy, chance, workers)
     found = [team.screened(op) for op in buckets(shape).values()]
-    won = [winner for places in zip(*found, strict=True) for winner in team.settled(places)]
+    together = list(zip(*found, strict=True))
+    costs = [sum(len(chosen) * (1.0 + best) for _, chosen, best in places) for places in together]
+    who = dealt(costs, workers)
+    won = [
+        winner
+        for worker, places in zip(who, together, strict=True)
+        for winner in team.settled(places, worker)
+    ]
     return _outcome(won, max(team.spent) / 1e3, team.launches)
 
 
@@ -199,7 +208,7 @@ class _Team:
 
     def __post_init__(self) -> None:
         self.spent = [0.0] * self.workers
-        self._settled = 0
+        self._cost: dict[Bucket, float] = {}
 
     def screened(self, op: tuple[Bucket, ...]) -> list[tuple[Bucket, list[int], float]]:
         policy, swept = self.policy, dict[int, dict[int, Screened]]()
@@ -220,10 +229,12 @@ class _Team:
             swept[place] = seen
         found = dict(swept)
         others = [place for place in range(len(op)) if place not in swept]
-        for number, place in enumerate(others):
-            near = [swept[other] for other in _neighbours(place, sorted(swept))]
+        neighbours = {place: _neighbours(place, sorted(swept)) for place in others}
+        costs = [max(self._cost[op[near]] for near in neighbours[place]) for place in others]
+        for worker, place in zip(dealt(costs, self.workers), others, strict=True):
+            near = [swept[other] for other in neighbours[place]]
             chosen = shortlist(range(len(op[place].times)), near, policy)
-            found[place] = self._screen(op[place], number % self.workers, chosen, policy.stages)
+            found[place] = self._screen(op[place], worker, chosen, policy.stages)
         return [
             (bucket, finalists(found[place], policy, self.workers if place in shared else 1), bucket.best)
             for place, bucket in enumerate(op)
@@ -236,11 +247,13 @@ class _Team:
         seen = screen(chosen, gpu.clock, self.policy, stages)
         self.spent[worker] += gpu.spent_ms
         self.launches += gpu.launches
+        self._cost[bucket] = best_time(seen) * gpu.launches / max(1, len(seen))
         return seen
 
-    def settled(self, places: Sequence[tuple[Bucket, list[int], float]]) -> Iterator[tuple[Bucket, int]]:
+    def settled(
+        self, places: Sequence[tuple[Bucket, list[int], float]], worker: int
+    ) -> Iterator[tuple[Bucket, int]]:
         """In the layer, whose time is its products' and a rest."""
-        worker, self._settled = self._settled % self.workers, self._settled + 1
 
         def clock(combinations: Sequence[tuple[int, ...]], launches: int) -> list[float]:
             times = [

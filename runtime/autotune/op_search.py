@@ -18,6 +18,8 @@ from runtime.autotune.progress import Progress
 from runtime.autotune.search import (
     WHOLE_TURN,
     Screened,
+    best_time,
+    dealt,
     finalists,
     pilots,
     screen,
@@ -124,15 +126,26 @@ class OpSearch:
         self, places: Sequence[int], swept: Mapping[int, BucketReport]
     ) -> dict[int, BucketReport]:
         listed = self._tactics_of(places)
-        mine = places[self._team.rank :: self._team.size]
+        who = dealt([self._race_cost(place, swept) for place in places], self._team.size)
+        mine = [place for place, worker in zip(places, who, strict=True) if worker == self._team.rank]
         return {place: self._race(place, listed[place], swept) for place in mine}
+
+    def _race_cost(self, place: int, swept: Mapping[int, BucketReport]) -> float:
+        """A race launches each tactic about as often as its neighbours' pilots did."""
+        near = [swept[pilot] for pilot in self._neighbours(place, swept)]
+        return max(
+            best_time(report.screened) * report.launches / max(1, len(report.screened)) for report in near
+        )
+
+    def _neighbours(self, place: int, swept: Mapping[int, BucketReport]) -> list[int]:
+        below = max((pilot for pilot in swept if pilot < place), default=None)
+        above = min((pilot for pilot in swept if pilot > place), default=None)
+        return [pilot for pilot in (below, above) if pilot is not None]
 
     def _race(
         self, place: int, candidates: list[Candidate], swept: Mapping[int, BucketReport]
     ) -> BucketReport:
-        below = max((pilot for pilot in swept if pilot < place), default=None)
-        above = min((pilot for pilot in swept if pilot > place), default=None)
-        neighbours = [swept[pilot].screened for pilot in (below, above) if pilot is not None]
+        neighbours = [swept[pilot].screened for pilot in self._neighbours(place, swept)]
         bench = self._bench(place, neighbours[0])
         chosen = shortlist(candidates, neighbours, self._policy)
         if DEFAULT in candidates and DEFAULT not in chosen:

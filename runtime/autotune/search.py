@@ -156,3 +156,12 @@ def _limit(best: float, launches: int, swing: float, policy: SearchPolicy) -> fl
 
 def _margin(best: float, policy: SearchPolicy) -> float:
     return policy.margin * (3 if best < policy.short_ms else 1)
+
+
+def dealt(costs: Sequence[float], workers: int) -> list[int]:
+    """Which worker does each: the longest first, to who has the least."""
+    load, chosen = [0.0] * workers, [0] * len(costs)
+    for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
+        chosen[place] = load.index(min(load))
+        load[chosen[place]] += costs[place]
+    return chosen

@@ -38,12 +38,15 @@ from runtime.autotune.op_search import Bucket, OpSearch
 from runtime.autotune.play_off import Settled, settle
 from runtime.autotune.progress import BucketResult, Progress, Watch, unwatched
 from runtime.autotune.results import bucket_result, side_of
-from runtime.autotune.search import SearchPolicy
+from runtime.autotune.search import SearchPolicy, dealt
 from runtime.autotune.team import Team
 from runtime.autotune.timed_tuner import TimedTuner
 
 # Their tactics are collectives: all ranks must run the same one at the same time.
 COLLECTIVE_OPS = frozenset({"flashinfer::pcie_ipc_all_reduce"})
+
+# What a finalist costs, roughly, where buckets are dealt out.
+_READY_MS, _TURNS, _LEAST_TURN_MS, _LONGEST_MS = 1.0, 4, 0.2, 1e3
 
 Played = tuple[Settled[Candidate], Mapping[Candidate, str]]
 Result = TypeVar("Result")
@@ -164,7 +167,8 @@ class SearchTuner(TimedTuner):
             return
         together = list(zip(*(found for _, found in searches), strict=True))
         what = f"play-off of {trial.ops[0]} in its layer"
-        played = self._dealt(what, len(together), lambda place: self._race(trial, together[place]))
+        costs = [sum(_cost(bucket) for bucket in buckets) for buckets in together]
+        played = self._dealt(what, costs, lambda place: self._race(trial, together[place]))
         self.settled_in_layers += len(played)
         for place, settled in enumerate(played):
             for number, (op, found) in enumerate(searches):
@@ -188,15 +192,16 @@ class SearchTuner(TimedTuner):
             self._tell(op.ask.op, buckets[place], settled.winners[0] if settled.winners else None)
             return settled, failures
 
-        played = self._dealt(f"play-off of {op.ask.op}", len(buckets), settle_one)
+        played = self._dealt(f"play-off of {op.ask.op}", list(map(_cost, buckets)), settle_one)
         for bucket, (settled, failures) in zip(buckets, played, strict=True):
             self._install(op.ask, bucket, settled, failures)
 
-    def _dealt(self, what: str, count: int, work: Callable[[int], Result]) -> list[Result]:
+    def _dealt(self, what: str, costs: Sequence[float], work: Callable[[int], Result]) -> list[Result]:
         """A bucket's finalists meet on one device; the buckets are dealt out to the workers."""
-        mine = range(self.team.rank, count, self.team.size)
+        who = dealt(costs, self.team.size)
+        mine = [place for place, worker in enumerate(who) if worker == self.team.rank]
         told = self.team.together(what, lambda: {place: work(place) for place in mine})
-        return [told[place % self.team.size][place] for place in range(count)]
+        return [told[worker][place] for place, worker in enumerate(who)]
 
     def _tell(self, op: str, bucket: Bucket, winner: Candidate | None) -> None:
         best = inf if winner is None else bucket.time(winner)
@@ -224,3 +229,9 @@ class SearchTuner(TimedTuner):
         if winner is not None:
             keep_winner(self, key, winner.runner, winner.tactic, profile, ask.config)
         return key
+
+
+def _cost(bucket: Bucket) -> float:
+    """Of a bucket's play-off: each finalist is made ready, and then has some turns."""
+    turn_ms = max(_LEAST_TURN_MS, min(bucket.best_ms, _LONGEST_MS))
+    return len(bucket.finalists) * (_READY_MS + _TURNS * turn_ms)

@@ -22,6 +22,7 @@ from runtime.autotune.play_off import Settled, settle
 from runtime.autotune.search import (
     Screened,
     SearchPolicy,
+    dealt,
     finalists,
     pilots,
     screen,
@@ -258,6 +259,20 @@ def test_regret_and_cost_on_recorded_times(shape: str) -> None:
     assert ours.regret <= 0.003 and ours.usual_worst <= 0.03
     assert ours.regret <= stock.regret
     assert ours.seconds < stock.seconds / 10
+
+
+@pytest.mark.parametrize(
+    ("costs", "workers", "who"),
+    [
+        ([], 2, []),
+        ([1, 1, 1], 1, [0, 0, 0]),
+        ([1, 5, 2, 2], 2, [1, 0, 1, 1]),
+        ([3, 3, 2, 2, 2], 2, [0, 1, 0, 1, 0]),
+        ([inf, 1, 1], 2, [0, 1, 1]),
+    ],
+)
+def test_buckets_are_dealt_out_by_what_they_cost(costs: list[float], workers: int, who: list[int]) -> None:
+    assert dealt(costs, workers) == who
 
 
 def test_four_gpus_share_the_work() -> None:
