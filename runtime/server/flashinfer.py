@@ -28,7 +28,7 @@ class KeyForm:
     workspace: int = -1  # of a GEMM, in bytes, until 0.6.12
     trtllm_gemm: tuple[object, ...] = ()  # the options of its fp4 GEMMs
     cutedsl_moe: CuteDslForm = "plain"
-    token_scales: bool = True  # a place for them among a trtllm MoE's inputs, since 0.6.13
+    lora_rows: bool = True  # a place for them among a trtllm MoE's inputs, since 0.6.13
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ _TRTLLM_GEMM = (*_SCALES_128_BY_4, 17826818, 1052672)  # e2m1 blocks in, bf16 ou
 _CUTLASS, _TRTLLM = "trtllm::fused_moe::", "flashinfer::trtllm_"
 
 _V0_6_11 = FlashInfer(
-    "0.6.11", _SIX, frozenset((METADATA,)), KeyForm(False, workspace=32 << 20, token_scales=False)
+    "0.6.11", _SIX, frozenset((METADATA,)), KeyForm(False, workspace=32 << 20, lora_rows=False)
 )
 _V0_6_13 = replace(
     _V0_6_11,

@@ -227,7 +227,7 @@ class Release:
         return number(self.version)
 
 
-_12 = Release("0.5.12", flashinfer="0.6.11.post1", transformers="5.6.0")
+_12 = Release("0.5.12", flashinfer="0.6.11.post1", transformers="5.6.0", mxfp4_by_cutlass=(9,))
 _13 = replace(
     _12,
     version="0.5.13",
@@ -238,7 +238,6 @@ _13 = replace(
     fp4_gemm_before_blackwell="marlin",
     fp4_gemm_on_sm120="flashinfer_cutlass",
     fuses_nvfp4_swiglu=True,
-    mxfp4_by_cutlass=(9,),
     nvfp4_runs_cutlass_on=(12,),
     flashinfer_a2a_needs_dp=True,
     dispatch_tokens_by_ranks=False,

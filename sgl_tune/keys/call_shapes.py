@@ -209,7 +209,8 @@ def _trtllm_bf16(deployment: Deployment) -> tuple[OpShape, ...]:
 def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     gated = deployment.server.release.nvfp4_trtllm_rows
     experts = _experts(deployment, multiple=_by_gate(deployment, gated, 128))
-    return (trtllm_nvfp4_moe(experts, routing_of(deployment)),)
+    by_token = deployment.quantization == "nvfp4_online"
+    return (trtllm_nvfp4_moe(experts, routing_of(deployment), by_token),)
 
 
 def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -254,6 +255,7 @@ _MOE_CALLS: dict[tuple[Calls | None, str | None], Callable[[Deployment], tuple[O
     ("trtllm", "fp8"): _trtllm_fp8_block,
     ("trtllm", "modelopt_fp8"): _trtllm_fp8_tensor,
     ("trtllm", "modelopt_fp4"): _trtllm_nvfp4,
+    ("trtllm", "nvfp4_online"): _trtllm_nvfp4,
     ("trtllm", "mxfp8"): _trtllm_mxfp8,
     ("trtllm", "compressed-tensors"): _trtllm_mxint4,
     ("mxfp4", "mxfp4"): _mxfp4,

@@ -56,8 +56,8 @@ class OpShape:
 
     def keys(self, bucket: int, form: KeyForm) -> tuple[str, ...]:
         profile = self.profile(bucket)
-        if self.op.startswith(_TRTLLM) and not form.token_scales:
-            profile = profile[:-1]
+        if self.op.startswith(_TRTLLM) and not form.lora_rows:
+            profile = (*profile[:-2], profile[-1])
         head = (self.op, self.runner, profile)
         if not form.has_extras:
             return (str(head),)
@@ -167,11 +167,13 @@ def trtllm_bf16_moe(experts: Experts, routing: Routing) -> OpShape:
     return OpShape("flashinfer::trtllm_bf16_moe", COLD, _trtllm_profile(experts, routing), extras)
 
 
-def trtllm_nvfp4_moe(experts: Experts, routing: Routing) -> OpShape:
-    """Activations are packed two a byte, with one scale for sixteen."""
+def trtllm_nvfp4_moe(experts: Experts, routing: Routing, by_token: bool = False) -> OpShape:
+    """Activations are packed two a byte, a scale for sixteen, and another for each token or for all."""
     h = experts.hidden
-    profile = _trtllm_profile(experts, routing, scale=lambda t: (t, h // 16), width=h // 2, buffers=True)
-    extras = _trtllm_extras(experts, E2M1, E2M1, shuffled=True)
+    profile = _trtllm_profile(
+        experts, routing, lambda t: (t, h // 16), width=h // 2, buffers=True, by_token=by_token
+    )
+    extras = _trtllm_extras(experts, E2M1, E2M1, shuffled=True, by_token=by_token)
     return OpShape(TRTLLM_FP4, COLD, profile, extras)
 
 
@@ -190,6 +192,7 @@ def _trtllm_profile(
     output: int | None = None,
     width: int | None = None,
     buffers: bool = False,
+    by_token: bool = False,
 ) -> Callable[[int], Profile]:
     """Output, logits, top-k ids and weights, activations, their scales, LoRA delta, per-token scales.
 
@@ -202,7 +205,7 @@ def _trtllm_profile(
         ids = (t, k) if buffers or routing != "logits" else (t,)
         weights = (t, k) if buffers or routing == "apart" else (t,)
         out, columns = h if output is None else output, width or h
-        return ((t, out), logits, ids, weights, (t, columns), scale(t), ABSENT, ABSENT)
+        return ((t, out), logits, ids, weights, (t, columns), scale(t), ABSENT, (t,) if by_token else ABSENT)
 
     return profile
 
@@ -215,11 +218,13 @@ def _trtllm_extras(
     fp8: int = NO_FP8,
     shuffled: bool = False,
     layout: int = MAJOR_K,
+    by_token: bool = False,
 ) -> tuple[tuple[Any, ...], ...]:
     sizes = (experts.hidden, experts.hidden, experts.intermediate)
     counts = (experts.top_k, experts.local, experts.total, 0)
     activated = experts.activation
-    return ((MODULE, *counts, activation, weight, fp8, *sizes, activated, shuffled, layout, False, False),)
+    formats = (activation, weight, fp8)
+    return ((MODULE, *counts, *formats, *sizes, activated, shuffled, layout, False, by_token),)
 
 
 def cutedsl_nvfp4_moe(experts: Experts, first: tuple[int, ...], form: KeyForm) -> OpShape:

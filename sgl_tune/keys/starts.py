@@ -63,7 +63,9 @@ def _takes_weights(deployment: Deployment) -> bool:
     calls, method = deployment.server.backend.calls, deployment.quantization
     trtllm = calls == "trtllm"
     if calls == "mxfp4":
-        return method is not None
+        major = deployment.server.gpu.major
+        has_kernels = major == 10 or major in deployment.server.release.mxfp4_by_cutlass
+        return method not in (None, "fp8", "awq_marlin") and (method != "mxfp4" or has_kernels)
     if method in ("mxfp4", "awq_marlin", "gptq_marlin"):
         return False
     if method == "compressed-tensors":

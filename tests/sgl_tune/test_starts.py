@@ -18,6 +18,8 @@ from sgl_tune.keys.verdict import verdict_of
 from tests.oracle.published import published
 
 CUTLASS, TRTLLM = {"moe_runner_backend": "flashinfer_cutlass"}, {"moe_runner_backend": "flashinfer_trtllm"}
+MXFP4 = {"moe_runner_backend": "flashinfer_mxfp4"}
+GPT_OSS = {"model_path": "gpt-oss-20b", **MXFP4, "flashinfer_version": None}
 QWEN, DEEPSEEK = {"model_path": "Qwen3-30B-A3B"}, {"model_path": "DeepSeek-V3", "tp": 8}
 
 
@@ -41,6 +43,10 @@ def _ends(**flags: Any) -> str | None:
         ({**DEEPSEEK, **CUTLASS, "arch": "sm90", "sglang_version": "0.5.20"}, None),
         ({"model_path": "gpt-oss-20b", **CUTLASS}, "for experts in mxfp4"),
         ({**QWEN, "arch": "sm90"}, None),
+        ({**GPT_OSS, "sglang_version": "0.5.16", "arch": "sm120"}, "for experts in mxfp4"),
+        ({**GPT_OSS, "sglang_version": "0.5.17", "arch": "sm120"}, None),
+        ({**GPT_OSS, "sglang_version": "0.5.12", "arch": "sm90"}, None),
+        ({**DEEPSEEK, **MXFP4}, "for experts in fp8"),
     ],
 )
 def test_why_a_server_ends_while_it_loads(flags: dict[str, Any], why: str | None) -> None:

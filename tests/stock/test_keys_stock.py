@@ -254,6 +254,7 @@ def _fp4(
     x_scale: torch.Tensor,
     group: int,
     out: torch.Tensor,
+    per_token_scale: torch.Tensor | None = None,
 ) -> None:
     _, e, total, _, _ = _sizes(deployment)
     common = _common(deployment, rows, 128 if group == 32 else 16)
@@ -277,6 +278,7 @@ def _fp4(
         output2_scale_scalar=None,
         do_finalize=True,
         output=out,
+        per_token_scale=per_token_scale,
         **common,
     )
 
@@ -285,6 +287,13 @@ def _nvfp4(deployment: Deployment, rows: int) -> None:
     h = deployment.model.hidden_size
     packed = {"x": _meta(rows, h // 2, dtype=FP4), "x_scale": _meta(rows, h // 16, dtype=FP8), "group": 16}
     _fp4(deployment, rows, **packed, out=_meta(rows, h))
+
+
+def _nvfp4_by_token(deployment: Deployment, rows: int) -> None:
+    h = deployment.model.hidden_size
+    packed = {"x": _meta(rows, h // 2, dtype=FP4), "x_scale": _meta(rows, h // 16, dtype=FP8), "group": 16}
+    scales = _meta(rows, dtype=torch.float32)
+    _fp4(deployment, rows, **packed, out=_meta(rows, h), per_token_scale=scales)
 
 
 def _mxfp4(deployment: Deployment, rows: int) -> None:
@@ -307,6 +316,7 @@ TRTLLM = [
     (_bf16_routed, {"model_path": "Qwen3-30B-A3B", "tp": 2, **ROUTED}),
     (_nvfp4, {"model_path": "Qwen3-235B-A22B", "quantization": "modelopt_fp4", "tp": 4}),
     (_nvfp4, {"model_path": "DeepSeek-V3", "quantization": "modelopt_fp4", "tp": 8}),
+    (_nvfp4_by_token, {"model_path": "Qwen3-30B-A3B", "quantization": "nvfp4_online", "tp": 4}),
     (_mxfp4, {"model_path": "gpt-oss-120b", "tp": 4}),
     (_mxfp4, {"model_path": "gpt-oss-20b", "chunked_prefill_size": 4096}),
 ]
