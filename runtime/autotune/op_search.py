@@ -21,6 +21,7 @@ from runtime.autotune.search import (
     best_time,
     dealt,
     finalists,
+    fitting,
     pilots,
     screen,
     shortlist,
@@ -107,9 +108,9 @@ class OpSearch:
         candidates: list[Candidate] | None = None,
     ) -> BucketReport:
         before = swept.get(self._pilot_before(place))
-        seen = before.screened if before else None
-        bench = self._bench(place, seen)
+        bench = self._bench(place, before.screened if before else None)
         candidates = bench.candidates() if candidates is None else candidates
+        seen = fitting(before.screened, candidates) if before else None
         share = candidates
         if part is not None:
             share = [c for n, c in enumerate(candidates) if (n + place) % self._team.size == part]

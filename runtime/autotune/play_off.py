@@ -41,8 +41,8 @@ class _Scores(Generic[Candidate]):
         sound = {names: time for names, time in zip(running, times, strict=True) if isfinite(time)}
         if self.reference is None:
             self.reference = next(iter(sound), None)
-        if self.reference not in sound:
-            return []
+        if self.reference not in sound:  # nothing to compare with: what was known remains
+            return [names for names in sound if names in self._sums]
         beside = sound[self.reference]
         for names, time in sound.items():
             own, others = self._sums.get(names, (0.0, 0.0))

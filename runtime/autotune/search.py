@@ -11,7 +11,7 @@ tactic tells how far apart that puts two others; where it is much, times are onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import TypeVar
@@ -67,10 +67,23 @@ def pilots(buckets: Sequence[int], policy: SearchPolicy) -> list[int]:
     return chosen
 
 
+def fitting(
+    screened: Mapping[Candidate, Screened], candidates: Collection[Candidate]
+) -> dict[Candidate, Screened]:
+    """What another bucket tells of those that fit here; where none of them stood to its end, all count."""
+    seen = {name: one for name, one in screened.items() if name in candidates}
+    if any(one.standing for one in seen.values()):
+        return seen
+    return {name: Screened(one.time, isfinite(one.time)) for name, one in seen.items()}
+
+
 def worth_sweeping(
     candidates: Sequence[Candidate], before: Mapping[Candidate, Screened] | None, policy: SearchPolicy
 ) -> list[Candidate]:
-    """For the next pilot: all but those that were far behind in the one before, its fastest first."""
+    """For the next pilot: all but those that were far behind in the one before, its fastest first.
+
+    `before` tells only of what fits here.
+    """
     before = before or {}
     limit = policy.hopeless * best_time(before)
     # What failed there may fit here.
@@ -83,12 +96,13 @@ def shortlist(
 ) -> list[Candidate]:
     """What stood near the best of a neighbouring pilot, nearest first, and what no pilot could run."""
     behind: dict[Candidate, float] = {}
-    for seen in neighbours:
+    for neighbour in neighbours:
+        seen = fitting(neighbour, candidates)
         best = best_time(seen)
         for name, one in seen.items():
             if isfinite(one.time) and one.time <= best * (1 + policy.near) + policy.jitter_ms:
                 behind[name] = min(behind.get(name, inf), one.time / best)
-    near = [name for name in sorted(behind, key=lambda name: behind[name]) if name in candidates]
+    near = sorted(behind, key=lambda name: behind[name])
     known = {name for seen in neighbours for name in seen}
     return near[: policy.most] + [name for name in candidates if name not in known]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,18 @@ _POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
+class Forward:
+    """Of so many rows, with the files and without them, in turns; `gain` is the middle turn's."""
+
+    rows: int
+    tuned_ms: float
+    untuned_ms: float
+    gain: float
+    turns: int
+    clear: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
     asked: int
     hits: int
@@ -29,9 +41,7 @@ class Proof:
     ignored: tuple[str, ...]
     profiled: dict[str, int]
     load_seconds: float
-    rows: int
-    tuned_ms: float
-    untuned_ms: float
+    forward: Forward
 
     @property
     def is_good(self) -> bool:
@@ -45,7 +55,7 @@ class Proof:
             "ignored": list(self.ignored),
             "profiled": self.profiled,
             "load_seconds": self.load_seconds,
-            "forward": {"rows": self.rows, "tuned_ms": self.tuned_ms, "untuned_ms": self.untuned_ms},
+            "forward": asdict(self.forward),
         }
 
 
@@ -104,10 +114,10 @@ def _check_equal(paths: Sequence[Path]) -> None:
 
 
 def _proof(data: dict[str, Any]) -> Proof:
-    forward = data.pop("forward")
-    return Proof(
-        **{**data, "misses": tuple(data["misses"]), "ignored": tuple(data["ignored"])},
-        rows=forward["rows"],
-        tuned_ms=forward["tuned_ms"],
-        untuned_ms=forward["untuned_ms"],
-    )
+    told = {
+        **data,
+        "misses": tuple(data["misses"]),
+        "ignored": tuple(data["ignored"]),
+        "forward": Forward(**data["forward"]),
+    }
+    return Proof(**told)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sgl_tune.processes.child import Child
 from sgl_tune.warm.events import DONE
 from sgl_tune.warm.job import CacheJob, make_device, read_job
+from sgl_tune.warm.turns import in_turns
 
 if TYPE_CHECKING:
     from flashinfer.autotuner import AutoTuner
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from runtime.devices.base import Device
     from runtime.start.rehearsal import Rehearsal
 
-_TIMED_RUNS = 5
+_PATIENCE_SECONDS = 3.0
 
 
 def main(child: Child) -> None:
@@ -110,18 +111,31 @@ def _ask_as_a_start_does(cache: CacheJob, rehearsal: Rehearsal, device: Device) 
 
 def _compare(
     tuner: AutoTuner, forward: Callable[[int], None], rows: int, device: Device
-) -> dict[str, float | int]:
-    """The least disturbed run of each, in turns: whatever else the machine does only adds time."""
+) -> dict[str, float | int | bool]:
     found = tuner._file_configs
-    times: dict[str, list[float]] = {"tuned_ms": [], "untuned_ms": []}
+
+    def timed(configs: Any) -> Callable[[], float]:
+        def run() -> float:
+            tuner._file_configs = configs
+            return _milliseconds(forward, rows, device)
+
+        return run
+
+    tuned, untuned = timed(found), timed({})
     try:
-        for _ in range(_TIMED_RUNS):
-            for name, configs in (("tuned_ms", found), ("untuned_ms", {})):
-                tuner._file_configs = configs
-                times[name].append(_milliseconds(forward, rows, device))
+        for warm_up in (tuned, untuned):
+            warm_up()
+        seen = in_turns(tuned, untuned, _PATIENCE_SECONDS)
     finally:
         tuner._file_configs = found
-    return {"rows": rows, **{name: min(taken) for name, taken in times.items()}}
+    return {
+        "rows": rows,
+        "tuned_ms": seen.one_ms,
+        "untuned_ms": seen.other_ms,
+        "gain": seen.gain,
+        "turns": seen.turns,
+        "clear": seen.clear,
+    }
 
 
 def _milliseconds(forward: Callable[[int], None], rows: int, device: Device) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from sgl_tune.cli.out import Output
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.models import DEMO
 from sgl_tune.units import count
-from sgl_tune.warm.proof import Proof
+from sgl_tune.warm.proof import Forward, Proof
 from sgl_tune.warm.result import WarmCache, Warmed
 
 
@@ -16,6 +18,8 @@ def show_warmed(out: Output, warmed: Warmed) -> None:
         out.line(f"memory at most {warmed.peak_bytes / 2**30:.2f} GiB on the first device", indent=2)
     for cache in warmed.caches:
         _show_cache(out, warmed, cache)
+    if all(cache.proof and cache.proof.is_good for cache in warmed.caches):
+        _show_next(out, warmed.plan.deployment)
 
 
 def _show_cache(out: Output, warmed: Warmed, cache: WarmCache) -> None:
@@ -34,6 +38,18 @@ def _show_cache(out: Output, warmed: Warmed, cache: WarmCache) -> None:
         out.line(f"every later start is spared this search: {cache.report.seconds:.1f} s here", indent=2)
 
 
+def _show_next(out: Output, deployment: Deployment) -> None:
+    if deployment.model_path == DEMO:
+        out.line("so a server of this deployment would start without tuning; now for a real one:", indent=2)
+        out.line("sgl-tune warm --dry-run --model-path MODEL --moe-runner-backend BACKEND --tp N", indent=4)
+    else:
+        out.line(
+            f"so a server with SGLANG_CACHE_DIR={deployment.cache_dir} starts without tuning; sgl-tune verify"
+            " says so of the machine that it starts on",
+            indent=2,
+        )
+
+
 def _show_proof(out: Output, proof: Proof) -> None:
     if proof.is_good:
         out.line(
@@ -45,8 +61,15 @@ def _show_proof(out: Output, proof: Proof) -> None:
         out.line(f"FlashInfer's loader ignores {path}", "red", indent=4)
     for key in proof.misses:
         out.line(key, indent=4)
-    out.line(
-        f"forward of {proof.rows} rows: {proof.tuned_ms:.2f} ms tuned, {proof.untuned_ms:.2f} ms untuned"
-        f" ({proof.untuned_ms / proof.tuned_ms:.2f}x); loading took {proof.load_seconds * 1e3:.0f} ms",
-        indent=2,
-    )
+    _show_forward(out, proof.forward)
+
+
+def _show_forward(out: Output, forward: Forward) -> None:
+    times = f"{forward.tuned_ms:.2f} ms tuned, {forward.untuned_ms:.2f} ms untuned"
+    if not forward.clear:
+        gain, style = f"no clear difference in {count(forward.turns, 'turn')} on this machine", None
+    elif forward.gain < 1:
+        gain, style = f"{1 / forward.gain:.2f}x slower: prune it, and warm on a quiet machine", "yellow"
+    else:
+        gain, style = f"{forward.gain:.2f}x faster", None
+    out.line(f"forward of {forward.rows} rows: {times}: {gain}", style, indent=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sgl_tune.cli.format import Format
@@ -43,9 +44,11 @@ class _Bucket:
     def cells(self) -> tuple[str, str, str]:
         left = "decided" if self.decided else f"{sum(self.left.values())} of {self.tactics}"
         best = "-" if self.best_ms is None else f"{self.best_ms:.3f} ms"
-        if self.best_ms is None or self.default_ms is None:
-            return left, best, "-"
-        return left, best, f"{self.default_ms / self.best_ms:.2f}x"
+        return left, best, "-" if self.gain is None else f"{self.gain:.2f}x"
+
+    @property
+    def gain(self) -> float | None:
+        return None if self.best_ms is None or self.default_ms is None else self.default_ms / self.best_ms
 
 
 @contextmanager
@@ -57,23 +60,33 @@ def shown(out: Output) -> Iterator[Listener]:
         with _live_table() as listener:
             yield listener
     else:
-        yield _Lines(out)
+        lines = _Lines(out)
+        yield lines
+        lines.end()
 
 
 class _Lines:
+    """A sign of life now and then, and at the end a line for each op."""
+
     def __init__(self, out: Output) -> None:
         self._out = out
-        self._buckets: dict[tuple[str, int], _Bucket] = {}
+        self._ops: dict[str, dict[int, _Bucket]] = {}
+        self._life = out.progress("searching")
 
     def __call__(self, worker: int, event: dict[str, Any]) -> None:
-        if event["kind"] != PROGRESS:
-            return
-        bucket = self._buckets.setdefault((event["op"], event["bucket"]), _Bucket())
-        bucket.hear(worker, event)
-        if bucket.decided:
-            _, best, gain = bucket.cells()
-            said = f"{bucket.tactics} tactics, best {best}, {gain} over the default"
-            self._out.note(f"{event['op']} bucket {event['bucket']}: {said}")
+        if event["kind"] == PROGRESS:
+            self._ops.setdefault(event["op"], {}).setdefault(event["bucket"], _Bucket()).hear(worker, event)
+            seen = [bucket for buckets in self._ops.values() for bucket in buckets.values()]
+            decided = sum(bucket.decided for bucket in seen)
+            self._life.advance(0, f"{len(seen)} buckets looked at, {decided} decided")
+
+    def end(self) -> None:
+        for op, buckets in self._ops.items():
+            decided = [bucket for bucket in buckets.values() if bucket.decided]
+            gains = [bucket.gain for bucket in decided if bucket.gain is not None]
+            middle = f", in the middle {median(gains):.2f}x faster than the default" if gains else ""
+            most = max((bucket.tactics for bucket in buckets.values()), default=0)
+            self._out.note(f"{op}: {len(decided)} buckets decided among up to {most} tactics{middle}")
 
 
 @contextmanager

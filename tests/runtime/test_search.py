@@ -24,6 +24,7 @@ from runtime.autotune.search import (
     SearchPolicy,
     dealt,
     finalists,
+    fitting,
     pilots,
     screen,
     shortlist,
@@ -165,6 +166,17 @@ def test_a_bucket_tries_what_stood_near_the_best_of_either_neighbour() -> None:
     assert shortlist(["a", "b", "c"], [below, above], replace(POLICY, most=2)) == ["a", "c"]
 
 
+def test_who_does_not_fit_sets_no_mark() -> None:
+    """The pilot's best fits no larger bucket: what was hopeless beside it is all there is."""
+    below = {"unfit": Screened(1.0, True), "a": Screened(9.0, False), "b": Screened(20.0, False)}
+    here = fitting(below, ["a", "b"])
+    assert worth_sweeping(["a", "b"], here, POLICY) == ["a"]
+    assert shortlist(["a", "b"], [below], POLICY) == ["a"]
+    above = {"unfit": Screened(1.0, True), "a": Screened(inf, False), "b": Screened(2.0, True)}
+    assert worth_sweeping(["a", "b"], fitting(above, ["a", "b"]), POLICY) == ["b", "a"]
+    assert shortlist(["a", "b"], [above], POLICY) == ["b"]
+
+
 def test_a_tactic_that_no_pilot_could_run_is_tried_and_one_that_does_not_fit_is_not() -> None:
     below = {"a": Screened(1.0, True), "unfit": Screened(1.0, True)}
     assert shortlist(["a", "only here"], [below], POLICY) == ["a", "only here"]
@@ -175,6 +187,17 @@ def test_the_ops_of_a_layer_are_settled_side_by_side() -> None:
     settled = settle([["a", "b"], ["x", "y"]], clock, POLICY, 3.0)
     assert settled.winners == ("b", "y")
     assert set(settled.times) == {("a", "x"), ("b", "x"), ("a", "y"), ("b", "y")}
+
+
+def test_a_leader_that_fails_later_takes_nobody_along() -> None:
+    played = 0
+
+    def clock(alone: Sequence[tuple[str, ...]], launches: int) -> list[float]:
+        nonlocal played
+        played += 1
+        return [inf if names == ("a",) and played > 2 else 1.0 + (names == ("c",)) / 100 for names in alone]
+
+    assert settle([["a", "b", "c"]], clock, POLICY, 1.0).winners == ("b",)
 
 
 def test_what_is_fast_only_together_wins() -> None:
