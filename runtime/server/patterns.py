@@ -14,10 +14,10 @@ from runtime.server.errors import Unsupported
 _MOST_STATES = 4000
 _MOST_KNOWN = 20000
 _SHORT: dict[str, Callable[[str], bool]] = {
-    "d": str.isdigit,
+    "d": str.isdecimal,
     "w": lambda c: c.isalnum() or c == "_",
     "s": str.isspace,
-    "D": lambda c: not c.isdigit(),
+    "D": lambda c: not c.isdecimal(),
     "W": lambda c: not (c.isalnum() or c == "_"),
     "S": lambda c: not c.isspace(),
 }

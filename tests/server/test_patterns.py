@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
+from itertools import product
 
 import pytest
 
@@ -81,3 +82,123 @@ def test_what_is_not_followed_is_refused_by_name(expression: str) -> None:
 def test_expressions_too_many_to_follow_are_refused() -> None:
     with pytest.raises(Unsupported, match="too many or too long"):
         Patterns(["(a{100}){100}"])
+
+
+_CLASSES = [
+    *(".", "a", r"\.", r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", r"\-", r"\_", "$", "a|", "-"),
+    *("[abc]", "[^abc]", "[a-c]", "[^a-c]", "[a-]", "[-a]", "[]a]", "[^]a]", "[]]", "[a^]", "[.]", "[$]"),
+    *(r"[\d_]", r"[^\d_]", r"[\w-]", r"[\]]", r"[a\-c]", "[0-9a-f]", "[^0-9a-f]", "[a-cx-z]", "[+*?(){}|]"),
+]
+_CHARACTERS = [*map(chr, range(32, 127)), "\t", "\u00e4", "\u00b2", "\u0663", ""]
+
+
+@pytest.mark.parametrize("expression", _CLASSES)
+def test_one_character_is_read_as_re_reads_it(expression: str) -> None:
+    for ending in ("", "$"):
+        found = Patterns([expression + ending])
+        assert [found.first(one) for one in _CHARACTERS] == [
+            0 if re.match(expression + ending, one) else None for one in _CHARACTERS
+        ]
+
+
+_COUNTS = [
+    *(
+        "a*",
+        "a+",
+        "a?",
+        "a{0}",
+        "a{1}",
+        "a{3}",
+        "a{0,2}",
+        "a{1,3}",
+        "a{2,2}",
+        "a{2,}",
+        "a{0,}",
+        "a*?",
+        "a{1,2}?",
+    ),
+    *(
+        "(a|b)*",
+        "(?:ab)+",
+        "(a*b)?",
+        "(a{2}){2}",
+        "((a)b?)+",
+        "a|bb",
+        "(a|)b",
+        "|a",
+        "ab|a",
+        "a$|b",
+        "^a+",
+        "^",
+    ),
+    *("a$b", "a$", "$a", "(a$)?b", ".{2}", "[ab]{2,3}", r"\w{3}", "(a|b|)$", "a{100}", "a{01,02}"),
+]
+
+
+@pytest.mark.parametrize("expression", _COUNTS)
+def test_as_many_are_read_as_re_reads(expression: str) -> None:
+    names = ["".join(one) for size in range(6) for one in product("ab", repeat=size)] + ["a" * 99, "a" * 101]
+    for ending in ("", "$"):
+        told = f"(?:{expression}){ending}" if "^" not in expression else expression + ending
+        found = Patterns([told])
+        assert [found.first(one) for one in names] == [0 if re.match(told, one) else None for one in names]
+
+
+@pytest.mark.parametrize(
+    ("followed", "refused"),
+    [
+        ("a{100}", "a{101}"),
+        ("a{0,100}", "a{0,101}"),
+        ("a{2,2}", "a{2,1}"),
+        ("a{001,002}", "a{0001,002}"),
+        ("a{2}", "a{,2}"),
+        ("a{2,3}", "a{2,x}"),
+        ("a{3}", "a{\u0663}"),
+        ("a{1,3}", "a{1,\u0663}"),
+        ("a{2}", "a{2"),
+        ("a}", "a{"),
+        ("(" * 20 + "a" + ")" * 20, "(" * 21 + "a" + ")" * 21),
+        ("()" * 30, "(" * 30 + ")" * 30),
+        ("(a)", "a)"),
+        ("(a)", "(a"),
+        ("(?:a)", "(?a)"),
+        ("[a]", "[]"),
+        ("[^a]", "[^]"),
+        (r"\[a", "[a"),
+        (r"[a\]]", r"[a\]"),
+        (r"\/", r"\Z"),
+        (r"\_", r"\1"),
+        ("a*?", "a*??"),
+        ("a+?", "a+*"),
+        ("a??", "a?+"),
+        ("a{2}?", "a{2}{2}"),
+        ("^a", "a^"),
+        ("^a|b", "a|^b"),
+        ("a|b", "*|b"),
+    ],
+)
+def test_what_is_followed_and_what_no_more(followed: str, refused: str) -> None:
+    assert Patterns([followed]).first("") in (0, None)
+    with pytest.raises(Unsupported, match="is not followed here"):
+        Patterns([refused])
+
+
+def test_an_automaton_has_its_most_states() -> None:
+    """Two a letter and two around it: 100 of them by 9 are 3600, by 10 are 4000 and what they lie in."""
+    assert Patterns(["(a{100}){9}"]).first("a" * 900) == 0
+    with pytest.raises(Unsupported, match="too many or too long"):
+        Patterns(["(a{100}){20}"])
+
+
+def test_what_is_known_of_names_is_forgotten_and_found_again() -> None:
+    found = Patterns([r".*\.(\w)\.(\w+)$", ".*x"])
+    names = [f"m.{chr(0x4E00 + one)}.p{one}" for one in range(0, 21000, 3)]
+    assert all(found.first(name) == 0 for name in names)
+    assert found.first("m.ab.x") == 1 and found.first("m.ab.y") is None
+
+
+def test_the_first_that_matches_is_told_however_long_the_others_are() -> None:
+    assert Patterns(["abc", "ab", "a"]).first("abc") == 0
+    assert Patterns(["abd", "ab", "a"]).first("abc") == 1
+    assert Patterns(["x", "y", "a"]).first("abc") == 2
+    assert Patterns([]).first("abc") is None
