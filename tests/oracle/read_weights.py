@@ -36,8 +36,10 @@ def _made(case: dict[str, Any]) -> list[list[Any]]:
 
     _choose(case)
     config = get_quantization_config(case["method"]).from_config(case["section"])
-    if getattr(config, "packed_modules_mapping", None) is None:
-        config.packed_modules_mapping = {}
+    if not getattr(config, "packed_modules_mapping", None):  # as models have it
+        config.packed_modules_mapping = {
+            "qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"],
+        }  # fmt: skip
     torch.set_default_dtype(torch.bfloat16)
     with torch.device("meta"):
         layer = _experts(case) if "experts" in case else _linear(case)

@@ -1,6 +1,6 @@
 """Random layers under every format: SGLang's create_weights beside our rows, tensor by tensor.
 
-python -m tests.oracle.weights --seed 5 --count 40 [--record]
+python -m tests.oracle.weights --seed 5 --count 40 [--listed] [--record]
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tests.oracle.inside import run_inside
 from tests.oracle.wheels import WORK, wheel_of
 
 RECORDED = Path(__file__).parent / "recorded/weights.jsonl.gz"
+LISTED_RECORDED = RECORDED.with_name("plain_layers.jsonl.gz")
 MAJORS = {"H200": 9, "B200": 10}
 Case = dict[str, Any]
 _FP8 = {"num_bits": 8, "type": "float", "symmetric": True, "dynamic": False}
@@ -111,6 +112,57 @@ _BACKENDS = {
 }
 
 
+# Those that read a list of what stays plain, and under which name.
+_LISTS = {
+    "fp8, blocks": ("ignored_layers", "modules_to_not_convert"),
+    "mxfp8": ("ignored_layers", "modules_to_not_convert"),
+    "modelopt fp8": ("ignore", "exclude_modules"),
+    "modelopt nvfp4": ("ignore", "exclude_modules"),
+    "awq": ("modules_to_not_convert",),
+    "bytes": ("ignore",),
+    "w8a8 int8": ("ignore",),
+}
+
+
+def _listed(rng: random.Random, case: Case) -> list[str]:
+    """Names near to the layer's: a part of it, what it lies in, another's, patterns. What is run as one has
+    no name of its own: whether that counts is the model's to say."""
+    stem, _, last = case["name"].rpartition(".")
+    parts = [f"{stem}.{part}" for part in case.get("parts", (last,))]
+    last = parts[0].rpartition(".")[2]
+    names = [*parts, stem, last, stem.replace("model.", ""), "model.layers.0", "layers.0"]
+    names += [f"{stem}*", f"*.{last}", "*layers.0*", "*layers.0.self*proj", "lm_head", "model.layers.1"]
+    names += [stem.replace(".0.", ".1."), f"{stem}.", parts[0][:-1], f"re:.*{last}$", r"re:.*layers\.0\..*"]
+    names += [
+        "re:.*self_attn.*",
+        "mlp",
+        "self_attn",
+        "model.layers.0.self_attn.q_b_proj",
+        "mlp.gate",
+        "q_b_proj",
+    ]
+    chosen = rng.sample(names, rng.choice((1, 1, 2, 3)))
+    return [*chosen, *parts] if rng.random() < 0.15 else chosen
+
+
+def listed_cases(seed: int, count: int, gpu: str) -> Iterator[Case]:
+    """Of one size: what is asked is which of them are plain."""
+    rng = random.Random(f"listed {seed} {gpu}")
+    for name, keys in _LISTS.items():
+        method, make = METHODS[name]
+        for number in range(count):
+            backend = rng.choice(_BACKENDS.get(name, {}).get(gpu, ("auto",)))
+            case = {"what": f"{name}, listed", "gpu": gpu, "method": method, "backend": backend}
+            of_experts = number % 5 == 0 and name != "w8a8 int8"
+            case |= {**(_experts(rng, name) if of_experts else _linear(rng)), "ranks": 1}
+            if "parts" in case:
+                rows = [256 for _ in case["parts"]]
+                case |= {"rows": rows, "all_rows": sum(rows), "columns": 256, "all_columns": 256}
+            else:
+                case |= {"experts": 2, "all_experts": 2, "hidden": 256, "inner": 256}
+            yield case | {"section": {**make(rng), rng.choice(keys): _listed(rng, case)}}
+
+
 def cases(seed: int, count: int, gpu: str) -> Iterator[Case]:
     rng = random.Random(f"{seed} {gpu}")
     for name, (method, make) in METHODS.items():
@@ -184,12 +236,22 @@ def theirs(case: Case, answer: Case) -> list[list[Any]] | None:
     """None where it ends."""
     found = answer.get("tensors")
     if found == [["plain"]]:
-        return [["weight", "bfloat16", [sum(case["rows"]), case["columns"]]]]
+        return _plain(case)
     return None if found is None else sorted(found)
 
 
-def recorded() -> list[tuple[Case, Case]]:
-    with gzip.open(RECORDED, "rt") as file:
+def _plain(case: Case) -> list[list[Any]]:
+    if "experts" not in case:
+        return [["weight", "bfloat16", [sum(case["rows"]), case["columns"]]]]
+    count, hidden, inner = case["experts"], case["hidden"], case["inner"]
+    return [
+        ["w13_weight", "bfloat16", [count, 2 * inner, hidden]],
+        ["w2_weight", "bfloat16", [count, hidden, inner]],
+    ]
+
+
+def recorded(path: Path = RECORDED) -> list[tuple[Case, Case]]:
+    with gzip.open(path, "rt") as file:
         return [tuple(json.loads(line)) for line in file]
 
 
@@ -199,17 +261,21 @@ def main() -> None:
     options.add_argument("--count", type=int, default=20, help="of each format and GPU")
     options.add_argument("--release", default="0.5.23")
     options.add_argument("--work", type=Path, default=WORK)
+    options.add_argument(
+        "--listed", action="store_true", help="which layers a checkpoint's list leaves plain"
+    )
     options.add_argument("--record", action="store_true", help="keep the answers for the tests")
     asked = options.parse_args()
     pairs = []
     for gpu in MAJORS:
-        drawn = [json.loads(json.dumps(case)) for case in cases(asked.seed, asked.count, gpu)]
+        draw = listed_cases if asked.listed else cases
+        drawn = [json.loads(json.dumps(case)) for case in draw(asked.seed, asked.count, gpu)]
         lines = [json.dumps({**case, "hidden": _as_layer(case)}) for case in drawn]
         wheel = wheel_of(asked.release, asked.work.absolute())
         answers = run_inside("read_weights", wheel, gpu, asked.work.absolute(), lines, 600)
         pairs.extend(zip(drawn, answers, strict=True))
     if asked.record:
-        with gzip.GzipFile(RECORDED, "w", mtime=0) as file:
+        with gzip.GzipFile(LISTED_RECORDED if asked.listed else RECORDED, "w", mtime=0) as file:
             file.writelines(json.dumps(pair).encode() + b"\n" for pair in pairs)
     wrong = [(case, answer) for case, answer in pairs if not agrees(case, answer)]
     for case, answer in wrong[:12]:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.oracle.weights import METHODS, agrees, ours, recorded
+from tests.oracle.weights import LISTED_RECORDED, METHODS, agrees, ours, recorded, theirs
 
 PAIRS = recorded()
 
@@ -26,3 +26,12 @@ def test_what_sglang_refuses_is_refused() -> None:
     refused = [case for case, answer in PAIRS if "refused" in answer]
     assert len(refused) >= 20
     assert all(isinstance(ours(case), str) for case in refused)
+
+
+def test_a_list_leaves_plain_what_sglang_leaves_plain() -> None:
+    pairs = recorded(LISTED_RECORDED)
+    wrong = [(case, answer, ours(case)) for case, answer in pairs if not agrees(case, answer)]
+    assert wrong == [], f"{len(wrong)}, as {wrong[0]}"
+    made = [theirs(case, answer) for case, answer in pairs]
+    plain = [tensors for tensors in made if tensors and {dtype for _, dtype, _ in tensors} == {"bfloat16"}]
+    assert len(plain) > 60 and len(pairs) - len(plain) > 120
