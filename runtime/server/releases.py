@@ -68,6 +68,8 @@ class Release:
     fp4_gemm_on_sm120: str = "flashinfer_cudnn"
     # DeepSeek's shared experts in nvfp4, activated by the kernel that multiplies: models/deepseek_v2.py
     fuses_nvfp4_swiglu: bool = False
+    # Absorbed fp8 products of latent attention, through FlashInfer: deepseek_common's forward_mla.py
+    absorbs_by_flashinfer: bool = False
     # Dense modelopt fp8 through FlashInfer's fp8_gemm, on Hopper too: srt/layers/quantization/fp8_utils.py
     tunes_fp8_gemm: bool = False
     # Majors on which modelopt's fp8 GEMMs are FlashInfer's: the same file
@@ -332,6 +334,7 @@ _BREAKABLE_17 = (
 _17 = replace(
     _16,
     version="0.5.17",
+    absorbs_by_flashinfer=True,
     deep_gemm_layout="by experts",
     flashinfer="0.6.15.post1",
     key_has_skipped_ops=True,

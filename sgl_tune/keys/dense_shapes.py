@@ -64,6 +64,20 @@ def _by_cutlass_alone(deployment: Deployment) -> bool:
     return by_default or (asked == "flashinfer_cutlass" and server.gpu.major >= 10)
 
 
+def tunes_absorbed(deployment: Deployment) -> bool:
+    """Latent keys and values in fp8 with one scale, or one a row; of blocks SGLang makes bf16."""
+    model, server = deployment.model, deployment.server
+    in_fp8 = deployment.quantization in (*MODELOPT_FP8, "fp8") and model.quantization_block is None
+    names = (f"{model.names.layers}.{i}.{model.names.attention}.kv_b_proj" for i in range(model.num_layers))
+    return (
+        server.tunes
+        and server.release.absorbs_by_flashinfer
+        and model.is_mla
+        and in_fp8
+        and any(not model.excluded.linear([name]) for name in names)
+    )
+
+
 def dense_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     return tuple(_dense_shapes(deployment))
 

@@ -11,7 +11,7 @@ from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets, t
 from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.rows import BatchRows, batch_rows
 from sgl_tune.keys.call_shapes import moe_shapes, runs_mxfp4_by_cutlass, tunes_moe
-from sgl_tune.keys.dense_shapes import dense_shapes, tunes_dense, tunes_fp4, tunes_mxfp8
+from sgl_tune.keys.dense_shapes import dense_shapes, tunes_absorbed, tunes_dense, tunes_fp4, tunes_mxfp8
 from sgl_tune.keys.op_shapes import OpShape, Policy
 from sgl_tune.keys.starts import never_starts
 
@@ -71,7 +71,7 @@ def asks_nothing(deployment: Deployment) -> bool:
         return not deployment.server.tunes
     if never_starts(deployment):
         return True
-    asks = (tunes_moe, tunes_dense, tunes_fp4, tunes_mxfp8)
+    asks = (tunes_moe, tunes_dense, tunes_fp4, tunes_mxfp8, tunes_absorbed)
     if not any(ask(deployment) for ask in asks):
         return True
     known = _asked_ops(deployment)

@@ -32,6 +32,7 @@ META = torch.device("meta")
 WITHIN = 0.005
 # Their class is DeepSeek-V3's, in a file of the checkpoint.
 CLASSES = {"kimi_k2": "deepseek_v3"}
+INSIDE = {"step3p5": "step3p7"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +124,26 @@ def _decoder(model: ModelConfig) -> Decoder:
 
 def _parameters(config: dict[str, Any]) -> int:
     """With the routers' corrections, which transformers keeps in buffers."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     plain = {name: value for name, value in config.items() if name not in ("quantization_config", "auto_map")}
-    model_type = plain.pop("model_type")
-    found = AutoConfig.for_model(CLASSES.get(model_type, model_type), **plain)
+    parts = _transformers(plain.pop("model_type"), plain)
+    corrections = (
+        buffer.numel() for part in parts for name, buffer in part.named_buffers() if "correction_bias" in name
+    )
+    return sum(parameter.numel() for part in parts for parameter in part.parameters()) + sum(corrections)
+
+
+def _transformers(model_type: str, sizes: dict[str, Any]) -> list[Any]:
+    """The language model, which may have a class inside of another alone."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+    if model_type in INSIDE:
+        whole = AutoConfig.for_model(INSIDE[model_type], text_config=sizes)
+        with META:
+            model = AutoModelForImageTextToText.from_config(whole)
+        return [model.model.language_model, model.lm_head]
+    found = AutoConfig.for_model(CLASSES.get(model_type, model_type), **sizes)
     with META:
-        model = AutoModelForCausalLM.from_config(found.get_text_config())
-    corrections = (buffer.numel() for name, buffer in model.named_buffers() if "correction_bias" in name)
-    return sum(parameter.numel() for parameter in model.parameters()) + sum(corrections)
+        return [AutoModelForCausalLM.from_config(found.get_text_config())]
 
 
 def main() -> None:

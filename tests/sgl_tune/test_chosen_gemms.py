@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.models import presets
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.deployment.selection import select_deployments
@@ -50,3 +53,24 @@ def test_skipped_ops_are_not_planned() -> None:
         )
     }
     assert whole - left == {"fp4_gemm"} and left
+
+
+@pytest.mark.parametrize(
+    ("flags", "has_gap"),
+    [
+        ({"quantization": "modelopt_fp8", "sglang_version": "0.5.17"}, True),
+        ({"quantization": "modelopt_fp8", "sglang_version": "0.5.16"}, False),
+        ({}, False),  # blocks, which are made bf16
+    ],
+)
+def test_fp8_products_of_latent_attention_are_told(
+    flags: dict[str, Any], has_gap: bool, tmp_path: Path
+) -> None:
+    config = next(dict(preset.config) for preset in presets() if preset.name == "DeepSeek-V3")
+    if flags:
+        config.pop("quantization_config", None)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    target = {**TARGET, "flashinfer_version": None, **flags}
+    asked = ServerFlags(model_path=str(tmp_path), tp=8, moe_runner_backend="flashinfer_trtllm", **target)
+    found = [gap.what for gap in unplanned(resolve_deployment(asked, environ={}))]
+    assert ("the FP8 products of latent attention" in found) is has_gap
