@@ -1,4 +1,4 @@
-"""The pictures in docs: drawn of what a terminal showed, and of nothing that a reader's browser would fetch."""
+"""The pictures in docs: drawn of what a terminal showed, and nothing in them is fetched."""
 
 from __future__ import annotations
 
