@@ -96,9 +96,8 @@ def _remove(removal: Removal, folder: Folder) -> int:
     names = [path.name for path in removal.files if path.parent == folder.path]
     there = [name for name in names if folder.status(name)]
     publish(folder, {}, remove=there)
-    if removal.whole and not set(folder.names()) - {LOCK}:
-        folder.unlink(LOCK)
-        _remove_empty(folder)
+    if removal.whole:
+        _remove_if_empty(folder)
     return count + len(there)
 
 
@@ -116,8 +115,18 @@ def _remove_below(removal: Removal, folder: Folder, below: str) -> int:
     return len(there)
 
 
-def _remove_empty(folder: Folder) -> None:
+def forget(place: Path, root: Path) -> None:
+    """A folder that was made for files which never came goes, with those above it, unless somebody else
+    holds it or put something there."""
+    with contextlib.suppress(WorkFailed), locked(place, 0.0, create=False, root=root) as (folder, _):
+        _remove_if_empty(folder)
+
+
+def _remove_if_empty(folder: Folder) -> None:
     """It and the folders above, once empty, up to the one that a user named."""
+    if set(folder.names()) - {LOCK}:
+        return
+    folder.unlink(LOCK)
     if folder.parent is None:
         with contextlib.suppress(OSError):
             folder.path.rmdir()

@@ -15,7 +15,7 @@ from sgl_tune.cache.layouts import JOURNAL, LOCK, find_caches
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.prune import Rules, plan
 from sgl_tune.cache.record import serialise
-from sgl_tune.cache.remove import remove, settle
+from sgl_tune.cache.remove import forget, remove, settle
 from sgl_tune.cache.store import write_group
 from sgl_tune.cache.transaction import locked
 from sgl_tune.errors import UsageError
@@ -270,3 +270,19 @@ def test_keeping_an_unknown_key_is_refused(tmp_path: Path) -> None:
     _make_cache(tmp_path, OLD)
     with pytest.raises(UsageError, match="--keep dddd: no cache here has this key"):
         plan(find_caches(tmp_path), Rules(stale=True, keep=("dddd",)), time.time())
+
+
+def test_a_folder_made_for_nothing_goes_and_one_with_anything_in_it_stays(tmp_path: Path) -> None:
+    versions = tmp_path / "flashinfer" / "autotune"
+    empty, kept = versions / "0.7.2" / "90" / OLD, versions / "0.7.1" / "90" / NEW
+    for folder in (empty, kept):
+        with locked(folder):
+            pass
+    (kept / "notes").write_text("mine")
+    with locked(empty):
+        forget(empty, tmp_path)  # somebody else holds it
+        assert empty.is_dir()
+    for folder in (empty, kept, tmp_path / "never"):
+        forget(folder, tmp_path)
+    assert sorted(path.name for path in versions.iterdir()) == ["0.7.1"]
+    assert {path.name for path in kept.iterdir()} == {"notes", LOCK}
