@@ -24,7 +24,7 @@ class KeyForm:
 
     has_extras: bool  # a fourth element, 0.6.13
     options_of: tuple[str, ...] = ()  # the ops, by how their names begin, that fill it in
-    names_ranks: bool = False  # among a cutlass MoE's options, until 0.7.1
+    names_ranks: bool = True  # among a cutlass MoE's options, until 0.7.1
     workspace: int = -1  # of a GEMM, in bytes, until 0.6.12
     trtllm_gemm: tuple[object, ...] = ()  # the options of its fp4 GEMMs
     cutedsl_moe: CuteDslForm = "plain"
@@ -90,7 +90,7 @@ _V0_6_18 = replace(
     _V0_6_16,
     since="0.6.18",
     members=frozenset((METADATA, RECORDS, GENERATION)),
-    keys=replace(_V0_6_15.keys, options_of=(*_DENSE, _CUTLASS), names_ranks=True, cutedsl_moe="by situ"),
+    keys=replace(_V0_6_15.keys, options_of=(*_DENSE, _CUTLASS), cutedsl_moe="by situ"),
 )
 _V0_7_0 = replace(
     _V0_6_18,

@@ -230,3 +230,17 @@ def test_what_encrypts_stands_with_what_it_needs(one: str, other: str) -> None:
     assert server("qwen3", 23, "H200", others={**both, one: "x"}).key
     with pytest.raises(ConfigError, match=f"--{one.replace('_', '-')}.* needs --{other.replace('_', '-')}"):
         server("qwen3", 23, "H200", others={one: "x"})
+
+
+@pytest.mark.parametrize(
+    ("a2a", "shares"),
+    [(name, True) for name in ("deepep", "megamoe", "mooncake", "ascend_fuseep", "mori")]
+    + [(name, False) for name in ("none", "nixl")],
+)
+def test_kimi_k3_shares_its_shared_experts_behind_some_all_to_alls(a2a: str, shares: bool) -> None:
+    said = ""
+    try:
+        server("kimi_k3", 23, "B200", tp_size=8, moe_a2a_backend=a2a, others={"shared_experts_tp_size": 4})
+    except ConfigError as refusal:
+        said = refusal.message
+    assert ("--shared-experts-tp-size 4 does not go with" in said) is not shares

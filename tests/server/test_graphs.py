@@ -88,6 +88,14 @@ def test_deepep_takes_rows_by_eight_since_0_5_17() -> None:
     assert sizes == [(4, 12, 16)] * 2 + [(8, 16)] * 7
 
 
+def test_rows_by_eight_are_of_breakable_graphs_behind_deepep_alone() -> None:
+    asked: dict[str, Any] = {"tp_size": 8, "cuda_graph_bs_prefill": (4, 12, 16)}
+    breakable = {**asked, "cuda_graph_backend_prefill": "breakable"}
+    assert server(QWEN, version="0.5.23", **breakable).prefill_graphs == (4, 12, 16)
+    compiled = {**asked, "cuda_graph_backend_prefill": "tc_piecewise", "moe_a2a_backend": "deepep"}
+    assert server(QWEN, version="0.5.18", **compiled).prefill_graphs == (4, 12, 16)
+
+
 def test_deepseek_vl_2_says_whether_it_has_mla() -> None:
     vl = {**R1, "architectures": ["DeepseekVL2ForCausalLM"]}
     largest = {

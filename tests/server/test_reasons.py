@@ -141,3 +141,22 @@ def test_the_dummy_batch_is_the_requests_of_a_rank_and_their_tokens() -> None:
     assert (drafted.value, drafted.rule) == (160, "requests of a rank: 40, 4 tokens each")
     (most,) = server(QWEN).reasons["dummy_batch_rows"]
     assert (most.value, most.rule) == (4096, "the most that a rank runs: 4,096")
+
+
+@pytest.mark.parametrize(
+    ("version", "told", "value", "rule"),
+    [
+        (17, "1", True, "FlashInfer's own default"),
+        (18, None, True, "on unless the environment turns it off"),
+        (20, None, True, "on unless the environment turns it off"),
+        (21, None, False, "off unless the environment turns it on"),
+        (23, "1", True, "the environment turns it on"),
+        (23, "0", False, "the environment turns it off"),
+    ],
+)
+def test_who_says_whether_a_finish_is_fused(version: int, told: str | None, value: bool, rule: str) -> None:
+    environ = {} if told is None else {"SGLANG_FLASHINFER_MOE_FUSED_FINALIZE": told}
+    release = release_named(f"0.5.{version}").release
+    found = resolve(Asked(model_path="m"), Checkpoint(QWEN), None, find_gpu("H200"), release, environ)
+    (reason,) = found.reasons["fused_finalize"]
+    assert (reason.value, reason.rule) == (value, rule)
