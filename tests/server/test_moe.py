@@ -142,6 +142,50 @@ def test_whose_backend_an_all_to_all_leaves_as_it_is(checkpoint: Checkpoint, bac
     assert server(checkpoint).moe_runner_backend in (backend, TRTLLM)
 
 
+_OF_NVFP4_EXPERTS = {"quant_method": "fp8", "quant_algo": "MIXED_PRECISION", "moe_quant_algo": "NVFP4"}
+_FLASH = {"auto_map": {"AutoConfig": "configuration_mimo.MiMoV2FlashConfig"}}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "version", "gpu", "alone", "behind"),
+    [
+        (model("nemotron"), 12, "H200", "auto", "auto"),
+        (model("nemotron"), 13, "H200", CUTLASS, CUTLASS),
+        (model("nemotron"), 13, "B200", TRTLLM, CUTLASS),
+        (model("nemotron", NVFP4), 12, "B200", TRTLLM, CUTLASS),
+        (model("nemotron", NVFP4), 13, "H200", "marlin", "marlin"),
+        (model("nemotron", MODELOPT_FP8), 23, "H200", CUTLASS, CUTLASS),
+        (model("nemotron", _MIXED), 17, "B200", TRTLLM, CUTLASS),
+        (model("nemotron", _MIXED), 18, "B200", "marlin", "marlin"),
+        (model("qwen3_moe", _MIXED), 19, "B200", "auto", "auto"),
+        (model("qwen3_moe", _MIXED), 20, "B200", "marlin", "marlin"),
+        (model("mimo", FP8, **_FLASH), 16, "B200", "auto", "auto"),
+        (model("mimo", FP8, **_FLASH), 17, "B200", TRTLLM, TRTLLM),
+        (model("mimo", FP8, **_FLASH), 21, "B200", TRTLLM, TRTLLM),
+        (model("mimo", FP8, **_FLASH), 22, "B200", TRTLLM, "auto"),
+        (model("mimo", _FP4, **_FLASH), 22, "B200", "flashinfer_mxfp4", "auto"),
+        (model("mimo", _FP4, **_FLASH), 22, "H200", "marlin", "marlin"),
+        (model("deepseek_v4", _OF_NVFP4_EXPERTS | {"group_size": 16}), 14, "B200", ROUTED, ROUTED),
+        (model("deepseek_v4"), 18, "RTX PRO 6000", "marlin", "marlin"),
+        (model("deepseek_v4"), 19, "RTX PRO 6000", "flashinfer_mxfp4", "auto"),
+        (model("minimax3"), 12, "L40S", "triton", "triton"),
+        (model("minimax3"), 23, "H200", "triton", "triton"),
+        (model("mobius"), 23, "H200", "triton_kernel", "triton_kernel"),
+        (model("kimi_k2", _KIMI_INT4), 23, "B200", TRTLLM, "auto"),
+        (model("glm4"), 23, "B200", TRTLLM, "auto"),
+        (model("longcat"), 16, "B200", TRTLLM, "auto"),
+    ],
+)
+def test_what_an_all_to_all_leaves_of_an_unset_backend(
+    checkpoint: Checkpoint, version: int, gpu: str, alone: str, behind: str
+) -> None:
+    found = [
+        server(checkpoint, version, gpu, tp_size=4, moe_a2a_backend=a2a).moe_runner_backend
+        for a2a in ("none", "mooncake")
+    ]
+    assert found == [alone, behind]
+
+
 def test_hunyuan_in_mxfp8_runs_on_deep_gemm() -> None:
     quantized = {"quant_method": "modelopt", "quant_algo": "MXFP8"}
     assert server(model("hy_v4", quantized), 20).moe_runner_backend == "deep_gemm"
