@@ -132,12 +132,10 @@ def low_latency_bytes(tokens: int, hidden: int, experts: int) -> int:
     """Two buffers to send from and two to receive in, of as many tokens for every expert there is."""
     if not 0 < tokens <= MOST_DISPATCHED:
         raise ConfigError(f"DeepEP dispatches at most {MOST_DISPATCHED} tokens a rank, not {tokens}")
-    scales = hidden // 128
-    dispatched = _CONTROL + max(2 * hidden, hidden + 4 * scales)
-    combined = 4 * scales + 2 * hidden
-    received = experts * tokens * max(dispatched, combined)
-    sent = max(tokens * dispatched, experts * tokens * combined)
-    total = 2 * (sent + received + _align(4 * experts))
+    row = 2 * hidden + 4 * (
+        hidden // 128
+    )  # of a combine: a dispatched one of what its kernels take is smaller
+    total = 2 * (2 * experts * tokens * row + _align(4 * experts))
     return (total + _ALIGNMENT) // _ALIGNMENT * _ALIGNMENT
 
 

@@ -142,3 +142,14 @@ def test_buffers_over_nvlink_are_in_whole_pages_of_the_driver() -> None:
     for ranks, hidden, nvlink, _ in NORMAL:
         assert DeepEP("normal").buffers(ranks, hidden, 256).nvlink == -(-nvlink // (2 * MIB)) * 2 * MIB
     assert DeepEP().buffers(8, 7168, 256).workspace == 32 * MIB
+
+
+def test_the_larger_of_both_directions_and_of_both_modes_counts() -> None:
+    small, large = Config(num_max_rdma_chunked_recv_tokens=128), Config(20, 6, 512, 6, 512)
+    for configs in ((small, large), (large, small)):
+        found = DeepEP("normal", configs=configs).buffers(16, 7168, 256)
+        assert found.nvlink == -(-large.nvlink_bytes(14336, 16) // (2 * MIB)) * 2 * MIB
+        assert found.heap == heap_bytes(large.rdma_bytes(14336, 16))
+    few, many = DeepEP(tokens=1).buffers(16, 7168, 8), DeepEP(tokens=1024).buffers(16, 7168, 256)
+    assert few.heap == heap_bytes(91887744), "the normal mode's"
+    assert many.heap == heap_bytes(low_latency_bytes(1024, 7168, 256))
