@@ -23,10 +23,10 @@ from tests.oracle.record import ARCHITECTURES, COMBINATIONS, RARE, RECORDED, rea
 REFUSALS = TREE / "tests/server/refusal_cases.jsonl.gz"
 # Those whose every command is a unit here.
 RECORDINGS = {f"test_recorded_{name}.py" for name in ("architectures", "combinations", "rare", "servers")}
-_FOLDERS = ("server", "runtime", "memory", "sgl_tune", "sgl_tune/explain", "sgl_tune/memory")
+_FOLDERS = ("server", "runtime", "sgl_tune", "sgl_tune/explain", "sgl_tune/memory")
 _FILES = {
+    "memory": ("deepep_starts",),
     "sgl_tune/cache": ("flashinfer_versions", "loader", "environment", "access"),
-    "sgl_tune/commands": ("explain_command", "explain_against"),
     "stock": ("keys_stock", "runtime_keys_stock", "lookup_rules"),
     "oracle": ("mistakes", "lookups", "published_commands"),
 }
@@ -36,7 +36,16 @@ _ELSEWHERE = {
     for name in (
         *("refusal_cases", "measure", "page_in_browser", "lost_output", "held_memory", "full_disk", "out"),
         *("completion", "reading", "records", "schemas", "special_files", "usage", "cli", "examples"),
-        *("allocator", "cpu_kernels", "search", "tracker", "memory_history", "snapshot", "opaque"),
+        *(
+            "model_sources",
+            "allocator",
+            "cpu_kernels",
+            "search",
+            "tracker",
+            "memory_history",
+            "snapshot",
+            "opaque",
+        ),
         *("autotune_session", "allocation_equality", "flashinfer_call", "server_log", "html"),
         # Ranks in processes of their own.
         *("comm", "dispatcher", "dp_attention", "logits_processor", "model_runner", "parallel_numerics"),
