@@ -71,6 +71,14 @@ class Device(ABC):
 
     @abstractmethod
     def capture(
-        self, run: Callable[[], Any], pool: Any, warm_ups: int = 2, before: Callable[[], None] = nothing
+        self,
+        run: Callable[[], Any],
+        pool: Any,
+        warm_ups: int = 2,
+        before: Callable[[], None] = nothing,
+        name: str = "",
     ) -> Graph:
-        """Run `warm_ups` times, each after `before` (a barrier, say), then capture one more run."""
+        """Run `warm_ups` times, each after `before` (a barrier, say), then capture one more run.
+
+        `name` says which forward of the start it is.
+        """

@@ -86,14 +86,19 @@ class Counted(Device):
         return self.tracker.allocator.new_pool()
 
     def capture(
-        self, run: Callable[[], Any], pool: int, warm_ups: int = 2, before: Callable[[], None] = nothing
+        self,
+        run: Callable[[], Any],
+        pool: int,
+        warm_ups: int = 2,
+        before: Callable[[], None] = nothing,
+        name: str = "",
     ) -> Graph:
         with self._stream(CAPTURE_STREAM):
-            return self._capture(run, pool, warm_ups, before)
+            return self._capture(run, pool, warm_ups, before, name)
 
     @abstractmethod
     def _capture(
-        self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]
+        self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None], name: str
     ) -> Graph: ...
 
     @contextmanager

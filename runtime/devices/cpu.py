@@ -21,7 +21,9 @@ class Cpu(Counted):
         super().__init__(AllocationTracker(CachingAllocator(), "cpu", log=log, frames=frames))
         self.torch_device = torch.device("cpu")
 
-    def _capture(self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]) -> Graph:
+    def _capture(
+        self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None], name: str
+    ) -> Graph:
         for _ in range(warm_ups):
             before()
             run()

@@ -96,7 +96,12 @@ class Cuda(Device):
         return torch.cuda.graph_pool_handle()
 
     def capture(
-        self, run: Callable[[], Any], pool: Any, warm_ups: int = 2, before: Callable[[], None] = nothing
+        self,
+        run: Callable[[], Any],
+        pool: Any,
+        warm_ups: int = 2,
+        before: Callable[[], None] = nothing,
+        name: str = "",
     ) -> Graph:
         with self._on(self._capture_stream):
             for _ in range(warm_ups):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,16 +15,21 @@ from runtime.devices.base import Graph, nothing
 from runtime.devices.counted import Counted
 from runtime.devices.graph_break import breaks_told_to
 from runtime.devices.layer_loop import loop_with
+from runtime.devices.readings import MemoryReading
 from runtime.simulate.allocation import Recording
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.constants import GpuConstants, constants_for
 from runtime.simulate.folding import fold, record, replay, tensors_of
+from runtime.simulate.known_forwards import Forward, KnownForwards
 from runtime.simulate.tracker import AllocationTracker
 from runtime.simulate.workspaces import Workspaces
 
 
 class Meta(Counted):
-    """Of `total` bytes. `fold` skips what repeats; `frames` keeps stacks for a snapshot."""
+    """Of `total` bytes. `fold` skips what repeats; `frames` keeps stacks for a snapshot.
+
+    `overdraft`: how far a start may go beyond `total`, so that it tells what every phase would take.
+    """
 
     def __init__(
         self,
@@ -33,8 +39,10 @@ class Meta(Counted):
         frames: bool = False,
         log: bool = False,
         constants: GpuConstants | None = None,
+        overdraft: int = 0,
+        known: KnownForwards | None = None,
     ) -> None:
-        model = CachingAllocator(total)
+        model = CachingAllocator(total + overdraft if total else total)
         if frames:
             model.events = []
         self.constants = constants or constants_for(arch)
@@ -42,7 +50,8 @@ class Meta(Counted):
         workspaces = Workspaces(gemm_bytes=self.constants.gemm_workspace.bytes)
         super().__init__(AllocationTracker(model, "meta", workspaces, frames=frames, log=log))
         self.torch_device = torch.device("meta")
-        self._fold = fold
+        self._fold, self._overdraft = fold, overdraft
+        self._known = None if frames or log else known
         self.claims: Counter[str] = Counter()
 
     @contextmanager
@@ -54,16 +63,29 @@ class Meta(Counted):
             stack.enter_context(self.tracker)
             yield
 
+    def memory(self) -> MemoryReading:
+        reading = super().memory()
+        return replace(reading, total=reading.total - self._overdraft, free=reading.free - self._overdraft)
+
     def claim(self, what: str, count: int = 1) -> None:
         self.claims[what] += count
         self.tracker.allocator.non_torch += count * self.constants.claimed(what).bytes
 
-    def _capture(self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]) -> Graph:
+    def _capture(
+        self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None], name: str
+    ) -> Graph:
         counted = self._counting_kernels(run)
         if not (self._fold and warm_ups):
             return self._capture_unfolded(counted, pool, warm_ups, before)
         before()
+        kernels, streams = self.tracker.kernels, self.tracker.streams_with_workspace
+        key = self._known.next_key(name, streams) if self._known else None
+        known = self._known.get(key) if self._known else None
+        if known is not None:
+            return self._capture_known(known, pool, warm_ups, before)
         outputs, recording = record(counted, self.tracker)
+        if self._known and recording is not None and not self._owns(outputs, recording):
+            self._known.learn(key, recording, self.tracker.kernels - kernels)
         if recording is None:
             outputs = None
             return self._capture_unfolded(counted, pool, warm_ups - 1, before)
@@ -82,6 +104,18 @@ class Meta(Counted):
             return result
 
         return counted
+
+    def _owns(self, outputs: Any, recording: Recording) -> bool:
+        """Whether the forward itself made what it returns."""
+        made = {allocation for is_made, allocation in recording.steps if is_made}
+        return any(self.tracker.allocation_of(tensor) in made for tensor in tensors_of(outputs))
+
+    def _capture_known(self, known: Forward, pool: int, warm_ups: int, before: Callable[[], None]) -> Graph:
+        """As `_capture` of a forward that leaves nothing behind, without its first run."""
+        replay(known.recording, self.tracker)
+        self.tracker.kernels += known.kernels
+        self.claim("graph node", known.kernels)
+        return self._capture_replayed({}, known.recording, pool, warm_ups - 1, before)
 
     def _capture_unfolded(
         self, run: Callable[[], Any], pool: int, warm_ups: int, before: Callable[[], None]

@@ -104,8 +104,9 @@ class GraphRunner(ABC):
         def run() -> Tensors:
             return {name: self._keep(name, result) for name, result in self.compute(batch).items()}
 
-        policy = self.site.policy
-        return self.site.device.capture(run, self.site.graph_pool(), policy.warm_ups, self.site.comm.barrier)
+        policy, comm = self.site.policy, self.site.comm
+        name = f"{self.name} {size}"
+        return self.site.device.capture(run, self.site.graph_pool(), policy.warm_ups, comm.barrier, name)
 
     def _keep(self, name: str, result: torch.Tensor) -> torch.Tensor:
         kept = self.outputs[name][: result.shape[0]]

@@ -159,6 +159,10 @@ class AllocationTracker(TorchDispatchMode):
         finally:
             self._is_outside_graph = False
 
+    @property
+    def streams_with_workspace(self) -> frozenset[int]:
+        return frozenset(self._workspaces.streams)
+
     # -- reading --------------------------------------------------------------------------------------------
 
     def reset_peak(self) -> None:

@@ -34,7 +34,7 @@ class Workspaces:
     def __init__(self, gemm_bytes: int = 0, declared: Mapping[str, Declaration] | None = None) -> None:
         self._gemm_bytes = gemm_bytes
         self._declared = DECLARED if declared is None else declared
-        self._gemm_streams: set[int] = set()
+        self.streams: set[int] = set()
         self._names: dict[Any, str] = {}
 
     def needs(
@@ -46,8 +46,8 @@ class Workspaces:
         if not name:
             return _NOTHING
         kept: Sequence[int] = ()
-        if name in GEMM_OPS and stream not in self._gemm_streams:
-            self._gemm_streams.add(stream)
+        if name in GEMM_OPS and stream not in self.streams:
+            self.streams.add(stream)
             kept = [self._gemm_bytes]
         declare = self._declared.get(name)
         return Needs(kept, declare(_by_name(func, args, kwargs), out) if declare else ())

@@ -29,11 +29,14 @@ from sgl_tune.records import from_plain, to_plain
 if TYPE_CHECKING:
     from runtime.devices.base import Device
     from runtime.devices.meta import Meta
+    from runtime.simulate.known_forwards import KnownForwards
     from runtime.start.phases import PhaseRecorder
 
 Done = Callable[[], None]
 _PROCESSES = 2  # a prediction takes one core and 350 MB
 _POLL_SECONDS = 0.1
+_KNOWN: dict[bytes, KnownForwards] = {}
+_MOST_KNOWN = 4  # servers whose forwards a process keeps, a few MB each
 _START, _RUN, _REFUSED = "start", "run", "refused"
 
 
@@ -121,7 +124,14 @@ def _run(start: Start, snapshot: Path | None = None) -> Run:
     from runtime.start.phases import PhaseRecorder
 
     torch.set_num_threads(1)
-    device = Meta(start.gpu.usable_bytes, start.arch, frames=snapshot is not None, constants=start.constants)
+    device = Meta(
+        start.gpu.usable_bytes,
+        start.arch,
+        frames=snapshot is not None,
+        constants=start.constants,
+        overdraft=start.overdraft,
+        known=_known_forwards(start),
+    )
     recorder = PhaseRecorder(device, about=start.about())
     run_start(start, device, recorder)
     recorder.tell(constants=[asdict(constant) for constant in _constants(device)])
@@ -129,6 +139,19 @@ def _run(start: Start, snapshot: Path | None = None) -> Run:
         with written(snapshot) as part:
             write_snapshot(device.tracker.allocator, part)
     return recorder.run()
+
+
+def _known_forwards(start: Start) -> KnownForwards | None:
+    """Of earlier starts in this process. deep_gemm lays a forward out by what is free: it is run anew."""
+    from runtime.simulate.known_forwards import KnownForwards
+
+    if start.runtime.moe_runner_backend == "deep_gemm":
+        return None
+    known = _KNOWN.pop(start.forwards, None) or KnownForwards()
+    _KNOWN[start.forwards] = known
+    while len(_KNOWN) > _MOST_KNOWN:
+        del _KNOWN[next(iter(_KNOWN))]
+    return known.again()
 
 
 def run_start(start: Start, device: Device, recorder: PhaseRecorder) -> None:

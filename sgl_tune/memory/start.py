@@ -20,7 +20,10 @@ from sgl_tune.memory.what_if import AS_IS, ASCENDING, DISPATCHER, LM_HEAD, WhatI
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """`lm_head` runs the head in the autotune dummy run, `ascending` captures the smallest graph first."""
+    """`lm_head` runs the head in the autotune dummy run, `ascending` captures the smallest graph first.
+
+    `overdraft`: how many bytes beyond the GPU's the start may go, to tell what each phase would take.
+    """
 
     name: str
     deployment: Deployment
@@ -33,6 +36,7 @@ class Start:
     by_requests: bool = False
     lm_head: bool = False
     ascending: bool = False
+    overdraft: int = 0
     notes: tuple[str, ...] = ()
 
     def packed(self) -> str:
@@ -79,6 +83,17 @@ class Start:
         parallel = replace(self.parallel, pp=1, nnodes=1, node_rank=0)
         runtime = replace(self.runtime, disable_autotune=False)
         return replace(self, model=model, parallel=parallel, runtime=runtime, rank=0)
+
+    @property
+    def forwards(self) -> bytes:
+        """Starts that are equal here run forwards that allocate the same, a size for a size."""
+        runtime = replace(self.runtime, mem_fraction_static=0.5)
+        if runtime.moe_a2a_backend == "none":
+            runtime = replace(
+                runtime, prefill_tokens=1, max_running_requests=None, decode_graphs=(), prefill_graphs=()
+            )
+        gemm = (self.constants or constants_for(self.arch)).gemm_workspace
+        return pickle.dumps((self.model, self.parallel, runtime, self.rank, self.arch, gemm, self.ascending))
 
     def about(self) -> dict[str, Any]:
         """The first line of the run's file."""
