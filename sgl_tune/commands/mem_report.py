@@ -12,6 +12,7 @@ from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
+from sgl_tune.deployment.versions import require_torch
 from sgl_tune.memory.answer import Answer, MemoryOptions, answer
 from sgl_tune.memory.answer import calibrate as measure_constants
 from sgl_tune.memory.files import write_page
@@ -90,6 +91,7 @@ def mem_report(
     Example: sgl-tune mem-report --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200 --what-if tp=4
     """
     out = Output(sink(format, quiet))
+    require_torch("mem-report")
     asked = MemoryOptions(
         flags=flags,
         command=tuple(command or ()),

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from runtime.server.bounds import is_number
 from runtime.server.gpus import GPUS, GpuModel
 from runtime.server.units import MIB
+from sgl_tune.errors import UsageError
 
 DISTRIBUTIONS = {"sglang": "sglang", "flashinfer": "flashinfer-python"}
 _NVIDIA_SMI_SECONDS = 20
@@ -35,6 +36,11 @@ def installed_version(package: str) -> str | None:
         return metadata.version(DISTRIBUTIONS[package])
     except metadata.PackageNotFoundError:
         return None
+
+
+def require_torch(what: str) -> None:
+    if find_spec("torch") is None:
+        raise UsageError(f"{what} needs torch", "pip install 'sgl-tune[runtime]'")
 
 
 def local_gpus() -> tuple[Gpu, ...]:
