@@ -26,6 +26,7 @@ HEAVY = {
     "numpy",
     "typer",
     "sgl_tune.warm.main_job",
+    "sgl_tune.warm.replaying",
 }
 EFFECTS = {"os", "pathlib", "time", "subprocess", "io", "shutil", "tempfile", "socket", "random", "datetime"}
 
@@ -77,6 +78,7 @@ WITHOUT = {
     "runtime.moe.tuned": "flashinfer",
     "sgl_tune.cli.app": "typer",
     "sgl_tune.cli.failures": "typer",
+    "sgl_tune.commands.verify": "sgl_tune.warm.replaying",
     "sgl_tune.commands.warm": "sgl_tune.warm.main_job",
     "sgl_tune.memory.measure": "torch",
     "sgl_tune.memory.predict": "torch",

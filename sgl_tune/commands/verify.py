@@ -29,7 +29,6 @@ from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
 from sgl_tune.verify.verdict_line import verdict_line
 from sgl_tune.verify.verify import Server
 from sgl_tune.verify.verify import verify as predict
-from sgl_tune.warm.replaying import replay as replay_entries
 
 _UNUSED = (Verdict.IGNORED, Verdict.REPLACED, Verdict.DELETED, Verdict.CRASH)
 _STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
@@ -117,6 +116,8 @@ def _unused(report: VerifyReport) -> Iterable[str]:
 
 def _replay_all(scope: Scope, report: VerifyReport, timeout: float, out: Output) -> list[ReplayedCache]:
     """One file of each cache that its server would load: the ranks of a group hold the same."""
+    from sgl_tune.warm.replaying import replay as replay_entries
+
     used = {file.path for file in report.files if file.verdict in (Verdict.HIT, Verdict.PARTIAL)}
     found = []
     for checked in scope.checked:

@@ -27,6 +27,7 @@ from sgl_tune.warm.result_page import show_warmed
 if TYPE_CHECKING:
     from sgl_tune.warm.main_job import Settings
     from sgl_tune.warm.result import Warmed
+    from sgl_tune.warm.workforce import Workforce
 
 MISSED = 1
 
@@ -144,32 +145,45 @@ def _check_place(cache_dir: Path) -> None:
 
 
 def _warm_all(judged: Sequence[tuple[Plan, Verdict]], settings: Settings, out: Output) -> int:
-    """One deployment's failure is no reason to leave the others cold."""
-    from sgl_tune.warm.main_job import warm_deployment
+    """One deployment's failure is no reason to leave the others cold; what was done before Ctrl-C is told."""
+    from sgl_tune.warm.main_job import workforce
 
     done: list[Warmed] = []
     code = max(verdict.exit_code for _, verdict in judged)
-    for plan, verdict in judged:
-        if not plan.caches:
-            continue
-        for note in plan.notes[len(plan.deployment.warnings) :]:
-            out.note(f"{plan.deployment.name}: {note}")
-        try:
-            _check_tunable(verdict)
-            warmed = warm_deployment(plan, settings, out)
-        except SglTuneError as error:
-            if len(judged) == 1:
-                raise
-            out.error(f"{plan.deployment.name}: {error.message}", error.remedy)
-            code = max(code, error.exit_code)
-            continue
-        if warmed is not None:
-            done.append(warmed)
-            code = max(code, 0 if warmed.is_proven else MISSED)
+    try:
+        with workforce() as force:
+            planned = [(plan, verdict) for plan, verdict in judged if plan.caches]
+            for number, (plan, verdict) in enumerate(planned, start=1):
+                try:
+                    warmed = _warm_one(plan, verdict, settings, out, force, number == len(planned))
+                except SglTuneError as error:
+                    if len(judged) == 1:
+                        raise
+                    out.error(f"{plan.deployment.name}: {error.message}", error.remedy)
+                    code = max(code, error.exit_code)
+                    continue
+                if warmed is not None:
+                    done.append(warmed)
+                    code = max(code, 0 if warmed.is_proven else MISSED)
+    except Interruption:
+        if done:
+            _show(done, [], out, named=True)
+        raise
     left = [(plan, verdict) for plan, verdict in judged if verdict.tunes != "planned"]
     if done or left:
         _show(done, left, out, named=len(judged) > 1)
     return code
+
+
+def _warm_one(
+    plan: Plan, verdict: Verdict, settings: Settings, out: Output, force: Workforce, is_last: bool
+) -> Warmed | None:
+    from sgl_tune.warm.main_job import warm_deployment
+
+    for note in plan.notes[len(plan.deployment.warnings) :]:
+        out.note(f"{plan.deployment.name}: {note}")
+    _check_tunable(verdict)
+    return warm_deployment(plan, settings, out, force, is_last)
 
 
 def _show(done: Sequence[Warmed], left: Sequence[tuple[Plan, Verdict]], out: Output, named: bool) -> None:

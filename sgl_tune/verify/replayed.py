@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal, NamedTuple, Protocol
 
 from sgl_tune.cache.manifest import Manifest
@@ -131,7 +130,7 @@ def drift(judgements: Sequence[Judgement]) -> float | None:
     ratios = [
         one.now.best_ms / one.then_best_ms for one in judgements if one.now.best_ms and one.then_best_ms
     ]
-    return median(ratios) if ratios else None
+    return sorted(ratios)[len(ratios) // 2] if ratios else None
 
 
 def _findings(

@@ -1,4 +1,4 @@
-"""One worker a device: hand the job out, carry what they tell each other, and name the one that failed."""
+"""One worker a device: hand jobs out, carry what they tell each other, and name the one that failed."""
 
 from __future__ import annotations
 
@@ -35,6 +35,33 @@ class Fleet:
         return f"worker {worker} of {self.workers}{where}"
 
 
+class Workers:
+    """They stay for one job after the other, until they are closed. After a failed one they are of no use."""
+
+    def __init__(self, module: str, scratch: Scratch, fleet: Fleet, nodes: Nodes | None = None) -> None:
+        self.fleet, self._nodes = fleet, nodes
+        self._crew = Crew(module, fleet.workers, scratch, nodes.pump if nodes else None)
+        first, size = (nodes.first, nodes.size) if nodes else (0, fleet.workers)
+        for member in self._crew.members:
+            member.send(TEAM, rank=first + member.number, size=size)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, job: Mapping[str, Any], on_event: OnEvent) -> Mapping[str, Any]:
+        """On every worker, of all nodes; what this node's first one reports when all ended it well."""
+        for member in self._crew.members:
+            member.moved_at = time.monotonic()
+            member.send(JOB, local=self.fleet.first_device + member.number, **job)
+        return _Watch(self._crew, self.fleet, on_event, self._nodes).until_done()
+
+    def close(self) -> None:
+        self._crew.close()
+
+
 def launch(
     module: str,
     scratch: Scratch,
@@ -43,13 +70,9 @@ def launch(
     on_event: OnEvent,
     nodes: Nodes | None = None,
 ) -> Mapping[str, Any]:
-    """One job on every worker, of all nodes; what this node's first one reports when all ended it well."""
-    first, size = (nodes.first, nodes.size) if nodes else (0, fleet.workers)
-    with Crew(module, fleet.workers, scratch, nodes.pump if nodes else None) as crew:
-        for member in crew.members:
-            member.send(TEAM, rank=first + member.number, size=size)
-            member.send(JOB, local=fleet.first_device + member.number, **job)
-        return _Watch(crew, fleet, on_event, nodes).until_done()
+    """One job on workers of its own."""
+    with Workers(module, scratch, fleet, nodes) as workers:
+        return workers.run(job, on_event)
 
 
 class _Watch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from sgl_tune.deployment.env import driver_version
 from sgl_tune.errors import WorkFailed
 from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.processes.interruption import Interruption
-from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.events import ERROR
 from sgl_tune.warm.foreign_launcher import SlurmTask, TorchWorker, joined
@@ -31,8 +30,8 @@ from sgl_tune.warm.proof import Proof, Prover
 from sgl_tune.warm.report import Report, read_report
 from sgl_tune.warm.result import WarmCache, Warmed
 from sgl_tune.warm.search_display import shown
-
-_WORKER = "sgl_tune.warm.worker"
+from sgl_tune.warm.workforce import WORKER, Workforce
+from sgl_tune.warm.workforce import workforce as workforce
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +54,16 @@ class _Clock:
         self.stages[name] = time.perf_counter() - started
 
 
-def warm_deployment(plan: Plan, settings: Settings, out: Output) -> Warmed | None:
+def warm_deployment(
+    plan: Plan, settings: Settings, out: Output, force: Workforce, is_last: bool
+) -> Warmed | None:
     """None on a worker that somebody else's launcher started only to help."""
     team = joined()
     meeting = find_meeting(plan.deployment, team, settings.secret_file, settings.timeout)
     _check_writable(plan)
-    with scratch() as private:
-        devices = settings.devices
-        job = make_job(plan, private.folder, devices.kind, devices.gpus, settings.timeout, settings.replacing)
-        return _Story(plan, settings, job, private, out, team, meeting).run()
+    devices = settings.devices
+    job = make_job(plan, force.folder(), devices.kind, devices.gpus, settings.timeout, settings.replacing)
+    return _Story(plan, settings, job, force, is_last, out, team, meeting).run()
 
 
 @dataclass
@@ -71,57 +71,67 @@ class _Story:
     plan: Plan
     settings: Settings
     job: Job
-    scratch: Scratch
+    force: Workforce
+    is_last: bool
     out: Output
     team: TorchWorker | SlurmTask | None
     meeting: Meeting | None
     clock: _Clock = field(default_factory=_Clock)
+    memory_ran_out: bool = False
 
     def run(self) -> Warmed | None:
         helps = self.team is not None and self.team.local_rank > 0
-        with ExitStack() as stack:
-            # Started first: it imports while the workers search.
-            proving = self.settings.proving and not helps
-            prover = stack.enter_context(Prover(self.scratch)) if proving else None
-            return self._run(prover)
-
-    def _run(self, prover: Prover | None) -> Warmed | None:
+        if self.settings.proving and not helps:
+            self.force.call_prover()
         with self.clock.stage("tune"):
             found = self.team.run(self.job) if isinstance(self.team, TorchWorker) else self._search()
-        if found is None or (self.team and self.team.local_rank > 0):
+        if found is None or helps:
             return None
+        if self.is_last:
+            self.force.dismiss_workers()
         report = read_report(found)
         with self.clock.stage("write"):
             written = self._write(report)
         proofs: Sequence[Proof | None] = [None] * len(written)
         steps = {"worker": report.steps}
-        if prover is not None:
+        if self.settings.proving:
             with self.clock.stage("prove"):
-                proofs = self._prove(prover, written)
-            steps["prover"] = prover.steps
+                proofs, steps["prover"] = self._prove_with_room(written)
         caches = map(WarmCache, self.plan.caches, report.caches, written, proofs)
         stages, workers = self.clock.stages, self.settings.devices.workers
         return Warmed(self.plan, tuple(caches), stages, steps, report.peak_bytes, workers)
 
     def _search(self) -> Mapping[str, Any]:
-        memory_ran_out = False
-        self.out.note(f"{self.plan.deployment.name}: starting {self.settings.devices}")
+        self._say_who()
         with shown(self.out) as listener:
 
             def hear(worker: int, event: dict[str, Any]) -> None:
-                nonlocal memory_ran_out
-                memory_ran_out |= event["kind"] == ERROR and event.get("out_of_memory", False)
+                self.memory_ran_out |= event["kind"] == ERROR and event.get("out_of_memory", False)
                 listener(worker, event)
 
             try:
-                return self._launch(hear)
+                return self._search_with_room(hear)
             except WorkFailed as failure:
                 # Entries measured while memory ran out may be the wrong ones: none are kept.
-                kept = None if memory_ran_out else _keep_decided(self.plan, self.job)
+                kept = None if self.memory_ran_out else _keep_decided(self.plan, self.job)
                 raise WorkFailed(f"{failure.message}; {_what_is_kept(kept)}", failure.remedy) from None
             except Interruption as interruption:
                 kept = _keep_decided(self.plan, self.job)
                 raise interruption.saying(f"the workers were stopped; {_what_is_kept(kept)}") from None
+
+    def _search_with_room(self, hear: OnEvent) -> Mapping[str, Any]:
+        """What deployments before it left on the device may be what is missing: then once more without."""
+        shared = self.force.has_worked
+        try:
+            return self._launch(hear)
+        except WorkFailed:
+            if not (shared and self.memory_ran_out):
+                raise
+        self.memory_ran_out = False
+        for number in range(len(self.job.caches)):
+            tuned_path(self.job.folder, number).unlink(missing_ok=True)
+        self.out.note(f"{self.plan.deployment.name}: out of memory; again on new workers")
+        return self._launch(hear)
 
     def _launch(self, hear: OnEvent) -> Mapping[str, Any]:
         devices, job = self.settings.devices, {"job": self.job.to_json()}
@@ -129,9 +139,18 @@ class _Story:
         if isinstance(self.team, SlurmTask):
             fleet = replace(fleet, workers=1, first_device=self.team.local_rank)
         if self.meeting is None:
-            return launch(_WORKER, self.scratch, fleet, job, hear)
+            return self.force.search(fleet, job, hear)
+        self.force.dismiss_workers()
         with met(self.meeting, fleet.workers, self.out.warn) as nodes:
-            return launch(_WORKER, self.scratch, fleet, job, hear, nodes)
+            return launch(WORKER, self.force.scratch, fleet, job, hear, nodes)
+
+    def _say_who(self) -> None:
+        who = (
+            f"on the same {self.settings.devices}"
+            if self.force.has_worked
+            else f"starting {self.settings.devices}"
+        )
+        self.out.note(f"{self.plan.deployment.name}: {who}")
 
     def _write(self, report: Report) -> list[Written]:
         replacing, folder = self.settings.replacing, self.job.folder
@@ -142,6 +161,19 @@ class _Story:
         for note in dict.fromkeys(note for cache in written for note in cache.notes):
             self.out.note(note)
         return written
+
+    def _prove_with_room(self, written: Sequence[Written]) -> tuple[Sequence[Proof], dict[str, float]]:
+        shared = self.force.has_worked
+        try:
+            with self.force.prover() as prover:
+                return self._prove(prover, written), prover.steps
+        except WorkFailed:
+            if not shared:
+                raise
+        self.force.dismiss_workers()
+        self.out.note(f"{self.plan.deployment.name}: the proof failed beside the workers; again without them")
+        with self.force.prover() as prover:
+            return self._prove(prover, written), prover.steps
 
     def _prove(self, prover: Prover, written: Sequence[Written]) -> Sequence[Proof]:
         with self.out.progress("proving in a fresh process") as progress:

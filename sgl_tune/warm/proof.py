@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,23 +59,18 @@ class Proof:
         }
 
 
-@dataclass
 class Prover:
-    """A fresh process that is started before it is needed: importing takes it longer than proving.
+    """A process that searches nothing, started before it is needed: importing takes it longer than proving.
 
-    It sees no file and no GPU until it is asked.
+    It sees no file and no GPU until it is asked, and stays for one proof after the other.
     """
 
-    scratch: Scratch
-    steps: dict[str, float] = field(default_factory=dict)
+    def __init__(self, scratch: Scratch) -> None:
+        self.steps: dict[str, float] = {}
+        self._crew = Crew("sgl_tune.warm.prove", 1, scratch)
 
-    def __enter__(self) -> Prover:
-        self._crew = Crew("sgl_tune.warm.prove", 1, self.scratch)
-        self._crew.__enter__()
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        self._crew.__exit__(*raised)
+    def close(self) -> None:
+        self._crew.close()
 
     def prove(
         self, job: Job, written: Sequence[Written], timeout: float, tick: Callable[[], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -35,8 +36,9 @@ def main(child: Child) -> None:
 
     told = child.command()
     team = Team(told["rank"], told["size"], exchange if told["size"] > 1 else None)
-    for command in child.commands():
+    for number, command in enumerate(child.commands()):
         assert command["kind"] == JOB
+        started = time.perf_counter() if number else started
         try:
             search = Search(read_job(command["job"]), command["local"], team, child.say, started)
             report = search.run()
@@ -46,7 +48,7 @@ def main(child: Child) -> None:
                 raise
             leave(1)
         child.say(DONE, report=report)
-        started = time.perf_counter()
+        search.give_back_memory()
 
 
 def explained(error: Exception) -> dict[str, Any]:
@@ -81,6 +83,8 @@ class Search:
         say(START, pid=os.getpid())
         self._tuner: SearchTuner = install_tuner(self._device.torch_device, team)
         self._tuner.watch = self._watch
+        self._settled_before = self._tuner.settled_in_layers
+        self._device.reset_peak()
         self._saved = 0
         self._current = 0
         self._steps = {"imports": imported - started, "device": time.perf_counter() - imported}
@@ -99,9 +103,18 @@ class Search:
             reports.append(self._tune(number, cache, environment))
         for step in ("prepare", "search"):
             self._steps[step] = sum(report[f"{step}_seconds"] for report in reports)
-        routings = {"seed": SEED, "skews": SKEWS} if self._tuner.settled_in_layers else {}
+        routings = {"seed": SEED, "skews": SKEWS} if self._settles_in_layers else {}
         told = {"environment": environment, "caches": reports, "steps": self._steps, "routings": routings}
         return {**told, "peak_bytes": _peak_bytes(self._device)}
+
+    def give_back_memory(self) -> None:
+        """To the prover, and to what comes next."""
+        gc.collect()
+        self._device.empty_cache()
+
+    @property
+    def _settles_in_layers(self) -> bool:
+        return self._tuner.settled_in_layers > self._settled_before
 
     def _tune(self, number: int, cache: CacheJob, environment: dict[str, str]) -> dict[str, Any]:
         from runtime.autotune.session import AutotuneSession

@@ -265,27 +265,6 @@ def test_another_environments_files_are_refused_until_told_otherwise(
     assert code == 0, err
 
 
-def test_every_deployment_of_the_project_file_is_warmed(small: tuple[str, ...], tmp_path: Path) -> None:
-    lines = ['arch = "cpu"', f'model-path = "{small[1]}"', 'moe-runner-backend = "flashinfer_cutlass"']
-    lines += ["chunked-prefill-size = 16", "max-running-requests = 16"]
-    project = "".join(
-        f"[deployments.{name}]\n" + "\n".join([*lines, f"tp = {tp}\n"]) for name, tp in [("a", 1), ("b", 2)]
-    )
-    (tmp_path / "sgl-tune.toml").write_text(project)
-    done = subprocess.run(
-        _command(tmp_path / "cache", "--format", "json"),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        cwd=tmp_path,
-        env=environment(OMP_NUM_THREADS="1"),
-    )
-    assert done.returncode == 0, done.stderr
-    plans = json.loads(done.stdout)["plans"]
-    assert [len(plan["files"]) for plan in plans] == [1, 2]
-    assert all(plan["proof"]["misses"] == [] for plan in plans)
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -305,5 +284,5 @@ def test_a_target_that_cannot_be_tuned_here_is_wrong_usage(
 
 def _searching_worker(parent: int, scratch: Path, until_there: str = "base.0.0.json") -> int:
     """The pid of worker 0, once its folder holds that file."""
-    until(lambda: list(scratch.glob(f"sgl-tune-*/{until_there}")), SECONDS)
+    until(lambda: list(scratch.glob(f"sgl-tune-*/deployment.*/{until_there}")), SECONDS)
     return next(pid for pid in children_of(parent) if "sgl_tune.warm.worker" in command_of(pid))

@@ -1,0 +1,85 @@
+"""The processes of a whole warm: a worker a device and a prover, started once for all its deployments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.processes.scratch import Scratch, scratch
+from sgl_tune.warm.launch import Fleet, OnEvent, Workers
+from sgl_tune.warm.proof import Prover
+
+WORKER = "sgl_tune.warm.worker"
+
+
+class Workforce:
+    """Who failed once, or was interrupted, is replaced by the next who is asked for."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self.scratch = scratch
+        self._folders = 0
+        self._workers: Workers | None = None
+        self._prover: Prover | None = None
+
+    def folder(self) -> Path:
+        """Of one deployment, whose files another one's would be mistaken for."""
+        self._folders += 1
+        folder = self.scratch.folder / f"deployment.{self._folders}"
+        folder.mkdir(mode=0o700)
+        return folder
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether workers are here that an earlier deployment was searched with."""
+        return self._workers is not None
+
+    def search(self, fleet: Fleet, job: Mapping[str, Any], on_event: OnEvent) -> Mapping[str, Any]:
+        if self._workers is None or self._workers.fleet != fleet:
+            self.dismiss_workers()
+            self._workers = Workers(WORKER, self.scratch, fleet)
+        try:
+            return self._workers.run(job, on_event)
+        except BaseException:
+            self.dismiss_workers()
+            raise
+
+    def call_prover(self) -> None:
+        """It imports while the workers search."""
+        if self._prover is None:
+            self._prover = Prover(self.scratch)
+
+    @contextmanager
+    def prover(self) -> Iterator[Prover]:
+        self.call_prover()
+        assert self._prover is not None
+        try:
+            yield self._prover
+        except BaseException:
+            self._dismiss_prover()
+            raise
+
+    def dismiss_workers(self) -> None:
+        workers, self._workers = self._workers, None
+        if workers:
+            workers.close()
+
+    def _dismiss_prover(self) -> None:
+        prover, self._prover = self._prover, None
+        if prover:
+            prover.close()
+
+    def dismiss(self) -> None:
+        self.dismiss_workers()
+        self._dismiss_prover()
+
+
+@contextmanager
+def workforce() -> Iterator[Workforce]:
+    with scratch() as private:
+        force = Workforce(private)
+        try:
+            yield force
+        finally:
+            force.dismiss()

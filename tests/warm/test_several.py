@@ -1,0 +1,108 @@
+"""Several deployments in one `warm`: one launch for all, and each with an ending of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sgl_tune.cache.caches import good
+from tests.sgl_tune.running import environment
+from tests.sgl_tune.schemas import schema_faults
+from tests.warm.processes import children_of, command_of, runs, tree_of, until
+from tests.warm.test_warm import MODEL, SECONDS, _command, _end, _rank_files
+
+SMALL = """
+arch = "cpu"
+moe-runner-backend = "flashinfer_cutlass"
+chunked-prefill-size = 16
+max-running-requests = 16
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(MODEL))
+    (tmp_path / "scratch").mkdir()
+    return tmp_path
+
+
+def _write(project: Path, **deployments: str) -> None:
+    text = [f'[defaults]\nmodel-path = "{project / "model"}"{SMALL}']
+    text += [f"[deployments.{name}]\n{lines}" for name, lines in deployments.items()]
+    (project / "sgl-tune.toml").write_text("\n".join(text))
+
+
+def _start(project: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        _command(project / "cache", "--format", "json", *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=project,
+        env=environment(OMP_NUM_THREADS="1", TMPDIR=str(project / "scratch")),
+        start_new_session=True,
+    )
+
+
+def _warm(project: Path, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
+    code, out, err = _end(_start(project, *arguments))
+    told = json.loads(out)
+    assert schema_faults("warm", told) == []
+    return code, told.get("plans", [told]), err
+
+
+def _imports(plan: dict[str, Any], who: str) -> float:
+    steps = plan["seconds_by_step"][who]
+    return steps["imports" if who == "worker" else "imports_before"]
+
+
+def test_workers_and_prover_are_started_once_for_all(project: Path) -> None:
+    _write(project, a="tp = 1", b="tp = 2", c="tp = 4")
+    code, plans, err = _warm(project)
+    assert code == 0, err
+    assert [len(plan["files"]) for plan in plans] == [1, 2, 4]
+    assert all(plan["proof"]["misses"] == [] and plan["proof"]["asked"] == 20 for plan in plans)
+    assert all(plan["proof"]["profiled"] == {} and plan["tuned"] == 10 for plan in plans)
+    assert "a: starting 1 worker" in err and "c: on the same 1 worker" in err
+    for who in ("worker", "prover"):
+        first, *others = (_imports(plan, who) for plan in plans)
+        assert max(others) < first / 5
+
+
+def test_one_that_fails_costs_no_other(project: Path) -> None:
+    """The second's files are another environment's: its workers end with it, the third gets new ones."""
+    _write(project, a="tp = 1", b="tp = 2", c="tp = 4")
+    planned = _start(project, "--dry-run", "--deployment", "b")
+    paths = [project / "cache" / path for path in json.loads(_end(planned)[1])["files"]]
+    paths[0].parent.mkdir(parents=True)
+    for path in paths:
+        path.write_bytes(good())
+    code, plans, err = _warm(project)
+    assert code == 3 and "error: b: " in err and "tuned in another environment" in err
+    assert [len(plan["files"]) for plan in plans] == [1, 4]
+    assert all(plan["proof"]["misses"] == [] for plan in plans)
+    assert "c: starting 1 worker" in err and _imports(plans[1], "prover") == 0
+    assert {path.read_bytes() for path in paths} == {good()}
+
+
+def test_ctrl_c_in_the_second_tells_of_the_first(project: Path) -> None:
+    demo = 'model-path = "demo-moe"\nchunked-prefill-size = 8192\nmax-running-requests = 4096\ntp = 2'
+    _write(project, a="tp = 1", b=demo)
+    process = _start(project, "--no-prove")
+    scratch = project / "scratch"
+    until(lambda: list(scratch.glob("sgl-tune-*/deployment.2/base.0.0.json")), SECONDS)
+    family = tree_of(process.pid)
+    assert [pid for pid in children_of(process.pid) if "sgl_tune.warm.worker" in command_of(pid)]
+    os.killpg(process.pid, signal.SIGINT)
+    code, out, err = _end(process)
+    assert code == 130 and "interrupted by SIGINT: the workers were stopped" in err
+    assert [len(plan["files"]) for plan in [json.loads(out)]] == [1] and _rank_files(project / "cache")
+    until(lambda: not any(map(runs, family)), 20)
+    assert list(scratch.iterdir()) == []
