@@ -90,9 +90,9 @@ def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tenso
 
 
 def _best_groups(choice: torch.Tensor, moe: MoEConfig) -> torch.Tensor:
-    """A group is worth its two best experts; experts outside the best groups are ruled out."""
+    """A group is worth its best experts; experts outside the best groups are ruled out."""
     grouped = choice.unflatten(-1, (moe.num_groups, -1))
-    worth = grouped.topk(2, dim=-1).values.sum(dim=-1)
+    worth = grouped.topk(moe.group_worth, dim=-1).values.sum(dim=-1)
     best = worth.topk(moe.top_k_groups, dim=-1).indices
     ruled_out = torch.ones_like(worth, dtype=torch.bool).scatter_(1, best, False)
     return grouped.masked_fill(ruled_out.unsqueeze(-1), float("-inf")).flatten(-2)

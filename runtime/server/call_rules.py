@@ -11,7 +11,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 Routing = Literal["logits", "packed", "apart"]
 
 # Whose layers are those of srt/models/deepseek_v2.py.
-DEEPSEEK_LAYERS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa")
+DEEPSEEK_LAYERS = ("deepseek_v2", "deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa")
 # Families that tell trtllm kernels how to route, and what their routers must be for that.
 _ROUTED_BY_DEEPSEEK = (*DEEPSEEK_LAYERS, "glm4_moe", "glm4v_moe_text", "nemotron_h")
 _ROUTED_BY_SOFTMAX = (

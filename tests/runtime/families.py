@@ -206,6 +206,23 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         {"head_dim": 16, "rope_parameters": {**_YARN, "llama_4_scaling_beta": 0.3}},
     ),
     "hunyuan_v1_dense": ("HunYuanDenseV1Config", {"head_dim": 16}),
+    "deepseek_v2": (
+        "DeepseekV2Config",
+        {
+            **_LATENT,
+            "n_group": 4,
+            "topk_group": 2,
+            "topk_method": "group_limited_greedy",
+            "routed_scaling_factor": 4.0,
+            "first_k_dense_replace": 1,
+        },
+    ),
+    "hunyuan_v1_moe": (
+        "HunYuanMoEV1Config",
+        {"head_dim": 16, "num_experts": 8, "moe_topk": 2, "intermediate_size": 32},
+    ),
+    "arcee": ("ArceeConfig", {"head_dim": 16, "attention_bias": True}),
+    "gemma": ("GemmaConfig", {"head_dim": 16}),
     "step3p5": (
         "Step3p7TextConfig",
         {

@@ -346,6 +346,27 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "rope_parameters": _HALF_SECTIONS, "head_dim": (None, 16), "partial_rotary_factor": (None, 0.5),
     },
     "mistral3": {**_HEADS, **_WINDOW},
+    "deepseek_v2": {
+        **_without(_LATENT, "norm_topk_prob"), "q_lora_rank": (None, 24), "rope_parameters": _MSCALES,
+        "topk_method": ("greedy", "group_limited_greedy"), "norm_topk_prob": (False,) * 9 + (True,),
+        "mlp_bias": (False,) * 9 + (True,),
+    },
+    "hunyuan_v1_moe": {
+        **_HEADS, **_without(_EXPERTS, "num_experts_per_tok"),
+        "head_dim": (8, 16, 32), "attention_bias": (False, True), "intermediate_size": (16, 48),
+        "num_experts": (4, 8), "moe_topk": (1, 2, 3, [2, 2, 2], [1, 2, 3]),
+        "rope_parameters": (
+            *_ROPES,
+            {"rope_type": "dynamic", "rope_theta": 900.0, "factor": 1.0, "alpha": 50.0},
+        ),
+    },
+    "arcee": {**_without(_HEADS, "hidden_act"), "attention_bias": (False, True),
+              "hidden_act": ("relu2",) * 9 + ("silu",), "mlp_bias": (False,) * 9 + (True,)},
+    "gemma": {
+        **_without(_HEADS, "hidden_act"), "head_dim": (8, 16, 32), "attention_bias": (False, True),
+        "hidden_act": (*("gelu_pytorch_tanh",) * 5, "gelu", "silu"),
+        "use_bidirectional_attention": (None,) * 6 + (True,),
+    },
     "step3p5": _STEP,
     "step3p7": _STEP,
     "kimi_k25": {**_LATENT, "rope_parameters": _MSCALES, "rope_interleave": (True, False)},

@@ -1,4 +1,4 @@
-"""DeepSeek V3 and V3.2, and Kimi K2, which is a V3: latents, and experts behind a few dense layers."""
+"""DeepSeek V2, V3 and V3.2, and Kimi K2, which is a V3: latents, and experts behind a few dense layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import dense_first, everywhere, indexer, latents, model, routed_by_sigmoid
-from runtime.server.layer_config import IndexerConfig
+from runtime.server.layer_config import IndexerConfig, MoEConfig
 
 
 def _v3(f: Fields) -> ModelConfig:
@@ -17,6 +17,40 @@ def _v32(f: Fields) -> ModelConfig:
     f.only("mlp_bias", False)
     f.only("rope_interleave", True)
     return decoder(f, True, indexer(f, is_interleaved=False))
+
+
+def _v2(f: Fields) -> ModelConfig:
+    f.only("mlp_bias", False)
+    attention, mla = latents(f)
+    return model(
+        f, {"full": attention}, everywhere(f, "full"), dense_first(f), moe=_routed_by_softmax(f), mla=mla
+    )
+
+
+def _routed_by_softmax(f: Fields) -> MoEConfig:
+    """Shares are of all experts together, and groups are worth their best one."""
+    f.only("scoring_func", "softmax")
+    f.only("norm_topk_prob", False)
+    f.only("topk_method", "greedy", "group_limited_greedy")
+    if not f.has("num_experts_per_tok"):
+        f.cannot("num_experts_per_tok is missing")
+    in_groups = f.get("topk_method") == "group_limited_greedy"
+    groups, best = f.size("n_group", 1), f.size("topk_group", 1)
+    experts, top_k = f.size("n_routed_experts"), f.size("num_experts_per_tok", 1)
+    if in_groups and top_k > experts // groups * best:
+        f.cannot(f"num_experts_per_tok is {top_k}: {best} of {groups} groups have fewer experts")
+    inner = f.size("moe_intermediate_size")
+    return MoEConfig(
+        num_experts=experts,
+        top_k=top_k,
+        intermediate_size=inner,
+        shared_intermediate_size=inner * f.count("n_shared_experts"),
+        renormalize=False,
+        num_groups=groups if in_groups else 1,
+        top_k_groups=best if in_groups else 1,
+        group_worth=1,
+        routed_scaling_factor=f.number("routed_scaling_factor", 1.0),
+    )
 
 
 def decoder(f: Fields, is_interleaved: bool, sparse: IndexerConfig | None = None) -> ModelConfig:
@@ -50,7 +84,23 @@ _V3 = {
 }
 _SPARSE = {"max_position_embeddings": 163840, "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64}
 
+_V2 = {
+    "intermediate_size": 11008,
+    "moe_intermediate_size": 1407,
+    "n_shared_experts": 2,
+    "n_routed_experts": 64,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "qk_nope_head_dim": 128,
+    "topk_method": "greedy",
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+}
+
 FAMILIES = (
+    Family("deepseek_v2", _v2, _V2, FOLLOWS),
     Family("deepseek_v3", _v3, _V3, FOLLOWS),
     Family("kimi_k2", _v3, _V3, FOLLOWS),
     Family("deepseek_v32", _v32, {**_V3, **_SPARSE}, FOLLOWS),

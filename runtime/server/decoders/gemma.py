@@ -1,4 +1,4 @@
-"""Gemma 2 and 3: norms at either end of each answer, a scaled embedding, most layers behind a window."""
+"""Gemma: a scaled embedding; of 2 and 3 norms at either end of each answer, most layers behind a window."""
 
 from __future__ import annotations
 
@@ -13,6 +13,23 @@ from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, RopeConfig
 
 _LOCAL_THETA = 10000.0
+
+
+def _gemma(f: Fields) -> ModelConfig:
+    """`gelu` always meant the one by tanh here."""
+    f.only("hidden_act", "gelu_pytorch_tanh", "gelu")
+    f.only("hidden_activation", "gelu_pytorch_tanh")
+    f.only("use_bidirectional_attention", False)
+    bias = f.flag("attention_bias")
+    return model(
+        f,
+        {"full": heads(f, bias=bias, output_bias=bias)},
+        everywhere(f, "full"),
+        everywhere(f, "dense"),
+        centred_norms=True,
+        activation="gelu_tanh",
+        multipliers=Multipliers(embedding=f.size("hidden_size") ** 0.5),
+    )
 
 
 def _gemma2(f: Fields) -> ModelConfig:
@@ -96,6 +113,19 @@ _COMMON = {
 }
 
 FAMILIES = (
+    Family(
+        "gemma",
+        _gemma,
+        {
+            "intermediate_size": 24576,
+            "num_key_value_heads": 16,
+            "head_dim": 256,
+            "max_position_embeddings": 8192,
+            "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": True,
+            "hidden_act": "gelu_pytorch_tanh",
+        },
+    ),
     Family(
         "gemma2",
         _gemma2,

@@ -1,4 +1,4 @@
-"""HunYuan's dense models: queries and keys are normed after they are turned, by a base of its own."""
+"""HunYuan, dense and of experts: queries and keys are normed after they are turned, by a base of its own."""
 
 from __future__ import annotations
 
@@ -10,15 +10,46 @@ from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
-from runtime.server.layer_config import RopeConfig
+from runtime.server.layer_config import AttentionConfig, MoEConfig, RopeConfig
 
-_NAMES = TensorNames(q_norm="query_layernorm", k_norm="key_layernorm")
+_NAMES = TensorNames(shared="shared_mlp", q_norm="query_layernorm", k_norm="key_layernorm")
 
 
 def _dense(f: Fields) -> ModelConfig:
+    return model(f, {"full": _attention(f)}, everywhere(f, "full"), everywhere(f, "dense"), names=_NAMES)
+
+
+def _moe(f: Fields) -> ModelConfig:
+    """Its shared expert is as wide as the others."""
+    inner = f.size("intermediate_size")
+    _alike(f, "moe_intermediate_size", inner)
+    _alike(f, "num_shared_expert", 1)
+    f.only("use_cla", False)
+    top_k = _alike(f, f.spelled("moe_topk", "num_experts_per_tok"))
+    experts = _alike(f, f.spelled("num_experts", "num_local_experts"))
+    moe = MoEConfig(experts, top_k, inner, shared_intermediate_size=inner)
+    return model(
+        f, {"full": _attention(f)}, everywhere(f, "full"), everywhere(f, "moe"), moe=moe, names=_NAMES
+    )
+
+
+def _alike(f: Fields, name: str, wanted: int | None = None) -> int:
+    """A number, or as many of them as layers, which are then one and the same here."""
+    value = f.get(name)
+    listed = value if isinstance(value, (list, tuple)) else [wanted if value is None else value]
+    if not listed or not all(type(one) is int and 0 < one < 1 << 24 for one in listed):
+        raise ConfigError(f"config.json: {name} is {repr(value)[:60]}: a positive whole number is needed")
+    if len({*listed, listed[0] if wanted is None else wanted}) > 1:
+        f.cannot(
+            f"{name} is {repr(value)[:60]}: this runtime computes {wanted or 'one number for all layers'}"
+        )
+    return int(listed[0])
+
+
+def _attention(f: Fields) -> AttentionConfig:
+    f.only("use_qk_norm", True)
     bias = f.flag("attention_bias")
-    attention = heads(f, rope=_rope(f), bias=bias, output_bias=bias, qk_norm="head", norms_turned=True)
-    return model(f, {"full": attention}, everywhere(f, "full"), everywhere(f, "dense"), names=_NAMES)
+    return heads(f, rope=_rope(f), bias=bias, output_bias=bias, qk_norm="head", norms_turned=True)
 
 
 def _rope(f: Fields) -> RopeConfig:
@@ -44,6 +75,18 @@ FAMILIES = (
         "hunyuan_v1_dense",
         _dense,
         {"intermediate_size": 11008, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5},
+        frozenset(("eod_token_id",)),
+    ),
+    Family(
+        "hunyuan_v1_moe",
+        _moe,
+        {
+            "intermediate_size": 11008,
+            "max_position_embeddings": 2048,
+            "rms_norm_eps": 1e-5,
+            "num_experts": 1,
+            "moe_topk": 1,
+        },
         frozenset(("eod_token_id",)),
     ),
 )

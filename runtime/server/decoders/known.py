@@ -13,6 +13,7 @@ from runtime.server.declared import (
     declared_weights,
 )
 from runtime.server.decoders import (
+    arcee,
     deepseek,
     ernie,
     exaone,
@@ -42,7 +43,7 @@ from runtime.server.formats.kinds import Kind
 
 _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
-    *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step),
+    *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.
