@@ -9,27 +9,19 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from sgl_tune.cli.format import Format
+from sgl_tune.cli.table import Column, laid_out, shorten
 from sgl_tune.errors import UsageError
 
 SCHEMA_VERSION = 1
 SLOW_SECONDS = 2.0
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-_MIN_PATH = 16
 _DEEPEST = 60
 _LONGEST = 2000
 _LONG = 400
 _LONG_WORD = re.compile(rf"\S{{{2 * _LONG},}}")
-
-
-class Column(NamedTuple):
-    """`right` aligns numbers; `path` may lose its middle when the terminal is too narrow."""
-
-    title: str
-    right: bool = False
-    path: bool = False
 
 
 class Output:
@@ -62,10 +54,9 @@ class Output:
         if self.format is not Format.human:
             return
         cells = [[printable(str(cell)) for cell in row] for row in rows]
-        widths = _table_widths(columns, cells, _width(self._stdout))
-        head = _row([column.title for column in columns], columns, widths)
-        self._stdout.write(_styled(head, "bold", self._stdout) + "\n")
-        self._stdout.writelines(_row(row, columns, widths) + "\n" for row in cells)
+        head, *lines = laid_out(columns, cells, self.width)
+        self._stdout.writelines(_styled(line, "bold", self._stdout) + "\n" for line in head)
+        self._stdout.writelines(line + "\n" for row in lines for line in row)
 
     def fields(self, values: Mapping[str, object]) -> None:
         """A name and its value a line; what is None goes without saying."""
@@ -97,6 +88,11 @@ class Output:
         self._stderr.write(f"{question} [y/N] ")
         self._stderr.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    @property
+    def width(self) -> int | None:
+        """Of the terminal that shows results; None where they go to a file or a pipe."""
+        return _width(self._stdout)
 
     @property
     def is_live(self) -> bool:
@@ -190,19 +186,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def shorten(text: str, width: int) -> str:
-    """Drop the middle: of a path, the beginning and the last parts are what tells it apart."""
-    if len(text) <= width or width < 5:
-        return text
-    parts = text.split("/")
-    for kept in range(len(parts) - 1, 0, -1):
-        short = "/".join([parts[0], "…", *parts[-kept:]])
-        if len(short) <= width and kept < len(parts) - 1:
-            return short
-    tail = (width - 1) * 2 // 3
-    return text[: width - 1 - tail] + "…" + text[-tail:]
-
-
 def _width(stream: TextIO) -> int | None:
     """Columns of the terminal; None for a file or a pipe, where nothing is shortened or folded."""
     if not stream.isatty():
@@ -232,22 +215,3 @@ def _fold(text: str, width: int | None, indent: int, hanging: int = 2) -> list[s
         else:
             line = f"{line} {word}" if line.strip() or not word else line + word
     return [*lines, line]
-
-
-def _table_widths(columns: Sequence[Column], cells: list[list[str]], width: int | None) -> list[int]:
-    widths = [max([len(c.title), *(len(row[i]) for row in cells)]) for i, c in enumerate(columns)]
-    paths = [i for i, column in enumerate(columns) if column.path]
-    while width and paths and sum(widths) + 2 * (len(widths) - 1) > width:
-        widest = max(paths, key=lambda i: widths[i])
-        if widths[widest] <= _MIN_PATH:
-            break
-        widths[widest] -= 1
-    return widths
-
-
-def _row(cells: Sequence[str], columns: Sequence[Column], widths: list[int]) -> str:
-    parts = []
-    for cell, column, width in zip(cells, columns, widths, strict=True):
-        text = shorten(cell, width) if column.path else cell
-        parts.append(text.rjust(width) if column.right else text.ljust(width))
-    return "  ".join(parts).rstrip()

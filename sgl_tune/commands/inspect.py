@@ -24,7 +24,8 @@ from sgl_tune.cache.layouts import resolve
 from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cache.scan import ScannedCache, Scanner
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
-from sgl_tune.cli.out import Column, Output
+from sgl_tune.cli.out import Output
+from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.errors import UsageError

@@ -13,7 +13,8 @@ from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.prune import Removal, Rules, plan
 from sgl_tune.cache.remove import Removed, remove, settle
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
-from sgl_tune.cli.out import Column, Output
+from sgl_tune.cli.out import Output
+from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.errors import UsageError, WorkFailed

@@ -13,7 +13,8 @@ import typer
 from sgl_tune.cache.completion import keys
 from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOption, sink
-from sgl_tune.cli.out import Column, Output
+from sgl_tune.cli.out import Output
+from sgl_tune.cli.table import Column
 from sgl_tune.deployment.options import ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.server_command import split_positionals

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runtime.server.cache_key import named_parts
-from sgl_tune.cli.out import Column, Output
+from sgl_tune.cli.out import Output
+from sgl_tune.cli.table import Column
 from sgl_tune.keys.keys import TunedOp
 from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.keys.verdict import Verdict

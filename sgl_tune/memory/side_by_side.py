@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sgl_tune.cli.out import Column, Output
+from sgl_tune.cli.out import Output
+from sgl_tune.cli.table import Column
 from sgl_tune.memory.report import Comparison, MemoryReport, Row
 from sgl_tune.memory.table import failure_text, verdict
 from sgl_tune.units import memory_bytes

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from runtime.server.units import GIB
 from runtime.start.run_record import Phase
-from sgl_tune.cli.out import Column, Output
+from sgl_tune.cli.out import Output
+from sgl_tune.cli.table import Column
 from sgl_tune.memory.report import Constant, MemoryReport
 from sgl_tune.units import memory_bytes
 
 _NAME, _NUMBER, _BAR = 25, 8, 26
+_CELLS = _NAME + 3 * _NUMBER + 2
+_SHORTEST_BAR = 12  # which its scale fits
 _SHOWN = 5
 _HELD, _PEAK, _HELD_ASCII, _PEAK_ASCII = "█", "▒", "#", "+"
 
@@ -18,7 +21,8 @@ _HELD, _PEAK, _HELD_ASCII, _PEAK_ASCII = "█", "▒", "#", "+"
 def show_report(out: Output, report: MemoryReport, encoding: str = "utf-8") -> None:
     show_verdict(out, report)
     out.line()
-    for text, style in phase_lines(report, unicode="utf" in encoding.lower()):
+    room = _BAR if out.width is None else out.width - _CELLS
+    for text, style in phase_lines(report, "utf" in encoding.lower(), room):
         out.line(text, style=style)
     out.line()
     _show_peak(out, report)
@@ -66,20 +70,26 @@ def _cached(phase: Phase) -> str:
     return f", {memory_bytes(cached)} cached" if cached >= GIB else ""
 
 
-def phase_lines(report: MemoryReport, unicode: bool = True) -> Iterator[tuple[str, str | None]]:
+def phase_lines(
+    report: MemoryReport, unicode: bool = True, room: int = _BAR
+) -> Iterator[tuple[str, str | None]]:
     """One line a phase: what it leaves, torch's peak, what the driver had left, and the GPU as a bar."""
-    scale = f"0{memory_bytes(report.total_bytes):>{_BAR - 1}}"
-    yield f"{'GiB':<{_NAME}}{'LEAVES':>{_NUMBER}}{'PEAK':>{_NUMBER}}{'FREE':>{_NUMBER}}  {scale}", "bold"
+    width = min(_BAR, room) if room >= _SHORTEST_BAR else 0
+    scale = f"  0{memory_bytes(report.total_bytes):>{width - 1}}" if width else ""
+    yield f"{'GiB':<{_NAME}}{'LEAVES':>{_NUMBER}}{'PEAK':>{_NUMBER}}{'FREE':>{_NUMBER}}{scale}", "bold"
     failed = report.failure.at_failure if report.failure else None
     for phase in report.phases:
         mark = "!" if phase is failed else ">" if phase is report.peak else " "
         name = mark + " " * (1 + phase.depth) + phase.name
         cells = "".join(_number(amount) for amount in _amounts(report, phase))
         style = "red" if phase is failed else "bold" if phase is report.peak else None
-        yield f"{name[: _NAME - 1]:<{_NAME}}{cells}  {_bar(phase, report.total_bytes, unicode)}", style
+        bar = _bar(phase, report.total_bytes, unicode, width)
+        yield f"{name[: _NAME - 1]:<{_NAME}}{cells}  {bar}".rstrip(), style
     for name in report.run.unfinished:
         yield f"! {name}: not finished", "red"
     held, peak = (_HELD, _PEAK) if unicode else (_HELD_ASCII, _PEAK_ASCII)
+    if not width:
+        return
     yield f"{held} held afterwards   {peak} at the phase's peak   > least free", "dim"
 
 
@@ -94,13 +104,13 @@ def _number(amount: int | None) -> str:
     return f"{'-' if amount is None else f'{amount / GIB:.2f}':>{_NUMBER}}"
 
 
-def _bar(phase: Phase, total: int, unicode: bool) -> str:
+def _bar(phase: Phase, total: int, unicode: bool, width: int) -> str:
     held, peak = (_HELD, _PEAK) if unicode else (_HELD_ASCII, _PEAK_ASCII)
     if not total:
         return ""
     used = phase.non_torch_bytes + phase.reserved_bytes
     at_peak = max(used, phase.non_torch_bytes + phase.reserved_peak_bytes)
-    full, most = (min(_BAR, round(amount / total * _BAR)) for amount in (used, at_peak))
+    full, most = (min(width, round(amount / total * width)) for amount in (used, at_peak))
     return held * full + peak * (most - full)
 
 

@@ -6,9 +6,12 @@ import io
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sgl_tune.cli.format import Format
-from sgl_tune.cli.out import Column, Output, ProgressLine, printable, shorten, to_json
+from sgl_tune.cli.out import Output, ProgressLine, printable, to_json
+from sgl_tune.cli.table import Column, shorten
 
 
 class _Terminal(io.StringIO):
@@ -129,3 +132,35 @@ def test_progress_in_a_log_is_a_line_now_and_then() -> None:
         progress.advance(5)
         progress.advance(5)
     assert log.getvalue() == "tuning 5 0s\n"
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 30), min_size=5, max_size=5), min_size=1, max_size=4),
+    st.integers(36, 120),
+)
+def test_a_table_stays_within_the_terminal_and_loses_no_cell(sizes: list[list[int]], width: int) -> None:
+    columns = [
+        Column("KEY"),
+        Column("SIZE", right=True),
+        Column("WHERE", path=True),
+        Column("A"),
+        Column("B"),
+    ]
+    rows = [
+        [f"{row}{column}".ljust(size, "x") for column, size in enumerate(line)]
+        for row, line in enumerate(sizes)
+    ]
+    for cells, lines in zip([[c.title for c in columns], *rows], laid_out(columns, rows, width), strict=True):
+        assert max(map(len, lines)) <= width
+        told = " ".join(lines).split()
+        assert [shown for shown in told if "…" not in shown] == [cell for cell in cells if cell in told]
+        assert len(told) == len(cells)
+
+
+def test_a_row_goes_on_below_in_a_narrow_terminal() -> None:
+    columns = [Column("KEY"), Column("ENTRIES", right=True), Column("TUNED FOR", path=True)]
+    row = ["4aaede739ed1db5a", "42", "Qwen/Qwen3-30B-A3B"]
+    wide, narrow = list(laid_out(columns, [row], 50)), list(laid_out(columns, [row], 30))
+    assert wide[1] == ["4aaede739ed1db5a       42  Qwen/Qwen3-30B-A3B"]
+    assert narrow[0] == ["KEY               ENTRIES", "    TUNED FOR"]
+    assert narrow[1] == ["4aaede739ed1db5a       42", "    Qwen/Qwen3-30B-A3B"]

@@ -1,0 +1,90 @@
+"""A table as lines of text, within a terminal's width: paths lose their middle, and rows go on below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_MIN_PATH = 16
+_GAP, _BELOW = 2, 4  # between columns, and before what of a row goes on below it
+
+
+class Column(NamedTuple):
+    """`right` aligns numbers; `path` may lose its middle when the terminal is too narrow."""
+
+    title: str
+    right: bool = False
+    path: bool = False
+
+
+def laid_out(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None
+) -> Iterable[list[str]]:
+    """The lines of the head, then of each row."""
+    shape = _shaped(columns, rows, width)
+    for row in ([column.title for column in columns], *rows):
+        yield list(_lines(row, columns, shape))
+
+
+def shorten(text: str, width: int) -> str:
+    """Drop the middle: of a path, the beginning and the last parts are what tells it apart."""
+    if len(text) <= width or width < 5:
+        return text
+    parts = text.split("/")
+    for kept in range(len(parts) - 1, 0, -1):
+        short = "/".join([parts[0], "…", *parts[-kept:]])
+        if len(short) <= width and kept < len(parts) - 1:
+            return short
+    tail = (width - 1) * 2 // 3
+    return text[: width - 1 - tail] + "…" + text[-tail:]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How wide each column is, and which share a line: a row of a narrow terminal goes on below."""
+
+    widths: list[int]
+    lines: list[range]
+
+
+def _shaped(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> _Shape:
+    widths = [max([len(c.title), *(len(row[i]) for row in rows)]) for i, c in enumerate(columns)]
+    everything = _Shape(widths, [range(len(columns))])
+    if width is None:
+        return everything
+    shrunk, paths = list(widths), [i for i, column in enumerate(columns) if column.path]
+    while paths and _taken(shrunk) > width:
+        widest = max(paths, key=lambda i: shrunk[i])
+        if shrunk[widest] <= _MIN_PATH:
+            break
+        shrunk[widest] -= 1
+    if _taken(shrunk) <= width:
+        return _Shape(shrunk, everything.lines)
+    for i in paths:
+        widths[i] = min(widths[i], max(_MIN_PATH, width - _BELOW))
+    return _Shape(widths, list(_broken(widths, width)))
+
+
+def _broken(widths: Sequence[int], width: int) -> Iterator[range]:
+    first, room = 0, width
+    for i in range(1, len(widths)):
+        if _taken(widths[first : i + 1]) > room:
+            yield range(first, i)
+            first, room = i, width - _BELOW
+    yield range(first, len(widths))
+
+
+def _taken(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _lines(cells: Sequence[str], columns: Sequence[Column], shape: _Shape) -> Iterator[str]:
+    for number, line in enumerate(shape.lines):
+        parts = []
+        for i in line:
+            text = shorten(cells[i], shape.widths[i]) if columns[i].path else cells[i]
+            parts.append(text.rjust(shape.widths[i]) if columns[i].right else text.ljust(shape.widths[i]))
+        told = (" " * _GAP).join(parts).rstrip()
+        if number == 0 or told:
+            yield " " * (_BELOW if number else 0) + told
