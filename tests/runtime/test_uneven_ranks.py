@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,7 @@ from tests.runtime.starts import make_runtime
 CPU = torch.device("cpu")
 DP2 = ParallelConfig(tp=2, dp=2, enable_dp_attention=True)
 DP4 = ParallelConfig(tp=4, dp=4, ep=4, enable_dp_attention=True)
+TP4_DP2 = ParallelConfig(tp=4, dp=2, enable_dp_attention=True)
 GROUPS = ParallelConfig(tp=4, dp=2, ep=2, enable_dp_attention=True)
 
 
@@ -154,6 +156,29 @@ def test_uneven_ranks_with_states_answer_as_transformers_does(
     replayed: list[str],
 ) -> None:
     _check(ranks, saved(family), parallel, lens, replayed)
+
+
+# Windows, chunks, caps, multipliers, rows that are weighted, latents chosen by groups.
+_DENSE = ("gemma2", "gemma3_text", "granite", "ministral3", "hunyuan_v1_dense")
+_SPARSE = ("granitemoe", "llama4_text", "hunyuan_v1_moe", "step3p5", "deepseek_v2")
+_LAYOUTS = {
+    "dp2": (DP2, [[9], []]),
+    "dp2 ep2": (GROUPS, [[], [4, 11, 2]]),
+    "tp4 dp2": (TP4_DP2, [[], [4, 11, 2]]),
+    "dp4 ep4": (DP4, [[6], [], [3, 3, 3], []]),
+}
+# Every family in every layout: SGL_TUNE_ALL_LAYOUTS=1.
+_ALL = "SGL_TUNE_ALL_LAYOUTS" in os.environ
+_PAIRS = [
+    *((family, name) for family in _DENSE for name in (("dp2", "tp4 dp2") if _ALL else ("dp2",))),
+    *((family, name) for family in _SPARSE for name in (_LAYOUTS if _ALL else ("dp2 ep2",))),
+]
+
+
+@pytest.mark.parametrize(("family", "layout"), _PAIRS)
+def test_uneven_ranks_of_other_families(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
+    parallel, lens = _LAYOUTS[layout]
+    _check(ranks, saved(family), parallel, lens, ["prefill", "decode", "decode"])
 
 
 def _check(
