@@ -84,7 +84,7 @@ def _write_back(c: Choices, explicitly_unset: bool) -> None:
     rule = f"{architecture} makes the checkpoint's the argument"
     if architecture in NEMOTRON and found in _MODELOPT:
         _check_activation(c.model)
-        c.settle(rule, quantization=_by_algorithm(c.model, found))
+        c.settle(rule, quantization="modelopt_fp8" if found == "modelopt" else found)  # of no algorithm
     if c.quantization is not None or explicitly_unset:
         return
     if any(
@@ -112,14 +112,6 @@ def _check_activation(model: Checkpoint) -> None:
             f"config.json: mlp_hidden_act is {activation!r}: SGLang serves {model.architecture} "
             "quantized by ModelOpt with relu2 only"
         )
-
-
-def _by_algorithm(model: Checkpoint, found: str) -> str:
-    if found != "modelopt":
-        return found
-    algorithm = model.mapping("quantization_config").get("quant_algo")
-    named = {"MIXED_PRECISION": "modelopt_mixed", "NVFP4": "modelopt_fp4"}
-    return named.get(str(algorithm), "modelopt_fp8")
 
 
 def declared_method(model: Checkpoint, release: Release) -> str | None:

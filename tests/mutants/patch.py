@@ -106,7 +106,7 @@ def users(name: str) -> list[ModuleType]:
         if using & set(needs[one.__name__]):
             using.add(one.__name__)
     using -= {name}
-    return [one for one in in_order() if one.__name__ in using and not one.__name__.startswith("tests.")]
+    return [one for one in in_order() if one.__name__ in using]
 
 
 @cache

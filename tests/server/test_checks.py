@@ -244,3 +244,28 @@ def test_kimi_k3_shares_its_shared_experts_behind_some_all_to_alls(a2a: str, sha
     except ConfigError as refusal:
         said = refusal.message
     assert ("--shared-experts-tp-size 4 does not go with" in said) is not shares
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "layers", "said"),
+    [
+        ("EAGLE", [1], "needs --speculative-algorithm EAGLE3, DFLASH or DSPARK"),
+        ("EAGLE3", None, None),
+        ("EAGLE3", [0, 2], None),
+        ("EAGLE3", [-1], "a layer's number is at least 0, and named once"),
+        ("EAGLE3", [1, 2, 1], "a layer's number is at least 0, and named once"),
+        ("DSPARK", None, "needs --return-aux-hidden-state-layer-ids"),
+        ("DSPARK", [1, 2], None),
+        ("dspark", [1, 2], None),
+    ],
+)
+def test_hidden_states_are_returned_of_layers_that_are_named(
+    algorithm: str, layers: list[int] | None, said: str | None
+) -> None:
+    others = {"enable_return_aux_hidden_states": True, "return_aux_hidden_state_layer_ids": layers}
+    drafts = model("qwen3", dspark_block_size=5)
+    if said is None:
+        assert server(drafts, 23, "H200", speculative_algorithm=algorithm, others=others).draft
+    else:
+        with pytest.raises(ConfigError, match=said):
+            server(drafts, 23, "H200", speculative_algorithm=algorithm, others=others)

@@ -360,3 +360,30 @@ def test_exaone_turns_its_heads_where_no_layer_sees_a_window() -> None:
     mixed = _read(model_type="exaone4")
     assert mixed.attention_kinds == ("sliding", "sliding", "sliding", "full")
     assert [one.rope is None for one in mixed.attention.values()] == [False, True]
+
+
+_LLAMA_4 = {"model_type": "llama4_text", "num_local_experts": 4, "num_experts_per_tok": 1,
+            "intermediate_size": 64, "intermediate_size_mlp": 96}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "kinds"),
+    [
+        ([1, 0, 1, 0], "sfsf"),
+        ((1, 0, 1, 0, 1), "sfsf"),
+        ([0, 0, 0, 0], "ffff"),
+        (None, "sssf"),
+        ([], "sssf"),
+        ([1, 0, 1], None),
+        ([2, 0, 1, 0], None),
+        ("1010", None),
+        (4, None),
+    ],
+)
+def test_llama_4_sees_chunks_where_its_queries_turn(told: object, kinds: str | None) -> None:
+    if kinds is None:
+        with pytest.raises(ConfigError, match=r"no_rope_layers is .*: a 0 or 1 a layer is needed"):
+            _read(**_LLAMA_4, no_rope_layers=told)
+    else:
+        found = _read(**_LLAMA_4, no_rope_layers=told).attention_kinds
+        assert "".join(kind[0] for kind in found) == kinds

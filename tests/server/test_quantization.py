@@ -268,3 +268,46 @@ def test_nemotron_by_modelopt_needs_its_activation() -> None:
 def test_a_hostile_section_is_refused_by_name(value: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         server(model("qwen3", quantization_config=value))
+
+
+_OF = {"awq": _AWQ, "gptq": _GPTQ, "fp8": FP8, "mxfp4": MXFP4}
+
+
+@pytest.mark.parametrize(
+    ("asked", "own"),
+    [
+        ("moe_wna16", {"awq": "moe_wna16", "gptq": "moe_wna16"}),
+        ("humming", {"awq": "humming", "gptq": "humming", "fp8": "humming"}),
+        ("marlin", {"awq": "awq_marlin", "gptq": "gptq_marlin"}),
+        ("awq_marlin", {"awq": "awq_marlin"}),
+        ("gptq_marlin", {"gptq": "gptq_marlin"}),
+        ("awq", {"awq": "awq"}),
+        ("gptq", {"gptq": "gptq"}),
+        ("fp8", {"fp8": "fp8"}),
+    ],
+)
+def test_which_checkpoints_take_which_method(asked: str, own: dict[str, str]) -> None:
+    for method, section in _OF.items():
+        checkpoint = model("qwen3_moe" if method != "mxfp4" else "gpt_oss", section)
+        if method in own:
+            assert server(checkpoint, 19, "H200", quantization=asked).model_quantization == own[method]
+        else:
+            with pytest.raises(ConfigError, match=f"the checkpoint is quantized by {method}"):
+                server(checkpoint, 19, "H200", quantization=asked)
+
+
+@pytest.mark.parametrize(
+    ("section", "argument"),
+    [
+        (NVFP4, "modelopt_fp4"),
+        (MODELOPT_FP8, "modelopt_fp8"),
+        ({"quant_method": "modelopt"}, "modelopt_fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "INT8"}, "modelopt_fp8"),
+        (None, "modelopt_fp8"),
+    ],
+)
+def test_nemotrons_modelopt_is_fp8_unless_its_algorithm_says_otherwise(
+    section: dict[str, Any] | None, argument: str
+) -> None:
+    for version in (12, 23):
+        assert server(model("nemotron", section), version, quantization="modelopt").quantization == argument

@@ -75,6 +75,36 @@ def test_a_version_takes_the_nearest_older_row(version: str, since: str) -> None
     assert flashinfer_of(version).since == since
 
 
+@pytest.mark.parametrize(
+    ("way", "since"),
+    [
+        ("skips_ops", "0.6.13"),
+        ("tells_unknown", "0.6.15"),
+        ("skips_cudnn_indices", "0.6.16"),
+        ("matches_runners", "0.6.16"),
+        ("has_v2", "0.7.0"),
+        ("keeps_policies", "0.7.1"),
+    ],
+)
+def test_a_way_of_the_autotuner_stays_once_it_is_there(way: str, since: str) -> None:
+    having = [version for version in READ if getattr(flashinfer_of(version), way)]
+    assert having == [version for version in READ if number(version) >= number(since)]
+
+
+@pytest.mark.parametrize(
+    ("op", "since"),
+    [
+        *((op, "0.6.13") for op in ("fp8_gemm", "fp4_gemm", "mxfp8_gemm", "CuteDslMoEWrapper::run")),
+        ("trtllm::fused_moe::gemm1", "0.6.18"),
+        ("flashinfer::trtllm_fp4_block_scale_moe", "0.7.0"),
+        ("flashinfer::other", None),
+    ],
+)
+def test_an_ops_key_has_its_options_since(op: str, since: str | None) -> None:
+    filling = [version for version in READ if op.startswith(flashinfer_of(version).keys.options_of)]
+    assert filling == [version for version in READ if since and number(version) >= number(since)]
+
+
 @pytest.mark.parametrize("version", ["0.6.10", "0.6.19", "0.8.0"])
 def test_a_version_that_nobody_has_read_is_said_to_be_so(version: str, tmp_path: Path) -> None:
     assert version in (doubt_of(version) or "")
