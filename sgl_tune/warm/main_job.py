@@ -12,6 +12,7 @@ from typing import Any
 import sgl_tune
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.record import parse_key, read_cache_file
+from sgl_tune.cache.remove import forget
 from sgl_tune.cache.store import Written, write_group
 from sgl_tune.cache.transaction import locked
 from sgl_tune.cli.out import Output
@@ -60,10 +61,10 @@ def warm_deployment(
     """None on a worker that somebody else's launcher started only to help."""
     team = joined()
     meeting = find_meeting(plan.deployment, team, settings.secret_file, settings.timeout)
-    _check_writable(plan)
-    devices = settings.devices
-    job = make_job(plan, force.folder(), devices.kind, devices.gpus, settings.timeout, settings.replacing)
-    return _Story(plan, settings, job, force, is_last, out, team, meeting).run()
+    with _writable(plan):
+        devices = settings.devices
+        job = make_job(plan, force.folder(), devices.kind, devices.gpus, settings.timeout, settings.replacing)
+        return _Story(plan, settings, job, force, is_last, out, team, meeting).run()
 
 
 @dataclass
@@ -183,11 +184,20 @@ class _Story:
                 raise interruption.saying("the files are written, their proof is not finished") from None
 
 
-def _check_writable(plan: Plan) -> None:
-    """Before the search and not after it."""
-    for cache in plan.caches:
-        with locked(plan.deployment.cache_dir / cache.folder):
-            pass
+@contextmanager
+def _writable(plan: Plan) -> Iterator[None]:
+    """Tried before the search and not after it; a folder that was made for nothing goes."""
+    root = plan.deployment.cache_dir
+    folders = [root / cache.folder for cache in plan.caches]
+    try:
+        for folder in folders:
+            with locked(folder):
+                pass
+        yield
+    except BaseException:
+        for folder in folders:
+            forget(folder, root)
+        raise
 
 
 def _keep_decided(plan: Plan, job: Job) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sgl_tune.cache.layouts import LOCK
 from tests.sgl_tune.cache.caches import good
 from tests.sgl_tune.running import environment
 from tests.sgl_tune.schemas import schema_faults
@@ -104,5 +105,6 @@ def test_ctrl_c_in_the_second_tells_of_the_first(project: Path) -> None:
     code, out, err = _end(process)
     assert code == 130 and "interrupted by SIGINT: the workers were stopped" in err
     assert [len(plan["files"]) for plan in [json.loads(out)]] == [1] and _rank_files(project / "cache")
+    assert len(list((project / "cache").rglob(LOCK))) == 1  # of the second nothing is left
     until(lambda: not any(map(runs, family)), 20)
     assert list(scratch.iterdir()) == []
