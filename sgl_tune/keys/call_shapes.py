@@ -68,19 +68,15 @@ def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     if deployment.arch == CPU.arch:
         return cpu_moe(_experts(deployment), dtype_of(deployment))
     builder = _MOE_CALLS.get((deployment.server.backend.calls, _weights(deployment)))
-    known = builder and not _shares_otherwise(deployment)
+    by_others = deployment.server.moe_a2a_backend != "none" and shares_on_every_rank(deployment)
+    known = builder and not by_others
     return builder(deployment) if builder and known else ()
 
 
-def _shares_otherwise(deployment: Deployment) -> bool:
+def shares_on_every_rank(deployment: Deployment) -> bool:
     """Each rank has the shared expert behind its own routed ones: no call of the runtime's."""
     spread = deployment.server.moe_a2a_backend != "none" or deployment.parallel.ep > 1
     return spread and fuses_behind_gate(deployment.model, deployment.runtime)
-
-
-def weighs_input(deployment: Deployment) -> bool:
-    """Experts are given weighted rows, and their answers are not weighted."""
-    return deployment.model.moe is not None and deployment.model.moe.weighs_input
 
 
 def has_kernels(deployment: Deployment) -> bool:
@@ -105,12 +101,13 @@ def _experts(deployment: Deployment, multiple: int = 1) -> Experts:
     assert model.moe is not None
     shared = fused_shared_experts(model, deployment.runtime, parallel.moe_ep)
     total = model.moe.num_experts + shared
+    on_every = int(shares_on_every_rank(deployment))
     return Experts(
         hidden=model.moe.latent_size or model.hidden_size,
         intermediate=_round_up(model.moe.intermediate_size // parallel.moe_tp, multiple),
-        local=total // parallel.moe_ep,
-        total=total,
-        top_k=model.moe.top_k + shared,
+        local=total // parallel.moe_ep + on_every,
+        total=total + on_every,
+        top_k=model.moe.top_k + shared + on_every,
         tp=parallel.moe_tp,
         ep=parallel.moe_ep,
         gated=model.gated_mlps,
@@ -135,13 +132,13 @@ def _cutlass(deployment: Deployment) -> tuple[OpShape, ...]:
 def _cutlass_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     """Sixteen values in an int64, of rows padded to a tile of scales where there is no gate."""
     experts, weight = _experts(deployment, multiple=_by_gate(deployment, 1, 128)), Dtype("torch.int64")
-    if gathers_nvfp4(deployment):
+    if _gathers_nvfp4(deployment):
         uint8 = Dtype("torch.uint8")
         return _cutlass_call(deployment, experts, uint8, weight, packed=16, rows_packed=2)
     return _cutlass_call(deployment, experts, _BF16, weight, packed=16)
 
 
-def gathers_nvfp4(deployment: Deployment) -> bool:
+def _gathers_nvfp4(deployment: Deployment) -> bool:
     """Rows are quantized before they go to other ranks."""
     parallel, a2a = deployment.parallel, deployment.server.moe_a2a_backend
     return a2a == "flashinfer" or (parallel.attn_dp > 1 and parallel.moe_ep == parallel.attn_dp)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from runtime.server.call_rules import has_loose_experts
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.keys.call_shapes import shares_on_every_rank
 from sgl_tune.keys.dense_shapes import fp4_is_known
 from sgl_tune.keys.plan import Plan
 
@@ -56,6 +57,8 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         yield "this runtime has Mixtral's experts in one kernel, and SGLang quantizes them one by one"
     if deployment.arch == CPU.arch or model.moe is None:
         return
+    if shares_on_every_rank(deployment):
+        yield "this runtime keeps a shared expert apart where SGLang has it behind each rank's routed ones"
     if backend.stood_in:
         yield f"this runtime has no kernels of {backend.name}"
     width = model.moe.intermediate_size // deployment.parallel.moe_tp

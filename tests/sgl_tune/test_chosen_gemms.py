@@ -15,6 +15,9 @@ from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.gaps import unplanned
 from sgl_tune.keys.keys import expected_keys
+from sgl_tune.keys.plan import make_plan
+from sgl_tune.keys.tunable import cannot_tune
+from tests.oracle.published import published
 
 TARGET: dict[str, Any] = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm100"}
 
@@ -53,6 +56,18 @@ def test_skipped_ops_are_not_planned() -> None:
         )
     }
     assert whole - left == {"fp4_gemm"} and left
+
+
+def test_a_shared_expert_behind_each_ranks_own(tmp_path: Path) -> None:
+    """Qwen3-Next's, of 512 and ten a token."""
+    (tmp_path / "config.json").write_text(json.dumps(published()["Qwen/Qwen3-Next-80B-A3B-Instruct"].config))
+    flags = {"model_path": str(tmp_path), "tp": 4, "moe_runner_backend": "flashinfer_cutlass"}
+    for ep, local in ((1, 513), (4, 129)):
+        deployment = resolve_deployment(ServerFlags(**TARGET, **flags, ep=ep), environ={})
+        (first, _) = expected_keys(deployment)
+        assert f"({local}, " in first.keys[0] and "torch.bfloat16, 11, " in first.keys[0]
+        refused = cannot_tune(make_plan(deployment, gpus=()))
+        assert (refused is None) is (ep == 1)
 
 
 @pytest.mark.parametrize(
