@@ -1,0 +1,89 @@
+"""Every command in README and docs: taken as it is written, and run where a laptop can."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.cli.pages import COMMANDS, Pages
+from tests.sgl_tune.running import ROOT, run_here
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CALL = re.compile(rf"(?<![\w/.-])sgl-tune ((?:{'|'.join(COMMANDS)})\b[^\n`]*)")
+COMMENT = re.compile(r"\s{2,}#.*|\s+#\s.*")
+AFTER = re.compile(r"\s+(?:\||>|&&|;|<).*")
+PROSE = re.compile(r"[a-z] (?:is|says|and|on|fills|with)\b")
+# Names that a reader replaces with his own.
+OWN = {
+    "8e60": "4393", "/caches": "caches", "/cache": "caches",
+    "/caches/monday": "caches", "/caches/tuesday": "cache-examples/cache",
+    "/env.json": "env.json", "env-of-the-new-image.json": "env.json", "sglang": "nobody",
+    "DIR": "out", "MODEL": "Qwen3-30B-A3B", "M": "Qwen3-30B-A3B",
+}  # fmt: skip
+NEEDS_MORE = {"env", "mem-report", "warm"}  # torch, seconds, or a GPU: their words are read, no more
+WITHOUT_A_MACHINE = ("--replay", "--measure", "--deployment NAME")
+
+
+def _calls(page: Path) -> Iterator[str]:
+    """As a shell would be given them: continued lines joined, comments and what is piped on cut off."""
+    text = re.sub(r"\\\n\s*", " ", page.read_text())
+    for told in CALL.findall(text):
+        call = _quoted(AFTER.sub("", COMMENT.sub("", told)).strip())
+        beside = "--node-rank 0 " in call  # two commands, one beside the other
+        if "..." not in call and not beside and not PROSE.search(call):
+            yield call
+
+
+def _quoted(call: str) -> str:
+    """Without the quote that ends what it stands in."""
+    try:
+        shlex.split(call)
+    except ValueError:
+        return call.rstrip("'\"")
+    return call
+
+
+CALLS = sorted({call for page in PAGES for call in _calls(page)})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("docs")
+    shutil.copytree(ROOT / "cache-examples", folder / "cache-examples")
+    shutil.copytree(ROOT / "cache-examples" / "cache", folder / "caches")
+    shutil.copy(ROOT / "cache-examples" / "h200.env.json", folder / "env.json")
+    rank = next((folder / "caches").rglob("rank_tp0_pp0_dp0.json"))
+    for name in ("rank_tp0_pp0_dp0.json", "rank_tp1_pp0_dp0.json"):
+        shutil.copy(rank, folder / name)
+    return folder
+
+
+def test_the_pages_are_full_of_them() -> None:
+    assert len(CALLS) > 50 and {call.split()[0] for call in CALLS} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_command_is_taken_as_it_is_written(call: str) -> None:
+    name, *words = shlex.split(call)
+    Pages().get_command(None, name).make_context(name, words)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        call
+        for call in CALLS
+        if call.split()[0] not in NEEDS_MORE and not any(word in call for word in WITHOUT_A_MACHINE)
+    ],
+)
+def test_a_command_on_files_does_its_work(call: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("SGLANG_CACHE_DIR", "caches")
+    words = [OWN.get(word, "out" if word.startswith("~") else word) for word in shlex.split(call)]
+    done = run_here(*words)
+    assert done.code in (0, 1) and "error:" not in done.err, done.err
