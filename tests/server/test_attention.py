@@ -336,3 +336,30 @@ def test_a_nemotron_h_with_a_draft_keeps_its_states_though_batches_do_not_overla
     """Without them trtllm_mha could not share prefixes, and the server would be refused."""
     found = server(NEMOTRON, B200, speculative_algorithm="EAGLE", disable_overlap_schedule=True, page_size=1)
     assert (found.attention_backend, found.page_size) == ("trtllm_mha", 64)
+
+
+@pytest.mark.parametrize(
+    "architecture", ["Exaone4ForCausalLM", "ExaoneMoEForCausalLM", "ExaoneMoeForCausalLM"]
+)
+def test_exaones_windows_run_on_fa3_where_others_do_not(architecture: str) -> None:
+    plain, windowed = (
+        checkpoint(architecture, "llama", **more) for more in ({}, {"sliding_window_pattern": "LG"})
+    )
+    for gpu in ("A100 80GB", "RTX PRO 6000"):
+        assert (server(plain, gpu).attention_backend, server(windowed, gpu).attention_backend) == (
+            "flashinfer",
+            "fa3",
+        )
+
+
+@pytest.mark.parametrize(
+    ("pool", "page"), [(1, 64), (4, 256), (None, 64), (0, None), (-1, None), ("2", None)]
+)
+def test_pools_of_a_sparse_index_make_longer_pages_since_0_5_22(pool: object, page: int | None) -> None:
+    pooled = {**V32, "index_kpool": pool}
+    assert server(pooled, H100, "0.5.21").page_size == 64
+    if page is None:
+        with pytest.raises(ConfigError, match="index_kpool"):
+            server(pooled, H100, "0.5.22")
+    else:
+        assert server(pooled, H100, "0.5.22").page_size == page

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.server.decoders.known import model_config
+from runtime.server.decoders.wrappers import WRAPPERS, text_part
 from runtime.server.errors import ConfigError
 from runtime.server.excluded import Excluded, excluded_of
 
@@ -145,3 +146,15 @@ def test_layers_that_are_kept_alike_are_of_one_kind() -> None:
     model = model_config({**V3, "quantization_config": section})
     assert [model.layer_kind(layer)[:2] for layer in range(4)] == [("dense", "full")] * 3 + [("moe", "full")]
     assert model.layer_kind(0) == model.layer_kind(1) != model.layer_kind(2)
+
+
+@pytest.mark.parametrize("key", ["ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules"])
+def test_a_list_of_a_multimodal_checkpoint_is_read_as_its_text_models(key: str) -> None:
+    listed = ["model.language_model.layers.0.mlp", "language_model.model.layers.1.mlp"]
+    listed += ["language_model.lm_head", "vision_tower.blocks.0", "language_model.norm"]
+    hf = {"model_type": "qwen3_vl", "text_config": {}, "quantization_config": {key: listed, "other": listed}}
+    section = text_part(WRAPPERS["qwen3_vl"], hf)["quantization_config"]
+    assert section == {
+        key: ["model.layers.0.mlp", "model.layers.1.mlp", "lm_head", "vision_tower.blocks.0", "model.norm"],
+        "other": listed,
+    }
