@@ -131,6 +131,9 @@ def test_sliding_layers_of_gpt_oss_keep_four_fifths_of_the_tokens() -> None:
     pool = make_kv_pool(plan, model, ParallelConfig(), range(36), META)
     assert [pool.cache.keys(layer).shape[0] for layer in (0, 1)] == [plan.sliding_tokens + 1, plan.tokens + 1]
     assert _plan("Qwen3-30B-A3B").sliding_tokens == 0
+    paged = _plan("gpt-oss-120b", runtime=RuntimeConfig(page_size=64))
+    four_fifths = int(paged.tokens * 0.8)
+    assert paged.sliding_tokens % 64 == 0 and 0 <= four_fifths - paged.sliding_tokens < 64
 
 
 def test_asked_requests_are_split_over_attention_dp_ranks():
