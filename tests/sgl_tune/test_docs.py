@@ -26,7 +26,7 @@ OWN = {
     "DIR": "out", "MODEL": "Qwen3-30B-A3B", "M": "Qwen3-30B-A3B",
 }  # fmt: skip
 NEEDS_MORE = {"env", "mem-report", "warm"}  # torch, seconds, or a GPU: their words are read, no more
-WITHOUT_A_MACHINE = ("--replay", "--measure", "--deployment NAME")
+WITHOUT_A_MACHINE = ("--replay", "--measure", "--deployment NAME", "flashinfer-store")
 
 
 def _calls(page: Path) -> Iterator[str]:
