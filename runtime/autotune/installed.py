@@ -135,6 +135,12 @@ def plain_tactic(tactic: Any) -> Any:
     return _json_to_tactic(_tactic_to_json(tactic))
 
 
+def numbers_anew(runner: TunableRunner) -> bool:
+    """cuBLAS and cuDNN list their algorithms for one shape: the same number is another kernel in the next
+    bucket."""
+    return type(runner).__name__.startswith(("Cublas", "Cudnn"))
+
+
 def allowed(tuner: AutoTuner, op: str, runner: TunableRunner, tactics: Any) -> Any:
     """Without those that FLASHINFER_TACTICS_BLOCKLIST names: since 0.6.15."""
     return tuner._blocklist.filter(op, runner, tactics) if hasattr(tuner, "_blocklist") else tactics

@@ -13,6 +13,7 @@ from flashinfer.autotuner import OptimizationProfile
 from runtime.autotune.agreement import BucketReport, merge_reports
 from runtime.autotune.bench import Bench
 from runtime.autotune.candidate import DEFAULT, Ask, Candidate
+from runtime.autotune.installed import numbers_anew
 from runtime.autotune.play_off import Settled, settle
 from runtime.autotune.progress import Progress
 from runtime.autotune.search import (
@@ -58,6 +59,7 @@ class OpSearch:
         self._team, self._policy = tuner.team, tuner.policy
         self._rows = [ask.bucket(profile) for profile in profiles]
         self._ascending = all(one < other for one, other in pairwise(self._rows))
+        self._transfers = self._ascending and not any(map(numbers_anew, ask.runners))
 
     def screened(self) -> list[Bucket]:
         places = range(len(self.profiles))
@@ -78,8 +80,8 @@ class OpSearch:
         return {place: report for own in told for place, report in own.items()}
 
     def _pilots(self) -> list[int]:
-        """All of them, where nothing says which buckets are neighbours."""
-        return pilots(self._rows, self._policy) if self._ascending else list(range(len(self._rows)))
+        """All of them, where no bucket tells anything of its neighbours' tactics."""
+        return pilots(self._rows, self._policy) if self._transfers else list(range(len(self._rows)))
 
     def _shared_pilots(self) -> list[int]:
         """Of the longest launches each worker has a part; what is shorter than their waits is dealt out."""
@@ -107,7 +109,7 @@ class OpSearch:
         part: int | None = None,
         candidates: list[Candidate] | None = None,
     ) -> BucketReport:
-        before = swept.get(self._pilot_before(place))
+        before = swept.get(self._pilot_before(place)) if self._transfers else None
         bench = self._bench(place, before.screened if before else None)
         candidates = bench.candidates() if candidates is None else candidates
         seen = fitting(before.screened, candidates) if before else None
