@@ -21,17 +21,21 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 def _offered(line: str, folder: Path) -> list[str]:
     """What bash's own completion of `line` would show."""
     words = [*line.split(), ""] if line.endswith(" ") else line.split()
+    script = _BASH.format(words=" ".join(f"'{word}'" for word in words), position=len(words) - 1)
+    return _ask_shell("bash", script, folder).split()
+
+
+def _ask_shell(shell: str, script: str, folder: Path) -> str:
     program = folder / "sgl-tune"
     program.write_text(f'#!/bin/sh\nexec {" ".join(PROGRAM)} "$@"\n')
     program.chmod(0o755)
-    script = _BASH.format(words=" ".join(f"'{word}'" for word in words), position=len(words) - 1)
     path = f"{folder}:{environment()['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", script],
+        [shell, "-c", script],
         capture_output=True, text=True, env={**environment(), "PATH": path}, cwd=folder, timeout=60,
     )  # fmt: skip
     assert done.stderr == ""
-    return done.stdout.split()
+    return done.stdout
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
@@ -52,6 +56,36 @@ def test_bash_completes(line: str, expected: list[str], tmp_path: Path) -> None:
     tables = "".join(f'[deployments.{name}]\nmodel-path = "M"\n' for name in ("chat", "reason"))
     (tmp_path / "sgl-tune.toml").write_text(tables)
     assert sorted(_offered(line, tmp_path)) == expected
+
+
+_FISH = "_SGL_TUNE_COMPLETE=source_fish sgl-tune | source; complete -C '{line}'"
+_ZSH = """
+zmodload zsh/zpty
+zpty z zsh -f -i
+zpty -w z 'PS1=; autoload -Uz compinit; compinit -u'
+zpty -w z 'eval "$(_SGL_TUNE_COMPLETE=source_zsh sgl-tune)"; print GO'
+zpty -r -m z line '*GO*GO*'
+zpty -w -n z $'{line}\t'
+zpty -r -m z line '*{expected}*' && print found
+"""
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("sgl-tune in", ["inspect"]), ("sgl-tune warm --gpu h1", ["h100", "h100-nvl"])],
+)
+def test_fish_completes(line: str, expected: list[str], tmp_path: Path) -> None:
+    told = _ask_shell("fish", _FISH.format(line=line), tmp_path)
+    assert [words.split("\t")[0] for words in told.splitlines()] == expected
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")
+@pytest.mark.parametrize(
+    ("line", "expected"), [("sgl-tune in", "inspect"), ("sgl-tune warm --gpu h100-", "h100-nvl")]
+)
+def test_zsh_completes(line: str, expected: str, tmp_path: Path) -> None:
+    assert "found" in _ask_shell("zsh", _ZSH.format(line=line, expected=expected), tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
