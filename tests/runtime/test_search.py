@@ -9,15 +9,8 @@ from math import inf
 
 import pytest
 
-from benchmarks.search_simulation import (
-    SWITCHES,
-    Bucket,
-    buckets,
-    replayed,
-    shapes,
-    simulate_search,
-    simulate_stock,
-)
+from benchmarks.search_simulation import SWITCHES, replayed, simulate_search, simulate_stock
+from benchmarks.simulated_gpu import Bucket, buckets, shapes
 from runtime.autotune.play_off import Settled, settle
 from runtime.autotune.search import (
     Screened,
