@@ -56,6 +56,8 @@ def _takes_dispatch(deployment: Deployment) -> bool:
     if a2a == "flashinfer":
         since = row.under_flashinfer_a2a_since
         return since is not None and deployment.server.release.number >= since
+    if row.name == "flashinfer_megamoe":
+        return a2a == row.name
     return a2a == "none" or a2a in row.all_to_alls or row.name == a2a
 
 

@@ -47,6 +47,7 @@ def _ends(**flags: Any) -> str | None:
         ({**GPT_OSS, "sglang_version": "0.5.17", "arch": "sm120"}, None),
         ({**GPT_OSS, "sglang_version": "0.5.12", "arch": "sm90"}, None),
         ({**DEEPSEEK, **MXFP4}, "for experts in fp8"),
+        ({**DEEPSEEK, "moe_runner_backend": "flashinfer_megamoe"}, "behind all-to-all none"),
     ],
 )
 def test_why_a_server_ends_while_it_loads(flags: dict[str, Any], why: str | None) -> None:
