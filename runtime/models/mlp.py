@@ -145,8 +145,9 @@ def _gated(
 ) -> GatedMLP:
     rows = shard(intermediate, size, rank, "the MLP's intermediate size")
     hidden = slice(0, build.model.hidden_size)
-    both, ups = f"{name}.gate_up_proj", slice(intermediate + rows.start, intermediate + rows.stop)
-    down = build.linear([Part(f"{name}.down_proj", hidden)], rows, columns_over=size)
+    names = build.model.names
+    both, ups = f"{name}.{names.gate_up}", slice(intermediate + rows.start, intermediate + rows.stop)
+    down = build.linear([Part(f"{name}.{names.down}", hidden)], rows, columns_over=size)
     if not build.model.gated_mlps:
         return SquaredMLP(build.linear([Part(f"{name}.up_proj", rows)], hidden, rows_over=size), down)
     gate = Part(f"{name}.gate_proj", rows, within=(both, rows))

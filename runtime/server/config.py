@@ -16,7 +16,7 @@ from runtime.server.layer_config import NO_CAPS, AttentionConfig, Caps, MLAConfi
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
 
-_SPARSE_BLOCKS = ("mixtral", "minimax_m2", "granitemoe")
+_SPARSE_BLOCKS = ("mixtral", "minimax_m2", "granitemoe", "granitemoehybrid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ class TensorNames:
     mlp: str = "mlp"
     shared: str = "shared_experts"
     shared_in_mlp: bool = True  # or beside it
+    gate_up: str = "gate_up_proj"  # where the two are one matrix
+    down: str = "down_proj"
     q_norm: str = "q_norm"
     k_norm: str = "k_norm"
 

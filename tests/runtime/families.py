@@ -246,6 +246,20 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "granite": ("GraniteConfig", {**_GRANITE}),
     "granitemoe": ("GraniteMoeConfig", {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "granitemoehybrid": (
+        "GraniteMoeHybridConfig",
+        {
+            **_GRANITE,
+            "layer_types": ["linear_attention", "full_attention"],
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 32,
+            "shared_intermediate_size": 48,
+            "mamba_n_heads": 8,
+            "mamba_n_groups": 4,
+            "mamba_d_state": 16,
+        },
+    ),
     "gpt_oss": (
         "GptOssConfig",
         {

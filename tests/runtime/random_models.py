@@ -317,6 +317,15 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "granite": _GRANITE,
     "granitemoe": {**_GRANITE, **_EXPERTS, "num_local_experts": (4, 8)},
+    "granitemoehybrid": {
+        **_without(_GRANITE, "head_dim"), "num_hidden_layers": (3,), "layer_types": _BY_LAYER,
+        "num_local_experts": (0, 4, 8), **_EXPERTS, "intermediate_size": (16, 32),
+        "shared_intermediate_size": (16, 48), "position_embedding_type": (None, "rope"),
+        "mamba_n_heads": (4, 8), "mamba_n_groups": (1, 2, 4), "mamba_d_state": (8, 16),
+        "mamba_d_conv": (2, 3, 4), "mamba_expand": (1, 2), "mamba_chunk_size": (4, 8, 128),
+        "mamba_conv_bias": (False, True), "mamba_proj_bias": (False, True),
+        "time_step_limit": (None,) * 5 + ((0.1, 0.5),),
+    },
     "gpt_oss": {
         **_HEADS, **_EXPERTS,
         "head_dim": (8, 16), "num_local_experts": (4, 8), "sliding_window": (1, 6, 64),

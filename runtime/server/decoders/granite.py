@@ -17,7 +17,7 @@ def _granite(f: Fields) -> ModelConfig:
         {"full": _attention(f)},
         everywhere(f, "full"),
         everywhere(f, "dense"),
-        multipliers=_multipliers(f),
+        multipliers=multipliers(f),
     )
 
 
@@ -29,7 +29,7 @@ def _granitemoe(f: Fields) -> ModelConfig:
         everywhere(f, "full"),
         everywhere(f, "moe"),
         moe=moe,
-        multipliers=_multipliers(f),
+        multipliers=multipliers(f),
     )
 
 
@@ -38,7 +38,7 @@ def _attention(f: Fields) -> AttentionConfig:
     return heads(f, scale=float(f.number("attention_multiplier")), bias=bias, output_bias=bias)
 
 
-def _multipliers(f: Fields) -> Multipliers:
+def multipliers(f: Fields) -> Multipliers:
     scaling = f.number("logits_scaling")
     if scaling == 0:
         raise ConfigError("config.json: logits_scaling is 0: logits are divided by it")
