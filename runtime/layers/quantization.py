@@ -188,6 +188,7 @@ def served(model: ModelConfig, runtime: RuntimeConfig) -> Served:
         runtime.moe_a2a_backend,
         model.gated_mlps,
         runtime.release.nvfp4_trtllm_rows,
+        runtime.release.mxfp4_trtllm_rows,
     )
 
 

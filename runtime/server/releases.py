@@ -104,6 +104,8 @@ class Release:
     nvfp4_runs_cutlass_on: tuple[int, ...] = ()
     # Its gated experts on TRT-LLM's kernels are of a multiple of these: modelopt_quant.py
     nvfp4_trtllm_rows: int = 16
+    # ... and mxfp4 ones: mxfp4.py beside it
+    mxfp4_trtllm_rows: int = 256
     # srt/arg_groups/moe_hook.py
     flashinfer_a2a_needs_dp: bool = False
     flashinfer_a2a_needs_chunks: bool = False
@@ -335,6 +337,7 @@ _17 = replace(
     _16,
     version="0.5.17",
     absorbs_by_flashinfer=True,
+    mxfp4_trtllm_rows=128,
     deep_gemm_layout="by experts",
     flashinfer="0.6.15.post1",
     key_has_skipped_ops=True,

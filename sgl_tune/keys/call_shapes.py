@@ -211,13 +211,14 @@ def _trtllm_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:
-    """gpt-oss. Padding: hidden to 256, intermediate to 128."""
+    """gpt-oss. Padding: hidden to 256, intermediate to 128, or to what a release has for TRT-LLM."""
     server = deployment.server
     if deployment.model.model_type != "gpt_oss":
         return ()
-    experts = _experts(deployment, multiple=128)
+    on_trtllm = server.gpu.major == 10
+    experts = _experts(deployment, multiple=server.release.mxfp4_trtllm_rows if on_trtllm else 128)
     padded = replace(experts, hidden=_round_up(experts.hidden, 256))
-    if server.gpu.major == 10:
+    if on_trtllm:
         return (trtllm_mxfp4_moe(padded, output=experts.hidden),)
     return _mxfp4_by_cutlass(deployment, padded) if runs_mxfp4_by_cutlass(server) else ()
 

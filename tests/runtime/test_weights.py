@@ -221,6 +221,15 @@ def test_gpt_oss_is_padded_as_each_backend_pads_it() -> None:
     assert shape("triton", 9) == (128, 768, 2880)  # in bf16
 
 
+def test_gpt_oss_was_padded_by_more_on_blackwell() -> None:
+    """One rank of one has all of the inner size 2880: 2944 or 3072."""
+    model = _make_model("gpt-oss-20b")
+    for release, inner in (("0.5.16", 3072), ("0.5.17", 2944)):
+        told = {"served_by": "flashinfer_mxfp4", "sm_major": 10, "sglang_version": release}
+        decoder = _make_decoder(model, ParallelConfig(), **told)
+        assert decoder.get_parameter("layers.0.mlp.experts.up_weight").shape == (32, 2 * inner, 1536)
+
+
 @pytest.mark.parametrize(("asked", "bytes_each"), [("fp8", 1), ("mxfp8", 1 + 1 / 32)])
 def test_what_is_quantized_after_loading_was_loaded_whole(asked: str, bytes_each: float) -> None:
     model = replace(_make_model("Llama-3.1-8B"), checkpoint_quantization=None)

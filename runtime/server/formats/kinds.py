@@ -59,6 +59,7 @@ class Served:
     a2a_backend: str = "none"
     is_gated: bool = True
     nvfp4_trtllm_rows: int = 64
+    mxfp4_trtllm_rows: int = 128
 
 
 def format_of(kind: Kind | None, served: Served) -> Format:
@@ -124,7 +125,7 @@ def _mxfp4(served: Served) -> Format:
         return four_bits.mxfp4(Padding())
     if backend == "flashinfer_mxfp4":
         return (
-            four_bits.mxfp4(Padding(128, 256))
+            four_bits.mxfp4(Padding(served.mxfp4_trtllm_rows, 256))
             if blackwell
             else four_bits.mxfp4(Padding(1, 256), Padding(128, 256))
         )
