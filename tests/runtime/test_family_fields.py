@@ -16,7 +16,7 @@ from runtime.server.decoders.known import FAMILIES, model_config
 from tests.oracle.published import published
 
 # Served by SGLang under the class of another family.
-_SAME_AS = {"kimi_k2": "deepseek_v3"}
+_SAME_AS = {"kimi_k2": "deepseek_v3", "mimo": "qwen2"}
 _ACTIVATION = {
     "nemotron_h": "mlp_hidden_act",
     "gemma2": "hidden_activation",

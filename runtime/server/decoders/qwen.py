@@ -1,4 +1,4 @@
-"""Qwen 2, 2.5 and 3: grouped queries, some layers behind a window."""
+"""Qwen 2, 2.5 and 3, and MiMo, which is a 2: grouped queries, some layers behind a window."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from runtime.server.layer_config import AttentionConfig, MoEConfig
 
 def _qwen2(f: Fields) -> ModelConfig:
     return _dense(f, bias=True)
+
+
+def _mimo(f: Fields) -> ModelConfig:
+    f.only("attention_bias", True)
+    return _qwen2(f)
 
 
 def _qwen3(f: Fields) -> ModelConfig:
@@ -107,6 +112,7 @@ _QWEN2_VL = {
 
 FAMILIES = (
     Family("qwen2", _qwen2, _DENSE),
+    Family("mimo", _mimo, _DENSE),
     Family("qwen3", _qwen3, {**_DENSE, "head_dim": 128}),
     Family("qwen2_vl_text", _qwen2_vl_text, _QWEN2_VL),
     Family("qwen2_5_vl_text", _qwen2_vl_text, _QWEN2_VL),
