@@ -94,21 +94,25 @@ class Trials:
             names = reaching
         found = [one for one in self.units if one.name in names and self.sound.get((file, one.name), True)]
         words = re.findall(r"\w{4,}", mutant.change.old) if again else []
-        turns = Counter[str]()
-
-        def likely(one: Unit) -> tuple[int, bool, bool, int, bool]:
-            """Then the quickest of each test, the next of each, and so on; first who runs few files."""
+        words += [word.replace("_", "-") for word in words if "_" in word]  # as a flag
+        turns, ranks = Counter[str](), dict[str, tuple[int, int]]()
+        for one in found:  # the quickest of each test, the next of each, and so on
             turns[one.group] += 1
+            ranks[one.name] = turns[one.group], turns[one.group] * len(self.runs[one.name].calls)
+
+        def likely(one: Unit, rank: int) -> tuple[int, bool, bool, int, bool]:
+            """First those of any test, or those that run few files."""
             named = any(word in one.name for word in words)
             return (
                 -self.noticed[file, one.name],
                 one.name not in reaching,
                 not named,
-                turns[one.group] * len(self.runs[one.name].calls),
+                ranks[one.name][rank],
                 f"test_{stem}." not in one.name,
             )
 
-        return sorted(found, key=likely), again
+        orders = [sorted(found, key=lambda one: likely(one, rank)) for rank in (0, 1)]
+        return [*{one.name: one for pair in zip(*orders, strict=True) for one in pair}.values()], again
 
     def _callers(self, file: str) -> dict[Function, set[str]]:
         if file not in self._called:
