@@ -97,6 +97,24 @@ def test_mimo(quantized: dict[str, Any], version: int, gpu: str, backend: str) -
     assert server(model("mimo", quantized, **own), version, gpu).moe_runner_backend == backend
 
 
+@pytest.mark.parametrize(
+    ("quantized", "version", "gpu", "a2a", "backend"),
+    [
+        (_FP4, 20, "H200", "none", "auto"),
+        *((_FP4, 21, gpu, "none", "flashinfer_mxfp4") for gpu in ("H200", "B200", "RTX PRO 6000")),
+        (_FP4, 21, "A100 80GB", "none", "auto"),
+        (_FP4, 21, "B200", "mooncake", "auto"),
+        (FP8, 21, "B200", "none", "auto"),
+    ],
+)
+def test_bailings_experts_of_four_bits(
+    quantized: dict[str, Any], version: int, gpu: str, a2a: str, backend: str
+) -> None:
+    named = {"architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_hybrid"}
+    found = server(model("qwen3_moe", quantized, **named), version, gpu, tp_size=4, moe_a2a_backend=a2a)
+    assert found.moe_runner_backend == backend
+
+
 def test_mimo_before_0_5_17_stays_unset() -> None:
     own = {"auto_map": {"AutoConfig": "configuration_mimo.MiMoV2FlashConfig"}}
     assert server(model("mimo", FP8, **own), 16).moe_runner_backend == "auto"
