@@ -26,7 +26,7 @@ from tests.mutants.units import Unit
 
 CPU_SECONDS, WALL_SECONDS = 60, 900  # of one unit, of a whole trial
 SECONDS = 12.0  # of a unit, while it is watched: what takes longer is left out
-PATIENCE = 20.0  # CPU seconds until a mutant is taken for one that survives: the quick units come first
+PATIENCE = 60.0  # CPU seconds until a mutant is taken for one that survives: the quick units come first
 SURVIVES, TIME = "survives", "time"
 
 

@@ -222,3 +222,10 @@ def test_a_start_unless_told_otherwise_serves_both_phases_and_tunes() -> None:
     switches = {one.name: one.default for one in fields(RuntimeConfig) if one.type == "bool"}
     assert {name for name, default in switches.items() if default} == {"fuses_shared_experts"}
     assert {"is_pd_decode", "disable_autotune", "autotune_cached", "autotune_extend"} < set(switches)
+
+
+@pytest.mark.parametrize("name", ["tp", "pp", "dp", "ep", "nnodes", "node_rank"])
+@pytest.mark.parametrize("size", [-1, 1 << 40])
+def test_no_layout_of_ranks_is_endless(name: str, size: object) -> None:
+    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')}"):
+        ParallelConfig(**{name: size})

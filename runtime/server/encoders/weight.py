@@ -98,10 +98,9 @@ def attention(
     qkv_bias: bool = True,
     out_bias: bool = True,
     pads: bool = False,
-    head_dim: int | None = None,
 ) -> Weights:
     """VisionAttention (srt/layers/attention/vision.py)."""
-    all_heads = heads * (head_dim or width // heads)
+    all_heads = heads * (width // heads)
     parts = (
         column("attn.qkv_proj", 3 * all_heads, width, qkv_bias, heads, pads),
         row("attn.proj", width, all_heads, out_bias, heads, pads),

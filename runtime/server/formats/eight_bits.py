@@ -23,9 +23,7 @@ _FP8 = "float8_e4m3fn"
 _SCALES = "float32"
 
 
-def in_blocks(
-    block: tuple[int, int], scale: str = "weight_scale_inv", dtype: str = _FP8, packs_scales: bool = False
-) -> Format:
+def in_blocks(block: tuple[int, int], scale: str, dtype: str, packs_scales: bool) -> Format:
     """`packs_scales`: DeepGEMM's of Blackwell are powers of two, four in an int32, of each row."""
     rows, columns = block
     blocks, each = Dim("rows", per=rows), Dim("rows", per=rows, each=True)
@@ -58,7 +56,7 @@ def mx() -> Format:
     )
 
 
-def per_tensor(is_static: bool, dtype: str = _FP8, one_input: bool = False) -> Format:
+def per_tensor(is_static: bool, dtype: str, one_input: bool) -> Format:
     weights = Stored("weight", dtype, (ROWS, COLUMNS)), Stored("weight_scale", _SCALES, (PARTS,))
     experts = (
         Stored("weight", dtype, (EXPERTS, ROWS, COLUMNS)),
@@ -72,7 +70,7 @@ def per_tensor(is_static: bool, dtype: str = _FP8, one_input: bool = False) -> F
     )
 
 
-def per_row(dtype: str = _FP8, is_static: bool = False, one_input: bool = False) -> Format:
+def per_row(dtype: str, is_static: bool, one_input: bool) -> Format:
     inputs = (Stored("input_scale", _SCALES, (ONE if one_input else PARTS,)),) if is_static else ()
     return Format(
         "rows",

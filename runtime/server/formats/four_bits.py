@@ -25,7 +25,7 @@ _E4M3, _BYTE, _SCALE = "float8_e4m3fn", "uint8", "float32"
 _SWIZZLED = (Dim("rows", to=128), Dim("columns", per=16, to=64))
 
 
-def nvfp4(group: int = 16, is_awq: bool = False, swizzles: bool = True, padding: Padding = _NONE) -> Format:
+def nvfp4(group: int, is_awq: bool, swizzles: bool, padding: Padding = _NONE) -> Format:
     """`swizzles`: the experts' scales get room to be laid out for CUTLASS; TRT-LLM's kernels, which pad, read
     them where they are."""
     groups = Dim("columns", per=group)
@@ -62,7 +62,7 @@ def nvfp4(group: int = 16, is_awq: bool = False, swizzles: bool = True, padding:
     )
 
 
-def nvfp4_packed(has_inputs: bool = True) -> Format:
+def nvfp4_packed(has_inputs: bool) -> Format:
     """By compressed-tensors, which names and orders them otherwise."""
     groups = Dim("columns", per=16)
     inputs = Stored("input_global_scale", _SCALE, (PARTS,))

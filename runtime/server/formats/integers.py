@@ -66,7 +66,7 @@ def gptq(bits: int, group: int, by_activation: bool) -> Format:
     )
 
 
-def awq(bits: int, group: int, is_marlin: bool = True) -> Format:
+def awq(bits: int, group: int) -> Format:
     pack = 32 // bits
     groups, packed_rows = _groups(group, False), Dim("rows", per=pack)
     linear = (
@@ -85,7 +85,7 @@ def awq(bits: int, group: int, is_marlin: bool = True) -> Format:
         experts,
         _cut(pack, group),
         _cut(pack, group),
-        after_linear=tuple(Change("copied", one) for one in linear) if is_marlin else (),
+        after_linear=tuple(Change("copied", one) for one in linear),
         after_experts=tuple(Change("copied", one) for one in experts),
     )
 
