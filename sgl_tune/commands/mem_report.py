@@ -8,14 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.versions import require_torch
+from sgl_tune.errors import UsageError
 from sgl_tune.memory.answer import Answer, MemoryOptions, answer
 from sgl_tune.memory.answer import calibrate as measure_constants
 from sgl_tune.memory.files import write_page
+from sgl_tune.memory.fit_answer import FitOptions, fitted
+from sgl_tune.memory.fit_page import fit_json, fit_markdown, show_fit
 from sgl_tune.memory.side_by_side import (
     show_comparison,
     show_ranks,
@@ -26,11 +29,16 @@ from sgl_tune.memory.side_by_side import (
 from sgl_tune.memory.table import show_constants, show_report
 
 _QUESTION = "The question"
+_FIT = "The largest start that fits"
 _FILES = "Files"
 
 
 def _question(*names: str, help: str, metavar: str | None = None) -> Any:
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_QUESTION, show_default=False)
+
+
+def _fit(*names: str, help: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_FIT, show_default=False)
 
 
 def _file(*names: str, help: str) -> Any:
@@ -61,6 +69,21 @@ def mem_report(
         str | None,
         _question("--sweep", help="mem-fraction-static=0.80:0.94:0.01", metavar="FLAG=FIRST:LAST:STEP"),
     ] = None,
+    fit: Annotated[
+        bool,
+        _fit("--fit", help="Solve for the fraction, chunk, graphs and requests; print the flags to paste."),
+    ] = False,
+    free: Annotated[
+        str | None, _fit("--free", help="With --fit: what must stay free at the peak.", metavar="2GiB")
+    ] = None,
+    requests: Annotated[
+        int | None,
+        _fit(
+            "--requests",
+            help="With --fit: requests at once; with --context-length, the KV cache holds all of them.",
+            metavar="N",
+        ),
+    ] = None,
     measure: Annotated[
         bool, _question("--measure", help="Measure on this machine's GPU too; it stands for any rank.")
     ] = False,
@@ -80,7 +103,7 @@ def mem_report(
     constants: Annotated[Path | None, _file("--constants", help="What --calibrate wrote.")] = None,
     html: Annotated[Path | None, _file("--html", help="One page with a timeline.")] = None,
     snapshot: Annotated[Path | None, _file("--snapshot", help="For pytorch.org/memory_viz.")] = None,
-    format: FormatOption = Format.human,
+    format: DocumentFormatOption = DocumentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
     """Predict or measure the memory of every phase of a server's start: does it fit, and what would help.
@@ -89,6 +112,8 @@ def mem_report(
     needs no GPU. docs/memory.md explains the report.
 
     Example: sgl-tune mem-report --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200 --what-if tp=4
+
+    Example: sgl-tune mem-report --fit --free 2GiB --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200
     """
     out = Output(sink(format, quiet))
     require_torch("mem-report")
@@ -107,6 +132,10 @@ def mem_report(
         constants=constants,
         snapshot=snapshot,
     )
+    goals = FitOptions(fit, free, requests)
+    if goals.are_given:
+        _fit_start(out, asked, goals, format, html)
+        return
     if calibrate:
         _calibrate(out, asked)
         return
@@ -115,6 +144,19 @@ def mem_report(
         write_page(html, found.to_json())
     out.result(found.to_json(), human=lambda: _show(out, found), quiet=[found.report.verdict])
     raise typer.Exit(0 if found.report.verdict == "fits" else 1)
+
+
+def _fit_start(
+    out: Output, asked: MemoryOptions, goals: FitOptions, format: DocumentFormat, html: Path | None
+) -> None:
+    if html is not None:
+        raise UsageError("--html shows one start, --fit looks for one", "give it the flags that --fit prints")
+    found, release, title = fitted(asked, goals, out)
+    lines = [found.best.line(release)]
+    if format is DocumentFormat.markdown:
+        lines = [*fit_markdown(found, release, title)]
+    data = fit_json(found, release, title)
+    out.result(data, human=lambda: show_fit(out, found, release, title), quiet=lines)
 
 
 def _calibrate(out: Output, asked: MemoryOptions) -> None:

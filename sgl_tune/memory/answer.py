@@ -81,7 +81,7 @@ def calibrate(asked: MemoryOptions, out: Output) -> Calibration:
     """Measure a start of the deployment's first layers on this GPU, into a file that --constants reads."""
     if not local_gpus():
         raise UsageError("--calibrate measures a GPU, and there is none here")
-    start = _question(asked, asked.flags).starts()[0].shortened()
+    start = question_of(asked, asked.flags).starts()[0].shortened()
     with scratch() as private:
         found = calibrated(measure(start, private.folder / "run.jsonl", out), predict(start))
     if asked.out is not None:
@@ -89,7 +89,7 @@ def calibrate(asked: MemoryOptions, out: Output) -> Calibration:
     return found
 
 
-def _question(asked: MemoryOptions, flags: ServerFlags, total_bytes: int | None = None) -> Question:
+def question_of(asked: MemoryOptions, flags: ServerFlags, total_bytes: int | None = None) -> Question:
     here = local_gpus()
     gpu = target_gpu(None if asked.measure else flags.gpu, asked.gpu_memory, flags.arch, here)
     if total_bytes is not None:
@@ -108,7 +108,7 @@ def _study(asked: MemoryOptions, flags: ServerFlags, out: Output, total_bytes: i
     """Predict the start, each what-if and each step of the sweep."""
     what_ifs = [parse_what_if(text) for text in asked.what_if]
     sweep = parse_sweep(asked.sweep) if asked.sweep else ()
-    return study(_question(asked, flags, total_bytes), what_ifs, sweep, out)
+    return study(question_of(asked, flags, total_bytes), what_ifs, sweep, out)
 
 
 def _predicted(asked: MemoryOptions, found: Study) -> Answer:

@@ -30,6 +30,12 @@ def show_report(out: Output, report: MemoryReport, encoding: str = "utf-8") -> N
     _show_constants(out, report)
 
 
+def heading(report: MemoryReport, is_assumed: bool) -> str:
+    """The model, the GPU and the ranks."""
+    gpu = f"{report.gpu}, {memory_bytes(report.total_bytes)}{' (assumed)' if is_assumed else ''}"
+    return f"{report.title} on {gpu}: {report.subtitle}"
+
+
 def show_verdict(out: Output, report: MemoryReport) -> None:
     text, style = verdict(report)
     out.line(f"{text}; {report.not_modelled}" if report.not_modelled else text, style=style)

@@ -1,0 +1,59 @@
+"""From what was asked on the command line to a fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.server.bounds import REQUESTS
+from runtime.server.releases import Release
+from sgl_tune.cli.out import Output
+from sgl_tune.errors import UsageError
+from sgl_tune.memory.answer import MemoryOptions, question_of
+from sgl_tune.memory.fit import Fit, Goals, fit
+from sgl_tune.memory.table import heading
+from sgl_tune.memory.trial import Trials
+from sgl_tune.units import parse_size
+
+
+@dataclass(frozen=True, slots=True)
+class FitOptions:
+    """As typed."""
+
+    fit: bool = False
+    free: str | None = None
+    requests: int | None = None
+
+    @property
+    def are_given(self) -> bool:
+        if not self.fit and (self.free is not None or self.requests is not None):
+            given = "--free" if self.free is not None else "--requests"
+            raise UsageError(f"{given} says what must hold of the start that --fit finds", "add --fit")
+        return self.fit
+
+    def goals(self, context_length: int | None) -> Goals:
+        if self.requests is not None and not REQUESTS.least <= self.requests <= REQUESTS.most:
+            raise UsageError(f"--requests {self.requests}", f"{REQUESTS.least} to {REQUESTS.most:,}")
+        return Goals(parse_size(self.free) if self.free else 0, self.requests, context_length)
+
+
+def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit, Release, str]:
+    """With the deployment's release, whose spelling the flags have, and a heading."""
+    others = {
+        "--measure": asked.measure,
+        "--from": asked.from_run,
+        "--from-log": asked.from_log,
+        "--sweep": asked.sweep,
+        "--what-if": asked.what_if,
+        "--snapshot": asked.snapshot,
+    }
+    for name, value in others.items():
+        if value:
+            raise UsageError(f"--fit and {name} are two questions", "ask one, then the other")
+    question = question_of(asked, asked.flags)
+    starts = question.starts()
+    deployment = starts[0].deployment
+    goals = options.goals(deployment.inputs.asked.context_length)
+    with out.progress("fitting") as progress:
+        found = fit(Trials(starts), goals, progress.advance)
+    assumed = question.gpu.assumed is not None
+    return found, deployment.server.release, heading(found.best.report, assumed)

@@ -1,0 +1,190 @@
+"""A fit on a terminal, in an issue or a pull request, and for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from runtime.server.releases import Release
+from sgl_tune.cli.out import Column, Output
+from sgl_tune.memory.fit import Choice, Fit
+from sgl_tune.memory.report import MemoryReport
+from sgl_tune.memory.trial import Trial
+from sgl_tune.units import memory_bytes
+
+_COLUMNS = ("CHOICE", "FRACTION", "KV TOKENS", "", "FREE", "BINDS IN")
+
+
+def fit_json(found: Fit, release: Release, title: str) -> dict[str, Any]:
+    """As docs/schemas/mem-report-fit.json says."""
+    second = found.second
+    return {
+        "title": title,
+        "gpu": found.best.report.gpu,
+        "goals": found.goals.to_json(),
+        **_trial_json(found.best, release),
+        "margin_bytes": found.best.report.margin_bytes,
+        "asked": {
+            "mem_fraction_static": found.asked.sizes.mem_fraction_static,
+            "fits": _fits(found.asked),
+            "kv_tokens": found.asked.sizes.kv_tokens,
+        },
+        "given_up": list(found.given_up),
+        "one_notch_more": None if found.beyond is None else _trial_json(found.beyond, release),
+        "alternatives": [_choice_json(choice, found, release) for choice in found.choices],
+        "second": None if second is None else second.trial.line(release),
+        "report": found.best.report.to_json(),
+    }
+
+
+def _trial_json(trial: Trial, release: Release) -> dict[str, Any]:
+    return {
+        "flags": dict(trial.flags),
+        "command_line": trial.line(release),
+        "verdict": _verdict(trial),
+        "binds": {"phase": _phase(trial), "what": _what(trial)},
+        "free_at_peak_bytes": max(0, trial.slack),
+        "kv_tokens": trial.tokens,
+    }
+
+
+def _choice_json(choice: Choice, found: Fit, release: Release) -> dict[str, Any]:
+    return {
+        "what": choice.what,
+        "kv_tokens_more": choice.trial.tokens - found.best.tokens,
+        **_trial_json(choice.trial, release),
+    }
+
+
+def show_fit(out: Output, found: Fit, release: Release, title: str) -> None:
+    out.line(title, style="bold")
+    headline, *details = fit_lines(found, release)
+    out.line(headline, style="green")
+    out.line()
+    out.line(found.best.line(release), indent=2)
+    out.line()
+    for line in details:
+        out.line(line)
+    if found.choices:
+        out.line()
+        out.line("What each choice costs, each a simulated start", style="bold")
+        right = {"FRACTION", "KV TOKENS", "", "FREE"}
+        out.table(
+            [Column(name, right=name in right, path=name == "CHOICE") for name in _COLUMNS], _rows(found)
+        )
+    if found.second is not None:
+        out.line()
+        out.line(f"Second best: {found.second.trial.line(release)}")
+
+
+def fit_markdown(found: Fit, release: Release, title: str) -> Iterator[str]:
+    headline, *details = fit_lines(found, release)
+    yield from (f"### {title}", "", f"**{headline}**", "", f"    {found.best.line(release)}", "")
+    yield from (f"- {line}" for line in details)
+    if found.choices:
+        yield from (
+            "",
+            "| " + " | ".join(name.lower() for name in _COLUMNS) + " |",
+            "|---|--:|--:|--:|--:|---|",
+        )
+        yield from ("| " + " | ".join(row) + " |" for row in _rows(found))
+    if found.second is not None:
+        yield from ("", f"Second best: `{found.second.trial.line(release)}`")
+
+
+def fit_lines(found: Fit, release: Release) -> Iterator[str]:
+    """The answer in a line, then what it rests on."""
+    best = found.best
+    report, context = best.report, best.report.sizes.context_length
+    yield f"{_raised(found)}: {best.tokens:,} KV tokens a rank{_more(found)}"
+    yield (
+        f"A simulated start with these flags leaves {memory_bytes(best.slack)} at the peak "
+        f"(±{memory_bytes(report.margin_bytes)}{_wanted(found)})."
+    )
+    yield f"Binds: {_phase(best)}, {_what(best)}."
+    yield _beyond(found)
+    if context and best.tokens:
+        yield f"KV cache: {best.tokens / context:.1f} requests of {context:,} tokens on a rank."
+    for given in found.given_up:
+        yield f"Given up, for anything to fit: {given}."
+
+
+def _raised(found: Fit) -> str:
+    before, now = found.asked.sizes.mem_fraction_static, found.best.notch / 1000
+    if before is None:
+        return f"Fraction {now:.3f}"
+    if not _fits(found.asked):
+        return f"As asked it does not fit ({before:.3f}); {now:.3f} does"
+    if now > before:
+        return f"Raise it: {before:.3f} fits with room, {now:.3f} is the highest that does"
+    same = (
+        "is the highest that fits"
+        if now == before
+        else f"leaves less than is wanted; {now:.3f} is the highest"
+    )
+    return f"{before:.3f} {same}"
+
+
+def _more(found: Fit) -> str:
+    before = found.asked.sizes.kv_tokens
+    if not before or not _fits(found.asked):
+        return ""
+    change = round(100 * (found.best.tokens / before - 1))
+    return f", {abs(change)} % {'more' if change > 0 else 'less'} than {before:,}" if change else ""
+
+
+def _wanted(found: Fit) -> str:
+    free = found.goals.free_bytes
+    return f", and {memory_bytes(free)} were to stay free" if free else ""
+
+
+def _beyond(found: Fit) -> str:
+    if found.beyond is None:
+        return "A higher fraction leaves the driver nothing."
+    notch, free = found.beyond.notch / 1000, memory_bytes(max(0, found.beyond.slack))
+    how = {
+        "oom": f"it runs out of memory in {_phase(found.beyond)}",
+        "inside the error bar": f"{free} at the peak, inside the error bar",
+        "fits": f"{free} at the peak, less than is wanted",
+    }[_verdict(found.beyond)]
+    return f"One notch more, {notch:.3f}: {how}."
+
+
+def _verdict(trial: Trial) -> str:
+    if trial.slack < 0:
+        return "oom"
+    return "fits" if trial.slack >= trial.report.margin_bytes else "inside the error bar"
+
+
+def _fits(asked: MemoryReport) -> bool:
+    """It was let go beyond the GPU."""
+    return asked.verdict == "fits" and Trial.of(asked).slack >= 0
+
+
+def _phase(trial: Trial) -> str:
+    return trial.tightest.name if trial.tightest else ""
+
+
+def _what(trial: Trial) -> str:
+    held = trial.tightest.largest if trial.tightest else ()
+    return (
+        f"{memory_bytes(held[0].bytes)} {held[0].what} at {held[0].where}" if held else "nothing of its own"
+    )
+
+
+def _rows(found: Fit) -> list[tuple[str, ...]]:
+    rows = [_row("as above", found.best, found)]
+    return rows + [_row(choice.what, choice.trial, found) for choice in found.choices]
+
+
+def _row(what: str, trial: Trial, found: Fit) -> tuple[str, ...]:
+    change = 100 * (trial.tokens / found.best.tokens - 1) if found.best.tokens else 0
+    more = "" if trial is found.best else f"{change:+.1f} %"
+    return (
+        what,
+        f"{trial.notch / 1000:.3f}",
+        f"{trial.tokens:,}",
+        more,
+        memory_bytes(trial.slack),
+        _phase(trial),
+    )
