@@ -20,7 +20,7 @@ class MoEConfig:
     correction_bias: bool = False
     num_groups: int = 1
     top_k_groups: int = 1
-    group_worth: int = 2  # of how many of its best experts a group's worth is the sum
+    group_worth: Literal[1, 2] = 2  # of how many of its best experts a group's worth is the sum
     routed_scaling_factor: float = 1.0
     router_bias: bool = False
     router_in_fp32: bool = False
