@@ -238,9 +238,9 @@ def digest(found: Winners) -> str:
 class KernelJudge(SearchTuner):
     """All winners of each bucket in turns, over whole turns of FlashInfer's synthetic routings."""
 
-    def __init__(self, found: list[Winners]) -> None:
+    def __init__(self, found: list[Winners], rounds: int = KERNEL_ROUNDS) -> None:
         super().__init__()
-        self.found = found
+        self.found, self.rounds = found, rounds
         self.times: dict[tuple[str, int], list[float]] = {}
 
     def _missing_profiles(self, ask: Any) -> list[Any]:
@@ -255,7 +255,7 @@ class KernelJudge(SearchTuner):
             return [1.0] * len(tactics)
         bench = Bench(self, ask, profile)
         bench.prepare(different)
-        seen = [bench.clock(different, WHOLE_TURN) for _ in range(KERNEL_ROUNDS)]
+        seen = [bench.clock(different, WHOLE_TURN) for _ in range(self.rounds)]
         means = dict(zip((one.tactic for one in different), map(mean, zip(*seen, strict=True)), strict=True))
         return [means[tactic] for tactic in tactics]
 

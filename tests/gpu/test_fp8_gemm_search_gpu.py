@@ -64,7 +64,7 @@ def test_winners_are_as_good_as_stocks_in_less_time(
     seconds = [_tuned(tuner, call) for tuner in (stock, ours, again)]
     found = [_winners(tuner) for tuner in (stock, ours, again)]
     assert found[0].keys() == found[1].keys() == found[2].keys()
-    judge = KernelJudge(found)
+    judge = KernelJudge(found, rounds=20)
     with installed(judge), autotune(True):
         call()
     regret = [[times[run] / times[0] - 1 for times in judge.times.values()] for run in (1, 2)]
