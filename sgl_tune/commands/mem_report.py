@@ -19,6 +19,7 @@ from sgl_tune.memory.answer import calibrate as measure_constants
 from sgl_tune.memory.files import write_page
 from sgl_tune.memory.fit_answer import FitOptions, fitted
 from sgl_tune.memory.fit_page import fit_json, fit_markdown, show_fit
+from sgl_tune.memory.markdown import report_markdown
 from sgl_tune.memory.side_by_side import (
     show_comparison,
     show_ranks,
@@ -26,7 +27,7 @@ from sgl_tune.memory.side_by_side import (
     show_sweep,
     show_what_ifs,
 )
-from sgl_tune.memory.table import show_constants, show_report
+from sgl_tune.memory.table import heading, show_constants, show_report
 
 _QUESTION = "The question"
 _FIT = "The largest start that fits"
@@ -142,7 +143,10 @@ def mem_report(
     found = answer(asked, out)
     if html is not None:
         write_page(html, found.to_json())
-    out.result(found.to_json(), human=lambda: _show(out, found), quiet=[found.report.verdict])
+    lines: list[str] = [found.report.verdict]
+    if format is DocumentFormat.markdown:
+        lines = [*report_markdown(found.report, found.sweep)]
+    out.result(found.to_json(), human=lambda: _show(out, found), quiet=lines)
     raise typer.Exit(0 if found.report.verdict == "fits" else 1)
 
 
@@ -166,7 +170,7 @@ def _calibrate(out: Output, asked: MemoryOptions) -> None:
 
 def _show(out: Output, found: Answer) -> None:
     encoding = sys.stdout.encoding or "utf-8"
-    out.line(f"{found.report.title}: {found.report.subtitle}", style="bold")
+    out.line(heading(found.report), style="bold")
     for note in found.report.notes:
         out.line(f"- {note}", style="dim", indent=2)
     show_report(out, found.report, encoding)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.server.bounds import REQUESTS
 from runtime.server.releases import Release
@@ -55,5 +55,6 @@ def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit,
     goals = options.goals(deployment.inputs.asked.context_length)
     with out.progress("fitting") as progress:
         found = fit(Trials(starts), goals, progress.advance)
-    assumed = question.gpu.assumed is not None
-    return found, deployment.server.release, heading(found.best.report, assumed)
+    report = replace(found.best.report, is_gpu_assumed=question.gpu.assumed is not None)
+    found = replace(found, best=replace(found.best, report=report))
+    return found, deployment.server.release, heading(report)

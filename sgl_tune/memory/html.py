@@ -15,7 +15,7 @@ _PAGE = Path(__file__).parent / "page"
 def render_page(data: Mapping[str, Any]) -> str:
     """`data` is the report's JSON with a `title` and a `subtitle`."""
     parts = {
-        "title": html.escape(str(data["title"])),
+        "title": html.escape(f"{data['title']} on {data['gpu']}: {data['subtitle']}"),
         "style": (_PAGE / "style.css").read_text(encoding="utf-8"),
         "script": (_PAGE / "script.js").read_text(encoding="utf-8"),
         # A `</script>` in a model's name would end the element that holds the data.

@@ -109,6 +109,7 @@ class MemoryReport:
     comparisons: tuple[Comparison, ...] = ()
     title: str = ""
     subtitle: str = ""
+    is_gpu_assumed: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -161,6 +162,7 @@ class MemoryReport:
             "subtitle": self.subtitle,
             "verdict": self.verdict,
             "gpu": self.gpu,
+            "is_gpu_assumed": self.is_gpu_assumed,
             "total_bytes": self.total_bytes,
             "source": self.source,
             "rank": self.rank,

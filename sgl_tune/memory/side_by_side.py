@@ -34,7 +34,7 @@ def _show_starts(out: Output, title: str, reports: Mapping[str, MemoryReport]) -
         Column("FREE", right=True),
         Column("KV TOKENS", right=True),
     )
-    out.table(columns, [(name, *_summary(report)) for name, report in reports.items()])
+    out.table(columns, [(name, *summary(report)) for name, report in reports.items()])
     out.line()
 
 
@@ -48,7 +48,7 @@ def _show_failures(out: Output, reports: Mapping[str, MemoryReport]) -> None:
         out.line()
 
 
-def _summary(report: MemoryReport) -> tuple[str, str, str, str]:
+def summary(report: MemoryReport) -> tuple[str, str, str, str]:
     phase = report.run.failed_in or (report.peak.name if report.peak else "-")
     tokens = f"{report.sizes.kv_tokens:,}" if report.sizes.kv_tokens is not None else "-"
     free = memory_bytes(report.free_at_peak_bytes) if report.verdict == "fits" else "-"
@@ -73,11 +73,11 @@ def show_comparison(out: Output, comparison: Comparison) -> None:
         Column(comparison.other.upper(), right=True),
         Column("DIFFERENCE", right=True),
     )
-    out.table(columns, [_compared(row) for row in comparison.rows])
+    out.table(columns, [compared(row) for row in comparison.rows])
     out.line()
 
 
-def _compared(row: Row) -> tuple[str, str, str, str]:
+def compared(row: Row) -> tuple[str, str, str, str]:
     predicted, other = (
         memory_bytes(amount) if row.in_bytes else f"{amount:,}" for amount in (row.predicted, row.other)
     )
@@ -92,7 +92,7 @@ def show_sweep(out: Output, sweep: Mapping[str, MemoryReport], unicode: bool = T
     for name, report in sweep.items():
         share = report.free_at_peak_bytes / most if report.verdict == "fits" else 0
         bar = ("\u2588" if unicode else "#") * round(_FRONTIER * share)
-        rows.append((name.partition("=")[2], *_summary(report), bar))
+        rows.append((name.partition("=")[2], *summary(report), bar))
     title = next(iter(sweep)).partition("=")[0].upper()
     columns = (
         Column(title, right=True),

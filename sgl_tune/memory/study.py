@@ -73,6 +73,7 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
         remedies=helpful,
         notes=(*filter(None, [question.gpu.assumed]), *chosen.warnings, *chosen.notes, *start.notes),
         not_modelled=chosen.not_counted,
+        is_gpu_assumed=question.gpu.assumed is not None,
     )
     return Study(start, report, {step.name: others[step.name] for step in sweep})
 

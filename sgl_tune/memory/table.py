@@ -30,9 +30,9 @@ def show_report(out: Output, report: MemoryReport, encoding: str = "utf-8") -> N
     _show_constants(out, report)
 
 
-def heading(report: MemoryReport, is_assumed: bool) -> str:
+def heading(report: MemoryReport) -> str:
     """The model, the GPU and the ranks."""
-    gpu = f"{report.gpu}, {memory_bytes(report.total_bytes)}{' (assumed)' if is_assumed else ''}"
+    gpu = f"{report.gpu}{' (assumed)' if report.is_gpu_assumed else ''}, {memory_bytes(report.total_bytes)}"
     return f"{report.title} on {gpu}: {report.subtitle}"
 
 

@@ -40,6 +40,8 @@ def parse_what_if(text: str) -> WhatIf:
             behaviours.add(part)
         elif part == NO_GRAPHS:
             flags["disable_cuda_graph"] = True
+        elif not equals and flag_types().get(flag_names().get(f"--{name}", "")) is bool:
+            flags[flag_names()[f"--{name}"]] = True
         elif equals and f"--{name}" in flag_names():
             field_name = flag_names()[f"--{name}"]
             flags[field_name] = _value(field_name, name, value)
@@ -47,7 +49,7 @@ def parse_what_if(text: str) -> WhatIf:
             raise UsageError(
                 f"--what-if {text!r}: {part!r} is neither a behaviour nor FLAG=VALUE",
                 f"one of {', '.join((*BEHAVIOURS, NO_GRAPHS))}, or a server flag such as dp=4, "
-                "mem-fraction-static=0.86, chunked-prefill-size=4096; join several with +",
+                "enable-dp-attention, mem-fraction-static=0.86, chunked-prefill-size=4096; join with +",
             )
     return WhatIf(text, frozenset(behaviours), flags)
 

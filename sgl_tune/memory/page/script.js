@@ -189,9 +189,11 @@ function showPhases() {
   const rows = report.phases.map(phase => ({
     mark: phase.failed ? "bad" : phase.free_at_peak_bytes === tight ? "peak" : "",
     cells: ["\u2003".repeat(phase.depth) + phase.name, phase.failed ? "–" : size(phase.persistent_bytes), size(phase.peak_bytes), size(phase.transient_bytes),
-      size(phase.reserved_peak_bytes), size(phase.failed && report.oom ? report.oom.free_bytes : phase.free_at_peak_bytes), phase.seconds.toFixed(1) + " s"],
+      size(phase.reserved_peak_bytes), size(phase.failed && report.oom ? report.oom.free_bytes : phase.free_at_peak_bytes),
+      ...(report.source === "measured" ? [phase.seconds.toFixed(1) + " s"] : [])],
   }));
-  section("Phases", table([["Phase"], ["Leaves", NUMBER], ["Peak", NUMBER], ["Transient", NUMBER], ["Reserved peak", NUMBER], ["Free at peak", NUMBER], ["Took", NUMBER]], rows));
+  section("Phases", table([["Phase"], ["Leaves", NUMBER], ["Peak", NUMBER], ["Transient", NUMBER], ["Reserved peak", NUMBER], ["Free at peak", NUMBER],
+    ...(report.source === "measured" ? [["Took", NUMBER]] : [])], rows));
 }
 
 function showLargest() {
@@ -227,7 +229,7 @@ function showComparisons() {
 }
 
 at("title").textContent = report.title;
-at("subtitle").textContent = report.subtitle;
+at("subtitle").textContent = `${report.gpu}${report.is_gpu_assumed ? " (assumed)" : ""}, ${size(report.total_bytes)}: ${report.subtitle}`;
 at("notes").append(...report.notes.map(note => element("li", {}, note)));
 showVerdict();
 drawLegend();

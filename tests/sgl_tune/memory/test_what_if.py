@@ -61,3 +61,10 @@ def test_a_sweep_of_whole_numbers() -> None:
 def test_a_sweep_that_leads_nowhere_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--sweep"):
         parse_sweep(text)
+
+
+def test_a_flag_that_takes_no_value_stands_alone() -> None:
+    assert parse_what_if("enable-dp-attention+tp=4").flags == {"enable_dp_attention": True, "tp": 4}
+    assert parse_what_if("gpu=h200").flags == {"gpu": "h200"}
+    with pytest.raises(UsageError, match="'tp' is neither"):
+        parse_what_if("tp")
