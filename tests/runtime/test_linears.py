@@ -18,12 +18,17 @@ from tests.runtime.families import FAMILIES, make_reference
 ALONE = Spread(1, 1)
 # Kept in a model's own precision: SGLang makes no quantized layer of them.
 _NEVER_QUANTIZED = re.compile(
-    r"(gate|router|shared_expert_gate|self_attn\.g_proj|indexer\.(weights_proj|wk))$"
+    r"(gate|gate\.wg|router|shared_expert_gate|self_attn\.g_proj|indexer\.(weights_proj|wk))$"
 )
 # Stored as one by transformers.
 _STORED = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
     **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj"),
+}
+
+_GRANITES = {
+    "shared_mlp.gate_up_proj": "shared_mlp.input_linear",
+    "shared_mlp.down_proj": "shared_mlp.output_linear",
 }
 
 
@@ -41,7 +46,8 @@ def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int,
 
 def _stored(module: str) -> str:
     stem, _, last = module.rpartition(".")
-    return f"{stem}.{_STORED.get(last, last)}"
+    name = f"{stem}.{_STORED.get(last, last)}"
+    return _GRANITES.get(name, name)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -109,7 +115,8 @@ def test_no_head_of_keys_is_divided() -> None:
 _DP = ParallelConfig(tp=4, dp=2, enable_dp_attention=True)
 _OVER_ALL = {
     *("llama", "mistral", "mixtral", "qwen2", "glm4", "glm4_moe_lite", "ernie4_5", "ernie4_5_moe"),
-    *("exaone4", "olmo2", "olmoe", "phi3", "gemma3_text"),
+    *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3_text", "granite", "granitemoe"),
+    *("arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
 }
 
 
