@@ -56,7 +56,8 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         inner = [argument for argument in arguments if argument is not type(None)]
         return None if value is None else _decode(_the_one_of(inner, value), value, where)
     if origin is Literal:
-        return _expect(isinstance(value, str) and value in arguments, value, where)
+        is_one = any(type(value) is type(one) and value == one for one in arguments)
+        return _expect(is_one, value, where)
     if origin is tuple:
         return _decode_tuple(arguments, value, where)
     if is_dataclass(kind):
