@@ -116,7 +116,7 @@ _DP = ParallelConfig(tp=4, dp=2, enable_dp_attention=True)
 _OVER_ALL = {
     *("llama", "mistral", "mixtral", "qwen2", "glm4", "glm4_moe_lite", "ernie4_5", "ernie4_5_moe"),
     *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3_text", "granite", "granitemoe"),
-    *("arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
+    *("granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
 }
 
 
