@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -24,6 +24,24 @@ class Outer:
     limit: int | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
     anything: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Choice:
+    width: Literal[1, 2] = 1
+    side: Literal["left", "right"] = "left"
+
+
+@pytest.mark.parametrize("told", [{"width": 2}, {"side": "right"}, {"width": 1, "side": "left"}])
+def test_a_choice_is_one_of_its_own(told: dict[str, Any]) -> None:
+    assert from_plain(Choice, told, "a choice") == Choice(**told)
+
+
+@pytest.mark.parametrize("told", [{"width": 3}, {"width": True}, {"width": "1"}, {"side": "up"}, {"side": 1}])
+def test_a_choice_of_others_is_refused(told: dict[str, Any]) -> None:
+    (name,) = told
+    with pytest.raises(WrongMember, match=f"a choice.{name} is"):
+        from_plain(Choice, told, "a choice")
 
 
 def test_what_is_written_is_read_back() -> None:
