@@ -99,9 +99,14 @@ def mem_report(
         Path | None, _file("--from", help="Report what --measure wrote, even if it died.")
     ] = None,
     from_log: Annotated[
-        Path | None, _file("--from-log", help="A server's own output, beside the prediction.")
+        Path | None, _file("--from-log", help="A server's own output (- or .gz too), beside the prediction.")
     ] = None,
-    constants: Annotated[Path | None, _file("--constants", help="What --calibrate wrote.")] = None,
+    constants: Annotated[
+        Path | None, _file("--constants", help="What --calibrate or --write-constants wrote.")
+    ] = None,
+    write_constants: Annotated[
+        Path | None, _file("--write-constants", help="Of --from-log: what its server holds outside torch.")
+    ] = None,
     html: Annotated[Path | None, _file("--html", help="One page with a timeline.")] = None,
     snapshot: Annotated[Path | None, _file("--snapshot", help="For pytorch.org/memory_viz.")] = None,
     format: DocumentFormatOption = DocumentFormat.human,
@@ -131,6 +136,7 @@ def mem_report(
         from_run=from_run,
         from_log=from_log,
         constants=constants,
+        write_constants=write_constants,
         snapshot=snapshot,
     )
     goals = FitOptions(fit, free, requests)

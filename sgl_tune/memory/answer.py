@@ -14,6 +14,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.memory.calibration import Calibration, calibrated, read_constants
 from sgl_tune.memory.compare import beside_log, beside_measured
 from sgl_tune.memory.files import write_text
+from sgl_tune.memory.log_gap import Gap, constants_of, gap
 from sgl_tune.memory.measure import SNAPSHOT_SUFFIX, measure
 from sgl_tune.memory.predict import predict
 from sgl_tune.memory.report import Comparison, MemoryReport
@@ -43,6 +44,7 @@ class MemoryOptions:
     from_run: Path | None = None
     from_log: Path | None = None
     constants: Path | None = None
+    write_constants: Path | None = None
     snapshot: Path | None = None
 
     @property
@@ -65,6 +67,8 @@ class Answer:
 def answer(asked: MemoryOptions, out: Output) -> Answer:
     if sum((asked.measure, asked.from_run is not None, asked.from_log is not None)) > 1:
         raise UsageError("--measure, --from and --from-log are three sources of one report", "give one")
+    if asked.write_constants is not None and asked.from_log is None:
+        raise UsageError("--write-constants writes what a server's log tells", "add --from-log LOG")
     if asked.from_run is not None:
         return _from_run(asked, asked.from_run, out)
     if asked.from_log is not None:
@@ -166,8 +170,11 @@ def _from_log(asked: MemoryOptions, file: Path, out: Output) -> Answer:
             "give the server's flags as well, --model-path first",
         )
     found = _study(asked, flags, out, _total_bytes(log))
+    if asked.write_constants is not None:
+        told = constants_of(found.report, log)
+        write_text(asked.write_constants, to_json(told.to_json()) + "\n")
     report = replace(found.report, comparisons=(_beside_log(found.report, log),))
-    return Answer(replace(report, notes=(*report.notes, *_log_notes(log))), found.sweep)
+    return Answer(replace(report, notes=(*report.notes, *_log_notes(log, gap(report, log)))), found.sweep)
 
 
 def _beside_log(report: MemoryReport, log: ServerLog) -> Comparison:
@@ -182,10 +189,10 @@ def _total_bytes(log: ServerLog) -> int | None:
     return log.oom.numbers.total_bytes if log.oom and log.oom.numbers else None
 
 
-def _log_notes(log: ServerLog) -> list[str]:
+def _log_notes(log: ServerLog, parted: Gap | None) -> list[str]:
+    apart = [parted.line()] if parted else []
     if log.oom is None:
-        return [
-            f"the log of {log.rank or 'the server'} ends after {log.phase_now}, without running out of memory"
-        ]
+        who = log.rank or "the server"
+        return [f"the log of {who} ends after {log.phase_now}, without running out of memory", *apart]
     where = f" at {log.oom.where}" if log.oom.where else ""
-    return [f"in the log, {log.oom.rank or 'the server'} ran out of memory in {log.oom.phase}{where}"]
+    return [f"in the log, {log.oom.rank or 'the server'} ran out of memory in {log.oom.phase}{where}", *apart]

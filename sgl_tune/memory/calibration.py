@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -17,6 +18,7 @@ from sgl_tune.reading import read_object
 
 _LARGEST_FILE = 1 << 20
 _MOST_BYTES = 1 << 44
+_NCCL = re.compile(r"nccl:(?:[2-9]|[1-9][0-9]{1,4})")  # of so many ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +65,15 @@ def _outside(run: Run, name: str) -> int:
 def read_constants(path: Path, arch: str) -> GpuConstants:
     """`path` says what it measured; the rest is as known of the architecture."""
     known = constants_for(arch)
-    data = read_object(path, "give the file that mem-report --calibrate wrote", _LARGEST_FILE)
+    data = read_object(path, "give what --calibrate or --write-constants wrote", _LARGEST_FILE)
     try:
-        outside = {str(of["name"]): Known(int(of["bytes"]), str(of["source"])) for of in data["constants"]}
+        told = {str(of["name"]): Known(int(of["bytes"]), str(of["source"])) for of in data["constants"]}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UsageError(f"{path} is not what mem-report --calibrate writes: {error}") from error
+    nccl = {int(name[5:]): of for name, of in told.items() if _NCCL.fullmatch(name)}
+    outside = {name: of for name, of in told.items() if not _NCCL.fullmatch(name)}
     unknown = outside.keys() - known.outside.keys()
-    if unknown or not all(0 <= constant.bytes <= _MOST_BYTES for constant in outside.values()):
-        names = ", ".join(known.outside)
+    if unknown or not all(0 <= constant.bytes <= _MOST_BYTES for constant in told.values()):
+        names = ", ".join((*known.outside, "nccl:RANKS"))
         raise UsageError(f"{path}: constants are {names}, each of 0 to 16 TiB", "write it with --calibrate")
-    return GpuConstants(known.gemm_workspace, {**known.outside, **outside}, known.nccl)
+    return GpuConstants(known.gemm_workspace, {**known.outside, **outside}, {**known.nccl, **nccl})

@@ -5,17 +5,26 @@ SGLang prints GiB and writes GB. Logs come from anywhere, so a line is read in p
 
 from __future__ import annotations
 
+import errno
+import gzip
 import re
+import sys
+import zlib
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from runtime.devices.readings import OutOfMemory, parse_out_of_memory
 from runtime.server.units import GIB
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import open_regular
 
+STDIN = Path("-")
+_GZIP = b"\x1f\x8b\x08"
 _PIECE = 1 << 16
 _LARGEST = 1 << 30
 _ENTRY = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?((?: [A-Z_]{1,12}\d{1,6}){0,8})\] (.*)")
@@ -94,8 +103,10 @@ def read_server_log(path: Path) -> ServerLog:
     try:
         for line in _pieces(path):
             reader.feed(line)
+    except (EOFError, zlib.error) as error:
+        raise UsageError(f"{path} is no whole gzip file: {error}") from error
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     log = reader.finish()
     if not log.steps and log.oom is None:
         raise UsageError(
@@ -106,10 +117,24 @@ def read_server_log(path: Path) -> ServerLog:
 
 
 def _pieces(path: Path) -> Iterator[str]:
-    with open_regular(path, _LARGEST) as file:
+    left = _LARGEST
+    with _opened(path) as file:
         while piece := file.readline(_PIECE):
+            left -= len(piece)
+            if left < 0:
+                raise OSError(errno.EOVERFLOW, "is larger than a log of a start", str(path))
             # A progress bar rewrites its line; only what stands last is left to read.
             yield piece.decode("utf-8", "replace").rstrip("\n").rpartition("\r")[2]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """`-` is standard input; what begins as gzip does is unpacked."""
+    with ExitStack() as stack:
+        named = sys.stdin.buffer if path == STDIN else stack.enter_context(open_regular(path, _LARGEST))
+        file = cast(BufferedReader, named)
+        packed = file.peek(3)[:3] == _GZIP
+        yield cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=file)) if packed else file)
 
 
 class _Reader:
