@@ -173,7 +173,8 @@ def _from_log(asked: MemoryOptions, file: Path, out: Output) -> Answer:
     if asked.write_constants is not None:
         told = constants_of(found.report, log)
         write_text(asked.write_constants, to_json(told.to_json()) + "\n")
-    report = replace(found.report, comparisons=(_beside_log(found.report, log),))
+    report = found.report
+    report = replace(report, comparisons=(*report.comparisons, _beside_log(report, log)))
     return Answer(replace(report, notes=(*report.notes, *_log_notes(log, gap(report, log)))), found.sweep)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from runtime.server.gpus import Chosen
 from runtime.simulate.constants import GpuConstants
@@ -17,6 +18,7 @@ from sgl_tune.memory.predict import Predictor
 from sgl_tune.memory.ranks import choose_ranks, rank_name
 from sgl_tune.memory.report import MemoryReport, worst
 from sgl_tune.memory.start import Start, starts_of
+from sgl_tune.memory.weight_files import beside_files, weight_files
 from sgl_tune.memory.what_if import AS_IS, WhatIf
 
 
@@ -75,6 +77,9 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
         not_modelled=chosen.not_counted,
         is_gpu_assumed=question.gpu.assumed is not None,
     )
+    folder = Path(chosen.model_path)
+    if folder.is_dir() and (files := weight_files(folder)):
+        report = beside_files(report, files, start.model.num_layers, start.parallel.world_size)
     return Study(start, report, {step.name: others[step.name] for step in sweep})
 
 
