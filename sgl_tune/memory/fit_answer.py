@@ -55,6 +55,12 @@ def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit,
     goals = options.goals(deployment.inputs.asked.context_length)
     with out.progress("fitting") as progress:
         found = fit(Trials(starts), goals, progress.advance)
-    report = replace(found.best.report, is_gpu_assumed=question.gpu.assumed is not None)
+    assumed = question.gpu.assumed
+    report = replace(
+        found.best.report,
+        is_gpu_assumed=assumed is not None,
+        notes=(*filter(None, [assumed]), *deployment.warnings, *deployment.notes, *starts[0].notes),
+        not_modelled=deployment.not_counted,
+    )
     found = replace(found, best=replace(found.best, report=report))
     return found, deployment.server.release, heading(report)

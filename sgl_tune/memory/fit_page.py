@@ -96,7 +96,8 @@ def fit_lines(found: Fit, release: Release) -> Iterator[str]:
     """The answer in a line, then what it rests on."""
     best = found.best
     report, context = best.report, best.report.sizes.context_length
-    yield f"{_raised(found)}: {best.tokens:,} KV tokens a rank{_more(found)}"
+    doubt = f"; {report.not_modelled}" if report.not_modelled else ""
+    yield f"{_raised(found)}: {best.tokens:,} KV tokens a rank{_more(found)}{doubt}"
     yield (
         f"A simulated start with these flags leaves {memory_bytes(best.slack)} at the peak "
         f"(±{memory_bytes(report.margin_bytes)}{_wanted(found)})."
@@ -107,6 +108,8 @@ def fit_lines(found: Fit, release: Release) -> Iterator[str]:
         yield f"KV cache: {best.tokens / context:.1f} requests of {context:,} tokens on a rank."
     for given in found.given_up:
         yield f"Given up, for anything to fit: {given}."
+    for note in report.notes:
+        yield f"({note})"
 
 
 def _raised(found: Fit) -> str:

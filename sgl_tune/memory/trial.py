@@ -142,6 +142,8 @@ class Trials:
         graphs = max(self.first.runtime.decode_graphs, default=None)
         if any(getattr(asked, name) for name in _DECODE_GRAPHS):
             graphs = None
+        if requests is not None:
+            requests = -(-requests // ranks) * ranks
         running = requests or server.max_running_requests or (sizes.max_running_requests or 0) * ranks
         chunk = (sizes.chunked_prefill_size or 0) * ranks if server.chunked_prefill_size > 0 else None
         return Knobs(chunk or None, graphs, running or None)

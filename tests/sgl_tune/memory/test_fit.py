@@ -76,6 +76,12 @@ def test_requests_are_what_runs_at_once_and_what_the_cache_holds() -> None:
     assert found.best.tokens >= 8 * 2048 == goals.tokens(trials.first.parallel.attn_dp)
 
 
+def test_requests_are_shared_out_to_all_ranks() -> None:
+    flags = {"model_path": "demo-moe", "gpu": "l4", "tp": 2, "dp": 2, "enable_dp_attention": True}
+    found, _ = _fit(Goals(requests=3), **flags)
+    assert found.best.flags["max_running_requests"] == 4
+
+
 @pytest.mark.parametrize(
     ("flags", "goals", "words"),
     [
@@ -99,6 +105,7 @@ def test_every_format() -> None:
     assert quiet.strip() in human and quiet.strip() in markdown
     assert "Binds: " in human and "One notch more" in human and "Second best: " in human
     assert "| as above |" in markdown
+    assert "(model shape: preset demo-moe)" in human
     ran = run_here(*LINE, "--free", "1GiB", "--requests", 4, "--format", "json")
     assert schema_faults("mem-report-fit", json.loads(ran.out)) == []
 
