@@ -19,6 +19,14 @@ def parse_size(text: str) -> int:
     return int(_parse(text, _SIZES, "a size such as 500MB or 1.5GiB"))
 
 
+def parse_limit(text: str) -> int:
+    """A size that decides what is deleted: with its unit, since 20 is hardly twenty bytes."""
+    size = parse_size(text)
+    if size and text.strip().isdigit():
+        raise UsageError(f"'{text}' is a size without its unit", f"write {size}GB or {size}MB")
+    return size
+
+
 def parse_age(text: str) -> float:
     """`30d`, `12h`, `90min`, `2w`, in seconds."""
     return _parse(text, _AGES, "an age such as 30d, 12h or 90min")

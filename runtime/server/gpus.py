@@ -5,11 +5,14 @@ The first row of an architecture is its usual one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from runtime.server.bounds import is_number
 from runtime.server.errors import ConfigError
+from runtime.server.flags.nearest import meant
 from runtime.server.units import MIB
 
 
@@ -107,13 +110,16 @@ def find_gpu(name: str) -> GpuModel:
     """By name in any spelling of case, spaces and dashes, as it is typed or as a driver reports it."""
     wanted = _plain(name)
     exact = [gpu for gpu in GPUS if _plain(gpu.name) == wanted]
+    begun = {"".join(words) for words in accumulate([word] for word in _words(name))}
     reported = [
-        gpu for gpu in GPUS if wanted.startswith(_plain(gpu.name)) or _words(gpu.name) <= _words(name)
+        gpu for gpu in GPUS if _plain(gpu.name) in begun or set(_words(gpu.name)) <= set(_words(name))
     ]
     found = exact or sorted(reported, key=lambda gpu: -len(gpu.name))
     if not found:
-        names = ", ".join(gpu.name for gpu in GPUS)
-        raise ConfigError(f"no GPU named {name!r} is known", f"one of {names}")
+        names = [gpu.name for gpu in GPUS]
+        raise ConfigError(
+            f"no GPU named {name!r} is known", meant(name, names) or f"one of {', '.join(names)}"
+        )
     return found[0]
 
 
@@ -127,9 +133,9 @@ def _plain(name: str) -> str:
     return "".join(letter for letter in name.lower().removeprefix("nvidia") if letter.isalnum())
 
 
-def _words(name: str) -> set[str]:
-    """`NVIDIA A100-SXM4-80GB` has those of `A100 80GB`."""
-    return set(name.lower().replace("-", " ").split())
+def _words(name: str) -> list[str]:
+    """`NVIDIA A100-SXM4-80GB` has those of `A100 80GB`, and begins as `a100 sxm4` does."""
+    return re.findall(r"[a-z0-9]+", name.lower().removeprefix("nvidia"))
 
 
 def _agreeing(gpu: GpuModel, arch: str | None) -> GpuModel:

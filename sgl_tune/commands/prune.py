@@ -18,7 +18,7 @@ from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.units import count, human_bytes, parse_age, parse_size
+from sgl_tune.units import count, human_bytes, parse_age, parse_limit
 
 
 def prune(
@@ -64,7 +64,7 @@ def prune(
         older_than=parse_age(older_than) if older_than else None,
         flashinfer=flashinfer_version,
         arch=arch,
-        max_size=parse_size(max_size) if max_size else None,
+        max_size=parse_limit(max_size) if max_size else None,
         keep=tuple(keep or ()),
     )
     if rules.choose_nothing:

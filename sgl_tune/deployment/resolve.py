@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from runtime.server.asked import Asked, changed
+from runtime.server.checkpoint import Checkpoint
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU, GpuModel, gpu_for
 from runtime.server.parallelism import check_layout
@@ -16,9 +17,9 @@ from runtime.server.releases import Named, Release, release_named
 from runtime.server.resolve import ENVIRONMENT
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
-from sgl_tune.deployment.likely_mistakes import likely_mistakes, undivided_heads
 from sgl_tune.deployment.models import DEMO, Sought, find_model
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
+from sgl_tune.deployment.refusals import check_choices, undivided_heads
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
 from sgl_tune.deployment.ways_out import way_out
 from sgl_tune.errors import UsageError
@@ -43,11 +44,12 @@ def resolve_deployment(
     notes: list[str] = []
     flags = _with_model(flags, notes)
     try:
-        asked = changed(Asked(), given_by(flags))
-        doubtful = likely_mistakes(flags)
+        given = given_by(flags)
+        check_choices(given, release_named(flags.sglang_version).release)
+        asked = changed(Asked(), given)
     except ConfigError as error:
         raise UsageError(error.message, error.remedy) from error
-    return deployed(asked, Target.of(flags, gpu), name, environ, notes, doubtful)
+    return deployed(asked, Target.of(flags, gpu), name, environ, notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +137,14 @@ def _deployed(
             dist_init_addr=target.dist_init_addr,
             not_modelled=target.not_modelled,
             notes=tuple(said),
-            warnings=(*filter(None, [named.warning]), *warnings, *undivided_heads(asked, found.checkpoint)),
+            warnings=(*filter(None, [named.warning]), *warnings, *_doubts(asked, found.checkpoint)),
         )
     )
+
+
+def _doubts(asked: Asked, checkpoint: Checkpoint) -> Iterator[str]:
+    for why in undivided_heads(asked, checkpoint):
+        yield f"{why}: the server will not start"
 
 
 def _started(inputs: Inputs) -> Deployment:

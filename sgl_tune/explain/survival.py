@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from runtime.server.cache_key import named_parts
-from runtime.server.errors import ConfigError
-from runtime.server.gpus import find_gpu
-from sgl_tune.cache.layouts import Cache, find_caches
-from sgl_tune.cache.scan import Scanner
+from sgl_tune.cache.layouts import find_caches
+from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.units import count
 from sgl_tune.verify.environment import Target
@@ -118,31 +116,17 @@ def _predicted(plan: Plan, cache_plan: CachePlan) -> VerifyReport:
     found = find_caches(folder, _no_matter, deployment.cache_dir) if folder.is_dir() else []
     cache = found[0] if found else expected.empty_cache(deployment.cache_dir)
     checked = check(cache, deployment.sglang_version, True, [expected])
-    return verify([checked], Server(_target(plan, cache)))
+    return verify([checked], Server(_target(deployment)))
 
 
 def _no_matter(error: OSError) -> None:
     """What cannot be looked into is not loaded either."""
 
 
-def _target(plan: Plan, cache: Cache) -> Target:
+def _target(deployment: Deployment) -> Target:
     """As each file's own environment, but on the GPU that is meant."""
-    deployment, gpu = plan.deployment, plan.deployment.inputs.gpu
-    own = dict(Scanner().scan(cache).environment or {})
-    environment = None
-    if not _is(str(own.get("gpu")), gpu.name):
-        environment = {**{name: str(value) for name, value in own.items()}, "gpu": f"NVIDIA {gpu.name}"}
-        environment["flashinfer_version"] = deployment.flashinfer_version
-    origin = "each file's own environment"
-    return Target(environment, origin, deployment.flashinfer_version, deployment.arch)
-
-
-def _is(reported: str, name: str) -> bool:
-    """Whether a driver that reports this means that GPU, as far as it can be told."""
-    try:
-        return find_gpu(reported).name == find_gpu(name).name
-    except ConfigError:
-        return True
+    origin, gpu = "each file's own environment", deployment.inputs.gpu.name
+    return Target(None, origin, deployment.flashinfer_version, deployment.arch, gpu=gpu)
 
 
 def _complaints(report: VerifyReport) -> Iterator[str]:

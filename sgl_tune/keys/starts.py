@@ -1,13 +1,15 @@
-"""Servers whose arguments SGLang takes, and that end while they load or tune: they tune nothing."""
+"""Servers whose arguments SGLang takes, and that end while they load or tune."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import chooses_itself
 from runtime.server.expert_weights import has_int4_experts
 from runtime.server.gpus import CPU
+from sgl_tune.deployment.refusals import undivided_heads
 from sgl_tune.keys.call_shapes import checkpoint_of, has_kernels, routing_of, tunes_moe
 
 if TYPE_CHECKING:
@@ -20,9 +22,10 @@ _BLOCK_GEMM_MAJORS = {"flashinfer_cutlass": (10, 11, 12), "flashinfer_trtllm": (
 
 def never_starts(deployment: Deployment) -> str | None:
     """Why; None of one that may."""
-    if not deployment.server.tunes or deployment.shape.model is None or deployment.arch == CPU.arch:
+    if deployment.shape.model is None or deployment.arch == CPU.arch:
         return None
-    return next(_reasons(deployment), None)
+    heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
+    return next(chain(heads, _reasons(deployment) if deployment.server.tunes else ()), None)
 
 
 def _reasons(deployment: Deployment) -> Iterator[str]:

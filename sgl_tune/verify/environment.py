@@ -8,7 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from runtime.server.errors import ConfigError
 from runtime.server.flashinfer import NEWEST, FlashInfer, doubt_of, flashinfer_of
+from runtime.server.gpus import find_gpu
 from runtime.server.releases import number
 from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
 from sgl_tune.deployment.env import take_fingerprint
@@ -25,19 +27,24 @@ _HOW = "write one with `sgl-tune env --format json` on the machine that serves"
 @dataclass(frozen=True)
 class Target:
     """`metadata` is None when nobody told: then a file is judged as if its own environment read it, but for
-    the FlashInfer version, which the folder or a flag may tell."""
+    the FlashInfer version, which the folder or a flag may tell, and the GPU, which `gpu` names."""
 
     metadata: Mapping[str, str] | None
     origin: str
     flashinfer: str | None = None
     arch: str | None = None
     driver: str | None = None
+    gpu: str | None = None
 
     def for_file(self, saved: Any) -> Mapping[str, str]:
         if self.metadata is not None:
             return self.metadata
-        own = own_environment(saved, self.reader(saved))
-        return {**own, "flashinfer_version": self.flashinfer} if self.flashinfer else own
+        own = dict(own_environment(saved, self.reader(saved)))
+        if self.flashinfer:
+            own["flashinfer_version"] = self.flashinfer
+        if self.gpu and not may_be(str(own.get("gpu")), self.gpu):
+            own["gpu"] = f"NVIDIA {self.gpu}"
+        return own
 
     def reader(self, saved: Any) -> FlashInfer:
         """The FlashInfer that reads a file with this `_metadata`."""
@@ -65,6 +72,14 @@ def looking_up(saved: Any, target: Target) -> str:
     return version if isinstance(version, str) and number(version) else NEWEST.since
 
 
+def may_be(reported: str, name: str) -> bool:
+    """Whether a driver that reports this may mean that GPU, as far as it can be told."""
+    try:
+        return find_gpu(reported).name == find_gpu(name).name
+    except ConfigError:
+        return True
+
+
 def target_here() -> Target:
     """A machine with a GPU and FlashInfer is taken for the one that serves; asking it takes seconds.
     Without a GPU FlashInfer would answer `unknown`, which tells nothing about any server."""
@@ -77,10 +92,11 @@ def target_here() -> Target:
     return Target(here.metadata, "this machine", flashinfer=version, arch=here.arch, driver=here.driver)
 
 
-def unknown_target_finding() -> Finding:
+def unknown_target_finding(target: Target) -> Finding:
+    known = f"of the server only its GPU is known, {target.gpu}" if target.gpu else "no server is known"
     return finding(
         "target-unknown",
-        "no server is known to compare with: every file was judged as if it is read where it was tuned",
+        f"{known} to compare with: every file was judged as if it is read where it was tuned",
         "--target env.json, from `sgl-tune env --format json` on the machine that serves",
     )
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from runtime.server.gpus import find_gpu
 from runtime.server.releases import RELEASES, number, release_named
 from sgl_tune.cache.layouts import Cache, find_caches, resolve
 from sgl_tune.deployment.cache_dir import default_cache_dir
@@ -164,4 +165,5 @@ def _narrowed(target: Target, flags: ServerFlags, plans: Sequence[Plan]) -> Targ
         target,
         flashinfer=target.flashinfer or (versions.pop() if len(versions) == 1 else None),
         arch=target.arch or (archs.pop() if len(archs) == 1 else None),
+        gpu=find_gpu(flags.gpu).name if flags.gpu else None,
     )

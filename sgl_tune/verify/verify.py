@@ -78,7 +78,7 @@ def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
     found = [found for report in reports for found in report.findings]
     found += stale_siblings(current)
     if server.target.metadata is None and caches:
-        found.append(unknown_target_finding())
+        found.append(unknown_target_finding(server.target))
     versions = {server.target.flashinfer} if server.target.flashinfer else {c.flashinfer for c in current}
     found += unread_versions(sorted(filter(None, versions)))
     return VerifyReport(tuple(file for report in reports for file in report.files), tuple(found))

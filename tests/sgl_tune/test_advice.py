@@ -21,6 +21,7 @@ import pytest
 from runtime.server.flags import flags_of, parse
 from runtime.server.gpus import GPUS
 from sgl_tune.cache.record import serialise
+from tests.oracle.machine import GPUS as DRIVERS
 from tests.oracle.published import MADE_UP as MADE_UP_NAMES
 from tests.oracle.published import published, write_checkpoints
 from tests.sgl_tune.cache.corpus import TARGET
@@ -125,7 +126,8 @@ def _verified(case: Case, flags: tuple[str, ...], plan: dict[str, Any], folder: 
     """The planned files as a server finds them, and what it makes of them."""
     for cache in filter(None, (plan, plan.get("draft"))):
         entries = {key: [op["runner"], 1, op["policy"]] for op in cache["ops"] for key in op["keys"]}
-        metadata = {**TARGET, "flashinfer_version": cache["files"][0].split("/")[2]} if cache["files"] else {}
+        version = cache["files"][0].split("/")[2] if cache["files"] else None
+        metadata = {**TARGET, "flashinfer_version": version, "gpu": DRIVERS[case.gpu].name}
         for path in cache["files"]:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(serialise(metadata, entries))

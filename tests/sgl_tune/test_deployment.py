@@ -84,9 +84,14 @@ def test_mixed_modelopt_on_blackwell_changed_in_0_5_23() -> None:
     assert _deployment(**flags).runtime.moe_runner_backend == "flashinfer_trtllm"
 
 
-def test_explicit_flags_are_taken_word_for_word() -> None:
-    runtime = _deployment(quantization="AWQ", moe_runner_backend="bar", dtype="half", arch="sm100").runtime
-    assert (runtime.quantization, runtime.moe_runner_backend, runtime.dtype) == ("AWQ", "bar", "float16")
+def test_flags_are_held_against_the_release_s_choices() -> None:
+    assert _deployment(dtype="half", arch="sm100").runtime.dtype == "float16"
+    for flag, value in (("quantization", "AWQ"), ("moe_runner_backend", "bar")):
+        with pytest.raises(UsageError, match=f"{value}: SGLang .* has no such choice"):
+            _deployment(arch="sm100", **{flag: value})
+    old = {"arch": "sm100", "sglang_version": "0.5.12"}
+    with pytest.raises(UsageError, match=r"0\.5\.12 has no such choice"):
+        _deployment(moe_runner_backend="flashinfer_megamoe", **old)
 
 
 def test_an_all_to_all_backend_keeps_the_moe_backend_and_spreads_experts() -> None:
