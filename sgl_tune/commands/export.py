@@ -66,7 +66,7 @@ def export(
     installed; it is read back by FlashInfer's reader, and a miss is exit code 1. What is there already
     stays, but for entries of the same key.
 
-    Example: sgl-tune export 8e60 --to vllm --tp 4 -o ~/.cache/vllm/flashinfer_autotune_cache/0.7.2/90a/HASH
+    Example: sgl-tune export 8e60 --to vllm -o ~/.cache/vllm/flashinfer_autotune_cache/0.7.2/90a/HASH
     """
     out = Output(sink(format, quiet))
     if to is not Reader.vllm and (tp or pp or dp or replace):
@@ -76,6 +76,8 @@ def export(
     source = read_source(the_one(resolve(target, cache_dir or default_cache_dir()), target))
     if to is Reader.vllm:
         ranks = ranks_of(source, tp, pp, dp)
+        if tp not in (None, source.stages[0].tp_ranks):
+            out.warn(_other_shapes(source.stages[0].tp_ranks, tp))
         exported = of_vllm(source, output, write_vllm(source, ranks, output, replace, out.note))
     else:
         with out.progress("FlashInfer writes its store") as progress:
@@ -84,6 +86,13 @@ def export(
     out.result(exported.to_json(), human=lambda: _show(out, exported), quiet=quiet_lines)
     if not exported.is_good:
         raise typer.Exit(_NOT_READ_BACK)
+
+
+def _other_shapes(own: int, tp: int) -> str:
+    return (
+        f"the entries are of tp {own}'s shapes: where tp {tp} splits the experts otherwise, vLLM asks for"
+        " others and, with a file for each rank, runs them untuned; warm a deployment of that tp and export it"
+    )
 
 
 def _show(out: Output, exported: Exported) -> None:
