@@ -91,7 +91,7 @@ def export(
 def _other_shapes(own: int, tp: int) -> str:
     return (
         f"the entries are of tp {own}'s shapes: where tp {tp} splits the experts otherwise, vLLM asks for"
-        " others and, with a file for each rank, runs them untuned; warm a deployment of that tp and export it"
+        " others and, with a file for each rank, runs them untuned; export a deployment of that tp"
     )
 
 

@@ -7,6 +7,7 @@ It is read by its release's own grammar: what that refuses is refused, and what 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -91,8 +92,16 @@ def _check_values(parsed: Parsed) -> None:
 
 
 def _deprecations(parsed: Parsed) -> Iterator[str]:
+    """With the value of the flag that the new one takes the place of, too."""
     for flag, instead in parsed.deprecated.items():
-        yield f"{flag} is deprecated in SGLang {parsed.command_line.release}: write {instead}"
+        replaced = [flag]
+        for name in re.findall(r"<([a-z-]+)>", instead):
+            field = name.replace("-", "_")
+            if field in parsed.given:
+                instead = instead.replace(f"<{name}>", str(parsed.given[field]))
+                replaced.append(parsed.spelled[field])
+        both = f" instead of {' and '.join(replaced)}" if len(replaced) > 1 else ""
+        yield f"{flag} is deprecated in SGLang {parsed.command_line.release}: write {instead}{both}"
 
 
 def _unopened_config(parsed: Parsed, launch: Launch) -> Iterator[str]:
