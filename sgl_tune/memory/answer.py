@@ -194,6 +194,6 @@ def _log_notes(log: ServerLog, parted: Gap | None) -> list[str]:
     apart = [parted.line()] if parted else []
     if log.oom is None:
         who = log.rank or "the server"
-        return [f"the log of {who} ends after {log.phase_now}, without running out of memory", *apart]
+        return [*apart, f"the log of {who} ends after {log.phase_now}, without running out of memory"]
     where = f" at {log.oom.where}" if log.oom.where else ""
-    return [f"in the log, {log.oom.rank or 'the server'} ran out of memory in {log.oom.phase}{where}", *apart]
+    return [*apart, f"in the log, {log.oom.rank or 'the server'} ran out of memory in {log.oom.phase}{where}"]

@@ -32,7 +32,9 @@ def show_report(out: Output, report: MemoryReport, encoding: str = "utf-8") -> N
 
 def heading(report: MemoryReport) -> str:
     """The model, the GPU and the ranks."""
-    gpu = f"{report.gpu}{' (assumed)' if report.is_gpu_assumed else ''}, {memory_bytes(report.total_bytes)}"
+    size = memory_bytes(report.total_bytes)
+    known = f"{report.gpu}{' (assumed)' if report.is_gpu_assumed else ''}"
+    gpu = known if size in known else f"{known}, {size}"
     return f"{report.title} on {gpu}: {report.subtitle}"
 
 
