@@ -437,4 +437,4 @@ def test_fp4_values() -> None:
 
 def test_packed_fp4_checkpoints_are_refused() -> None:
     with pytest.raises(ConfigError, match="use dummy weights"):
-        Fp4(nvfp4(), 16).part("weight", slice(0, 8), slice(0, 16))
+        Fp4(nvfp4(16, is_awq=False, swizzles=True), 16).part("weight", slice(0, 8), slice(0, 16))
