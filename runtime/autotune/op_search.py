@@ -116,7 +116,8 @@ class OpSearch:
         share = candidates
         if part is not None:
             share = [c for n, c in enumerate(candidates) if (n + place) % self._team.size == part]
-        return self._screen(bench, candidates, worth_sweeping(share, seen, self._policy), pilot=True)
+        chosen = worth_sweeping(share, seen, self._policy)
+        return self._screen(bench, candidates, _with_default(chosen, share), pilot=True)
 
     def _pilot_before(self, place: int) -> int:
         return max((pilot for pilot in self._pilots() if pilot < place), default=-1)
@@ -151,9 +152,7 @@ class OpSearch:
         neighbours = [swept[pilot].screened for pilot in self._neighbours(place, swept)]
         bench = self._bench(place, neighbours[0])
         chosen = shortlist(candidates, neighbours, self._policy)
-        if DEFAULT in candidates and DEFAULT not in chosen:
-            chosen.append(DEFAULT)  # so that what tuning gains is measured
-        return self._screen(bench, candidates, chosen, pilot=False)
+        return self._screen(bench, candidates, _with_default(chosen, candidates), pilot=False)
 
     def _bench(self, place: int, near: Mapping[Candidate, Screened] | None) -> Bench:
         expected = min((seen.time for seen in (near or {}).values()), default=0.0)
@@ -193,3 +192,9 @@ class OpSearch:
 
         settled = settle([bucket.finalists], clock, self._policy, bench.expected_ms, turn)
         return settled, bench.failures
+
+
+def _with_default(chosen: list[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Hopeless or not: so that what tuning gains is measured."""
+    missing = DEFAULT in candidates and DEFAULT not in chosen
+    return [*chosen, DEFAULT] if missing else chosen
