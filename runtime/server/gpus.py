@@ -99,11 +99,11 @@ def gpu_for(name: str | None, arch: str | None, here: Sequence[GpuModel] = ()) -
     if here and arch in (None, here[0].arch):
         return Chosen(here[0])
     if arch is None:
-        return Chosen(USUAL, f"no GPU here: a {USUAL.name} ({USUAL.arch}) is assumed; --gpu names another")
+        return Chosen(USUAL, f"no GPU here: {USUAL.name} ({USUAL.arch}) is assumed; --gpu names another")
     usual = next((gpu for gpu in GPUS if gpu.arch == arch), None)
     if usual is None:
         return Chosen(replace(USUAL, name=arch, arch=arch), _unknown(arch))
-    return Chosen(usual, f"a {usual.name} is assumed for {arch}; --gpu names another")
+    return Chosen(usual, f"{usual.name} is assumed for {arch}; --gpu names another")
 
 
 def find_gpu(name: str) -> GpuModel:
@@ -145,4 +145,4 @@ def _agreeing(gpu: GpuModel, arch: str | None) -> GpuModel:
 
 
 def _unknown(arch: str) -> str:
-    return f"no GPU of {arch} is known: the memory of a {USUAL.name} is assumed; --gpu names another"
+    return f"no GPU of {arch} is known: the memory of {USUAL.name} is assumed; --gpu names another"

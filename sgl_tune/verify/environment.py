@@ -93,10 +93,11 @@ def target_here() -> Target:
 
 
 def unknown_target_finding(target: Target) -> Finding:
-    known = f"of the server only its GPU is known, {target.gpu}" if target.gpu else "no server is known"
+    known = f"of the server only the GPU is known ({target.gpu})" if target.gpu else None
     return finding(
         "target-unknown",
-        f"{known} to compare with: every file was judged as if it is read where it was tuned",
+        f"{known or 'no server is known to compare with'}: every file was judged as if it is read where it"
+        " was tuned",
         "--target env.json, from `sgl-tune env --format json` on the machine that serves",
     )
 
