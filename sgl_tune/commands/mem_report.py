@@ -16,7 +16,7 @@ from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.answer import Answer, MemoryOptions, answer
 from sgl_tune.memory.answer import calibrate as measure_constants
-from sgl_tune.memory.files import write_page
+from sgl_tune.memory.files import check_place, write_page
 from sgl_tune.memory.fit_answer import FitOptions, fitted
 from sgl_tune.memory.fit_page import fit_json, fit_markdown, show_fit
 from sgl_tune.memory.markdown import report_markdown
@@ -123,6 +123,8 @@ def mem_report(
     """
     out = Output(sink(format, quiet))
     require_torch("mem-report")
+    for path in filter(None, (html, snapshot, write_constants)):
+        check_place(path)
     asked = MemoryOptions(
         flags=flags,
         command=tuple(command or ()),

@@ -13,6 +13,13 @@ from sgl_tune.errors import UsageError
 from sgl_tune.memory.html import render_page
 
 
+def check_place(path: Path) -> None:
+    """Before the work and not after it."""
+    there = next(above for above in path.absolute().parents if above.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"{path} cannot be written: this user may not write in {there}", "name another file")
+
+
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
     """The name to write to; it becomes `path` when everything is in it. A device would be lost to that."""

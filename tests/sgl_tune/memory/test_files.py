@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.files import write_text, written
+from sgl_tune.memory.files import check_place, write_text, written
+from tests.sgl_tune.cache.children import in_child
 
 
 def test_half_a_character_is_written_as_its_escape(tmp_path: Path) -> None:
@@ -43,3 +44,18 @@ def test_the_rights_are_those_of_any_new_file(tmp_path: Path) -> None:
 def test_a_folder_is_not_written_over(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no regular file"):
         write_text(tmp_path, "mine")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root becomes somebody else")
+def test_where_nothing_may_be_written_is_said_before_the_work(tmp_path: Path) -> None:
+    check_place(tmp_path / "new" / "page.html")
+
+    def refused_to_a_stranger() -> bool:
+        os.setuid(65534)
+        try:
+            check_place(Path("/usr/share/page.html"))
+        except UsageError as error:
+            return "this user may not write in /usr/share" in error.message
+        return False
+
+    assert in_child(refused_to_a_stranger)
