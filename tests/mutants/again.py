@@ -70,8 +70,11 @@ def _is_bound(name: ast.Name) -> bool:
 
 
 def _is_same(old: object, new: object) -> bool:
-    """1 is no True here."""
-    return old is new or (type(old) is type(new) and old == new and repr(old) == repr(new))
+    """1 is no True here, and a tensor is only itself."""
+    if old is new or type(old) is not type(new):
+        return old is new
+    same = old == new
+    return same is True and repr(old) == repr(new)
 
 
 def _read_at_once(node: ast.AST) -> Iterator[str]:
