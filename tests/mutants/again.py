@@ -70,11 +70,12 @@ def _is_bound(name: ast.Name) -> bool:
 
 
 def _is_same(old: object, new: object) -> bool:
-    """1 is no True here, and a tensor is only itself."""
+    """1 is no True here, and what holds a tensor is only itself: to compare two raises."""
     if old is new or type(old) is not type(new):
         return old is new
-    same = old == new
-    return same is True and repr(old) == repr(new)
+    with suppress(RuntimeError, ValueError):
+        return bool(old == new) and repr(old) == repr(new)
+    return False
 
 
 def _read_at_once(node: ast.AST) -> Iterator[str]:
