@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import inf
 
@@ -63,7 +64,7 @@ class OpSearch:
 
     def screened(self) -> list[Bucket]:
         places = range(len(self.profiles))
-        step, chosen, shared = f"screening {self.ask.op}", self._pilots(), self._shared_pilots()
+        step, chosen, shared = f"screening {self.ask.op}", self._pilots, self._shared_pilots()
         alone = [place for place in chosen if place not in shared]
         swept = self._dealt(step, lambda: self._sweep_share(alone))
         for place in shared:
@@ -79,6 +80,7 @@ class OpSearch:
         told = self._team.together(step, work)
         return {place: report for own in told for place, report in own.items()}
 
+    @cached_property
     def _pilots(self) -> list[int]:
         """All of them, where no bucket tells anything of its neighbours' tactics."""
         return pilots(self._rows, self._policy) if self._transfers else list(range(len(self._rows)))
@@ -88,7 +90,7 @@ class OpSearch:
         if self._team.size == 1 or not self._ascending:
             return []
         least = self._rows[-1] / self._policy.pilot_every
-        return [place for place in self._pilots() if self._rows[place] >= least]
+        return [place for place in self._pilots if self._rows[place] >= least]
 
     def _bucket(self, place: int, report: BucketReport, shared: bool) -> Bucket:
         devices = self._team.size if shared else 1
@@ -120,7 +122,7 @@ class OpSearch:
         return self._screen(bench, candidates, _with_default(chosen, share), pilot=True)
 
     def _pilot_before(self, place: int) -> int:
-        return max((pilot for pilot in self._pilots() if pilot < place), default=-1)
+        return max((pilot for pilot in self._pilots if pilot < place), default=-1)
 
     def _tactics_of(self, places: Sequence[int]) -> dict[int, list[Candidate]]:
         """All workers list the tactics of all: a list may be agreed on by the team (`rank_tactics`)."""

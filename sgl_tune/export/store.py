@@ -15,7 +15,6 @@ from sgl_tune.export.source import Source
 from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import scratch
 
-_POLL_SECONDS = 0.1
 WRITE, WRITTEN, REFUSED = "write", "written", "refused"
 
 
@@ -31,10 +30,6 @@ class Stored:
     hits: int
     in_memory: int
     without_policy: int
-
-    @property
-    def is_good(self) -> bool:
-        return self.hits == self.entries
 
 
 def check_writer(source: Source) -> None:
@@ -63,13 +58,11 @@ def write_store(source: Source, root: Path, timeout: float, tick: Callable[[], N
         (writer,) = crew.members
         writer.send(WRITE, **command)
         deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            for _, event in crew.events(_POLL_SECONDS):
-                return _stored(event, entries)
-            if crew.ended:
-                writer.show_output()
-                raise WorkFailed(f"FlashInfer's writer {writer.fate}", writer.last_words)
-            tick()
+        for event in crew.told(tick, lambda: time.monotonic() >= deadline):
+            return _stored(event, entries)
+        if crew.ended:
+            writer.show_output()
+            raise WorkFailed(f"FlashInfer's writer {writer.fate}", writer.last_words)
     raise WorkFailed(f"FlashInfer's writer did not end within {timeout:.0f} s")
 
 

@@ -35,14 +35,12 @@ def beside_log(predicted: MemoryReport, log: ServerLog) -> Comparison:
 def _logged_rows(predicted: MemoryReport, log: ServerLog) -> Iterator[Row]:
     before = predicted.phase("communicator")
     if before is not None and log.baseline_bytes is not None:
-        free = predicted.total_bytes - before.non_torch_bytes - before.reserved_bytes
-        yield Row("free before weights", free, log.baseline_bytes)
+        yield Row("free before weights", predicted.free_after(before), log.baseline_bytes)
     for step in log.steps:
         twin = predicted.phase(step.phase)
         if twin is None or step.free_bytes is None:
             continue
-        free = predicted.total_bytes - twin.non_torch_bytes - twin.reserved_bytes
-        yield Row(f"free after {step.phase}", free, step.free_bytes)
+        yield Row(f"free after {step.phase}", predicted.free_after(twin), step.free_bytes)
     yield from _used_rows(predicted, log)
     sizes = predicted.sizes
     if sizes.kv_tokens and sizes.kv_bytes_per_token and log.kv_bytes:

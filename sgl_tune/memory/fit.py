@@ -105,6 +105,15 @@ class _Solver:
             self.done()
         return trial
 
+    @property
+    def ranks(self) -> int:
+        """Which share the requests."""
+        return self.trials.first.parallel.attn_dp
+
+    @property
+    def tokens_wanted(self) -> int:
+        return self.goals.tokens(self.ranks)
+
     def wanted(self, trial: Trial) -> int:
         return self.goals.free_bytes + trial.report.margin_bytes
 
@@ -149,21 +158,18 @@ class _Solver:
         if trial.notch + spare // trial.notch_bytes < trial.least_notch:
             return _Blocked(self._too_tight(trial), _phase(trial))
         tokens = trial.tokens + spare // max(1, trial.report.sizes.kv_bytes_per_token or 1)
-        wanted = self.goals.tokens(self.trials.first.parallel.attn_dp)
-        return self._too_few(trial, tokens) if tokens < _NEARLY * wanted else None
+        return self._too_few(trial, tokens) if tokens < _NEARLY * self.tokens_wanted else None
 
     def _too_few(self, trial: Trial, tokens: int) -> _Blocked:
-        wanted = self.goals.tokens(self.trials.first.parallel.attn_dp)
+        wanted = f"{self.tokens_wanted:,} are wanted ({self.goals})"
         return _Blocked(
-            f"the KV cache holds {tokens:,} tokens a rank and {wanted:,} are wanted ({self.goals}), "
-            f"{_phase(trial)} being tightest",
+            f"the KV cache holds {tokens:,} tokens a rank and {wanted}, {_phase(trial)} being tightest",
             _phase(trial),
         )
 
     def _holding(self, trial: Trial) -> Trial | _Blocked:
-        ranks = self.trials.first.parallel.attn_dp
-        running = (trial.report.sizes.max_running_requests or 0) * ranks
-        if trial.tokens < self.goals.tokens(ranks):
+        running = (trial.report.sizes.max_running_requests or 0) * self.ranks
+        if trial.tokens < self.tokens_wanted:
             return self._too_few(trial, trial.tokens)
         if running < (self.goals.requests or 0):
             return _Blocked(f"SGLang runs {running:,} requests at once in that KV cache", _phase(trial))
@@ -186,13 +192,13 @@ class _Solver:
         return next(filter(None, steps), None)
 
     def less(self, knobs: Knobs, name: str) -> Knobs | None:
-        ranks, value = self.trials.first.parallel.attn_dp, getattr(knobs, name)
+        value = getattr(knobs, name)
         if not value or (name == "requests" and self.goals.requests):
             return None
         least = {
             "graphs": _FEWEST_GRAPHS,
-            "chunk": _SHORTEST_CHUNK * ranks,
-            "requests": _FEWEST_REQUESTS * ranks,
+            "chunk": _SHORTEST_CHUNK * self.ranks,
+            "requests": _FEWEST_REQUESTS * self.ranks,
         }[name]
         if value // 2 >= least:
             return replace(knobs, **{name: value // 2})

@@ -35,7 +35,7 @@ class Gap:
     @property
     def bytes(self) -> int:
         """Of all but the pool."""
-        return sum(amount for cause, amount in self.causes.items() if cause != POOL)
+        return sum(self._others())
 
     def line(self) -> str:
         is_inside = all(abs(amount) <= self.margin_bytes for amount in (self.bytes, *self._others()))
@@ -81,7 +81,7 @@ def _free_after(predicted: MemoryReport, name: str) -> int | None:
     failed = predicted.failure.at_failure if predicted.failure else None
     if phase is None or phase is failed:
         return None
-    return predicted.total_bytes - phase.non_torch_bytes - phase.reserved_bytes
+    return predicted.free_after(phase)
 
 
 def constants_of(predicted: MemoryReport, log: ServerLog) -> Calibration:

@@ -146,6 +146,10 @@ class MemoryReport:
     def free_at_peak_bytes(self) -> int:
         return self.peak.free_at_peak_bytes if self.peak else self.total_bytes
 
+    def free_after(self, phase: Phase) -> int:
+        """What the driver has left when the phase has ended."""
+        return self.total_bytes - phase.non_torch_bytes - phase.reserved_bytes
+
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.name == name), None)
 

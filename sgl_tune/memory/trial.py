@@ -55,18 +55,20 @@ class Trial:
     @property
     def slack(self) -> int:
         """Bytes left where the start is tightest; less than none where it went beyond the GPU."""
-        return _left(self.report, self.tightest) if self.tightest else 0
+        return _left_at_peak(self.report, self.tightest) if self.tightest else 0
 
     @property
     def tightest(self) -> Phase | None:
         """Where memory is least; of nested phases the inner one."""
-        return min(self.report.phases, key=lambda of: (_left(self.report, of), -of.depth), default=None)
+        return min(
+            self.report.phases, key=lambda of: (_left_at_peak(self.report, of), -of.depth), default=None
+        )
 
     @property
     def notch_bytes(self) -> int:
         """What a notch of the fraction is."""
         first = self.report.phase("communicator")
-        return 0 if first is None else _left(self.report, first, now=True) // NOTCHES
+        return 0 if first is None else self.report.free_after(first) // NOTCHES
 
     @property
     def least_notch(self) -> int:
@@ -74,7 +76,7 @@ class Trial:
         weights = [of for of in self.report.phases if of.name in ("weights", "draft weights")]
         if not weights or not self.notch_bytes:
             return 1
-        taken = NOTCHES - _left(self.report, weights[-1], now=True) / self.notch_bytes
+        taken = NOTCHES - self.report.free_after(weights[-1]) / self.notch_bytes
         return max(1, int(taken) + 1)
 
     @property
@@ -90,9 +92,9 @@ def flag_line(flags: dict[str, Any], release: Release) -> str:
     return " ".join(spelled(release, name, value) for name, value in shown.items())
 
 
-def _left(report: MemoryReport, phase: Phase, now: bool = False) -> int:
-    held = phase.reserved_bytes if now else phase.reserved_peak_bytes
-    return report.total_bytes - phase.non_torch_bytes - held
+def _left_at_peak(report: MemoryReport, phase: Phase) -> int:
+    """With all that torch reserved, and below none where the start went beyond the GPU."""
+    return report.total_bytes - phase.non_torch_bytes - phase.reserved_peak_bytes
 
 
 def _tightest(trials: Sequence[Trial]) -> Trial:

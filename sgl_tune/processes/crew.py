@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -21,6 +21,7 @@ from sgl_tune.processes.scratch import Scratch
 
 Event = dict[str, Any]
 _LOG_TAIL = 64 << 10
+_POLL_SECONDS = 0.1
 
 
 class Member:
@@ -164,6 +165,15 @@ class Crew:
             while member.events:
                 said.append((member, member.events.popleft()))
         return said
+
+    def told(self, tick: Callable[[], None], is_over: Callable[[], bool]) -> Iterator[Event]:
+        """What they say, until that is over or one of them has ended."""
+        while not is_over():
+            for _, event in self.events(_POLL_SECONDS):
+                yield event
+            if self.ended:
+                return
+            tick()
 
     @property
     def ended(self) -> list[Member]:

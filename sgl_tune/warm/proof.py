@@ -18,8 +18,6 @@ from sgl_tune.processes.scratch import Scratch
 from sgl_tune.warm.events import DONE, JOB
 from sgl_tune.warm.job import Job
 
-_POLL_SECONDS = 0.1
-
 
 @dataclass(frozen=True, slots=True)
 class Forward:
@@ -87,15 +85,13 @@ class Prover:
         deadline = time.monotonic() + timeout
         (prover,) = self._crew.members
         prover.send(JOB, job=job.to_json())
-        while time.monotonic() < deadline:
-            for _, event in self._crew.events(_POLL_SECONDS):
-                if event["kind"] == DONE:
-                    self.steps = event["steps"]
-                    return event["proofs"]
-            if self._crew.ended:
-                prover.show_output()
-                raise WorkFailed(f"the proof {prover.fate}; the files are written", prover.last_words)
-            tick()
+        for event in self._crew.told(tick, lambda: time.monotonic() >= deadline):
+            if event["kind"] == DONE:
+                self.steps = event["steps"]
+                return event["proofs"]
+        if self._crew.ended:
+            prover.show_output()
+            raise WorkFailed(f"the proof {prover.fate}; the files are written", prover.last_words)
         raise WorkFailed(f"the proof did not end within {timeout:.0f} s; the files are written")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from sgl_tune.processes.child import Child, leave
+from sgl_tune.processes.child import Child
 from sgl_tune.warm.devices import check_importable
-from sgl_tune.warm.events import DONE, ERROR, PROGRESS, START
+from sgl_tune.warm.events import DONE, PROGRESS, START
 from sgl_tune.warm.job import CacheJob, make_device, read_job
-from sgl_tune.warm.worker import explained, is_known
+from sgl_tune.warm.worker import failures_told
 
 if TYPE_CHECKING:
     from runtime.autotune.replay import ReplayTuner
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def main(child: Child) -> None:
     job = read_job(child.command()["job"])
-    try:
+    with failures_told(child):
         check_importable()
         from runtime.autotune.replay import install_replay_tuner
 
@@ -28,11 +28,6 @@ def main(child: Child) -> None:
             device.torch_device, lambda progress: child.say(PROGRESS, op=progress.op, bucket=progress.bucket)
         )
         told = [_replay(cache, device, tuner) for cache in job.caches]
-    except Exception as error:  # told to the launcher, which prints one line
-        child.say(ERROR, **explained(error))
-        if not is_known(error):
-            raise
-        leave(1)
     child.say(DONE, caches=told)
 
 

@@ -18,7 +18,6 @@ from sgl_tune.warm.devices import ALL_GPUS, DeviceKind, check_target, choose_dev
 from sgl_tune.warm.events import DONE, ERROR, JOB
 from sgl_tune.warm.job import Job, make_job
 
-_POLL_SECONDS = 0.1
 _WORKER = "sgl_tune.warm.replay_worker"
 
 
@@ -52,16 +51,14 @@ def replay(plan: Plan, key: str, path: Path, timeout: float, tick: Callable[[], 
 def _told(crew: Crew, job: Job, timeout: float, tick: Callable[[], None]) -> Sequence[dict[str, Any]]:
     (worker,) = crew.members
     worker.send(JOB, job=job.to_json())
-    while time.monotonic() - worker.moved_at < timeout:
-        for _, event in crew.events(_POLL_SECONDS):
-            if event["kind"] == DONE:
-                caches: list[dict[str, Any]] = event["caches"]
-                return caches
-            _check(worker, event)
-        if crew.ended:
-            worker.show_output()
-            raise WorkFailed(f"the replay {worker.fate}", worker.last_words)
-        tick()
+    for event in crew.told(tick, lambda: time.monotonic() - worker.moved_at >= timeout):
+        if event["kind"] == DONE:
+            caches: list[dict[str, Any]] = event["caches"]
+            return caches
+        _check(worker, event)
+    if crew.ended:
+        worker.show_output()
+        raise WorkFailed(f"the replay {worker.fate}", worker.last_words)
     raise WorkFailed(f"the replay made no progress for {timeout:.0f} s and was stopped", worker.last_words)
 
 

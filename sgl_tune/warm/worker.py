@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -39,23 +40,30 @@ def main(child: Child) -> None:
     for number, command in enumerate(child.commands()):
         assert command["kind"] == JOB
         started = time.perf_counter() if number else started
-        try:
+        with failures_told(child):
             search = Search(read_job(command["job"]), command["local"], team, child.say, started)
             report = search.run()
-        except Exception as error:  # told to the launcher, which prints one line
-            child.say(ERROR, **explained(error))
-            if not is_known(error):
-                raise
-            leave(1)
         child.say(DONE, report=report)
         search.give_back_memory()
+
+
+@contextmanager
+def failures_told(child: Child) -> Iterator[None]:
+    """To the launcher, which prints one line."""
+    try:
+        yield
+    except Exception as error:
+        child.say(ERROR, **explained(error))
+        if not _is_known(error):
+            raise
+        leave(1)
 
 
 def explained(error: Exception) -> dict[str, Any]:
     from runtime.autotune.errors import TuningOutOfMemory, first_line, is_out_of_memory
 
     out_of_memory = isinstance(error, TuningOutOfMemory) or is_out_of_memory(error)
-    kind = "" if is_known(error) else f"{type(error).__name__}: "
+    kind = "" if _is_known(error) else f"{type(error).__name__}: "
     return {
         "message": kind + first_line(error),
         "remedy": getattr(error, "remedy", None),
@@ -63,7 +71,7 @@ def explained(error: Exception) -> dict[str, Any]:
     }
 
 
-def is_known(error: Exception) -> bool:
+def _is_known(error: Exception) -> bool:
     from runtime.autotune.errors import AutotuneError
 
     return isinstance(error, AutotuneError | ConfigError | SglTuneError)

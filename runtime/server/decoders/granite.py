@@ -49,7 +49,7 @@ def multipliers(f: Fields) -> Multipliers:
     )
 
 
-_COMMON = {
+COMMON = {
     "intermediate_size": 11008,
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-6,
@@ -60,6 +60,6 @@ _COMMON = {
 }
 
 FAMILIES = (
-    Family("granite", _granite, _COMMON),
-    Family("granitemoe", _granitemoe, {**_COMMON, "num_local_experts": 8, "num_experts_per_tok": 2}),
+    Family("granite", _granite, COMMON),
+    Family("granitemoe", _granitemoe, {**COMMON, "num_local_experts": 8, "num_experts_per_tok": 2}),
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from runtime.server.config import ModelConfig, TensorNames
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.granite import multipliers
+from runtime.server.decoders.granite import COMMON, multipliers
 from runtime.server.decoders.parts import everywhere, heads, model, routed
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig
@@ -79,13 +79,7 @@ FAMILIES = (
         "granitemoehybrid",
         _granitemoehybrid,
         {
-            "intermediate_size": 11008,
-            "max_position_embeddings": 2048,
-            "rms_norm_eps": 1e-6,
-            "embedding_multiplier": 1.0,
-            "logits_scaling": 1.0,
-            "residual_multiplier": 1.0,
-            "attention_multiplier": 1.0,
+            **COMMON,
             "num_local_experts": 8,
             "num_experts_per_tok": 2,
             "shared_intermediate_size": 1024,
