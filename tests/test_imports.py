@@ -50,6 +50,7 @@ SGL_TUNE = {
     "units": "server errors",
     "records": "errors units",
     "reading": "errors units",
+    "log_lines": "errors reading",
     "cli": "server sgl_tune errors units",
     "deployment": "server errors units records reading cli",
     "cache": "server sgl_tune errors units records reading deployment",
@@ -57,7 +58,7 @@ SGL_TUNE = {
     "verify": "server errors units reading deployment cache keys",
     "explain": "server errors units cli deployment cache keys verify",
     "memory": "server simulate devices forward moe graphs start errors processes units records reading"
-    " cli deployment",
+    " log_lines cli deployment",
     "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys",
     "export": "server errors processes units reading deployment cache",
     "commands": "errors processes units records cli deployment cache keys verify explain memory warm export",

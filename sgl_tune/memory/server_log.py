@@ -1,33 +1,20 @@
 """What a server said about its memory while it started: the log of any SGLang since 0.4, whole or cut off.
 
-SGLang prints GiB and writes GB. Logs come from anywhere, so a line is read in pieces of bounded length.
+SGLang prints GiB and writes GB.
 """
 
 from __future__ import annotations
 
-import errno
-import gzip
 import re
-import sys
-import zlib
 from collections import deque
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from runtime.devices.readings import OutOfMemory, parse_out_of_memory
 from runtime.server.units import GIB
 from sgl_tune.errors import UsageError
-from sgl_tune.reading import open_regular
+from sgl_tune.log_lines import LogLine, read_log
 
-STDIN = Path("-")
-_GZIP = b"\x1f\x8b\x08"
-_PIECE = 1 << 16
-_LARGEST = 1 << 30
-_ENTRY = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?((?: [A-Z_]{1,12}\d{1,6}){0,8})\] (.*)")
 _FREE = re.compile(r"avail(?:able)?[_ ](?:gpu_)?mem=(\d{1,6}\.\d+)")
 _USED = re.compile(r"mem usage=(-?\d{1,6}\.\d+)")
 _SECONDS = re.compile(r"(?:elapsed=|Time elapsed: )(\d{1,7}\.\d+)")
@@ -100,13 +87,8 @@ class _Rank:
 def read_server_log(path: Path) -> ServerLog:
     """The start that `path` tells of; a file without one is the user's mistake."""
     reader = _Reader()
-    try:
-        for line in _pieces(path):
-            reader.feed(line)
-    except (EOFError, zlib.error) as error:
-        raise UsageError(f"{path} is no whole gzip file: {error}") from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+    for line in read_log(path):
+        reader.feed(line)
     log = reader.finish()
     if not log.steps and log.oom is None:
         raise UsageError(
@@ -114,27 +96,6 @@ def read_server_log(path: Path) -> ServerLog:
             "give the server's own output, from 'Load weight begin' on",
         )
     return log
-
-
-def _pieces(path: Path) -> Iterator[str]:
-    left = _LARGEST
-    with _opened(path) as file:
-        while piece := file.readline(_PIECE):
-            left -= len(piece)
-            if left < 0:
-                raise OSError(errno.EOVERFLOW, "is larger than a log of a start", str(path))
-            # A progress bar rewrites its line; only what stands last is left to read.
-            yield piece.decode("utf-8", "replace").rstrip("\n").rpartition("\r")[2]
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """`-` is standard input; what begins as gzip does is unpacked."""
-    with ExitStack() as stack:
-        named = sys.stdin.buffer if path == STDIN else stack.enter_context(open_regular(path, _LARGEST))
-        file = cast(BufferedReader, named)
-        packed = file.peek(3)[:3] == _GZIP
-        yield cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=file)) if packed else file)
 
 
 class _Reader:
@@ -145,20 +106,18 @@ class _Reader:
         self._speaker = ""  # the last rank that logged: a traceback carries no name of its own
         self._frames: deque[tuple[str, str, str]] = deque(maxlen=64)
 
-    def feed(self, line: str) -> None:
-        entry = _ENTRY.search(line)
-        if entry:
-            self._speaker = entry[1].strip()
+    def feed(self, line: LogLine) -> None:
+        if line.is_entry:
+            self._speaker = line.rank
             self._frames.clear()
-            text = entry[2]
-            if text.startswith("server_args="):
-                self._server_args = text
+            if line.text.startswith("server_args="):
+                self._server_args = line.text
                 return
-            self._entry(self._rank(), text)
-        elif frame := _FRAME.match(line):
+            self._entry(self._rank(), line.text)
+        elif frame := _FRAME.match(line.text):
             self._frames.append((frame[1], frame[2], frame[3]))
-        if self._oom is None and "out of memory" in line:
-            self._oom = self._read_oom(line)
+        if self._oom is None and "out of memory" in line.text:
+            self._oom = self._read_oom(line.text)
 
     def finish(self) -> ServerLog:
         ranks = {name: rank for name, rank in self._ranks.items() if rank.steps or rank.baseline is not None}

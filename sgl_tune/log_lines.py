@@ -1,0 +1,167 @@
+"""A server's log line by line, whoever collected it: by pod and rank, without colours, with both clocks.
+
+Logs come from anywhere, so a line is read in pieces of bounded length.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from sgl_tune.errors import UsageError
+from sgl_tune.reading import open_regular
+
+STDIN = Path("-")
+_GZIP = b"\x1f\x8b\x08"
+_PIECE = 1 << 16
+_LARGEST = 1 << 30
+_COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[()][0-9A-B])")
+_SECOND = r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?"
+_ENTRY = re.compile(rf"\[{_SECOND}((?: [A-Z_]{{1,12}}\d{{1,6}}){{0,8}})\] (.*)", re.DOTALL)
+_OTHER_LOGGER = re.compile(rf"{_SECOND} - ")
+# kubectl logs --prefix; docker compose logs; kubectl and docker logs --timestamps; a runtime's own file.
+_POD = re.compile(r"\[pod/([^\]\s]{1,400})\] ?")
+_SERVICE = re.compile(r"([A-Za-z0-9][\w.@-]{0,200}) +\| ?")
+_STAMP = re.compile(rf"{_SECOND}(Z|[+-]\d\d:?\d\d) ")
+_STREAM = re.compile(r"(?:stdout|stderr) [FP] ")
+# Before a server's entry these name a task, or a pod and its container; elsewhere they may be anything.
+_TASK = re.compile(
+    r"(\d{1,6}): |\[(\d{1,6},\d{1,6})\](?:<std(?:out|err)>)?: ?|\[((?:rank|default)\d{1,6})\]: ?"
+    r"|\(([^()]{1,200}\bpid=\d{1,9}[^()]{0,100})\) "
+    r"|([a-z0-9][a-z0-9.-]{0,250}-[a-z0-9.-]{1,100} [a-z0-9-]{1,63}) "
+)
+_MOST_TASKS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """`text` is what the server wrote, of an entry without its time and rank; what goes on with an entry, as
+    a traceback does, is of its rank.
+
+    `logged` is the server's own clock, of an entry alone; `collected` that of the collector. `source` is the
+    pod, the container or the task that the collector named.
+    """
+
+    text: str
+    source: str = ""
+    rank: str = ""
+    logged: datetime | None = None
+    collected: datetime | None = None
+    is_entry: bool = False
+
+
+def read_log(path: Path) -> Iterator[LogLine]:
+    """Of a file, packed or not, or of standard input."""
+    parse = line_parser()
+    try:
+        yield from map(parse, _pieces(path))
+    except (EOFError, zlib.error) as error:
+        raise UsageError(f"{path} is no whole gzip file: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def line_parser() -> Callable[[str], LogLine]:
+    """For the lines of one log in their order: it remembers who spoke last, and how a task's lines begin."""
+    return _Parser().line
+
+
+def _pieces(path: Path) -> Iterator[str]:
+    left = _LARGEST
+    with _opened(path) as file:
+        while piece := file.readline(_PIECE):
+            left -= len(piece)
+            if left < 0:
+                raise OSError(errno.EOVERFLOW, "is larger than a log of a start", str(path))
+            yield piece.decode("utf-8", "replace")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """`-` is standard input; what begins as gzip does is unpacked."""
+    with ExitStack() as stack:
+        named = sys.stdin.buffer if path == STDIN else stack.enter_context(open_regular(path, _LARGEST))
+        file = cast(BufferedReader, named)
+        packed = file.peek(3)[:3] == _GZIP
+        yield cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=file)) if packed else file)
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self._speakers: dict[str, str] = {}  # the last rank that logged, by source
+        self._tasks: dict[str, str] = {}  # what their lines begin with
+
+    def line(self, raw: str) -> LogLine:
+        text, source, collected = _uncollected(_COLOURS.sub("", raw).rstrip("\r\n"))
+        # A progress bar rewrites its line; only what stands last is left to read.
+        text = text.rpartition("\r")[2]
+        entry = _ENTRY.search(text)
+        text, task = self._without_task(text, entry)
+        source = source or task
+        if entry is not None:
+            rank = self._speakers[source] = entry[3].strip()
+            return LogLine(entry[4], source, rank, _time(entry[1], entry[2]), collected, is_entry=True)
+        if other := _OTHER_LOGGER.match(text):
+            return LogLine(text, source, "", _time(other[1], other[2]), collected)
+        return LogLine(text, source, self._speakers.get(source, ""), None, collected)
+
+    def _without_task(self, text: str, entry: re.Match[str] | None) -> tuple[str, str]:
+        head = text[: entry.start()] if entry else ""
+        if head and len(self._tasks) < _MOST_TASKS and (named := _TASK.fullmatch(head)):
+            self._tasks.setdefault(head, next(filter(None, named.groups())))
+        begun = next((begin for begin in self._tasks if text.startswith(begin)), "")
+        return text[len(begun) :], self._tasks.get(begun, "")
+
+
+def _uncollected(text: str) -> tuple[str, str, datetime | None]:
+    """Without what a collector put before each line: the line, whose it is, and when it was collected."""
+    source, collected = "", None
+    if text.startswith('{"log":'):
+        text, collected = _docker_json(text)
+    if pod := _POD.match(text) or _SERVICE.match(text):
+        source, text = pod[1], text[pod.end() :]
+    if stamp := _STAMP.match(text):
+        collected, text = _time(stamp[1], stamp[2], stamp[3]), text[stamp.end() :]
+        if stream := _STREAM.match(text):
+            text = text[stream.end() :]
+    return text, source, collected
+
+
+def _docker_json(text: str) -> tuple[str, datetime | None]:
+    try:
+        line = json.loads(text)
+        log, stamp = line["log"], _STAMP.match(f"{line.get('time')} ")
+    except (ValueError, KeyError, RecursionError):
+        return text, None
+    if not isinstance(log, str):
+        return text, None
+    return _COLOURS.sub("", log).rstrip("\r\n"), _time(*stamp.groups()) if stamp else None
+
+
+def _time(second: str, fraction: str | None, zone: str | None = None) -> datetime | None:
+    """None for a time that no clock shows."""
+    try:
+        time = datetime.fromisoformat(second.replace("T", " "))
+        if zone is not None:
+            time = time.replace(tzinfo=_zone(zone))
+    except (ValueError, OverflowError):
+        return None
+    return time.replace(microsecond=int((fraction or "0").ljust(6, "0")[:6]))
+
+
+def _zone(text: str) -> timezone:
+    if text == "Z":
+        return timezone.utc
+    minutes = int(text[1:3]) * 60 + int(text[-2:])
+    return timezone(timedelta(minutes=-minutes if text[0] == "-" else minutes))
