@@ -22,6 +22,7 @@ _GOES_WITH = (
 )
 PdGraphs = Literal["none where piecewise is off", "none in prefill", "by role"]
 ExpertLayout = Literal["masked", "by experts", "by memory"]
+CuteObjects = Literal["not kept", "on demand", "kept"]
 _EAGER = names.DEEPSEEK_V4 | {"Qwen3NextForCausalLM", "BailingMoeV2_5ForCausalLM", "LLaDAModelLM"}
 _COMPILED_OFF_WITH = (
     *("this architecture", "a multimodal model", "DP attention", "torch.compile", "pipeline parallelism"),
@@ -225,6 +226,17 @@ class Release:
     encoders_register: bool = False
     # Some models' inputs are prefilled whole: arg_groups/model_hook.py
     knows_unchunked: bool = False
+    # What a start compiles and keeps. Libraries' variables that it sets, and folders below $SGLANG_CACHE_DIR:
+    # third_party_cache_defaults of srt/environ.py
+    gathered_caches: tuple[tuple[str, str], ...] = ()
+    # SGLANG_DG_CACHE_DIR unset is below $SGLANG_CACHE_DIR, no longer ~/.cache/deep_gemm: the same file
+    gathers_deep_gemm: bool = False
+    # SGLANG_JIT_CACHE_DIR holds its own kernels: kernels/jit/utils/compile/cache.py. Before: tvm-ffi's folder
+    keys_kernels_by_content: bool = False
+    # ... a library that lies there is loaded without ninja: jit_kernel/utils.py, kernels/jit/utils/compile.py
+    loads_kernels_by_name: bool = False
+    # CuTe DSL's: ops/attention/flash_attn/cute/cache_utils.py, then kernels/jit/cute_aot_cache.py
+    cute_objects: CuteObjects = "not kept"
 
     @property
     def number(self) -> tuple[int, ...]:
@@ -262,6 +274,7 @@ _13 = replace(
 _14 = replace(
     _13,
     version="0.5.14",
+    loads_kernels_by_name=True,
     adaptive_steps=(0, 1, 3, 7),
     adaptive_sizes=True,
     fp8_gemm_gates=True,
@@ -311,6 +324,7 @@ _15 = replace(
 _16 = replace(
     _15,
     version="0.5.16",
+    cute_objects="on demand",
     flashinfer="0.6.14",
     never_by_chosen_fp8_gemm=(),
     always_skipped_ops=("mxfp8_gemm",),
@@ -363,9 +377,17 @@ _MULTIMODAL_18 = names.KIMI_K25 | {
     "KimiK3ForConditionalGeneration",
     "MuseGlimmerForConditionalGeneration",
 }
+_GATHERED_18 = (
+    *(("TRITON_CACHE_DIR", "triton"), ("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("CUDA_CACHE_PATH", "nv")),
+    ("FLASHINFER_WORKSPACE_BASE", ""),
+)
 _18 = replace(
     _17,
     version="0.5.18",
+    gathered_caches=_GATHERED_18,
+    gathers_deep_gemm=True,
+    keys_kernels_by_content=True,
+    loads_kernels_by_name=False,
     deep_gemm_layout="by memory",
     flashinfer="0.6.17",
     always_skipped_ops=(),
@@ -409,6 +431,7 @@ _19 = replace(
 _20 = replace(
     _19,
     version="0.5.20",
+    cute_objects="kept",
     unified_memory_has_prefill_graphs=True,
     adaptive_steps=(0, 1, 3, 5, 7),
     dropped_methods=(*_16.dropped_methods, "gptq"),
@@ -429,6 +452,7 @@ _20 = replace(
 _21 = replace(
     _20,
     version="0.5.21",
+    gathered_caches=(*_GATHERED_18, ("TILELANG_CACHE_DIR", "tilelang")),
     weighted_rows="of one expert",
     fused_finalize_unset=False,
     always_saves=True,

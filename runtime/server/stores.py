@@ -1,0 +1,180 @@
+"""What a start builds and keeps: a row a store, where each release's server looks for it, and the variables
+that gather all of them under one root."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from runtime.server.releases import Release
+
+Move = Literal["as it is", "mended", "never"]
+AOT_PACKAGE = "flashinfer-aot"  # below a root: a package that offers FlashInfer the modules beside it
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    id: str
+    title: str
+    # Where its library looks: below the variable's folder, else below the user's own
+    variable: str
+    at_home: str
+    # Below a root that holds all stores, as the newest release arranges it
+    folder: str
+    below_variable: str = ""
+    # Loading it runs what is in it
+    executable: bool = True
+    ships: bool = True
+    # Whether the next start finds it in another place
+    moves: Move = "as it is"
+
+
+STORES = (
+    Store(
+        "flashinfer-jit",
+        "FlashInfer's compiled modules",
+        "FLASHINFER_WORKSPACE_BASE",
+        "{home}/.cache/flashinfer",
+        ".cache/flashinfer",
+        below_variable=".cache/flashinfer",
+        moves="mended",
+    ),
+    Store(
+        "flashinfer-cubins",
+        "FlashInfer's downloaded cubins",
+        "FLASHINFER_CUBIN_DIR",
+        "{home}/.cache/flashinfer/cubins",
+        ".cache/flashinfer/cubins",
+    ),
+    Store(
+        "tactics",
+        "FlashInfer's chosen tactics",
+        "SGLANG_CACHE_DIR",
+        "{home}/.cache/sglang/flashinfer/autotune",
+        "flashinfer/autotune",
+        below_variable="flashinfer/autotune",
+        executable=False,
+    ),
+    Store("tvm-ffi", "SGLang's own kernels", "TVM_FFI_CACHE_DIR", "{home}/.cache/tvm-ffi", "tvm-ffi"),
+    Store(
+        "triton",
+        "Triton's kernels",
+        "TRITON_CACHE_DIR",
+        "{home}/.triton/cache",
+        "triton",
+        moves="mended",
+    ),
+    Store(
+        "inductor",
+        "Inductor's graphs and code",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "{tmp}/torchinductor_{user}",
+        "inductor",
+        moves="mended",
+    ),
+    Store("deep-gemm", "DeepGEMM's kernels", "SGLANG_DG_CACHE_DIR", "{home}/.cache/deep_gemm", "deep_gemm"),
+    Store(
+        "cute-dsl",
+        "CuTe DSL's objects",
+        "SGLANG_CUTE_AOT_CACHE_DIR",
+        "{home}/.cache/sglang/cute_aot",
+        "cute_aot",
+        moves="mended",
+    ),
+    Store("tilelang", "TileLang's kernels", "TILELANG_CACHE_DIR", "{home}/.tilelang/cache", "tilelang"),
+    Store(
+        "driver",
+        "the driver's compiled PTX",
+        "CUDA_CACHE_PATH",
+        "{home}/.nv/ComputeCache",
+        "nv",
+        ships=False,
+        moves="never",
+    ),
+)
+BY_ID = {store.id: store for store in STORES}
+
+_JIT_VARIABLE = "SGLANG_JIT_CACHE_DIR"
+_FLASH_ATTENTION = "FLASH_ATTENTION_CUTE_DSL_CACHE"
+_OF_THE_KERNELS = "jit"
+
+
+def store_named(id: str) -> Store:
+    return BY_ID[id]
+
+
+def places(
+    release: Release, environment: Mapping[str, str], home: str, user: str
+) -> dict[str, tuple[str, ...]]:
+    """Every folder that a server of this release looks in, by the store's id; none where it keeps nothing."""
+    temporary = next(
+        (environment[name] for name in ("TMPDIR", "TEMP", "TMP") if environment.get(name)), "/tmp"
+    )
+    root = _expanded(environment.get("SGLANG_CACHE_DIR") or f"{home}/.cache/sglang", home)
+    seen = {**{v: _joined(root, f) for v, f in release.gathered_caches}, **environment}
+
+    def own(store: Store) -> str:
+        if seen.get(store.variable):
+            return _joined(seen[store.variable], store.below_variable)
+        return store.at_home.format(home=home, user=user, tmp=temporary)
+
+    found: dict[str, tuple[str, ...]] = {store.id: (own(store),) for store in STORES}
+    flashinfer = found["flashinfer-jit"][0]
+    found["flashinfer-cubins"] = (environment.get("FLASHINFER_CUBIN_DIR") or f"{flashinfer}/cubins",)
+    found["tactics"] = (f"{root}/flashinfer/autotune",)
+    if not seen.get("TRITON_CACHE_DIR") and environment.get("TRITON_HOME"):
+        found["triton"] = (f"{environment['TRITON_HOME']}/.triton/cache",)
+    found["inductor"] += (f"{root}/torch_compile_cache",)
+    found["tvm-ffi"] = _kernels(release, environment, home)
+    if not environment.get("SGLANG_DG_CACHE_DIR") and release.gathers_deep_gemm:
+        found["deep-gemm"] = (f"{root}/deep_gemm",)
+    found["cute-dsl"] = _cute_objects(release, environment, home, root, f"{temporary}/{user}")
+    return found
+
+
+def _kernels(release: Release, environment: Mapping[str, str], home: str) -> tuple[str, ...]:
+    """tvm-ffi's own folder stays in use beside a release's, for its bridge to torch."""
+    own = _expanded(environment.get("TVM_FFI_CACHE_DIR") or f"{home}/.cache/tvm-ffi", home)
+    if not release.keys_kernels_by_content:
+        return (own,)
+    return (_expanded(environment.get(_JIT_VARIABLE) or f"{home}/.cache/sglang/jit", home), own)
+
+
+def _cute_objects(
+    release: Release, environment: Mapping[str, str], home: str, root: str, temporary: str
+) -> tuple[str, ...]:
+    if release.cute_objects == "kept":
+        named = environment.get("SGLANG_CUTE_AOT_CACHE_DIR")
+        return () if named == "" else (_expanded(named or f"{root}/cute_aot", home),)
+    if release.cute_objects == "on demand" and environment.get(f"{_FLASH_ATTENTION}_ENABLED") == "1":
+        return (environment.get(f"{_FLASH_ATTENTION}_DIR") or f"{temporary}/flash_attention_cute_dsl_cache",)
+    return ()
+
+
+def gathering(release: Release, root: str, offers_modules: bool = False) -> dict[str, str]:
+    """The variables with which a server of this release finds all its stores below `root`, which is arranged
+    alike for every release. Said in full: what SGLang itself sets comes too late for a library that is there.
+    `offers_modules`: FlashInfer's compiled modules are offered by a package there."""
+    found = {"SGLANG_CACHE_DIR": root}
+    for store in STORES:
+        if store.ships and store.id not in ("tactics", "flashinfer-cubins", "cute-dsl"):
+            base = store.folder.removesuffix(store.below_variable).rstrip("/")
+            found[store.variable] = _joined(root, base)
+    if release.keys_kernels_by_content:
+        found[_JIT_VARIABLE] = f"{root}/{_OF_THE_KERNELS}"
+    if release.cute_objects == "kept":
+        found["SGLANG_CUTE_AOT_CACHE_DIR"] = f"{root}/cute_aot"
+    elif release.cute_objects == "on demand":
+        found |= {f"{_FLASH_ATTENTION}_ENABLED": "1", f"{_FLASH_ATTENTION}_DIR": f"{root}/cute_aot"}
+    if offers_modules:
+        found["PYTHONPATH"] = f"{root}/{AOT_PACKAGE}"
+    return found
+
+
+def _joined(folder: str, below: str) -> str:
+    return f"{folder.rstrip('/')}/{below}" if below else folder
+
+
+def _expanded(path: str, home: str) -> str:
+    return home + path[1:] if path == "~" or path.startswith("~/") else path
