@@ -57,6 +57,14 @@ def parse_out_of_memory(message: str, where: str = "") -> OutOfMemory | None:
     found = {name: re.search(pattern, message) for name, pattern in patterns.items()}
     if found["tried_bytes"] is None:
         return None
-    return OutOfMemory(
-        **{name: round(float(m[1]) * _UNITS[m[2]]) if m else 0 for name, m in found.items()}, where=where
-    )
+    return OutOfMemory(**{name: _bytes(m) if m else 0 for name, m in found.items()}, where=where)
+
+
+def parse_size(text: str) -> int:
+    """torch's `2.98 GiB`."""
+    found = re.search(_SIZE, text)
+    return _bytes(found) if found else 0
+
+
+def _bytes(found: re.Match[str]) -> int:
+    return round(float(found[1]) * _UNITS[found[2]])

@@ -22,6 +22,7 @@ from sgl_tune.memory.fit_page import fit_json, fit_markdown, show_fit
 from sgl_tune.memory.markdown import report_markdown
 from sgl_tune.memory.side_by_side import (
     show_comparison,
+    show_logged,
     show_ranks,
     show_remedies,
     show_sweep,
@@ -188,5 +189,7 @@ def _show(out: Output, found: Answer) -> None:
     show_ranks(out, found.report.ranks)
     if found.sweep:
         show_sweep(out, found.sweep, unicode="utf" in encoding.lower())
+    if found.report.logged is not None:
+        show_logged(out, found.report.logged)
     for comparison in found.report.comparisons:
         show_comparison(out, comparison)

@@ -12,15 +12,18 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.calibration import Calibration, calibrated, read_constants
-from sgl_tune.memory.compare import beside_log, beside_measured
+from sgl_tune.memory.compare import beside_measured
 from sgl_tune.memory.files import write_text
-from sgl_tune.memory.log_gap import Gap, constants_of, gap
+from sgl_tune.memory.from_log import with_log
+from sgl_tune.memory.log_cause import cause_of
+from sgl_tune.memory.log_gap import constants_of
 from sgl_tune.memory.measure import SNAPSHOT_SUFFIX, measure
 from sgl_tune.memory.predict import predict
-from sgl_tune.memory.report import Comparison, MemoryReport
+from sgl_tune.memory.rank_log import ServerLog
+from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.run_report import read_report
 from sgl_tune.memory.server_args import flags_of_log
-from sgl_tune.memory.server_log import ServerLog, read_server_log
+from sgl_tune.memory.server_log import read_server_log
 from sgl_tune.memory.study import Question, Study, study
 from sgl_tune.memory.target import target_gpu
 from sgl_tune.memory.what_if import parse_sweep, parse_what_if
@@ -165,35 +168,26 @@ def _from_log(asked: MemoryOptions, file: Path, out: Output) -> Answer:
     given = asked.command or asked.deployment
     flags = asked.flags if given else flags_of_log(log.server_args or "", asked.flags)
     if not (asked.names_a_start or flags.model_path):
-        raise UsageError(
+        unnamed = UsageError(
             f"{file} does not say which server it is of: it has no server_args= line",
             "give the server's flags as well, --model-path first",
         )
-    found = _study(asked, flags, out, _total_bytes(log))
+        raise _beside_cause(unnamed, log)
+    try:
+        found = _study(asked, flags, out, _total_bytes(log))
+    except UsageError as error:
+        raise _beside_cause(error, log) from error
     if asked.write_constants is not None:
-        told = constants_of(found.report, log)
+        told = constants_of(found.report, log.lead)
         write_text(asked.write_constants, to_json(told.to_json()) + "\n")
-    report = found.report
-    report = replace(report, comparisons=(*report.comparisons, _beside_log(report, log)))
-    return Answer(replace(report, notes=(*report.notes, *_log_notes(log, gap(report, log)))), found.sweep)
+    return Answer(with_log(found.report, log), found.sweep)
 
 
-def _beside_log(report: MemoryReport, log: ServerLog) -> Comparison:
-    """A log of a death is compared with the first of the predicted starts that dies."""
-    starts = {"": report, **report.what_if}
-    name = next((name for name, start in starts.items() if log.oom and start.oom), "")
-    comparison = beside_log(starts[name], log)
-    return replace(comparison, title=f"Predicted, {name}, and logged") if name else comparison
+def _beside_cause(error: UsageError, log: ServerLog) -> UsageError:
+    """A log may tell its cause though its server cannot be predicted."""
+    cause = cause_of(log)
+    return UsageError(f"{error.message}; the log alone: {cause.line()}", error.remedy) if cause else error
 
 
 def _total_bytes(log: ServerLog) -> int | None:
-    return log.oom.numbers.total_bytes if log.oom and log.oom.numbers else None
-
-
-def _log_notes(log: ServerLog, parted: Gap | None) -> list[str]:
-    apart = [parted.line()] if parted else []
-    if log.oom is None:
-        who = log.rank or "the server"
-        return [*apart, f"the log of {who} ends after {log.phase_now}, without running out of memory"]
-    where = f" at {log.oom.where}" if log.oom.where else ""
-    return [*apart, f"in the log, {log.oom.rank or 'the server'} ran out of memory in {log.oom.phase}{where}"]
+    return log.oom.numbers.total_bytes or None if log.oom and log.oom.numbers else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sgl_tune.memory.rank_log import RankLog, ServerLog
 from sgl_tune.memory.report import Comparison, MemoryReport, Row
-from sgl_tune.memory.server_log import ServerLog
 
 
 def beside_measured(predicted: MemoryReport, measured: MemoryReport) -> Comparison:
@@ -28,11 +28,13 @@ def _measured_rows(predicted: MemoryReport, measured: MemoryReport) -> Iterator[
 
 
 def beside_log(predicted: MemoryReport, log: ServerLog) -> Comparison:
-    who = f"log of {log.rank}" if log.rank else "log"
-    return Comparison("Predicted and logged", who, tuple(_logged_rows(predicted, log)))
+    lead = log.lead
+    who = f"log of {lead.name}" if lead.rank or lead.source else "log"
+    rows = (*_logged_rows(predicted, lead), *_failure_rows(predicted, log))
+    return Comparison("Predicted and logged", who, rows)
 
 
-def _logged_rows(predicted: MemoryReport, log: ServerLog) -> Iterator[Row]:
+def _logged_rows(predicted: MemoryReport, log: RankLog) -> Iterator[Row]:
     before = predicted.phase("communicator")
     if before is not None and log.baseline_bytes is not None:
         yield Row("free before weights", predicted.free_after(before), log.baseline_bytes)
@@ -52,6 +54,9 @@ def _logged_rows(predicted: MemoryReport, log: ServerLog) -> Iterator[Row]:
         value = getattr(predicted.sizes, what)
         if value is not None and logged is not None:
             yield Row(what.replace("_", " "), value, logged, in_bytes=False)
+
+
+def _failure_rows(predicted: MemoryReport, log: ServerLog) -> Iterator[Row]:
     numbers = log.oom.numbers if log.oom else None
     if numbers and predicted.oom:
         yield Row("tried to allocate", predicted.oom.tried_bytes, numbers.tried_bytes)
@@ -59,7 +64,7 @@ def _logged_rows(predicted: MemoryReport, log: ServerLog) -> Iterator[Row]:
         yield Row("allocated at the failure", predicted.oom.allocated_bytes, numbers.allocated_bytes)
 
 
-def _used_rows(predicted: MemoryReport, log: ServerLog) -> Iterator[Row]:
+def _used_rows(predicted: MemoryReport, log: RankLog) -> Iterator[Row]:
     for step in log.steps:
         twin = predicted.phase(step.phase)
         if twin is not None and step.used_bytes is not None:

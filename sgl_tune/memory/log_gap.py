@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.calibration import Calibration
+from sgl_tune.memory.rank_log import RankLog
 from sgl_tune.memory.report import Constant, MemoryReport
-from sgl_tune.memory.server_log import ServerLog
 from sgl_tune.units import memory_bytes
 
 OUTSIDE, POOL = "outside torch after the communicator", "pool"
@@ -52,7 +52,7 @@ class Gap:
         return tuple(amount for cause, amount in self.causes.items() if cause != POOL)
 
 
-def gap(predicted: MemoryReport, log: ServerLog) -> Gap | None:
+def gap(predicted: MemoryReport, log: RankLog) -> Gap | None:
     """None where the log tells no free memory at all."""
     points = list(_points(predicted, log))
     if not points:
@@ -65,7 +65,7 @@ def gap(predicted: MemoryReport, log: ServerLog) -> Gap | None:
     return Gap(causes, predicted.margin_bytes)
 
 
-def _points(predicted: MemoryReport, log: ServerLog) -> Iterator[tuple[str, int]]:
+def _points(predicted: MemoryReport, log: RankLog) -> Iterator[tuple[str, int]]:
     """The cause of what came in since the point before, and how much less free the log has."""
     free = _free_after(predicted, "communicator")
     if free is not None and log.baseline_bytes is not None:
@@ -84,7 +84,7 @@ def _free_after(predicted: MemoryReport, name: str) -> int | None:
     return predicted.free_after(phase)
 
 
-def constants_of(predicted: MemoryReport, log: ServerLog) -> Calibration:
+def constants_of(predicted: MemoryReport, log: RankLog) -> Calibration:
     """What one GPU cannot measure, as this server's log tells it: for --constants of the next prediction."""
     if predicted.is_gpu_assumed:
         raise UsageError("constants follow from the GPU's memory, and the GPU was assumed", "name it: --gpu")
@@ -118,7 +118,7 @@ def _channels(predicted: MemoryReport, outside: int, source: str) -> Iterator[Co
             yield Constant(of.name, share, f"{how} - the context")
 
 
-def _nodes(predicted: MemoryReport, log: ServerLog, source: str) -> Iterator[Constant]:
+def _nodes(predicted: MemoryReport, log: RankLog, source: str) -> Iterator[Constant]:
     """What captures took beyond what torch reserved for them."""
     nodes = next((of.times for of in predicted.constants if of.name == "graph node"), 0)
     logged = {step.phase: step.used_bytes for step in log.steps if step.phase in _GRAPHS}

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from runtime.devices.readings import OutOfMemory
 from runtime.start.run_record import Failure, Phase, Run
+from sgl_tune.memory.logged import Logged
 from sgl_tune.units import memory_bytes
 
 Source = Literal["predicted", "measured"]
@@ -107,6 +108,7 @@ class MemoryReport:
     what_if: Mapping[str, MemoryReport] = field(default_factory=dict)
     ranks: tuple[MemoryReport, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
+    logged: Logged | None = None
     title: str = ""
     subtitle: str = ""
     is_gpu_assumed: bool = False
@@ -184,6 +186,7 @@ class MemoryReport:
             "not_modelled": self.not_modelled or None,
             "what_if": {name: report.to_json() for name, report in self.what_if.items()},
             "comparisons": [comparison.to_json() for comparison in self.comparisons],
+            "logged": self.logged.to_json() if self.logged else None,
             "ranks": [report.to_json() for report in self.ranks],
         }
 

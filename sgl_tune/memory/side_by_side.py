@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
+from sgl_tune.memory.logged import Logged, LoggedRank
 from sgl_tune.memory.report import Comparison, MemoryReport, Row
 from sgl_tune.memory.table import failure_text, verdict
 from sgl_tune.units import memory_bytes
 
 _FRONTIER = 24
+_WORTH_TELLING = 64 << 20
 
 
 def show_ranks(out: Output, reports: Sequence[MemoryReport]) -> None:
@@ -63,6 +65,41 @@ def show_remedies(out: Output, report: MemoryReport) -> None:
         free = memory_bytes(remedy.free_at_peak_bytes)
         out.line(f"{remedy.flags}: fits, {free} free at the peak, {remedy.cost}", indent=2)
     out.line()
+
+
+def show_logged(out: Output, logged: Logged) -> None:
+    """Why it died, as the log shows it, and what each rank had."""
+    if logged.cause is not None:
+        out.line(f"What the log shows: {logged.cause.what}", style="bold")
+        out.line(logged.cause.shown_by, indent=2)
+        out.line(logged.cause.way_out, indent=2)
+        out.line()
+    if len(logged.ranks) < 2:
+        return
+    out.line("Ranks of the log", style="bold")
+    columns = (
+        Column("RANK", path=True),
+        Column("ENDS AFTER", path=True),
+        Column("FREE BEFORE", right=True),
+        Column("AFTER POOL", right=True),
+        Column("LEAST", right=True),
+        Column("MORE THAN PREDICTED", path=True),
+    )
+    out.table(columns, [logged_rank(rank, more) for rank, more in logged.groups()])
+    out.line()
+
+
+def logged_rank(rank: LoggedRank, more: int) -> tuple[str, ...]:
+    amounts = (rank.baseline_bytes, rank.pool_free_bytes, rank.least_free_bytes)
+    sizes = ("-" if amount is None else memory_bytes(amount) for amount in amounts)
+    gap = (
+        f"{memory_bytes(amount)} {cause}"
+        for cause, amount in (rank.gap or {}).items()
+        if cause != "pool" and amount >= _WORTH_TELLING
+    )
+    name = f"{rank.name}, {more} more alike" if more else rank.name
+    told = ", ".join(gap) or "-" if rank.gap is not None else "another server"
+    return (name, rank.ends_in or "-", *sizes, told)
 
 
 def show_comparison(out: Output, comparison: Comparison) -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from runtime.server.units import GIB
 from sgl_tune.memory.compare import beside_log, beside_measured
+from sgl_tune.memory.rank_log import RankLog, ServerLog, Step
 from sgl_tune.memory.report import Row
-from sgl_tune.memory.server_log import ServerLog, Step
 from tests.sgl_tune.memory.reports import make_phase, make_report
 
 
@@ -31,12 +31,19 @@ def test_an_oom_on_both_sides_is_compared() -> None:
 def test_a_logs_steps_are_compared_by_what_was_left_and_what_was_taken() -> None:
     steps = (Step("weights", free_bytes=39 * GIB, used_bytes=39 * GIB), Step("unheard of", free_bytes=1))
     sizes = {"max_running_requests": 2048}
-    log = ServerLog("TP0", 1, 77 * GIB, steps, 1_000_100, 61_464_000_000, sizes, None, None)
+    lead = RankLog(
+        rank="TP0",
+        baseline_bytes=77 * GIB,
+        steps=steps,
+        kv_tokens=1_000_100,
+        kv_bytes=61_464_000_000,
+        sizes=sizes,
+    )
     predicted = make_report()
     first = make_phase("communicator", 0, 0)
     predicted = replace(predicted, run=replace(predicted.run, phases=(first, *predicted.run.phases)))
     predicted = replace(predicted, sizes=replace(predicted.sizes, max_running_requests=2048))
-    rows = _rows(beside_log(predicted, log))
+    rows = _rows(beside_log(predicted, ServerLog(lead)))
     assert rows["free after weights"].difference == "-1.00 GiB, -2.6 %"
     assert rows["taken by weights"].difference == "+1.00 GiB, +2.6 %"
     assert rows["kv tokens"].difference == "-100, -0.0 %"

@@ -51,6 +51,11 @@ def test_constants_of_a_log_bring_the_next_prediction_closer(tmp_path: Path) -> 
     before = _report(log, "--write-constants", constants)
     (told,) = (note for note in before["notes"] if "than predicted" in note)
     assert "beyond the error bar" in told and "outside torch after the communicator +" in told
+    assert any("TP1 had the least free before the weights, 136.27 GiB" in note for note in before["notes"])
+    ranks = before["logged"]["ranks"]
+    assert [rank["rank"] for rank in ranks] == ["TP0", "TP1"]
+    gaps = [rank["gap"]["outside torch after the communicator"] for rank in ranks]
+    assert gaps[1] - gaps[0] == ranks[0]["baseline_bytes"] - ranks[1]["baseline_bytes"] > 600 << 20
     assert read_constants(constants, "sm90").nccl[2].bytes > 2 << 30
     after = _report(log, "--constants", constants)
     what = "free before weights"

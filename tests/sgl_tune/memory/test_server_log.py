@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from runtime.server.units import GIB
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.server_log import ServerLog, read_server_log
+from sgl_tune.memory.rank_log import Capture, ServerLog
+from sgl_tune.memory.server_log import read_server_log
 
 RELEASE_0_4 = """\
 [2025-03-27 21:33:20 TP0] Init torch distributed ends. mem usage=0.33 GB
@@ -83,40 +84,40 @@ def _read(tmp_path: Path, content: str | bytes) -> ServerLog:
 
 def test_an_old_release(tmp_path: Path) -> None:
     log = _read(tmp_path, RELEASE_0_4)
-    assert [step.phase for step in log.steps] == [
+    assert [step.phase for step in log.lead.steps] == [
         "communicator", "weights", "kv pool", "decode graphs", "ready",
     ]  # fmt: skip
-    assert log.rank == "TP0" and log.baseline_bytes == round(139.21 * GIB)
-    assert log.steps[1].used_bytes == round(8.13 * GIB)
-    assert log.steps[2].free_bytes == round(14.61 * GIB)
-    assert log.steps[3].seconds == 11.35
-    assert log.kv_tokens == 834615 and log.kv_bytes == round(108.24 * GIB)
-    assert log.sizes["max_running_requests"] == 2048
+    assert log.lead.rank == "TP0" and log.lead.baseline_bytes == round(139.21 * GIB)
+    assert log.lead.steps[1].used_bytes == round(8.13 * GIB)
+    assert log.lead.steps[2].free_bytes == round(14.61 * GIB)
+    assert log.lead.steps[3].seconds == 11.35
+    assert log.lead.kv_tokens == 834615 and log.lead.kv_bytes == round(108.24 * GIB)
+    assert log.lead.sizes["max_running_requests"] == 2048
     assert log.oom is None
 
 
 def test_a_release_that_names_its_captures(tmp_path: Path) -> None:
     log = _read(tmp_path, RELEASE_0_5_17)
-    assert [step.phase for step in log.steps][2:] == [
+    assert [step.phase for step in log.lead.steps][2:] == [
         "kv pool",
         "autotune",
         "prefill graphs",
         "decode graphs",
     ]
-    assert log.steps[4].used_bytes == round(1.36 * GIB)
+    assert log.lead.steps[4].used_bytes == round(1.36 * GIB)
     assert log.server_args is not None and "Qwen/Qwen3-30B-A3B" in log.server_args
 
 
 def test_the_rank_that_died_leads(tmp_path: Path) -> None:
     log = _read(tmp_path, OOM)
     assert log.oom is not None and log.oom.numbers is not None
-    assert log.rank == log.oom.rank == "DP1 TP1" and log.ranks == 2
+    assert log.lead.rank == log.oom.rank == "DP1 TP1" and len(log.ranks) == 2
     assert log.oom.phase == "autotune"
     assert log.oom.where == "parallel_state.py:880 in all_gather"
     assert log.oom.numbers.tried_bytes == round(6.38 * GIB)
     assert log.oom.numbers.free_bytes == round(2.98 * GIB)
     assert log.oom.numbers.allocated_bytes == round(170.11 * GIB)
-    assert log.steps[0].used_bytes == round(98.84 * GIB)
+    assert log.lead.steps[0].used_bytes == round(98.84 * GIB)
 
 
 def test_an_oom_without_numbers_is_in_the_capture_that_had_begun(tmp_path: Path) -> None:
@@ -133,13 +134,13 @@ def test_a_draft_has_weights_and_graphs_of_its_own(tmp_path: Path) -> None:
 [2026-08-02 10:01:06] Capture draft decode CUDA graph end. elapsed=1.00 s, \
 mem usage=0.10 GB, avail mem=14.90 GB.
 """
-    phases = [step.phase for step in _read(tmp_path, RELEASE_0_5_17 + more).steps]
+    phases = [step.phase for step in _read(tmp_path, RELEASE_0_5_17 + more).lead.steps]
     assert phases[-2:] == ["draft weights", "draft graphs"]
 
 
 def test_lines_of_a_wrapper_are_read(tmp_path: Path) -> None:
     wrapped = "".join(f"2026-08-02 - __main__ - INFO - {line}\n" for line in RELEASE_0_4.splitlines())
-    assert len(_read(tmp_path, wrapped).steps) == 5
+    assert len(_read(tmp_path, wrapped).lead.steps) == 5
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
 
 def test_endless_lines_do_not_hold_the_file_in_memory(tmp_path: Path) -> None:
     log = _read(tmp_path, b"x" * (8 << 20) + b"\n" + RELEASE_0_4.encode() + b"y" * (8 << 20))
-    assert log.kv_tokens == 834615
+    assert log.lead.kv_tokens == 834615
 
 
 @pytest.mark.parametrize(
@@ -172,11 +173,38 @@ def test_endless_lines_do_not_hold_the_file_in_memory(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_that_are_none_are_passed_over(tmp_path: Path, line: str) -> None:
-    assert _read(tmp_path, line + "\n" + RELEASE_0_4).kv_tokens == 834615
+    assert _read(tmp_path, line + "\n" + RELEASE_0_4).lead.kv_tokens == 834615
 
 
 @given(st.binary(max_size=2000).filter(lambda junk: not junk.startswith(b"\x1f\x8b\x08")))
 def test_no_bytes_break_the_reader(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
     tmp_path = tmp_path_factory.mktemp("log")
     log = _read(tmp_path, junk + b"\n" + RELEASE_0_4.encode())
-    assert log.kv_tokens == 834615
+    assert log.lead.kv_tokens == 834615
+
+
+PODS = """\
+[pod/chat-{pod}/sglang] 2026-11-20T10:00:00.1Z [2026-11-20 10:00:00] server_args={{'model_path': 'm', \
+'port': {pod}, 'random_seed': {pod}7, 'disaggregation_mode': '{mode}'}}
+[pod/chat-{pod}/sglang] 2026-11-20T10:00:01.1Z \x1b[32m[2026-11-20 10:00:01 TP0]\x1b[0m \
+Load weight begin. avail mem={free}.00 GB
+[pod/chat-{pod}/sglang] 2026-11-20T10:00:02.1Z [2026-11-20 10:00:02 TP0] Load weight end. \
+avail mem=50.00 GB, mem usage=28.00 GB.
+"""
+
+
+def test_the_pods_of_a_router_are_told_apart(tmp_path: Path) -> None:
+    told = ((0, "null", 78), (1, "null", 70), (2, "decode", 60))
+    pods = [PODS.format(pod=pod, mode=mode, free=free).splitlines() for pod, mode, free in told]
+    log = _read(tmp_path, "\n".join(line for lines in zip(*pods, strict=True) for line in lines))
+    assert [rank.name for rank in log.ranks] == [f"TP0 of chat-{pod}/sglang" for pod in range(3)]
+    assert [rank.baseline_bytes for rank in log.ranks] == [free * GIB for _, _, free in told]
+    assert log.lead.source == "chat-0/sglang" and log.others == ("chat-2/sglang",)
+
+
+def test_a_capture_says_how_far_it_came(tmp_path: Path) -> None:
+    head = RELEASE_0_5_17.partition("[2026-08-02 10:00:35]")[0]
+    shapes = ("(num_tokens=8 avail_mem=11.08 GB):  0%", "(num_tokens=4 avail_mem=0.25 GB): 50%")
+    log = _read(tmp_path, head + "\r".join(f"Capturing prefill shape {shape}" for shape in shapes))
+    assert log.lead.entered_bytes == round(19.50 * GIB)
+    assert log.lead.capture == Capture("num_tokens=4", GIB // 4)

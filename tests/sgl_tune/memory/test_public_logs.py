@@ -1,0 +1,82 @@
+"""Public threads of servers that ran out of memory: the report names the cause that the thread found."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sgl_tune.memory.log_cause import cause_of, missing_of
+from sgl_tune.memory.server_log import read_server_log
+from tests.sgl_tune.running import ROOT, run_here
+
+# The thread stands in each file's first line. What it found, and numbers that must show it.
+FOLDER = ROOT / "tests" / "sgl_tune" / "data" / "public_logs"
+FOUND = {
+    "prefill-graphs": ("the KV pool leaves too little for the prefill graphs", "12.14 GiB", "0.83", "=640"),
+    "fraction-below-weights": (
+        "nothing of the fraction",
+        "125.65 GiB of 137.90 GiB",
+        "0.88",
+        "beyond 0.9112",
+    ),
+    "fraction-below-weights-and-draft": ("nothing of the fraction", "3.07 GiB", "beyond 0.9334"),
+    "draft-given-back": ("the pool was sized before the draft's own embedding and head went", "1.83 GiB"),
+    "symmetric-memory": ("symmetric memory pool", "4.00 GiB tried", "2.21 GiB free"),
+    "logits-in-autotune": ("a matrix of logits", "6.38 GiB tried", "2.98 GiB free", "autotune"),
+    "indexer-scores": ("the sparse indexer's scores", "1.42 GiB tried", "serving"),
+    "fragmented": ("fragmented memory", "4.91 GiB", "3.95 GiB"),
+    "logprobs": ("a matrix of logits", "6.05 GiB tried", "5.94 GiB free"),
+    "repacked-weights": ("weights laid out anew after loading",),
+    "deepep-heap": ("DeepEP's buffers", "decode graphs"),
+    "another-process": ("another process holds part of the GPU", "1.13 GiB"),
+    "unbalanced": ("another process holds part of the GPU", "less on one GPU"),
+}
+AT = "[2026-11-20 10:00:00"
+# An end in weights that no thread of these is about, and one that tells too little.
+WEIGHTS = f"""\
+{AT} TP0] Load weight begin. avail mem=94.50 GB
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of \
+95.08 GiB of which 1.27 GiB is free. Including non-PyTorch memory, this process has 93.27 GiB memory in use.
+"""
+LITTLE = f"{AT} TP0] max_total_num_tokens=1741, context_len=65536, available_gpu_mem=46.90 GB\n"
+
+
+def test_every_log_names_its_thread_and_what_it_found() -> None:
+    files = {path.stem: path.read_text() for path in FOLDER.glob("*.log")}
+    assert files.keys() == FOUND.keys()
+    assert all(re.match(r"# Numbers and functions of [\w./-]+#\d+", text) for text in files.values())
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_the_cause_is_the_threads(name: str) -> None:
+    cause = cause_of(read_server_log(FOLDER / f"{name}.log"))
+    what, *numbers = FOUND[name]
+    assert cause is not None and what in cause.what
+    assert [number for number in numbers if number not in cause.line()] == []
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_the_command_names_it_where_the_server_cannot_be_predicted(name: str) -> None:
+    ran = run_here("mem-report", "--gpu", "h100", "--from-log", FOLDER / f"{name}.log")
+    assert ran.code == 2 and FOUND[name][0] in ran.err and ran.out == ""
+
+
+def test_weights_that_do_not_fit_want_more_ranks(tmp_path: Path) -> None:
+    (tmp_path / "server.log").write_text(WEIGHTS)
+    cause = cause_of(read_server_log(tmp_path / "server.log"))
+    assert cause is not None and cause.what == "the weights do not fit" and "--tp" in cause.way_out
+
+
+def test_a_log_that_tells_too_little_is_answered_with_what_it_lacks(tmp_path: Path) -> None:
+    """sgl-project/sglang#36583: what is free at ready says nothing without what was free before."""
+    (tmp_path / "server.log").write_text(LITTLE)
+    log = read_server_log(tmp_path / "server.log")
+    lacks = " ".join(missing_of(log))
+    assert cause_of(log) is None and "Load weight begin" in lacks and "server_args=" in lacks
+    args = f"{AT}] server_args=ServerArgs(mem_fraction_static=0.8)\n"
+    begin = f"{AT} TP0] Load weight begin. avail mem=78.00 GB\n"
+    (tmp_path / "server.log").write_text(args + begin + LITTLE)
+    cause = cause_of(read_server_log(tmp_path / "server.log"))
+    assert cause is not None and "46.90 GiB are free at ready" in cause.shown_by
