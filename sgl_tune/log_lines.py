@@ -13,11 +13,11 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import open_regular
@@ -29,7 +29,7 @@ _LARGEST = 1 << 30
 _COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[()][0-9A-B])")
 _SECOND = r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?"
 _ENTRY = re.compile(rf"\[{_SECOND}((?: [A-Z_]{{1,12}}\d{{1,6}}){{0,8}})\] (.*)", re.DOTALL)
-_OTHER_LOGGER = re.compile(rf"{_SECOND} - ")
+_OTHER_LOGGER = re.compile(rf"{_SECOND} ")
 # kubectl logs --prefix; docker compose logs; kubectl and docker logs --timestamps; a runtime's own file.
 _POD = re.compile(r"\[pod/([^\]\s]{1,400})\] ?")
 _SERVICE = re.compile(r"([A-Za-z0-9][\w.@-]{0,200}) +\| ?")
@@ -44,8 +44,7 @@ _TASK = re.compile(
 _MOST_TASKS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(NamedTuple):
     """`text` is what the server wrote, of an entry without its time and rank; what goes on with an entry, as
     a traceback does, is of its rank.
 
@@ -63,9 +62,13 @@ class LogLine:
 
 def read_log(path: Path) -> Iterator[LogLine]:
     """Of a file, packed or not, or of standard input."""
-    parse = line_parser()
+    return map(line_parser(), log_pieces(path))
+
+
+def log_pieces(path: Path) -> Iterator[str]:
+    """The same, each line as it stands there: for who has no use for most of them."""
     try:
-        yield from map(parse, _pieces(path))
+        yield from _pieces(path)
     except (EOFError, zlib.error) as error:
         raise UsageError(f"{path} is no whole gzip file: {error}") from error
     except OSError as error:
@@ -103,6 +106,10 @@ class _Parser:
         self._tasks: dict[str, str] = {}  # what their lines begin with
 
     def line(self, raw: str) -> LogLine:
+        if raw[:3] == "[20" and "\x1b" not in raw and not self._tasks:  # nearly all, ten times as fast
+            entry = _ENTRY.match(raw.rstrip("\r\n"))
+            if entry is not None and "\r" not in entry[4]:
+                return self._entry(entry, "", None)
         text, source, collected = _uncollected(_COLOURS.sub("", raw).rstrip("\r\n"))
         # A progress bar rewrites its line; only what stands last is left to read.
         text = text.rpartition("\r")[2]
@@ -110,11 +117,14 @@ class _Parser:
         text, task = self._without_task(text, entry)
         source = source or task
         if entry is not None:
-            rank = self._speakers[source] = entry[3].strip()
-            return LogLine(entry[4], source, rank, _time(entry[1], entry[2]), collected, is_entry=True)
+            return self._entry(entry, source, collected)
         if other := _OTHER_LOGGER.match(text):
             return LogLine(text, source, "", _time(other[1], other[2]), collected)
         return LogLine(text, source, self._speakers.get(source, ""), None, collected)
+
+    def _entry(self, entry: re.Match[str], source: str, collected: datetime | None) -> LogLine:
+        rank = self._speakers[source] = entry[3].strip()
+        return LogLine(entry[4], source, rank, _time(entry[1], entry[2]), collected, is_entry=True)
 
     def _without_task(self, text: str, entry: re.Match[str] | None) -> tuple[str, str]:
         head = text[: entry.start()] if entry else ""
@@ -149,6 +159,7 @@ def _docker_json(text: str) -> tuple[str, datetime | None]:
     return _COLOURS.sub("", log).rstrip("\r\n"), _time(*stamp.groups()) if stamp else None
 
 
+@lru_cache(maxsize=64)
 def _time(second: str, fraction: str | None, zone: str | None = None) -> datetime | None:
     """None for a time that no clock shows."""
     try:

@@ -24,6 +24,7 @@ COMMANDS = {
     "prune": "Remove the caches nobody needs.",
     "env": "Show what FlashInfer would write into a cache file here.",
     "mem-report": "Show which phase of a start takes the memory, or predict it.",
+    "start-report": "Show where the seconds of a start went, and what would spare them.",
 }
 
 
@@ -116,7 +117,7 @@ def frame(
     ] = False,
 ) -> None:
     """Tune an SGLang deployment's FlashInfer caches once, prove the next server start will use them,
-    and see which startup phase takes the memory.
+    and see which startup phase takes the memory, and which the time.
 
     Example: sgl-tune warm --tp 8 --dp 8
     """

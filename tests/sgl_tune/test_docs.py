@@ -12,6 +12,7 @@ import pytest
 
 from sgl_tune.cli.pages import COMMANDS, Pages
 from tests.sgl_tune.running import ROOT, run_here
+from tests.sgl_tune.start_report.logs import head, loaded, served
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CALL = re.compile(rf"(?<![\w/.-])sgl-tune ((?:{'|'.join(COMMANDS)})\b[^\n`]*)")
@@ -26,7 +27,7 @@ OWN = {
     "DIR": "out", "MODEL": "Qwen3-30B-A3B", "M": "Qwen3-30B-A3B",
 }  # fmt: skip
 NEEDS_MORE = {"env", "mem-report", "warm"}  # torch, seconds, or a GPU: their words are read, no more
-WITHOUT_A_MACHINE = ("--replay", "--measure", "--deployment NAME", "flashinfer-store")
+WITHOUT_A_MACHINE = ("--replay", "--measure", "--deployment NAME", "flashinfer-store", "report -")
 
 
 def _calls(page: Path) -> Iterator[str]:
@@ -57,6 +58,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "cache-examples", folder / "cache-examples")
     shutil.copytree(ROOT / "cache-examples" / "cache", folder / "caches")
     shutil.copy(ROOT / "cache-examples" / "h200.env.json", folder / "env.json")
+    (folder / "server.log").write_text(head() + loaded() + served(31))
     rank = next((folder / "caches").rglob("rank_tp0_pp0_dp0.json"))
     for name in ("rank_tp0_pp0_dp0.json", "rank_tp1_pp0_dp0.json"):
         shutil.copy(rank, folder / name)

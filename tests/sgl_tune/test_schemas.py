@@ -11,6 +11,7 @@ import pytest
 from sgl_tune.cli.pages import COMMANDS
 from tests.sgl_tune.running import ROOT, run
 from tests.sgl_tune.schemas import SCHEMAS, schema_faults
+from tests.sgl_tune.start_report.logs import entry, flashinfer, head, loaded, served
 
 CACHE = ROOT / "cache-examples" / "cache"
 TARGET = ("--target", ROOT / "cache-examples" / "h200.env.json")
@@ -59,6 +60,15 @@ def test_several_deployments(tmp_path: Path) -> None:
     for command in (("warm", "--dry-run"), ("explain",)):
         printed = _printed(*command, cwd=tmp_path)
         assert len(printed["plans"]) == 2 and schema_faults(command[0], printed) == []
+
+
+def test_a_start_that_is_ready_and_one_that_is_not(tmp_path: Path) -> None:
+    tuned = entry(23, "Running FlashInfer autotune with cache: /c/rank.json") + flashinfer(
+        24, "Building JIT module x"
+    )
+    for text in (head() + loaded() + tuned + served(31), head() + loaded()):
+        (tmp_path / "server.log").write_text(text)
+        assert schema_faults("start-report", _printed("start-report", tmp_path / "server.log")) == []
 
 
 def test_every_command_has_a_schema() -> None:

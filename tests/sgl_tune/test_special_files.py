@@ -18,6 +18,7 @@ NAMED = {
     "diff": ("diff", "GOOD"),
     "--from": ("mem-report", "--from"),
     "--from-log": ("mem-report", "--from-log"),
+    "start-report": ("start-report",),
     "--constants": ("mem-report", *ASKED, "--constants"),
 }
 WRITTEN = ("--html", "--snapshot")

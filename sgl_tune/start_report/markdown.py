@@ -1,0 +1,41 @@
+"""A start's report for a pull request or an issue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sgl_tune.start_report.page import cache_lines, headline, hit_text, notes, saves_text, unexplained_text
+from sgl_tune.start_report.report import StartReport
+
+
+def report_lines(report: StartReport) -> Iterator[str]:
+    yield f"### {headline(report)}"
+    yield ""
+    yield from _table(
+        ("phase", "took", "store", "hit", "saves", "cause"),
+        (
+            (p.name, f"{p.seconds:.1f} s", p.store or "-", hit_text(p), saves_text(p), p.cause)
+            for p in report.phases
+        ),
+    )
+    yield f"- unexplained: {unexplained_text(report)}"
+    for phase in report.phases:
+        if phase.remedy and phase.hit is not True:
+            yield f"- {phase.name}: {phase.remedy}"
+    yield from (f"- {text}" for text in cache_lines(report))
+    yield from (f"- {note}" for note in notes(report))
+    for word in report.last_words[:16]:
+        silent = report.wall_seconds - word.at
+        yield f"- {word.rank or 'server'} last spoke {silent:.1f} s before the end: `{word.text}`"
+
+
+def _table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    head = list(titles)
+    yield _row(head)
+    yield "|---" * len(head) + "|"
+    yield from (_row(row) for row in rows)
+    yield ""
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -1,0 +1,206 @@
+"""The report of a start: its phases, what each would have been spared by, and what nothing explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sgl_tune.start_report.caches import CacheFile, Tactics, tactics_of
+from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
+from sgl_tune.start_report.timeline import Span, timeline
+from sgl_tune.start_report.told import Told, facts
+from sgl_tune.units import count
+
+WARM = "sgl-tune warm -- THE SERVER'S COMMAND"
+_KEEP = "keep the folder {where} between starts, at the same path"
+_WHERE = {
+    "flashinfer-jit": "~/.cache/flashinfer (with SGLANG_CACHE_DIR/.cache/flashinfer since 0.5.18)",
+    "flashinfer-cubins": "~/.cache/flashinfer/cubins",
+    "tvm-ffi": "~/.cache/tvm-ffi (~/.cache/sglang/jit since 0.5.18)",
+    "deep-gemm": "~/.cache/deep_gemm (SGLANG_DG_CACHE_DIR)",
+    "inductor": "TORCHINDUCTOR_CACHE_DIR",
+    "tilelang": "TILELANG_CACHE_DIR",
+}
+_DEEP_GEMM_CACHED_SECONDS = 1.0  # "typically 1 sec", says SGLang of each shape that its cache holds
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseReport:
+    """`hit` is whether its store held what it needed; None where it has none or the log does not tell."""
+
+    name: str
+    begins: float
+    seconds: float
+    store: str | None
+    hit: bool | None
+    cause: str
+    remedy: str | None
+    saves_seconds: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "begins": round(self.begins, 3),
+            "seconds": round(self.seconds, 3),
+            "store": self.store,
+            "hit": self.hit,
+            "cause": self.cause,
+            "remedy": self.remedy,
+            "saves_seconds": None if self.saves_seconds is None else round(self.saves_seconds, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LastWord:
+    rank: str
+    text: str
+    at: float  # since the start began
+
+
+@dataclass(frozen=True, slots=True)
+class StartReport:
+    wall_seconds: float
+    ready: bool
+    ready_by: str
+    ranks: int
+    phases: tuple[PhaseReport, ...]
+    spans: tuple[Span, ...]
+    compiled: tuple[str, ...]
+    profiled: dict[str, int]
+    measured: int | None
+    caches: tuple[CacheFile, ...]
+    unexplained_seconds: float
+    last_words: tuple[LastWord, ...]
+    notes: tuple[str, ...]
+    starts: int = 1
+    number: int = 1
+    began: float = field(default=0.0, compare=False)
+
+    @property
+    def attributed_seconds(self) -> float:
+        return self.wall_seconds - self.unexplained_seconds
+
+    @property
+    def saves_seconds(self) -> float:
+        return sum(phase.saves_seconds or 0.0 for phase in self.phases)
+
+    @property
+    def stands_in(self) -> str:
+        return self.spans[-1].phase if self.spans else UNEXPLAINED
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "wall_seconds": round(self.wall_seconds, 3),
+            "attributed_seconds": round(self.attributed_seconds, 3),
+            "unexplained_seconds": round(self.unexplained_seconds, 3),
+            "saves_seconds": round(self.saves_seconds, 3),
+            "ready": self.ready,
+            "ready_by": self.ready_by or None,
+            "stands_in": None if self.ready else self.stands_in,
+            "ranks": self.ranks,
+            "start": self.number,
+            "starts": self.starts,
+            "phases": [phase.to_json() for phase in self.phases],
+            "compiled": list(self.compiled),
+            "profiled": self.profiled,
+            "measurements": self.measured,
+            "caches": [file.to_json() for file in self.caches],
+            "spans": [
+                {
+                    "phase": span.phase,
+                    "what": span.what or None,
+                    "begins": round(span.begin - self.began, 3),
+                    "seconds": round(span.seconds, 3),
+                }
+                for span in self.spans
+            ],
+            "last_words": [
+                {"rank": word.rank, "text": word.text, "at": round(word.at, 3)} for word in self.last_words
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def report_of(told: Told, number: int = 1, starts: int = 1) -> StartReport:
+    spans = timeline(told)
+    tactics = tactics_of(told)
+    end = told.ended if told.ready is None else told.ready
+    phases = tuple(_phases(told, spans, tactics))
+    return StartReport(
+        wall_seconds=end - told.began,
+        ready=told.ready is not None,
+        ready_by=told.ready_by,
+        ranks=len(told.ranks) or 1,
+        phases=phases,
+        spans=spans,
+        compiled=tuple(_compiled(told)),
+        profiled=dict(told.profiled),
+        measured=told.measured,
+        caches=tactics.files if tactics else (),
+        unexplained_seconds=sum(span.seconds for span in spans if span.phase == UNEXPLAINED),
+        last_words=() if told.ready is not None else tuple(_last_words(told)),
+        notes=tuple(told.notes),
+        starts=starts,
+        number=number,
+        began=told.began,
+    )
+
+
+def _phases(told: Told, spans: Iterable[Span], tactics: Tactics | None) -> Iterable[PhaseReport]:
+    seconds: dict[str, float] = {}
+    begins: dict[str, float] = {}
+    for span in spans:
+        if span.phase != UNEXPLAINED:
+            seconds[span.phase] = seconds.get(span.phase, 0.0) + span.seconds
+            begins.setdefault(span.phase, span.begin - told.began)
+    for name, took in seconds.items():
+        phase = PHASES[name]
+        if name == "tactics" and tactics is not None:
+            yield PhaseReport(
+                name, begins[name], took, phase.store, tactics.hit, tactics.cause,
+                WARM if tactics.hit is False else None,
+                None if tactics.hit is None else 0.0 if tactics.hit else took,
+            )  # fmt: skip
+        elif phase.store is not None:
+            yield _built(told, spans, name, begins[name], took)
+        else:
+            yield PhaseReport(name, begins[name], took, None, None, phase.spent_on, None, None)
+
+
+def _built(told: Told, spans: Iterable[Span], name: str, begins: float, took: float) -> PhaseReport:
+    store = PHASES[name].store
+    assert store is not None
+    remedy = _KEEP.format(where=_WHERE[store])
+    if name == "DeepGEMM":
+        shapes = sum(event.mark.phase == name and "shape" in event.said for event in told.events)
+        left = max(0.0, took - shapes * _DEEP_GEMM_CACHED_SECONDS)
+        cause = f"{count(shapes, 'shape')} tried; SGLang says 1 s each where its cache holds them"
+        return PhaseReport(name, begins, took, store, None, cause, remedy, left)
+    modules = {span.what: 0.0 for span in spans if span.phase == name and span.what}
+    for span in spans:
+        if span.phase == name and span.what:
+            modules[span.what] += span.seconds
+    said = [f"{module} {seconds:.1f} s" for module, seconds in modules.items()]
+    said += [f"{e.said['module']}: its {e.said['why']} changed" for e in facts(told, "why")]
+    said += [f"{e.said['module']} was there and could not be loaded" for e in facts(told, "broken")]
+    hit = False if name in ("FlashInfer JIT", "FlashInfer cubins", "SGLang JIT") else None
+    if hit is None:
+        said.append("whether its cache held a part is not told")
+    return PhaseReport(name, begins, took, store, hit, "; ".join(said), remedy, took)
+
+
+def _compiled(told: Told) -> Iterable[str]:
+    return dict.fromkeys(
+        event.said["module"]
+        for event in told.events
+        if event.said.get("module") and PHASES[event.mark.phase].builds
+    )
+
+
+def _last_words(told: Told) -> Iterable[LastWord]:
+    """Who fell silent first comes first: that is the rank to look at."""
+    words = sorted((word.at, who, word.text) for who, word in told.last_words.items())
+    for at, who, text in words:
+        name = f"{who.source} {who.rank}".strip()
+        yield LastWord(name, text, at - told.began)

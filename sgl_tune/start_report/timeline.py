@@ -1,0 +1,236 @@
+"""The seconds of a start, each given to one phase: that of the rank everybody waits for.
+
+Ranks meet: each line that all of them print is a meeting, over when the last has printed it. Until then the
+rank that is behind holds the start up, and what it does is what the second was spent on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from sgl_tune.start_report.marks import Edge
+from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
+from sgl_tune.start_report.told import Event, Speaker, Told
+
+_MOST_MOMENTS = 5_000
+_MOST_TOLD = 2_000
+_ALWAYS = 2  # depth from which a line without a rank is heard beside the ranks'
+
+
+class Span(NamedTuple):
+    phase: str
+    begin: float
+    end: float
+    what: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+@dataclass
+class _Track:
+    """What one process did: one span after the other, and what a line told afterwards on top of them."""
+
+    spans: list[Span] = field(default_factory=list)
+    told: list[Span] = field(default_factory=list)
+    marks: list[tuple[float, str]] = field(default_factory=list)
+    done: float | None = None
+
+    def at(self, moment: float) -> Span | None:
+        number = bisect_right(self.spans, moment, key=lambda span: span.begin) - 1
+        found = self.spans[number] if number >= 0 and moment < self.spans[number].end else None
+        later = [span for span in self.told if span.begin <= moment < span.end]
+        return max([*later, *([found] if found else [])], key=_rank_of, default=None)
+
+
+def timeline(told: Told) -> tuple[Span, ...]:
+    """From the start's first line to its last, one span after the other."""
+    end = told.ended if told.ready is None else told.ready
+    tracks = {speaker: _walked(told, speaker, end) for speaker in _speakers(told)}
+    ranks = {speaker: track for speaker, track in tracks.items() if speaker.rank}
+    others = [track for speaker, track in tracks.items() if not speaker.rank]
+    held = _Held(ranks)
+    spans = []
+    moments = _moments(tracks.values(), told.began, end)
+    for begin, after in pairwise(moments):
+        chosen = _chosen(held.back(begin), others, begin)
+        name, what = (chosen.phase, chosen.what) if chosen else ("", "")
+        spans.append(Span(name or UNEXPLAINED, begin, after, what))
+    return tuple(_joined(spans))
+
+
+def _moments(tracks: Iterable[_Track], began: float, end: float) -> list[float]:
+    """When anything changes; of a thousand ranks' changes not every hundredth of a second."""
+    edges = {edge for t in tracks for span in (*t.spans, *t.told) for edge in (span.begin, span.end)}
+    moments = sorted({began, end, *(edge for edge in edges if began <= edge <= end)})
+    if len(moments) <= _MOST_MOMENTS:
+        return moments
+    step = (end - began) / _MOST_MOMENTS
+    return sorted({began, end, *(began + step * int((moment - began) / step) for moment in moments)})
+
+
+def _chosen(behind: Iterable[_Track] | None, others: Sequence[_Track], moment: float) -> Span | None:
+    heard = [span for track in others if (span := track.at(moment))]
+    if behind is not None:
+        heard = [span for span in heard if _depth(span) >= _ALWAYS]
+        heard += [span for track in behind if (span := track.at(moment))]
+    return max(heard, key=_rank_of, default=None)
+
+
+class _Held:
+    """Which ranks are behind, by the lines that all of them have printed."""
+
+    def __init__(self, ranks: dict[Speaker, _Track]) -> None:
+        self._ranks = ranks
+        names = [Counter(name for _, name in track.marks) for track in ranks.values()]
+        common = names[0] if names else Counter()
+        for other in names[1:]:
+            common = common & other
+        self._passed = {speaker: _times(track.marks, common) for speaker, track in ranks.items()}
+        self._first = min((t.marks[0][0] for t in ranks.values() if t.marks), default=None)
+        done = [track.done for track in ranks.values() if track.done is not None]
+        self._last = max(done) if done else None
+
+    def back(self, moment: float) -> list[_Track] | None:
+        """None while no rank is at work: before their first line, and after their last is ready."""
+        if self._first is None or moment < self._first or (self._last is not None and moment >= self._last):
+            return None
+        reached = {s: bisect_right(passed, moment) for s, passed in self._passed.items()}
+        least = min(reached.values())
+        return [self._ranks[speaker] for speaker, count in reached.items() if count == least]
+
+
+def _times(marks: Sequence[tuple[float, str]], common: Counter[str]) -> list[float]:
+    left, times = Counter(common), []
+    for at, name in marks:
+        if left[name] > 0:
+            left[name] -= 1
+            times.append(at)
+    return times
+
+
+def _speakers(told: Told) -> list[Speaker]:
+    """A pod's own process hears when its ranks are ready: it goes on then."""
+    return list(
+        dict.fromkeys(
+            [*(e.speaker for e in told.events), *(Speaker(e.speaker.source, "") for e in told.events)]
+        )
+    )
+
+
+def _walked(told: Told, speaker: Speaker, end: float) -> _Track:
+    track, walk = _Track(), _Walk(told.began if not speaker.rank else None)
+    for number, event in enumerate(told.events):
+        ready = event.mark.fact == "scheduler"
+        if event.speaker != speaker and not (
+            ready and not speaker.rank and event.speaker.source == speaker.source
+        ):
+            continue
+        if speaker.rank and event.mark.edge in (Edge.opens, Edge.closes, Edge.passes):
+            track.marks.append((event.at, event.mark.says))
+        if ready and speaker.rank:
+            track.done = event.at
+        walk.step(event, told.build_limits.get(number))
+    walk.finish(end)
+    track.spans, track.told = walk.spans, walk.told
+    return track
+
+
+class _Walk:
+    """One process's events in their order: what is open, and what stands between."""
+
+    def __init__(self, began: float | None) -> None:
+        self.spans: list[Span] = []
+        self.told: list[Span] = []
+        self._open: list[str] = []
+        self._between, self._what = "", ""
+        self._limit: float | None = None
+        self._at = began
+        self._loaded = 0
+
+    def step(self, event: Event, limit: float | None) -> None:
+        mark = event.mark
+        named = mark.phase if mark.edge is Edge.passes else ""
+        self._pass(event.at, otherwise=named)
+        phase = self._phase(event)
+        if mark.edge is Edge.opens:
+            self._open.append(phase)
+            self._between = ""
+        elif mark.edge is Edge.closes:
+            self._close(phase, event)
+            self._between = "" if self._open else mark.then
+        elif mark.edge is Edge.passes:
+            self._open.clear()
+            self._between = mark.then
+        elif mark.edge is Edge.took:
+            self._tell(phase, event.at, event.said["seconds"])
+            self._between = self._between or ("" if self._open else mark.then)
+        elif mark.edge is Edge.builds:
+            self._between, self._what, self._limit = phase, event.said.get("module") or self._what, limit
+        elif not mark.says:
+            self._between = ""
+
+    def finish(self, end: float) -> None:
+        self._pass(end)
+
+    def _phase(self, event: Event) -> str:
+        phase = event.mark.phase
+        if phase == "weights":
+            self._loaded += event.mark.edge is Edge.opens
+            return "draft weights" if self._loaded > 1 else phase
+        return phase
+
+    def _close(self, phase: str, event: Event) -> None:
+        if phase in self._open:
+            while self._open.pop() != phase:
+                pass
+        elif event.said.get("elapsed"):
+            self._tell(phase, event.at, event.said["elapsed"])
+
+    def _tell(self, phase: str, at: float, seconds: str) -> None:
+        if len(self.told) < _MOST_TOLD:
+            self.told.append(Span(phase, at - float(seconds), at))
+
+    def _pass(self, at: float, otherwise: str = "") -> None:
+        """The time since the last event; it is `otherwise` where nothing has named it."""
+        begin, self._at = self._at, at
+        if begin is None or at <= begin:
+            return
+        if self._between and PHASES[self._between].depth > 1:
+            stop = min(at, begin + self._limit) if self._limit is not None else at
+            self.spans.append(Span(self._between, begin, stop, self._what))
+            begin, self._limit = stop, None
+        elif self._between:
+            self.spans.append(Span(self._between, begin, at))
+            return
+        if at > begin:
+            self.spans.append(Span(self._open[-1] if self._open else otherwise, begin, at))
+
+
+def _depth(span: Span | None) -> int:
+    return PHASES[span.phase].depth if span and span.phase else 0
+
+
+def _rank_of(span: Span | None) -> tuple[int, bool]:
+    if span is None or not span.phase:
+        return (0, False)
+    return (PHASES[span.phase].depth, not PHASES[span.phase].is_between)
+
+
+def _joined(spans: Iterable[Span]) -> Iterable[Span]:
+    last = None
+    for span in spans:
+        if last and (last.phase, last.what) == (span.phase, span.what):
+            last = last._replace(end=span.end)
+            continue
+        if last:
+            yield last
+        last = span
+    if last:
+        yield last

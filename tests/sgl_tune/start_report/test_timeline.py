@@ -1,0 +1,64 @@
+"""Each second of a start goes to one phase: that of the rank the others wait for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.sgl_tune.start_report.logs import entry, flashinfer, head, loaded, report, seconds, served
+
+
+def test_one_rank_from_its_first_line_to_its_ready_line(tmp_path: Path) -> None:
+    graphs = entry(23, "Capture target decode CUDA graph begin. backend=full, bs=[1, 2]") + entry(
+        30, "Capture target decode CUDA graph end. elapsed=6.81 s, mem usage=0.33 GB"
+    )
+    found = report(tmp_path, head() + loaded() + graphs + served(31))
+    assert found.ready and found.wall_seconds == 34 and found.unexplained_seconds == 0
+    assert seconds(found) == {
+        "arguments": 1, "processes": 9, "communicator": 2, "weights": 10, "kv pool": 1, "decode graphs": 7,
+        "scheduler": 1, "http server": 1, "warm-up request": 2,
+    }  # fmt: skip
+
+
+def test_the_rank_that_is_behind_holds_the_start_up(tmp_path: Path) -> None:
+    """TP1 reads its weights for 30 s; what TP0 waits for meanwhile is not the pool."""
+    text = head() + loaded("TP0") + loaded("TP1", weights=30) + served(50)
+    found = report(tmp_path, text)
+    assert seconds(found)["weights"] == 30 and seconds(found)["kv pool"] == 1
+    assert found.ranks == 2 and found.wall_seconds == 53
+
+
+def test_a_line_that_one_rank_alone_prints_is_no_meeting(tmp_path: Path) -> None:
+    tuning = entry(23, "Running FlashInfer autotune with cache: /c/rank.json", "TP0") + entry(
+        43, "FlashInfer autotune completed.", "TP0"
+    )
+    found = report(tmp_path, head() + loaded("TP0") + loaded("TP1") + tuning + served(43))
+    assert seconds(found)["tactics"] == 20 and found.unexplained_seconds == 0
+
+
+def test_a_module_that_is_built_is_taken_out_of_what_it_was_built_in(tmp_path: Path) -> None:
+    text = (
+        head() + loaded()
+        + entry(23, "Running FlashInfer autotune with cache: /c/rank.json")
+        + flashinfer(24, "Building JIT module norm; this can take several minutes on first use.")
+        + flashinfer(60.5, "Building JIT module trtllm_utils; this can take several minutes on first use.")
+        + flashinfer(70.5, "[Autotuner]: Config cache hit for x (runner=MoERunner, source=config file)")
+        + entry(75, "FlashInfer autotune completed.")
+        + served(80)
+    )  # fmt: skip
+    found = report(tmp_path, text)
+    assert found.compiled == ("norm", "trtllm_utils")
+    assert seconds(found)["FlashInfer JIT"] == pytest.approx(46.5)
+    assert seconds(found)["tactics"] == pytest.approx(5.5)
+    jit = next(phase for phase in found.phases if phase.name == "FlashInfer JIT")
+    assert (jit.store, jit.hit, jit.saves_seconds) == ("flashinfer-jit", False, pytest.approx(46.5))
+    assert jit.cause == "norm 36.5 s; trtllm_utils 10.0 s"
+
+
+def test_what_no_line_names_is_unexplained_and_the_sum_is_the_wall(tmp_path: Path) -> None:
+    text = entry(0, "something else") + entry(100, "Init torch distributed begin.", "TP0")
+    text += loaded("TP0", begin=100) + served(140)
+    found = report(tmp_path, text)
+    assert found.unexplained_seconds == 100
+    assert sum(seconds(found).values()) + 100 == found.wall_seconds
