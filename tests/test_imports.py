@@ -54,6 +54,7 @@ SGL_TUNE = {
     "cli": "server sgl_tune errors units",
     "deployment": "server errors units records reading cli",
     "cache": "server sgl_tune errors units records reading deployment",
+    "stores": "server errors units reading cli deployment cache",
     "keys": "server errors units cli deployment cache",
     "verify": "server errors units reading deployment cache keys",
     "explain": "server errors units cli deployment cache keys verify",
@@ -62,7 +63,7 @@ SGL_TUNE = {
     "start_report": "errors units log_lines cli",
     "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys",
     "export": "server errors processes units reading deployment cache",
-    "commands": "errors processes units records cli deployment cache keys verify explain memory"
+    "commands": "errors processes units records cli deployment cache stores keys verify explain memory"
     " start_report warm export",
 }
 HOUSE = RUNTIME | SGL_TUNE

@@ -82,7 +82,14 @@ STORES = (
         "cute_aot",
         moves="mended",
     ),
-    Store("tilelang", "TileLang's kernels", "TILELANG_CACHE_DIR", "{home}/.tilelang/cache", "tilelang"),
+    Store(
+        "tilelang",
+        "TileLang's kernels",
+        "TILELANG_CACHE_DIR",
+        "{home}/.tilelang/cache",
+        "tilelang",
+        moves="mended",
+    ),
     Store(
         "driver",
         "the driver's compiled PTX",

@@ -21,6 +21,7 @@ def cache_json(
 ) -> dict[str, Any]:
     place = cache.cache
     data: dict[str, Any] = {
+        "store": "tactics",
         "path": str(place.path),
         "layout": place.layout,
         "flashinfer": place.flashinfer,

@@ -29,6 +29,9 @@ from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.errors import UsageError
+from sgl_tune.stores.describe import Summary
+from sgl_tune.stores.find import store_asked_for
+from sgl_tune.stores.page import as_json, show_stores, show_summaries, stores_beside
 from sgl_tune.units import count, human_age, human_bytes
 
 
@@ -77,6 +80,12 @@ def inspect(
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Only the first N caches; of each, N entries.")
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store", metavar="ID|all", help="What else a start compiles and keeps: triton, tvm-ffi, ..."
+        ),
+    ] = None,
     cache_dir: CacheDirOption = None,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
@@ -84,10 +93,16 @@ def inspect(
     """List the caches on this disk: age, size, entries, ranks, and whether the ranks have the same content.
 
     PATH may be SGLang's or vLLM's cache directory, FlashInfer's managed store, any folder below, or one file.
+    Stores of compiled kernels in it are listed too; with --store one of them by itself, item by item. Without
+    a PATH, --store looks where a server started here would.
 
     Example: sgl-tune inspect --filter 'age>30d' --sort size
     """
     out = Output(sink(format, quiet))
+    only = store_asked_for(store)
+    if only:
+        show_stores(out, target, only, cache_dir, limit)
+        return
     filters = parse_filters(where or [])
     root = cache_dir or default_cache_dir()
     found = resolve(target, root, on_error=lambda error: out.warn(f"{error.filename}: {error.strerror}"))
@@ -98,12 +113,15 @@ def inspect(
     if sort in _ORDER:
         caches.sort(key=_ORDER[sort])
     caches = caches[:limit]
+    stores = [] if filters else stores_beside(out, target, cache_dir)
+    listed = [cache_json(cache, entries, filters, limit) for cache in caches] if format is Format.json else []
     out.result(
-        {"caches": [cache_json(cache, entries, filters, limit) for cache in caches]}
-        if format is Format.json
-        else {},
-        human=lambda: _show(out, caches, entries, filters, limit, target or str(root)),
-        quiet=(line for cache in caches for line in _paths(cache)),
+        as_json(listed, stores, with_items=False),
+        human=lambda: _show(out, caches, stores, entries, filters, limit, target or str(root)),
+        quiet=(
+            *(line for cache in caches for line in _paths(cache)),
+            *(str(summary.stored.path) for summary in stores),
+        ),
     )
 
 
@@ -116,13 +134,20 @@ def _paths(cache: ScannedCache) -> Iterable[str]:
 def _show(
     out: Output,
     caches: list[ScannedCache],
+    stores: Sequence[Summary],
     with_entries: bool,
     filters: Sequence[Filter],
     limit: int | None,
     where: str,
 ) -> None:
+    if stores:
+        show_summaries(out, stores)
+        out.line()
     if not caches:
+        out.line(f"No caches of tactics in {where}.") if stores else None
+    if not caches and not stores:
         out.line(f"No caches in {where}{' pass the filters' if filters else ''}.")
+    if not caches:
         return
     for place, members in groupby(caches, key=place_text):
         group = list(members)

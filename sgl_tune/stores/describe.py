@@ -1,0 +1,182 @@
+"""Stores in words and as JSON."""
+
+from __future__ import annotations
+
+import pwd
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from runtime.server.stores import store_named
+from sgl_tune.cli.table import Column
+from sgl_tune.stores.find import Stored
+from sgl_tune.stores.item import Item, Size
+from sgl_tune.units import count, human_age, human_bytes
+
+COLUMNS = (
+    Column("STORE"),
+    Column("ITEMS", right=True),
+    Column("FILES", right=True),
+    Column("SIZE", right=True),
+    Column("AGE", right=True),
+    Column("BY"),
+    Column("MADE FOR"),
+    Column("MOVED"),
+    Column("WHERE", path=True),
+)
+ITEM_COLUMNS = (
+    Column("ITEM", path=True),
+    Column("FILES", right=True),
+    Column("SIZE", right=True),
+    Column("AGE", right=True),
+    Column("MADE FOR"),
+    Column("STATE"),
+)
+_MOVED = {"as it is": "found", "mended": "relocate", "never": "never"}
+
+
+@dataclass
+class Summary:
+    """Of one store, in a pass over its items; they are kept where somebody wants to see them."""
+
+    stored: Stored
+    size: Size = field(default_factory=Size)
+    items: int = 0
+    incomplete: int = 0
+    versions: dict[str, set[str]] = field(default_factory=dict)
+    archs: set[str] = field(default_factory=set)
+    pythons: set[str] = field(default_factory=set)
+    owners: set[int] = field(default_factory=set)
+    kept: list[Item] = field(default_factory=list)
+    problem: str | None = None
+
+    def add(self, item: Item, keep: bool) -> None:
+        self.items += 1
+        self.size = self.size.plus(item.size)
+        self.incomplete += not item.is_complete
+        for name, version in item.versions.items():
+            self.versions.setdefault(name, set()).add(version)
+        if item.arch:
+            self.archs.add(item.arch)
+        if item.python:
+            self.pythons.add(item.python)
+        if item.size.owner is not None:
+            self.owners.add(item.size.owner)
+        if keep:
+            self.kept.append(item)
+
+
+def summarise(stored: Iterable[Stored], keep: bool, limit: int | None = None) -> list[Summary]:
+    return [_summary(one, keep, limit) for one in stored]
+
+
+def _summary(stored: Stored, keep: bool, limit: int | None) -> Summary:
+    found = Summary(stored)
+    try:
+        for item in stored.items():
+            found.add(item, keep and (limit is None or found.items < limit))
+    except OSError as error:
+        found.problem = f"it cannot be looked into ({error.strerror})"
+    return found
+
+
+def store_json(summary: Summary, with_items: bool) -> dict[str, Any]:
+    row = store_named(summary.stored.store)
+    return {
+        "store": row.id,
+        "title": row.title,
+        "path": str(summary.stored.path),
+        "items": summary.items,
+        "incomplete": summary.incomplete,
+        **_size_json(summary.size),
+        "owners": sorted(map(_owner, summary.owners)),
+        "versions": {name: sorted(found) for name, found in sorted(summary.versions.items())},
+        "archs": sorted(summary.archs),
+        "pythons": sorted(summary.pythons),
+        "executable": row.executable,
+        "ships": row.ships,
+        "moves": row.moves,
+        "problem": summary.problem,
+        "entries": [item_json(item) for item in summary.kept] if with_items else None,
+    }
+
+
+def item_json(item: Item) -> dict[str, Any]:
+    return {
+        "store": item.store,
+        "name": item.name,
+        "path": str(item.path),
+        **_size_json(item.size),
+        "owner": None if item.size.owner is None else _owner(item.size.owner),
+        "versions": dict(item.versions),
+        "arch": item.arch,
+        "python": item.python,
+        "complete": item.is_complete,
+        "problem": _state(item) or None,
+        "odd": list(item.size.odd),
+    }
+
+
+def _size_json(size: Size) -> dict[str, Any]:
+    age = max(0.0, time.time() - size.modified) if size.files else None
+    return {"files": size.files, "bytes": size.bytes, "age_seconds": age}
+
+
+def row(summary: Summary) -> tuple[object, ...]:
+    return (
+        summary.stored.store,
+        f"{summary.items:,}",
+        f"{summary.size.files:,}",
+        human_bytes(summary.size.bytes),
+        _age(summary.size),
+        ", ".join(sorted(map(_owner, summary.owners))) or "-",
+        _made_for(
+            [f"{name} {one}" for name, found in sorted(summary.versions.items()) for one in sorted(found)],
+            summary.archs,
+            summary.pythons,
+        ),
+        _MOVED[store_named(summary.stored.store).moves],
+        summary.stored.path,
+    )
+
+
+def item_row(item: Item) -> tuple[object, ...]:
+    versions = [f"{name} {version}" for name, version in sorted(item.versions.items())]
+    made_for = _made_for(versions, filter(None, [item.arch]), filter(None, [item.python]))
+    state = _state(item) or "complete"
+    return (item.name, item.size.files, human_bytes(item.size.bytes), _age(item.size), made_for, state)
+
+
+def remarks(summary: Summary) -> list[str]:
+    said = []
+    if summary.problem:
+        said.append(f"{summary.stored.path}: {summary.problem}")
+    if summary.incomplete:
+        what = count(summary.incomplete, "item")
+        said.append(f"{summary.stored.path}: {what} that no start can use; `sgl-tune verify` says why")
+    return said
+
+
+def _state(item: Item) -> str:
+    said = [fault.message for fault in item.faults]
+    if item.size.odd:
+        said.append(f"no file: {', '.join(item.size.odd)}")
+    return "; ".join(said)
+
+
+def _made_for(versions: Sequence[str], archs: Iterable[str], pythons: Iterable[str]) -> str:
+    return ", ".join([*versions, *sorted(archs), *(f"Python {one}" for one in sorted(pythons))]) or "-"
+
+
+def _age(size: Size) -> str:
+    return human_age(max(0.0, time.time() - size.modified)) if size.files else "-"
+
+
+@cache
+def _owner(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,47 @@
+"""What the head of a compiled file says: for which GPU, and whether the file is all there."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+from sgl_tune.cache.folder import Folder
+
+_CUDA_MACHINE = 190
+_HEAD = 64
+_MAGIC = b"\x7fELF"
+
+
+def _head(folder: Folder, name: str) -> bytes:
+    """Nothing where it is no file of 64 bits."""
+    try:
+        descriptor = folder.open(name, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        head = os.read(descriptor, _HEAD)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+    return head if len(head) == _HEAD and head[:4] == _MAGIC and head[4] == 2 else b""
+
+
+def arch_of(folder: Folder, name: str) -> str | None:
+    """Of a cubin."""
+    head = _head(folder, name)
+    if not head or struct.unpack_from("<H", head, 18)[0] != _CUDA_MACHINE:
+        return None
+    flags: int = struct.unpack_from("<I", head, 48)[0]
+    number = (flags >> 8) & 0xFFFF if head[8] >= 8 else flags & 0xFF
+    return f"sm{number}" if 30 <= number < 1000 else None
+
+
+def is_whole(folder: Folder, name: str, size: int) -> bool:
+    """Whether a library reaches up to its last section: one that a killed linker left does not."""
+    head = _head(folder, name)
+    if not head:
+        return False
+    sections: int = struct.unpack_from("<Q", head, 40)[0]
+    each, many = struct.unpack_from("<HH", head, 58)
+    return sections + each * many <= size

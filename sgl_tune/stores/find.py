@@ -1,0 +1,111 @@
+"""Where stores lie: below a folder, by what is in it, or where a release's server looks."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from runtime.server.releases import release_named
+from runtime.server.stores import AOT_PACKAGE, BY_ID, places
+from sgl_tune.cache.folder import Folder, open_folder
+from sgl_tune.deployment.versions import installed_version
+from sgl_tune.errors import UsageError
+from sgl_tune.stores.item import Item, Setting, setting_here
+from sgl_tune.stores.readers.cubins import NAME as CUBINS
+from sgl_tune.stores.readers.known import BY_STORE, READERS
+from sgl_tune.stores.walk import Listing, entered, listing
+
+OnError = Callable[[OSError], None]
+STORE_IDS = tuple(id for id in BY_ID if id in BY_STORE)
+_DEEPEST = 5
+_MOST_FOLDERS = 20_000
+_NOT_STORES = ("autotune", "model_streamer", "ple", "rust_extensions", AOT_PACKAGE)
+
+
+class Stored(NamedTuple):
+    """One store on this disk. `root` is what a user named: below it no link is followed."""
+
+    store: str
+    path: Path
+    root: Path
+
+    def items(self, setting: Setting | None = None) -> Iterator[Item]:
+        """OSError where the store itself cannot be looked into."""
+        with open_folder(self.path, self.root) as folder:
+            yield from BY_STORE[self.store].items(folder, setting or setting_here(self.path, looks=False))
+
+
+def find_stores(root: Path, on_error: OnError, only: str | None = None) -> list[Stored]:
+    """Every store at or below `root`. `only`, and `root` is that store whatever it looks like."""
+    try:
+        with open_folder(root, root) as folder:
+            found = list(_below(folder, root, _DEEPEST, _Budget(_MOST_FOLDERS), on_error))
+    except OSError as error:
+        on_error(error)
+        return []
+    if only and not any(stored.store == only for stored in found):
+        return [Stored(only, root, root)]
+    return [stored for stored in found if only in (None, stored.store)]
+
+
+def stores_of_this_user(only: str | None, environment: Mapping[str, str] = os.environ) -> list[Stored]:
+    """Where a server started here would look: the installed release's, else the newest known."""
+    release = release_named(installed_version("sglang")).release
+    home = environment.get("HOME") or str(Path.home())
+    found = places(release, environment, home, _user())
+    return [
+        Stored(id, Path(place), Path(place))
+        for id in STORE_IDS
+        if only in (None, id)
+        for place in found[id]
+        if Path(place).is_dir()
+    ]
+
+
+def store_asked_for(name: str | None) -> str | None:
+    if name is not None and name not in (*STORE_IDS, "all"):
+        raise UsageError(f"--store {name}: there is no such store", f"one of {', '.join(STORE_IDS)}, or all")
+    return name
+
+
+class _Budget:
+    """A user may name a whole disk."""
+
+    def __init__(self, folders: int) -> None:
+        self._left = folders
+
+    def takes_one(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
+
+def _below(folder: Folder, root: Path, depth: int, budget: _Budget, on_error: OnError) -> Iterator[Stored]:
+    found = listing(folder)
+    store = _store_of(folder, found)
+    if store:
+        yield Stored(store, folder.path, root)
+        if store == "flashinfer-jit" and CUBINS in found.folders:
+            yield Stored("flashinfer-cubins", folder.path / CUBINS, root)
+        return
+    for name in found.folders if depth else ():
+        if name in _NOT_STORES or not budget.takes_one():
+            continue
+        try:
+            with entered(folder, name) as below:
+                yield from _below(below, root, depth - 1, budget, on_error)
+        except OSError as error:
+            on_error(error)
+
+
+def _store_of(folder: Folder, found: Listing) -> str | None:
+    return next((reader.store for reader in READERS if reader.is_one(folder, found)), None)
+
+
+def _user() -> str:
+    with contextlib.suppress(KeyError, OSError, ImportError):
+        return getpass.getuser()
+    return f"uid_{os.getuid()}"

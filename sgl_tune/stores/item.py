@@ -1,0 +1,71 @@
+"""One entry of a store: what its library looks up as one, and what that look-up would come to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+# What a start does about an entry that is not as its library left it.
+Kind = Literal["half-written", "moved", "stale", "kills", "unread", "odd"]
+
+
+class Fault(NamedTuple):
+    kind: Kind
+    message: str
+
+
+class Size(NamedTuple):
+    files: int = 0
+    bytes: int = 0
+    modified: float = 0.0
+    owner: int | None = None
+    odd: tuple[str, ...] = ()  # links, pipes, devices: none is opened
+
+    def plus(self, other: Size) -> Size:
+        owner = self.owner if self.files else other.owner
+        newest = max(self.modified, other.modified)
+        odd = (*self.odd, *other.odd) if other.odd else self.odd
+        return Size(self.files + other.files, self.bytes + other.bytes, newest, owner, odd)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """`name` is its path below the store; `versions`, `arch` and `python` are what the layout or a small file
+    beside it says it was made for."""
+
+    store: str
+    name: str
+    path: Path
+    size: Size
+    versions: Mapping[str, str] = field(default_factory=dict)
+    arch: str | None = None
+    python: str | None = None
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        return not any(fault.kind in ("half-written", "unread", "kills") for fault in self.faults)
+
+
+def unread(store: str, name: str, path: Path, error: OSError) -> Item:
+    fault = Fault("unread", f"it cannot be looked into ({error.strerror})")
+    return Item(store, name, path, Size(), faults=(fault,))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a server will see a store: the path it finds it under, and whether it may write there. `looks`:
+    whether the entries themselves are read, or their names and sizes are enough."""
+
+    place: str
+    writable: bool = True
+    looks: bool = True
+    is_here: bool = True  # what lies outside the store may be asked about, too
+    offered: frozenset[str] = frozenset()  # modules that a package of the root offers FlashInfer
+
+
+def setting_here(path: Path, looks: bool = True) -> Setting:
+    return Setting(str(path.absolute()), os.access(path, os.W_OK | os.X_OK), looks)

@@ -1,0 +1,163 @@
+"""Whether ninja would find anything to do in a folder that FlashInfer or tvm-ffi built with it.
+
+Ninja builds an output again where its command is another than the log's, where an input is newer than the
+log's entry or the output, and where the dependencies it recorded are older than the output. The command is
+not hashed here: it can only be another where the folder's own path is, or the machine's compiler.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from sgl_tune.cache.folder import Folder
+from sgl_tune.stores.item import Fault
+from sgl_tune.units import shown
+
+_BUILD = re.compile(r"^build ((?:[^:$\n]|\$.)+): (\w+) (.*)$", re.MULTILINE)
+_DEPS_MAGIC = b"# ninjadeps\n"
+_DEPS_VERSIONS = (3, 4)
+_MOST_DEPS = 1 << 20
+AGAIN = "it is compiled again, unless a package offers it"
+
+
+class _Edge(NamedTuple):
+    output: str
+    inputs: list[str]
+
+
+class Freshness:
+    """Asks for each header's time once: modules share most of them."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, int | None] = {}
+
+    def objection(self, folder: Folder, place: str, is_here: bool) -> Fault | None:
+        """Of a folder that is seen at `place`; what lies outside it is only asked about here."""
+        text = _text(folder, "build.ninja")
+        if text is None:
+            return Fault("stale", f"build.ninja cannot be read: {AGAIN}")
+        edges = [
+            _Edge(match[1], [word for word in match[3].split() if word not in ("|", "||")])
+            for match in _BUILD.finditer(text)
+        ]
+        outside = next((edge.output for edge in edges if not _is_below(edge.output, place)), None)
+        if outside:
+            where = shown(outside.rpartition("/")[0], 200)
+            return Fault("moved", f"it was built in {where}: {AGAIN}")
+        log = _log(_text(folder, ".ninja_log") or "")
+        deps = _deps(folder)
+        for edge in edges:
+            why = self._edge(folder, edge, place, log, deps, is_here)
+            if why:
+                return Fault("stale", f"{why}: {AGAIN}")
+        return None
+
+    def _edge(
+        self,
+        folder: Folder,
+        edge: _Edge,
+        place: str,
+        log: dict[str, int],
+        deps: dict[str, tuple[int, list[str]]],
+        is_here: bool,
+    ) -> str | None:
+        name = _name(edge.output)
+        status = folder.status(name)
+        if status is None:
+            return f"{name} is missing"
+        if edge.output not in log:
+            return f"ninja's log does not know {name}"
+        inputs = list(edge.inputs)
+        if any(not _is_below(one, place) for one in edge.inputs):  # compiled, and not linked
+            if edge.output not in deps:
+                return f"ninja's dependencies of {name} are lost"
+            recorded, headers = deps[edge.output]
+            if recorded < status.st_mtime_ns:
+                return f"{name} is newer than what ninja recorded of it"
+            inputs += headers
+        built = min(log[edge.output], status.st_mtime_ns)
+        for one in inputs:
+            changed = self._time(folder, one, place, is_here)
+            if changed is None:
+                return f"{_name(one)}, which {name} was made of, is gone"
+            if changed > built:
+                return f"{_name(one)} is newer than {name}"
+        return None
+
+    def _time(self, folder: Folder, path: str, place: str, is_here: bool) -> int | None:
+        if _is_below(path, place):
+            status = folder.status(_name(path))
+            return status.st_mtime_ns if status else None
+        if not is_here:
+            return 0
+        if path not in self._times:
+            try:
+                self._times[path] = Path(path).stat().st_mtime_ns
+            except (OSError, ValueError):
+                self._times[path] = None
+        return self._times[path]
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _is_below(path: str, place: str) -> bool:
+    return path.rpartition("/")[0] == place
+
+
+def _text(folder: Folder, name: str) -> str | None:
+    try:
+        raw = folder.read(name)[1]
+    except OSError:
+        return None
+    return raw.decode(errors="replace") if raw is not None else None
+
+
+def _log(text: str) -> dict[str, int]:
+    """The newest time of each output's inputs when it was built; the last entry of a name counts."""
+    found = {}
+    for line in text.splitlines():
+        parts = line.split("\t")
+        if len(parts) == 5 and parts[2].isdecimal() and len(parts[2]) < 20:
+            found[parts[3]] = int(parts[2])
+    return found
+
+
+def _deps(folder: Folder) -> dict[str, tuple[int, list[str]]]:
+    try:
+        raw = folder.read(".ninja_deps")[1]
+    except OSError:
+        return {}
+    if raw is None or not raw.startswith(_DEPS_MAGIC) or len(raw) < len(_DEPS_MAGIC) + 4:
+        return {}
+    version = struct.unpack_from("<i", raw, len(_DEPS_MAGIC))[0]
+    return _records(raw, len(_DEPS_MAGIC) + 4, version) if version in _DEPS_VERSIONS else {}
+
+
+def _records(raw: bytes, at: int, version: int) -> dict[str, tuple[int, list[str]]]:
+    """Up to the first that is cut off, as ninja itself reads a damaged log."""
+    paths: list[str] = []
+    found: dict[str, tuple[int, list[str]]] = {}
+    head = 12 if version == 4 else 8
+    while at + 4 <= len(raw):
+        word = struct.unpack_from("<I", raw, at)[0]
+        size, at = word & 0x7FFFFFFF, at + 4
+        if size % 4 or at + size > len(raw) or len(paths) > _MOST_DEPS:
+            break
+        if word >> 31:
+            if size < head:
+                break
+            out = struct.unpack_from("<I", raw, at)[0]
+            time = int.from_bytes(raw[at + 4 : at + head], "little")
+            ids = struct.unpack_from(f"<{(size - head) // 4}I", raw, at + head)
+            if max((out, *ids)) >= len(paths):
+                break
+            found[paths[out]] = (time, [paths[one] for one in ids])
+        else:
+            paths.append(raw[at : at + size - 4].rstrip(b"\0").decode(errors="replace"))
+        at += size
+    return found

@@ -1,0 +1,56 @@
+"""DeepGEMM: cache/kernel.<name>.<digest>/ with kernel.cu and kernel.cubin.
+
+The digest is of the name, the compiler's version, the flags and the source, which begins with a hash of all
+headers; no path of the cache is in it. A folder that lacks one of the two files ends the process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sgl_tune.cache.folder import Folder
+from sgl_tune.stores.elf import arch_of
+from sgl_tune.stores.item import Fault, Item, Setting, unread
+from sgl_tune.stores.walk import Listing, below_size, entered, listed, listing
+
+_FOLDER = "cache"
+_KERNEL = re.compile(r"kernel\.(.+)\.([0-9a-f]{8,64})")
+_NEEDED = ("kernel.cu", "kernel.cubin")
+
+
+class DeepGemm:
+    store = "deep-gemm"
+
+    def is_one(self, folder: Folder, found: Listing) -> bool:
+        return _FOLDER in found.folders and any(
+            _KERNEL.fullmatch(name) for name in listed(folder, _FOLDER).folders
+        )
+
+    def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
+        try:
+            with entered(folder, _FOLDER) as cache:
+                for name in filter(_KERNEL.fullmatch, listing(cache).folders):
+                    yield self._kernel(cache, name)
+        except FileNotFoundError:
+            return
+
+    def _kernel(self, cache: Folder, name: str) -> Item:
+        try:
+            with entered(cache, name) as below:
+                found = listing(below)
+                faults = tuple(_faults(found))
+                arch = None if faults else arch_of(below, _NEEDED[1])
+                size = below_size(below, found)
+                return Item(self.store, f"{_FOLDER}/{name}", below.path, size, arch=arch, faults=faults)
+        except OSError as error:
+            return unread(self.store, f"{_FOLDER}/{name}", cache.path / name, error)
+
+
+def _faults(found: Listing) -> Iterator[Fault]:
+    for name in _NEEDED:
+        if name not in found.files:
+            yield Fault("kills", f"{name} is missing: DeepGEMM ends a start that looks it up")
+            return
+    if not found.files[_NEEDED[1]].st_size:
+        yield Fault("kills", "kernel.cubin is empty: a start that loads it dies of it")

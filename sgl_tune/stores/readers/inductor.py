@@ -1,0 +1,91 @@
+"""Inductor: graphs by their key in `fxgraph`, AOTAutograd's in `aotautograd`, generated code by its hash in
+folders of two letters, and Triton's kernels in a folder of their own.
+
+No key and no lookup holds the folder's path: a copy elsewhere is hit. C++ code, which only CPU graphs have,
+is loaded under a lock file in `locks`, so such a graph needs a place where it may write. What lies here is
+pickled: nothing of it is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sgl_tune.cache.folder import Folder
+from sgl_tune.stores.item import Fault, Item, Setting, unread
+from sgl_tune.stores.readers.triton import kernels
+from sgl_tune.stores.walk import Listing, below_size, entered, listing
+
+_GRAPHS, _AUTOGRAD = "fxgraph", "aotautograd"
+_CODE = re.compile(r"[a-z0-9]{2}")
+_TRITON = ("triton", "triton_cache")
+_BELOW = ("inductor_cache", "triton_cache")  # as SGLang's own compiler names them
+_TEMPORARY = ".tmp"
+
+
+class Inductor:
+    store = "inductor"
+
+    def is_one(self, folder: Folder, found: Listing) -> bool:
+        return bool({_GRAPHS, _AUTOGRAD, "inductor_cache"} & set(found.folders)) or (
+            folder.path.name.startswith("torchinductor_")
+        )
+
+    def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
+        yield from self._below(folder, "", setting, 4)
+
+    def _below(self, folder: Folder, prefix: str, setting: Setting, depth: int) -> Iterator[Item]:
+        """With `torch_compile_cache`'s folders above, which each hold both kinds."""
+        for name in listing(folder).folders:
+            inner = f"{prefix}{name}/"
+            at = replace(setting, place=f"{setting.place}/{name}")
+            try:
+                with entered(folder, name) as below:
+                    if name in (_GRAPHS, _AUTOGRAD):
+                        yield from self._graphs(below, inner)
+                    elif name in _TRITON:
+                        yield from self._triton(below, inner, at)
+                    elif _CODE.fullmatch(name):
+                        yield self._code(below, f"{prefix}{name}", setting)
+                    elif depth and name not in ("locks", "cache", "aoti"):
+                        yield from self._below(below, inner, at, depth - 1)
+            except OSError as error:
+                yield unread(self.store, f"{prefix}{name}", folder.path / name, error)
+
+    def _graphs(self, folder: Folder, prefix: str) -> Iterator[Item]:
+        """`fxgraph` shares its keys out over folders of two letters."""
+        for name in listing(folder).folders:
+            with entered(folder, name) as below:
+                found = listing(below)
+                if found.folders:
+                    yield from self._graphs(below, f"{prefix}{name}/")
+                if found.files or not found.folders:
+                    yield self._graph(below, f"{prefix}{name}", found)
+
+    def _graph(self, folder: Folder, name: str, found: Listing) -> Item:
+        whole = [file for file, status in found.files.items() if status.st_size and _TEMPORARY not in file]
+        faults: tuple[Fault, ...] = ()
+        if len(whole) < max(len(found.files), 1):
+            faults = (Fault("half-written", "an empty or unfinished graph: it is compiled again"),)
+        return Item(self.store, name, folder.path, found.size, faults=faults)
+
+    def _triton(self, folder: Folder, prefix: str, setting: Setting) -> Iterator[Item]:
+        """With a folder a device between, where Inductor made it."""
+        yield from kernels(folder, setting, self.store, prefix)
+        for device in listing(folder).folders:
+            if device.isdecimal():
+                at = replace(setting, place=f"{setting.place}/{device}")
+                with entered(folder, device) as below:
+                    yield from kernels(below, at, self.store, f"{prefix}{device}/")
+
+    def _code(self, folder: Folder, name: str, setting: Setting) -> Item:
+        found = listing(folder)
+        compiled = any(file.endswith(".so") for file in found.files)
+        faults: list[Fault] = []
+        if any(not status.st_size for status in found.files.values()):
+            faults.append(Fault("half-written", "a file of it is empty: a start that loads it dies of it"))
+        if compiled and not setting.writable:
+            says = "torch locks C++ code to load it, and this place is read-only"
+            faults.append(Fault("kills", f"{says}: a start that loads it dies of it"))
+        return Item(self.store, name, folder.path, below_size(folder, found), faults=tuple(faults))

@@ -1,0 +1,74 @@
+"""TileLang: <version>/<platform>/kernels/<sha256>/ (older ones without the folders above), a kernel each.
+
+The key is of the function, the target, the flags, TileLang's version and what its libraries hold; no path is
+in it. An entry without its library or its parameters is compiled again; newer ones are checked against a
+manifest, and what does not fit is removed and compiled again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from sgl_tune.cache.folder import Folder
+from sgl_tune.stores.item import Fault, Item, Setting, unread
+from sgl_tune.stores.walk import Listing, below_size, entered, listed, listing, read_json
+
+_KEY = re.compile(r"[0-9a-f]{64}")
+_VERSION = re.compile(r"\d+\.\d+[\w.+]*")
+_LIBRARIES = ("kernel_lib.so", "kernel.cubin", "kernel.py", "executable.so")
+_PARAMETERS = ("params.json", "params.pkl")
+_STAGING = ".staging"
+
+
+class TileLang:
+    store = "tilelang"
+
+    def is_one(self, folder: Folder, found: Listing) -> bool:
+        if folder.path.name == "tilelang" or str(folder.path).endswith("/.tilelang/cache"):
+            return bool(found.folders)
+        keys = [name for name in found.folders if _KEY.fullmatch(name)]
+        return any(set(_PARAMETERS) & set(listed(folder, name).files) for name in keys[:8])
+
+    def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
+        yield from self._below(folder, "", None, 3)
+
+    def _below(self, folder: Folder, prefix: str, version: str | None, depth: int) -> Iterator[Item]:
+        for name in listing(folder).folders:
+            try:
+                with entered(folder, name) as below:
+                    if _KEY.fullmatch(name):
+                        yield _kernel(below, prefix + name, version)
+                    elif depth and name != _STAGING:
+                        known = version or (name if _VERSION.fullmatch(name) else None)
+                        yield from self._below(below, f"{prefix}{name}/", known, depth - 1)
+            except OSError as error:
+                yield unread(self.store, prefix + name, folder.path / name, error)
+
+
+def _kernel(folder: Folder, name: str, version: str | None) -> Item:
+    found = listing(folder)
+    versions = {"tilelang": version.replace("_", "+", 1)} if version else {}
+    faults = tuple(_faults(folder, found))
+    return Item("tilelang", name, folder.path, below_size(folder, found), versions, faults=faults)
+
+
+def _faults(folder: Folder, found: Listing) -> Iterator[Fault]:
+    if not set(_LIBRARIES) & set(found.files) or not set(_PARAMETERS) & set(found.files):
+        yield Fault("half-written", "its library or its parameters are missing: it is compiled again")
+    elif any(not found.files[file].st_size for file in (*_LIBRARIES, *_PARAMETERS) if file in found.files):
+        yield Fault("half-written", "a file of it is empty: it is compiled again")
+    elif "manifest.json" in found.files and not _fits(folder, found):
+        yield Fault("half-written", "its manifest does not fit: a start removes it and compiles again")
+
+
+def _fits(folder: Folder, found: Listing) -> bool:
+    """By sizes; what hashes say, TileLang finds out."""
+    try:
+        files: Any = read_json(folder, "manifest.json")["files"]
+        return all(found.files[name].st_size == told["size"] for name, told in dict(files).items()) and bool(
+            files
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

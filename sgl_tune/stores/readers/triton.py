@@ -1,0 +1,142 @@
+"""Triton: a folder a kernel, named by the hash of all that it was compiled from.
+
+`FileCacheManager.get_group` reads `__grp__<kernel>.json`, whose `child_paths` are absolute: one of them that
+is not there, and the kernel is compiled again. What comes without a group (launchers, `cuda_utils`, autotuned
+choices) is looked up by its name alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.cache.folder import Folder
+from sgl_tune.stores.item import Fault, Item, Setting, unread
+from sgl_tune.stores.walk import Listing, entered, listing, read_json
+from sgl_tune.units import shown
+
+GROUP = "__grp__"
+_KEY = re.compile(r"[A-Z2-7]{52}")  # base32 of a SHA-256
+_STAGES = (".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".source", ".amdgcn", ".hsaco")
+_BINARIES = (".cubin", ".hsaco")
+_PYTHON = re.compile(r"\.cpython-(\d)(\d+)-")
+
+
+class Triton:
+    store = "triton"
+
+    def is_one(self, folder: Folder, found: Listing) -> bool:
+        return any(_KEY.fullmatch(name) for name in found.folders)
+
+    def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
+        return kernels(folder, setting, self.store)
+
+
+def kernels(folder: Folder, setting: Setting, store: str, prefix: str = "") -> Iterator[Item]:
+    """Below a store of another kind, too: Inductor keeps Triton's in a folder of its own."""
+    for key in listing(folder).folders:
+        if not _KEY.fullmatch(key):
+            continue
+        name, path = prefix + key, folder.path / key
+        try:
+            with entered(folder, key) as below:
+                yield _item(below, name, key, setting, store)
+        except OSError as error:
+            yield unread(store, name, path, error)
+
+
+def _item(folder: Folder, name: str, key: str, setting: Setting, store: str) -> Item:
+    found = listing(folder)
+    groups = [file for file in found.files if file.startswith(GROUP)]
+    versions, arch, faults = _told(folder, groups, found)
+    if not groups:
+        faults += _without_group(found)
+    elif setting.looks:
+        place = f"{setting.place}/{key}"
+        faults += [fault for group in groups for fault in look_up(folder, group, found, place, setting)]
+    python = next((f"{m[1]}.{m[2]}" for file in found.files if (m := _PYTHON.search(file))), None)
+    return Item(store, name, folder.path, found.size, versions, arch, python, tuple(faults))
+
+
+def _without_group(found: Listing) -> list[Fault]:
+    if any(file.endswith(_STAGES) for file in found.files):
+        return [Fault("half-written", "its group was never written: it is compiled again")]
+    if not found.files:
+        return [Fault("half-written", "it is empty: a look-up made the folder, and nothing came of it")]
+    return []
+
+
+def _told(
+    folder: Folder, groups: list[str], found: Listing
+) -> tuple[dict[str, str], str | None, list[Fault]]:
+    """What the kernel's own description says of the compiler and the GPU."""
+    for group in groups:
+        name = group.removeprefix(GROUP)
+        if name not in found.files:
+            continue
+        try:
+            told = read_json(folder, name)
+        except (OSError, ValueError) as error:
+            why = f"{name} cannot be read ({error}): a start that looks it up dies of it"
+            return {}, None, [Fault("kills", why)]
+        if not isinstance(told, dict) or not isinstance(told.get("target"), dict):
+            return {}, None, [Fault("kills", f"{name} names no target: a start that looks it up dies of it")]
+        version = told.get("triton_version")
+        versions = {"triton": version} if isinstance(version, str) else {}
+        return versions, _arch(told["target"]), []
+    return {}, None, []
+
+
+def _arch(target: dict[str, Any]) -> str | None:
+    arch = target.get("arch")
+    if target.get("backend") == "cuda" and type(arch) is int:
+        return f"sm{arch}"
+    return arch if isinstance(arch, str) else None
+
+
+def look_up(folder: Folder, group: str, found: Listing, place: str, setting: Setting) -> Iterator[Fault]:
+    """As get_group does, of a store that is seen at `place`."""
+    try:
+        told = read_json(folder, group)
+    except (OSError, ValueError) as error:
+        yield Fault("half-written", f"{group} cannot be read ({error}): it is compiled again")
+        return
+    children = told.get("child_paths") if isinstance(told, dict) else None
+    if not isinstance(told, dict) or not isinstance(children, (dict, type(None))):
+        yield Fault("kills", f"{group} is {shown(told)}: a start that looks it up dies of it")
+        return
+    if children is None or group.removeprefix(GROUP) not in children:
+        yield Fault(
+            "half-written", f"{group} does not name the kernel's own description: it is compiled again"
+        )
+        return
+    yield from _children(children, found, place, setting)
+
+
+def _children(children: dict[str, Any], found: Listing, place: str, setting: Setting) -> Iterator[Fault]:
+    for name, path in children.items():
+        if not isinstance(path, str):
+            yield Fault("kills", f"the path of {name} is {shown(path)}: a start that looks it up dies of it")
+            return
+        where, _, file = os.path.normpath(path).rpartition("/")
+        inside = where == place
+        if inside and file in found.files:
+            if name.endswith(_BINARIES) and not found.files[file].st_size:
+                yield Fault("kills", f"{name} is empty: a start that loads it dies of it")
+                return
+        elif inside:
+            yield Fault("half-written", f"{name} is missing: it is compiled again")
+            return
+        else:
+            yield _moved(path, setting)
+            return
+
+
+def _moved(path: str, setting: Setting) -> Fault:
+    still = setting.is_here and "\0" not in path and Path(path).exists()
+    says = "found there today, and compiled again once that is gone" if still else "it is compiled again"
+    where = shown(path.rpartition("/")[0], 200)
+    return Fault("moved", f"its group points to {where}: {says}")

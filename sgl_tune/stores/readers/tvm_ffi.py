@@ -1,0 +1,146 @@
+"""SGLang's own kernels and whatever else tvm-ffi builds.
+
+Since 0.5.18: <target>/<module>/build-<key>/deps-<key>/, a leaf that is a hit when the files that its
+sgl_deps.json lists still hash to the leaf's own name; nothing in it knows where it lies. Before: a folder a
+module, whose library is loaded when it is there (0.5.14), or looked at by ninja first (0.5.12, 0.5.13, and
+what is no kernel of SGLang's).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from sgl_tune.cache.folder import Folder
+from sgl_tune.stores.elf import is_whole
+from sgl_tune.stores.item import Fault, Item, Setting, unread
+from sgl_tune.stores.walk import Listing, below_size, entered, listed, listing, read_json
+
+_TARGET = re.compile(r"(sm|mp)\d+[a-z]?|gfx\w+|sail_[\w.-]+")
+_BUILD, _LEAF, _STAGING = "build-", "deps-", ".staging-"
+_DEPS = "sgl_deps.json"
+_OURS = "sgl_kernel_jit_"
+_HEX = 16
+_WORK = ("locks", "tmp")
+
+
+class TvmFfi:
+    store = "tvm-ffi"
+
+    def is_one(self, folder: Folder, found: Listing) -> bool:
+        if any(name.startswith(_OURS) for name in found.folders):
+            return True
+        if folder.path.name == "tvm-ffi":
+            return bool(found.folders or found.files)
+        return any(self._is_target(folder, name) for name in found.folders if _TARGET.fullmatch(name))
+
+    def _is_target(self, folder: Folder, name: str) -> bool:
+        try:
+            with entered(folder, name) as target:
+                return any(
+                    build.startswith((_BUILD, _STAGING))
+                    for module in listing(target).folders[:8]
+                    for build in listed(target, module).folders
+                )
+        except OSError:
+            return False
+
+    def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
+        found = listing(folder)
+        for name in found.folders:
+            if name in _WORK:
+                continue
+            try:
+                with entered(folder, name) as below:
+                    if _TARGET.fullmatch(name):
+                        yield from self._of_target(below, name, setting)
+                    else:
+                        yield _module(below, name)
+            except OSError as error:
+                yield unread(self.store, name, folder.path / name, error)
+        libraries = [name for name in found.files if name.endswith(".so")]
+        for name in sorted(libraries):
+            size = Listing({name: found.files[name]}, [], []).size
+            empty = Fault("kills", "it is empty: a start that loads it dies of it")
+            faults = () if size.bytes else (empty,)
+            yield Item(self.store, name, folder.path / name, size, faults=faults)
+
+    def _of_target(self, folder: Folder, target: str, setting: Setting) -> Iterator[Item]:
+        for module in listing(folder).folders:
+            try:
+                with entered(folder, module) as modules:
+                    for build in listing(modules).folders:
+                        if build.startswith(_BUILD):
+                            with entered(modules, build) as leaves:
+                                yield from _leaves(
+                                    leaves, f"{target}/{module}/{build}", module, target, setting
+                                )
+            except OSError as error:
+                yield unread(self.store, f"{target}/{module}", folder.path / module, error)
+
+
+def _leaves(folder: Folder, name: str, module: str, target: str, setting: Setting) -> Iterator[Item]:
+    for leaf in listing(folder).folders:
+        with entered(folder, leaf) as below:
+            found = listing(below)
+            size = below_size(below, found)
+            if leaf.startswith(_STAGING):
+                faults = [Fault("half-written", "a build that was never finished; no start looks at it")]
+            elif not leaf.startswith(_LEAF):
+                continue
+            else:
+                faults = _leaf_faults(below, leaf, module, found, setting)
+            yield Item("tvm-ffi", f"{name}/{leaf}", below.path, size, arch=target, faults=tuple(faults))
+
+
+def _leaf_faults(folder: Folder, leaf: str, module: str, found: Listing, setting: Setting) -> list[Fault]:
+    library = found.files.get(f"{module}.so")
+    if library is None:
+        return [Fault("half-written", "its library is missing: it is compiled again")]
+    if not library.st_size:
+        return [Fault("kills", "its library is empty: a start that loads it dies of it")]
+    if not setting.looks:
+        return []
+    if not is_whole(folder, f"{module}.so", library.st_size):
+        return [Fault("kills", "its library is cut off: a start that loads it dies of it")]
+    try:
+        entries = read_json(folder, _DEPS)
+    except (OSError, ValueError) as error:
+        return [Fault("half-written", f"{_DEPS} cannot be read ({error}): it is compiled again")]
+    if not _are_entries(entries) or f"{_LEAF}{deps_key(entries)}" != leaf:
+        return [Fault("half-written", f"{_DEPS} does not hash to the folder's name: it is compiled again")]
+    return []
+
+
+def _are_entries(entries: Any) -> bool:
+    """As SGLang decodes them: arrays of three strings."""
+    return isinstance(entries, list) and all(
+        isinstance(entry, list) and len(entry) == 3 and all(isinstance(part, str) for part in entry)
+        for entry in entries
+    )
+
+
+def deps_key(entries: list[list[str]]) -> str:
+    """SGLang's own hash of what a build depended on."""
+    digest = hashlib.sha256()
+    for entry in entries:
+        digest.update(repr(tuple(entry)).encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:_HEX]
+
+
+def _module(folder: Folder, name: str) -> Item:
+    found = listing(folder)
+    libraries = [file for file in found.files if file.endswith(".so")]
+    faults: tuple[Fault, ...] = ()
+    if not libraries:
+        faults = (
+            Fault("half-written", "it has no library yet: it is compiled at the start that asks for it"),
+        )
+    elif not all(found.files[file].st_size for file in libraries):
+        faults = (
+            Fault("half-written", "its library is empty: a start fails to load it, and compiles it again"),
+        )
+    return Item("tvm-ffi", name, folder.path, below_size(folder, found), faults=faults)

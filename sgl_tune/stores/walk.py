@@ -1,0 +1,104 @@
+"""Folders of a store as they are: opened one below the other, never over a link, and bounded in depth."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from sgl_tune.cache.folder import Folder
+from sgl_tune.reading import DEEPEST, is_deeper
+from sgl_tune.stores.item import Size
+
+DEEPEST_FOLDER = 12
+_MOST_NAMED = 3
+
+
+class Listing(NamedTuple):
+    files: dict[str, os.stat_result]
+    folders: list[str]
+    odd: list[str]
+
+    @property
+    def size(self) -> Size:
+        """Of the files alone."""
+        if not self.files:
+            return Size(odd=tuple(self.odd[:_MOST_NAMED]))
+        found = self.files.values()
+        return Size(
+            len(found),
+            sum(status.st_size for status in found),
+            max(status.st_mtime for status in found),
+            next(iter(found)).st_uid,
+            tuple(self.odd[:_MOST_NAMED]),
+        )
+
+
+def listing(folder: Folder) -> Listing:
+    files: dict[str, os.stat_result] = {}
+    folders: list[str] = []
+    odd: list[str] = []
+    with os.scandir(folder.descriptor) as entries:
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError:  # gone meanwhile
+                continue
+            if stat.S_ISREG(status.st_mode):
+                files[entry.name] = status
+            elif stat.S_ISDIR(status.st_mode):
+                folders.append(entry.name)
+            else:
+                odd.append(entry.name)
+    folders.sort()
+    return Listing(files, folders, odd)
+
+
+@contextlib.contextmanager
+def entered(folder: Folder, name: str) -> Iterator[Folder]:
+    """OSError where it may not be looked into, or a link took its place."""
+    below = folder.enter(name)
+    try:
+        yield below
+    finally:
+        below.close()
+
+
+def listed(folder: Folder, name: str) -> Listing:
+    """Of a folder in it; empty where it cannot be looked into."""
+    try:
+        with entered(folder, name) as below:
+            return listing(below)
+    except OSError:
+        return Listing({}, [], [])
+
+
+def size_of(folder: Folder, depth: int = DEEPEST_FOLDER) -> Size:
+    """Of all that lies below."""
+    found = listing(folder)
+    return below_size(folder, found, depth)
+
+
+def below_size(folder: Folder, found: Listing, depth: int = DEEPEST_FOLDER) -> Size:
+    total = found.size
+    for name in found.folders if depth else ():
+        with contextlib.suppress(OSError), entered(folder, name) as below:
+            total = total.plus(size_of(below, depth - 1))
+    return total
+
+
+def read_json(folder: Folder, name: str) -> Any:
+    """ValueError for what is no JSON, OSError for what is no file that can be read."""
+    _, raw = folder.read(name)
+    if raw is None:
+        raise ValueError("it is no regular file")
+    try:
+        content = json.loads(raw)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if isinstance(content, (dict, list)) and is_deeper(content, DEEPEST):
+        raise ValueError("nested too deep")
+    return content
