@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.changes import KINDS, Change, changes
-from tests.mutants.coverage import calls_at_import, runs_of
+from tests.mutants.coverage import calls_at_import, loaded_now, runs_of
 from tests.mutants.patch import caches, functions
 from tests.mutants.places import TREE
 from tests.mutants.trial import SURVIVES, Mutant, Trials
@@ -61,6 +61,7 @@ class _Loop:
         began = time.monotonic()
         files = rules()
         runs = runs_of(units, files, self.jobs)
+        loaded_now(runs.values())
         trials = Trials(units, runs, calls_at_import(files))
         functions(), caches()
         gc.freeze()

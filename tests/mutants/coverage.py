@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import pickle
+import signal
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
+from types import CodeType
+from typing import Any, NoReturn
 
 from tests.mutants.patch import in_order, load_again
 from tests.mutants.places import TREE
+from tests.mutants.probes import Calls, Lines, Probes
 from tests.mutants.units import Unit
 
-Calls = dict[str, frozenset[tuple[str, int]]]  # by file, as places.py names a function
-Lines = dict[str, int]  # by file, a bit each
+SECONDS = 12.0  # of a unit: what takes longer is left out
 KEPT = Path(tempfile.gettempdir()) / f"sgl-tune-mutants-{os.getuid()}.pickle"
 
 
@@ -31,6 +33,7 @@ class Run:
     seconds: float
     calls: Calls
     lines: Lines
+    imports: tuple[str, ...]  # what nothing before it had loaded
 
 
 def runs_of(units: Sequence[Unit], rules: Sequence[Path], jobs: int) -> dict[str, Run]:
@@ -39,7 +42,7 @@ def runs_of(units: Sequence[Unit], rules: Sequence[Path], jobs: int) -> dict[str
     kept = _read(states)
     known = {one.name: kept[one.name][1] for one in units if kept.get(one.name, ("",))[0] == one.stamp}
     missing = [one for one in units if one.name not in known]
-    parts = [_in_fork(_measure(missing[number::jobs], rules)) for number in range(jobs)]
+    parts = [_in_fork(_measure(missing[number::jobs], [*states])) for number in range(jobs)]
     for part in parts:
         known |= part()
     if missing:
@@ -49,17 +52,31 @@ def runs_of(units: Sequence[Unit], rules: Sequence[Path], jobs: int) -> dict[str
     return known
 
 
+def loaded_now(runs: Iterable[Run]) -> None:
+    """What tests import when they run, once for all trials."""
+    for name in {name: None for one in runs for name in one.imports}:
+        with suppress(Exception):
+            importlib.import_module(name)
+
+
 def calls_at_import(rules: Iterable[Path]) -> Calls:
     """What is done by the time of a trial: it takes a module that is loaded again."""
+    files = {str(path) for path in rules}
+    seen: set[CodeType] = set()
 
-    def everything() -> bool:
+    def watched() -> Calls:
+        sys.setprofile(lambda frame, event, _: seen.add(frame.f_code))
         for one in in_order():
             if not one.__name__.startswith("tests."):
                 load_again(one)
-        return True
+        sys.setprofile(None)
+        calls: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        for code in seen:
+            if code.co_filename in files and code.co_name != "<module>":
+                calls[_name(code.co_filename)].add((code.co_name, code.co_firstlineno))
+        return {file: frozenset(found) for file, found in calls.items()}
 
-    files = {str(path) for path in rules}
-    found: Calls = _in_fork(lambda: _watched(everything, files).calls)()
+    found: Calls = _in_fork(watched)()
     return found
 
 
@@ -72,9 +89,33 @@ def _read(states: dict[str, str]) -> dict[str, tuple[str, Run]]:
     return {name: pair for name, pair in kept.items() if not changed & pair[1].calls.keys()}
 
 
-def _measure(units: Sequence[Unit], rules: Iterable[Path]) -> Callable[[], dict[str, Run]]:
-    files = {str(path) for path in rules}
-    return lambda: {one.name: _watched(one.holds, files) for one in units}
+def _measure(units: Sequence[Unit], files: Iterable[str]) -> Callable[[], dict[str, Run]]:
+    def measured() -> dict[str, Run]:
+        signal.signal(signal.SIGALRM, _late)
+        probes, found, late = Probes(files), dict[str, Run](), set[str]()
+        for one in units:
+            known = len(sys.modules)
+            held, seconds = (False, SECONDS) if one.group in late else _timed(one)
+            if seconds >= SECONDS:
+                late.add(one.group)
+            found[one.name] = Run(held, seconds, *probes.told(), (*sys.modules,)[known:])
+        return found
+
+    return measured
+
+
+def _late(*_: object) -> NoReturn:
+    raise TimeoutError
+
+
+def _timed(unit: Unit) -> tuple[bool, float]:
+    """One that takes too long is stopped, and its test's other cases are not begun."""
+    began, held = time.monotonic(), False
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    with suppress(TimeoutError):
+        held = unit.holds()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return held, time.monotonic() - began
 
 
 def _in_fork(work: Callable[[], Any]) -> Callable[[], Any]:
@@ -96,51 +137,6 @@ def _in_fork(work: Callable[[], Any]) -> Callable[[], Any]:
         return told
 
     return found
-
-
-def _watched(holds: Callable[[], bool], files: set[str]) -> Run:
-    left: dict[CodeType, set[int]] = {}  # lines that were not seen yet
-
-    def call(frame: FrameType, event: str, _: Any) -> Any:
-        code = frame.f_code
-        if code.co_filename not in files or code.co_name == "<module>":
-            return None
-        if code not in left:
-            left[code] = {*_lines(code)}
-        return line if left[code] else None
-
-    def line(frame: FrameType, event: str, _: Any) -> Any:
-        missing = left[frame.f_code]
-        missing.discard(frame.f_lineno)
-        return line if missing else None
-
-    began = time.monotonic()
-    sys.settrace(call)
-    try:
-        held = holds()
-    finally:
-        sys.settrace(None)
-    seconds = time.monotonic() - began
-    calls: dict[str, set[tuple[str, int]]] = defaultdict(set)
-    lines: Lines = defaultdict(int)
-    for code, missing in left.items():
-        name = _name(code.co_filename)
-        calls[name].add(_function(code.co_name, code.co_firstlineno))
-        lines[name] |= sum(1 << one for one in _lines(code) - missing)
-    return Run(held, seconds, {file: frozenset(found) for file, found in calls.items()}, dict(lines))
-
-
-@cache
-def _lines(code: CodeType) -> frozenset[int]:
-    return frozenset(line for _, _, line in code.co_lines() if line is not None)
-
-
-_KNOWN: dict[Any, Any] = {}
-
-
-def _function(*function: Any) -> Any:
-    """The same tuple for the same function: a pickle names it once."""
-    return _KNOWN.setdefault(function, function)
 
 
 def _name(path: Path | str) -> str:

@@ -16,7 +16,7 @@ from tests.mutants.places import TREE
 OURS = ("runtime", "sgl_tune", "tests")
 
 
-def replaced(file: str, source: str) -> bool:
+def replaced(file: str, source: str | ast.Module) -> bool:
     """Whether the changed functions could take their new code while all stays loaded."""
     path = str(TREE / file)
     new, old = (_codes(compile(text, path, "exec")) for text in (source, source_of(path)))

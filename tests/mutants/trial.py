@@ -19,13 +19,13 @@ from typing import NoReturn
 
 from tests.mutants.again import loaded_again
 from tests.mutants.changes import Change
-from tests.mutants.coverage import Calls, Run
+from tests.mutants.coverage import SECONDS, Run
 from tests.mutants.patch import forget, replaced
 from tests.mutants.places import TREE, Function, Places, function_at, lines_of, places
+from tests.mutants.probes import Calls
 from tests.mutants.units import Unit
 
 CPU_SECONDS, WALL_SECONDS = 60, 900  # of one unit, of a whole trial
-SECONDS = 12.0  # of a unit, while it is watched: what takes longer is left out
 PATIENCE = 60.0  # CPU seconds until a mutant is taken for one that survives: the quick units come first
 SURVIVES, TIME = "survives", "time"
 
