@@ -143,7 +143,11 @@ class Asked:
 
 _DEFAULTS = {one.name: one.default for one in fields(Asked)}
 # Arguments that changed their name from one release to another.
-_RENAMED = {"cuda_graph_max_bs_decode": "cuda_graph_max_bs", "cuda_graph_bs_decode": "cuda_graph_bs"}
+_RENAMED = {
+    "cuda_graph_max_bs_decode": "cuda_graph_max_bs",
+    "cuda_graph_bs_decode": "cuda_graph_bs",
+    "enable_deepep_waterfill": "enable_waterfill",
+}
 
 
 def default_of(name: str) -> Any:

@@ -11,6 +11,35 @@ _UNCAPTURED = ("torch_native", "flex_attention")
 _MLA_KV = ("fp8_e4m3", "bf16", "auto")
 
 
+_OLD_NAMES = {"compressed": "dsv4"}
+_NAMED_BY = (
+    *("attention_backend", "prefill_attention_backend", "decode_attention_backend"),
+    "speculative_draft_attention_backend",
+)
+
+
+def settle_old_names(c: Choices) -> None:
+    """What a backend was called once: arg_groups/serving_hook.py."""
+    if c.release.tokenspeed_is_cutedsl:
+        _settle_tokenspeed(c)
+    for name in _NAMED_BY:
+        if getattr(c, name) in _OLD_NAMES:
+            c.settle("the new name of this backend", **{name: _OLD_NAMES[getattr(c, name)]})
+
+
+def _settle_tokenspeed(c: Choices) -> None:
+    """It prefilled, too, and from an fp8 cache."""
+    decodes = "tokenspeed_mla" in (c.attention_backend, c.decode_attention_backend)
+    for name in _NAMED_BY:
+        if getattr(c, name) == "tokenspeed_mla":
+            prefills = name == "prefill_attention_backend"
+            c.settle("what tokenspeed_mla became", **{name: "trtllm_mla" if prefills else "cutedsl_mla"})
+    if decodes:
+        c.settle("what tokenspeed_mla needed", kv_cache_dtype="fp8_e4m3")
+        if c.speculative_algorithm is not None and c.speculative_attention_mode == "prefill":
+            c.settle("what tokenspeed_mla did", speculative_attention_mode="decode")
+
+
 def used_backends(c: Choices) -> tuple[str | None, str | None]:
     """Of prefill and decode."""
     both = c.attention_backend

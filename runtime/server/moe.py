@@ -135,8 +135,10 @@ def _is_hybrid(c: Choices, row: MoEBackendRow) -> bool:
 
 
 def settle_all_to_all(c: Choices) -> None:
-    if c.enable_waterfill and c.moe_a2a_backend not in ("deepep", "megamoe"):
-        c.settle("--enable-waterfill", moe_a2a_backend="deepep")
+    if c.enable_waterfill and c.moe_a2a_backend not in c.release.waterfills_over:
+        if c.moe_a2a_backend == "flashinfer" and c.release.checks_a2a_as_asked:
+            _flashinfer_a2a(c)
+        c.settle("waterfill runs over DeepEP", moe_a2a_backend="deepep")
     if _reached(SPREADS_EXPERTS.get(c.moe_a2a_backend), c.release):
         c.settle(f"{c.moe_a2a_backend} spreads the experts over all TP ranks", ep_size=c.tp_size)
     check = {

@@ -19,6 +19,7 @@ def check_layout(asked: Asked) -> None:
         raise ConfigError(f"--node-rank {asked.node_rank} is not in 0..{asked.nnodes - 1}")
     if (asked.tp_size * asked.pp_size) % asked.nnodes:
         raise ConfigError(f"--nnodes {asked.nnodes} does not divide tp x pp {asked.tp_size * asked.pp_size}")
+    # SGLang's arguments let it pass, its groups of ranks do not: srt/distributed/parallel_state.py.
     if asked.tp_size % asked.ep_size and asked.moe_a2a_backend == "none":
         raise ConfigError(f"--ep {asked.ep_size} does not divide --tp {asked.tp_size}")
 

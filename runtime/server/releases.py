@@ -109,6 +109,11 @@ class Release:
     mxfp4_trtllm_rows: int = 256
     # srt/arg_groups/moe_hook.py
     flashinfer_a2a_needs_dp: bool = False
+    # The all-to-alls that --enable-waterfill leaves, and whether the one that it replaces is checked, too.
+    waterfills_over: tuple[str, ...] = ("deepep",)
+    checks_a2a_as_asked: bool = False
+    # arg_groups/serving_hook.py
+    tokenspeed_is_cutedsl: bool = False
     flashinfer_a2a_needs_chunks: bool = False
     dispatch_tokens_by_ranks: bool = True
     deepep_cutedsl_is_low_latency: bool = False
@@ -325,6 +330,8 @@ _16 = replace(
     _15,
     version="0.5.16",
     cute_objects="on demand",
+    waterfills_over=("deepep", "megamoe"),
+    checks_a2a_as_asked=True,
     flashinfer="0.6.14",
     never_by_chosen_fp8_gemm=(),
     always_skipped_ops=("mxfp8_gemm",),
@@ -414,6 +421,7 @@ _18 = replace(
 _19 = replace(
     _18,
     version="0.5.19",
+    checks_a2a_as_asked=False,
     unified_memory_has_prefill_graphs=False,
     flashinfer="0.6.18",
     deletes_unequal_ranks=True,
@@ -482,6 +490,7 @@ _22 = replace(
 _23 = replace(
     _22,
     version="0.5.23",
+    tokenspeed_is_cutedsl=True,
     flashinfer="0.7.2",
     candidate_selection="v2_default",
     mxfp8_gemm_methods=("mxfp8", "minimax_m3_nvfp4"),

@@ -11,7 +11,13 @@ from types import MappingProxyType
 
 from runtime.server.architectures import EMBEDDING
 from runtime.server.asked import Asked
-from runtime.server.attention import settle_attention, settle_page_size, settle_tiered_decode, used_backends
+from runtime.server.attention import (
+    settle_attention,
+    settle_old_names,
+    settle_page_size,
+    settle_tiered_decode,
+    used_backends,
+)
 from runtime.server.cache_key import KeyInputs, key_parts
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.checks import budgets, check_refusals
@@ -59,6 +65,7 @@ _LONGER_CONTEXT = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 ENVIRONMENT = (_EXTEND, _FUSED_FINALIZE, _LONGER_CONTEXT, *budgets.ENVIRONMENT)
 STEPS = (
     check_skipped_ops,
+    settle_old_names,
     settle_spread_weights,
     settle_attention_groups,
     settle_role,

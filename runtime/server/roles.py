@@ -6,7 +6,6 @@ from runtime.server.architectures import EMBEDDING, ENCODED_ELSEWHERE, UNCHUNKED
 from runtime.server.attention import used_backends
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
-from runtime.server.graph_backends import disable_graphs
 from runtime.server.traits import is_multimodal
 
 _ROLES = ("null", "prefill", "decode")
@@ -38,7 +37,8 @@ def settle_item_scoring(c: Choices) -> None:
             "--enable-mis scores on flashinfer only",
             tries=({"attention_backend": "flashinfer"}, "enable_mis"),
         )
-    disable_graphs(c, "--enable-mis")
+    for graphs in (c.decode, c.prefill):
+        c.disable(graphs, "--enable-mis")
     c.settle("--enable-mis", disable_radix_cache=True, chunked_prefill_size=-1)
 
 

@@ -21,7 +21,7 @@ from tests.mutants.changes import KINDS, Change, changes
 from tests.mutants.coverage import calls_at_import, loaded_now, runs_of
 from tests.mutants.patch import caches, functions
 from tests.mutants.places import TREE
-from tests.mutants.trial import SURVIVES, Mutant, Trials
+from tests.mutants.trial import PATIENCE, SURVIVES, Mutant, Trials
 from tests.mutants.units import TESTS, commands, items
 
 RULES = ("runtime/server/**/*.py", "sgl_tune/keys/*.py")
@@ -53,8 +53,9 @@ def chosen(seed: int, count: int, only: Sequence[str] = ()) -> list[Mutant]:
 class _Loop:
     """In the place of pytest's own: it has collected the items, and all is loaded."""
 
-    def __init__(self, mutants: Sequence[Mutant], seed: int, jobs: int) -> None:
-        self.mutants, self.seed, self.jobs = mutants, seed, jobs
+    def __init__(self, mutants: Sequence[Mutant], asked: argparse.Namespace) -> None:
+        self.mutants, self.seed, self.jobs = mutants, asked.seed, asked.jobs
+        self.patience = asked.patience
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         units = [*commands(), *items(session)]
@@ -62,7 +63,7 @@ class _Loop:
         files = rules()
         runs = runs_of(units, files, self.jobs)
         loaded_now(runs.values())
-        trials = Trials(units, runs, calls_at_import(files))
+        trials = Trials(units, runs, calls_at_import(files), self.patience)
         functions(), caches()
         gc.freeze()
         said = f"{len(units)} units, {len(units) - len(trials.units)} of them left out"
@@ -89,6 +90,7 @@ def main() -> int:
     options.add_argument("--count", type=int, default=100)
     options.add_argument("--jobs", type=int, default=1, help="mutants tried at a time")
     options.add_argument("--only", nargs="+", default=(), help="of these files, as runtime/server/moe.py")
+    options.add_argument("--patience", type=float, default=PATIENCE, help="CPU seconds that one is tried for")
     options.add_argument("--numbers", help="of the chosen ones only these, as 3,17: to try survivors again")
     asked = options.parse_args()
     mutants = chosen(asked.seed, asked.count, asked.only)
@@ -97,7 +99,7 @@ def main() -> int:
         mutants = [one for one in mutants if one.number in numbers]
     quiet = ["-s", "-o", "addopts=--import-mode=importlib"]
     quiet += [word for name in ("cacheprovider", "terminal") for word in ("-p", f"no:{name}")]
-    return pytest.main([*quiet, *TESTS], plugins=[_Loop(mutants, asked.seed, asked.jobs)])
+    return pytest.main([*quiet, *TESTS], plugins=[_Loop(mutants, asked)])
 
 
 if __name__ == "__main__":

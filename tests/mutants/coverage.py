@@ -38,11 +38,11 @@ class Run:
 
 def runs_of(units: Sequence[Unit], rules: Sequence[Path], jobs: int) -> dict[str, Run]:
     """By name of a unit; in forks, so that nothing is left behind."""
-    states = {_name(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in rules}
+    states = {_name(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in (Path(__file__), *rules)}
     kept = _read(states)
     known = {one.name: kept[one.name][1] for one in units if kept.get(one.name, ("",))[0] == one.stamp}
     missing = [one for one in units if one.name not in known]
-    parts = [_in_fork(_measure(missing[number::jobs], [*states])) for number in range(jobs)]
+    parts = [measured(missing[number::jobs], rules) for number in range(jobs)]
     for part in parts:
         known |= part()
     if missing:
@@ -85,14 +85,16 @@ def _read(states: dict[str, str]) -> dict[str, tuple[str, Run]]:
     if not KEPT.is_file():
         return {}
     then, kept = pickle.loads(KEPT.read_bytes())
-    changed = {file for file, state in then.items() if states.get(file) != state}
+    changed = {file for file, _ in states.items() ^ then.items()}
+    if _name(__file__) in changed:
+        return {}
     return {name: pair for name, pair in kept.items() if not changed & pair[1].calls.keys()}
 
 
-def _measure(units: Sequence[Unit], files: Iterable[str]) -> Callable[[], dict[str, Run]]:
-    def measured() -> dict[str, Run]:
+def measured(units: Sequence[Unit], rules: Iterable[Path]) -> Callable[[], dict[str, Run]]:
+    def runs() -> dict[str, Run]:
         signal.signal(signal.SIGALRM, _late)
-        probes, found, late = Probes(files), dict[str, Run](), set[str]()
+        probes, found, late = Probes(map(_name, rules)), dict[str, Run](), set[str]()
         for one in units:
             known = len(sys.modules)
             held, seconds = (False, SECONDS) if one.group in late else _timed(one)
@@ -101,7 +103,7 @@ def _measure(units: Sequence[Unit], files: Iterable[str]) -> Callable[[], dict[s
             found[one.name] = Run(held, seconds, *probes.told(), (*sys.modules,)[known:])
         return found
 
-    return measured
+    return _in_fork(runs)
 
 
 def _late(*_: object) -> NoReturn:

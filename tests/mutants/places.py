@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,3 +50,22 @@ def lines_of(source: str, start: int) -> range:
             last = inner[0].lineno - 1 if inner else node.end_lineno or line
             found = range(node.lineno, max(last, node.lineno) + 1)
     return found if line in found else range(line, line + 1)
+
+
+def words_at(source: str, start: int) -> set[str]:
+    """Of the innermost lambda or statement, of a table its line; an argument's name as a flag, too."""
+    lines = lines_of(source, start)
+    function = function_at(source, places(source), start)
+    line = source.count("\n", 0, start) + 1
+    if function is None:
+        lines = range(line, line + 1)
+    elif function[0] == "<lambda>":
+        inside = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Lambda)]
+        lines = next(
+            range(one.lineno, (one.end_lineno or line) + 1)
+            for one in reversed(inside)
+            if one.lineno <= line <= (one.end_lineno or line)
+        )
+    text = source.splitlines()[lines.start - 1 : lines.stop - 1]
+    words = {word for one in text for word in re.findall(r"\w{4,}", one)}
+    return words | {"--" + word.replace("_", "-") for word in words}

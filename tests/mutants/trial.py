@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
 import select
 import signal
@@ -21,7 +20,7 @@ from tests.mutants.again import loaded_again
 from tests.mutants.changes import Change
 from tests.mutants.coverage import SECONDS, Run
 from tests.mutants.patch import forget, replaced
-from tests.mutants.places import TREE, Function, Places, function_at, lines_of, places
+from tests.mutants.places import TREE, Function, Places, function_at, lines_of, places, words_at
 from tests.mutants.probes import Calls
 from tests.mutants.units import Unit
 
@@ -50,6 +49,7 @@ class Trials:
     units: Sequence[Unit]
     runs: dict[str, Run]
     imported: Calls
+    patience: float = PATIENCE
     noticed: Counter[tuple[str, str]] = field(default_factory=Counter)
     sound: dict[tuple[str, str], bool] = field(default_factory=dict)
 
@@ -93,20 +93,18 @@ class Trials:
         elif reaching:
             names = reaching
         found = [one for one in self.units if one.name in names and self.sound.get((file, one.name), True)]
-        words = re.findall(r"\w{4,}", mutant.change.old) if again else []
-        words += [word.replace("_", "-") for word in words if "_" in word]  # as a flag
+        words = words_at(_source(file)[0], mutant.change.start)
         turns, ranks = Counter[str](), dict[str, tuple[int, int]]()
         for one in found:  # the quickest of each test, the next of each, and so on
             turns[one.group] += 1
             ranks[one.name] = turns[one.group], turns[one.group] * len(self.runs[one.name].calls)
 
-        def likely(one: Unit, rank: int) -> tuple[int, bool, bool, int, bool]:
+        def likely(one: Unit, rank: int) -> tuple[int, bool, int, int, bool]:
             """First those of any test, or those that run few files."""
-            named = any(word in one.name for word in words)
             return (
                 -self.noticed[file, one.name],
                 one.name not in reaching,
-                not named,
+                -sum(word in one.name for word in words),
                 ranks[one.name][rank],
                 f"test_{stem}." not in one.name,
             )
@@ -126,7 +124,7 @@ class Trials:
     def _is_sound(self, file: str, name: str) -> bool:
         if (file, name) not in self.sound:
             source, _ = _source(file)
-            alone = _Fork(lambda: _noticing([self.by_name[name]], file, source, True))
+            alone = _Fork(lambda: _noticing([self.by_name[name]], file, source, True, PATIENCE))
             self.sound[file, name] = alone.told() == SURVIVES
             alone.end()
         return self.sound[file, name]
@@ -143,7 +141,7 @@ class _Trial:
         units, self.again = trials.order(mutant)
         self.mutant = mutant
         source = mutant.change.apply(_source(mutant.file)[0])
-        self._fork = _Fork(lambda: _noticing(units, mutant.file, source, self.again))
+        self._fork = _Fork(lambda: _noticing(units, mutant.file, source, self.again, trials.patience))
         self.pipe = self._fork.pipe
         self._began = time.monotonic()
 
@@ -161,7 +159,7 @@ class _Trial:
         self._fork.end()
 
 
-def _noticing(units: Sequence[Unit], file: str, source: str, again: bool) -> Iterator[str]:
+def _noticing(units: Sequence[Unit], file: str, source: str, again: bool, patience: float) -> Iterator[str]:
     """Each that notices, as long as one more is asked for."""
     try:
         if again or not replaced(file, source):
@@ -170,7 +168,7 @@ def _noticing(units: Sequence[Unit], file: str, source: str, again: bool) -> Ite
         yield f"not loaded: {type(error).__name__}"
     for one in units:
         used = time.process_time()
-        if used > PATIENCE:
+        if used > patience:
             break
         resource.setrlimit(resource.RLIMIT_CPU, (int(used) + CPU_SECONDS, resource.RLIM_INFINITY))
         if not one.holds():

@@ -18,11 +18,12 @@ from tests.mutants.places import TREE
 from tests.oracle import ours
 from tests.oracle.commands import Command
 from tests.oracle.compare import Tally
-from tests.oracle.record import ARCHITECTURES, COMBINATIONS, RARE, RECORDED, read
+from tests.oracle.record import ARCHITECTURES, COMBINATIONS, EDGES, RARE, RECORDED, read
 
+RECORDED_COMMANDS = (RECORDED, ARCHITECTURES, COMBINATIONS, RARE, EDGES)
 REFUSALS = TREE / "tests/server/refusal_cases.jsonl.gz"
 # Those whose every command is a unit here.
-RECORDINGS = {f"test_recorded_{name}.py" for name in ("architectures", "combinations", "rare", "servers")}
+RECORDINGS = {f"test_recorded_{name}.py" for name in ("architectures", "combinations", "edges", "rare", "servers")}
 _FOLDERS = ("server", "runtime", "sgl_tune", "sgl_tune/explain", "sgl_tune/memory")
 _FILES = {
     "memory": ("deepep_starts",),
@@ -74,14 +75,19 @@ class Unit:
 
 
 def commands() -> Iterator[Unit]:
-    for path in (RECORDED, ARCHITECTURES, COMBINATIONS, RARE):
+    for path in RECORDED_COMMANDS:
         for command, theirs in read(path):
-            yield Unit(f"{path.name}: {_told(command)}", repr(theirs), _Recorded(command, theirs))
+            yield Unit(f"{path.name}: {told(command)}", repr(theirs), _Recorded(command, theirs))
+    for command, refused in refusals():
+        yield Unit(f"{REFUSALS.name}: {told(command)}", repr(refused), _Refused(command, refused))
+
+
+def refusals() -> Iterator[tuple[Command, str | None]]:
     with gzip.open(REFUSALS, "rt") as file:
         for line in file:
             case = json.loads(line)
-            command = Command(0, case["release"], case["gpu"], case["model"], tuple(case["argv"]))
-            yield Unit(f"{REFUSALS.name}: {_told(command)}", line, _Refused(command, case["refused"]))
+            where = case["release"], case["gpu"], case["model"], tuple(case["argv"])
+            yield Command(0, *where), case["refused"]
 
 
 def items(session: pytest.Session) -> Iterator[Unit]:
@@ -94,7 +100,7 @@ def _state(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _told(command: Command) -> str:
+def told(command: Command) -> str:
     return f"{command.release} {command.gpu} {' '.join(command.argv)}"
 
 

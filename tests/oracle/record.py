@@ -14,6 +14,7 @@ RECORDED = Path(__file__).parent / "recorded/servers.jsonl.gz"
 COMBINATIONS = Path(__file__).parent / "recorded/combinations.jsonl.gz"
 ARCHITECTURES = Path(__file__).parent / "recorded/architectures.jsonl.gz"
 RARE = Path(__file__).parent / "recorded/rare.jsonl.gz"
+EDGES = Path(__file__).parent / "recorded/edges.jsonl.gz"
 Pairs = list[tuple[Command, dict[str, Any]]]
 
 

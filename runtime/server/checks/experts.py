@@ -68,10 +68,7 @@ _DEEPEP_2 = (
         "[moe_a2a_backend] does not run this model",
     ),
     Refusal(
-        lambda c: (
-            c.speculative_algorithm not in (None, "NGRAM")
-            and (c.speculative_moe_a2a_backend or "deepep_v2") == "deepep_v2"
-        ),
+        lambda c: c.speculative_algorithm not in (None, "NGRAM") and c.speculative_moe_a2a_backend is None,
         "[moe_a2a_backend] does not draft",
         "another --speculative-moe-a2a-backend",
     ),
@@ -179,6 +176,11 @@ _ELASTIC_ROWS = (
 ROWS = (
     *under(lambda c: c.moe_a2a_backend == "flashinfer_megamoe", _MEGAMOE_A2A, since=(0, 5, 20)),
     *under(lambda c: c.moe_a2a_backend == "deepep_v2", _DEEPEP_2, since=(0, 5, 19)),
+    Refusal(
+        lambda c: c.speculative_moe_a2a_backend == "deepep_v2",
+        "[speculative_moe_a2a_backend] does not draft",
+        since=(0, 5, 19),
+    ),
     *under(lambda c: c.moe_a2a_backend == "pplx", _PPLX, since=(0, 5, 17)),
     Refusal(
         lambda c: c.moe_a2a_backend == "megamoe" and _overlaps(c),
