@@ -23,7 +23,9 @@ from tests.oracle.record import ARCHITECTURES, COMBINATIONS, EDGES, RARE, RECORD
 RECORDED_COMMANDS = (RECORDED, ARCHITECTURES, COMBINATIONS, RARE, EDGES)
 REFUSALS = TREE / "tests/server/refusal_cases.jsonl.gz"
 # Those whose every command is a unit here.
-RECORDINGS = {f"test_recorded_{name}.py" for name in ("architectures", "combinations", "edges", "rare", "servers")}
+RECORDINGS = {
+    f"test_recorded_{name}.py" for name in ("architectures", "combinations", "edges", "rare", "servers")
+}
 _FOLDERS = ("server", "runtime", "sgl_tune", "sgl_tune/explain", "sgl_tune/memory")
 _FILES = {
     "memory": ("deepep_starts",),
