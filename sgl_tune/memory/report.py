@@ -111,6 +111,7 @@ class MemoryReport:
     logged: Logged | None = None
     title: str = ""
     subtitle: str = ""
+    flags: str = ""  # what was set of the server's
     is_gpu_assumed: bool = False
 
     @property
@@ -166,6 +167,7 @@ class MemoryReport:
         return {
             "title": self.title,
             "subtitle": self.subtitle,
+            "flags": self.flags,
             "verdict": self.verdict,
             "gpu": self.gpu,
             "is_gpu_assumed": self.is_gpu_assumed,

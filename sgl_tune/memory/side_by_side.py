@@ -124,11 +124,14 @@ def compared(row: Row) -> tuple[str, str, str, str]:
 def show_sweep(out: Output, sweep: Mapping[str, MemoryReport], unicode: bool = True) -> None:
     """The frontier: what each value gives to the KV cache, and what it leaves at the peak."""
     out.line("Sweep", style="bold")
-    most = max(1, *(report.free_at_peak_bytes for report in sweep.values()))
+    fitting = (report for report in sweep.values() if report.verdict == "fits")
+    most = max((report.free_at_peak_bytes for report in fitting), default=1) or 1
     rows = []
     for name, report in sweep.items():
-        share = report.free_at_peak_bytes / most if report.verdict == "fits" else 0
-        bar = ("\u2588" if unicode else "#") * round(_FRONTIER * share)
+        if report.verdict == "fits":
+            bar = ("\u2588" if unicode else "#") * round(_FRONTIER * report.free_at_peak_bytes / most)
+        else:
+            bar = "\u2717 does not fit" if unicode else "x does not fit"
         rows.append((name.partition("=")[2], *summary(report), bar))
     title = next(iter(sweep)).partition("=")[0].upper()
     columns = (

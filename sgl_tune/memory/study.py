@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from runtime.server.asked import Asked
+from runtime.server.flags.spelling import spelled
 from runtime.server.gpus import Chosen
 from runtime.simulate.constants import GpuConstants
 from sgl_tune.cli.out import Output
@@ -20,6 +22,8 @@ from sgl_tune.memory.report import MemoryReport, worst
 from sgl_tune.memory.start import Start, starts_of
 from sgl_tune.memory.weight_files import beside_files, weight_files
 from sgl_tune.memory.what_if import AS_IS, WhatIf
+
+_NOT_FLAGS = ("model_path", "served_as", "cuda_graph_config", "others")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +79,27 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
         remedies=helpful,
         notes=(*filter(None, [question.gpu.assumed]), *chosen.warnings, *chosen.notes, *start.notes),
         not_modelled=chosen.not_counted,
+        flags=flags_asked(chosen),
         is_gpu_assumed=question.gpu.assumed is not None,
     )
     folder = Path(chosen.model_path)
     if folder.is_dir() and (files := weight_files(folder)):
         report = beside_files(report, files, start.model.num_layers, start.parallel.world_size)
     return Study(start, report, {step.name: others[step.name] for step in sweep})
+
+
+def flags_asked(deployment: Deployment) -> str:
+    """What was set of the server's flags, as its release spells them."""
+    asked, unset = deployment.inputs.asked, Asked()
+    told = []
+    for name in (field.name for field in fields(asked) if field.name not in _NOT_FLAGS):
+        value = getattr(asked, name)
+        if value == getattr(unset, name) or value is False:
+            continue
+        if isinstance(value, tuple):
+            value = " ".join(map(str, value))
+        told.append(spelled(deployment.server.release, name, value))
+    return " ".join(told)
 
 
 def _all_ranks(

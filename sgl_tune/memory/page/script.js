@@ -1,7 +1,8 @@
-"use strict";
 const report = JSON.parse(document.getElementById("data").textContent);
 const GIB = 2 ** 30, MIB = 2 ** 20;
-const size = n => n == null ? "–" : n === 0 ? "0" : Math.abs(n) >= GIB ? (n / GIB).toFixed(2) + " GiB" : (n / MIB).toFixed(n < MIB ? 2 : 0) + " MiB";
+const size = n => n == null ? "–" : n === 0 ? "0" : Math.abs(n) >= GIB ? (even(n / GIB * 100) / 100).toFixed(2) + " GiB" : Math.abs(n) >= MIB ? even(n / MIB) + " MiB" : Math.ceil(n / 1024) + " KiB";
+/** Half a unit goes to the even one, as in the terminal. */
+const even = n => Math.abs(n % 1) === .5 ? 2 * Math.round(n / 2) : Math.round(n);
 const count = n => n == null ? "–" : n.toLocaleString("en-US");
 const at = id => document.getElementById(id);
 
@@ -21,8 +22,15 @@ function shape(name, attributes, text) {
 function table(titles, rows) {
   const cell = (kind, value, i) => element(kind, { className: titles[i][1] || "" }, value instanceof Node ? value : String(value));
   const head = element("tr", {}, ...titles.map((title, i) => cell("th", title[0], i)));
-  const body = rows.map(row => element("tr", { className: row.mark || "" }, ...row.cells.map((value, i) => cell("td", value, i))));
+  const labelled = (made, i) => { made.dataset.label = titles[i][0]; return made; };
+  const body = rows.map(row => element("tr", { className: row.mark || "" }, ...row.cells.map((value, i) => labelled(cell("td", value, i), i))));
   return element("div", { className: "scroll" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
+}
+
+/** Drawn now, and again whenever the page has another width. */
+function whenWide(draw) {
+  draw();
+  addEventListener("resize", draw);
 }
 
 function section(title, ...content) {
@@ -56,15 +64,15 @@ function showVerdict() {
 
 // ---- the timeline: each top-level phase is a column, its peak stands in the middle
 
-const WIDTH = 1060, HEIGHT = 400, LEFT = 62, TOP = 16, BOTTOM = 92;
+const LEFT = 62, TOP = 16, NARROW = 640;
+let WIDTH = 1060, HEIGHT = 400, BOTTOM = 92, step = 0;
 const stages = of => of.phases.filter(phase => phase.depth === 0);
 const names = [];
 for (const of of [report, ...Object.values(report.what_if)])
   for (const phase of stages(of)) if (!names.includes(phase.name)) names.push(phase.name);
-const step = (WIDTH - LEFT - 8) / Math.max(1, names.length);
 const wanted = of => of.oom ? of.oom.allocated_bytes + of.oom.tried_bytes + lastOf(of).non_torch_bytes : 0;
 const lastOf = of => stages(of).at(-1) || { non_torch_bytes: 0 };
-const ceiling = 1.04 * Math.max(report.total_bytes, ...[report, ...Object.values(report.what_if)].map(wanted));
+const ceiling = 1.08 * Math.max(report.total_bytes, ...[report, ...Object.values(report.what_if)].map(wanted));
 const hidden = {};
 let floor = 0;  // what the axis begins with: a server fills its GPU, and what matters happens at the top
 const x = i => LEFT + i * step;
@@ -89,7 +97,15 @@ const allocated = of => profile(of, p => p.non_torch_bytes + p.allocated_bytes, 
 const held = of => profile(of, p => p.non_torch_bytes + p.allocated_bytes, () => 0);
 const reserved = of => profile(of, p => p.non_torch_bytes + p.reserved_bytes, p => p.non_torch_bytes + p.reserved_peak_bytes);
 
+/** A pixel is a pixel: letters stay as large where the page is narrow. */
+function layOut() {
+  WIDTH = Math.max(280, at("chart").clientWidth);
+  [HEIGHT, BOTTOM] = WIDTH < NARROW ? [380, 124] : [400, 92];
+  step = (WIDTH - LEFT - 8) / Math.max(1, names.length);
+}
+
 function drawChart() {
+  layOut();
   at("chart").replaceChildren();
   const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "Memory of each phase against the GPU's capacity" });
   drawGrid(svg);
@@ -113,7 +129,7 @@ function drawGrid(svg) {
     svg.append(shape("text", { x: LEFT - 8, y: y(gib * GIB) + 4, "text-anchor": "end" }, `${gib} GiB`));
   }
   svg.append(shape("line", { class: "limit", x1: LEFT, x2: WIDTH - 8, y1: y(report.total_bytes), y2: y(report.total_bytes) }));
-  svg.append(shape("text", { x: LEFT + 6, y: y(report.total_bytes) + 14, style: "fill: var(--limit)" }, `${report.gpu}: ${size(report.total_bytes)}`));
+  svg.append(shape("text", { x: LEFT + 6, y: y(report.total_bytes) - 5, style: "fill: var(--limit)" }, `${report.gpu}: ${size(report.total_bytes)}`));
 }
 
 function drawFailure(parent, of, colour) {
@@ -132,7 +148,7 @@ function drawOther(of, i) {
 }
 
 function drawColumn(svg, name, i) {
-  const label = shape("text", { x: x(i) + step / 2, y: HEIGHT - BOTTOM + 16, transform: `rotate(28 ${x(i) + step / 2} ${HEIGHT - BOTTOM + 16})` }, name);
+  const label = shape("text", { x: x(i) + step / 2, y: HEIGHT - BOTTOM + 16, transform: `rotate(${WIDTH < NARROW ? 62 : 28} ${x(i) + step / 2} ${HEIGHT - BOTTOM + 16})` }, name);
   const column = shape("rect", { class: "column", x: x(i), y: TOP, width: step, height: HEIGHT - TOP - BOTTOM, tabindex: 0, role: "button", "aria-label": `${name}: details` });
   column.addEventListener("pointermove", event => showTip(name, event.clientX, event.clientY));
   column.addEventListener("pointerleave", hideTip);
@@ -220,6 +236,15 @@ function showConstants() {
   section("Outside torch's count: calibrated constants", table([["What"], ["Size", NUMBER], ["Known from"]], rows));
 }
 
+function showLogged() {
+  if (!report.logged) return;
+  const { cause, ranks } = report.logged;
+  if (cause) section("What the log shows", element("p", {}, element("strong", {}, cause.what)), element("p", {}, cause.shown_by), element("p", {}, cause.way_out));
+  const gap = of => of.gap ? Object.entries(of.gap).filter(([, bytes]) => Math.abs(bytes) >= MIB).map(([what, bytes]) => `${size(bytes)} ${what}`).join(", ") || "–" : "another server";
+  const rows = ranks.map(of => ({ cells: [[of.rank, of.source].filter(Boolean).join(" of ") || "the server", of.ends_in, size(of.baseline_bytes), size(of.pool_free_bytes), size(of.least_free_bytes), gap(of)] }));
+  if (rows.length > 1) section("Ranks of the log", table([["Rank"], ["Ends after"], ["Free before", NUMBER], ["After the pool", NUMBER], ["Least", NUMBER], ["More than predicted"]], rows));
+}
+
 function showComparisons() {
   for (const comparison of report.comparisons || []) {
     const amount = (row, n) => row.in_bytes ? size(n) : count(n);
@@ -229,16 +254,19 @@ function showComparisons() {
 }
 
 at("title").textContent = report.title;
+at("flags").textContent = report.flags;
 at("subtitle").textContent = `${report.gpu}${report.is_gpu_assumed ? " (assumed)" : ""}, ${size(report.total_bytes)}: ${report.subtitle}`;
 at("notes").append(...report.notes.map(note => element("li", {}, note)));
 showVerdict();
 drawLegend();
 drawZoom();
-drawChart();
+whenWide(drawChart);
 showPhases();
 showLargest();
+showLogged();
 showSideBySide("What if", "Start", { "as is": report, ...report.what_if });
 showSideBySide("Ranks", "Rank", Object.fromEntries(report.ranks.map(of => [of.rank_name, of])));
+showSweep(report.sweep || {});
 showComparisons();
 showSizes();
 showConstants();

@@ -33,6 +33,11 @@ class Browser:
         )
         self._call("/url", {"url": page.as_uri()})
 
+    def resize(self, width: int) -> None:
+        """The window itself is never as narrow as a telephone."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self._call("/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
+
     def run(self, script: str) -> Any:
         return self._call("/execute/sync", {"script": script, "args": []})
 

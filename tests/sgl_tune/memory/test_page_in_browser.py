@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sgl_tune.memory.html import render_page
+from sgl_tune.memory.logged import Cause, Logged, LoggedRank
 from tests.sgl_tune.memory.browser import Browser, headless_browser
 from tests.sgl_tune.memory.reports import make_report
 
 DRIVER = shutil.which("chromedriver")
 BACKGROUND = "return getComputedStyle(document.body).backgroundColor"
+RANKS = tuple(
+    LoggedRank("chat-0", f"TP{i}", "kv pool", 9 << 30, None, 1, {"weights": i << 30}) for i in (0, 1)
+)
+OFF_SCREEN = """
+const isOff = of => of.scrollWidth > of.clientWidth + 1 && getComputedStyle(of).display !== "inline";
+return [...document.querySelectorAll("main, main *")].filter(isOff).map(of => of.outerHTML.slice(0, 200));
+"""
+SWEPT = "return [...document.querySelectorAll('#sections svg text')].map(of => of.textContent)"
+LOGGED = Logged(Cause("another process", "9 GiB", "end it"), (), RANKS)
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +38,12 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     report = make_report(failed=True).with_what_ifs({"dp=4": make_report(), "dp=2": make_report(free=1)})
+    report = replace(report, title="GLM", subtitle="tp 8", flags="--mem-fraction-static 0.9", logged=LOGGED)
+    first, last = make_report(free=4, kv_tokens=900_000), make_report(True, kv_tokens=1_100_000)
+    starts = zip((0.8, 0.85, 0.9), (first, make_report(free=2), last), strict=True)
+    sweep = {f"mem-fraction-static={value}": of.to_json() for value, of in starts}
     file = tmp_path / "report.html"
-    file.write_text(render_page({**report.to_json(), "title": "GLM", "subtitle": "tp 8"}))
+    file.write_text(render_page({**report.to_json(), "sweep": sweep}))
     return file
 
 
@@ -68,7 +83,31 @@ def test_a_what_if_can_be_hidden_and_the_axis_moved(browser: Browser, page: Path
     assert before != after and browser.console() == []
 
 
-def test_it_is_no_wider_than_a_narrow_window(browser: Browser, page: Path) -> None:
+@pytest.mark.parametrize("width", [400, 800, 1400])
+def test_nothing_is_off_screen(browser: Browser, page: Path, width: int) -> None:
+    browser.resize(width)
     browser.open(page, "light")
-    browser.run("document.body.style.width = '420px'")
-    assert browser.run("return document.querySelector('main').scrollWidth") <= 420
+    assert browser.run("return innerWidth") == width
+    assert browser.run(OFF_SCREEN) == []
+    inside = "of.getBoundingClientRect().right <= innerWidth"
+    assert browser.run(f"return [...document.querySelectorAll('svg text')].every(of => {inside})")
+
+
+def test_a_sweep_is_drawn_with_the_part_that_fails(browser: Browser, page: Path) -> None:
+    browser.resize(800)
+    browser.open(page, "dark")
+    assert browser.run("return document.querySelectorAll('svg circle').length") == 2
+    assert {"does not fit", "0.8", "0.85", "0.9", "900k", "1.10M", "±256 MiB"} <= set(browser.run(SWEPT))
+    assert "Highest that fits: 0.85" in browser.run("return document.body.innerText")
+    before = browser.run("return document.querySelector('#sections svg').getAttribute('viewBox')")
+    browser.resize(400)
+    browser.run("dispatchEvent(new Event('resize'))")
+    assert before != browser.run("return document.querySelector('#sections svg').getAttribute('viewBox')")
+
+
+def test_it_says_what_was_asked_and_what_the_log_shows(browser: Browser, page: Path) -> None:
+    browser.open(page, "light")
+    title = browser.run("return document.title")
+    assert title == "GLM on Test GPU: tp 8, --mem-fraction-static 0.9"
+    text = browser.run("return document.body.innerText")
+    assert "another process" in text and "TP1 of chat-0" in text and "1.00 GiB weights" in text
