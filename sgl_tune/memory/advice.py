@@ -16,6 +16,8 @@ from sgl_tune.memory.start import Start
 Predict = Callable[[Sequence[Start]], list[MemoryReport]]
 _HIGHEST_FRACTION = 0.97
 _AT_ONCE = 2
+_MOST_RANKS = 64
+_LOADING = ("communicator", "weights", "draft weights")
 _GRAPHS = ("prefill graphs", "decode graphs", "draft graphs")
 
 
@@ -39,12 +41,16 @@ class Attempt:
 
 def remedies(start: Start, report: MemoryReport, predict: Predict) -> tuple[Remedy, ...]:
     """Of each kind the mildest that fits; those that keep most of the KV cache first."""
-    kinds = (
-        _fractions(report),
-        _requests(start, report),
-        _chunks(start, report),
-        _graphs(report),
-    )
+    if report.run.failed_in in _LOADING:
+        kinds: tuple[list[Attempt], ...] = (_ranks(start),)
+    else:
+        kinds = (
+            _fractions(report),
+            _requests(start, report),
+            _chunks(start, report),
+            _graphs(report),
+            _ranks(start) if report.oom is None else [],
+        )
     found = [remedy for attempts in kinds if (remedy := _first_that_fits(attempts, start, report, predict))]
     return tuple(sorted(found, key=lambda remedy: -(remedy.kv_tokens or 0)))
 
@@ -71,6 +77,13 @@ def _kv_change(outcome: MemoryReport, report: MemoryReport) -> str:
         return f"{after:,} KV tokens" if after else ""
     percent = round(100 * (after / before - 1))
     return f"{abs(percent)} % {'more' if percent > 0 else 'less'} KV" if percent else "as much KV"
+
+
+def _ranks(start: Start) -> list[Attempt]:
+    """Weights that do not fit, or that leave the pool nothing, are shared by more GPUs."""
+    tp, world = start.parallel.tp, start.parallel.world_size
+    times = [2**n for n in range(1, 7) if world * 2**n <= _MOST_RANKS]
+    return [Attempt({"tp_size": tp * n}, f"on {world * n} GPUs, not {world}") for n in times]
 
 
 def _fractions(report: MemoryReport) -> list[Attempt]:

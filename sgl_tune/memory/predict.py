@@ -55,6 +55,11 @@ class Predictor:
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
+    def counted_by(self, done: Done) -> Predictor:
+        """From here on, with the same processes."""
+        self._done = done
+        return self
+
     def __call__(self, starts: Sequence[Start]) -> list[MemoryReport]:
         """In the order of `starts`."""
         if self._processes < 2 or (len(starts) < 2 and self._crew is None):

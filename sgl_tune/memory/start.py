@@ -55,7 +55,16 @@ class Start:
         """Of a server that is asked otherwise, by SGLang's names: with all that follows."""
         deployment = self.deployment.asking(**changes)
         runtime, notes = _runtime(deployment, by_requests=self.by_requests)
-        return replace(self, deployment=deployment, runtime=runtime, notes=notes)
+        parallel = deployment.parallel
+        return replace(
+            self,
+            deployment=deployment,
+            model=deployment.model,
+            parallel=parallel,
+            runtime=runtime,
+            rank=self.rank * parallel.world_size // self.parallel.world_size,
+            notes=notes,
+        )
 
     def alone(self) -> Start:
         """As one GPU measures it: peers are arithmetic and take no buffers, and no tactic is profiled."""

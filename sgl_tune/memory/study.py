@@ -18,7 +18,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.memory.advice import remedies
 from sgl_tune.memory.predict import Predictor
 from sgl_tune.memory.ranks import choose_ranks, rank_name
-from sgl_tune.memory.report import MemoryReport, worst
+from sgl_tune.memory.report import MemoryReport, Remedy, worst
 from sgl_tune.memory.start import Start, starts_of
 from sgl_tune.memory.weight_files import beside_files, weight_files
 from sgl_tune.memory.what_if import AS_IS, WhatIf
@@ -64,12 +64,17 @@ class Study:
 def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf], out: Output) -> Study:
     asked = (AS_IS, *what_ifs, *sweep)
     groups = [question.starts(what_if) for what_if in asked]
-    with out.progress("predicting") as progress, Predictor(progress.advance) as predict:
-        reports = iter(predict([start for group in groups for start in group]))
+    starts = [start for group in groups for start in group]
+    with Predictor() as predict:
+        with out.progress("predicting", len(starts)) as progress:
+            reports = iter(predict.counted_by(progress.advance)(starts))
         outcomes = [[next(reports) for _ in group] for group in groups]
         lead = worst(outcomes[0])
         start = groups[0][outcomes[0].index(lead)]
-        helpful = () if lead.verdict == "fits" else remedies(start, lead, predict)
+        helpful: tuple[Remedy, ...] = ()
+        if lead.verdict != "fits":
+            with out.progress("simulating what would help") as progress:
+                helpful = remedies(start, lead, predict.counted_by(progress.advance))
     chosen = start.deployment
     others = {what_if.name: worst(outcome) for what_if, outcome in zip(asked, outcomes, strict=True)}
     report = replace(

@@ -102,10 +102,13 @@ def test_a_pool_without_room_needs_a_higher_fraction() -> None:
     assert report.verdict == "failed"
 
     def predict(starts: Sequence[Start]) -> list[MemoryReport]:
-        return [make_report(failed=(start.runtime.mem_fraction_static or 1) > 0.87) for start in starts]
+        fits = [
+            0.5 < (start.runtime.mem_fraction_static or 1) < 0.87 or start.parallel.tp > 8 for start in starts
+        ]
+        return [make_report(failed=not of) for of in fits]
 
-    [remedy] = remedies(_make_start(0.5), report, predict)
-    assert remedy.flags == "--mem-fraction-static 0.86"
+    found = [remedy.flags for remedy in remedies(_make_start(0.5), report, predict)]
+    assert found == ["--mem-fraction-static 0.86", "--tp-size 16"]
 
 
 def test_what_only_just_fits_is_no_remedy() -> None:
@@ -140,3 +143,22 @@ def test_an_attempt_is_written_as_its_release_spells_it(version: str, graphs: st
     written = Attempt(asked).flags(release)
     assert written == "--kv-cache-dtype fp8_e4m3 --mem-fraction-static 0.90 --disable-cuda-graph"
     assert Attempt({"cuda_graph_max_bs": 64}).flags(release) == graphs
+
+
+@pytest.mark.parametrize("phase", ["weights", "draft weights"])
+def test_weights_that_do_not_fit_want_more_gpus_and_nothing_else(phase: str) -> None:
+    tried: list[int] = []
+
+    def judged(starts: Sequence[Start]) -> list[MemoryReport]:
+        tried.extend(start.parallel.tp for start in starts)
+        return [make_report(failed=start.parallel.tp < 32, free=2.0) for start in starts]
+
+    (remedy,) = remedies(_make_start(), _failing(phase), judged)
+    assert (remedy.flags, remedy.cost) == ("--tp-size 32", "on 32 GPUs, not 8, as much KV")
+    assert tried == [16, 32]
+
+
+def test_of_other_ranks_a_start_keeps_its_stage() -> None:
+    start = _make_start()
+    wider = replace(start, rank=3).asking(tp_size=16)
+    assert (wider.parallel.tp, wider.rank, wider.runtime.mem_fraction_static) == (16, 6, 0.9)
