@@ -56,7 +56,7 @@ SGL_TUNE = {
     "cache": "server sgl_tune errors units records reading deployment",
     "stores": "server errors units reading cli deployment cache",
     "keys": "server errors units cli deployment cache",
-    "verify": "server errors units reading deployment cache keys",
+    "verify": "server errors units reading cli deployment cache stores keys",
     "explain": "server errors units cli deployment cache keys verify",
     "memory": "server simulate devices forward moe graphs start errors processes units records reading"
     " log_lines cli deployment",

@@ -238,6 +238,8 @@ class Release:
     gathers_deep_gemm: bool = False
     # SGLANG_JIT_CACHE_DIR holds its own kernels: kernels/jit/utils/compile/cache.py. Before: tvm-ffi's folder
     keys_kernels_by_content: bool = False
+    # A lock file a group of DeepGEMM's kernels, below its folder: layers/deep_gemm_wrapper/compile_utils.py
+    locks_deep_gemm: bool = False
     # ... a library that lies there is loaded without ninja: jit_kernel/utils.py, kernels/jit/utils/compile.py
     loads_kernels_by_name: bool = False
     # CuTe DSL's: ops/attention/flash_attn/cute/cache_utils.py, then kernels/jit/cute_aot_cache.py
@@ -422,6 +424,7 @@ _19 = replace(
     _18,
     version="0.5.19",
     checks_a2a_as_asked=False,
+    locks_deep_gemm=True,
     unified_memory_has_prefill_graphs=False,
     flashinfer="0.6.18",
     deletes_unequal_ranks=True,

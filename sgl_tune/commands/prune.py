@@ -18,6 +18,9 @@ from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.stores.find import store_asked_for
+from sgl_tune.stores.prune import StoreRules
+from sgl_tune.stores.prune_page import prune_stores
 from sgl_tune.units import count, human_bytes, parse_age, parse_limit
 
 
@@ -42,6 +45,18 @@ def prune(
         str | None,
         typer.Option("--max-size", metavar="SIZE", help="The least recently used, until the rest fits: 1GB."),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="ID|all", help="Items of stores of compiled kernels, and no caches."),
+    ] = None,
+    library: Annotated[
+        list[str] | None,
+        typer.Option("--library", metavar="NAME=X.Y.Z", help="With --store: of this triton, tilelang, ..."),
+    ] = None,
+    unused_for: Annotated[
+        str | None,
+        typer.Option("--unused-for", metavar="AGE", help="With --store: neither read nor written since."),
+    ] = None,
     keep: Annotated[
         list[str] | None,
         typer.Option("--keep", metavar="KEY", help="Never this one. A key or its beginning; repeatable."),
@@ -54,11 +69,26 @@ def prune(
 ) -> None:
     """Remove caches from the disk. Several rules together narrow the choice.
 
-    What is being written is left alone, and so is every file that no server or sgl-tune wrote.
+    What is being written is left alone, and so is every file that no server or sgl-tune wrote. With --store
+    it is about what else a start compiles and keeps, item by item.
 
     Example: sgl-tune prune --stale --dry-run
     """
     out = Output(sink(format, quiet))
+    only = store_asked_for(store)
+    if only:
+        of_stores = StoreRules(
+            stale,
+            parse_age(older_than) if older_than else None,
+            parse_age(unused_for) if unused_for else None,
+            _libraries(library or [], flashinfer_version),
+            arch,
+            parse_limit(max_size) if max_size else None,
+        )
+        prune_stores(out, folder or cache_dir, only, of_stores, dry_run, yes)
+        return
+    if library or unused_for:
+        raise UsageError("--library and --unused-for are about stores", "add --store ID, or --store all")
     rules = Rules(
         stale=stale,
         older_than=parse_age(older_than) if older_than else None,
@@ -85,6 +115,16 @@ def prune(
     for text in dict.fromkeys(note for _, removed in results for note in removed.notes):
         out.note(text)
     _report(out, results, dry_run, asked=not yes)
+
+
+def _libraries(given: list[str], flashinfer: str | None) -> dict[str, str]:
+    found = {"flashinfer": flashinfer} if flashinfer else {}
+    for text in given:
+        name, equals, version = text.partition("=")
+        if not (name and equals and version):
+            raise UsageError(f"--library {text} is no NAME=VERSION", "write it like --library triton=3.5.0")
+        found[name] = version
+    return found
 
 
 def _caches(root: Path) -> list[Cache]:
@@ -117,6 +157,7 @@ def _report(out: Output, results: list[tuple[Removal, Removed]], dry_run: bool, 
         "dry_run": dry_run,
         "removed": [
             {
+                "store": "tactics",
                 "path": str(removal.cache.path),
                 "layout": removal.cache.layout,
                 "key": removal.cache.key,

@@ -19,20 +19,23 @@ from sgl_tune.deployment.options import ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import UsageError
+from sgl_tune.stores.find import Stored, store_asked_for
+from sgl_tune.stores.page import stores_below, stores_meant
 from sgl_tune.units import count
 from sgl_tune.verify.access import find_user
 from sgl_tune.verify.annotations import github_lines
 from sgl_tune.verify.environment import read_target, target_here
 from sgl_tune.verify.expected import plan_of
-from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport
+from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport
 from sgl_tune.verify.replayed import ReplayedCache, judge_replay
 from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
+from sgl_tune.verify.stores import StoreReport, machine_of, verify_stores, with_stores
+from sgl_tune.verify.stores_page import STYLES, show_stores, stores_line
 from sgl_tune.verify.verdict_line import verdict_line
 from sgl_tune.verify.verify import Server
 from sgl_tune.verify.verify import verify as predict
 
 _UNUSED = (Verdict.IGNORED, Verdict.REPLACED, Verdict.DELETED, Verdict.CRASH)
-_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
 _COLUMNS = (Column("NEXT START"), Column("FILES", right=True), Column("WHICH", path=True))
 
 
@@ -66,6 +69,14 @@ def verify(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, help="With --replay: seconds without progress.")
     ] = 600,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="ID|all", help="Only what else a start compiles and keeps."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="PATH", help="Where the server will find the folder of stores."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
     format: FindingsFormatOption = FindingsFormat.human,
     quiet: QuietOption = False,
@@ -76,7 +87,8 @@ def verify(
     clocks made stale.
 
     With a deployment (SGLang's flags, a server command after --, or sgl-tune.toml) it also says what is
-    missing. quiet prints the files that the start will not use, github a workflow's annotations.
+    missing. Stores of compiled kernels in a PATH are judged too, as their libraries look them up; with
+    --store, those alone. quiet prints the files that the start will not use, github a workflow's annotations.
     docs/findings.md explains every finding.
 
     Example: sgl-tune verify --target env.json -- python -m sglang.launch_server --model-path M --tp 8
@@ -86,29 +98,46 @@ def verify(
     if len(paths) > 1:
         raise UsageError(f"verify takes one path or key, not {len(paths)}: {' '.join(paths)}")
     machine = read_target(target) if target else target_here()
-    scope = scope_of(VerifyOptions(flags, paths[0] if paths else None, tuple(command), deployment), machine)
+    user = find_user(as_user) if as_user else None
+    asked = VerifyOptions(flags, paths[0] if paths else None, tuple(command), deployment)
+    stores = verify_stores(_stores(out, asked, store), machine_of(flags, machine, user, at))
+    if store:
+        scope = Scope((), machine)
+    else:
+        scope = scope_of(asked._replace(has_stores=bool(stores)), machine)
     for doubt in scope.warnings:
         out.warn(doubt)
     for note in scope.notes:
         out.note(note)
-    report = predict(scope.checked, Server(scope.target, find_user(as_user) if as_user else None))
+    report = predict(scope.checked, Server(scope.target, user))
     report = report._replace(findings=(*scope.findings, *report.findings))
     replayed = _replay_all(scope, report, timeout, out) if replay else []
     timings = [found for one in replayed for found in one.findings]
-    report = report._replace(findings=(*report.findings, *timings))
+    report = with_stores(report._replace(findings=(*report.findings, *timings)), stores, scope.target)
     ok = report.ok(strict)
+    verdict = verdict_line(report, scope.plans, ok, stores_line(stores) if stores else None)
     out.result(
         {
             "ok": ok,
-            "verdict": verdict_line(report, scope.plans, ok),
+            "verdict": verdict,
             "target": {"from": machine.origin, "metadata": machine.metadata},
             **report.to_json(),
             "replay": [one.to_json() for one in replayed] if replay else None,
         },
-        human=lambda: _show(out, report, replayed, verdict_line(report, scope.plans, ok), ok),
+        human=lambda: _show(out, report, stores, replayed, verdict, ok),
         quiet=github_lines(report) if format is FindingsFormat.github else _unused(report),
     )
     raise typer.Exit(0 if ok else 1)
+
+
+def _stores(out: Output, asked: VerifyOptions, only: str | None) -> list[Stored]:
+    """Those that were asked for, or that lie in the folder that was named."""
+    if store_asked_for(only):
+        cache_dir = asked.flags.cache_dir
+        return stores_meant(out, asked.path, only, Path(cache_dir) if cache_dir else None)[0]
+    if asked.path is None or not Path(asked.path).is_dir() or asked.names_a_deployment:
+        return []
+    return stores_below(out, Path(asked.path))
 
 
 def _unused(report: VerifyReport) -> Iterable[str]:
@@ -139,11 +168,20 @@ def _replay_all(scope: Scope, report: VerifyReport, timeout: float, out: Output)
 
 
 def _show(
-    out: Output, report: VerifyReport, replayed: Sequence[ReplayedCache], verdict: str, ok: bool
+    out: Output,
+    report: VerifyReport,
+    stores: Sequence[StoreReport],
+    replayed: Sequence[ReplayedCache],
+    verdict: str,
+    ok: bool,
 ) -> None:
+    show_stores(out, stores)
     place = attrgetter("where")
-    by_place = {where: list(found) for where, found in groupby(sorted(report.findings, key=place), key=place)}
-    for folder, group in groupby(report.files, key=lambda file: file.path.parent):
+    of_stores = {found for one in stores for found in one.findings}
+    findings = sorted((found for found in report.findings if found not in of_stores), key=place)
+    by_place = {where: list(found) for where, found in groupby(findings, key=place)}
+    tactics = (file for file in report.files if file.store == "tactics")
+    for folder, group in groupby(tactics, key=lambda file: file.path.parent):
         files = list(group)
         out.line(str(folder), style="bold")
         out.table(_COLUMNS, [_row(verdict, files) for verdict in dict.fromkeys(f.verdict for f in files)])
@@ -182,5 +220,5 @@ def _distinct(files: Sequence[FileReport]) -> dict[Finding, list[FileReport]]:
 
 
 def _show_finding(out: Output, found: Finding, message: str) -> None:
-    out.line(f"{found.severity.value} {found.code}: {message}", style=_STYLES[found.severity])
+    out.line(f"{found.severity.value} {found.code}: {message}", style=STYLES[found.severity])
     out.line(f"-> {found.remedy}", indent=4)

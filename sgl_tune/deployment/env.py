@@ -6,11 +6,11 @@ import contextlib
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from sgl_tune.deployment.versions import Gpu, installed_version, local_gpus
+from sgl_tune.deployment.versions import Gpu, installed_libraries, installed_version, local_gpus
 
 _NVIDIA_SMI_SECONDS = 20
 
@@ -26,6 +26,7 @@ class Fingerprint:
     sglang: str | None
     gpus: tuple[Gpu, ...]
     unknown: tuple[str, ...]
+    libraries: dict[str, str] = field(default_factory=dict)
 
 
 def take_fingerprint() -> Fingerprint:
@@ -52,6 +53,7 @@ def take_fingerprint() -> Fingerprint:
         installed_version("sglang"),
         gpus,
         tuple(unknown),
+        installed_libraries(),
     )
 
 
@@ -92,6 +94,7 @@ def as_json(fingerprint: Fingerprint) -> dict[str, Any]:
         "driver": fingerprint.driver,
         "torch": fingerprint.torch,
         "sglang": fingerprint.sglang,
+        "libraries": fingerprint.libraries,
         "gpus": [
             {"name": gpu.name, "arch": gpu.arch, "mib": gpu.mib, "uuid": gpu.uuid} for gpu in fingerprint.gpus
         ],

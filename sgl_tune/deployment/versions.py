@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -14,6 +16,7 @@ from runtime.server.units import MIB
 from sgl_tune.errors import UsageError
 
 DISTRIBUTIONS = {"sglang": "sglang", "flashinfer": "flashinfer-python"}
+COMPILERS = {"triton": "triton", "tilelang": "tilelang", "cutlass-dsl": "nvidia-cutlass-dsl"}
 _NVIDIA_SMI_SECONDS = 20
 
 
@@ -36,6 +39,17 @@ def installed_version(package: str) -> str | None:
         return metadata.version(DISTRIBUTIONS[package])
     except metadata.PackageNotFoundError:
         return None
+
+
+def installed_libraries() -> dict[str, str]:
+    """Those that name what they compile by their version, as stores' items name them; and Python."""
+    from importlib import metadata
+
+    found = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    for name, distribution in COMPILERS.items():
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(distribution)
+    return found
 
 
 def require_torch(what: str) -> None:

@@ -15,7 +15,7 @@ _MAGIC = b"\x7fELF"
 def _head(folder: Folder, name: str) -> bytes:
     """Nothing where it is no file of 64 bits."""
     try:
-        descriptor = folder.open(name, os.O_RDONLY)
+        descriptor = _opened(folder, name)
     except OSError:
         return b""
     try:
@@ -25,6 +25,14 @@ def _head(folder: Folder, name: str) -> bytes:
     finally:
         os.close(descriptor)
     return head if len(head) == _HEAD and head[:4] == _MAGIC and head[4] == 2 else b""
+
+
+def _opened(folder: Folder, name: str) -> int:
+    """Without leaving a trace of having read it, which only its owner may."""
+    try:
+        return folder.open(name, os.O_RDONLY | os.O_NOATIME)
+    except PermissionError:
+        return folder.open(name, os.O_RDONLY)
 
 
 def arch_of(folder: Folder, name: str) -> str | None:

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 # What a start does about an entry that is not as its library left it.
-Kind = Literal["half-written", "moved", "stale", "kills", "unread", "odd"]
+Kind = Literal["half-written", "moved", "stale", "kills", "unread"]
 
 
 class Fault(NamedTuple):
+    """`still_there`: what it points to outside the store can be found today."""
+
     kind: Kind
     message: str
+    still_there: bool = False
 
 
 class Size(NamedTuple):
@@ -23,12 +26,14 @@ class Size(NamedTuple):
     modified: float = 0.0
     owner: int | None = None
     odd: tuple[str, ...] = ()  # links, pipes, devices: none is opened
+    read: float = 0.0  # when a file of it was, but for those that are read here
 
     def plus(self, other: Size) -> Size:
         owner = self.owner if self.files else other.owner
         newest = max(self.modified, other.modified)
         odd = (*self.odd, *other.odd) if other.odd else self.odd
-        return Size(self.files + other.files, self.bytes + other.bytes, newest, owner, odd)
+        read = max(self.read, other.read)
+        return Size(self.files + other.files, self.bytes + other.bytes, newest, owner, odd, read)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from sgl_tune.stores.item import Size
 
 DEEPEST_FOLDER = 12
 _MOST_NAMED = 3
+_READ_HERE = (".json", ".ninja", ".ninja_log", ".ninja_deps")
 
 
 class Listing(NamedTuple):
@@ -34,6 +35,7 @@ class Listing(NamedTuple):
             max(status.st_mtime for status in found),
             next(iter(found)).st_uid,
             tuple(self.odd[:_MOST_NAMED]),
+            max((s.st_atime for name, s in self.files.items() if not name.endswith(_READ_HERE)), default=0.0),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class Target:
     arch: str | None = None
     driver: str | None = None
     gpu: str | None = None
+    libraries: Mapping[str, str] = field(default_factory=dict)  # by the names that stores' items say
 
     def for_file(self, saved: Any) -> Mapping[str, str]:
         if self.metadata is not None:
@@ -89,7 +90,14 @@ def target_here() -> Target:
     if here.metadata is None:
         return Target(None, "each file's own environment")
     version = here.metadata["flashinfer_version"]
-    return Target(here.metadata, "this machine", flashinfer=version, arch=here.arch, driver=here.driver)
+    return Target(
+        here.metadata,
+        "this machine",
+        flashinfer=version,
+        arch=here.arch,
+        driver=here.driver,
+        libraries=here.libraries,
+    )
 
 
 def unknown_target_finding(target: Target) -> Finding:
@@ -118,6 +126,7 @@ def read_target(path: Path) -> Target:
         flashinfer=strings["flashinfer_version"],
         arch=_text(content.get("arch")),
         driver=_text(content.get("driver")),
+        libraries=_libraries(content.get("libraries")),
     )
 
 
@@ -129,6 +138,12 @@ def _environment_strings(path: Path, metadata: Any) -> dict[str, str]:
         if not isinstance(metadata.get(name), str):
             raise UsageError(f"{path}: `{name}` is {shown(metadata.get(name))}, not a string", _HOW)
     return {name: metadata[name] for name in names}
+
+
+def _libraries(told: Any) -> dict[str, str]:
+    """None in what an older sgl-tune wrote."""
+    members = told.items() if isinstance(told, dict) else ()
+    return {name: version for name, version in members if isinstance(version, str)}
 
 
 def _text(value: Any) -> str | None:

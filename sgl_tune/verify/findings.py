@@ -83,6 +83,16 @@ CODES: dict[str, Severity] = {
     "faded-choice": Severity.INFO,
     "other-clocks": Severity.INFO,
     "managed-entry-invalid": Severity.WARNING,
+    "store-moved": Severity.ERROR,
+    "store-stale": Severity.WARNING,
+    "store-half-written": Severity.WARNING,
+    "store-kills-start": Severity.ERROR,
+    "store-not-writable": Severity.ERROR,
+    "store-other-version": Severity.INFO,
+    "store-other-arch": Severity.INFO,
+    "store-other-python": Severity.INFO,
+    "store-offered": Severity.INFO,
+    "store-odd-file": Severity.WARNING,
 }
 
 
@@ -118,9 +128,11 @@ class FileReport(NamedTuple):
     path: Path
     verdict: Verdict
     findings: tuple[Finding, ...] = ()
+    store: str = "tactics"
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "store": self.store,
             "path": str(self.path),
             "verdict": self.verdict.value,
             "findings": [found.to_json() for found in self.findings],

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from sgl_tune.keys.plan import Plan
 from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.units import count
-from sgl_tune.verify.findings import Severity, Verdict, VerifyReport
+from sgl_tune.verify.findings import FileReport, Severity, Verdict, VerifyReport
 
 _MOST_CODES = 3
 
 
-def verdict_line(report: VerifyReport, plans: Sequence[Plan], ok: bool) -> str:
-    return f"good: {_loads(report, plans)}" if ok else f"bad: {_faults(report)}; {_loads(report, plans)}"
+def verdict_line(report: VerifyReport, plans: Sequence[Plan], ok: bool, stores: str | None = None) -> str:
+    """`stores` tells of them what `report` tells of rank files."""
+    tactics = [file for file in report.files if file.store == "tactics"]
+    loads = _loads(tactics, plans) if tactics or plans or stores is None else None
+    says = "; ".join(filter(None, [loads, stores]))
+    return f"good: {says}" if ok else f"bad: {_faults(report)}; {says}"
 
 
 def _faults(report: VerifyReport) -> str:
@@ -25,9 +29,9 @@ def _faults(report: VerifyReport) -> str:
     return f"{', '.join(codes[:_MOST_CODES])}{more}"
 
 
-def _loads(report: VerifyReport, plans: Sequence[Plan]) -> str:
-    used = sum(file.verdict in (Verdict.HIT, Verdict.PARTIAL) for file in report.files)
-    loads = f"{used} of {count(len(report.files), 'file')}"
+def _loads(files: Sequence[FileReport], plans: Sequence[Plan]) -> str:
+    used = sum(file.verdict in (Verdict.HIT, Verdict.PARTIAL) for file in files)
+    loads = f"{used} of {count(len(files), 'file')}"
     if not plans:
         return f"{loads} load, judged by themselves: no deployment is given"
     idle = [plan for plan in plans if plan.is_idle]

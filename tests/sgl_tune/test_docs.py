@@ -13,6 +13,7 @@ import pytest
 from sgl_tune.cli.pages import COMMANDS, Pages
 from tests.sgl_tune.running import ROOT, run_here
 from tests.sgl_tune.start_report.logs import head, loaded, served
+from tests.sgl_tune.stores.make import whole_root
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CALL = re.compile(rf"(?<![\w/.-])sgl-tune ((?:{'|'.join(COMMANDS)})\b[^\n`]*)")
@@ -24,6 +25,7 @@ OWN = {
     "8e60": "4393", "/caches": "caches", "/cache": "caches",
     "/caches/monday": "caches", "/caches/tuesday": "cache-examples/cache",
     "/env.json": "env.json", "env-of-the-new-image.json": "env.json", "sglang": "nobody",
+    "/srv/root": "root", "ROOT": "root", "PLACE": "/mnt/root",
     "DIR": "out", "MODEL": "Qwen3-30B-A3B", "M": "Qwen3-30B-A3B",
 }  # fmt: skip
 NEEDS_MORE = {"env", "mem-report", "warm"}  # torch, seconds, or a GPU: their words are read, no more
@@ -59,6 +61,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "cache-examples" / "cache", folder / "caches")
     shutil.copy(ROOT / "cache-examples" / "h200.env.json", folder / "env.json")
     (folder / "server.log").write_text(head() + loaded() + served(31))
+    whole_root(folder / "root")
     rank = next((folder / "caches").rglob("rank_tp0_pp0_dp0.json"))
     for name in ("rank_tp0_pp0_dp0.json", "rank_tp1_pp0_dp0.json"):
         shutil.copy(rank, folder / name)

@@ -139,4 +139,4 @@ def _moved(path: str, setting: Setting) -> Fault:
     still = setting.is_here and "\0" not in path and Path(path).exists()
     says = "found there today, and compiled again once that is gone" if still else "it is compiled again"
     where = shown(path.rpartition("/")[0], 200)
-    return Fault("moved", f"its group points to {where}: {says}")
+    return Fault("moved", f"its group points to {where}: {says}", still)

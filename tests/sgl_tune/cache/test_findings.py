@@ -54,6 +54,7 @@ def test_a_report_is_plain_json() -> None:
     assert report.to_json() == {
         "files": [
             {
+                "store": "tactics",
                 "path": "/c/f.json",
                 "verdict": "crash",
                 "findings": [{"code": "not-json", "severity": "error", "message": "m", "remedy": "r"}],

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.sgl_tune.running import ROOT, run
 from tests.sgl_tune.schemas import schema_faults
 
-MEMBERS = {"schema_version", "metadata", "arch", "driver", "torch", "sglang", "gpus", "unknown"}
+MEMBERS = {"schema_version", "metadata", "arch", "driver", "torch", "sglang", "gpus", "unknown", "libraries"}
 
 
 def test_without_flashinfer_it_says_what_it_cannot_know(tmp_path: Path) -> None:

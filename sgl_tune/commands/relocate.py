@@ -1,0 +1,107 @@
+"""`sgl-tune relocate`: make a root of stores right for the path that a server finds it under."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.out import Output
+from sgl_tune.cli.table import Column
+from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.errors import UsageError
+from sgl_tune.stores.find import Stored
+from sgl_tune.stores.page import stores_below
+from sgl_tune.stores.relocate import Mended
+from sgl_tune.stores.relocate import relocate as mend
+from sgl_tune.stores.variables import variables
+
+_COLUMNS = (
+    Column("STORE"),
+    Column("CHANGED", right=True),
+    Column("RIGHT", right=True),
+    Column("WHAT"),
+    Column("WHERE", path=True),
+)
+
+
+def relocate(
+    root: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="ROOT", help="The folder that holds the stores; SGLang's own.", show_default=False
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="PATH", help="Where the server will find it, if not where it lies now."),
+    ] = None,
+    sglang_version: Annotated[
+        str | None, typer.Option("--sglang-version", metavar="X.Y.Z", help="Whose variables to print.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    format: FormatOption = Format.human,
+    quiet: QuietOption = False,
+) -> None:
+    """Make stores that were copied, unpacked or mounted elsewhere work there: nothing is compiled again.
+
+    Triton's groups name files by absolute paths: they are rewritten. FlashInfer's modules are offered by a
+    small package, which needs no ninja and no times. What a library would have to make in a read-only place
+    is made. Run it once where the root can be written; then it may be mounted read-only. quiet prints the
+    variables that the server needs, as `export` lines.
+
+    Example: sgl-tune relocate /srv/root --at /mnt/root
+    """
+    out = Output(sink(format, quiet))
+    root = root or default_cache_dir()
+    if not root.is_dir():
+        raise UsageError(f"{root}: no such folder", "name the folder that holds the stores")
+    if at is not None and not at.startswith("/"):
+        raise UsageError(f"--at {at} is no absolute path", "give the path as the server will see it")
+    place = at.rstrip("/") or "/" if at else str(root.absolute())
+    stored = stores_below(out, root)
+    with out.progress("relocating") as progress:
+        found = [mend(one, _seen(one, root, place), dry_run, progress.advance) for one in stored]
+    mended = [one for one in found if one]
+    offers = any(one.store == "flashinfer-jit" and one.changed + one.right for one in mended)
+    needed, doubt = variables(sglang_version, place, offers)
+    if doubt:
+        out.warn(doubt)
+    out.result(
+        {
+            "root": str(root),
+            "place": place,
+            "dry_run": dry_run,
+            "stores": [_as_json(one) for one in mended],
+            "environment": needed,
+        },
+        human=lambda: _show(out, mended, needed, dry_run),
+        quiet=(f"export {name}={value}" for name, value in needed.items()),
+    )
+    for one in mended:
+        for text in one.unmended[:3]:
+            out.warn(text)
+
+
+def _seen(stored: Stored, root: Path, place: str) -> str:
+    below = stored.path.relative_to(root).as_posix()
+    return place if below == "." else f"{place.rstrip('/')}/{below}"
+
+
+def _as_json(one: Mended) -> dict[str, object]:
+    return {**one._asdict(), "path": str(one.path), "unmended": list(one.unmended)}
+
+
+def _show(out: Output, mended: list[Mended], needed: dict[str, str], dry_run: bool) -> None:
+    rows = [(one.store, one.changed, one.right, one.what, one.path) for one in mended]
+    if not rows:
+        out.line("No store here needs it.")
+        return
+    out.table(_COLUMNS, rows)
+    out.line()
+    changed = sum(one.changed for one in mended)
+    out.line(f"{'Would change' if dry_run else 'Changed'} {changed:,}. A server finds them with:")
+    for name, value in needed.items():
+        out.line(f"export {name}={value}", indent=2)

@@ -1,0 +1,170 @@
+"""FlashInfer's compiled modules, offered to it by a package: loaded without ninja, wherever the root lies.
+
+Every FlashInfer since 0.6.11 asks an installed `flashinfer_jit_cache` for modules before it builds one, and
+loads what that names without looking at times, commands or paths. The package is found through PYTHONPATH.
+Which modules it offers stands in a file beside it: those that were whole when it was written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from runtime.server.stores import AOT_PACKAGE
+from sgl_tune.cache.folder import Folder, open_folder
+from sgl_tune.stores.find import Stored
+from sgl_tune.stores.item import Item
+from sgl_tune.stores.walk import read_json
+
+PACKAGE = "flashinfer_jit_cache"
+OFFER = "offer.json"
+_CUDA = re.compile(rb"libcudart\.so\.(\d+)")
+_CUTE = "_cute_dsl"
+_CHUNK = 8 << 20
+
+
+def offered_modules(stored: Stored) -> frozenset[str]:
+    """Names of items, as `0.7.2/90a/cached_ops/norm`, that a package of the same root offers."""
+    for root in dict.fromkeys([stored.root, _base(stored.path)]):
+        try:
+            with open_folder(root / AOT_PACKAGE / PACKAGE, root) as opened:
+                modules = read_json(opened, OFFER)["modules"]
+            found = {(place, name) for place, row in modules.items() for name in row["names"]}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+        return frozenset(f"{place}/cached_ops/{name}" for place, name in found)
+    return frozenset()
+
+
+def offer_path(stored: Stored, place: str) -> str:
+    """What PYTHONPATH must name where the store is seen at `place`."""
+    below = stored.path.relative_to(stored.root).as_posix()
+    root = place.removesuffix(f"/{below}") if below != "." else place.removesuffix("/.cache/flashinfer")
+    return f"{root}/{AOT_PACKAGE}"
+
+
+def _base(flashinfer: Path) -> Path:
+    """FlashInfer appends two folders to what its variable names."""
+    return flashinfer.parent.parent if flashinfer.parts[-2:] == (".cache", "flashinfer") else flashinfer
+
+
+def offer_of(items: Iterable[Item], folder: Folder) -> dict[str, Any]:
+    """What can be offered: whole modules, by version and architecture, with the CUDA they ask for."""
+    modules: dict[str, dict[str, Any]] = {}
+    for item in items:
+        version, arch, _, name = item.name.split("/", 3)
+        if not item.faults and not name.endswith(_CUTE):
+            row = modules.setdefault(f"{version}/{arch}", {"names": [], "cuda": None})
+            row["names"].append(name)
+            row["cuda"] = row["cuda"] or _cuda(folder, item.name, name)
+    return {"modules": modules}
+
+
+def _cuda(store: Folder, path: str, name: str) -> str | None:
+    """The major version of the runtime that a library was linked against; None where it says none."""
+    folder = store
+    opened = []
+    try:
+        for part in path.split("/"):
+            folder = folder.enter(part)
+            opened.append(folder)
+        descriptor = folder.open(f"{name}.so", os.O_RDONLY)
+    except OSError:
+        return None
+    finally:
+        for one in opened:
+            one.close()
+    with os.fdopen(descriptor, "rb") as library:
+        before = b""
+        while chunk := library.read(_CHUNK):
+            match = _CUDA.search(before + chunk)
+            if match:
+                return match[1].decode()
+            before = chunk[-32:]
+    return None
+
+
+def package_files(offer: Mapping[str, Any], store: str) -> dict[str, bytes]:
+    """`store` is the path from the package's own folder to FlashInfer's."""
+    return {
+        "__init__.py": _SOURCE.replace("@STORE@", store).encode(),
+        OFFER: (json.dumps(offer, indent=1) + "\n").encode(),
+    }
+
+
+_SOURCE = '''"""Written by sgl-tune: offers FlashInfer the compiled modules of this root, wherever it lies.
+
+A module is offered to the FlashInfer, the GPU and the CUDA that it was compiled for, and to no other. Where
+another package of this name is installed, it is asked as well.
+"""
+
+import importlib.metadata
+import importlib.util
+import json
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import SimpleNamespace
+
+_HERE = Path(__file__).resolve().parent
+_STORE = (_HERE / "@STORE@").resolve()
+_MODULES = json.loads((_HERE / "offer.json").read_text())["modules"]
+
+
+def _other():
+    elsewhere = [path for path in sys.path if Path(path or ".").resolve() != _HERE.parent]
+    spec = PathFinder.find_spec("flashinfer_jit_cache", elsewhere)
+    if spec is None or spec.loader is None:
+        return None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_OTHER = _other()
+_FLASHINFER = importlib.metadata.version("flashinfer-python")
+__version__ = _OTHER.__version__ if _OTHER else _FLASHINFER
+
+
+def _cuda():
+    import torch
+
+    return (torch.version.cuda or "").split(".")[0]
+
+
+def _fits(place):
+    return place.split("/")[0] == _FLASHINFER and _MODULES[place]["cuda"] in (None, _cuda())
+
+
+def get_jit_cache_dir():
+    """Until 0.6.18: one folder of modules."""
+    from flashinfer.compilation_context import CompilationContext
+
+    targets = sorted(CompilationContext().TARGET_CUDA_ARCHS)
+    place = _FLASHINFER + "/" + "_".join(f"{major}{minor}" for major, minor in targets)
+    if place in _MODULES and _fits(place) and not _OTHER:
+        return str(_STORE / place / "cached_ops")
+    return _OTHER.get_jit_cache_dir() if _OTHER else str(_HERE / "none")
+
+
+def get_jit_cache_providers():
+    """Since 0.7.1: any number of them, each for its GPUs."""
+    found = list(_OTHER.get_jit_cache_providers()) if _OTHER else []
+    for place in filter(_fits, _MODULES):
+        arch = place.split("/")[1]
+        found.append(
+            SimpleNamespace(
+                provider_id=f"sgl-tune-{arch}",
+                distribution="flashinfer-jit-cache",
+                version=__version__,
+                jit_cache_dir=str(_STORE / place / "cached_ops"),
+                cuda_architectures=frozenset(f"sm{one}" for one in arch.split("_")),
+                modules=frozenset(_MODULES[place]["names"]),
+            )
+        )
+    return found
+'''

@@ -1,0 +1,172 @@
+"""Make a root right for the path that a server finds it under, so that nothing in it is compiled again.
+
+Each change is right by itself and is made again without harm: a process that is killed leaves some items
+mended and the others as they were, and the next run mends those. What a library could load before is never
+taken from its place: a new file is written beside the old one, and all reach the disk before the first
+replaces anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runtime.server.stores import AOT_PACKAGE
+from sgl_tune.cache.folder import Folder, open_folder
+from sgl_tune.cache.transaction import explained
+from sgl_tune.stores.find import Stored
+from sgl_tune.stores.item import Setting
+from sgl_tune.stores.offer import PACKAGE, offer_of, package_files
+from sgl_tune.stores.readers.cute_dsl import OBJECT
+from sgl_tune.stores.readers.triton import GROUP
+from sgl_tune.stores.walk import DEEPEST_FOLDER, Listing, entered, listing, read_json
+
+_NEW = ".sgl-tune-relocated-"
+Step = Callable[[], None]
+
+
+class Mended(NamedTuple):
+    """`changed` items of a store are, or would be, changed; `right` were already."""
+
+    store: str
+    path: Path
+    what: str
+    changed: int
+    right: int
+    unmended: tuple[str, ...] = ()
+
+
+def relocate(stored: Stored, place: str, dry_run: bool, step: Step) -> Mended | None:
+    """`place` is the path that the server finds this store under. None: it is found anywhere as it is."""
+    with explained(stored.path), open_folder(stored.path, stored.root) as folder:
+        if stored.store in ("triton", "inductor"):
+            return _groups(stored, folder, place, dry_run, step)
+        if stored.store == "flashinfer-jit":
+            return _offer(stored, folder, place, dry_run)
+        if stored.store == "cute-dsl":
+            made = list(_locks(folder, DEEPEST_FOLDER, dry_run))
+            return Mended(stored.store, stored.path, "lock files", sum(made), len(made) - sum(made))
+        if stored.store == "tilelang":
+            made = list(_staging(folder, dry_run))
+            return Mended(stored.store, stored.path, "staging folders", sum(made), len(made) - sum(made))
+    return None
+
+
+def _groups(stored: Stored, folder: Folder, place: str, dry_run: bool, step: Step) -> Mended:
+    """Triton's groups name their files by absolute paths."""
+    changed = right = 0
+    unmended: list[str] = []
+    for below, where, group, found in _each_group(folder, place, DEEPEST_FOLDER):
+        step()
+        try:
+            told = read_json(below, group)
+            wanted = _renamed(told, where, found)
+        except (OSError, ValueError) as error:
+            unmended.append(f"{below.path / group}: {error}")
+            continue
+        if wanted == told:
+            right += 1
+            continue
+        changed += 1
+        if not dry_run:
+            _write_beside(below, group, json.dumps(wanted).encode(), found.files[group])
+    if changed and not dry_run:
+        os.sync()
+        for below, _, group, found in _each_group(folder, place, DEEPEST_FOLDER):
+            if _NEW + group in found.files:
+                below.rename(_NEW + group, group)
+    return Mended(stored.store, stored.path, "groups of kernels", changed, right, tuple(unmended))
+
+
+def _each_group(folder: Folder, place: str, depth: int) -> Iterator[tuple[Folder, str, str, Listing]]:
+    found = listing(folder)
+    for name in sorted(found.files):
+        if name.startswith(GROUP):
+            yield folder, place, name, found
+    for name in found.folders if depth else ():
+        with entered(folder, name) as below:
+            yield from _each_group(below, f"{place}/{name}", depth - 1)
+
+
+def _renamed(told: Any, place: str, found: Listing) -> Any:
+    """The same group with its files where they lie; ValueError where one of them is not there."""
+    children = told.get("child_paths") if isinstance(told, dict) else None
+    if not isinstance(children, dict) or not all(isinstance(path, str) for path in children.values()):
+        raise ValueError("it names no files")
+    files = {name: path.rpartition("/")[2] for name, path in children.items()}
+    missing = next((file for file in files.values() if file not in found.files), None)
+    if missing is not None:
+        raise ValueError(f"{missing} is missing, so the kernel is compiled again")
+    return {**told, "child_paths": {name: f"{place}/{file}" for name, file in files.items()}}
+
+
+def _write_beside(folder: Folder, name: str, content: bytes, before: os.stat_result) -> None:
+    """As whoever wrote the file that it will replace."""
+    new = _NEW + name
+    folder.unlink(new)
+    descriptor = folder.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+        os.fchmod(descriptor, before.st_mode & 0o777)
+        if os.geteuid() == 0:
+            os.fchown(descriptor, before.st_uid, before.st_gid)
+
+
+def _offer(stored: Stored, folder: Folder, place: str, dry_run: bool) -> Mended:
+    """A package that offers the modules, since ninja would build them again in any other place."""
+    setting = Setting(place, looks=False)
+    offer = offer_of(stored.items(setting), folder)
+    many = sum(len(row["names"]) for row in offer["modules"].values())
+    at = stored.root / AOT_PACKAGE / PACKAGE
+    files = package_files(offer, os.path.relpath(stored.path, at))
+    what = "modules offered to FlashInfer by a package"
+    if _holds(at, stored.root, files):
+        return Mended(stored.store, stored.path, what, 0, many)
+    if many and not dry_run:
+        with open_folder(at, stored.root, create=True) as package:
+            for name, content in files.items():
+                temporary = f".{name}.{os.getpid()}"
+                package.unlink(temporary)
+                with os.fdopen(package.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
+                    stream.write(content)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                package.rename(temporary, name)
+    return Mended(stored.store, stored.path, what, many, 0)
+
+
+def _holds(at: Path, root: Path, files: dict[str, bytes]) -> bool:
+    try:
+        with open_folder(at, root) as package:
+            return all(package.read(name)[1] == content for name, content in files.items())
+    except OSError:
+        return False
+
+
+def _locks(folder: Folder, depth: int, dry_run: bool) -> Iterator[bool]:
+    """SGLang opens an object's lock file before it looks, and could not make it in a read-only place."""
+    found = listing(folder)
+    for match in filter(None, map(OBJECT.fullmatch, sorted(found.files))):
+        lock = f"{match[1]}.lock"
+        if lock not in found.files and not dry_run:
+            os.close(folder.open(lock, os.O_WRONLY | os.O_CREAT))
+        yield lock not in found.files
+    for name in found.folders if depth else ():
+        with entered(folder, name) as below:
+            yield from _locks(below, depth - 1, dry_run)
+
+
+def _staging(folder: Folder, dry_run: bool) -> Iterator[bool]:
+    """TileLang makes its folders at the first kernel, and could not in a read-only place."""
+    for version in listing(folder).folders:
+        with entered(folder, version) as platforms:
+            for platform in listing(platforms).folders:
+                with entered(platforms, platform) as below:
+                    inside = listing(below).folders
+                    if "kernels" in inside:
+                        yield ".staging" not in inside
+                        if not dry_run:
+                            below.enter(".staging", create=True).close()

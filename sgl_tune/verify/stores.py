@@ -1,0 +1,186 @@
+"""What the next start finds in its stores of compiled kernels: each item as its library looks it up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from runtime.server.gpus import find_gpu
+from runtime.server.releases import Release, release_named
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.versions import installed_version
+from sgl_tune.stores.find import Stored
+from sgl_tune.stores.item import Fault, Item, Kind, Setting
+from sgl_tune.stores.offer import offer_path, offered_modules
+from sgl_tune.units import count
+from sgl_tune.verify.access import Access, User
+from sgl_tune.verify.environment import Target, unknown_target_finding
+from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport, finding
+
+RELOCATE = "sgl-tune relocate on the root, for the path that the server finds it under"
+_AGAIN = "warm again, or prune it: sgl-tune prune --store"
+_FATES: dict[Kind, tuple[str, Verdict, str]] = {
+    "half-written": ("store-half-written", Verdict.REPLACED, _AGAIN),
+    "moved": ("store-moved", Verdict.REPLACED, RELOCATE),
+    "stale": ("store-stale", Verdict.REPLACED, RELOCATE),
+    "kills": ("store-kills-start", Verdict.CRASH, "remove it, or what its message names"),
+    "unread": ("not-readable", Verdict.CRASH, "run as a user who may, or repair the folder's mode"),
+}
+
+
+class Machine(NamedTuple):
+    """The server's, as far as it is known; what is None is not compared."""
+
+    release: Release
+    libraries: Mapping[str, str]
+    arch: str | None = None
+    python: str | None = None
+    user: User | None = None
+    place: str | None = None  # where it finds the folder that was named, if not here
+
+
+class StoreReport(NamedTuple):
+    stored: Stored
+    files: tuple[FileReport, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def store(self) -> str:
+        return self.stored.store
+
+
+def machine_of(flags: ServerFlags, target: Target, user: User | None, place: str | None) -> Machine:
+    release = release_named(flags.sglang_version or installed_version("sglang")).release
+    libraries = dict(target.libraries)
+    flashinfer = flags.flashinfer_version or target.flashinfer
+    if flashinfer is None and flags.sglang_version:
+        flashinfer = release.flashinfer
+    if flashinfer:
+        libraries["flashinfer"] = flashinfer
+    arch = flags.arch or target.arch or (find_gpu(flags.gpu).arch if flags.gpu else None)
+    return Machine(release, libraries, arch, libraries.pop("python", None), user, place)
+
+
+def verify_stores(found: Iterable[Stored], machine: Machine) -> list[StoreReport]:
+    return [_verify(stored, machine) for stored in found]
+
+
+def with_stores(report: VerifyReport, stores: Sequence[StoreReport], target: Target) -> VerifyReport:
+    if not stores:
+        return report
+    files = (*report.files, *(file for one in stores for file in one.files))
+    found = [*report.findings, *(found for one in stores for found in one.findings)]
+    if target.metadata is None and all(one.code != "target-unknown" for one in found):
+        found.insert(0, unknown_target_finding(target))
+    return VerifyReport(files, tuple(found))
+
+
+def _verify(stored: Stored, machine: Machine) -> StoreReport:
+    access = Access(machine.user) if machine.user else None
+    writable = not access.writing(stored.path) if access else os.access(stored.path, os.W_OK | os.X_OK)
+    setting = Setting(
+        _place(stored, machine.place),
+        writable,
+        is_here=machine.place is None,
+        offered=offered_modules(stored) if stored.store == "flashinfer-jit" else frozenset(),
+    )
+    if stored.store == "driver":  # no start but this machine's own can say what it is worth
+        return StoreReport(stored, (), ())
+    try:
+        files = tuple(_judged(item, machine, access) for item in stored.items(setting))
+    except OSError as error:
+        message = f"it cannot be looked into ({error.strerror}), so what it holds is unknown"
+        remedy = "run as a user who may, or repair the folder's mode"
+        return StoreReport(stored, (), (finding("not-readable", message, remedy, where=stored.path),))
+    return StoreReport(stored, files, tuple(_of_the_store(stored, files, setting, machine)))
+
+
+def _place(stored: Stored, named: str | None) -> str:
+    """As the server sees it; a library asks for no path's real name."""
+    if named is None:
+        return str(stored.path.absolute())
+    below = stored.path.relative_to(stored.root).as_posix()
+    return named.rstrip("/") + (f"/{below}" if below != "." else "")
+
+
+def _judged(item: Item, machine: Machine, access: Access | None) -> FileReport:
+    elsewhere = _for_another(item, machine)
+    if elsewhere:
+        return FileReport(item.path, Verdict.IGNORED, (elsewhere,), item.store)
+    blocked = access.reading(item.path) if access else []
+    if blocked:
+        return FileReport(item.path, Verdict.CRASH, tuple(blocked), item.store)
+    verdicts, findings = [Verdict.HIT], []
+    for fault in item.faults:
+        verdict, told = _fate(fault)
+        verdicts.append(verdict)
+        findings.append(told)
+    if item.size.odd:
+        message = f"{', '.join(item.size.odd)}: no regular file, so nobody looked into it"
+        findings.append(finding("store-odd-file", message, "remove it"))
+    worst = Verdict.CRASH if Verdict.CRASH in verdicts else verdicts[-1]
+    return FileReport(item.path, worst, tuple(findings), item.store)
+
+
+def _fate(fault: Fault) -> tuple[Verdict, Finding]:
+    code, verdict, remedy = _FATES[fault.kind]
+    if fault.kind == "moved" and fault.still_there:
+        return Verdict.HIT, finding(code, fault.message, remedy, Severity.WARNING)
+    return verdict, finding(code, fault.message, remedy)
+
+
+def _for_another(item: Item, machine: Machine) -> Finding | None:
+    """What a server like that never looks at."""
+    for name, version in item.versions.items():
+        wanted = machine.libraries.get(name)
+        if wanted and wanted != version:
+            message = f"it is of {name} {version}, and the server has {wanted}: it is not looked at"
+            return finding("store-other-version", message, "prune it if nobody else needs it")
+    if item.arch and machine.arch and _number(machine.arch) not in _numbers(item.arch):
+        message = f"it is for {item.arch}, and the server has {machine.arch}: it is not looked at"
+        return finding("store-other-arch", message, "prune it if nobody else needs it")
+    if item.python and machine.python and item.python != machine.python:
+        message = f"it is for Python {item.python}, and the server has {machine.python}: it is not looked at"
+        return finding("store-other-python", message, "prune it if nobody else needs it")
+    return None
+
+
+def _number(arch: str) -> str:
+    return arch.removeprefix("sm").rstrip("abcdefghijklmnopqrstuvwxyz")
+
+
+def _numbers(arch: str) -> list[str]:
+    """FlashInfer builds a module for several GPUs at once: `sm80_90a`."""
+    return [_number(one) for one in arch.removeprefix("sm").split("_")]
+
+
+def _of_the_store(
+    stored: Stored, files: tuple[FileReport, ...], setting: Setting, machine: Machine
+) -> Iterator[Finding]:
+    if setting.offered:
+        message = f"a package of the root offers FlashInfer {count(len(setting.offered), 'module')}"
+        remedy = f"give the server PYTHONPATH={offer_path(stored, setting.place)}"
+        yield finding("store-offered", message, remedy, where=stored.path)
+    if setting.writable:
+        return
+    lost = sum(file.verdict is Verdict.REPLACED for file in files)
+    if lost:
+        message = f"nothing can be written there, and {count(lost, 'item')} would be compiled again:"
+        message += " a start that needs one of them dies of it, or compiles it each time"
+        yield finding("store-not-writable", message, "mend what is named above first", where=stored.path)
+    if stored.store == "deep-gemm" and machine.release.locks_deep_gemm and files:
+        message = "nothing can be written there, and SGLang locks files there to pre-compile: a start dies"
+        remedy = "SGLANG_JIT_DEEPGEMM_PRECOMPILE=0, or a writable folder whose `cache` is a link to it"
+        yield finding("store-not-writable", message, remedy, where=stored.path)
+    if stored.store == "tilelang":
+        yield from _without_staging(stored)
+
+
+def _without_staging(stored: Stored) -> Iterator[Finding]:
+    """TileLang makes its folders at the first kernel, whether it will write or not."""
+    for kernels in sorted(stored.path.glob("*/*/kernels")):
+        staging = kernels.parent / ".staging"
+        if not staging.is_dir():
+            message = f"{staging} is missing, and cannot be made: a start that uses TileLang dies of it"
+            yield finding("store-not-writable", message, RELOCATE, where=stored.path)

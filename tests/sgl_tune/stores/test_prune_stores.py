@@ -1,0 +1,120 @@
+"""`sgl-tune prune --store`: items by age, version and use, each gone whole or left whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.stores.prune import GOING
+from tests.sgl_tune.running import run_here
+from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.stores import make
+
+OLD = 10**9
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return make.whole_root(tmp_path / "root")
+
+
+def _prune(*arguments: object, code: int = 0) -> dict[str, Any]:
+    ran = run_here("prune", *arguments, "--format", "json")
+    assert ran.code == code, ran.err
+    data: dict[str, Any] = json.loads(ran.out)
+    assert schema_faults("prune", data) == []
+    return data
+
+
+def _age(path: Path) -> Path:
+    for one in (path, *path.rglob("*")):
+        os.utime(one, (OLD, OLD))
+    return path
+
+
+def test_what_was_not_written_for_long_goes_and_the_rest_stays(root: Path) -> None:
+    old = _age(make.triton_kernel(root / "triton", "old"))
+    told = _prune(root, "--store", "triton", "--older-than", "30d", "-y")
+    (gone,) = told["removed"]
+    assert (gone["store"], Path(gone["path"])) == ("triton", old) and "written" in gone["reason"]
+    assert not old.exists() and len(list((root / "triton").iterdir())) == 3
+
+
+def test_a_dry_run_removes_nothing_and_says_the_same(root: Path) -> None:
+    _age(make.triton_kernel(root / "triton", "old"))
+    told = _prune(root, "--store", "all", "--older-than", "30d", "--dry-run")
+    assert len(told["removed"]) == 1 and len(list((root / "triton").iterdir())) == 4
+
+
+def test_older_versions_and_half_written_items_are_stale(root: Path) -> None:
+    make.flashinfer_module(root / ".cache/flashinfer", "norm", "0.6.18")
+    half = _age(make.triton_kernel(root / "triton", "half"))
+    next(half.glob("__grp__*")).unlink()
+    os.utime(half, (OLD, OLD))
+    fresh = make.triton_kernel(root / "triton", "fresh")
+    next(fresh.glob("__grp__*")).unlink()
+    gone = {
+        (row["store"], row["reason"][:20])
+        for row in _prune(root, "--store", "all", "--stale", "-y")["removed"]
+    }
+    assert gone == {("flashinfer-jit", "flashinfer 0.7.2 is "), ("triton", "its group was never ")}
+    assert fresh.exists() and not half.exists()
+
+
+def test_by_the_library_that_made_them(root: Path) -> None:
+    make.triton_kernel(root / "triton", "older", triton_version="3.5.0")
+    told = _prune(root, "--store", "all", "--library", "triton=3.5.0", "-y")
+    assert [row["store"] for row in told["removed"]] == ["triton"]
+    assert _prune(root, "--store", "all", "--library", "triton=9", "-y")["removed"] == []
+
+
+def test_what_was_read_lately_is_in_use(root: Path) -> None:
+    if os.statvfs(root).f_flag & os.ST_NOATIME:
+        pytest.skip("this file system does not note when files are read")
+    idle, used = (_age(make.triton_kernel(root / "triton", name)) for name in ("idle", "used"))
+    for file in used.iterdir():
+        os.utime(file, (time.time(), OLD))
+    _prune(root, "--store", "triton", "--unused-for", "365d", "-y")
+    assert not idle.exists() and used.exists()
+
+
+def test_the_least_recently_written_go_until_the_rest_fits(root: Path) -> None:
+    old = _age(make.gemm(root / "deep_gemm", "old"))
+    _prune(root, "--store", "deep-gemm", "--max-size", "200B", "-y")
+    assert not old.exists() and len(list((root / "deep_gemm/cache").iterdir())) == 1
+
+
+def test_the_drivers_own_goes_only_where_it_is_named(root: Path) -> None:
+    _age(root / "nv")
+    assert _prune(root, "--store", "all", "--older-than", "30d", "--dry-run")["removed"] == []
+    assert len(_prune(root, "--store", "driver", "--older-than", "30d", "--dry-run")["removed"]) == 1
+
+
+def test_what_a_killed_prune_left_is_swept_and_no_link_is_followed(root: Path, tmp_path: Path) -> None:
+    kept = make.write(tmp_path / "mine" / "kept.txt", "mine")
+    old = make.triton_kernel(root / "triton", "old")
+    (old / "away").symlink_to(kept.parent)
+    make.write(root / "triton" / f"{GOING}1-ab" / "x.cubin", make.CUBIN)
+    (root / "triton" / f"{GOING}1-ab" / "link").symlink_to(kept)
+    _age(old)
+    _prune(root, "--store", "triton", "--older-than", "30d", "-y")
+    assert not list((root / "triton").glob(f"{GOING}*")) and not old.exists()
+    assert kept.read_text() == "mine"
+
+
+def test_an_object_goes_with_its_lock(root: Path) -> None:
+    _age(root / "cute_aot")
+    _prune(root, "--store", "cute-dsl", "--older-than", "30d", "-y")
+    assert not [path for path in (root / "cute_aot").rglob("*") if path.is_file()]
+
+
+def test_wrong_usage(root: Path) -> None:
+    for words in (["--store", "triton"], ["--store", "x", "--stale"], ["--unused-for", "3d"],
+                  ["--store", "triton", "--library", "triton"]):  # fmt: skip
+        ran = run_here("prune", root, *words)
+        assert ran.code == 2 and "fix:" in ran.err

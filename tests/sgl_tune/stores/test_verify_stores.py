@@ -1,0 +1,225 @@
+"""What `verify` says of stores, and how `relocate` mends those that were moved."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.server.flashinfer import NEWEST
+from tests.sgl_tune.running import run_here
+from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.stores import make
+
+TARGET = {
+    "metadata": {**dict.fromkeys(NEWEST.environment, "x"), "flashinfer_version": "0.7.3"},
+    "arch": "sm90",
+    "libraries": {"triton": make.TRITON, "tilelang": make.TILELANG, "python": "3.11"},
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return make.whole_root(tmp_path / "root")
+
+
+def _verify(*arguments: object, code: int | None = None) -> dict[str, Any]:
+    ran = run_here("verify", *arguments, "--format", "json")
+    assert ran.code in (0, 1) and code in (None, ran.code), ran.err
+    data: dict[str, Any] = json.loads(ran.out)
+    assert schema_faults("verify", data) == []
+    return data
+
+
+def _relocate(*arguments: object) -> dict[str, Any]:
+    ran = run_here("relocate", *arguments, "--format", "json")
+    assert ran.code == 0, ran.err
+    data: dict[str, Any] = json.loads(ran.out)
+    assert schema_faults("relocate", data) == []
+    return data
+
+
+def _codes(data: dict[str, Any], store: str) -> list[str]:
+    return [found["code"] for row in data["files"] if row["store"] == store for found in row["findings"]]
+
+
+def _verdicts(data: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(row["store"], row["verdict"]) for row in data["files"]}
+
+
+def _moved(root: Path, to: str = "moved") -> Path:
+    """By a plain copy, with all times lost; the first place is gone."""
+    place = root.with_name(to)
+    shutil.copytree(root, place)
+    shutil.rmtree(root)
+    for path in place.rglob("*"):
+        os.utime(path, (10**9, 10**9))
+    return place
+
+
+def test_a_root_in_its_place_is_found_but_for_what_ninja_does_not_know(root: Path) -> None:
+    data = _verify(root, code=0)
+    assert _verdicts(data) == {
+        ("flashinfer-jit", "replaced"),
+        *((store, "hit") for store in ("flashinfer-cubins", "tvm-ffi", "triton", "inductor", "deep-gemm")),
+        *((store, "hit") for store in ("cute-dsl", "tilelang")),
+    }
+    assert data["verdict"].startswith("good: of 16 items in 10 stores, 15 found when asked for, 1 compiled")
+
+
+def test_a_moved_root_is_bad_and_relocate_mends_it(root: Path) -> None:
+    moved = _moved(root)
+    data = _verify(moved, code=1)
+    assert _codes(data, "triton") == ["store-moved"] * 2 and _codes(data, "flashinfer-jit") == ["store-moved"]
+    told = _relocate(moved)
+    assert {row["store"]: row["changed"] for row in told["stores"]} == {
+        "flashinfer-jit": 1, "cute-dsl": 0, "inductor": 0, "tilelang": 0, "triton": 2,
+    }  # fmt: skip
+    assert told["environment"]["PYTHONPATH"] == f"{moved}/flashinfer-aot"
+    after = _verify(moved, code=0)
+    assert {verdict for _, verdict in _verdicts(after)} == {"hit"}
+    assert any(found["code"] == "store-offered" for found in after["findings"])
+    again = _relocate(moved)
+    assert sum(row["changed"] for row in again["stores"]) == 0
+
+
+def test_a_root_is_made_right_for_a_path_that_is_not_here(root: Path) -> None:
+    _relocate(root, "--at", "/mnt/root")
+    assert _codes(_verify(root, "--at", "/mnt/root", code=0), "triton") == []
+    assert _codes(_verify(root, code=1), "triton") == ["store-moved"] * 2
+    groups = list((root / "triton").glob("*/__grp__*"))
+    paths = {path for group in groups for path in json.loads(group.read_text())["child_paths"].values()}
+    assert all(path.startswith("/mnt/root/triton/") for path in paths)
+
+
+def test_a_dry_run_changes_nothing(root: Path) -> None:
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    told = _relocate(root, "--at", "/elsewhere", "--dry-run")
+    assert {row["store"]: row["changed"] for row in told["stores"]}["triton"] == 2
+    assert before == {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_while_the_old_place_is_there_a_copy_is_found_and_warned_of(root: Path) -> None:
+    shutil.copytree(root, root.with_name("copy"))
+    data = _verify("--store", "triton", root.with_name("copy"), code=0)
+    assert {row["verdict"] for row in data["files"]} == {"hit"}
+    assert _codes(data, "triton") == ["store-moved"] * 2
+
+
+def test_what_another_machine_never_looks_at_is_ignored(root: Path, tmp_path: Path) -> None:
+    target = make.write(tmp_path / "env.json", TARGET)
+    good = _verify(root, "--target", target, "--store", "triton", code=0)
+    assert {row["verdict"] for row in good["files"]} == {"hit"}
+    other = {**TARGET, "arch": "sm100", "libraries": {"tilelang": "0.2", "python": "3.12"}}
+    data = _verify(root, "--target", make.write(target, other), "--store", "all", code=0)
+    assert _codes(data, "triton").count("store-other-arch") == 2
+    assert _codes(data, "triton").count("store-other-python") == 1
+    assert _codes(data, "tilelang") == ["store-other-version"]
+    assert _codes(data, "flashinfer-jit") == ["store-other-version"]
+    assert _codes(data, "tvm-ffi") == ["store-other-arch"] and _codes(data, "deep-gemm") == [
+        "store-other-arch"
+    ]
+
+
+def test_a_module_of_another_flashinfer_or_gpu_is_ignored(root: Path) -> None:
+    make.flashinfer_module(root / ".cache/flashinfer", "norm", "0.6.18", "90a")
+    make.flashinfer_module(root / ".cache/flashinfer", "norm", "0.7.2", "80_100a")
+    data = _verify(root, "--store", "flashinfer-jit", "--flashinfer-version", "0.7.2", "--arch", "sm100")
+    found = {row["path"].split("flashinfer/")[1]: row["verdict"] for row in data["files"]}
+    assert found == {
+        "0.6.18/90a/cached_ops/norm": "ignored",
+        "0.7.2/90a/cached_ops/norm": "ignored",
+        "0.7.2/80_100a/cached_ops/norm": "replaced",
+    }
+
+
+@pytest.mark.parametrize(
+    ("store", "file", "content", "verdict"),
+    [
+        ("triton", "triton/*/__grp__kernel_0.json", b"{", "replaced"),
+        ("triton", "triton/*/__grp__kernel_0.json", b"{}", "replaced"),
+        ("triton", "triton/*/__grp__kernel_0.json", b"[]", "crash"),
+        ("triton", "triton/*/__grp__kernel_0.json", b'{"child_paths": []}', "crash"),
+        ("triton", "triton/*/__grp__kernel_0.json", b'{"child_paths": {"kernel_0.json": 3}}', "crash"),
+        ("triton", "triton/*/kernel_0.json", b"", "crash"),
+        ("triton", "triton/*/kernel_0.cubin", b"", "crash"),
+        ("triton", "triton/*/kernel_0.ttir", None, "replaced"),
+        ("deep-gemm", "deep_gemm/cache/*/kernel.cu", None, "crash"),
+        ("deep-gemm", "deep_gemm/cache/*/kernel.cubin", b"", "crash"),
+        ("tvm-ffi", "jit/*/*/*/*/sgl_deps.json", b'[["kernels", "x", "y"]]', "replaced"),
+        ("tvm-ffi", "jit/*/*/*/*/sgl_deps.json", b"[1]", "replaced"),
+        ("tvm-ffi", "jit/*/*/*/*/*.so", b"", "crash"),
+        ("tvm-ffi", "jit/*/*/*/*/*.so", make.LIBRARY[:100], "crash"),
+        ("cute-dsl", "cute_aot/*/fwd/*.o", b"", "replaced"),
+        ("tilelang", "tilelang/*/*/kernels/*/params.json", b"[[]]", "replaced"),
+        ("tilelang", "tilelang/*/*/kernels/*/kernel_lib.so", None, "replaced"),
+        ("inductor", "inductor/fxgraph/*/*/*", b"", "replaced"),
+        ("flashinfer-jit", ".cache/flashinfer/*/*/cached_ops/norm/norm.so", make.LIBRARY[:90], "crash"),
+        ("flashinfer-jit", ".cache/flashinfer/*/*/cached_ops/norm/norm.so", None, "replaced"),
+        ("flashinfer-cubins", ".cache/flashinfer/cubins/*/*/*.cubin", b"", "replaced"),
+    ],
+)
+def test_a_damaged_item_is_told_before_the_start(
+    root: Path, store: str, file: str, content: bytes | None, verdict: str
+) -> None:
+    path = next(root.glob(file))
+    path.unlink() if content is None else path.write_bytes(content)
+    data = _verify("--store", store, root)
+    assert verdict in {row["verdict"] for row in data["files"]}
+    assert all(row["findings"] for row in data["files"] if row["verdict"] != "hit")
+
+
+def test_another_user_is_told_what_he_cannot_read(root: Path) -> None:
+    kernel = next((root / "triton").glob("*/kernel_0.json")).parent
+    kernel.chmod(0o700)
+    data = _verify("--store", "triton", root, "--as-user", "4321", code=1)
+    assert _codes(data, "triton").count("not-readable") == len(data["files"])
+
+
+def test_a_read_only_place_needs_locks_and_has_them_after_relocate(tmp_path: Path) -> None:
+    store = tmp_path / "open" / "cute_aot"
+    make.cute_object(store, lock=False)
+    make.gemm(store.with_name("deep_gemm"))
+    for path in (*list(tmp_path.parents)[:2], tmp_path, *tmp_path.rglob("*")):
+        path.chmod(path.stat().st_mode | 0o055)
+    data = _verify(tmp_path / "open", "--as-user", "4321", code=1)
+    assert _codes(data, "cute-dsl") == ["store-kills-start"]
+    assert [found["code"] for found in data["findings"]] == ["target-unknown", "store-not-writable"]
+    _relocate(tmp_path / "open")
+    data = _verify("--store", "cute-dsl", tmp_path / "open", "--as-user", "4321", code=0)
+    assert {row["verdict"] for row in data["files"]} == {"hit"}
+    old = _verify(
+        "--store", "deep-gemm", tmp_path / "open", "--as-user", "4321", "--sglang-version", "0.5.18"
+    )
+    assert old["ok"] and not old["findings"][1:]
+
+
+def test_what_cannot_be_mended_is_said_and_left(root: Path) -> None:
+    next((root / "triton").glob("*/kernel_0.ttir")).unlink()
+    group = next((root / "triton").glob("*/__grp__kernel_0.json"))
+    before = group.read_bytes()
+    ran = run_here("relocate", root, "--at", "/x")
+    assert ran.code == 0 and "kernel_0.ttir is missing" in ran.err and group.read_bytes() == before
+
+
+def test_links_are_never_written_through(root: Path, tmp_path: Path) -> None:
+    outside = make.triton_kernel(tmp_path / "outside", "far")
+    before = {path: path.read_bytes() for path in outside.iterdir()}
+    (root / "triton" / outside.name).symlink_to(outside)
+    group = next((root / "triton").glob("*/__grp__kernel_0.json"))
+    inside = group.rename(tmp_path / "group.json")
+    group.symlink_to(inside)
+    _relocate(root, "--at", "/x")
+    assert before == {path: path.read_bytes() for path in outside.iterdir()}
+    assert "/x/" not in inside.read_text() and group.is_symlink()
+
+
+def test_wrong_usage(tmp_path: Path) -> None:
+    assert run_here("relocate", tmp_path / "none").code == 2
+    relative = run_here("relocate", tmp_path, "--at", "mnt")
+    assert relative.code == 2 and "--at mnt is no absolute path" in relative.err
+    assert "No store here needs it." in run_here("relocate", tmp_path).out
