@@ -225,6 +225,7 @@ class RuntimeConfig:
     prefill_tokens: int = 8192
     # Of the whole server; None where they follow from the memory that is left.
     max_running_requests: int | None = None
+    max_total_tokens: int | None = None  # of a rank's pool, at most
     mem_fraction_static: float = 0.85
     context_length: int | None = None  # None: the model's
     decode_graphs: tuple[int, ...] = ()

@@ -82,7 +82,10 @@ def plan_pool(
         tokens = kv_tokens(rest, _most_of_stages(model, parallel, kv_dtype), page)
     if tokens <= 0:
         raise NoRoomForTokens(_no_room(free, mem_fraction))
-    return plan_tokens(tokens, model, parallel, runtime, sm_major, states)
+    most = runtime.max_total_tokens
+    return plan_tokens(
+        tokens if most is None else min(tokens, most), model, parallel, runtime, sm_major, states
+    )
 
 
 def _most_of_stages(model: ModelConfig, parallel: ParallelConfig, kv_dtype: str) -> float:
@@ -100,6 +103,8 @@ def plan_tokens(
 ) -> PoolPlan:
     """The pool of a known number of tokens, and the requests that these and their states allow."""
     page = page_size(model, runtime)
+    if tokens < page:
+        raise NoRoomForTokens(f"a KV pool of {tokens} tokens holds no page of {page}")
     tokens = tokens // page * page
     context = runtime.context_length or model.max_position
     requests = max_running_requests(

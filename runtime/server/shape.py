@@ -153,6 +153,7 @@ class Server:
             deepep=self.deepep,
             prefill_tokens=self.prefill_tokens,
             max_running_requests=self.max_running_requests,
+            max_total_tokens=self.asked.max_total_tokens,
             mem_fraction_static=self.mem_fraction_static,
             context_length=self.context_length,
             decode_graphs=self.decode_graphs,

@@ -127,8 +127,8 @@ class ModelRunner:
     def load_draft_weights(self) -> None:
         self.drafts: list[DraftModel] = []
         speculative = self.runtime.speculative
-        if speculative is None or not self.decoder.is_last:
-            return
+        if speculative is None or speculative.algorithm == "NGRAM" or not self.decoder.is_last:
+            return  # n-grams are looked up, no model drafts them
         with self.recorder.phase("draft weights"):
             self.drafts = load_drafts(self.decoder, self.model, self.runtime, self.options.seed)
 

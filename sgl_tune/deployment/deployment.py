@@ -17,6 +17,7 @@ from runtime.server.parallel import check_stages
 from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
+from runtime.server.uncounted import uncounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +118,14 @@ class Deployment:
 
     @property
     def not_counted(self) -> str:
-        """For the line of a report on memory: what images take is not known."""
+        """For the line of a report on memory: what flags and images take that is not known."""
+        told = dict.fromkeys((*self.inputs.not_modelled, *uncounted(self.server)))
         encoder = None if self.shape.model is None else self.model.encoder
-        if encoder is None:
-            return self.not_modelled
-        beside = ["what images take"]
-        if encoder.is_quantized and self.quantization is not None:
-            beside.append("the encoder's quantization")
-        return f"not counting {', '.join((*self.inputs.not_modelled, *beside))}: not modelled"
+        if encoder is not None:
+            told["what images take"] = None
+            if encoder.is_quantized and self.quantization is not None:
+                told["the encoder's quantization"] = None
+        return f"not counting {', '.join(told)}: not modelled" if told else ""
 
     @property
     def quantization(self) -> str | None:

@@ -201,3 +201,14 @@ def test_a_stage_without_attention_has_as_many_tokens_as_another_could_have():
     assert plans[0].states == plans[1].states
     agreed = plan_pool(free, 0.8, model, two, runtime, range(4), agree=lambda tokens: min(tokens, 1000))
     assert agreed.tokens == 1000
+
+
+@pytest.mark.parametrize(("most", "tokens"), [(100_000, 100_000), (100_001, 100_001), (10**9, TOKENS)])
+def test_a_pool_holds_no_more_than_was_asked(most, tokens):
+    plan = _plan("Qwen3-30B-A3B", runtime=RuntimeConfig(max_total_tokens=most))
+    assert plan.tokens == tokens and plan.max_running_requests == (REQUESTS if most == 10**9 else 2048)
+
+
+def test_a_pool_that_holds_no_page_is_none():
+    with pytest.raises(ConfigError, match="holds no page of 64"):
+        _plan("Qwen3-30B-A3B", runtime=RuntimeConfig(max_total_tokens=63, page_size=64))

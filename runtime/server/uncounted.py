@@ -1,0 +1,53 @@
+"""What was asked, is followed where it changes the key or a size, and takes memory that no report counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from runtime.server.flags.spelling import spelled
+from runtime.server.shape import Server
+
+_TAKES: dict[str, Callable[[Server], bool]] = {
+    "enable_two_batch_overlap": lambda s: s.asked.enable_two_batch_overlap,
+    "enable_single_batch_overlap": lambda s: s.asked.enable_single_batch_overlap,
+    "enable_torch_compile": lambda s: s.asked.enable_torch_compile,
+    "enable_symm_mem": lambda s: s.asked.enable_symm_mem,
+    "enable_mis": lambda s: s.asked.enable_mis,
+    "debug_cuda_graph": lambda s: s.asked.debug_cuda_graph,
+    # A prefill on another backend than the decode has a workspace of its own.
+    "prefill_attention_backend": lambda s: (
+        s.asked.prefill_attention_backend is not None
+        and s.prefill_attention_backend != s.decode_attention_backend
+    ),
+    # Graphs are counted as the release's own backends take them: decode whole, prefill in breakable pieces.
+    "cuda_graph_backend_decode": lambda s: (
+        s.asked.cuda_graph_backend_decode not in (None, "full", "disabled")
+    ),
+    "cuda_graph_backend_prefill": lambda s: (
+        s.asked.cuda_graph_backend_prefill not in (None, "breakable", "tc_piecewise", "disabled")
+    ),
+}
+
+
+_OWN_LAYER = (
+    "EAGLE",
+    "NEXTN",
+    "FROZEN_KV_MTP",
+)  # a draft of one layer more, where it is of the target's kind
+
+
+def uncounted(server: Server) -> tuple[str, ...]:
+    """Flags as the release spells them; a draft that is another model by its path."""
+    flags = [
+        spelled(server.release, name, getattr(server.asked, name))
+        for name, takes in _TAKES.items()
+        if takes(server)
+    ]
+    if server.draft is not None and not _is_own_layer(server):
+        flags.append(f"the draft {server.draft.model_path} (one more layer of the target stands for it)")
+    return tuple(flags)
+
+
+def _is_own_layer(server: Server) -> bool:
+    assert server.draft is not None and server.speculative is not None
+    return server.speculative.algorithm in _OWN_LAYER and server.draft.config_class == server.config_class
