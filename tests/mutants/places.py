@@ -53,19 +53,45 @@ def lines_of(source: str, start: int) -> range:
 
 
 def words_at(source: str, start: int) -> set[str]:
-    """Of the innermost lambda or statement, of a table its line; an argument's name as a flag, too."""
-    lines = lines_of(source, start)
-    function = function_at(source, places(source), start)
+    """Of the innermost lambda or statement, of a table its line and the release of its row."""
     line = source.count("\n", 0, start) + 1
+    around = [one for one in ast.walk(ast.parse(source)) if _first(one) <= line <= (_last(one) or 0)]
+    function = next((one for one in reversed(around) if isinstance(one, _FUNCTIONS)), None)
+    rows: list[str] = []
     if function is None:
         lines = range(line, line + 1)
-    elif function[0] == "<lambda>":
-        inside = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Lambda)]
-        lines = next(
-            range(one.lineno, (one.end_lineno or line) + 1)
-            for one in reversed(inside)
-            if one.lineno <= line <= (one.end_lineno or line)
-        )
+        rows = [word for one in around for word in _versions(one, source)]
+    elif isinstance(function, ast.Lambda):
+        lines = range(_first(function), (_last(function) or line) + 1)
+    else:
+        lines = lines_of(source, start)
     text = source.splitlines()[lines.start - 1 : lines.stop - 1]
     words = {word for one in text for word in re.findall(r"\w{4,}", one)}
-    return words | {"--" + word.replace("_", "-") for word in words}
+    return {*words, *rows, *("--" + word.replace("_", "-") for word in words)}
+
+
+def lines_around(source: str, start: int) -> range:
+    """Those of the innermost function, which holds a branch or two; of a table none."""
+    line = source.count("\n", 0, start) + 1
+    found = range(0)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0):
+            found = range(node.lineno, (node.end_lineno or 0) + 1)
+    return found
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.Lambda)
+
+
+def _first(node: ast.AST) -> int:
+    return getattr(node, "lineno", 1 << 30)
+
+
+def _last(node: ast.AST) -> int | None:
+    return getattr(node, "end_lineno", None)
+
+
+def _versions(node: ast.AST, source: str) -> list[str]:
+    if not isinstance(node, ast.stmt):
+        return []
+    return re.findall(r'version="([\d.]+)"', ast.get_source_segment(source, node) or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import select
 import signal
@@ -20,7 +21,16 @@ from tests.mutants.again import loaded_again
 from tests.mutants.changes import Change
 from tests.mutants.coverage import SECONDS, Run
 from tests.mutants.patch import forget, replaced
-from tests.mutants.places import TREE, Function, Places, function_at, lines_of, places, words_at
+from tests.mutants.places import (
+    TREE,
+    Function,
+    Places,
+    function_at,
+    lines_around,
+    lines_of,
+    places,
+    words_at,
+)
 from tests.mutants.probes import Calls
 from tests.mutants.units import Unit
 
@@ -99,6 +109,8 @@ class Trials:
             turns[one.group] += 1
             ranks[one.name] = turns[one.group], turns[one.group] * len(self.runs[one.name].calls)
 
+        seldom = self._seldom(found, file, mutant.change.start, words)
+
         def likely(one: Unit, rank: int) -> tuple[int, bool, int, int, bool]:
             """First those of any test, or those that run few files."""
             return (
@@ -110,7 +122,21 @@ class Trials:
             )
 
         orders = [sorted(found, key=lambda one: likely(one, rank)) for rank in (0, 1)]
+        orders.append(sorted(found, key=lambda one: (seldom[one.name], likely(one, 0))))
         return [*{one.name: one for pair in zip(*orders, strict=True) for one in pair}.values()], again
+
+    def _seldom(self, units: Sequence[Unit], file: str, start: int, words: set[str]) -> dict[str, int]:
+        """How many run the line that fewest run: of the function, or of those that read what a table says."""
+        lines = [(file, line) for line in lines_around(_source(file)[0], start)]
+        lines = lines or [place for word in words for place in _readers().get(word, ())]
+        runners = {
+            (at, line): {one.name for one in units if self.runs[one.name].lines.get(at, 0) >> line & 1}
+            for at, line in lines
+        }
+        found = {one.name: len(units) for one in units}
+        for names in sorted(runners.values(), key=len, reverse=True):
+            found |= dict.fromkeys(names, len(names))
+        return found
 
     def _callers(self, file: str) -> dict[Function, set[str]]:
         if file not in self._called:
@@ -128,6 +154,17 @@ class Trials:
             self.sound[file, name] = alone.told() == SURVIVES
             alone.end()
         return self.sound[file, name]
+
+
+@cache
+def _readers() -> dict[str, list[tuple[str, int]]]:
+    """Where each attribute is read: file and line."""
+    found = defaultdict(list)
+    for path in sorted(TREE.glob("runtime/server/**/*.py")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for word in re.findall(r"\.(\w{4,})", line):
+                found[word].append((str(path.relative_to(TREE)), number))
+    return found
 
 
 @cache
