@@ -70,8 +70,7 @@ def tunes_absorbed(deployment: Deployment) -> bool:
     in_fp8 = deployment.quantization in (*MODELOPT_FP8, "fp8") and model.quantization_block is None
     names = (f"{model.names.layers}.{i}.{model.names.attention}.kv_b_proj" for i in range(model.num_layers))
     return (
-        server.tunes
-        and server.release.absorbs_by_flashinfer
+        server.release.absorbs_by_flashinfer
         and model.is_mla
         and in_fp8
         and any(not model.excluded.linear([name]) for name in names)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,19 +25,21 @@ RECORDED = Path(__file__).parent / "recorded/lookups.jsonl.gz"
 Keys = dict[str, tuple[Any, ...] | None]
 
 
-@pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, Any], Keys]]:
-    """Each recorded server, and what is planned of it."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    write_checkpoints(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        return [(recorded, _planned(recorded)) for recorded in _recorded()]
-
-
 def _recorded() -> Iterator[dict[str, Any]]:
     with gzip.open(RECORDED, "rt") as lines:
         yield from map(json.loads, lines)
+
+
+SERVERS: dict[str, list[dict[str, Any]]] = defaultdict(list)
+for _one in _recorded():
+    SERVERS[f"{_one['release']} {_one['gpu']}"].append(_one)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    write_checkpoints(folder)
+    return folder
 
 
 def _asked(recorded: dict[str, Any]) -> Keys:
@@ -51,27 +54,22 @@ def _planned(recorded: dict[str, Any]) -> Keys:
     return {key: op.policy for op in expected_keys(deployment) for key in op.keys}
 
 
-def test_every_lookup_of_sglangs_layers_is_planned_and_with_its_policy(
-    planned: list[tuple[dict[str, Any], Keys]],
+@pytest.mark.parametrize("servers", SERVERS)
+def test_the_lookups_of_sglangs_layers_are_planned_and_with_their_policies(
+    servers: str, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apart = [
-        (recorded["release"], recorded["gpu"], recorded["argv"], key)
-        for recorded, ours in planned
-        for key, policy in _asked(recorded).items()
-        if key not in ours or (policy is not None and ours[key] != policy)
-    ]
-    assert apart == []
-
-
-def test_nothing_but_their_lookups_is_planned(planned: list[tuple[dict[str, Any], Keys]]) -> None:
-    """Where the recording is of all layers and of one rank's keys: most of them."""
-    whole = [(recorded, ours) for recorded, ours in planned if recorded["whole"]]
-    assert [recorded["argv"] for recorded, ours in whole if ours.keys() != _asked(recorded).keys()] == []
-    assert len(whole) > 100
+    """And nothing else, where the recording is of all layers and of one rank's keys: most of them."""
+    monkeypatch.chdir(checkpoints)
+    for recorded in SERVERS[servers]:
+        ours, asked = _planned(recorded), _asked(recorded)
+        apart = [key for key, policy in asked.items() if policy is not None and ours.get(key) != policy]
+        assert apart == [] and asked.keys() <= ours.keys(), recorded["argv"]
+        assert not recorded["whole"] or ours.keys() == asked.keys(), recorded["argv"]
 
 
 def test_every_release_and_many_models_are_recorded() -> None:
-    recorded = list(_recorded())
+    recorded = [one for some in SERVERS.values() for one in some]
     assert len({one["release"] for one in recorded}) >= 6 and len(recorded) > 150
+    assert sum(one["whole"] for one in recorded) > 100
     ops = {key.split("'")[1] for one in recorded for key in _asked(one)}
     assert len(ops) >= 9

@@ -50,6 +50,81 @@ def test_every_field_of_the_config_class_is_read_or_known_not_to_matter(name: st
     assert not unread, f"{name} of transformers {transformers.__version__} has {sorted(unread)}"
 
 
+# What published files say beside their config class, and where each is read.
+_USUAL = {"model_type", "partial_rotary_factor", "rope_scaling", "rope_theta"}
+_BESIDE = """
+    mixtral num_experts
+    qwen2 head_dim
+    mimo attention_bias head_dim
+    qwen2_vl_text head_dim tie_word_embeddings
+    qwen2_5_vl_text head_dim tie_word_embeddings
+    qwen3_vl_text tie_word_embeddings
+    qwen3_vl_moe_text norm_topk_prob num_local_experts
+    qwen2_moe head_dim num_local_experts
+    qwen3_moe head_dim num_local_experts
+    deepseek_v2 mlp_layer_types moe_layer_freq scoring_func
+    deepseek_v3 mlp_layer_types moe_layer_freq num_experts num_local_experts num_shared_experts
+        scoring_func topk_method
+    kimi_k2 mlp_layer_types moe_layer_freq num_experts num_local_experts num_shared_experts
+        scoring_func topk_method
+    deepseek_v32 moe_layer_freq num_experts num_local_experts num_shared_experts rope_interleave
+        scoring_func topk_method
+    glm4_moe head_dim mlp_layer_types moe_layer_freq num_experts num_local_experts
+        num_shared_experts
+    glm4v_text head_dim tie_word_embeddings
+    glm4v_moe_text head_dim mlp_layer_types moe_layer_freq num_experts num_local_experts
+        num_shared_experts
+    glm4_moe_lite first_k_dense_replace moe_layer_freq num_experts num_local_experts
+        num_shared_experts scoring_func topk_method
+    glm_moe_dsa index_skip_topk_offset index_topk_freq index_topk_pattern moe_layer_freq num_experts
+        num_local_experts num_shared_experts rope_interleave scoring_func topk_method
+    gpt_oss num_experts
+    minimax_m2 num_experts qk_norm_type rotary_dim scoring_func shared_intermediate_size use_qk_norm
+        use_routing_bias
+    ernie4_5_moe head_dim num_experts num_experts_per_tok
+    olmo2 head_dim
+    olmoe head_dim num_local_experts
+    exaone4 head_dim
+    exaone_moe head_dim moe_layer_freq n_routed_experts n_shared_experts num_local_experts
+    phi3 head_dim
+    mellum num_local_experts
+    qwen3_next attn_output_gate full_attention_interval num_local_experts
+    qwen3_5_text attn_output_gate full_attention_interval
+    qwen3_5_moe_text attn_output_gate full_attention_interval intermediate_size num_local_experts
+    nemotron_h hybrid_override_pattern layer_types mamba_chunk_size mamba_conv_bias mamba_d_conv
+        mamba_dt_min mamba_n_groups num_experts num_hidden_layers num_local_experts
+        num_shared_experts
+    gemma hidden_activation
+    gemma3_text _sliding_window_pattern rope_local_base_freq sliding_window_pattern
+    granite head_dim
+    granitemoe head_dim num_experts
+    hunyuan_v1_dense use_qk_norm
+    hunyuan_v1_moe moe_intermediate_size num_experts_per_tok num_local_experts num_shared_expert
+        use_cla use_qk_norm
+    step3p5 attention_other_setting gating moe_layers_enum moe_num_experts moe_router_activation
+        moe_top_k need_fp32_gate norm_expert_weight num_attention_groups per_layer_config
+        share_expert_dims use_bidirectional_attention use_head_wise_attn_gate use_moe_router_bias
+        zero_centered
+    granitemoehybrid head_dim layers_block_type num_experts quantization_config
+"""
+
+
+def _beside() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for line in _BESIDE.replace("\n        ", " ").splitlines():
+        name, *read = line.split() or [""]
+        found[name] = {*read}
+    return found
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_a_file_says_beside_its_config_class_is_read(name: str) -> None:
+    reading = Fields(_file(name), FAMILIES[name].defaults)
+    FAMILIES[name].read(reading)
+    own = {field.name for field in fields(_class(name))}
+    assert reading.seen - own - _USUAL == _beside().get(name, set())
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_field_that_is_left_out_is_as_its_config_class_says(name: str) -> None:
     sizes = {one: value for one, value in _file(name).items() if one in _SIZES}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.server.cache_key import KeyInputs, cache_key, key_parts
+from runtime.server.cache_key import KeyInputs, cache_key, key_parts, named_parts
 from runtime.server.errors import ConfigError
 from runtime.server.releases import NEWEST, RELEASES, Release, number, release_named
 from tests.sgl_tune.planning import plan
@@ -67,6 +67,24 @@ def test_parts_stand_in_the_order_of_the_server() -> None:
         *("candidate_selection=v2_default", "skip_ops=a,b"),
         "draft_quant=fp8",
     )
+
+
+def test_each_part_is_told_by_its_name() -> None:
+    inputs = KeyInputs("m", "half", "fp8", "triton", 8, 2, 4, 16, "AConfig", ("op",), is_draft=True)
+    assert named_parts(key_parts(_release("0.5.23"), inputs)) == {
+        "model path": "m",
+        "dtype": "torch.half",
+        "quantization": "fp8",
+        "MoE backend": "triton",
+        "tp": "8",
+        "pp": "2",
+        "attention dp": "4",
+        "ep": "16",
+        "config class": "AConfig",
+        "candidate_selection": "v2_default",
+        "skip_ops": "op",
+        "draft_quant": "None",
+    }
 
 
 def test_skipped_ops_are_sorted_with_the_versions_own() -> None:

@@ -91,6 +91,14 @@ def test_blackwell_pages_where_states_are_kept(flags: dict[str, Any], found: dic
     assert _pages(NEXT, B200, **flags) == found
 
 
+@pytest.mark.parametrize(("model", "versions"), [(KIMI, ("0.5.12", "0.5.13")), (BAILING, ("0.5.12",))])
+def test_a_models_prefixes_were_not_kept_at_first(model: dict[str, Any], versions: tuple[str, ...]) -> None:
+    for version in VERSIONS[:2]:
+        why = server(model, H200, version, moe_runner_backend="triton").why
+        kept = why.get("disable_radix_cache") != "this model's prefixes are not kept"
+        assert kept == (version not in versions)
+
+
 @pytest.mark.parametrize("value", ["mamba", [1], {"a": 1}])
 def test_layers_that_are_no_names(value: object) -> None:
     with pytest.raises(ConfigError, match="layer_types"):

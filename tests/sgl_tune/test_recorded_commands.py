@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from runtime.server.releases import RELEASES
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
@@ -41,13 +42,13 @@ def _planned(command: Command) -> dict[str, Any]:
     return {"server": {**data["server"], "key": data["key"]}}
 
 
-def test_a_command_is_planned_as_the_rules_have_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("release", [row.version for row in RELEASES])
+def test_a_command_is_planned_as_the_rules_have_it(
+    release: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
-    apart = [
-        command
-        for command, _ in read(RECORDED)
-        if _planned(command).get("server") != our_answer(command).get("server")
-    ]
+    commands = [command for command, _ in read(RECORDED) if command.release == release]
+    apart = [one for one in commands if _planned(one).get("server") != our_answer(one).get("server")]
     assert apart == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -86,9 +85,6 @@ class Made:
     name: str
     dtype: str
     shape: tuple[int, ...]
-
-    def nbytes(self, model_dtype: str) -> int:
-        return math.prod(self.shape) * BYTES[model_dtype if self.dtype == MODEL else self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
