@@ -110,6 +110,15 @@ def users(name: str) -> list[ModuleType]:
 
 
 @cache
+def importers(file: str) -> frozenset[str]:
+    """Files that import a file's module, or its package, by name."""
+    name = file.removesuffix(".py").replace("/", ".")
+    wanted = {name, name.rpartition(".")[0]} - {"runtime.server", "sgl_tune.keys"}
+    using = [one for one, needed in _needs().items() if wanted & {*needed}]
+    return frozenset(str(Path(str(sys.modules[one].__file__)).relative_to(TREE)) for one in using)
+
+
+@cache
 def _needs() -> dict[str, list[str]]:
     """What each loaded module of the project imports when it is loaded itself."""
     known = {

@@ -20,7 +20,7 @@ from typing import NoReturn
 from tests.mutants.again import loaded_again
 from tests.mutants.changes import Change
 from tests.mutants.coverage import SECONDS, Run
-from tests.mutants.patch import forget, replaced
+from tests.mutants.patch import forget, importers, replaced
 from tests.mutants.places import (
     TREE,
     Function,
@@ -100,6 +100,7 @@ class Trials:
         reaching = {name for name in names if self.runs[name].lines.get(file, 0) & mask}
         if again or "cache" in _source(file)[0]:  # what is kept is called once, whoever asks
             names = set().union(*callers.values()) or {*self.by_name}
+            names |= {one.name for one in self.units if one.file in importers(file)}
         elif reaching:
             names = reaching
         found = [one for one in self.units if one.name in names and self.sound.get((file, one.name), True)]
@@ -122,6 +123,7 @@ class Trials:
             )
 
         orders = [sorted(found, key=lambda one: likely(one, rank)) for rank in (0, 1)]
+        orders.append(sorted(found, key=lambda one: not again or one.file not in importers(file)))
         orders.append(sorted(found, key=lambda one: (seldom[one.name], likely(one, 0))))
         return [*{one.name: one for pair in zip(*orders, strict=True) for one in pair}.values()], again
 

@@ -71,6 +71,10 @@ class Unit:
     holds: Callable[[], bool]
 
     @property
+    def file(self) -> str:
+        return self.name.partition("::")[0]
+
+    @property
     def group(self) -> str:
         """Its test, or the release that it asks of in its recording."""
         return " ".join(self.name.partition("[")[0].split()[:2])

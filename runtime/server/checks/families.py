@@ -167,6 +167,7 @@ ROWS = (
             Refusal(lambda c: c.pp_size != 1, "Intern-S2-Mobius does not go with [pp_size]"),
             Refusal(lambda c: c.asked.ep_size != 1, "Intern-S2-Mobius does not go with [ep_size]"),
         ),
+        since=(0, 5, 18),
     ),
     Refusal(
         lambda c: c.model.model_type in ("nemotron_h", "nemotron_h_puzzle") and c.attn_cp_size > 1,
