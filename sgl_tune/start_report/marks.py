@@ -28,15 +28,14 @@ class Edge(str, Enum):
 
 @dataclass(frozen=True)
 class Mark:
-    """`says` is how the line begins. `then` is what the release does from there to its next line here.
-
-    Of a line that passes, `phase` is what was before it where nothing else was.
+    """`says` is how the line begins. `then` is what the release may do from there to its next line here: the
+    first of them that ends with that line, or with none where the log ends.
     """
 
     says: str
     edge: Edge
     phase: str = ""
-    then: str = ""
+    then: tuple[str, ...] = ()
     fact: str = ""
     since: str = "0.5.12"
     until: str = ""
@@ -59,6 +58,7 @@ _HTTP = "srt/entrypoints/http_server.py"
 _RUNNER = "srt/model_executor/model_runner.py"
 _BOOTSTRAP = "srt/distributed/bootstrap.py"
 _POOLS = "srt/mem_cache/kv_cache_configurator.py"
+_MEMORY = "srt/mem_cache/memory_pool.py"
 _TUNING = "srt/model_executor/runner/flashinfer_autotune.py"
 _GRAPHS = "srt/model_executor/model_runner_components/cuda_graph_setup.py"
 _EAGLE = "srt/speculative/eagle_worker_v2.py"
@@ -68,6 +68,9 @@ _KERNELS = "kernels/jit/utils/compile"
 _TUNER = "flashinfer: autotuner"
 _JIT = "flashinfer: jit/core.py"
 _UVICORN = "uvicorn: server.py"
+_IN_POOL = ("kv pool", "attention backends")
+_AFTER_POOL = ("attention backends", "kv pool", "draft setup")
+_AFTER_GRAPHS = ("scheduler", "draft setup")
 _REFEREE = "a start without a server: one_batch.load_model"
 
 _DRAFTS = (
@@ -77,42 +80,49 @@ _DRAFTS = (
 
 MARKS = (
     # ---- the server's own process
-    Mark(r"server_args=", Edge.passes, "arguments", "processes", where=_ENGINE),
-    Mark(r"max_total_num_tokens=", Edge.passes, "", "http server", fact="scheduler",
+    Mark(r"server_args=", Edge.passes, "arguments", ("processes",), where=_ENGINE),
+    Mark(r"max_total_num_tokens=", Edge.passes, "scheduler", ("http server",), fact="scheduler",
          where="srt/managers/scheduler.py"),
     Mark(r"Engine startup timings", Edge.tells, since="0.5.17", where=_ENGINE),
-    Mark(r"INFO: +(?:Started server process|Waiting for application startup)", Edge.passes, "",
-         "http server", where=_UVICORN),
-    Mark(r"INFO: +(?:Application startup complete|Uvicorn running on)", Edge.passes, "",
-         "warm-up request", where=_UVICORN),
+    Mark(r"INFO: +(?:Started server process|Waiting for application startup)", Edge.passes, "http server",
+         ("http server",), where=_UVICORN),
+    Mark(r"INFO: +(?:Application startup complete|Uvicorn running on)", Edge.passes, "http server",
+         ("warm-up request",), where=_UVICORN),
     Mark(r"Start of pd disaggregation warmup", Edge.opens, "warm-up request", where=_HTTP),
     Mark(r"End of disaggregation warmup", Edge.closes, "warm-up request", where=_HTTP),
-    Mark(r"The server is fired up and ready to roll!", Edge.passes, fact="ready",
+    Mark(r"The server is fired up and ready to roll!", Edge.passes, "ready", fact="ready",
          where=_HTTP),
-    Mark(r"LOADED (?P<seconds>\d{1,7}(?:\.\d+)?) PROFILED (?P<count>\d{1,9})", Edge.passes,
+    Mark(r"LOADED (?P<seconds>\d{1,7}(?:\.\d+)?) PROFILED (?P<count>\d{1,9})", Edge.passes, "scheduler",
          fact="loaded", where=_REFEREE),
+    # ---- what went wrong
+    Mark(r"Scheduler hit an exception: ", Edge.tells, fact="failure", where="srt/managers/scheduler.py"),
+    Mark(r"Initialization failed\. warmup error: ", Edge.tells, fact="failure", where=_HTTP),
+    Mark(r"Received sigquit from a child process", Edge.tells, fact="failure", where=_ENGINE),
     # ---- the communicator
     Mark(r"Init torch distributed begin", Edge.opens, "communicator", until="0.5.20", where=_BOOTSTRAP),
-    Mark(r"Init torch distributed ends", Edge.closes, "communicator", "model setup", until="0.5.20",
+    Mark(r"Init torch distributed ends", Edge.closes, "communicator", ("model setup",), until="0.5.20",
          where=_BOOTSTRAP),
     Mark(r"Init parallel begin", Edge.opens, "communicator", since="0.5.21", where=_BOOTSTRAP),
-    Mark(r"Init parallel ends", Edge.closes, "communicator", "model setup", since="0.5.21",
+    Mark(r"Init parallel ends", Edge.closes, "communicator", ("model setup",), since="0.5.21",
          where=_BOOTSTRAP),
-    Mark(rf"NCCL/RCCL warmup completed in {NUMBER}s", Edge.took, "communicator", "model setup",
+    Mark(rf"NCCL/RCCL warmup completed in {NUMBER}s", Edge.took, "communicator", ("model setup",),
          until="0.5.15", where=_RUNNER),
-    Mark(rf"NCCL/RCCL/HCCL warmup completed in {NUMBER}s", Edge.took, "communicator", "model setup",
+    Mark(rf"NCCL/RCCL/HCCL warmup completed in {NUMBER}s", Edge.took, "communicator", ("model setup",),
          since="0.5.16", where=_BOOTSTRAP),
     # ---- weights and the pool
     Mark(r"Load weight begin", Edge.opens, "weights", where=_RUNNER),
-    Mark(r"Load weight end", Edge.closes, "weights", "kv pool", where=_RUNNER),
-    Mark(r"KV Cache is allocated", Edge.passes, "", "kv pool", where="srt/mem_cache/memory_pool.py"),
-    Mark(r"Memory pool end", Edge.passes, "", "attention backends", where=_POOLS),
+    Mark(r"Load weight end", Edge.closes, "weights", ("kv pool", "draft setup"), where=_RUNNER),
+    Mark(r"KV Cache is allocated", Edge.passes, "kv pool", _IN_POOL, where=_MEMORY),
+    Mark(r"Mamba Cache is allocated", Edge.passes, "kv pool", _IN_POOL, where=_MEMORY),
+    Mark(r"Memory pool end", Edge.passes, "kv pool", _AFTER_POOL, where=_POOLS),
+    Mark(r"Post-capture KV sizing: KV cache allocated", Edge.passes, "kv pool", ("scheduler",),
+         since="0.5.17", where="srt/model_executor/model_runner_components/kv_pool_runtime.py"),
     # ---- tactics
     Mark(r"Running FlashInfer autotune with cache: (?P<path>.+)", Edge.opens, "tactics", fact="cache",
          where=_TUNING),
     Mark(r"Running FlashInfer autotune \(cache reuse DISABLED.*?; writing fresh result to: (?P<path>.+)",
          Edge.opens, "tactics", fact="no reuse", since="0.5.13", where=_TUNING),
-    Mark(r"FlashInfer autotune completed", Edge.closes, "tactics", "attention backends", where=_TUNING),
+    Mark(r"FlashInfer autotune completed", Edge.closes, "tactics", _AFTER_POOL, where=_TUNING),
     Mark(r"FlashInfer autotune: per-rank caches disagree", Edge.tells, fact="disagree", since="0.5.19",
          where=_TUNING),
     Mark(r"FlashInfer extend autotune skipped", Edge.tells, fact="extend skipped", since="0.5.18",
@@ -145,19 +155,19 @@ MARKS = (
          since="0.5.15", where="srt/models/deepseek_v4.py"),
     # ---- graphs
     Mark(r"Capture (?:cuda|cpu|npu) graph begin", Edge.opens, "decode graphs", until="0.5.13", where=_RUNNER),
-    Mark(r"Capture (?:cuda|cpu|npu) graph end", Edge.closes, "decode graphs", "scheduler", until="0.5.13",
+    Mark(r"Capture (?:cuda|cpu|npu) graph end", Edge.closes, "decode graphs", _AFTER_GRAPHS, until="0.5.13",
          where=_RUNNER),
     Mark(r"Capture piecewise CUDA graph begin", Edge.opens, "prefill graphs", until="0.5.13", where=_RUNNER),
-    Mark(r"Capture piecewise CUDA graph end", Edge.closes, "prefill graphs", "scheduler", until="0.5.13",
+    Mark(r"Capture piecewise CUDA graph end", Edge.closes, "prefill graphs", _AFTER_GRAPHS, until="0.5.13",
          where=_RUNNER),
     Mark(r"Capture target prefill \S{1,9} graph begin", Edge.opens, "prefill graphs", since="0.5.14",
          where=_GRAPHS),
-    Mark(r"Capture target prefill \S{1,9} graph end", Edge.closes, "prefill graphs", "scheduler",
+    Mark(r"Capture target prefill \S{1,9} graph end", Edge.closes, "prefill graphs", _AFTER_GRAPHS,
          since="0.5.14", where=_GRAPHS),
     Mark(r"Capture target (?:decode|verify) \S{1,9} graph begin", Edge.opens, "decode graphs", since="0.5.14",
          where=_GRAPHS),
-    Mark(r"Capture target (?:decode|verify) \S{1,9} graph end", Edge.closes, "decode graphs", "scheduler",
+    Mark(r"Capture target (?:decode|verify) \S{1,9} graph end", Edge.closes, "decode graphs", _AFTER_GRAPHS,
          since="0.5.14", where=_GRAPHS),
     Mark(rf"Capture {_DRAFTS} begin", Edge.opens, "draft graphs", where=_EAGLE),
-    Mark(rf"Capture {_DRAFTS} end", Edge.closes, "draft graphs", "scheduler", where=_EAGLE),
+    Mark(rf"Capture {_DRAFTS} end", Edge.closes, "draft graphs", _AFTER_GRAPHS, where=_EAGLE),
 )  # fmt: skip

@@ -24,7 +24,8 @@ _COLUMNS = (
 def headline(report: StartReport) -> str:
     wall = f"{report.wall_seconds:.1f} s"
     if not report.ready:
-        return f"not ready after {wall}: stands in {report.stands_in}"
+        what = "failed" if report.failure else "stands"
+        return f"not ready after {wall}: {what} in {report.stands_in}"
     spared = report.saves_seconds
     if spared >= 0.05:
         return f"ready after {wall}, of which {spared:.1f} s build what a store could hold"
@@ -99,6 +100,9 @@ def cache_lines(report: StartReport) -> Iterator[str]:
 def _show_last_words(out: Output, report: StartReport) -> None:
     if not report.last_words:
         return
+    if report.failure:
+        out.line()
+        out.line(f"{report.failure.rank or 'server'} failed first: {report.failure.text}", style="red")
     out.line()
     out.line("last words, longest silent first", style="bold")
     for word in report.last_words[:16]:

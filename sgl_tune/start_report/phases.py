@@ -7,13 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """`depth` decides between lines that overlap: a compilation inside a capture is a compilation."""
+    """`depth` decides between lines that overlap: a compilation inside a capture is a compilation.
+
+    A phase without lines of its own is known by what stands around it: it ends `until` a line of these, and
+    where another comes first, nothing is known.
+    """
 
     name: str
     spent_on: str
     store: str | None = None
     depth: int = 1
-    is_between: bool = False  # known by the lines around it, with none of its own
+    until: frozenset[str] = frozenset()
+
+    @property
+    def is_between(self) -> bool:
+        return bool(self.until)
 
     @property
     def builds(self) -> bool:
@@ -21,19 +29,30 @@ class Phase:
 
 
 _STAGE, _WITHIN, _COMPILING = 1, 2, 3
+_GRAPHS = frozenset(("prefill graphs", "decode graphs", "draft graphs"))
+_LOADS = frozenset(("communicator", "weights"))
+
+
+def _between(name: str, spent_on: str, *until: str) -> Phase:
+    return Phase(name, spent_on, until=frozenset(until))
+
 
 PHASES = {
     phase.name: phase
     for phase in (
-        Phase("imports", "Python and SGLang imported, before the first line", is_between=True),
-        Phase("arguments", "flags resolved, the model's config read", is_between=True),
-        Phase("processes", "schedulers started, each importing SGLang again", is_between=True),
+        _between("imports", "Python and SGLang imported, before the first line", "first line"),
+        _between("arguments", "flags resolved, the model's config read", "arguments"),
+        _between("processes", "schedulers started, each importing SGLang again", *_LOADS),
         Phase("communicator", "torch.distributed, NCCL and the groups"),
-        Phase("model setup", "between the communicator and the weights", is_between=True),
+        _between("model setup", "between the communicator and the weights", "weights"),
         Phase("weights", "the checkpoint read into the GPU"),
+        _between("draft setup", "the other ranks waited for, the draft's worker set up", *_LOADS),
         Phase("draft weights", "the draft model's checkpoint read into the GPU"),
-        Phase("kv pool", "sizes profiled, the KV cache allocated", is_between=True),
-        Phase("attention backends", "attention backends and first uses before the graphs", is_between=True),
+        _between("kv pool", "sizes profiled, the KV cache allocated", "kv pool"),
+        _between(
+            "attention backends", "attention backends and first uses before the graphs",
+            "tactics", "scheduler", *_GRAPHS,
+        ),
         Phase("tactics", "FlashInfer's tuner measures tactics", "tactics", _WITHIN),
         Phase("prefill graphs", "CUDA graphs of prefill captured"),
         Phase("decode graphs", "CUDA graphs of decode captured"),
@@ -44,9 +63,12 @@ PHASES = {
         Phase("DeepGEMM", "DeepGEMM compiles its kernels for every M", "deep-gemm", _COMPILING),
         Phase("Inductor", "torch.compile compiles graphs", "inductor", _COMPILING),
         Phase("TileLang", "TileLang and Triton kernels of DeepSeek-V4 are built", "tilelang", _COMPILING),
-        Phase("scheduler", "the scheduler's own set-up, and a draft worker's", is_between=True),
-        Phase("http server", "the HTTP server starts", is_between=True),
-        Phase("warm-up request", "the server asks itself for a first answer", is_between=True),
+        _between(
+            "scheduler", "the scheduler's own set-up",
+            "scheduler", "tactics", "kv pool", "http server", *_GRAPHS,
+        ),
+        _between("http server", "the HTTP server starts", "http server", "ready"),
+        _between("warm-up request", "the server asks itself for a first answer", "ready", "warm-up request"),
     )
-}
+}  # fmt: skip
 UNEXPLAINED = "unexplained"

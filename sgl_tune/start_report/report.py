@@ -57,12 +57,17 @@ class LastWord:
     text: str
     at: float  # since the start began
 
+    def to_json(self) -> dict[str, Any]:
+        return {"rank": self.rank, "text": self.text, "at": round(self.at, 3)}
+
 
 @dataclass(frozen=True, slots=True)
 class StartReport:
     wall_seconds: float
     ready: bool
     ready_by: str
+    stands_in: str
+    failure: LastWord | None
     ranks: int
     phases: tuple[PhaseReport, ...]
     spans: tuple[Span, ...]
@@ -85,10 +90,6 @@ class StartReport:
     def saves_seconds(self) -> float:
         return sum(phase.saves_seconds or 0.0 for phase in self.phases)
 
-    @property
-    def stands_in(self) -> str:
-        return self.spans[-1].phase if self.spans else UNEXPLAINED
-
     def to_json(self) -> dict[str, Any]:
         return {
             "wall_seconds": round(self.wall_seconds, 3),
@@ -98,6 +99,7 @@ class StartReport:
             "ready": self.ready,
             "ready_by": self.ready_by or None,
             "stands_in": None if self.ready else self.stands_in,
+            "failure": self.failure.to_json() if self.failure else None,
             "ranks": self.ranks,
             "start": self.number,
             "starts": self.starts,
@@ -115,15 +117,13 @@ class StartReport:
                 }
                 for span in self.spans
             ],
-            "last_words": [
-                {"rank": word.rank, "text": word.text, "at": round(word.at, 3)} for word in self.last_words
-            ],
+            "last_words": [word.to_json() for word in self.last_words],
             "notes": list(self.notes),
         }
 
 
 def report_of(told: Told, number: int = 1, starts: int = 1) -> StartReport:
-    spans = timeline(told)
+    spans, after = timeline(told)
     tactics = tactics_of(told)
     end = told.ended if told.ready is None else told.ready
     phases = tuple(_phases(told, spans, tactics))
@@ -131,6 +131,8 @@ def report_of(told: Told, number: int = 1, starts: int = 1) -> StartReport:
         wall_seconds=end - told.began,
         ready=told.ready is not None,
         ready_by=told.ready_by,
+        stands_in=after,
+        failure=_failure(told),
         ranks=len(told.ranks) or 1,
         phases=phases,
         spans=spans,
@@ -196,6 +198,15 @@ def _compiled(told: Told) -> Iterable[str]:
         for event in told.events
         if event.said.get("module") and PHASES[event.mark.phase].builds
     )
+
+
+def _failure(told: Told) -> LastWord | None:
+    """The first to fail is the cause, those after it follow from it."""
+    failed = next(facts(told, "failure"), None)
+    if failed is None or told.ready is not None:
+        return None
+    text = told.errors.get(failed.speaker) or "an exception"
+    return LastWord(f"{failed.speaker.source} {failed.speaker.rank}".strip(), text, failed.at - told.began)
 
 
 def _last_words(told: Told) -> Iterable[LastWord]:

@@ -42,6 +42,9 @@ class _Track:
     marks: list[tuple[float, str]] = field(default_factory=list)
     done: float | None = None
 
+    def has_begun(self, moment: float) -> bool:
+        return bool(self.marks) and self.marks[0][0] <= moment
+
     def at(self, moment: float) -> Span | None:
         number = bisect_right(self.spans, moment, key=lambda span: span.begin) - 1
         found = self.spans[number] if number >= 0 and moment < self.spans[number].end else None
@@ -49,20 +52,24 @@ class _Track:
         return max([*later, *([found] if found else [])], key=_rank_of, default=None)
 
 
-def timeline(told: Told) -> tuple[Span, ...]:
+class Timeline(NamedTuple):
+    spans: tuple[Span, ...]
+    after: str  # what it would have gone on with
+
+
+def timeline(told: Told) -> Timeline:
     """From the start's first line to its last, one span after the other."""
     end = told.ended if told.ready is None else told.ready
-    tracks = {speaker: _walked(told, speaker, end) for speaker in _speakers(told)}
+    tracks = {speaker: _walked(told, speaker, end + 1) for speaker in _speakers(told)}
     ranks = {speaker: track for speaker, track in tracks.items() if speaker.rank}
     others = [track for speaker, track in tracks.items() if not speaker.rank]
     held = _Held(ranks)
     spans = []
     moments = _moments(tracks.values(), told.began, end)
     for begin, after in pairwise(moments):
-        chosen = _chosen(held.back(begin), others, begin)
-        name, what = (chosen.phase, chosen.what) if chosen else ("", "")
-        spans.append(Span(name or UNEXPLAINED, begin, after, what))
-    return tuple(_joined(spans))
+        name, what = _chosen(held, others, begin)
+        spans.append(Span(name, begin, after, what))
+    return Timeline(tuple(_joined(spans)), _chosen(held, others, end)[0])
 
 
 def _moments(tracks: Iterable[_Track], began: float, end: float) -> list[float]:
@@ -75,12 +82,14 @@ def _moments(tracks: Iterable[_Track], began: float, end: float) -> list[float]:
     return sorted({began, end, *(began + step * int((moment - began) / step) for moment in moments)})
 
 
-def _chosen(behind: Iterable[_Track] | None, others: Sequence[_Track], moment: float) -> Span | None:
+def _chosen(held: _Held, others: Sequence[_Track], moment: float) -> tuple[str, str]:
+    behind = held.back(moment)
     heard = [span for track in others if (span := track.at(moment))]
-    if behind is not None:
+    if behind and all(track.has_begun(moment) for track in behind):
         heard = [span for span in heard if _depth(span) >= _ALWAYS]
-        heard += [span for track in behind if (span := track.at(moment))]
-    return max(heard, key=_rank_of, default=None)
+    heard += [span for track in behind if (span := track.at(moment))]
+    chosen = max(heard, key=_rank_of, default=None)
+    return (chosen.phase or UNEXPLAINED, chosen.what) if chosen else (UNEXPLAINED, "")
 
 
 class _Held:
@@ -97,10 +106,10 @@ class _Held:
         done = [track.done for track in ranks.values() if track.done is not None]
         self._last = max(done) if done else None
 
-    def back(self, moment: float) -> list[_Track] | None:
-        """None while no rank is at work: before their first line, and after their last is ready."""
+    def back(self, moment: float) -> list[_Track]:
+        """Nobody while no rank is at work: before their first line, and after their last is ready."""
         if self._first is None or moment < self._first or (self._last is not None and moment >= self._last):
-            return None
+            return []
         reached = {s: bisect_right(passed, moment) for s, passed in self._passed.items()}
         least = min(reached.values())
         return [self._ranks[speaker] for speaker, count in reached.items() if count == least]
@@ -115,8 +124,21 @@ def _times(marks: Sequence[tuple[float, str]], common: Counter[str]) -> list[flo
     return times
 
 
+def _heard_of_ranks(told: Told, speaker: Speaker) -> set[int]:
+    """A pod's own process waits from the first line of its last rank until they are ready."""
+    if speaker.rank:
+        return set()
+    first: dict[Speaker, int] = {}
+    ready = set()
+    for number, event in enumerate(told.events):
+        if event.speaker.rank and event.speaker.source == speaker.source:
+            first.setdefault(event.speaker, number)
+            if event.mark.fact == "scheduler":
+                ready.add(number)
+    return {max(first.values()), *ready} if first else set()
+
+
 def _speakers(told: Told) -> list[Speaker]:
-    """A pod's own process hears when its ranks are ready: it goes on then."""
     return list(
         dict.fromkeys(
             [*(e.speaker for e in told.events), *(Speaker(e.speaker.source, "") for e in told.events)]
@@ -125,12 +147,11 @@ def _speakers(told: Told) -> list[Speaker]:
 
 
 def _walked(told: Told, speaker: Speaker, end: float) -> _Track:
-    track, walk = _Track(), _Walk(told.began if not speaker.rank else None)
+    track, walk = _Track(), _Walk(None if speaker.rank else told.began)
+    heard = _heard_of_ranks(told, speaker)
     for number, event in enumerate(told.events):
         ready = event.mark.fact == "scheduler"
-        if event.speaker != speaker and not (
-            ready and not speaker.rank and event.speaker.source == speaker.source
-        ):
+        if event.speaker != speaker and number not in heard:
             continue
         if speaker.rank and event.mark.edge in (Edge.opens, Edge.closes, Edge.passes):
             track.marks.append((event.at, event.mark.says))
@@ -149,35 +170,38 @@ class _Walk:
         self.spans: list[Span] = []
         self.told: list[Span] = []
         self._open: list[str] = []
-        self._between, self._what = "", ""
+        self._then: tuple[str, ...] = ("arguments",) if began is not None else ()
+        self._building: Span | None = None  # without its end
         self._limit: float | None = None
         self._at = began
         self._loaded = 0
 
     def step(self, event: Event, limit: float | None) -> None:
         mark = event.mark
-        named = mark.phase if mark.edge is Edge.passes else ""
-        self._pass(event.at, otherwise=named)
+        is_met = mark.edge in (Edge.opens, Edge.closes, Edge.passes)
+        self._pass(event.at, mark.phase if is_met else None)
         phase = self._phase(event)
+        if is_met:
+            self._then = ()
         if mark.edge is Edge.opens:
             self._open.append(phase)
-            self._between = ""
         elif mark.edge is Edge.closes:
             self._close(phase, event)
-            self._between = "" if self._open else mark.then
         elif mark.edge is Edge.passes:
             self._open.clear()
-            self._between = mark.then
         elif mark.edge is Edge.took:
             self._tell(phase, event.at, event.said["seconds"])
-            self._between = self._between or ("" if self._open else mark.then)
         elif mark.edge is Edge.builds:
-            self._between, self._what, self._limit = phase, event.said.get("module") or self._what, limit
-        elif not mark.says:
-            self._between = ""
+            what = event.said.get("module") or (self._building.what if self._building else "")
+            self._building, self._limit = Span(phase, event.at, event.at, what), limit
+        if is_met and not self._open:
+            self._then = mark.then
+        if not mark.says:
+            self._building = None
 
     def finish(self, end: float) -> None:
-        self._pass(end)
+        """It goes on as it was."""
+        self._pass(end, None)
 
     def _phase(self, event: Event) -> str:
         phase = event.mark.phase
@@ -197,20 +221,22 @@ class _Walk:
         if len(self.told) < _MOST_TOLD:
             self.told.append(Span(phase, at - float(seconds), at))
 
-    def _pass(self, at: float, otherwise: str = "") -> None:
-        """The time since the last event; it is `otherwise` where nothing has named it."""
+    def _pass(self, at: float, met: str | None) -> None:
+        """The time since the last event, `met` by a line of this phase, or by none that ends anything."""
         begin, self._at = self._at, at
         if begin is None or at <= begin:
             return
-        if self._between and PHASES[self._between].depth > 1:
+        if self._building is not None:
             stop = min(at, begin + self._limit) if self._limit is not None else at
-            self.spans.append(Span(self._between, begin, stop, self._what))
+            self.spans.append(self._building._replace(begin=begin, end=stop))
             begin, self._limit = stop, None
-        elif self._between:
-            self.spans.append(Span(self._between, begin, at))
-            return
         if at > begin:
-            self.spans.append(Span(self._open[-1] if self._open else otherwise, begin, at))
+            self.spans.append(Span(self._open[-1] if self._open else self._between(met), begin, at))
+
+    def _between(self, met: str | None) -> str:
+        if met is None:
+            return self._then[0] if self._then else ""
+        return next((name for name in self._then if met in PHASES[name].until), "")
 
 
 def _depth(span: Span | None) -> int:

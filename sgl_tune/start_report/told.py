@@ -56,6 +56,7 @@ class Told:
     measured: int | None = None
     bars: int = 0
     build_limits: dict[int, float] = field(default_factory=dict)  # by the event: what its bar says it took
+    errors: dict[Speaker, str] = field(default_factory=dict)  # the last line of the traceback that failed it
     notes: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -88,6 +89,7 @@ class Listener:
         self._is_collected: set[str] = set()
         self._building: dict[Speaker, int] = {}
         self._speakers: set[Speaker] = set()
+        self._failed: dict[Speaker, Told] = {}
 
     @property
     def is_over(self) -> bool:
@@ -99,8 +101,10 @@ class Listener:
         head = line.text[:HEAD]
         rows = self._rows.get(head)
         stamp = line.collected or line.logged
-        if stamp is None and at is None and rows is None and head not in _BAR_HEADS and self._ready is None:
-            return
+        if stamp is None and at is None:
+            self._error(line)
+            if rows is None and head not in _BAR_HEADS and self._ready is None:
+                return
         group = "" if line.source in self._nodes else line.source
         now = self._time(group, line) if at is None else at
         if now is None:
@@ -171,6 +175,8 @@ class Listener:
         told.events.append(event)
         if event.mark.edge is Edge.builds:
             self._building[event.speaker] = len(told.events) - 1
+        if event.mark.fact == "failure":
+            self._failed[event.speaker] = told
         if event.mark.fact in ("ready", "loaded") and self._ready is None and told.ready is None:
             told.ready, told.ready_by = event.at, text[:200]
         if event.mark.fact == "loaded":
@@ -195,6 +201,12 @@ class Listener:
             if len(told.events) < MOST_EVENTS:
                 told.events.append(Event(at, builder, _ENDS, {}))
 
+    def _error(self, line: LogLine) -> None:
+        """A traceback has no time; its last line, not indented, says what happened."""
+        speaker = Speaker(line.source, line.rank)
+        if speaker in self._failed and _ERROR.match(line.text):
+            self._failed.pop(speaker).errors[speaker] = line.text[:1000]
+
     def _bar(self, told: Told, text: str) -> None:
         bar = _BAR.match(text)
         if bar is None:
@@ -211,6 +223,7 @@ class Listener:
 
 
 _ARGS = "server_args="
+_ERROR = re.compile(r"[A-Za-z_][\w.]{0,150}(?:Error|Exception|Interrupt|Exit)\b")
 _ELAPSED = re.compile(r"(?:elapsed=|Time elapsed: )(\d{1,7}(?:\.\d{1,6})?)")
 _LOGGER = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})? "
@@ -232,7 +245,7 @@ def _bare(text: str) -> str:
 
 
 def _is_one_node(text: str) -> bool:
-    nodes = re.search(r"\bnnodes=(\d{1,6})\b", text)
+    nodes = re.search(r"\bnnodes'?[=:] ?(\d{1,6})\b", text)
     return nodes is None or nodes[1] == "1"
 
 
