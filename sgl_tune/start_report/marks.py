@@ -48,9 +48,8 @@ class Mark:
     @property
     def literal(self) -> str:
         """The words that it begins with, as its source has them."""
-        return (
-            re.split(r"[(?{]|\\[ds]", self.says.replace("\\(", "\0"))[0].replace("\0", "(").replace("\\", "")
-        )
+        words = re.split(r"[(?{]|\\[dsS]|\.[*+]", self.says.replace("\\(", "\0"))[0]
+        return words.replace("\0", "(").replace("\\", "")
 
 
 _ENGINE = "srt/entrypoints/engine.py"
@@ -105,10 +104,8 @@ MARKS = (
     Mark(r"Init parallel begin", Edge.opens, "communicator", since="0.5.21", where=_BOOTSTRAP),
     Mark(r"Init parallel ends", Edge.closes, "communicator", ("model setup",), since="0.5.21",
          where=_BOOTSTRAP),
-    Mark(rf"NCCL/RCCL warmup completed in {NUMBER}s", Edge.took, "communicator", ("model setup",),
-         until="0.5.15", where=_RUNNER),
-    Mark(rf"NCCL/RCCL/HCCL warmup completed in {NUMBER}s", Edge.took, "communicator", ("model setup",),
-         since="0.5.16", where=_BOOTSTRAP),
+    Mark(rf"NCCL/RCCL(?:/HCCL)? warmup completed in {NUMBER}s", Edge.took, "communicator", ("model setup",),
+         where=_BOOTSTRAP),
     # ---- weights and the pool
     Mark(r"Load weight begin", Edge.opens, "weights", where=_RUNNER),
     Mark(r"Load weight end", Edge.closes, "weights", ("kv pool", "draft setup"), where=_RUNNER),
