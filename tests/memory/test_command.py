@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.sgl_tune.running import Ran, run, run_on_terminal
+from tests.sgl_tune.running import Ran, run_here, run_on_terminal
 from tests.sgl_tune.schemas import schema_faults
 
 DEMO = ("mem-report", "--model", "demo-moe", "--moe-runner-backend", "triton", "--cuda-graph-max-bs", "8")
@@ -37,7 +37,7 @@ def _json(ran: Ran) -> dict[str, Any]:
 
 
 def test_a_prediction_as_json() -> None:
-    ran = run(*DEMO, "--gpu", "l40s", "--what-if", "no-graphs", "--ranks", "0", "--format", "json")
+    ran = run_here(*DEMO, "--gpu", "l40s", "--what-if", "no-graphs", "--ranks", "0", "--format", "json")
     data = _json(ran)
     assert ran.code == 0 and data["schema_version"] == 1
     assert (data["verdict"], data["source"], data["gpu"]) == ("fits", "predicted", "L40S")
@@ -55,7 +55,7 @@ def test_a_prediction_as_json() -> None:
 def test_a_start_that_dies_exits_with_1_and_says_what_would_help(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     snapshot = tmp_path / "snapshot.pickle"
-    ran = run(*DEMO, "--gpu", "l40s", "--mem-fraction-static", "0.98", "--max-running-requests", "4096",
+    ran = run_here(*DEMO, "--gpu", "l40s", "--mem-fraction-static", "0.98", "--max-running-requests", "4096",
               "--context-length", "1024", "--html", page, "--snapshot", snapshot)  # fmt: skip
     assert ran.code == 1, ran.out + ran.err
     assert "OUT OF MEMORY in" in ran.out and "CUDA out of memory. Tried to allocate" in ran.out
@@ -68,7 +68,7 @@ def test_a_start_that_dies_exits_with_1_and_says_what_would_help(tmp_path: Path)
 
 
 def test_a_sweep_ends_with_the_highest_that_fits() -> None:
-    ran = run(
+    ran = run_here(
         *DEMO, "--gpu", "l40s", "--context-length", "1024", "--sweep", "mem-fraction-static=0.9:0.98:0.04"
     )
     assert "Highest that fits: mem-fraction-static=0.9" in ran.out, ran.out
@@ -86,7 +86,7 @@ def test_on_a_terminal_no_line_is_wider_than_80_columns() -> None:
 def test_a_log_alone_says_which_start_to_predict(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(LOG)
-    data = _json(run("mem-report", "--from-log", log, "--gpu", "h100", "--format", "json"))
+    data = _json(run_here("mem-report", "--from-log", log, "--gpu", "h100", "--format", "json"))
     rows = {row["what"]: row for row in data["comparisons"][0]["rows"]}
     assert rows["free after weights"]["predicted"] == pytest.approx(
         rows["free after weights"]["other"], rel=0.01
@@ -98,7 +98,7 @@ def test_a_log_alone_says_which_start_to_predict(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--html", "--snapshot"])
 def test_a_place_that_cannot_be_written_is_said(option: str) -> None:
-    ran = run(*DEMO, "--gpu", "l40s", option, "/proc/nothing/here")
+    ran = run_here(*DEMO, "--gpu", "l40s", option, "/proc/nothing/here")
     assert ran.code == 2 and "/proc/nothing/here cannot be written" in ran.err
 
 
@@ -116,10 +116,10 @@ def test_a_run_that_was_killed_is_reported_up_to_there(tmp_path: Path) -> None:
         {"event": "begin", "phase": "kv pool", "depth": 0},
     ]
     file.write_text("".join(json.dumps(record) + "\n" for record in records) + '{"event": "en')
-    ran = run("mem-report", "--from", file)
+    ran = run_here("mem-report", "--from", file)
     assert ran.code == 1 and "UNFINISHED: the run ended in kv pool" in ran.out
     assert "weights" in ran.out and "! kv pool: not finished" in ran.out
-    data = _json(run("mem-report", "--from", file, "--format", "json"))
+    data = _json(run_here("mem-report", "--from", file, "--format", "json"))
     assert (data["verdict"], data["failed_in"], data["source"]) == ("unfinished", "kv pool", "measured")
 
 
@@ -139,5 +139,5 @@ def test_a_run_that_was_killed_is_reported_up_to_there(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_one_line_and_exit_2(arguments: tuple[str, ...], message: str) -> None:
-    ran = run("mem-report", *arguments)
+    ran = run_here("mem-report", *arguments)
     assert ran.code == 2 and message in ran.err and "Traceback" not in ran.err
