@@ -59,7 +59,7 @@ def test_what_a_line_says_that_it_took_is_what_its_phase_took(path: Path) -> Non
     for kind, seconds in took.items():
         found = sum(phase.seconds for phase in report.phases if phase.name.endswith(kind))
         tuned = sum(p.seconds for p in report.phases if p.name == "tactics")
-        if path.stem not in CUT:
+        if seconds and path.stem not in CUT:
             assert found - 2 * len(longest) <= seconds <= found + tuned + 2 * len(longest), kind
 
 
