@@ -157,6 +157,7 @@ def _work(
     try:
         _isolate(folder)
         build_pages_once()
+        _keep_old_from_collector()
         for number in numbers:
             _SLOT.pack_into(slot, 0, number, time.monotonic(), time.process_time())
             made = make_input(name, parser, seed, number)
@@ -164,7 +165,6 @@ def _work(
                 what, said = fault
                 os.write(out, _line(Finding(number, what, _shown(made), said)))
             if number % 100 == 0:
-                gc.unfreeze()  # the command line freezes what is left when it ends
                 gc.collect()
     except BaseException as error:  # of the fuzzer itself
         _SLOT.pack_into(slot, 0, number, 0.0, 0.0)
@@ -172,6 +172,13 @@ def _work(
             out, _line(Finding(number, f"the fuzzer failed at {_place_of(error)}", "", repr(error)[:200]))
         )
     os._exit(0)
+
+
+def _keep_old_from_collector() -> None:
+    """What was here before the first input is no garbage; what an input leaves may be, and the command line
+    would hide that too when it ends."""
+    gc.freeze()
+    gc.freeze = lambda: None
 
 
 def _line(finding: Finding) -> bytes:

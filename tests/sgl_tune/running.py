@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import pty
+import select
+import signal
 import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from sgl_tune.cli.app import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-m", "sgl_tune.cli.app"]
+SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,56 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def run(*arguments: object, cwd: Path | None = None, **changes: str) -> Ran:
+    """In a process of its own that need not import anything: a fork of this one."""
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err, Path(os.devnull).open() as nothing:
+        code = _ended(_forked(arguments, (nothing.fileno(), out.fileno(), err.fileno()), cwd, changes))
+        for file in (out, err):
+            file.seek(0)
+        return Ran(code, out.read(), err.read())
+
+
+def _forked(
+    arguments: Sequence[object], streams: Sequence[int], cwd: Path | None, changes: Mapping[str, str]
+) -> int:
+    assert not any(name.startswith("PYTHON") for name in changes), "that needs an interpreter of its own"
+    settings = environment(**changes)
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        gc.freeze()  # what is here is the test's: to look through it costs more than most commands
+        for descriptor, stream in enumerate(streams):
+            os.dup2(stream, descriptor)
+        os.environ.clear()
+        os.environ.update(settings)
+        os.chdir(cwd or Path.cwd())
+        sys.argv = ["sgl-tune", *map(str, arguments)]
+        sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)
+        sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)
+        sys.stderr = sys.__stderr__ = os.fdopen(2, "w", closefd=False)
+        code = main()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+
+
+def _ended(child: int) -> int:
+    """Its exit code, as subprocess tells it."""
+    ending = os.pidfd_open(child)
+    try:
+        if not select.select([ending], [], [], SECONDS)[0]:
+            os.kill(child, signal.SIGKILL)
+    finally:
+        os.close(ending)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def run_anew(*arguments: object, cwd: Path | None = None, **changes: str) -> Ran:
+    """In an interpreter of its own: for what depends on what is imported, when and from where."""
     done = subprocess.run(
         [*PROGRAM, *map(str, arguments)],
         capture_output=True,
@@ -44,7 +100,7 @@ def run(*arguments: object, cwd: Path | None = None, **changes: str) -> Ran:
         cwd=cwd,
         env=environment(**changes),
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=SECONDS,
     )
     return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -73,10 +129,7 @@ def run_on_terminal(
     somebody else does while the question stands there."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    command = [*PROGRAM, *map(str, arguments)]
-    child = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=environment(**changes)
-    )
+    child = _forked(arguments, (theirs, theirs, theirs), cwd, changes)
     os.close(theirs)
     if answer and not before_answer:
         os.write(ours, answer.encode())
@@ -94,4 +147,4 @@ def run_on_terminal(
             break
         seen += chunk
     os.close(ours)
-    return Ran(child.wait(60), seen.decode().replace("\r\n", "\n"), "")
+    return Ran(_ended(child), seen.decode().replace("\r\n", "\n"), "")

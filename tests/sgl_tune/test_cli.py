@@ -15,7 +15,7 @@ import pytest
 from sgl_tune.cache.store import write_group
 from sgl_tune.cache.transaction import locked
 from tests.sgl_tune.cache.children import in_child
-from tests.sgl_tune.running import PROGRAM, ROOT, Ran, environment, run, run_here, run_on_terminal
+from tests.sgl_tune.running import PROGRAM, ROOT, Ran, environment, run, run_anew, run_here, run_on_terminal
 
 HEAVY = ("torch", "transformers", "flashinfer", "numpy", "rich")
 
@@ -30,7 +30,7 @@ COMMANDS = _commands()
 
 
 def test_help_lists_the_commands_and_the_exit_codes() -> None:
-    ran = run("--help")
+    ran = run_anew("--help")
     assert ran.code == 0 and ran.err == ""
     assert {"inspect", "diff", "prune", "env"} <= set(COMMANDS)
     assert "Exit codes: 0 good" in ran.out
@@ -82,13 +82,13 @@ def test_a_failure_is_a_sentence_and_a_way_out(tmp_path: Path) -> None:
 def test_the_unexpected_is_one_line_unless_asked(tmp_path: Path) -> None:
     (tmp_path / "hashlib.py").write_text("raise RuntimeError('a broken installation\\nwith more to say')")
     path = f"{tmp_path}:{ROOT}"
-    plain = run("prune", "--stale", PYTHONPATH=path)
+    plain = run_anew("prune", "--stale", PYTHONPATH=path)
     assert (plain.code, plain.out, len(plain.err.splitlines())) == (3, "", 2)
     assert plain.err.startswith("error: unexpected RuntimeError: a broken installation\n")
     assert "SGL_TUNE_TRACEBACK=1" in plain.err
     for traced in (
-        run("prune", "--stale", PYTHONPATH=path, SGL_TUNE_TRACEBACK="1"),
-        run("--traceback", "prune", "--stale", PYTHONPATH=path),
+        run_anew("prune", "--stale", PYTHONPATH=path, SGL_TUNE_TRACEBACK="1"),
+        run_anew("--traceback", "prune", "--stale", PYTHONPATH=path),
     ):
         assert traced.code == 3 and "Traceback" in traced.err and "hashlib.py" in traced.err
 
@@ -148,7 +148,7 @@ def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
 def test_no_colour_codes_in_a_pipe_even_where_ci_forces_them(tmp_path: Path) -> None:
     for changes in ({}, {"GITHUB_ACTIONS": "true"}, {"FORCE_COLOR": "1"}):
         for arguments in (("--help",), ("no-such-command",), ("inspect", str(tmp_path))):
-            ran = run(*arguments, **changes)
+            ran = run_anew(*arguments, **changes)
             assert "\x1b" not in ran.out + ran.err
     assert "\x1b[31m" in run_on_terminal("inspect", tmp_path / "gone").out
     assert "\x1b" not in run_on_terminal("inspect", tmp_path / "gone", NO_COLOR="1").out

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.sgl_tune.cache.caches import KEY, cache_folder, rank_names, write_ranks
-from tests.sgl_tune.running import environment, run, run_here
+from tests.sgl_tune.running import run, run_here
 from tests.sgl_tune.schemas import schema_faults
 from tests.warm.test_warm import _warm, small
 
@@ -26,7 +26,7 @@ def test_each_choice_is_timed_and_nothing_written(small: tuple[str, ...], tmp_pa
     document[next(key for key in keys if f"{GEMM1}', 'CpuGroupedGemm', ((16," in key)][1] = EVERY_EXPERT
     path.write_text(json.dumps(document))
     before = path.read_bytes()
-    ran = run("verify", cache, "--replay", "--format", "json", **environment(OMP_NUM_THREADS="1"))
+    ran = run("verify", cache, "--replay", "--format", "json", OMP_NUM_THREADS="1")
     assert ran.code in (0, 1), ran.err
     told = json.loads(ran.out)
     assert schema_faults("verify", told) == []

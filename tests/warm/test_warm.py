@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -76,13 +77,27 @@ def _entries(content: bytes) -> dict[str, Any]:
     return {key: value for key, value in json.loads(content).items() if not key.startswith("_")}
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> tuple[str, ...]:
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """A model that is tuned in a moment."""
-    folder = tmp_path / "model"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("model")
     (folder / "config.json").write_text(json.dumps(MODEL))
     return ("--model-path", str(folder), "--arch", "cpu", *SMALL)
+
+
+@pytest.fixture(scope="module")
+def pair(small: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The small model's files for two ranks, by two workers."""
+    cache = tmp_path_factory.mktemp("pair")
+    code, out, err = _warm(cache, *small, "--tp", "2", "--workers", "2", "--format", "json")
+    assert code == 0, err
+    return cache, json.loads(out)
+
+
+@pytest.fixture
+def warmed(pair: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    """A copy of them, to spoil."""
+    return copytree(pair[0], tmp_path / "cache")
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +125,7 @@ def test_the_main_job_writes_eight_identical_files_and_proves_them(demo: tuple[P
 
 def test_a_second_warm_tunes_nothing(demo: tuple[Path, dict[str, Any]]) -> None:
     cache, first = demo
-    code, out, err = _warm(cache, "--tp", "8", "--dp", "8", "--format", "json")
+    code, out, err = _warm(cache, "--tp", "8", "--dp", "8", "--no-prove", "--format", "json")
     assert code == 0, err
     again = json.loads(out)
     assert (again["tuned"], again["reused"]) == (0, first["tuned"])
@@ -129,12 +144,10 @@ def test_the_manifest_says_what_was_measured_also_after_a_second_warm(
     assert set(races) == set(measured) and all(0.0 in race.values() for race in races.values())
 
 
-def test_workers_share_the_search_and_agree(small: tuple[str, ...], tmp_path: Path) -> None:
-    code, out, err = _warm(tmp_path / "cache", *small, "--tp", "2", "--workers", "2", "--format", "json")
-    assert code == 0, err
-    result = json.loads(out)
+def test_workers_share_the_search_and_agree(pair: tuple[Path, dict[str, Any]]) -> None:
+    cache, result = pair
     assert result["workers"] == 2 and result["proof"]["misses"] == []
-    assert len(set(_rank_files(tmp_path / "cache").values())) == 1
+    assert len(set(_rank_files(cache).values())) == 1 and len(_rank_files(cache)) == 2
 
 
 def test_under_torchrun_the_processes_found_are_the_workers(small: tuple[str, ...], tmp_path: Path) -> None:
@@ -175,7 +188,7 @@ def test_tasks_of_a_slurm_step_meet_without_a_secret_on_one_node(
 def test_a_worker_killed_in_the_search_is_one_line_and_no_partial_set(tmp_path: Path) -> None:
     cache, scratch = tmp_path / "cache", tmp_path / "scratch"
     scratch.mkdir()
-    process = _start(cache, "--tp", "8", "--dp", "8", env={"TMPDIR": str(scratch)})
+    process = _start(cache, "--tp", "8", "--dp", "8", "--no-prove", env={"TMPDIR": str(scratch)})
     os.kill(_searching_worker(process.pid, scratch), signal.SIGKILL)
     code, out, err = _end(process)
     assert code == 3 and out == ""
@@ -187,34 +200,33 @@ def test_a_worker_killed_in_the_search_is_one_line_and_no_partial_set(tmp_path: 
 def test_ctrl_c_keeps_what_was_decided_and_the_next_warm_goes_on(tmp_path: Path) -> None:
     cache, scratch = tmp_path / "cache", tmp_path / "scratch"
     scratch.mkdir()
-    process = _start(cache, "--tp", "8", "--dp", "8", env={"TMPDIR": str(scratch)}, start_new_session=True)
+    demo = ("--tp", "8", "--dp", "8", "--no-prove")
+    process = _start(cache, *demo, env={"TMPDIR": str(scratch)}, start_new_session=True)
     _searching_worker(process.pid, scratch, until_there="tuned.0.json")
     os.killpg(process.pid, signal.SIGINT)
     code, out, err = _end(process)
     assert code == 130 and out == ""
     assert "interrupted by SIGINT: the workers were stopped; 12 decided entries are kept" in err
     assert len(set(_rank_files(cache).values())) == 1 and len(_rank_files(cache)) == 8
-    code, out, err = _warm(cache, "--tp", "8", "--dp", "8", "--format", "json")
+    code, out, err = _warm(cache, *demo, "--format", "json")
     assert code == 0, err
     assert (json.loads(out)["reused"], json.loads(out)["tuned"]) == (12, 12)
 
 
-def test_a_corrupt_file_is_set_aside_and_written_anew(small: tuple[str, ...], tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    code, _, err = _warm(cache, *small, "--tp", "2", "--no-prove")
-    assert code == 0, err
-    broken = next(cache.rglob("rank_tp1*.json"))
+def test_a_corrupt_file_is_set_aside_and_written_anew(small: tuple[str, ...], warmed: Path) -> None:
+    before = _rank_files(warmed)
+    broken = next(warmed.rglob("rank_tp1*.json"))
     broken.write_bytes(broken.read_bytes()[:200])
-    code, out, err = _warm(cache, *small, "--tp", "2", "--format", "json")
+    code, out, err = _warm(warmed, *small, "--tp", "2", "--no-prove", "--format", "json")
     assert code == 0, err
     assert f"kept as {broken.name}.broken" in err
     assert json.loads(out)["tuned"] == 0
-    assert len(set(_rank_files(cache).values())) == 1
+    assert _rank_files(warmed) == before
 
 
 def test_two_warms_at_once_both_end_well(small: tuple[str, ...], tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    both = [_start(cache, *small, "--tp", "2") for _ in range(2)]
+    both = [_start(cache, *small, "--tp", "2", *more) for more in ((), ("--no-prove",))]
     for process in both:
         code, _, err = _end(process)
         assert code == 0, err
@@ -244,7 +256,7 @@ def test_a_directory_that_cannot_be_written_is_said_before_the_search(
 
 def test_a_full_disk_ends_in_one_line_and_no_damaged_file(tmp_path: Path) -> None:
     with _mounted(tmp_path / "cache", "size=32k") as cache:
-        code, out, err = _warm(cache, "--tp", "8", "--dp", "8")
+        code, out, err = _warm(cache, "--tp", "8", "--dp", "8", "--no-prove")
         assert _rank_files(cache) == {}
     assert (code, out) == (3, "")
     assert "Traceback" not in err
@@ -252,18 +264,23 @@ def test_a_full_disk_ends_in_one_line_and_no_damaged_file(tmp_path: Path) -> Non
 
 
 def test_another_environments_files_are_refused_until_told_otherwise(
-    small: tuple[str, ...], tmp_path: Path
+    small: tuple[str, ...], warmed: Path
 ) -> None:
-    cache = tmp_path / "cache"
-    assert _warm(cache, *small, "--no-prove")[0] == 0
-    path = next(cache.rglob("rank_*.json"))
-    document = json.loads(path.read_bytes())
-    document["_metadata"]["cudnn_frontend_version"] = "0.0.1"
-    path.write_text(json.dumps(document))
-    code, _, err = _warm(cache, *small)
+    before = _rank_files(warmed)
+    for path in warmed.rglob("rank_*.json"):
+        document = json.loads(path.read_bytes())
+        document["_metadata"]["cudnn_frontend_version"] = "0.0.1"
+        path.write_text(json.dumps(document))
+    foreign = _rank_files(warmed)
+    again = ("--tp", "2", "--no-prove")
+    code, _, err = _warm(warmed, *small, *again)
     assert code == 3 and "cudnn_frontend_version is '0.0.1' there" in err and "--replace" in err
-    code, _, err = _warm(cache, *small, "--replace")
+    assert _rank_files(warmed) == foreign
+    code, _, err = _warm(warmed, *small, *again, "--replace")
     assert code == 0, err
+    assert _rank_files(warmed).keys() == before.keys() and len(set(_rank_files(warmed).values())) == 1
+    written = json.loads(next(iter(_rank_files(warmed).values())))
+    assert written["_metadata"] == json.loads(next(iter(before.values())))["_metadata"]
 
 
 @pytest.mark.parametrize(

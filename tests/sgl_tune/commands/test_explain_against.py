@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.sgl_tune.running import ROOT, run, run_here, run_on_terminal
+from tests.sgl_tune.running import ROOT, run_anew, run_here, run_on_terminal
 
 EXAMPLES = ROOT / "cache-examples/cache"
 QWEN = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
@@ -154,7 +154,7 @@ def test_no_torch_is_imported_and_it_costs_about_what_a_dry_run_does() -> None:
     seconds: dict[str, float] = {}
     for command in (("warm", "--dry-run"), ("explain", "--against", "0.5.12")):
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        ran = run(*command, *GLM, PYTHONPROFILEIMPORTTIME="1")
+        ran = run_anew(*command, *GLM, PYTHONPROFILEIMPORTTIME="1")
         seconds[command[0]] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
         imported = {line.rpartition("|")[2].strip() for line in ran.err.splitlines()}
         assert ran.code == 0 and not imported & {"torch", "flashinfer", "transformers"}

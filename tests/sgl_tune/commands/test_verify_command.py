@@ -14,7 +14,7 @@ from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.plan import make_plan
 from tests.sgl_tune.cache.caches import KEY, cache_folder, good, rank_names, write_ranks
 from tests.sgl_tune.cache.corpus import TARGET
-from tests.sgl_tune.running import ROOT, Ran, run, run_on_terminal
+from tests.sgl_tune.running import ROOT, Ran, run, run_anew, run_on_terminal
 
 MODEL = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
 VERSIONS = ("--sglang-version", "0.5.23", "--flashinfer-version", "0.7.2", "--arch", "sm90")
@@ -304,7 +304,7 @@ def test_neither_help_nor_a_verdict_imports_torch(tmp_path: Path, target: Path) 
     for package in ("torch", "flashinfer", "transformers"):
         (tmp_path / f"{package}.py").write_text("raise SystemExit('imported')")
     for arguments in (("--help",), ("--cache-dir", tmp_path / "cache", "--target", target)):
-        ran = run("verify", *arguments, PYTHONPATH=f"{tmp_path}:{ROOT}")
+        ran = run_anew("verify", *arguments, PYTHONPATH=f"{tmp_path}:{ROOT}")
         assert ran.code == 0 and "imported" not in ran.err
     assert "Example:" in run("verify", "--help").out
 
