@@ -75,7 +75,7 @@ def capped(x: torch.Tensor, cap: float) -> torch.Tensor:
     return F.silu(gate).clamp(max=cap) * up.clamp(-cap, cap)
 
 
-@torch.library.custom_op("sgl_tune::gelu_and_mul", mutates_args=())
+@opaque_op("sgl_tune::gelu_and_mul", mutates_args=())
 def gelu_and_mul(x: torch.Tensor) -> torch.Tensor:
     """[T, 2 I], gates before ups -> gelu(gate) * up [T, I], by tanh."""
     if x.is_cuda:

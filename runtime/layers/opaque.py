@@ -1,6 +1,7 @@
 """Kernels that tracers and dispatch modes see as one op each, and that cost nothing where nobody looks.
 
-The first call of any `torch.library.custom_op` imports torch's compiler, seconds that a tuner has no use for.
+The first call of any `torch.library.custom_op` imports torch's compiler, seconds that nobody here
+has use for; what it is made of does not.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import torch
 class Opaque:
     def __init__(self, name: str, kernel: Callable[..., Any], mutates_args: Iterable[str]) -> None:
         self._kernel = kernel
-        self._op = torch.library.custom_op(name, kernel, mutates_args=mutates_args)
+        torch.library.define(name, torch.library.infer_schema(kernel, mutates_args=list(mutates_args)))
+        torch.library.impl(name, "CompositeExplicitAutograd", kernel)
+        space, _, short = name.partition("::")
+        self._name, self._op = name, getattr(getattr(torch.ops, space), short).default
         update_wrapper(self, kernel)
 
     def register_fake(self, fake: Callable[..., Any]) -> Callable[..., Any]:
-        return self._op.register_fake(fake)
+        return torch.library.register_fake(self._name, fake)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or _is_watched():

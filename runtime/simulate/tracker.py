@@ -63,6 +63,11 @@ class AllocationTracker(TorchDispatchMode):
 
     # -- torch's side ---------------------------------------------------------------------------------------
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Else the first op imports torch's compiler, which takes a second, to keep it out of here."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -1,13 +1,17 @@
-"""Rank processes that live for a whole test module and run function after function over gloo."""
+"""Rank processes that live for a whole test session and run function after function over gloo."""
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing as mp
+import os
+import signal
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -17,38 +21,74 @@ from runtime.forward.comm import DistributedCommunicator, connect
 from runtime.server.config import ParallelConfig
 
 TIMEOUT = 60
+START_TIMEOUT = 300  # four imports of torch, on a machine that others use too
+GRACE = 5  # of the others, where one has failed: they wait for it in a collective
+ENDED = "its process has ended"
 
 
 class Ranks:
-    """`run` calls function(comm, *args) on every rank of a deployment and returns what each gave back."""
+    """`run` calls function(comm, *args) on every rank of a deployment and returns what each gave back.
+
+    Where one gives nothing back, all are replaced: a late answer would be taken for the next one's.
+    """
 
     def __init__(self, count: int, folder: Path) -> None:
+        self._count, self._folder, self._runs = count, folder, 0
+        self._start()
+
+    def _start(self) -> None:
         context = mp.get_context("spawn")
-        self._folder, self._runs = folder, 0
         self._pipes: list[Connection] = []
-        self._processes = []
-        for rank in range(count):
+        self._processes: list[mp.context.SpawnProcess] = []
+        for rank in range(self._count):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(rank, theirs), daemon=True)
+            process = context.Process(target=_serve, args=(rank, theirs, self._stacks(rank)), daemon=True)
             process.start()
             self._pipes.append(ours)
             self._processes.append(process)
+        self._are_here = False
 
     def run(self, parallel: ParallelConfig, function: Callable[..., Any], *args: Any) -> list[Any]:
+        if not self._are_here:
+            assert len(self._answers(self._pipes, START_TIMEOUT)) == self._count, "a rank did not start"
+            self._are_here = True
         self._runs += 1
         meeting = f"file://{self._folder}/run{self._runs}"
         pipes = self._pipes[: parallel.world_size]
         for pipe in pipes:
             pipe.send((parallel, meeting, function, args))
-        answers = [self._answer(rank, pipe) for rank, pipe in enumerate(pipes)]
-        failures = [f"rank {rank}:\n{value}" for rank, (good, value) in enumerate(answers) if not good]
+        answers = self._answers(pipes, TIMEOUT)
+        failures = [f"rank {rank}:\n{value}" for rank, (good, value) in answers.items() if not good]
+        late = [rank for rank in range(len(pipes)) if rank not in answers]
+        failures += [f"rank {rank} gave no answer:\n{self._where(rank)}" for rank in late]
+        if late or any(value == ENDED for _, value in answers.values()):
+            self.close()
+            self._start()
         assert not failures, "\n".join(failures)
-        return [value for _, value in answers]
+        return [answers[rank][1] for rank in range(len(pipes))]
 
-    def _answer(self, rank: int, pipe: Connection) -> tuple[bool, Any]:
-        if not pipe.poll(TIMEOUT):
-            raise TimeoutError(f"rank {rank} gave no answer in {TIMEOUT} s")
-        return pipe.recv()
+    def _answers(self, pipes: list[Connection], seconds: float) -> dict[int, tuple[bool, Any]]:
+        """By rank, of those that gave one in time."""
+        answers: dict[int, tuple[bool, Any]] = {}
+        until = time.monotonic() + seconds
+        while len(answers) < len(pipes) and (left := until - time.monotonic()) > 0:
+            waiting = [pipe for rank, pipe in enumerate(pipes) if rank not in answers]
+            for pipe in wait(waiting, left):
+                answers[pipes.index(pipe)] = answer = _received(pipe)
+                if not answer[0]:
+                    until = min(until, time.monotonic() + GRACE)
+        return answers
+
+    def _stacks(self, rank: int) -> Path:
+        return self._folder / f"stacks{rank}"
+
+    def _where(self, rank: int) -> str:
+        """What each of its threads is at."""
+        pid = self._processes[rank].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGUSR1)
+        time.sleep(0.5)
+        return self._stacks(rank).read_text()
 
     def close(self) -> None:
         for process in self._processes:
@@ -66,8 +106,17 @@ def started(count: int) -> Iterator[Ranks]:
             ranks.close()
 
 
-def _serve(rank: int, pipe: Connection) -> None:
+def _received(pipe: Connection) -> tuple[bool, Any]:
+    try:
+        return pipe.recv()
+    except EOFError:
+        return False, ENDED
+
+
+def _serve(rank: int, pipe: Connection, stacks: Path) -> None:
     torch.set_num_threads(1)
+    faulthandler.register(signal.SIGUSR1, stacks.open("w"))
+    pipe.send((True, "here"))
     while True:
         parallel, meeting, function, args = pipe.recv()
         try:

@@ -67,17 +67,23 @@ def test_unwatched_it_is_the_kernel_itself(keyword: bool) -> None:
 REHEARSAL = """
 import json, sys
 from pathlib import Path
+import torch
 from runtime.devices.cpu import Cpu
+from runtime.layers.mlp import silu_and_mul
 from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
+from runtime.simulate.allocator import CachingAllocator
+from runtime.simulate.tracker import AllocationTracker
 from runtime.start.rehearsal import Rehearsal
 model = model_config(json.loads(Path(sys.argv[1]).read_text())["config"])
 Rehearsal(model, ParallelConfig(), RuntimeConfig(moe_runner_backend="flashinfer_cutlass"), Cpu()).forward(2)
+with AllocationTracker(CachingAllocator(1 << 30), "cpu"):
+    silu_and_mul(torch.ones(2, 4))
 sys.exit("torch._dynamo" in sys.modules)
 """
 
 
-def test_a_rehearsal_does_not_load_torch_s_compiler() -> None:
-    """Which takes seconds: a kernel of its forward would have to be a `torch.library.custom_op`."""
+def test_neither_a_rehearsal_nor_who_counts_loads_torch_s_compiler() -> None:
+    """Which takes seconds: a `torch.library.custom_op` would, and a dispatch mode that hides from it."""
     preset = Path(__file__).parents[2] / "sgl_tune/presets/models/demo-moe.json"
     assert subprocess.run([sys.executable, "-c", REHEARSAL, str(preset)], timeout=120).returncode == 0

@@ -70,9 +70,8 @@ def _serve(comm: Communicator, parallel: ParallelConfig, folder: Path, lens: Seq
     """A prefill of this rank's prompts and two decodes: its logits, and which steps were replayed."""
     model = model_config(json.loads((folder / "config.json").read_text()))
     options = StartOptions(kv_tokens=512, weights=folder)
-    runner = ModelRunner(
-        model, parallel, make_runtime(max_running_requests=40), Cpu(), lambda: comm, options=options
-    )
+    runtime = make_runtime(max_running_requests=40, prefill_graphs=(16, 32), decode_graphs=(1, 4, 8))
+    runner = ModelRunner(model, parallel, runtime, Cpu(), lambda: comm, options=options)
     runner.start()
     replayed: list[str] = []
     for graphs in (runner.prefill_graphs, runner.decode_graphs):
