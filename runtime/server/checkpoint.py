@@ -119,6 +119,11 @@ class Checkpoint:
         return int(found)
 
     @property
+    def context_length_from(self) -> str:
+        told = any(self.text.get(name) is not None for name in _CONTEXT_LENGTHS)
+        return "config.json" if told else "what SGLang takes where config.json tells no length"
+
+    @property
     def context_length(self) -> int:
         name = next((name for name in _CONTEXT_LENGTHS if self.text.get(name) is not None), "")
         length = int(self._rope_factor() * self.whole(name, 2048))

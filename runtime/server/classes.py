@@ -28,6 +28,12 @@ def config_class(model: Checkpoint, release: Release) -> str:
     return found
 
 
+def is_guessed(model: Checkpoint, release: Release) -> bool:
+    """No release that is known has such a model: its class is spelled as transformers usually does."""
+    kind = model.model_type
+    return kind not in _known_to(release.number) and _of_the_checkpoint(model) is None and bool(kind)
+
+
 def _since(kind: str) -> str:
     first = next((number for number, names in _tables().items() if kind in names), None)
     version = ".".join(map(str, first or ()))

@@ -164,7 +164,7 @@ def _say_why(c: Choices, decode: tuple[int, ...], prefill: tuple[int, ...]) -> N
     """Of what follows from the others."""
     c.because(f"model_type {c.model.model_type}", config_class=config_class(c.model, c.release))
     if c.context_length is None:
-        c.because("config.json", context_length=c.model.context_length)
+        c.because(c.model.context_length_from, context_length=c.model.context_length)
     for graphs, sizes in ((c.decode, decode), (c.prefill, prefill)):
         captured_by = f"{graphs.backend}, " if graphs.backend != "full" else ""
         rule = f"{captured_by}{graphs.limit}" if graphs.is_on else graphs.off

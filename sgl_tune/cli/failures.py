@@ -34,7 +34,10 @@ def guarded(command: Callable[[], Any]) -> int:
 
 
 def wrong_usage(error: Exception) -> int:
-    """What click finds wrong with a command line; 0 where it was not click."""
+    """What click finds wrong with a command line, or we before it; 0 where it was neither."""
+    if isinstance(error, UsageError):
+        _say(error.message, error.remedy)
+        return error.exit_code
     if not hasattr(error, "format_message"):
         return 0
     if type(error).__name__ == "NoArgsIsHelpError":

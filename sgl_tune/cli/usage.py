@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from typing import Any
 
 from runtime.server.flags.nearest import meant
@@ -11,6 +13,7 @@ from runtime.server.releases import NEWEST
 from sgl_tune.errors import UsageError
 
 _MOST = 20
+_STARTS_A_SERVER = re.compile(r"(?:.*/)?(?:python[\d.]*|sglang|docker|podman|kubectl|torchrun|uv|bash|sh)")
 
 
 def told(error: Any) -> UsageError:
@@ -20,7 +23,12 @@ def told(error: Any) -> UsageError:
     kind = type(error).__name__
     if kind == "NoSuchOption":
         own = (name for param in context.command.params for name in param.opts if name.startswith("--"))
-        hint = meant(error.option_name, own) or _of_the_server(context, error.option_name) or helps
+        hint = (
+            _undivided(context)
+            or meant(error.option_name, own)
+            or _of_the_server(context, error.option_name)
+            or helps
+        )
         return UsageError(f"{error.option_name}: `{command}` has no such option", hint)
     if kind == "BadOptionUsage" and "requires" in error.message:
         return UsageError(f"{error.option_name} needs a value", _values(context, error.option_name) or helps)
@@ -31,10 +39,22 @@ def told(error: Any) -> UsageError:
     return UsageError(_plain(error.format_message()), helps)
 
 
+def _undivided(context: Any) -> str | None:
+    """A server's command whose `--` was forgotten: its flags are read as ours."""
+    words = sys.argv[1:]
+    at = next((i for i, word in enumerate(words) if _STARTS_A_SERVER.fullmatch(word)), None)
+    if at is None or "--" in words or not _takes_command(context):
+        return None
+    return f"write -- before the server's command: `{context.command_path} -- {shlex.quote(words[at])} ...`"
+
+
+def _takes_command(context: Any) -> bool:
+    return any("SERVER COMMAND" in (param.metavar or "") for param in context.command.params)
+
+
 def _of_the_server(context: Any, option: str) -> str | None:
     """A flag of SGLang's that is not one of ours: its command is read whole."""
-    takes_command = any("SERVER COMMAND" in (param.metavar or "") for param in context.command.params)
-    if not takes_command or option not in flags_of(NEWEST.version).by_name:
+    if not _takes_command(context) or option not in flags_of(NEWEST.version).by_name:
         return None
     return f"give the server's whole command: `{context.command_path} -- sglang serve MODEL {option} ...`"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -144,13 +145,16 @@ def _launch(words: Sequence[Word]) -> Launch:
         elif word.startswith("-"):
             return Launch(tuple(words[index:]), environment)
         elif not is_program(word):
-            raise UsageError(
-                f"after -- stands {shown(str(word))}, which starts no SGLang server",
-                "paste the whole command: python -m sglang.launch_server --model-path ...",
-            )
+            raise UsageError(f"{shown(str(word))} starts no SGLang server", _instead_of(str(word)))
         else:
             return _started_by(word, rest).within(environment)
     raise UsageError("the server command sets variables and starts nothing")
+
+
+def _instead_of(word: str) -> str:
+    if word.endswith((".yaml", ".yml", ".sh", ".json")):
+        return f'a file is given by what it holds: -- "$(cat {shlex.quote(word)})"'
+    return "give the whole command, after --: python -m sglang.launch_server --model-path ..."
 
 
 def _started_by(program: Word, rest: Sequence[Word]) -> Launch:

@@ -10,6 +10,7 @@ from typing import Any
 
 from runtime.server.asked import Asked, changed
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.classes import is_guessed
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU, GpuModel, gpu_for
 from runtime.server.parallelism import check_layout
@@ -137,12 +138,21 @@ def _deployed(
             dist_init_addr=target.dist_init_addr,
             not_modelled=target.not_modelled,
             notes=tuple(said),
-            warnings=(*filter(None, [named.warning]), *warnings, *_doubts(asked, found.checkpoint)),
+            warnings=(
+                *filter(None, [named.warning]),
+                *warnings,
+                *_doubts(asked, found.checkpoint, named.release),
+            ),
         )
     )
 
 
-def _doubts(asked: Asked, checkpoint: Checkpoint) -> Iterator[str]:
+def _doubts(asked: Asked, checkpoint: Checkpoint, release: Release) -> Iterator[str]:
+    if is_guessed(checkpoint, release):
+        yield (
+            f"SGLang {release.version} knows no model_type {checkpoint.model_type}, and serves it only with "
+            "a transformers that does: its class in the key is a guess"
+        )
     for why in undivided_heads(asked, checkpoint):
         yield f"{why}: the server will not start"
 

@@ -15,7 +15,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.errors import UsageError
 from tests.sgl_tune.planning import HOPPER, plan, warm
-from tests.sgl_tune.running import run
+from tests.sgl_tune.running import run, run_here
 
 ID = "Qwen/Qwen3-30B-A3B"
 PRESET = next(dict(preset.config) for preset in presets() if preset.name == "Qwen3-30B-A3B")
@@ -179,3 +179,15 @@ def test_a_pipe_is_never_waited_for(tmp_path: Path) -> None:
     os.mkfifo(hub / "main")
     with pytest.raises(UsageError, match="is no regular file"):
         _deployment({"HF_HUB_CACHE": str(tmp_path)})
+
+
+def test_a_model_that_no_release_knows_is_a_guess_and_said(tmp_path: Path) -> None:
+    """A length that config.json does not tell is not its own either."""
+    shape = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 1000}
+    config = {"model_type": "foo", "architectures": ["FooForCausalLM"], **shape}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    told = run_here("explain", "--model-path", tmp_path, "--gpu", "h200", "--format", "json")
+    assert "knows no model_type foo" in told.out and "tells no length" in told.out
+    (tmp_path / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
+    told = run_here("explain", "--model-path", tmp_path, "--gpu", "h200", "--format", "json")
+    assert "tells no length" not in told.out

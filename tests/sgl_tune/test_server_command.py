@@ -120,7 +120,7 @@ def test_what_is_asked_as_it_would_be_anyway_is_without_effect() -> None:
     ("command", "message"),
     [
         ("nohup serve --tp 2", "nohup serve --tp starts no SGLang server"),
-        ("serve --tp 2", "after -- stands 'serve'"),
+        ("serve --tp 2", "'serve' starts no SGLang server"),
         ("python -m vllm --tp 2", "python -m vllm starts no SGLang server"),
         ("python", "python starts no SGLang server"),
         ("sglang generate --tp 2", "starts no SGLang server"),

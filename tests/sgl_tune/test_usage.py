@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sgl_tune.cli.app import words_of
 from tests.sgl_tune.running import run, run_here
 
 
@@ -20,6 +21,17 @@ from tests.sgl_tune.running import run, run_here
             "warm --enable-metrics",
             "--enable-metrics: `sgl-tune warm` has no such option",
             "`sgl-tune warm -- sglang serve MODEL --enable-metrics ...`",
+        ),
+        (
+            "warm --dry-run python -m sglang.launch_server --model-path M",
+            "-m: `sgl-tune warm` has no such option",
+            "write -- before the server's command: `sgl-tune warm -- python ...`",
+        ),
+        ("warm --dry-run --", "after -- stands nothing", "a server's command"),
+        (
+            "warm deployment.yaml",
+            "'deployment.yaml' starts no SGLang server",
+            'a file is given by what it holds: -- "$(cat deployment.yaml)"',
         ),
         ("env --zzzzzz", "--zzzzzz: `sgl-tune env` has no such option", "`sgl-tune env --help`"),
         ("warm --gpu", "--gpu needs a value", "one of h200, h100, h100-nvl"),
@@ -84,3 +96,10 @@ def test_more_stages_than_layers_are_refused_everywhere(verb: tuple[str, ...], a
     command = ("--", "python", "-m", "sglang.launch_server") if as_command else ()
     ran = run_here(*verb, *target, *command, *model, "--pp-size", "49")
     assert ran.code == 2 and "--pp 49: a stage needs a layer, and the model has 48" in ran.err
+
+
+def test_a_traceback_may_be_asked_for_anywhere_before_a_servers_command() -> None:
+    assert words_of(["inspect", "--traceback", "x"]) == ["--traceback", "inspect", "x"]
+    asked = ["warm", "--", "sglang", "serve", "--traceback"]
+    assert words_of(asked) == asked
+    assert words_of(["warm", "--traceback", *asked[1:]]) == ["--traceback", *asked]

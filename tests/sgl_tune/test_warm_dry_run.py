@@ -126,7 +126,7 @@ def test_all_deployments_of_a_project_or_one(tmp_path: Path) -> None:
         (("--moe-runner-backend", "flashinfer_cutlas"), "did you mean flashinfer_cutlass?"),
         (("--mem-fraction-static", "1.5"), "--mem-fraction-static 1.5"),
         (("--mem-fraction-static", "0"), "between 0 and 1"),
-        (("--", "serve", "--tp", "8"), "after -- stands 'serve'"),
+        (("--", "serve", "--tp", "8"), "'serve' starts no SGLang server"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
