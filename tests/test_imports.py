@@ -60,7 +60,7 @@ SGL_TUNE = {
     "explain": "server errors units cli deployment cache keys verify",
     "memory": "server simulate devices forward moe graphs start errors processes units records reading"
     " log_lines cli deployment",
-    "start_report": "errors units log_lines cli",
+    "start_report": "server errors processes units log_lines cli",
     "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys",
     "export": "server errors processes units reading deployment cache",
     "commands": "errors processes units records cli deployment cache stores keys verify explain memory"

@@ -2,54 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.errors import UsageError
 from sgl_tune.start_report.markdown import report_lines
 from sgl_tune.start_report.page import show_report
 from sgl_tune.start_report.read import parse_ready, read_start
 from sgl_tune.start_report.report import StartReport
+from sgl_tune.start_report.running import run_server
 from sgl_tune.units import parse_age
 
 
+def _option(*names: str, help: str, metavar: str) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, show_default=False)
+
+
 def start_report(
-    log: Annotated[
-        Path,
+    words: Annotated[
+        list[str] | None,
         typer.Argument(
-            help="A server's own output: a file, .gz too, or - for standard input.", metavar="LOG"
-        ),
-    ],
-    ready: Annotated[
-        str | None,
-        typer.Option(
-            "--ready",
-            metavar="REGEX",
-            help="The line that says it is ready, where it is another.",
+            metavar="LOG | -- COMMAND",
+            help="A server's own output: a file, .gz too, or - for standard input. After --: the command that"
+            " starts it.",
             show_default=False,
         ),
+    ] = None,
+    ready: Annotated[
+        str | None, _option("--ready", metavar="REGEX", help="The line that says ready, where it is another.")
     ] = None,
     start: Annotated[
-        int | None,
-        typer.Option(
-            "--start",
-            metavar="N",
-            help="Which start, where the log holds several; the last.",
-            show_default=False,
-        ),
+        int | None, _option("--start", metavar="N", help="Which start of a log with several; the last.")
     ] = None,
     most: Annotated[
-        str | None,
-        typer.Option(
-            "--max",
-            metavar="60s",
-            help="Exit 1 where the start took longer, or did not end.",
-            show_default=False,
-        ),
+        str | None, _option("--max", metavar="60s", help="Exit 1 where the start took longer.")
+    ] = None,
+    stop_when_ready: Annotated[
+        bool, typer.Option("--stop-when-ready", help="Of a COMMAND: end the server when it is ready.")
+    ] = False,
+    out_file: Annotated[
+        Path | None, _option("-o", "--out", metavar="FILE", help="Of a COMMAND: the report, not on stderr.")
     ] = None,
     format: DocumentFormatOption = DocumentFormat.human,
     quiet: QuietOption = False,
@@ -57,25 +55,67 @@ def start_report(
     """Say where the seconds of a server's start went, what of it was built anew, and what would spare it.
 
     Any log of SGLang since 0.5.12, of one rank or many. What a log does not tell is said to be not told.
+    After --, the server is started here: its output and signals pass through, and compilers and files are
+    watched too.
 
     Example: sgl-tune start-report server.log
 
     Example: kubectl logs POD --timestamps | sgl-tune start-report - --max 90s
+
+    Example: sgl-tune start-report --stop-when-ready -- python -m sglang.launch_server --model-path M
     """
-    out = Output(sink(format, quiet))
     limit = parse_age(most) if most is not None else None
-    with out.progress("read") as progress:
-        report = read_start(log, parse_ready(ready), start, progress.advance)
-    lines: Iterator[str] = iter([f"{report.wall_seconds:.3f}"])
-    if format is DocumentFormat.markdown:
-        lines = report_lines(report)
-    out.result(report.to_json(), human=lambda: show_report(out, report), quiet=lines)
-    raise typer.Exit(_code(out, report, limit))
+    shown = _Shown(format, quiet, limit)
+    if "--" in sys.argv:
+        _run(words or [], shown, ready, start, stop_when_ready, out_file)
+    if stop_when_ready or out_file is not None:
+        raise UsageError(
+            "--stop-when-ready and --out are for a command after --", "redirect the output instead"
+        )
+    if not words or len(words) > 1:
+        raise UsageError(f"{len(words or [])} logs are given", "give one file, or a command after --")
+    out = Output(sink(format, quiet))
+    with out.progress("bytes read") as progress:
+        report = read_start(Path(words[0]), parse_ready(ready), start, progress.advance)
+    shown.show(out, report)
+    raise typer.Exit(shown.code(out, report))
 
 
-def _code(out: Output, report: StartReport, limit: float | None) -> int:
-    """Not ready is bad in itself: a log that ends before is one of a start that failed, or still goes on."""
-    if limit is not None and report.ready and report.wall_seconds > limit:
-        out.warn(f"the start took {report.wall_seconds:.1f} s, more than {limit:.0f} s")
-        return 1
-    return 0 if report.ready else 1
+class _Shown:
+    """How a report is printed, and what it makes of the exit code."""
+
+    def __init__(self, format: DocumentFormat, quiet: bool, limit: float | None) -> None:
+        self.format, self.quiet, self.limit = format, quiet, limit
+
+    def show(self, out: Output, report: StartReport) -> None:
+        lines: Iterable[str] = [f"{report.wall_seconds:.3f}"]
+        if self.format is DocumentFormat.markdown:
+            lines = report_lines(report)
+        out.result(report.to_json(), human=lambda: show_report(out, report), quiet=lines)
+
+    def code(self, out: Output, report: StartReport) -> int:
+        """Not ready is bad in itself: such a start failed, or goes on still."""
+        if self.limit is not None and report.ready and report.wall_seconds > self.limit:
+            out.warn(f"the start took {report.wall_seconds:.1f} s, more than {self.limit:.0f} s")
+            return 1
+        return 0 if report.ready else 1
+
+
+def _run(
+    words: list[str], shown: _Shown, ready: str | None, start: int | None, stop: bool, out_file: Path | None
+) -> None:
+    """The server's output has stdout and stderr; the report goes beside it."""
+    if start is not None:
+        raise UsageError("--start chooses from a log, and a command after -- is one start", "leave it away")
+    own = sink(shown.format, shown.quiet)
+    talk = Output(own, sys.stderr)
+    file = out_file.open("w", encoding="utf-8") if out_file is not None else None
+
+    def tell(report: StartReport) -> None:
+        shown.show(Output(own, file or sys.stderr), report)
+        if file is not None:
+            file.close()
+
+    ended = run_server(words, parse_ready(ready), stop, tell)
+    code = shown.code(talk, ended.report)
+    raise typer.Exit(code if stop and ended.report.ready else ended.code or code)

@@ -168,3 +168,6 @@ MARKS = (
     Mark(rf"Capture {_DRAFTS} begin", Edge.opens, "draft graphs", where=_EAGLE),
     Mark(rf"Capture {_DRAFTS} end", Edge.closes, "draft graphs", _AFTER_GRAPHS, where=_EAGLE),
 )  # fmt: skip
+
+# Of a server that we start ourselves: what comes before it logs for the first time is known too.
+FIRST_LINE = Mark("first line", Edge.passes, "first line", ("arguments",))

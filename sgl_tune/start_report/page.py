@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.start_report.report import PhaseReport, StartReport
-from sgl_tune.units import count
+from sgl_tune.units import count, human_bytes
 
 _BAR = 24
 _COLUMNS = (
@@ -85,6 +85,10 @@ def _bar(seconds: float, wall: float) -> str:
 def _show_caches(out: Output, report: StartReport) -> None:
     for text in cache_lines(report):
         out.line(text)
+    for one in report.written or ():
+        out.line(
+            f"{one.store}: {count(one.files, 'file')} written, {human_bytes(one.bytes)}, in {one.folder}"
+        )
 
 
 def cache_lines(report: StartReport) -> Iterator[str]:

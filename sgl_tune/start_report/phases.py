@@ -60,6 +60,8 @@ PHASES = {
         Phase("FlashInfer JIT", "nvcc builds FlashInfer's modules", "flashinfer-jit", _COMPILING),
         Phase("FlashInfer cubins", "cubins are downloaded", "flashinfer-cubins", _COMPILING),
         Phase("SGLang JIT", "SGLang's own kernels are built", "tvm-ffi", _COMPILING),
+        Phase("Triton", "Triton compiles its kernels", "triton", _COMPILING),
+        Phase("compilers", "compilers ran, for a store that their folder does not name", None, _COMPILING),
         Phase("DeepGEMM", "DeepGEMM compiles its kernels for every M", "deep-gemm", _COMPILING),
         Phase("Inductor", "torch.compile compiles graphs", "inductor", _COMPILING),
         Phase("TileLang", "TileLang and Triton kernels of DeepSeek-V4 are built", "tilelang", _COMPILING),

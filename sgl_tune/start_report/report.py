@@ -10,6 +10,7 @@ from sgl_tune.start_report.caches import CacheFile, Tactics, tactics_of
 from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
 from sgl_tune.start_report.timeline import Span, timeline
 from sgl_tune.start_report.told import Told, facts
+from sgl_tune.start_report.written import Written
 from sgl_tune.units import count
 
 WARM = "sgl-tune warm -- THE SERVER'S COMMAND"
@@ -21,7 +22,9 @@ _WHERE = {
     "deep-gemm": "~/.cache/deep_gemm (SGLANG_DG_CACHE_DIR)",
     "inductor": "TORCHINDUCTOR_CACHE_DIR",
     "tilelang": "TILELANG_CACHE_DIR",
+    "triton": "~/.triton/cache (SGLANG_CACHE_DIR/triton since 0.5.18)",
 }
+_BUILT_ANEW = ("FlashInfer JIT", "FlashInfer cubins", "SGLang JIT", "Triton")
 _DEEP_GEMM_CACHED_SECONDS = 1.0  # "typically 1 sec", says SGLang of each shape that its cache holds
 
 
@@ -78,6 +81,7 @@ class StartReport:
     unexplained_seconds: float
     last_words: tuple[LastWord, ...]
     notes: tuple[str, ...]
+    written: tuple[Written, ...] | None = None
     starts: int = 1
     number: int = 1
     began: float = field(default=0.0, compare=False)
@@ -108,6 +112,7 @@ class StartReport:
             "profiled": self.profiled,
             "measurements": self.measured,
             "caches": [file.to_json() for file in self.caches],
+            "written": None if self.written is None else [one.to_json() for one in self.written],
             "spans": [
                 {
                     "phase": span.phase,
@@ -143,6 +148,7 @@ def report_of(told: Told, number: int = 1, starts: int = 1) -> StartReport:
         unexplained_seconds=sum(span.seconds for span in spans if span.phase == UNEXPLAINED),
         last_words=() if told.ready is not None else tuple(_last_words(told)),
         notes=tuple(told.notes),
+        written=told.written if told.is_launched else None,
         starts=starts,
         number=number,
         began=told.began,
@@ -186,18 +192,16 @@ def _built(told: Told, spans: Iterable[Span], name: str, begins: float, took: fl
     said = [f"{module} {seconds:.1f} s" for module, seconds in modules.items()]
     said += [f"{e.said['module']}: its {e.said['why']} changed" for e in facts(told, "why")]
     said += [f"{e.said['module']} was there and could not be loaded" for e in facts(told, "broken")]
-    hit = False if name in ("FlashInfer JIT", "FlashInfer cubins", "SGLang JIT") else None
+    hit = False if name in _BUILT_ANEW else None
     if hit is None:
         said.append("whether its cache held a part is not told")
     return PhaseReport(name, begins, took, store, hit, "; ".join(said), remedy, took)
 
 
 def _compiled(told: Told) -> Iterable[str]:
-    return dict.fromkeys(
-        event.said["module"]
-        for event in told.events
-        if event.said.get("module") and PHASES[event.mark.phase].builds
-    )
+    building = (e for e in told.events if e.mark.phase in PHASES and PHASES[e.mark.phase].builds)
+    said = (event.said.get("module", "") for event in building)
+    return dict.fromkeys(filter(None, [*said, *(turn.what for turn in told.watched)]))
 
 
 def _failure(told: Told) -> LastWord | None:

@@ -65,7 +65,9 @@ def timeline(told: Told) -> Timeline:
     others = [track for speaker, track in tracks.items() if not speaker.rank]
     held = _Held(ranks)
     spans = []
-    moments = _moments(tracks.values(), told.began, end)
+    watched = _Track(told=[Span(turn.phase, turn.begin, turn.end, turn.what) for turn in told.watched])
+    others.append(watched)
+    moments = _moments([*tracks.values(), watched], told.began, end)
     for begin, after in pairwise(moments):
         name, what = _chosen(held, others, begin)
         spans.append(Span(name, begin, after, what))
@@ -170,7 +172,7 @@ class _Walk:
         self.spans: list[Span] = []
         self.told: list[Span] = []
         self._open: list[str] = []
-        self._then: tuple[str, ...] = ("arguments",) if began is not None else ()
+        self._then: tuple[str, ...] = ("imports", "arguments") if began is not None else ()
         self._building: Span | None = None  # without its end
         self._limit: float | None = None
         self._at = began

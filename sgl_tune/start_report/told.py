@@ -9,7 +9,9 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 
 from sgl_tune.log_lines import LogLine
-from sgl_tune.start_report.marks import HEAD, MARKS, Edge, Mark
+from sgl_tune.start_report.compilers import Turn
+from sgl_tune.start_report.marks import FIRST_LINE, HEAD, MARKS, Edge, Mark
+from sgl_tune.start_report.written import Written
 
 MOST_EVENTS = 50_000  # of a start; a thousand ranks need as many
 MOST_PROCESSES = 1_024
@@ -58,6 +60,9 @@ class Told:
     build_limits: dict[int, float] = field(default_factory=dict)  # by the event: what its bar says it took
     errors: dict[Speaker, str] = field(default_factory=dict)  # the last line of the traceback that failed it
     notes: dict[str, None] = field(default_factory=dict)
+    is_launched: bool = False  # by us: its beginning is known, and what it compiles and writes is seen
+    watched: list[Turn] = field(default_factory=list)
+    written: tuple[Written, ...] = ()
 
     @property
     def ranks(self) -> set[Speaker]:
@@ -96,14 +101,18 @@ class Listener:
         """Every start that was told of so far is ready."""
         return bool(self._now) and all(told.ready is not None for told in self._now.values())
 
+    def launch(self, at: float) -> None:
+        """A start of ours begins now, whatever its first line says."""
+        self._begin("", at).is_launched = True
+
     def hear(self, line: LogLine, at: float | None = None) -> None:
         self.lines += 1
         head = line.text[:HEAD]
         rows = self._rows.get(head)
         stamp = line.collected or line.logged
-        if stamp is None and at is None:
+        if stamp is None:
             self._error(line)
-            if rows is None and head not in _BAR_HEADS and self._ready is None:
+            if at is None and rows is None and head not in _BAR_HEADS and self._ready is None:
                 return
         group = "" if line.source in self._nodes else line.source
         now = self._time(group, line) if at is None else at
@@ -114,6 +123,8 @@ class Listener:
         if told is None:
             told = self._begin(group, now)
         speaker = Speaker(line.source, line.rank)
+        if told.is_launched and line.is_entry and not told.events:
+            told.events.append(Event(now, Speaker(line.source, ""), FIRST_LINE, {}))
         if self._building and (stamp is not None or at is not None):
             self._stop_building(told, speaker, now)
         text = line.text if line.is_entry else _bare(line.text)

@@ -1,0 +1,132 @@
+"""Compilers at work below a process, seen by looking: when, and for which store by their folder."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+LOOK_SECONDS = 0.1
+MOST_TURNS = 5_000
+NAMES = frozenset(
+    (
+        "nvcc",
+        "cicc",
+        "ptxas",
+        "fatbinary",
+        "cudafe++",
+        "nvlink",
+        "ninja",
+        "c++",
+        "g++",
+        "gcc",
+        "cc",
+        "cc1",
+        "cc1plus",
+        "clang",
+        "clang++",
+        "ld",
+        "collect2",
+        "as",
+        "hipcc",
+    )
+)
+# What stands in a compiler's folder or command line, and whose it is. The first that fits counts.
+_BY_PLACE = (
+    ("deep_gemm", "DeepGEMM"),
+    ("torchinductor", "Inductor"),
+    ("/inductor", "Inductor"),
+    ("tilelang", "TileLang"),
+    ("tvm-ffi", "SGLang JIT"),
+    ("sglang/jit", "SGLang JIT"),
+    ("cached_ops", "FlashInfer JIT"),
+    ("flashinfer", "FlashInfer JIT"),
+    ("triton", "Triton"),
+)
+UNKNOWN = "compilers"
+
+
+class Turn(NamedTuple):
+    """From when to when compilers of one kind ran. `what` is the module, where the folder names it."""
+
+    phase: str
+    what: str
+    begin: float
+    end: float
+
+
+class Compilers:
+    """A thread that looks ten times a second; what lives shorter than that may go unseen."""
+
+    def __init__(self, root: int) -> None:
+        self._turns: list[Turn] = []
+        self._root = root
+        self._running: dict[tuple[str, str], tuple[float, float]] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    @property
+    def turns(self) -> list[Turn]:
+        """Those that go on too."""
+        now = [Turn(*whose, *times) for whose, times in self._running.copy().items()]
+        return [*self._turns, *now]
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(LOOK_SECONDS):
+            now = time.time()
+            for seen in set(_seen(self._root)):
+                begin, _ = self._running.get(seen, (now - LOOK_SECONDS, now))
+                self._running[seen] = (begin, now)
+            self._end([seen for seen, (_, last) in self._running.items() if last < now - 3 * LOOK_SECONDS])
+
+    def _end(self, gone: list[tuple[str, str]]) -> None:
+        for phase, what in gone:
+            begin, last = self._running.pop((phase, what))
+            if len(self._turns) < MOST_TURNS:
+                self._turns.append(Turn(phase, what, begin, last))
+
+
+def _seen(root: int) -> Iterator[tuple[str, str]]:
+    for pid in below(root):
+        try:
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            if name in NAMES:
+                place = Path(f"/proc/{pid}/cwd").readlink()
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
+                yield _whose(f"{place}\0{line}")
+        except OSError:
+            continue  # it has ended meanwhile
+
+
+def _whose(text: str) -> tuple[str, str]:
+    lower = text.lower()
+    phase = next((phase for words, phase in _BY_PLACE if words in lower), UNKNOWN)
+    what = ""
+    if phase == "FlashInfer JIT" and "cached_ops/" in text:
+        what = text.split("cached_ops/", 1)[1].split("\0")[0].split("/")[0].strip()[:200]
+    return phase, what
+
+
+def below(root: int) -> set[int]:
+    """All descendants that there are now."""
+    parents: dict[int, int] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                stat = Path(f"/proc/{entry.name}/stat").read_bytes()
+                parents[int(entry.name)] = int(stat[stat.rindex(b")") + 2 :].split()[1])
+            except (OSError, ValueError, IndexError):
+                continue
+    found, more = set[int](), {root}
+    while more:
+        more = {pid for pid, parent in parents.items() if parent in more} - found
+        found |= more
+    return found

@@ -1,0 +1,228 @@
+"""A server that we start ourselves: its output goes on as it comes, its lines are timed as they come."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO, BinaryIO
+
+from sgl_tune.errors import UsageError
+from sgl_tune.log_lines import line_parser
+from sgl_tune.processes.scratch import scratch
+from sgl_tune.start_report.compilers import Compilers, below
+from sgl_tune.start_report.report import StartReport, report_of
+from sgl_tune.start_report.told import Listener
+from sgl_tune.start_report.written import written_since
+
+PATIENCE_SECONDS = 30.0  # of a server that was asked to end
+_LONGEST_LINE = 1 << 16
+_SUBREAPER = 36
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SETTING = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    code: int  # as a shell would tell it
+    report: StartReport
+
+
+def run_server(
+    words: Sequence[str],
+    ready: re.Pattern[str] | None,
+    stop_when_ready: bool,
+    tell: Callable[[StartReport], None],
+) -> Ended:
+    """`tell` is called once: when the server is ready, or has ended before."""
+    command, environment = _parsed(words)
+    with scratch() as place, _adopting(), _Server(command, environment, ready) as server:
+        place.watch(server.pid)
+        with _forwarding(server.pid):
+            for _ in server.until_ready():
+                pass
+            report = server.report()
+            tell(report)
+            if stop_when_ready:
+                server.stop()
+            server.until_it_ends()
+        place.forget(server.pid)
+        return Ended(server.code, report)
+
+
+class _Server:
+    def __init__(
+        self, command: list[str], environment: dict[str, str], ready: re.Pattern[str] | None
+    ) -> None:
+        self._environment, self._listener = environment, Listener(ready)
+        self._parse = line_parser()
+        self._began = time.time()
+        self._listener.launch(self._began)
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,  # so that its whole group can be reached
+            )
+        except OSError as error:
+            raise UsageError(f"{command[0]} cannot be started: {error.strerror}", "name a command") from None
+        self._compilers = Compilers(self._process.pid)
+        self._selector = selectors.DefaultSelector()
+        self._rest: dict[int, bytes] = {}
+        for pipe, ours in ((self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr)):
+            assert pipe is not None
+            os.set_blocking(pipe.fileno(), False)
+            self._selector.register(pipe, selectors.EVENT_READ, ours.buffer)
+
+    def __enter__(self) -> _Server:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._kill()
+        self._compilers.close()
+        self._selector.close()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def code(self) -> int:
+        code = self._process.returncode
+        return 128 - code if code < 0 else code
+
+    def until_ready(self) -> Iterator[None]:
+        while not self._listener.is_over and not self._has_ended():
+            self._turn()
+            yield
+
+    def report(self) -> StartReport:
+        told = self._listener.starts[-1]
+        told.ended = max(told.ended, time.time())
+        told.watched = self._compilers.turns
+        told.written = written_since(self._began, self._environment)
+        return report_of(told)
+
+    def stop(self) -> None:
+        self._signal(signal.SIGTERM)
+        limit = time.monotonic() + PATIENCE_SECONDS
+        while not self._has_ended() and time.monotonic() < limit:
+            self._turn()
+        self._kill()
+
+    def until_it_ends(self) -> None:
+        while not self._has_ended():
+            self._turn()
+        self._kill()
+        self._turn()
+        self._process.wait()
+
+    def _has_ended(self) -> bool:
+        return self._process.poll() is not None and not self._selector.select(0)
+
+    def _turn(self) -> None:
+        for key, _ in self._selector.select(0.2):
+            assert not isinstance(key.fileobj, int)
+            chunk = os.read(key.fd, 1 << 16)
+            if not chunk:
+                self._selector.unregister(key.fileobj)
+                continue
+            _pass_on(key.data, chunk)
+            self._hear(key.fd, chunk)
+        if not self._selector.get_map():
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.2)
+
+    def _hear(self, pipe: int, chunk: bytes) -> None:
+        now = time.time()
+        *lines, rest = (self._rest.get(pipe, b"") + chunk).split(b"\n")
+        if len(rest) > _LONGEST_LINE:
+            lines, rest = [*lines, rest], b""
+        self._rest[pipe] = rest
+        for line in lines:
+            self._listener.hear(self._parse(line.decode("utf-8", "replace")), now)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def _kill(self) -> None:
+        """Whatever is left, also of what has left its group."""
+        self._signal(signal.SIGKILL)
+        for pid in below(self.pid) | (_adopted() if self._process.poll() is not None else set()):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _parsed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Settings first, as a shell has them; one word with blanks is a shell's line."""
+    environment, rest = dict(os.environ), list(words)
+    while rest and (setting := _SETTING.fullmatch(rest[0])) and len(rest) > 1:
+        environment[setting[1]] = setting[2]
+        rest.pop(0)
+    if not rest:
+        raise UsageError(
+            "no command stands after --", "sgl-tune start-report -- python -m sglang.launch_server ..."
+        )
+    if len(rest) == 1 and re.search(r"\s", rest[0]):
+        return ["/bin/sh", "-c", rest[0]], environment
+    return rest, environment
+
+
+@contextmanager
+def _forwarding(group: int) -> Iterator[None]:
+    """A signal to us is one to the server's whole group; what it makes of it is its own."""
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(group, number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Orphans of the server become ours, so that none outlives us."""
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).prctl(_SUBREAPER, 0, 0, 0, 0)
+
+
+def _adopted() -> set[int]:
+    mine = {int(word) for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+    return {pid for pid in mine if not _is_janitor(pid)}
+
+
+def _is_janitor(pid: int) -> bool:
+    with suppress(OSError):
+        return b"janitor.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return True
+
+
+def _pass_on(stream: BinaryIO | IO[bytes], chunk: bytes) -> None:
+    stream.write(chunk)
+    stream.flush()

@@ -1,0 +1,114 @@
+"""A server that is started here: passed through, watched, ended, and nothing of it outlives us."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sgl_tune.running import PROGRAM, environment
+from tests.sgl_tune.schemas import schema_faults
+
+SERVE = Path(__file__).with_name("serve.sh")
+pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+
+
+def _command(home: Path, *options: str, how: str = "serves") -> tuple[list[str], dict[str, str]]:
+    words = [*PROGRAM, "start-report", *options, "--", f"HOME={home}", str(SERVE), how]
+    return words, environment()
+
+
+def _is_gone(home: Path) -> bool:
+    pid = int((home / "child").read_text())
+    for _ in range(40):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Any, Path]:
+    home = tmp_path_factory.mktemp("home")
+    words, settings = _command(home, "--stop-when-ready", "--format", "json", "-o", str(home / "report.json"))
+    done = subprocess.run(words, capture_output=True, text=True, env=settings, timeout=60)
+    return done, json.loads((home / "report.json").read_text()), home
+
+
+def test_output_goes_through_as_it_was_written(stopped: Any) -> None:
+    done, _, _ = stopped
+    assert "Load weight begin" in done.stdout and "asked to end" in done.stdout
+    assert done.stderr.endswith("The server is fired up and ready to roll!\n") and done.returncode == 0
+
+
+def test_the_report_has_the_beginning_the_compiler_and_what_was_written(stopped: Any) -> None:
+    _, report, home = stopped
+    phases = {phase["name"]: phase for phase in report["phases"]}
+    assert schema_faults("start-report", report) == [] and report["ready"]
+    assert phases["imports"]["seconds"] >= 0.3 and report["unexplained_seconds"] < 0.5
+    assert phases["FlashInfer JIT"]["seconds"] > 0.2 and report["compiled"] == ["norm"]
+    written = {one["store"]: one for one in report["written"]}
+    assert written["triton"]["folder"] == f"{home}/.triton/cache" and written["triton"]["files"] == 1
+    assert written["flashinfer-jit"]["files"] == 1
+
+
+def test_nothing_of_it_outlives_us(stopped: Any) -> None:
+    assert _is_gone(stopped[2])
+
+
+def test_a_start_that_dies_is_reported_and_its_code_is_ours(tmp_path: Path) -> None:
+    words, settings = _command(tmp_path, how="dies")
+    done = subprocess.run(words, capture_output=True, text=True, env=settings, timeout=60)
+    assert done.returncode == 3 and "failed in scheduler" in done.stderr
+    assert "failed first: ValueError: no such thing" in done.stderr and _is_gone(tmp_path)
+
+
+def test_a_server_that_ends_by_itself_ends_us_with_its_code(tmp_path: Path) -> None:
+    words, settings = _command(tmp_path, "-q", how="ends")
+    assert subprocess.run(words, capture_output=True, env=settings, timeout=60).returncode == 7
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_us_is_one_to_the_server(tmp_path: Path, number: int) -> None:
+    words, settings = _command(tmp_path)
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=settings)
+    assert child.stderr is not None
+    while "store" not in child.stderr.readline():  # the report's own table
+        pass
+    child.send_signal(number)
+    out, _ = child.communicate(timeout=30)
+    assert "asked to end" in out and child.returncode == 9 and _is_gone(tmp_path)
+
+
+def test_when_we_are_killed_the_server_goes_too(tmp_path: Path) -> None:
+    words, settings = _command(tmp_path)
+    child = subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=settings
+    )
+    assert child.stderr is not None
+    while "store" not in child.stderr.readline():
+        pass
+    server = next(int(p) for p in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+                  if b"serve.sh" in Path(f"/proc/{p}/cmdline").read_bytes())  # fmt: skip
+    child.kill()
+    child.wait()
+    for _ in range(60):
+        if not Path(f"/proc/{server}").exists():
+            break
+        time.sleep(0.05)
+    assert not Path(f"/proc/{server}").exists()
+
+
+def test_a_command_that_is_not_there_is_wrong_usage() -> None:
+    words = [*PROGRAM, "start-report", "--", "/no/such/server"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=60)
+    assert done.returncode == 2 and "error: /no/such/server cannot be started" in done.stderr
