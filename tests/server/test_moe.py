@@ -393,3 +393,13 @@ def test_prefills_shared_among_ranks_leave_deepep_without_trtllm(version: int) -
     shared = {"enable_prefill_cp": True, "cp_strategy": "zigzag"}
     found = server(model("deepseek", FP8), version, "B200", tp_size=8, others=shared)
     assert (found.moe_a2a_backend, found.moe_runner_backend) == ("deepep", "auto")
+
+
+@pytest.mark.parametrize(("tp", "dp"), [(1, 1), (4, 1), (4, 2)])
+def test_flashinfers_all_to_all_wants_as_many_groups_as_ranks(tp: int, dp: int) -> None:
+    asked: dict[str, Any] = {"tp_size": tp, "dp_size": dp, "enable_dp_attention": dp > 1}
+    asked |= {"moe_a2a_backend": "flashinfer", "moe_runner_backend": "flashinfer_cutlass"}
+    assert server("qwen3_moe", 12, "B200", **asked).moe_a2a_backend == "flashinfer"
+    for version in (13, 16, 23):
+        with pytest.raises(ConfigError, match=f"needs as many attention-DP groups as TP ranks: {dp} of {tp}"):
+            server("qwen3_moe", version, "B200", **asked)

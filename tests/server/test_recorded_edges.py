@@ -14,5 +14,5 @@ from tests.oracle.record import EDGES, read
 def test_both_sides_of_an_edge_are_answered_as_sglang_answers_them() -> None:
     found = tally((command, our_answer(command), theirs) for command, theirs in read(EDGES))
     assert not found.apart, "\n".join(page(found))
-    assert found.both_answer > 100
-    assert found.both_refuse > 80
+    assert found.both_answer > 250
+    assert found.both_refuse > 400

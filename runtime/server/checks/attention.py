@@ -182,6 +182,7 @@ ROWS = (
     Refusal(
         lambda c: c.enable_mixed_chunk and c.speculative_algorithm == "FROZEN_KV_MTP",
         "[enable_mixed_chunk] does not go with [speculative_algorithm]",
+        until=(0, 5, 23),
     ),
     Refusal(
         lambda c: c.disable_cuda_graph_padding and c.enable_torch_compile,

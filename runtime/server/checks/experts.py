@@ -100,6 +100,23 @@ _ELASTIC_EP = (
     ),
     Refusal(lambda c: c.pp_size != 1, "[elastic_ep_backend] does not go with [pp_size]"),
 )
+
+
+def _attention_ranks(c: Choices) -> int:
+    return int(c.tp_size // max(1, c.attn_dp_size))
+
+
+_SCALED_REPLICAS = (
+    Refusal(
+        lambda c: c.max_ep_size % _attention_ranks(c),
+        "[max_ep_size] is no multiple of the ranks that share attention",
+    ),
+    Refusal(
+        lambda c: c.moe_dense_tp_size != 1,
+        "[max_ep_size] with attention over several ranks needs --moe-dense-tp-size 1",
+        "--moe-dense-tp-size 1",
+    ),
+)
 _SCALED = (
     above(0, "elastic_ep_scale_timeout"),
     Refusal(lambda c: c.tokenizer_worker_num != 1, "[max_ep_size] with [tokenizer_worker_num]"),
@@ -137,6 +154,7 @@ _SCALED = (
     Refusal(lambda c: c.ep_size != c.tp_size, "[max_ep_size]: [ep_size] is not [tp_size]"),
     Refusal(lambda c: c.attn_dp_size != c.tp_size, "[max_ep_size] needs as many attention-DP groups as"
             " [tp_size]", until=(0, 5, 23)),
+    *under(lambda c: _attention_ranks(c) > 1, _SCALED_REPLICAS, since=(0, 5, 23)),
     Refusal(lambda c: c.moe_a2a_backend != "nixl", "[max_ep_size] needs --moe-a2a-backend nixl"),
 )  # fmt: skip
 _ELASTIC_ROWS = (
