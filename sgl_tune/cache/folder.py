@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 from sgl_tune.cache.disk import read_regular, slurp
@@ -41,7 +42,7 @@ class Folder:
     def __init__(self, descriptor: int, name: Path | str, parent: Folder | None = None) -> None:
         self.descriptor, self._name, self.parent = descriptor, name, parent
 
-    @property
+    @cached_property
     def path(self) -> Path:
         return self.parent.path / self._name if self.parent else Path(self._name)
 

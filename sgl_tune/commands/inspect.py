@@ -30,7 +30,7 @@ from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.errors import UsageError
 from sgl_tune.stores.describe import Summary
-from sgl_tune.stores.find import store_asked_for
+from sgl_tune.stores.find import TACTICS, store_asked_for
 from sgl_tune.stores.page import as_json, show_stores, show_summaries, stores_beside
 from sgl_tune.units import count, human_age, human_bytes
 
@@ -105,7 +105,12 @@ def inspect(
         return
     filters = parse_filters(where or [])
     root = cache_dir or default_cache_dir()
-    found = resolve(target, root, on_error=lambda error: out.warn(f"{error.filename}: {error.strerror}"))
+    stores = [] if filters or store == TACTICS else stores_beside(out, target, cache_dir)
+
+    def on_error(error: OSError) -> None:
+        out.warn(f"{error.filename}: {error.strerror}")
+
+    found = resolve(target, root, on_error, {summary.stored.path for summary in stores})
     scanned = list(map(Scanner(digests=format is Format.json).scan, found))
     if target and Path(target).is_file() and any(cache.is_foreign for cache in scanned):
         raise UsageError(f"{target}: not a cache file", "`sgl-tune inspect` lists the caches there are")
@@ -113,7 +118,6 @@ def inspect(
     if sort in _ORDER:
         caches.sort(key=_ORDER[sort])
     caches = caches[:limit]
-    stores = [] if filters else stores_beside(out, target, cache_dir)
     listed = [cache_json(cache, entries, filters, limit) for cache in caches] if format is Format.json else []
     out.result(
         as_json(listed, stores, with_items=False),

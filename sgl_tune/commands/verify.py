@@ -19,7 +19,7 @@ from sgl_tune.deployment.options import ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import UsageError
-from sgl_tune.stores.find import Stored, store_asked_for
+from sgl_tune.stores.find import TACTICS, Stored, store_asked_for
 from sgl_tune.stores.page import stores_below, stores_meant
 from sgl_tune.units import count
 from sgl_tune.verify.access import find_user
@@ -101,10 +101,10 @@ def verify(
     user = find_user(as_user) if as_user else None
     asked = VerifyOptions(flags, paths[0] if paths else None, tuple(command), deployment)
     stores = verify_stores(_stores(out, asked, store), machine_of(flags, machine, user, at))
-    if store:
+    if store_asked_for(store):
         scope = Scope((), machine)
     else:
-        scope = scope_of(asked._replace(has_stores=bool(stores)), machine)
+        scope = scope_of(asked._replace(stores=frozenset(one.stored.path for one in stores)), machine)
     for doubt in scope.warnings:
         out.warn(doubt)
     for note in scope.notes:
@@ -135,7 +135,7 @@ def _stores(out: Output, asked: VerifyOptions, only: str | None) -> list[Stored]
     if store_asked_for(only):
         cache_dir = asked.flags.cache_dir
         return stores_meant(out, asked.path, only, Path(cache_dir) if cache_dir else None)[0]
-    if asked.path is None or not Path(asked.path).is_dir() or asked.names_a_deployment:
+    if only == TACTICS or asked.path is None or not Path(asked.path).is_dir() or asked.names_a_deployment:
         return []
     return stores_below(out, Path(asked.path))
 

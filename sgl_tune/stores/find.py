@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import getpass
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ from sgl_tune.stores.walk import Listing, entered, listing
 
 OnError = Callable[[OSError], None]
 STORE_IDS = tuple(id for id in BY_ID if id in BY_STORE)
+TACTICS = "tactics"
 _DEEPEST = 5
 _MOST_FOLDERS = 20_000
 _NOT_STORES = ("autotune", "model_streamer", "ple", "rust_extensions", AOT_PACKAGE)
@@ -67,9 +69,11 @@ def stores_of_this_user(only: str | None, environment: Mapping[str, str] = os.en
 
 
 def store_asked_for(name: str | None) -> str | None:
-    if name is not None and name not in (*STORE_IDS, "all"):
-        raise UsageError(f"--store {name}: there is no such store", f"one of {', '.join(STORE_IDS)}, or all")
-    return name
+    """None for the rank files, which every command is about by itself."""
+    if name is not None and name not in (*STORE_IDS, TACTICS, "all"):
+        known = ", ".join((*STORE_IDS, TACTICS))
+        raise UsageError(f"--store {name}: there is no such store", f"one of {known}, or all")
+    return None if name == TACTICS else name
 
 
 class _Budget:
@@ -78,8 +82,11 @@ class _Budget:
     def __init__(self, folders: int) -> None:
         self._left = folders
 
-    def takes_one(self) -> bool:
+    def takes_one(self, root: Path, on_error: OnError) -> bool:
         self._left -= 1
+        if self._left == -1:
+            says = "more folders than are looked into: name the root of the stores itself"
+            on_error(OSError(errno.EOVERFLOW, says, str(root)))
         return self._left >= 0
 
 
@@ -92,7 +99,7 @@ def _below(folder: Folder, root: Path, depth: int, budget: _Budget, on_error: On
             yield Stored("flashinfer-cubins", folder.path / CUBINS, root)
         return
     for name in found.folders if depth else ():
-        if name in _NOT_STORES or not budget.takes_one():
+        if name in _NOT_STORES or not budget.takes_one(root, on_error):
             continue
         try:
             with entered(folder, name) as below:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from sgl_tune.stores.sources import Sources
+
 # What a start does about an entry that is not as its library left it.
 Kind = Literal["half-written", "moved", "stale", "kills", "unread"]
 
@@ -70,6 +72,7 @@ class Setting:
     looks: bool = True
     is_here: bool = True  # what lies outside the store may be asked about, too
     offered: frozenset[str] = frozenset()  # modules that a package of the root offers FlashInfer
+    sources: Sources | None = None  # what SGLang's kernels are made of here
 
 
 def setting_here(path: Path, looks: bool = True) -> Setting:

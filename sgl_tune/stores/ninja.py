@@ -20,6 +20,7 @@ _BUILD = re.compile(r"^build ((?:[^:$\n]|\$.)+): (\w+) (.*)$", re.MULTILINE)
 _DEPS_MAGIC = b"# ninjadeps\n"
 _DEPS_VERSIONS = (3, 4)
 _MOST_DEPS = 1 << 20
+_MOST_INPUTS = 50_000
 AGAIN = "it is compiled again, unless a package offers it"
 
 
@@ -78,6 +79,8 @@ class Freshness:
             if recorded < status.st_mtime_ns:
                 return f"{name} is newer than what ninja recorded of it"
             inputs += headers
+        if len(inputs) > _MOST_INPUTS:
+            return f"{name} has {len(inputs):,} dependencies, which no build has"
         built = min(log[edge.output], status.st_mtime_ns)
         for one in inputs:
             changed = self._time(folder, one, place, is_here)

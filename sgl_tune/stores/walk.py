@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -28,15 +27,14 @@ class Listing(NamedTuple):
         """Of the files alone."""
         if not self.files:
             return Size(odd=tuple(self.odd[:_MOST_NAMED]))
-        found = self.files.values()
-        return Size(
-            len(found),
-            sum(status.st_size for status in found),
-            max(status.st_mtime for status in found),
-            next(iter(found)).st_uid,
-            tuple(self.odd[:_MOST_NAMED]),
-            max((s.st_atime for name, s in self.files.items() if not name.endswith(_READ_HERE)), default=0.0),
-        )
+        total, written, read = 0, 0.0, 0.0
+        for name, status in self.files.items():
+            total += status.st_size
+            written = max(written, status.st_mtime)
+            if not name.endswith(_READ_HERE):
+                read = max(read, status.st_atime)
+        owner = next(iter(self.files.values())).st_uid
+        return Size(len(self.files), total, written, owner, tuple(self.odd[:_MOST_NAMED]), read)
 
 
 def listing(folder: Folder) -> Listing:
@@ -45,16 +43,16 @@ def listing(folder: Folder) -> Listing:
     odd: list[str] = []
     with os.scandir(folder.descriptor) as entries:
         for entry in entries:
+            name = entry.name
             try:
-                status = entry.stat(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(name)
+                elif entry.is_file(follow_symlinks=False):
+                    files[name] = entry.stat(follow_symlinks=False)
+                else:
+                    odd.append(name)
             except OSError:  # gone meanwhile
                 continue
-            if stat.S_ISREG(status.st_mode):
-                files[entry.name] = status
-            elif stat.S_ISDIR(status.st_mode):
-                folders.append(entry.name)
-            else:
-                odd.append(entry.name)
     folders.sort()
     return Listing(files, folders, odd)
 

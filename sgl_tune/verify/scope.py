@@ -33,7 +33,7 @@ class VerifyOptions(NamedTuple):
     path: str | None = None
     command: tuple[str, ...] = ()
     deployment: str | None = None
-    has_stores: bool = False  # what is judged beside the caches
+    stores: frozenset[Path] = frozenset()  # folders that are judged beside the caches
 
     @property
     def names_a_deployment(self) -> bool:
@@ -69,13 +69,13 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
         checked = [check(cache, sglang, True, [item]) for cache, item in _of_deployments(plans, on_error)]
         near += near_keys(plans)
     else:
-        there = resolve(asked.path, cache_dir, on_error)
+        there = resolve(asked.path, cache_dir, on_error, asked.stores)
         found = _matching(there, plans, asked.path or str(cache_dir)) if expected or not plans else []
         near += near_keys(plans, found)
         whole = asked.path is None or not Path(asked.path).is_file()
         checked = [check(cache, sglang, whole, expected) for cache in found]
     findings = (*map(_unreadable, unread), *_of_plans(plans), *near)
-    if not (findings or plans or asked.has_stores or any(item.cache.files for item in checked)):
+    if not (findings or plans or asked.stores or any(item.cache.files for item in checked)):
         raise UsageError(
             f"nothing to verify in {asked.path or cache_dir}: no cache file is there",
             "fill it first, or name the deployment to see which files its server looks for",

@@ -13,6 +13,7 @@ from sgl_tune.deployment.versions import installed_version
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Fault, Item, Kind, Setting
 from sgl_tune.stores.offer import offer_path, offered_modules
+from sgl_tune.stores.sources import Sources, sources_here
 from sgl_tune.units import count
 from sgl_tune.verify.access import Access, User
 from sgl_tune.verify.environment import Target, unknown_target_finding
@@ -20,10 +21,11 @@ from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, Ver
 
 RELOCATE = "sgl-tune relocate on the root, for the path that the server finds it under"
 _AGAIN = "warm again, or prune it: sgl-tune prune --store"
+_STALE = "warm again, or for FlashInfer's modules: sgl-tune relocate on the root"
 _FATES: dict[Kind, tuple[str, Verdict, str]] = {
     "half-written": ("store-half-written", Verdict.REPLACED, _AGAIN),
     "moved": ("store-moved", Verdict.REPLACED, RELOCATE),
-    "stale": ("store-stale", Verdict.REPLACED, RELOCATE),
+    "stale": ("store-stale", Verdict.REPLACED, _STALE),
     "kills": ("store-kills-start", Verdict.CRASH, "remove it, or what its message names"),
     "unread": ("not-readable", Verdict.CRASH, "run as a user who may, or repair the folder's mode"),
 }
@@ -38,6 +40,7 @@ class Machine(NamedTuple):
     python: str | None = None
     user: User | None = None
     place: str | None = None  # where it finds the folder that was named, if not here
+    sources: Sources | None = None
 
 
 class StoreReport(NamedTuple):
@@ -59,7 +62,9 @@ def machine_of(flags: ServerFlags, target: Target, user: User | None, place: str
     if flashinfer:
         libraries["flashinfer"] = flashinfer
     arch = flags.arch or target.arch or (find_gpu(flags.gpu).arch if flags.gpu else None)
-    return Machine(release, libraries, arch, libraries.pop("python", None), user, place)
+    is_here = place is None and target.origin == "this machine"
+    python = libraries.pop("python", None)
+    return Machine(release, libraries, arch, python, user, place, sources_here() if is_here else None)
 
 
 def verify_stores(found: Iterable[Stored], machine: Machine) -> list[StoreReport]:
@@ -83,6 +88,7 @@ def _verify(stored: Stored, machine: Machine) -> StoreReport:
         _place(stored, machine.place),
         writable,
         is_here=machine.place is None,
+        sources=machine.sources if stored.store == "tvm-ffi" else None,
         offered=offered_modules(stored) if stored.store == "flashinfer-jit" else frozenset(),
     )
     if stored.store == "driver":  # no start but this machine's own can say what it is worth

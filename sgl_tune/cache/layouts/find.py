@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from sgl_tune.cache.disk import kind_of
@@ -23,9 +23,14 @@ def _unreadable(error: OSError) -> None:
     )
 
 
-def find_caches(root: Path, on_error: OnError = _unreadable, named: Path | None = None) -> list[Cache]:
+def find_caches(
+    root: Path,
+    on_error: OnError = _unreadable,
+    named: Path | None = None,
+    skip: Collection[Path] = (),
+) -> list[Cache]:
     """Every cache at or below `root`, which may be any folder of a layout, or one file of it. A user `named`
-    it, or a folder above it: links are followed up to there."""
+    it, or a folder above it: links are followed up to there. Folders to `skip` are known to hold none."""
     root = Path(root)
     if root.is_file():
         return [_around(root.resolve() if root.is_symlink() else root, on_error)]
@@ -36,12 +41,14 @@ def find_caches(root: Path, on_error: OnError = _unreadable, named: Path | None 
     roots = [name for layout in LAYOUTS.values() for name in layout.roots]
     known = [list_folder(root / name, named, on_error) for name in roots if (root / name).is_dir()]
     starts = known or [list_folder(root, named, on_error)]
-    caches = [cache for start in starts for cache in _walk(start, on_error, _DEEPEST)]
+    caches = [cache for start in starts for cache in _walk(start, on_error, _DEEPEST, skip)]
     caches = caches or _loose(list_folder(root, named, on_error) if known else starts[0])
     return [cache._replace(root=named) for cache in caches]
 
 
-def resolve(target: str | None, cache_dir: Path, on_error: OnError = _unreadable) -> list[Cache]:
+def resolve(
+    target: str | None, cache_dir: Path, on_error: OnError = _unreadable, skip: Collection[Path] = ()
+) -> list[Cache]:
     """What a user meant: nothing (the cache directory), a path, or the beginning of a key in it."""
     if target is None:
         if cache_dir.exists() and not cache_dir.is_dir():
@@ -50,9 +57,9 @@ def resolve(target: str | None, cache_dir: Path, on_error: OnError = _unreadable
             raise UsageError(
                 f"{cache_dir}: no cache directory yet", "`sgl-tune warm` makes one, or pass --cache-dir"
             )
-        return find_caches(cache_dir, on_error)
+        return find_caches(cache_dir, on_error, skip=skip)
     if os.path.lexists(target):
-        return find_caches(Path(target), on_error)
+        return find_caches(Path(target), on_error, skip=skip)
     if 0 < len(target) < SHORTEST_KEY and all(letter in "0123456789abcdef" for letter in target):
         raise UsageError(
             f"{target}: no such file or folder, and too short for the beginning of a key",
@@ -69,14 +76,16 @@ def resolve(target: str | None, cache_dir: Path, on_error: OnError = _unreadable
     return found
 
 
-def _walk(listing: Listing, on_error: OnError, depth: int) -> Iterator[Cache]:
+def _walk(listing: Listing, on_error: OnError, depth: int, skip: Collection[Path]) -> Iterator[Cache]:
+    if listing.folder in skip:
+        return
     cache = read_cache(listing, on_error)
     if cache:
         yield cache
     elif depth:
         for name in listing.folders:
             below = list_folder(listing.folder / name, listing.root, on_error)
-            yield from _walk(below, on_error, depth - 1)
+            yield from _walk(below, on_error, depth - 1, skip)
 
 
 def _loose(listing: Listing) -> list[Cache]:

@@ -46,7 +46,10 @@ class CuteDsl:
     def _object(self, folder: Folder, file: str, name: str, found: Listing, setting: Setting) -> Item:
         size = Listing({file: found.files[file]}, [], []).size
         faults = []
-        if not size.bytes:
+        if not size.bytes and not setting.writable:
+            says = "it is empty, and cannot be removed in a read-only place"
+            faults.append(Fault("kills", f"{says}: a start that looks it up dies of it"))
+        elif not size.bytes:
             faults.append(Fault("half-written", "it is empty: a start removes it and compiles again"))
         if not setting.writable and f"{file[:-2]}.lock" not in found.files:
             says = (

@@ -40,12 +40,12 @@ def kernels(folder: Folder, setting: Setting, store: str, prefix: str = "") -> I
     for key in listing(folder).folders:
         if not _KEY.fullmatch(key):
             continue
-        name, path = prefix + key, folder.path / key
+        name = prefix + key
         try:
             with entered(folder, key) as below:
                 yield _item(below, name, key, setting, store)
         except OSError as error:
-            yield unread(store, name, path, error)
+            yield unread(store, name, folder.path / key, error)
 
 
 def _item(folder: Folder, name: str, key: str, setting: Setting, store: str) -> Item:

@@ -17,6 +17,7 @@ from sgl_tune.cache.folder import Folder
 from sgl_tune.stores.elf import is_whole
 from sgl_tune.stores.item import Fault, Item, Setting, unread
 from sgl_tune.stores.walk import Listing, below_size, entered, listed, listing, read_json
+from sgl_tune.units import shown
 
 _TARGET = re.compile(r"(sm|mp)\d+[a-z]?|gfx\w+|sail_[\w.-]+")
 _BUILD, _LEAF, _STAGING = "build-", "deps-", ".staging-"
@@ -111,6 +112,9 @@ def _leaf_faults(folder: Folder, leaf: str, module: str, found: Listing, setting
         return [Fault("half-written", f"{_DEPS} cannot be read ({error}): it is compiled again")]
     if not _are_entries(entries) or f"{_LEAF}{deps_key(entries)}" != leaf:
         return [Fault("half-written", f"{_DEPS} does not hash to the folder's name: it is compiled again")]
+    changed = setting.sources.changed(entries) if setting.sources else None
+    if changed:
+        return [Fault("stale", f"{shown(changed, 200)} is another here, or gone: it is compiled again")]
     return []
 
 

@@ -104,6 +104,10 @@ def test_an_unknown_store_is_refused_by_name(tmp_path: Path) -> None:
     assert gone.code == 2 and "no such folder" in gone.err
 
 
+def test_the_tactics_are_a_store_too(root: Path) -> None:
+    assert _inspect("--store", "tactics", root)["stores"] == []
+
+
 def test_half_written_items_are_said(root: Path) -> None:
     (next((root / "triton").glob("*/__grp__kernel_0.json"))).unlink()
     (next((root / "deep_gemm").glob("cache/*/kernel.cu"))).unlink()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -180,21 +182,24 @@ def test_another_user_is_told_what_he_cannot_read(root: Path) -> None:
     assert _codes(data, "triton").count("not-readable") == len(data["files"])
 
 
-def test_a_read_only_place_needs_locks_and_has_them_after_relocate(tmp_path: Path) -> None:
-    store = tmp_path / "open" / "cute_aot"
-    make.cute_object(store, lock=False)
-    make.gemm(store.with_name("deep_gemm"))
-    for path in (*list(tmp_path.parents)[:2], tmp_path, *tmp_path.rglob("*")):
-        path.chmod(path.stat().st_mode | 0o055)
-    data = _verify(tmp_path / "open", "--as-user", "4321", code=1)
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Which others may look into: pytest's own folders are closed to them."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_a_read_only_place_needs_locks_and_has_them_after_relocate(open_folder: Path) -> None:
+    make.cute_object(open_folder / "cute_aot", lock=False)
+    make.gemm(open_folder / "deep_gemm")
+    data = _verify(open_folder, "--as-user", "4321", code=1)
     assert _codes(data, "cute-dsl") == ["store-kills-start"]
     assert [found["code"] for found in data["findings"]] == ["target-unknown", "store-not-writable"]
-    _relocate(tmp_path / "open")
-    data = _verify("--store", "cute-dsl", tmp_path / "open", "--as-user", "4321", code=0)
+    _relocate(open_folder)
+    data = _verify("--store", "cute-dsl", open_folder, "--as-user", "4321", code=0)
     assert {row["verdict"] for row in data["files"]} == {"hit"}
-    old = _verify(
-        "--store", "deep-gemm", tmp_path / "open", "--as-user", "4321", "--sglang-version", "0.5.18"
-    )
+    old = _verify("--store", "deep-gemm", open_folder, "--as-user", "4321", "--sglang-version", "0.5.18")
     assert old["ok"] and not old["findings"][1:]
 
 

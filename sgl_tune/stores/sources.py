@@ -1,0 +1,67 @@
+"""The files on this machine that SGLang's kernels were made of, by the names that its lists give them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sysconfig
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+_PACKAGES = {"tvm_ffi": "tvm_ffi", "pkg:flashinfer": "flashinfer", "pkg:deep_gemm": "deep_gemm"}
+_KERNELS = Path("kernels") / "jit"
+_LARGEST = 64 << 20
+
+
+class Sources:
+    """Each file is read once: kernels share most of their headers."""
+
+    def __init__(self) -> None:
+        self._roots = _roots()
+        self._digest = cache(_digest)
+
+    def changed(self, entries: list[list[str]]) -> str | None:
+        """The first that is gone or another. CUDA's own are taken for the same where no variable names it."""
+        for root, relative, digest in entries:
+            base = Path("/") if root == "abs" else self._roots.get(root)
+            if base is None and root == "toolkit":
+                continue
+            if base is None or self._digest(base / relative) != digest:
+                return f"{root}:{relative}"
+        return None
+
+
+def sources_here() -> Sources | None:
+    """None where no SGLang is installed: then its kernels' sources are elsewhere."""
+    return Sources() if find_spec("sglang") else None
+
+
+def _roots() -> dict[str, Path]:
+    found = {"sys": Path("/usr"), "sitepkgs": Path(sysconfig.get_paths()["purelib"])}
+    for token, package in _PACKAGES.items():
+        folder = _folder_of(package)
+        if folder:
+            found[token] = folder
+    sglang = _folder_of("sglang")
+    if sglang and (sglang / _KERNELS).is_dir():
+        found["kernels"] = sglang / _KERNELS
+    toolkit = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if toolkit:
+        found["toolkit"] = Path(toolkit)
+    return {token: path.resolve() for token, path in found.items()}
+
+
+def _folder_of(package: str) -> Path | None:
+    """Without importing it."""
+    spec = find_spec(package)
+    return Path(spec.origin).resolve().parent if spec and spec.origin else None
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST:
+            return None
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except (OSError, ValueError):
+        return None

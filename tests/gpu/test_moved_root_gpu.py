@@ -1,0 +1,70 @@
+"""A root of kernels that were compiled here, found under another path: nothing is compiled again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sgl_tune.running import run_here
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+COMPILERS = ("nvcc", "ninja", "ptxas", "cicc", "g++", "c++", "gcc", "cc")
+WORK = """
+import json, subprocess, torch, triton, triton.language as tl, flashinfer
+started = []
+own = subprocess.Popen.__init__
+def spy(self, args, *rest, **more):
+    started.append(args[0] if isinstance(args, (list, tuple)) else str(args).split()[0])
+    own(self, args, *rest, **more)
+subprocess.Popen.__init__ = spy
+
+@triton.jit
+def double(x, n: tl.constexpr):
+    at = tl.arange(0, n)
+    tl.store(x + at, tl.load(x + at) * 2)
+
+x = torch.ones(64, 128, device="cuda", dtype=torch.bfloat16)
+double[(1,)](x, 128)
+y = flashinfer.norm.rmsnorm(x, torch.ones(128, device="cuda", dtype=torch.bfloat16))
+torch.cuda.synchronize()
+names = [str(one).rsplit("/", 1)[-1] for one in started]
+print(json.dumps({"started": names, "sum": float(y.float().sum())}))
+"""
+
+
+def _started(root: Path) -> dict[str, object]:
+    script = root.parent / "work.py"
+    script.write_text(WORK)
+    printed = run_here("relocate", root, "--format", "json").out
+    given = json.loads(printed)["environment"]
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env={**os.environ, **given}, timeout=1200
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_a_moved_read_only_root_starts_no_compiler(tmp_path: Path) -> None:
+    made, moved = tmp_path / "made", tmp_path / "moved"
+    made.mkdir()
+    cold = _started(made)
+    assert {"ninja"} <= set(map(str, cold["started"])), "the first start compiles"  # type: ignore[call-overload]
+    shutil.copytree(made, moved, copy_function=shutil.copyfile)
+    shutil.rmtree(made)
+    for path in moved.rglob("*"):
+        os.utime(path, (10**9, 10**9))
+    assert run_here("verify", moved).code == 1
+    assert run_here("relocate", moved).code == 0 and run_here("verify", moved).code == 0
+    before = {path: path.stat().st_mtime_ns for path in moved.rglob("*")}
+    warm = _started(moved)
+    assert not set(map(str, warm["started"])) & set(COMPILERS)  # type: ignore[call-overload]
+    assert warm["sum"] == cold["sum"]
+    after = {path: path.stat().st_mtime_ns for path in moved.rglob("*") if path.is_file()}
+    assert after == {path: time for path, time in before.items() if path.is_file()}

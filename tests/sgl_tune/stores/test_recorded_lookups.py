@@ -1,0 +1,55 @@
+"""What is said of an item, beside what its own library's look-up said of the same: recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.cache.folder import open_folder
+from sgl_tune.stores.item import Setting, setting_here
+from sgl_tune.stores.readers.known import BY_STORE
+from sgl_tune.stores.sources import Sources
+from tests.oracle import sglang_stores
+from tests.sgl_tune.stores import make
+from tests.stock import triton_groups
+
+
+def _said(store: str, place: Path, writable: bool = True) -> str:
+    setting: Setting = replace(setting_here(place), writable=writable, sources=Sources())
+    with open_folder(place, place) as folder:
+        (item,) = BY_STORE[store].items(folder, setting)
+    kinds = {fault.kind for fault in item.faults}
+    return "dies" if "kills" in kinds else "miss" if kinds else "hit"
+
+
+def _sglang() -> Any:
+    return json.loads(sglang_stores.RECORDED.read_text())
+
+
+def test_triton_finds_what_is_said_to_be_found(tmp_path: Path) -> None:
+    answers = json.loads(triton_groups.RECORDED.read_text())["answers"]
+    ours = {name: _said("triton", store) for name, store in triton_groups.stores(tmp_path).items()}
+    assert ours == answers and set(answers.values()) == {"hit", "miss", "dies"}
+    assert (answers["moved"], answers["moved and mended"]) == ("miss", "hit")
+
+
+@pytest.mark.parametrize(
+    ("kind", "store", "writable", "stores"),
+    [
+        ("kernels", "tvm-ffi", True, sglang_stores.leaves),
+        ("objects", "cute-dsl", True, sglang_stores.things),
+        ("objects, read-only", "cute-dsl", False, sglang_stores.things),
+    ],
+)
+def test_sglang_finds_what_is_said_to_be_found(
+    kind: str, store: str, writable: bool, stores: Callable[..., dict[str, Path]], tmp_path: Path
+) -> None:
+    ours = {name: _said(store, place, writable) for name, place in stores(tmp_path, make).items()}
+    recorded = _sglang()[kind]
+    assert len(recorded) > 1 and all(answers == ours for answers in recorded.values())
+    assert ours["moved"] == "hit"
