@@ -16,7 +16,7 @@ from sgl_tune.stores.readers.known import BY_STORE
 from sgl_tune.stores.sources import Sources
 from tests.oracle import sglang_stores
 from tests.sgl_tune.stores import make
-from tests.stock import triton_groups
+from tests.stock import inductor_move, triton_groups
 
 
 def _said(store: str, place: Path, writable: bool = True) -> str:
@@ -53,3 +53,16 @@ def test_sglang_finds_what_is_said_to_be_found(
     recorded = _sglang()[kind]
     assert len(recorded) > 1 and all(answers == ours for answers in recorded.values())
     assert ours["moved"] == "hit"
+
+
+def test_inductor_found_its_graphs_in_another_place() -> None:
+    answers = json.loads(inductor_move.RECORDED.read_text())
+    counted = {name: {what: n for what, n in row.items() if what != "torch"} for name, row in answers.items()}
+    misses = {
+        "fxgraph_cache_miss": 1,
+        "autograd_cache_miss": 1,
+        "fxgraph_cache_hit": 0,
+        "autograd_cache_hit": 0,
+    }
+    hits = {what: 1 - n for what, n in misses.items()}
+    assert counted == {"cold": misses, "moved": hits}
