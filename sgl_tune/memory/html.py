@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _PAGE = Path(__file__).parent / "page"
-_SCRIPTS = ("sweep.js", "script.js")  # the last one draws
+_SCRIPTS = ("sweep.js", "log.js", "script.js")  # the last one draws
 
 
 def render_page(data: Mapping[str, Any]) -> str:

@@ -236,15 +236,6 @@ function showConstants() {
   section("Outside torch's count: calibrated constants", table([["What"], ["Size", NUMBER], ["Known from"]], rows));
 }
 
-function showLogged() {
-  if (!report.logged) return;
-  const { cause, ranks } = report.logged;
-  if (cause) section("What the log shows", element("p", {}, element("strong", {}, cause.what)), element("p", {}, cause.shown_by), element("p", {}, cause.way_out));
-  const gap = of => of.gap ? Object.entries(of.gap).filter(([, bytes]) => Math.abs(bytes) >= MIB).map(([what, bytes]) => `${size(bytes)} ${what}`).join(", ") || "–" : "another server";
-  const rows = ranks.map(of => ({ cells: [[of.rank, of.source].filter(Boolean).join(" of ") || "the server", of.ends_in, size(of.baseline_bytes), size(of.pool_free_bytes), size(of.least_free_bytes), gap(of)] }));
-  if (rows.length > 1) section("Ranks of the log", table([["Rank"], ["Ends after"], ["Free before", NUMBER], ["After the pool", NUMBER], ["Least", NUMBER], ["More than predicted"]], rows));
-}
-
 function showComparisons() {
   for (const comparison of report.comparisons || []) {
     const amount = (row, n) => row.in_bytes ? size(n) : count(n);
@@ -261,9 +252,9 @@ showVerdict();
 drawLegend();
 drawZoom();
 whenWide(drawChart);
+showLogged(report.logged);
 showPhases();
 showLargest();
-showLogged();
 showSideBySide("What if", "Start", { "as is": report, ...report.what_if });
 showSideBySide("Ranks", "Rank", Object.fromEntries(report.ranks.map(of => [of.rank_name, of])));
 showSweep(report.sweep || {});

@@ -17,7 +17,7 @@ from tests.sgl_tune.memory.reports import make_report
 DRIVER = shutil.which("chromedriver")
 BACKGROUND = "return getComputedStyle(document.body).backgroundColor"
 RANKS = tuple(
-    LoggedRank("chat-0", f"TP{i}", "kv pool", 9 << 30, None, 1, {"weights": i << 30}) for i in (0, 1)
+    LoggedRank("chat-0", f"TP{i}", "kv pool", 9 + i << 30, None, 1, {"weights": i << 30}) for i in (0, 1)
 )
 OFF_SCREEN = """
 const isOff = of => of.scrollWidth > of.clientWidth + 1 && getComputedStyle(of).display !== "inline";
