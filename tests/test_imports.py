@@ -51,6 +51,8 @@ SGL_TUNE = {
     "records": "errors units",
     "reading": "errors units",
     "log_lines": "errors reading",
+    "writing": "errors",
+    "web_page": "",
     "cli": "server sgl_tune errors units",
     "deployment": "server errors units records reading cli",
     "cache": "server sgl_tune errors units records reading deployment",
@@ -59,12 +61,12 @@ SGL_TUNE = {
     "verify": "server errors units reading cli deployment cache stores keys",
     "explain": "server errors units cli deployment cache keys verify",
     "memory": "server simulate devices forward moe graphs start errors processes units records reading"
-    " log_lines cli deployment",
-    "start_report": "server errors processes units log_lines cli",
+    " log_lines writing web_page cli deployment",
+    "start_report": "server errors processes units log_lines writing web_page cli",
     "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys",
     "export": "server errors processes units reading deployment cache",
-    "commands": "errors processes units records cli deployment cache stores keys verify explain memory"
-    " start_report warm export",
+    "commands": "errors processes units records writing cli deployment cache stores keys verify explain"
+    " memory start_report warm export",
 }
 HOUSE = RUNTIME | SGL_TUNE
 

@@ -16,9 +16,9 @@ from sgl_tune.deployment.versions import require_torch
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.answer import Answer, MemoryOptions, answer
 from sgl_tune.memory.answer import calibrate as measure_constants
-from sgl_tune.memory.files import check_place, write_page
 from sgl_tune.memory.fit_answer import FitOptions, fitted
 from sgl_tune.memory.fit_page import fit_json, fit_markdown, show_fit
+from sgl_tune.memory.html import render_page
 from sgl_tune.memory.markdown import report_markdown
 from sgl_tune.memory.side_by_side import (
     show_comparison,
@@ -29,6 +29,7 @@ from sgl_tune.memory.side_by_side import (
     show_what_ifs,
 )
 from sgl_tune.memory.table import heading, show_constants, show_report
+from sgl_tune.writing import check_place, write_text
 
 _QUESTION = "The question"
 _FIT = "The largest start that fits"
@@ -151,7 +152,7 @@ def mem_report(
         return
     found = answer(asked, out)
     if html is not None:
-        write_page(html, found.to_json())
+        write_text(html, render_page(found.to_json()))
     lines: list[str] = [found.report.verdict]
     if format is DocumentFormat.markdown:
         lines = [*report_markdown(found.report, found.sweep)]

@@ -13,7 +13,6 @@ from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.calibration import Calibration, calibrated, read_constants
 from sgl_tune.memory.compare import beside_measured
-from sgl_tune.memory.files import write_text
 from sgl_tune.memory.from_log import with_log
 from sgl_tune.memory.log_cause import cause_of
 from sgl_tune.memory.log_gap import constants_of
@@ -29,6 +28,7 @@ from sgl_tune.memory.target import target_gpu
 from sgl_tune.memory.what_if import parse_sweep, parse_what_if
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.units import memory_bytes
+from sgl_tune.writing import write_text
 
 
 @dataclass(frozen=True, slots=True)

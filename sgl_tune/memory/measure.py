@@ -11,7 +11,6 @@ from runtime.server.backends import backend_row
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.versions import held_bytes
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.memory.files import written
 from sgl_tune.memory.predict import run_start
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.run_report import read_report
@@ -20,6 +19,7 @@ from sgl_tune.processes.child import Child, leave
 from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.units import memory_bytes
+from sgl_tune.writing import written
 
 _POLL_SECONDS = 0.2
 _DRIFT = 64 << 20

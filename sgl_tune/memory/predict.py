@@ -17,7 +17,6 @@ from runtime.simulate.constants import FORMULAS
 from runtime.start.options import StartOptions
 from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.memory.files import written
 from sgl_tune.memory.report import Constant, MemoryReport
 from sgl_tune.memory.run_report import report_of
 from sgl_tune.memory.start import Start, unpacked
@@ -25,6 +24,7 @@ from sgl_tune.processes.child import Child
 from sgl_tune.processes.crew import Crew, Event, Member
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.records import from_plain, to_plain
+from sgl_tune.writing import written
 
 if TYPE_CHECKING:
     from runtime.devices.base import Device

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.html import render_page
 
 
 def check_place(path: Path) -> None:
@@ -51,7 +49,3 @@ def _beside(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     with written(path) as part:
         part.write_text(text, encoding="utf-8", errors="backslashreplace")  # half a character is no text
-
-
-def write_page(path: Path, data: Mapping[str, Any]) -> None:
-    write_text(path, render_page(data))

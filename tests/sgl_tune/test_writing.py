@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.files import check_place, write_text, written
+from sgl_tune.writing import check_place, write_text, written
 from tests.sgl_tune.cache.children import in_child
 
 

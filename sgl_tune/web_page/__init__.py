@@ -1,0 +1,1 @@
+"""Pages that need nothing else: no network, no library, light and dark, wide and narrow."""

@@ -1,0 +1,30 @@
+"""A page of one file: its template, the house's style, its scripts and its data."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_HOUSE = Path(__file__).parent
+
+
+def rendered(folder: Path, scripts: Sequence[str], title: str, data: Mapping[str, Any]) -> str:
+    """Of `folder`'s page.html and scripts, of which the last one draws; they read `data` from the page."""
+    own = [folder / "style.css"] if (folder / "style.css").exists() else []
+    parts = {
+        "title": html.escape(title),
+        "style": _joined([_HOUSE / "style.css", *own]),
+        "script": _joined([_HOUSE / "elements.js", *(folder / name for name in scripts)]),
+        # A `</script>` in somebody's name would end the element that holds the data.
+        "data": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
+    }
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], page)
+
+
+def _joined(paths: Sequence[Path]) -> str:
+    return "".join(path.read_text(encoding="utf-8") for path in paths)
