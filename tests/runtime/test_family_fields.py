@@ -175,3 +175,18 @@ def test_no_other_activation_is_computed_silently(name: str) -> None:
     file, field = _file(name), _ACTIVATION.get(name, "hidden_act")
     for act in {"gelu", "relu", "gelu_pytorch_tanh", 7} - {file[field], _ALSO.get(name)}:
         assert any(f"{field} is" in why for why in model_config({**file, field: act}).obstacles)
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3", "qwen2_moe"])
+@pytest.mark.parametrize("told", [{"max_window_layers": most} for most in range(7)] + [{}])
+def test_layers_behind_a_window_are_those_of_the_config_class(name: str, told: dict[str, int]) -> None:
+    window = {"use_sliding_window": True, "sliding_window": 8, "num_hidden_layers": 6 if told else 30}
+    file = _file(name, **window, **told)
+    kinds = tuple(one.removesuffix("_attention") for one in file.pop("layer_types"))
+    if not told:
+        del file["max_window_layers"]
+    model = model_config(file)
+    assert model.attention_kinds == kinds
+    assert {kind: one.window for kind, one in model.attention.items()} == {
+        kind: 8 if kind == "sliding" else None for kind in kinds
+    }

@@ -269,3 +269,18 @@ def test_hidden_states_are_returned_of_layers_that_are_named(
     else:
         with pytest.raises(ConfigError, match=said):
             server(drafts, 23, "H200", speculative_algorithm=algorithm, others=others)
+
+
+@pytest.mark.parametrize(
+    ("groups", "contexts", "fits", "not_"),
+    [(1, 1, 8, 16), (1, 1, 1, 3), (2, 1, 4, 8), (4, 1, 2, 4), (2, 2, 2, 4), (8, 1, 1, 2)],
+)
+def test_shared_experts_are_split_over_ranks_of_attention(
+    groups: int, contexts: int, fits: int, not_: int
+) -> None:
+    asked: dict[str, Any] = {"tp_size": 8, "moe_a2a_backend": "deepep", "attn_cp_size": contexts}
+    asked |= {"dp_size": groups, "enable_dp_attention": groups > 1}
+    for size in (not_, 0, -1):
+        with pytest.raises(ConfigError, match="does not divide the ranks of attention"):
+            server("kimi_k3", 23, "B200", **asked, others={"shared_experts_tp_size": size})
+    assert server("kimi_k3", 23, "B200", **asked, others={"shared_experts_tp_size": fits})

@@ -149,6 +149,7 @@ def test_a_known_format_without_kernels_here_is_sized_and_not_computed() -> None
         ("fp8", {"weight_block_size": [128]}),
         ("fp8", {"weight_block_size": [128, -1]}),
         ("compressed-tensors", _compressed([], {"targets": "Linear", "weights": INT4})),
+        ("compressed-tensors", _compressed([], {"targets": ["Linear", 1], "weights": INT4})),
         ("compressed-tensors", {"config_groups": {"a": 1}}),
         ("modelopt_mixed", {"quantized_layers": {"a": "FP8"}}),
     ],
