@@ -159,10 +159,15 @@ def _cute_objects(
     return ()
 
 
-def gathering(release: Release, root: str, offers_modules: bool = False) -> dict[str, str]:
+def gathering(
+    release: Release, root: str, modules: bool = False, cubins: bool = False, scratch: str | None = None
+) -> dict[str, str]:
     """The variables with which a server of this release finds all its stores below `root`, which is arranged
     alike for every release. Said in full: what SGLang itself sets comes too late for a library that is there.
-    `offers_modules`: FlashInfer's compiled modules are offered by a package there."""
+
+    `modules`: a package there offers FlashInfer its compiled modules; `cubins`: it holds cubins. A server
+    that may not write there has a `scratch` folder: FlashInfer opens a log below its own when it is imported.
+    """
     found = {"SGLANG_CACHE_DIR": root}
     for store in STORES:
         if store.ships and store.id not in ("tactics", "flashinfer-cubins", "cute-dsl"):
@@ -174,8 +179,15 @@ def gathering(release: Release, root: str, offers_modules: bool = False) -> dict
         found["SGLANG_CUTE_AOT_CACHE_DIR"] = f"{root}/cute_aot"
     elif release.cute_objects == "on demand":
         found |= {f"{_FLASH_ATTENTION}_ENABLED": "1", f"{_FLASH_ATTENTION}_DIR": f"{root}/cute_aot"}
-    if offers_modules:
+    if modules:
         found["PYTHONPATH"] = f"{root}/{AOT_PACKAGE}"
+    if scratch is None:
+        return found
+    found["FLASHINFER_WORKSPACE_BASE"] = scratch
+    if cubins:
+        found["FLASHINFER_CUBIN_DIR"] = f"{root}/{BY_ID['flashinfer-cubins'].folder}"
+    if release.locks_deep_gemm:
+        found["SGLANG_JIT_DEEPGEMM_PRECOMPILE"] = "0"
     return found
 
 

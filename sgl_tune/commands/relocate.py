@@ -41,6 +41,13 @@ def relocate(
     sglang_version: Annotated[
         str | None, typer.Option("--sglang-version", metavar="X.Y.Z", help="Whose variables to print.")
     ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="The server may not write there: print its variables so.")
+    ] = False,
+    scratch: Annotated[
+        str,
+        typer.Option("--scratch", metavar="PATH", help="With --read-only: where FlashInfer may write."),
+    ] = "/tmp/sgl-tune",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
@@ -65,8 +72,9 @@ def relocate(
     with out.progress("relocating") as progress:
         found = [mend(one, _seen(one, root, place), dry_run, progress.advance) for one in stored]
     mended = [one for one in found if one]
-    offers = any(one.store == "flashinfer-jit" and one.changed + one.right for one in mended)
-    needed, doubt = variables(sglang_version, place, offers)
+    there = {one.store for one in stored if one.store == "flashinfer-cubins"}
+    there |= {one.store for one in mended if one.changed + one.right}
+    needed, doubt = variables(sglang_version, place, there, scratch if read_only else None)
     if doubt:
         out.warn(doubt)
     out.result(

@@ -170,6 +170,10 @@ def _of_the_store(
         yield finding("store-offered", message, remedy, where=stored.path)
     if setting.writable:
         return
+    if stored.store == "flashinfer-jit":
+        message = "FlashInfer writes a log below its folder when it is imported, and cannot write there"
+        remedy = "give it another FLASHINFER_WORKSPACE_BASE: `sgl-tune relocate --read-only` prints one"
+        yield finding("store-not-writable", message, remedy, Severity.WARNING, where=stored.path)
     lost = sum(file.verdict is Verdict.REPLACED for file in files)
     if lost:
         message = f"nothing can be written there, and {count(lost, 'item')} would be compiled again:"

@@ -39,10 +39,10 @@ print(json.dumps({"started": names, "sum": float(y.float().sum())}))
 """
 
 
-def _started(root: Path) -> dict[str, object]:
+def _started(root: Path, *more: object) -> dict[str, object]:
     script = root.parent / "work.py"
     script.write_text(WORK)
-    printed = run_here("relocate", root, "--format", "json").out
+    printed = run_here("relocate", root, *more, "--format", "json").out
     given = json.loads(printed)["environment"]
     done = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, env={**os.environ, **given}, timeout=1200
@@ -63,7 +63,7 @@ def test_a_moved_read_only_root_starts_no_compiler(tmp_path: Path) -> None:
     assert run_here("verify", moved).code == 1
     assert run_here("relocate", moved).code == 0 and run_here("verify", moved).code == 0
     before = {path: path.stat().st_mtime_ns for path in moved.rglob("*")}
-    warm = _started(moved)
+    warm = _started(moved, "--read-only", "--scratch", tmp_path / "scratch")
     assert not set(map(str, warm["started"])) & set(COMPILERS)  # type: ignore[call-overload]
     assert warm["sum"] == cold["sum"]
     after = {path: path.stat().st_mtime_ns for path in moved.rglob("*") if path.is_file()}

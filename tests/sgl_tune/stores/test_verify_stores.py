@@ -203,6 +203,17 @@ def test_a_read_only_place_needs_locks_and_has_them_after_relocate(open_folder: 
     assert old["ok"] and not old["findings"][1:]
 
 
+def test_flashinfer_is_given_another_folder_where_it_may_not_write(open_folder: Path) -> None:
+    make.flashinfer_module(open_folder / ".cache/flashinfer", "norm")
+    told = _relocate(open_folder, "--read-only", "--scratch", "/scratch", "--sglang-version", "0.5.17")
+    assert told["environment"]["FLASHINFER_WORKSPACE_BASE"] == "/scratch"
+    assert told["environment"]["PYTHONPATH"] == f"{open_folder}/flashinfer-aot"
+    data = _verify(open_folder, "--as-user", "4321", code=0)
+    assert {row["verdict"] for row in data["files"]} == {"hit"}
+    said = [found["message"] for found in data["findings"] if found["code"] == "store-not-writable"]
+    assert len(said) == 1 and "FlashInfer writes a log" in said[0]
+
+
 def test_what_cannot_be_mended_is_said_and_left(root: Path) -> None:
     next((root / "triton").glob("*/kernel_0.ttir")).unlink()
     group = next((root / "triton").glob("*/__grp__kernel_0.json"))
