@@ -51,7 +51,8 @@ def gate(c: Choices, quantization: str | None, draft: bool = False) -> Gate:
     as_mxfp8 = runs_block_fp8_as_mxfp8(quantization, model, c.fp8_gemm_runner_backend, c.gpu, c.release)
     if as_mxfp8 or _tunes_fp8(c, quantization):
         return Gate(True, f"FP8 GEMMs of quantization {quantization}")
-    return Gate(False, f"MoE backend {backend}, quantization {quantization}")
+    gemms = "unquantized GEMMs" if quantization is None else f"GEMMs of quantization {quantization}"
+    return Gate(False, f"SGLang tunes neither MoE backend {backend} nor {gemms}")
 
 
 def fp4_gemm_backend(c: Choices) -> str:

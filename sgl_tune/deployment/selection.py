@@ -121,9 +121,12 @@ def _hub(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _of_image(target: Target, container: Container | None) -> tuple[Target, list[str]]:
     """Its tag names the release, where it names one."""
-    tag = container.release if container else None
-    if container is None or tag is None:
+    if container is None:
         return target, []
+    tag = container.release
+    if tag is None:
+        is_unnamed = container.image and target.sglang is None
+        return target, [f"the image {container.image} names no release of SGLang"] if is_unnamed else []
     if target.sglang is not None and target.sglang != tag:
         raise UsageError(
             f"--sglang-version {target.sglang}, and the image {container.image} holds SGLang {tag}",

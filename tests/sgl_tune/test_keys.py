@@ -397,10 +397,13 @@ def test_without_a_gpu_our_own_kernels_stand_in() -> None:
     ("flags", "verdict"),
     [
         (CUTLASS, "tunes 2 ops, 42 entries in 1 file"),
-        ({"model_path": "Qwen3-30B-A3B"}, "tunes nothing: MoE backend auto"),
+        ({"model_path": "Qwen3-30B-A3B"}, "tunes nothing: SGLang tunes neither MoE backend auto"),
         ({**CUTLASS, "arch": "sm89"}, "tunes nothing: SGLang tunes from compute capability 9.0 on"),
         ({**CUTLASS, "disable_flashinfer_autotune": True}, "tunes nothing: --disable-flashinfer-autotune"),
-        ({**CUTLASS, "sglang_version": "0.5.12"}, "tunes nothing: MoE backend flashinfer_cutlass"),
+        (
+            {**CUTLASS, "sglang_version": "0.5.12"},
+            "tunes nothing: SGLang tunes neither MoE backend flashinfer_cutlass",
+        ),
         # the gate asks for the backend and not for experts: the server's autotune finds nothing to do
         (
             {"model_path": "Llama-3.1-8B", "moe_runner_backend": "flashinfer_cutlass"},

@@ -154,6 +154,13 @@ def test_a_container_is_planned_for_its_images_release_and_its_mounts() -> None:
     assert other.code == 2 and f"the image {IMAGE} holds SGLang 0.5.17" in other.err
 
 
+def test_an_image_that_names_no_release_is_said() -> None:
+    run = f"docker run lmsysorg/sglang:latest {SERVER} --model-path Qwen/Qwen3-30B-A3B"
+    told = "the image lmsysorg/sglang:latest names no release of SGLang"
+    assert told in plan("--arch", "sm90", "--flashinfer-version", "0.6.18", "--", run)["notes"]
+    assert told not in plan(*TARGET, "--sglang-version", "0.5.18", "--", run)["notes"]
+
+
 def test_a_container_without_a_mount_for_its_caches_is_warned_of() -> None:
     ran = warm(*TARGET, "--", f"docker run a/b {SERVER} --model-path Qwen/Qwen3-30B-A3B")
     assert ran.code == 0 and "mounts nothing at /root/.cache/sglang" in ran.err

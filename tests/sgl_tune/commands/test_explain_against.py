@@ -90,7 +90,7 @@ def test_a_gate_that_opens_for_another_reason_says_both() -> None:
     assert "tunes" not in {one["field"] for one in found["differences"]}, "it is off on both"
     found = compared(*asked, "--against-gpu", "l40s", *server, "--moe-runner-backend", "triton")
     (gate,) = (one for one in found["differences"] if one["field"] == "gate")
-    assert gate["before"] == "MoE backend triton, quantization None"
+    assert gate["before"] == "SGLang tunes neither MoE backend triton nor unquantized GEMMs"
     assert "sm89" in gate["after"]
 
 

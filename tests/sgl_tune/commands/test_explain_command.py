@@ -85,7 +85,9 @@ def test_the_page_is_quiet_about_defaults_unless_all_is_asked() -> None:
 
 def test_a_server_that_tunes_nothing_says_so_first() -> None:
     first = run_here("explain", *QWEN).out.splitlines()[0]
-    assert first == "Qwen3-235B-A22B: tunes nothing: MoE backend auto, quantization None"
+    assert (
+        first == "Qwen3-235B-A22B: tunes nothing: SGLang tunes neither MoE backend auto nor unquantized GEMMs"
+    )
 
 
 @pytest.mark.parametrize("columns", [80, 120])
