@@ -25,6 +25,11 @@ def nothing() -> None:
     pass
 
 
+def kind_of(graph: str) -> str:
+    """`decode` of `decode 8`, as captures are named."""
+    return graph.rpartition(" ")[0]
+
+
 class Device(ABC):
     torch_device: torch.device
     sm_major = 9
@@ -80,5 +85,5 @@ class Device(ABC):
     ) -> Graph:
         """Run `warm_ups` times, each after `before` (a barrier, say), then capture one more run.
 
-        `name` says which forward of the start it is.
+        `name` says which forward of the start it is: `decode 8`. Each kind has a stream of its own.
         """

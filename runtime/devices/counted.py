@@ -9,18 +9,19 @@ from typing import Any
 
 import torch
 
-from runtime.devices.base import Device, Graph, nothing
+from runtime.devices.base import Device, Graph, kind_of, nothing
 from runtime.devices.readings import Held, MemoryReading
 from runtime.simulate.blocks import Block
 from runtime.simulate.tracker import AllocationTracker
 
-CAPTURE_STREAM, SIDE_STREAM = 1, 2
+SIDE_STREAM, FIRST_CAPTURE_STREAM = 1, 2
 
 
 class Counted(Device):
     def __init__(self, tracker: AllocationTracker) -> None:
         self.tracker = tracker
         self._depth = 0
+        self._capture_streams: dict[str, int] = {}
         # The random generator's seed and offset, which torch puts beside the first graph's pool.
         self._graph_seeds: list[Block] = []
 
@@ -93,8 +94,12 @@ class Counted(Device):
         before: Callable[[], None] = nothing,
         name: str = "",
     ) -> Graph:
-        with self._stream(CAPTURE_STREAM):
+        with self._stream(self._stream_of(name)):
             return self._capture(run, pool, warm_ups, before, name)
+
+    def _stream_of(self, graph: str) -> int:
+        kind = kind_of(graph)
+        return self._capture_streams.setdefault(kind, FIRST_CAPTURE_STREAM + len(self._capture_streams))
 
     @abstractmethod
     def _capture(

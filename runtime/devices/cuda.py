@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from runtime.devices.base import Device, Graph, MemoryReading, nothing
+from runtime.devices.base import Device, Graph, MemoryReading, kind_of, nothing
 from runtime.devices.memory_history import largest_at_peak
 from runtime.devices.readings import Held
 
@@ -29,7 +29,7 @@ class Cuda(Device):
         self._history, self._others = history, others
         self._recording = False
         self._reset_us = 0.0
-        self._capture_stream = torch.cuda.Stream(self.torch_device)
+        self._capture_streams: dict[str, torch.cuda.Stream] = {}
         self._side_stream = torch.cuda.Stream(self.torch_device)
 
     @contextmanager
@@ -103,12 +103,14 @@ class Cuda(Device):
         before: Callable[[], None] = nothing,
         name: str = "",
     ) -> Graph:
-        with self._on(self._capture_stream):
+        stream = self._capture_streams.get(kind_of(name)) or torch.cuda.Stream(self.torch_device)
+        self._capture_streams[kind_of(name)] = stream
+        with self._on(stream):
             for _ in range(warm_ups):
                 self.synchronize()
                 before()
                 run()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool, stream=self._capture_stream):
+            with torch.cuda.graph(graph, pool=pool, stream=stream):
                 outputs = run()
         return Graph(outputs, graph.replay)

@@ -61,7 +61,7 @@ class Decoder(nn.Module):
         self._stack = [DecoderLayer(build, layer, dispatcher, self.backend) for layer in layers]
         self.layers = nn.ModuleList(self._stack)
         self.norm = build.norm(model.names.norm, model.hidden_size) if self.is_last else None
-        self.head = self._head() if self.is_last else None
+        self.head = self.make_head() if self.is_last else None
         self.logits: LogitsProcessor | None = None
         if self.head is not None:
             keep_hidden = runtime.speculative is not None
@@ -84,7 +84,7 @@ class Decoder(nn.Module):
         name, build = self.model.names.embedding, self.build
         return TokenEmbedding(name, self.model, self.comm, "attn_tp", build.dtype, build.device)
 
-    def _head(self) -> VocabTable:
+    def make_head(self) -> VocabTable:
         if self.model.tie_word_embeddings:
             return self._embedding() if self.embedding is None else self.embedding
         build, scheme = self.build, self.build.head_scheme()

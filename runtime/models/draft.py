@@ -22,6 +22,7 @@ from runtime.server.call_rules import draft_layers, has_plain_draft
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
 from runtime.server.formats.assigned import UNQUANTIZED
+from runtime.server.speculation import DRAFTLESS
 
 
 class DraftModel(nn.Module):
@@ -83,16 +84,20 @@ def _drafting_layer(model: ModelConfig) -> int:
     return last
 
 
-def load_drafts(target: Decoder, model: ModelConfig, runtime: RuntimeConfig, seed: int) -> list[DraftModel]:
+def num_drafts(runtime: RuntimeConfig) -> int:
     """One for every step where each has a layer of its own, else one for all."""
     speculative = runtime.speculative
-    assert speculative is not None
-    drafts = []
-    for number in range(speculative.num_steps if speculative.multi_layer else 1):
-        draft = DraftModel(model, runtime, target.comm, target.build.device, seed + number)
-        draft.share_tables(target)
-        drafts.append(draft)
-    return drafts
+    if speculative is None or speculative.algorithm in DRAFTLESS:
+        return 0
+    return speculative.num_steps if speculative.multi_layer else 1
+
+
+def load_drafts(target: Decoder, model: ModelConfig, runtime: RuntimeConfig, seed: int) -> list[DraftModel]:
+    device = target.build.device
+    return [
+        DraftModel(model, runtime, target.comm, device, seed + number)
+        for number in range(num_drafts(runtime))
+    ]
 
 
 def next_step(batch: ForwardBatch, tokens: torch.Tensor, step: int, slots: torch.Tensor) -> ForwardBatch:

@@ -148,3 +148,23 @@ HYBRID_SWA = SINKS | MIMO_V2 | STEP_3P5 | GEMMA_4 | DEEPSEEK_V4 | {
     "MuseGlimmerForConditionalGeneration", "InklingForConditionalGeneration",
     "InklingForConditionalGenerationMTP", "UnlimitedOCRForCausalLM",
 }  # fmt: skip
+
+# arg_groups/speculative_hook.py, before in server_args.py: --speculative-draft-model-path is --model-path
+DRAFTS_FROM_THEIR_PATH = frozenset(
+    {
+        "DeepseekV32ForCausalLM",
+        "DeepseekV3ForCausalLM",
+        "DeepseekV4ForCausalLM",
+        "Glm4MoeForCausalLM",
+        "Glm4MoeLiteForCausalLM",
+        "GlmMoeDsaForCausalLM",
+        "BailingMoeForCausalLM",
+        "BailingMoeV2ForCausalLM",
+        "BailingMoeV2_5ForCausalLM",
+        "MistralLarge3ForCausalLM",
+        "PixtralForConditionalGeneration",
+        "HYV3ForCausalLM",
+        "HYV4ForCausalLM",
+        "Qwen4ExpForConditionalGeneration",
+    }
+)

@@ -98,6 +98,7 @@ class Asked:
     disable_radix_cache: bool = False
     disable_overlap_schedule: bool = False
     disable_shared_experts_fusion: bool = False
+    disable_custom_all_reduce: bool = False
     enable_mixed_chunk: bool = False
     enable_two_batch_overlap: bool = False
     enable_single_batch_overlap: bool = False

@@ -15,6 +15,8 @@ _FLASHINFER_WORKSPACE = 384 * MIB  # SGLANG_FLASHINFER_WORKSPACE_SIZE
 _WRAPPER = 8 * MIB
 _WRAPPERS = 4  # ragged and paged prefill, verify, decode
 _TRTLLM_PAGE = 64
+_LATENT_BLOCK = 32  # _MLA_DECODE_MIN_BLOCK_KV
+_LATENT_SPLITS = 256  # the power of two above the multiprocessors: 132 to 188 on the GPUs of gpus.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,12 @@ class Buffer:
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+
+def latent_splits(context: int) -> int:
+    """How many parts the keys of a request may be split into where they are latent."""
+    fitting = 1 << (-(-context // _LATENT_BLOCK) - 1).bit_length()
+    return max(KV_SPLITS, min(_LATENT_SPLITS, fitting))
 
 
 def backend_buffers(backend: str, requests: int, sm_major: int) -> Iterator[Buffer]:

@@ -201,6 +201,7 @@ class SpeculativeConfig:
     eagle_topk: int = 1
     num_draft_tokens: int = 4
     multi_layer: bool = False
+    is_counted: bool = True  # its layers' keys and values, when the pool is sized
 
     def __post_init__(self) -> None:
         check_flags(self, SPECULATIVE)
@@ -237,6 +238,7 @@ class RuntimeConfig:
     autotune_extend: bool = False
     fused_finalize: bool = False
     fuses_shared_experts: bool = True
+    disable_custom_all_reduce: bool = False
     speculative: SpeculativeConfig | None = None
     states: StateRules = STATE_RULES
     # What decides how a server lays its weights out: its GPU, and its MoE backend where another stands in.

@@ -13,6 +13,11 @@ from functools import lru_cache
 from runtime.server.config import ParallelConfig
 from runtime.server.errors import ConfigError
 
+# Model types of which each stage has a head, though the last alone computes with it: srt/models of 0.5.17
+_HEADS_ON_ALL_STAGES = (
+    *("apertus", "arcee", "bailing_moe", "exaone4", "exaone_moe", "glm4_moe", "glm4_moe_lite", "gpt_oss"),
+    *("granitemoehybrid", "llama", "minimax_m2", "mistral", "mixtral", "qwen2_moe", "qwen3_moe"),
+)
 GROUP_NAMES = ("world", "tp", "pp", "attn_tp", "attn_dp", "moe_tp", "moe_ep")
 
 
@@ -89,3 +94,8 @@ def stage_layers(num_layers: int, parallel: ParallelConfig, pp_rank: int) -> ran
 def check_stages(num_layers: int, parallel: ParallelConfig) -> None:
     if parallel.pp > num_layers:
         raise ConfigError(f"--pp {parallel.pp}: a stage needs a layer, and the model has {num_layers}")
+
+
+def has_idle_head(model_type: str, is_tied: bool) -> bool:
+    """Of a stage that is not the last."""
+    return model_type in _HEADS_ON_ALL_STAGES and not is_tied

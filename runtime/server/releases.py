@@ -224,6 +224,13 @@ class Release:
     deep_gemm_layout: ExpertLayout = "masked"
     # dispose_tensor of srt/utils/common.py does nothing where graphs of decodes are captured
     keeps_inputs_in_graphs: bool = False
+    # A draft is loaded before the pool is sized, and gives its tables back behind it: init_model_worker in
+    # managers/scheduler.py, alloc_memory_pool in speculative/eagle_worker_v2.py
+    loads_drafts_before_pool: bool = False
+    # ... and its layers count where its path is known, or config.json tells them: spec_aux_hidden_state.py
+    counts_told_drafts: bool = False
+    # Prefill graphs of a stage are given up for layers that other stages have: cuda_graph_setup.py
+    captures_stages_prefills: bool = False
     # Requests of a rank: resolve_max_num_reqs in mem_cache/kv_cache_configurator.py
     context_caps_requests: bool = True
     serves_one_request: bool = False
@@ -281,6 +288,7 @@ _13 = replace(
 _14 = replace(
     _13,
     version="0.5.14",
+    loads_drafts_before_pool=True,
     loads_kernels_by_name=True,
     adaptive_steps=(0, 1, 3, 7),
     adaptive_sizes=True,
@@ -442,6 +450,8 @@ _19 = replace(
 _20 = replace(
     _19,
     version="0.5.20",
+    counts_told_drafts=True,
+    captures_stages_prefills=True,
     cute_objects="kept",
     unified_memory_has_prefill_graphs=True,
     adaptive_steps=(0, 1, 3, 5, 7),

@@ -54,7 +54,7 @@ from runtime.server.releases import Release
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 from runtime.server.roles import settle_item_scoring, settle_role, settle_unchunked
 from runtime.server.shape import DraftServer, Server, Speculation
-from runtime.server.speculation import DRAFTLESS, settle_speculation
+from runtime.server.speculation import DRAFTLESS, counts_draft, settle_speculation
 from runtime.server.state_cache import settle_state_cache, state_rules
 from runtime.server.tuning import check_skipped_ops, fp4_gemm_backend, gate
 
@@ -233,6 +233,7 @@ def _speculation(c: Choices) -> Speculation | None:
         c.speculative_num_steps,
         c.speculative_eagle_topk,
         c.speculative_num_draft_tokens,
+        counts_draft(c),
     )
 
 

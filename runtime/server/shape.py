@@ -26,6 +26,7 @@ class Speculation:
     steps: int
     topk: int
     draft_tokens: int
+    is_counted: bool = True  # its layers' keys and values, when the pool is sized
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,7 @@ class Server:
             autotune_extend=self.autotune_extend,
             fused_finalize=self.fused_finalize,
             fuses_shared_experts=not self.asked.disable_shared_experts_fusion,
+            disable_custom_all_reduce=self.asked.disable_custom_all_reduce,
             speculative=self._speculative_config,
             states=self.states,
             sm_major=self.gpu.major,
@@ -175,7 +177,9 @@ class Server:
         if self.speculative is None:
             return None
         one = self.speculative
-        return SpeculativeConfig(one.algorithm, one.steps, one.topk, one.draft_tokens)
+        return SpeculativeConfig(
+            one.algorithm, one.steps, one.topk, one.draft_tokens, is_counted=one.is_counted
+        )
 
     def as_draft(self) -> Server:
         """The draft worker as a server of its own, on the same ranks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runtime.server.architectures import DRAFTS_FROM_THEIR_PATH
 from runtime.server.backends import backend_row
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
@@ -53,6 +54,16 @@ def _algorithm(c: Choices) -> str:
     if name == "EAGLE3" and assists:
         raise ConfigError("--speculative-algorithm EAGLE3 does not run this draft", "NEXTN does")
     return str(name)
+
+
+def counts_draft(c: Choices) -> bool:
+    """Whether the KV pool is sized with the draft's layers: a model's own draft is forgotten by some."""
+    if c.speculative_algorithm in ("DFLASH", "DSPARK"):
+        return True
+    if not c.release.loads_drafts_before_pool:
+        return False
+    has_path = c.speculative_draft_model_path is not None or c.model.architecture in DRAFTS_FROM_THEIR_PATH
+    return has_path or (c.release.counts_told_drafts and c.model.has("num_nextn_predict_layers"))
 
 
 def _eagle(c: Choices) -> None:

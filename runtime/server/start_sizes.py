@@ -28,13 +28,14 @@ class StartSizes:
         }
 
 
-def start_sizes(model: ModelConfig, runtime: RuntimeConfig) -> StartSizes:
+def start_sizes(model: ModelConfig, runtime: RuntimeConfig, stages: int = 1) -> StartSizes:
+    captures = stages == 1 or runtime.release.captures_stages_prefills
     return StartSizes(
         mem_fraction=runtime.mem_fraction_static,
         context_length=runtime.context_length or model.max_position,
         chunk=runtime.prefill_tokens,
         width=runtime.width,
-        prefill_graphs=runtime.prefill_graphs,
+        prefill_graphs=runtime.prefill_graphs if captures else (),
     )
 
 

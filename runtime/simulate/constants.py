@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from runtime.server.units import MIB
 
@@ -23,45 +24,77 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class GpuConstants:
-    """`outside` names what a start claims, step by step; `nccl` is one NVLink communicator by its ranks.
+    """`outside` names what a start claims, step by step; `nccl` is one communicator by its ranks.
 
-    What has a formula is claimed with its bytes.
+    What has a formula is claimed with its bytes. `has_peers` is off for a rank whose peers are arithmetic.
     """
 
     gemm_workspace: Constant
     outside: Mapping[str, Constant]
     nccl: Mapping[int, Constant] = field(default_factory=dict)
+    has_peers: bool = True
 
     def claimed(self, what: str) -> Constant:
-        """By its name in `outside`; `nccl:8`, whose bytes grow with the peers between measured sizes; or by
-        the name of a formula and its result, such as `DeepEP's workspace:33554432`."""
+        """By its name in `outside`; `nccl:8`, on a line through the sizes that were measured; or by the name
+        of a formula and its result, such as `DeepEP's workspace:33554432`."""
         name, _, told = what.partition(":")
+        if not self.has_peers and name in OF_PEERS:
+            return Constant(0, "its peers are arithmetic")
         if name in FORMULAS:
             return replace(FORMULAS[name], bytes=int(told))
-        if name != "nccl":
-            return self.outside[what]
-        ranks = int(told)
-        if ranks < 2 or not self.nccl:
-            return Constant(0, "one rank needs none")
-        nearest = min(self.nccl, key=lambda known: abs(known - ranks))
-        known = self.nccl[nearest]
-        return Constant(known.bytes * (min(ranks, 8) - 1) // (nearest - 1), known.source)
+        return self._communicator(int(told)) if told else self.outside[name]
+
+    def _communicator(self, ranks: int) -> Constant:
+        if not self.nccl:
+            return Constant(0, "not known")
+        if ranks in self.nccl:
+            return self.nccl[ranks]
+        known = sorted(self.nccl)
+        few, many = next((pair for pair in pairwise(known) if ranks < pair[1]), (known * 2)[-2:])
+        at = {size: self.nccl[size].bytes for size in (few, many)}
+        slope = (at[many] - at[few]) // (many - few) if many > few else 0
+        told = max(0, at[few] + slope * (ranks - few))
+        nearest = min(self.nccl, key=lambda size: abs(size - ranks))
+        of = ", ".join(str(size) for size in sorted({few, many}))
+        return Constant(told, f"{self.nccl[nearest].source}; on a line through {of} ranks", told // 2)
 
 
 _OWN = "two starts of this runtime on one H200, torch 2.11+cu130: "
 _START = "stock SGLang 0.5.17 on one H200, torch 2.11+cu130: "
+_STARTS = "stock SGLang 0.5.17 on 2 and 4 H200s of one host, NCCL 2.28.9: "
 _H200 = GpuConstants(
     gemm_workspace=Constant(32 * MIB, "torch's default cuBLAS workspace on compute capability 9 and 10"),
     outside={
-        "context": Constant(722_272_256, _START + "total - free - reserved before the weights are loaded"),
+        "context": Constant(649_658_368, _START + "total - free - reserved after init_torch_distributed"),
+        "torch kernels": Constant(73_400_320, _START + "growth of the same when tensors are first filled"),
         "cublas": Constant(69_206_016, _OWN + "growth of the same at the first GEMM"),
         "kernels": Constant(94_371_840, _OWN + "growth of the same in the first forward, the same in both"),
         "graph node": Constant(4_810, _OWN + "growth during capture, over the 118634 kernels captured"),
+        "nccl": Constant(
+            288 * MIB, _STARTS + "what its first communicator takes beyond a later one", 64 * MIB
+        ),
+        "nccl channels": Constant(
+            240 * MIB,
+            _STARTS + "growth while prefills are captured, 163 to 431 MiB in five starts",
+            190 * MIB,
+        ),
     },
-    nccl={8: Constant(2_158_221_066, "sgl-project/sglang#11716, 8 x H200: 'Init torch distributed ends'")},
+    nccl={
+        2: Constant(544 * MIB, _STARTS + "growth at a group's first collective", 64 * MIB),
+        4: Constant(784 * MIB, _STARTS + "growth at a group's first collective", 64 * MIB),
+        8: Constant(
+            1_680 * MIB,
+            "sgl-project/sglang#11716, 8 x H200: 2.01 GiB in 'Init torch distributed ends', less the others",
+            560 * MIB,
+        ),
+    },
 )
 _DEEPEP = "deepseek-ai/DeepEP at 79bbb54, "
+OF_PEERS = ("nccl", "nccl channels", "custom all-reduce")
 FORMULAS: Mapping[str, Constant] = {
+    "custom all-reduce": Constant(
+        0, "srt/distributed/device_communicators/custom_all_reduce_v2.py of SGLang 0.5.17", 2 * MIB
+    ),
     "DeepEP's NVLink buffer": Constant(0, _DEEPEP + "get_nvl_buffer_size_hint of csrc/config.hpp", 0),
     "DeepEP's workspace": Constant(0, _DEEPEP + "csrc/configs.cuh", 0),
     "DeepEP's NVSHMEM heap": Constant(

@@ -22,20 +22,22 @@ from runtime.graphs.decode import DecodeGraphs
 from runtime.graphs.draft import DraftRunners, make_draft_runners
 from runtime.graphs.prefill import PrefillGraphs
 from runtime.graphs.stage import StageGraphs
+from runtime.layers.embedding import VocabTable
 from runtime.models.build import make_build
 from runtime.models.decoder import Decoder, StageState, run_stage, sample_layers
-from runtime.models.draft import DraftModel, load_drafts
+from runtime.models.draft import DraftModel, load_drafts, num_drafts
 from runtime.models.encoder import EncoderWeights
 from runtime.moe.dispatch import Dispatcher
 from runtime.moe.dispatcher import make_dispatcher
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
-from runtime.server.parallel import stage_layers
+from runtime.server.parallel import has_idle_head, stage_layers
 from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
 from runtime.server.rows import aligned_rows
 from runtime.server.sizing import kv_bytes_per_token
 from runtime.server.start_sizes import captured_sizes, start_sizes
 from runtime.server.state_sizes import state_bytes
-from runtime.start.first_use import open_channels, open_deepep, start_cublas
+from runtime.start.channels import Channels
+from runtime.start.first_use import open_deepep, start_cublas
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
 from runtime.start.sglang_buffers import SglangBuffers
@@ -66,14 +68,22 @@ class ModelRunner:
         self.options = options or StartOptions()
         self.autotune, self.progress = autotune, progress
         self.kernels_loaded = self.has_deepep = False
+        self.drafts: list[DraftModel] = []
+        self.draft_kvs: list[KVPool] = []
+        self.channels = Channels(model, parallel, runtime, device, self.options.as_sglang)
 
     @torch.no_grad()
     def start(self) -> None:
         with self.device.active():
             self.init_communicator()
             self.load_weights()
-            self.load_draft_weights()
-            self.init_kv_pool()
+            if self.runtime.release.loads_drafts_before_pool:
+                self.load_draft_weights()
+                self.init_kv_pool()
+            else:
+                self.init_kv_pool()
+                self.load_draft_weights()
+            self.init_draft_kv_pool()
             self.init_attention_backend()
             self.init_eager_buffers()
             self.tune()
@@ -90,9 +100,9 @@ class ModelRunner:
         with self.recorder.phase("communicator"):
             self.device.claim("context")
             self.comm = self.connect()
-            open_channels(self.comm, self.device)
+            self.channels.open(self.comm)
             self.baseline = self._free_everywhere()
-        self.sizes = start_sizes(self.model, self.runtime)
+        self.sizes = start_sizes(self.model, self.runtime, self.parallel.pp)
         self.recorder.tell(**self.sizes.facts())
 
     def load_weights(self) -> None:
@@ -100,14 +110,23 @@ class ModelRunner:
         self.layers = sample_layers(self.model) if self.options.sample_layers else tuple(stage)
         dispatcher = self._make_dispatcher()
         with self.recorder.phase("weights"):
+            if not self.channels.has_loaded_torch:
+                self.device.claim("torch kernels")
             self.decoder = Decoder(
                 self.model, self.runtime, self.comm, self.device.torch_device, self.layers, dispatcher
             )
-            self.encoder = self._make_encoder()
+            self.encoder, self.idle_head = self._make_encoder(), self._make_idle_head()
             if self.options.weights is None:
                 self.decoder.load_dummy(self.options.seed)
             else:
                 self.decoder.load_hf(self.options.weights)
+
+    def _make_idle_head(self) -> VocabTable | None:
+        """What SGLang makes on a stage that computes no logits."""
+        is_idle = has_idle_head(self.model.model_type, self.model.tie_word_embeddings)
+        if not is_idle or self.decoder.is_last or not self.options.as_sglang:
+            return None
+        return self.decoder.make_head()
 
     def _make_encoder(self) -> EncoderWeights | None:
         if self.model.encoder is None or self.options.sample_layers:
@@ -125,10 +144,9 @@ class ModelRunner:
             return make_dispatcher(self.model, self.runtime, self.comm, build.dtype, device)
 
     def load_draft_weights(self) -> None:
-        self.drafts: list[DraftModel] = []
-        speculative = self.runtime.speculative
-        if speculative is None or speculative.algorithm == "NGRAM" or not self.decoder.is_last:
-            return  # n-grams are looked up, no model drafts them
+        """With tables of its own, as a checkpoint has them."""
+        if not self._num_drafts:
+            return
         with self.recorder.phase("draft weights"):
             self.drafts = load_drafts(self.decoder, self.model, self.runtime, self.options.seed)
 
@@ -138,7 +156,6 @@ class ModelRunner:
             self.plan = self._plan_pool()
             device = self.device.torch_device
             self.kv = make_kv_pool(self.plan, self.model, self.parallel, self.layers, device)
-            self.draft_kvs = [self._draft_kv(draft) for draft in self.drafts]
         self.max_running_requests = self.options.max_running_requests or self.plan.max_running_requests
         self._tell_pool()
         self.sglang = None
@@ -146,6 +163,15 @@ class ModelRunner:
             self.sglang = SglangBuffers(
                 self.model, self.parallel, self.runtime, self.sizes, self.plan, self.device
             )
+
+    def init_draft_kv_pool(self) -> None:
+        """From now on a draft looks into the target's tables."""
+        if not self.drafts:
+            return
+        with self.recorder.phase("draft kv pool"):
+            self.draft_kvs = [self._draft_kv(draft) for draft in self.drafts]
+            for draft in self.drafts:
+                draft.share_tables(self.decoder)
 
     def _tell_pool(self) -> None:
         plan, requests = self.plan, self.max_running_requests
@@ -185,6 +211,7 @@ class ModelRunner:
         rows = aligned_rows(self.max_running_requests, self.sizes.width, self.parallel)
         with self.recorder.phase("autotune"):
             self._load_kernels()
+            self.channels.carry_eager(rows)
             held = self.sglang.autotune_batch(rows) if self.sglang else None
             batch = dummy_decode_batch(rows // self.sizes.width, self.sizes.width, self.device.torch_device)
             self._tune_with(batch, "eager", "decode")
@@ -205,6 +232,7 @@ class ModelRunner:
         self.device.empty_cache()
         with self.recorder.phase("prefill graphs"):
             self._load_kernels()
+            self.channels.carry_captured(max(self.sizes.prefill_graphs))
             self.prefill_graphs = PrefillGraphs(
                 self._site(), self.decoder, self.kv, self.sizes.prefill_graphs
             )
@@ -218,6 +246,7 @@ class ModelRunner:
         self.device.empty_cache()
         with self.recorder.phase("decode graphs"):
             self._load_kernels()
+            self.channels.carry_captured(0)
             if self.sglang:
                 self.sglang.init_decode_graphs(sizes)
             self.decode_graphs = DecodeGraphs(self._site(), self.decoder, self.kv, sizes, self.sizes.width)
@@ -318,7 +347,7 @@ class ModelRunner:
             self.parallel,
             self.runtime,
             self.layers,
-            draft_layers=self._draft_layers,
+            draft_layers=self._draft_layers if self._counts_drafts else 0,
             sm_major=self.device.sm_major,
             agree=lambda tokens: self.comm.min_over(tokens),
         )
@@ -332,11 +361,20 @@ class ModelRunner:
         return KVPool(self.kv.requests, self.kv.slots, cache)
 
     @property
+    def _counts_drafts(self) -> bool:
+        return self.runtime.speculative is not None and self.runtime.speculative.is_counted
+
+    @property
     def _draft_layers(self) -> int:
         """Those that keep keys and values of their own."""
         speculative = self.runtime.speculative
         frozen = speculative is not None and speculative.algorithm == "FROZEN_KV_MTP"
-        return 0 if frozen else len(self.drafts)
+        return 0 if frozen else self._num_drafts
+
+    @property
+    def _num_drafts(self) -> int:
+        """On the last stage, whose hidden states they go by."""
+        return num_drafts(self.runtime) if self.decoder.is_last else 0
 
     def _site(self) -> CaptureSite:
         return CaptureSite(

@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 import torch
 
 from runtime.devices.base import Device
-from runtime.server.attention_buffers import KV_SPLITS, Buffer, backend_buffers, decode_graph_buffers
+from runtime.server.attention_buffers import (
+    KV_SPLITS,
+    Buffer,
+    backend_buffers,
+    decode_graph_buffers,
+    latent_splits,
+)
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.start_sizes import StartSizes
@@ -73,15 +79,15 @@ class SglangBuffers:
 
     def _split_kv_logits(self, rows: int) -> dict[str, torch.Tensor]:
         """The triton decode kernel's partial results, fp32, a set for every split of the keys."""
-        if self.model.is_mla or self.runtime.attention_backend != "triton":
+        if self.runtime.attention_backend != "triton":
             return {}
-        attention = self.model.main_attention
+        attention, mla = self.model.main_attention, self.model.mla
         heads = attention.num_heads // self.parallel.attn_tp
+        splits = latent_splits(self.sizes.context_length) if mla else KV_SPLITS
+        width = mla.kv_lora_rank if mla else attention.head_dim
         return {
-            "attn_logits": self._make(
-                "attn_logits", torch.float32, rows, heads, KV_SPLITS, attention.head_dim
-            ),
-            "attn_lse": self._make("attn_lse", torch.float32, rows, heads, KV_SPLITS),
+            "attn_logits": self._make("attn_logits", torch.float32, rows, heads, splits, width),
+            "attn_lse": self._make("attn_lse", torch.float32, rows, heads, splits),
         }
 
     @property

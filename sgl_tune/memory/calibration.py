@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ def calibrated(measured: MemoryReport, predicted: MemoryReport) -> Calibration:
     nodes = next((of.times for of in predicted.constants if of.name == "graph node"), 0)
     steps = {
         "context": ("communicator", None, 1, "before the weights are loaded"),
+        "torch kernels": ("weights", "communicator", 1, "growth when weights are filled"),
         "cublas": ("attention backend", "kv pool", 1, "growth at the first GEMM"),
         "kernels": ("autotune", "attention backend", 1, "growth in the first forward"),
         "graph node": ("ready", "autotune", nodes, f"growth during capture, over {nodes} kernels captured"),
@@ -76,4 +77,4 @@ def read_constants(path: Path, arch: str) -> GpuConstants:
     if unknown or not all(0 <= constant.bytes <= _MOST_BYTES for constant in told.values()):
         names = ", ".join((*known.outside, "nccl:RANKS"))
         raise UsageError(f"{path}: constants are {names}, each of 0 to 16 TiB", "write it with --calibrate")
-    return GpuConstants(known.gemm_workspace, {**known.outside, **outside}, {**known.nccl, **nccl})
+    return replace(known, outside={**known.outside, **outside}, nccl={**known.nccl, **nccl})

@@ -104,18 +104,26 @@ def constants_of(predicted: MemoryReport, log: RankLog) -> Calibration:
     return Calibration(predicted.gpu, tuple(found))
 
 
+_BEFORE_WEIGHTS = ("context", "torch kernels", "nccl", "custom all-reduce")
+
+
 def _channels(predicted: MemoryReport, outside: int, source: str) -> Iterator[Constant]:
-    """Of several groups each takes its share; of a rank alone it is all the context's."""
+    """Of several communicators each takes its share; of a rank alone it is all the context's."""
     known = [of for of in predicted.constants if of.name.startswith("nccl:")]
-    context = next((of.bytes for of in predicted.constants if of.name == "context"), 0)
-    told = sum(of.bytes for of in known)
+    others = {of.name: of.bytes for of in predicted.constants if of.name in _BEFORE_WEIGHTS}
+    communicator = predicted.phase("communicator")
     how = source + "total - free before the weights"
-    if not told or outside <= context:
+    if not known or communicator is None:
         yield Constant("context", outside, how)
-    else:
-        for of in known:
-            share = (outside - context) * of.bytes // told // of.times
-            yield Constant(of.name, share, f"{how} - the context")
+        return
+    outside -= communicator.reserved_bytes
+    told, left = (total - sum(others.values()) for total in (communicator.non_torch_bytes, outside))
+    if left <= 0:
+        yield from (Constant(name, 0, how) for name in others if name not in ("context", "custom all-reduce"))
+        yield Constant("context", max(0, outside - others.get("custom all-reduce", 0)), how)
+    for of in known:
+        share = of.bytes // of.times * max(0, left) // told
+        yield Constant(of.name, share, f"{how} - the context and what else was there")
 
 
 def _nodes(predicted: MemoryReport, log: RankLog, source: str) -> Iterator[Constant]:

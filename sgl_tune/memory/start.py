@@ -68,7 +68,7 @@ class Start:
 
     def alone(self) -> Start:
         """As one GPU measures it: peers are arithmetic and take no buffers, and no tactic is profiled."""
-        constants = replace(self.constants or constants_for(self.arch), nccl={})
+        constants = replace(self.constants or constants_for(self.arch), has_peers=False)
         return replace(self.with_everything_cached(), constants=constants)
 
     def with_everything_cached(self) -> Start:

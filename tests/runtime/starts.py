@@ -13,7 +13,7 @@ from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
 from runtime.server.recurrent import StateRules
-from runtime.simulate.constants import Constant, GpuConstants
+from runtime.simulate.constants import Constant, GpuConstants, constants_for
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 from runtime.start.run_record import Phase
@@ -23,7 +23,7 @@ ONE = ParallelConfig()
 _NOTHING = Constant(0, "a GPU that holds nothing but tensors")
 BARE = GpuConstants(
     gemm_workspace=_NOTHING,
-    outside=dict.fromkeys(("context", "cublas", "kernels", "graph node"), _NOTHING),
+    outside=dict.fromkeys(constants_for("sm90").outside, _NOTHING),
 )
 
 

@@ -60,7 +60,7 @@ NOT_MODELLED: dict[str, str] = {
         triton_attention_num_kv_splits triton_attention_split_tile_size flashinfer_mla_disable_ragged
         disable_chunked_prefix_cache boundary_reduction enable_scattered_sconv device enable_tf32_matmul""",
     "other communication and its buffers": """
-        disable_custom_all_reduce enable_mscclpp enable_torch_symm_mem enable_nccl_nvls pre_warm_nccl
+        enable_mscclpp enable_torch_symm_mem enable_nccl_nvls pre_warm_nccl
         enable_flashinfer_allreduce_fusion enforce_disable_flashinfer_allreduce_fusion
         flashinfer_allreduce_fusion_backend enable_quant_communications""",
     "another KV cache": """

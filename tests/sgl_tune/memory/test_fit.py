@@ -85,7 +85,7 @@ def test_requests_are_shared_out_to_all_ranks() -> None:
 @pytest.mark.parametrize(
     ("flags", "goals", "words"),
     [
-        ({"model_path": "Llama-3.1-70B", "gpu": "h100"}, Goals(), "the weights take 131.48 GiB of 78.44 GiB"),
+        ({"model_path": "Llama-3.1-70B", "gpu": "h100"}, Goals(), "the weights take 131.48 GiB of 78.50 GiB"),
         (L4, Goals(free_bytes=20 * GIB), "are missing without any KV cache"),
         (L4, Goals(context_length=90_000), "90,000 are wanted (1 request of 90,000 tokens)"),
     ],

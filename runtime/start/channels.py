@@ -1,0 +1,80 @@
+"""The communicators of one rank, opened and counted at the steps where a server opens them."""
+
+from __future__ import annotations
+
+import torch
+
+from runtime.devices.base import Device
+from runtime.forward.comm import Communicator
+from runtime.server.channels import (
+    eager_groups,
+    fills_channels,
+    groups_of_torch,
+    own_groups,
+    shared_buffer,
+    shared_pointers,
+)
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+
+COLLECTIVE_GROUPS = ("tp", "attn_tp", "attn_dp", "moe_tp", "moe_ep")
+
+
+class Channels:
+    """`as_sglang` holds what only SGLang's own all-reduce needs."""
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        parallel: ParallelConfig,
+        runtime: RuntimeConfig,
+        device: Device,
+        as_sglang: bool,
+    ) -> None:
+        self._model, self._parallel, self._runtime = model, parallel, runtime
+        self._device, self._as_sglang = device, as_sglang
+        self._pointers: torch.Tensor | None = None
+        self._waiting = list(groups_of_torch(model, parallel))
+        self._eager = self._filled = False
+
+    def open(self, comm: Communicator) -> None:
+        """What is there before the weights. NCCL takes its buffers at the first collective of a group."""
+        groups = own_groups(self._parallel)
+        if not groups:
+            return
+        device = self._device
+        device.claim("torch kernels")
+        device.claim("nccl")
+        for ranks in groups:
+            device.claim(f"nccl:{ranks}")
+        shared, pointers = (of(self._parallel, self._runtime) for of in (shared_buffer, shared_pointers))
+        if shared:
+            device.claim(f"custom all-reduce:{shared}")
+        if pointers and self._as_sglang:
+            self._pointers = torch.zeros(pointers, dtype=torch.int64, device=device.torch_device)
+            device.label(self._pointers, "SGLang's graph_params")
+        one = torch.zeros(1, device=device.torch_device)
+        for group in COLLECTIVE_GROUPS:
+            comm.all_reduce(one, group)
+
+    @property
+    def has_loaded_torch(self) -> bool:
+        return bool(own_groups(self._parallel))
+
+    def carry_eager(self, rows: int) -> None:
+        """A forward outside graphs."""
+        self._open_waiting()
+        if not self._eager:
+            self._eager = True
+            for ranks in eager_groups(self._model, self._parallel, self._runtime, rows):
+                self._device.claim(f"nccl:{ranks}")
+
+    def carry_captured(self, rows: int) -> None:
+        """Forwards of at most so many rows in graphs."""
+        self._open_waiting()
+        if not self._filled and fills_channels(self._model, self._parallel, self._runtime, rows):
+            self._filled = True
+            self._device.claim("nccl channels")
+
+    def _open_waiting(self) -> None:
+        while self._waiting:
+            self._device.claim(f"nccl:{self._waiting.pop()}")
