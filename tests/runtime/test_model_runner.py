@@ -219,7 +219,9 @@ class TestDrafts:
         )
         phases = {phase.name: phase for phase in runner.recorder.phases}
         table = 320 * 64 * 4
-        assert phases["draft weights"].transient_bytes == 2 * table
+        assert phases["draft weights"].persistent_bytes > 2 * table
+        pool = phases["draft kv pool"]
+        assert pool.peak_bytes - pool.allocated_bytes == 2 * table
         assert runner.drafts[0].embedding is runner.decoder.embedding
 
     def test_a_draft_extend_graph_answers_as_the_model_does(self) -> None:

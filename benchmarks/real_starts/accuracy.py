@@ -1,0 +1,184 @@
+"""Predictions of the starts in starts.toml, and their errors once they were measured.
+
+    PYTHONPATH=. python benchmarks/real_starts/accuracy.py predict             # before the runs
+    PYTHONPATH=. python benchmarks/real_starts/accuracy.py commands            # what drive.py reads
+    PYTHONPATH=. python benchmarks/real_starts/accuracy.py judge OUT_FOLDER    # what drive.py wrote
+
+`predict` writes results/real_starts_predicted.json, `judge` results/real_starts.json and docs/accuracy.md.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+from benchmarks.real_starts.page import page
+from benchmarks.record import write_record
+from runtime.server.units import MIB
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.memory.predict import predict
+from sgl_tune.memory.report import MemoryReport
+from sgl_tune.memory.start import starts_of
+
+HERE = Path(__file__).parent
+PREDICTED = HERE.parent / "results" / "real_starts_predicted.json"
+MODELS = "benchmarks/real_starts/models/"
+GPUS = {"starts": 1, "starts-of-two": 2, "starts-of-four": 4}
+TOKENS, SHARE, LEAST = 0.005, 0.02, 256 * MIB
+# What the referee calls what `mem-report` tells apart
+NAMES = {"eager buffers": "eager", "draft graphs": "start", "ready": "start"}
+
+
+@dataclass(frozen=True)
+class RealStart:
+    name: str
+    gpus: int
+    command: list[str]
+
+
+def real_starts() -> Iterator[RealStart]:
+    told = tomllib.loads((HERE / "starts.toml").read_text())
+    for table, gpus in GPUS.items():
+        for name, text in told[table].items():
+            model, *flags = shlex.split(f"{text} {told['common']}")
+            command = ["python", "-m", "sglang.launch_server", "--model-path", MODELS + model, *flags]
+            yield RealStart(name, gpus, command)
+
+
+def prediction(start: RealStart) -> MemoryReport:
+    flags = ServerFlags(sglang_version="0.5.17", gpu="H200")
+    [deployment] = select_deployments(flags, command=start.command)
+    return predict(starts_of(deployment, "0")[0])
+
+
+def told(report: MemoryReport) -> dict[str, Any]:
+    names = ("peak_bytes", "reserved_peak_bytes", "allocated_bytes", "reserved_bytes", "non_torch_bytes")
+    return {
+        "verdict": report.verdict,
+        "failed_in": report.run.failed_in,
+        "free_at_peak": report.free_at_peak_bytes,
+        "error_bar": report.margin_bytes,
+        "kv_tokens": report.sizes.kv_tokens,
+        "max_running_requests": report.sizes.max_running_requests,
+        "mem_fraction_static": report.sizes.mem_fraction_static,
+        "phases": {phase.name: {name: getattr(phase, name) for name in names} for phase in report.phases},
+    }
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of rank 0: its phases by name, and how it ended."""
+
+    phases: dict[str, dict[str, int]]
+    ready: dict[str, Any] | None
+    failed_in: str | None
+    error: str | None
+
+
+def measured(folder: Path) -> Measured:
+    lines = [json.loads(line) for file in sorted(folder.glob("rank*.jsonl")) for line in file.open()]
+    first = [json.loads(line) for line in (folder / "rank0.jsonl").open()]
+    phases: dict[str, dict[str, int]] = {}
+    for line in first:
+        phases.setdefault(line.get("phase", ""), line)
+    failures = [line for line in lines if "failed" in line]
+    ready = next((line for line in first if line.get("ready")), None)
+    failure = failures[0] if failures else {}
+    return Measured(phases, ready, failure.get("failed"), failure.get("error"))
+
+
+@dataclass(frozen=True)
+class Error:
+    """`allowed`: how far the prediction may be off."""
+
+    what: str
+    predicted: int
+    measured: int
+    allowed: int
+
+    @property
+    def within(self) -> bool:
+        return abs(self.predicted - self.measured) <= self.allowed
+
+
+def errors(guess: dict[str, Any], real: Measured) -> Iterator[Error]:
+    if real.ready is not None and guess["kv_tokens"]:
+        tokens = real.ready["kv_tokens"]
+        yield Error("KV tokens", guess["kv_tokens"], tokens, round(TOKENS * tokens))
+    for name, phase in guess["phases"].items():
+        found = real.phases.get(NAMES.get(name, name))
+        if found is None or NAMES.get(name) == "start":
+            continue
+        if name != "eager buffers":  # SGLang's eager step tunes as well
+            peak = found["peak"]
+            yield Error(f"{name}: peak", phase["peak_bytes"], peak, max(LEAST, round(SHARE * peak)))
+        if name != "eager buffers" or "autotune" not in guess["phases"]:
+            outside = found["outside_torch"]
+            yield Error(f"{name}: outside torch", phase["non_torch_bytes"], outside, guess["error_bar"])
+
+
+def verdict(guess: dict[str, Any], real: Measured) -> str:
+    """`right`, `inside the error bar`, or `wrong`."""
+    fits = guess["verdict"] == "fits"
+    if fits == (real.ready is not None):
+        return "right"
+    return "inside the error bar" if abs(guess["free_at_peak"]) <= guess["error_bar"] else "wrong"
+
+
+def judged(out: Path) -> list[dict[str, Any]]:
+    guesses = json.loads(PREDICTED.read_text())["starts"]
+    rows = []
+    for start in real_starts():
+        folder = out / start.name
+        if not (folder / "rank0.jsonl").exists():
+            continue
+        guess, real = guesses[start.name], measured(folder)
+        found = [{**asdict(error), "within": error.within} for error in errors(guess, real)]
+        rows.append(
+            {
+                "name": start.name,
+                "gpus": start.gpus,
+                "command": shlex.join(start.command),
+                "predicted": {"verdict": guess["verdict"], "failed_in": guess["failed_in"]},
+                "free_at_peak": guess["free_at_peak"],
+                "error_bar": guess["error_bar"],
+                "measured": {
+                    "fits": real.ready is not None,
+                    "failed_in": real.failed_in,
+                    "error": real.error,
+                },
+                "verdict": verdict(guess, real),
+                "errors": found,
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    job, *rest = sys.argv[1:]
+    if job == "commands":
+        for start in sorted(real_starts(), key=lambda start: start.gpus):
+            print(json.dumps(asdict(start)))
+    elif job == "predict":
+        guesses = {}
+        for start in real_starts():
+            report = prediction(start)
+            guesses[start.name] = told(report)
+            print(start.name, report.verdict, report.run.failed_in or "", report.free_at_peak_bytes // MIB)
+        write_record("real_starts_predicted", {"starts": guesses}, str(PREDICTED))
+    elif job == "judge":
+        rows = judged(Path(rest[0]))
+        write_record("real_starts", {"starts": rows})
+        (HERE.parents[1] / "docs" / "accuracy.md").write_text(page(rows))
+
+
+if __name__ == "__main__":
+    main()

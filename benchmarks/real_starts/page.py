@@ -1,0 +1,87 @@
+"""docs/accuracy.md: each start with its prediction, made before, and how far that was off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from runtime.server.units import GIB, MIB
+
+_HEAD = """# How far predictions are off
+
+Starts of a stock SGLang 0.5.17 on H200s of one host, random weights, models whole or cut in depth. Each was
+predicted before it was run ([predictions](../benchmarks/results/real_starts_predicted.json),
+[measurements](../benchmarks/results/real_starts.json)):
+
+    export PYTHONPATH=.
+    python benchmarks/real_starts/accuracy.py predict
+    python benchmarks/real_starts/accuracy.py commands | python benchmarks/real_starts/drive.py OUT 4
+    python benchmarks/real_starts/accuracy.py judge OUT
+
+The third line needs the GPUs and SGLang, the others nothing. The steps are the server's own, read around each
+by torch's counters and the driver. A prediction counts as right if it says whether the start fits, or says that
+it is inside its error bar; KV tokens within 0.5 %, the peak of each phase within 2 % or 256 MiB, what lies outside
+torch within the error bar that the report prints. Constants of several ranks were measured on other starts.
+"""
+_COLUMNS = (
+    *("start", "GPUs", "predicted, free at the peak", "measured", "verdict"),
+    *("KV tokens", "worst peak", "worst outside torch"),
+)
+
+
+def page(rows: Sequence[dict[str, Any]]) -> str:
+    return "\n".join([_HEAD, _summary(rows), "", *_starts(rows), "", *_beyond(rows), *_commands(rows)]) + "\n"
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> str:
+    counts = {
+        kind: sum(row["verdict"] == kind for row in rows)
+        for kind in ("right", "inside the error bar", "wrong")
+    }
+    errors = [error for row in rows for error in row["errors"]]
+    within = sum(error["within"] for error in errors)
+    verdicts = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return f"Of {len(rows)} starts: {verdicts}. Of {len(errors)} figures {within} are as near as asked."
+
+
+def _starts(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    yield f"| {' | '.join(_COLUMNS)} |"
+    yield "|---|---:|---|---|---|---:|---:|---:|"
+    for row in rows:
+        guess, real = row["predicted"], row["measured"]
+        predicted = f"{guess['verdict']}, {row['free_at_peak'] / GIB:.2f} ± {row['error_bar'] / GIB:.2f} GiB"
+        found = "fits" if real["fits"] else f"ends in {real['failed_in']}"
+        cells = [row["name"], str(row["gpus"]), predicted, found, row["verdict"]]
+        cells += [_tokens(row), _worst(row, "peak"), _worst(row, "outside torch")]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _tokens(row: dict[str, Any]) -> str:
+    for error in row["errors"]:
+        if error["what"] == "KV tokens":
+            return f"{error['predicted'] / error['measured'] - 1:+.3%}".replace("%", " %")
+    return "-"
+
+
+def _worst(row: dict[str, Any], of: str) -> str:
+    gaps = [error["predicted"] - error["measured"] for error in row["errors"] if error["what"].endswith(of)]
+    return f"{max(gaps, key=abs) / MIB:+,.0f} MiB" if gaps else "-"
+
+
+def _beyond(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What is further off than asked."""
+    missed = [(row["name"], error) for row in rows for error in row["errors"] if not error["within"]]
+    if not missed:
+        return
+    yield "## Further off than asked"
+    yield ""
+    for name, error in missed:
+        yield f"* {name}, {error['what']}: {error['predicted']:,} predicted, {error['measured']:,} measured"
+    yield ""
+
+
+def _commands(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    yield "## Their commands"
+    yield ""
+    for row in rows:
+        yield f"* {row['name']}: `{row['command'].removeprefix('python -m sglang.launch_server ')}`"
