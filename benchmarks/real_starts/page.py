@@ -18,10 +18,11 @@ predicted before it was run ([predictions](../benchmarks/results/real_starts_pre
     python benchmarks/real_starts/accuracy.py commands | python benchmarks/real_starts/drive.py OUT 4
     python benchmarks/real_starts/accuracy.py judge OUT
 
-The third line needs the GPUs and SGLang, the others nothing. The steps are the server's own, read around each
-by torch's counters and the driver. A prediction counts as right if it says whether the start fits, or says that
-it is inside its error bar; KV tokens within 0.5 %, the peak of each phase within 2 % or 256 MiB, what lies outside
-torch within the error bar that the report prints. Constants of several ranks were measured on other starts.
+The third line needs the GPUs and SGLang, the others nothing. The steps are the server's own, read around
+each by torch's counters and the driver. A prediction counts as right if it says whether the start fits, or
+says that it is inside its error bar; KV tokens within 0.5 %, the peak of each phase within 2 % or 256 MiB,
+what lies outside torch within the error bar that the report prints. Constants of several ranks were measured
+on other starts.
 """
 _COLUMNS = (
     *("start", "GPUs", "predicted, free at the peak", "measured", "verdict"),
