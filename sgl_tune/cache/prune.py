@@ -29,11 +29,12 @@ class Rules:
     arch: str | None = None
     max_size: int | None = None
     keep: tuple[str, ...] = ()
+    key: str = ""  # the beginning of the one that is named
 
     @property
     def choose_nothing(self) -> bool:
         """A version or an architecture only narrows what the others choose."""
-        return not self.stale and self.older_than is None and self.max_size is None
+        return not (self.key or self.stale) and self.older_than is None and self.max_size is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ def plan(caches: Sequence[Cache], rules: Rules, now: float) -> list[Removal]:
         _consider(cache, rules, now, newest.get((cache.layout, cache.arch)))
         for cache in ours
         if not any(_has_key(cache, key) for key in rules.keep)
+        and (not rules.key or _has_key(cache, rules.key))
         and rules.flashinfer in (None, cache.flashinfer)
         and rules.arch in (None, cache.arch)
     ]
@@ -80,7 +82,8 @@ def _consider(cache: Cache, rules: Rules, now: float, newest: str | None) -> Rem
     used = last_used(cache, files)
     old_enough = now - used >= (rules.older_than or 0.0)
     if not rules.stale:
-        reason = f"last used {_ago(now - used)}" if old_enough else None
+        named = "its key was named" if rules.key and rules.older_than is None else ""
+        reason = named or f"last used {_ago(now - used)}" if old_enough else None
     elif old_enough and newest and cache.flashinfer and number(cache.flashinfer) < number(newest):
         reason = f"FlashInfer {newest} is here too"
     elif _is_abandoned(cache, now - used):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sgl_tune.cache.disk import kind_of
-from sgl_tune.cache.layouts import Cache, find_caches
+from sgl_tune.cache.layouts import KEY, Cache, find_caches, resolve
 from sgl_tune.cache.prune import Removal, Rules, plan
 from sgl_tune.cache.remove import Removed, remove, settle
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
@@ -26,7 +27,10 @@ from sgl_tune.units import count, human_bytes, parse_age, parse_limit
 
 def prune(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="FOLDER", help="Only below this folder.", show_default=False)
+        Path | None,
+        typer.Argument(
+            metavar="FOLDER|KEY", help="Only below this folder, or the cache of this key.", show_default=False
+        ),
     ] = None,
     stale: Annotated[
         bool,
@@ -73,6 +77,8 @@ def prune(
     it is about what else a start compiles and keeps, item by item.
 
     Example: sgl-tune prune --stale --dry-run
+
+    Example: sgl-tune prune 4aaede739ed1db5a
     """
     out = Output(sink(format, quiet))
     only = store_asked_for(store)
@@ -96,10 +102,13 @@ def prune(
         arch=arch,
         max_size=parse_limit(max_size) if max_size else None,
         keep=tuple(keep or ()),
+        key=_key(folder, cache_dir or default_cache_dir()),
     )
     if rules.choose_nothing:
-        raise UsageError("prune needs to be told what may go", "--stale, --older-than 30d or --max-size 1GB")
-    root = folder or cache_dir or default_cache_dir()
+        raise UsageError(
+            "prune needs to be told what may go", "a KEY, --stale, --older-than 30d or --max-size 1GB"
+        )
+    root = (None if rules.key else folder) or cache_dir or default_cache_dir()
     caches = _caches(root)
     if not dry_run:
         for text in dict.fromkeys(settle(caches, root)):
@@ -115,6 +124,14 @@ def prune(
     for text in dict.fromkeys(note for _, removed in results for note in removed.notes):
         out.note(text)
     _report(out, results, dry_run, asked=not yes)
+
+
+def _key(named: Path | None, cache_dir: Path) -> str:
+    """The beginning of a key that a cache here has. What begins none is refused as inspect refuses it."""
+    if named is None or os.path.lexists(named) or not KEY.fullmatch(str(named)):
+        return ""
+    resolve(str(named), cache_dir)
+    return str(named)
 
 
 def _libraries(given: list[str], flashinfer: str | None) -> dict[str, str]:

@@ -2,11 +2,12 @@
 
 from sgl_tune.cache.layouts.cache import Cache, RankFile
 from sgl_tune.cache.layouts.find import find_caches, resolve
-from sgl_tune.cache.layouts.names import BROKEN, JOURNAL, LOCK, MANIFEST, is_temporary, is_unfinished
+from sgl_tune.cache.layouts.names import BROKEN, JOURNAL, KEY, LOCK, MANIFEST, is_temporary, is_unfinished
 
 __all__ = [
     "BROKEN",
     "JOURNAL",
+    "KEY",
     "LOCK",
     "MANIFEST",
     "Cache",

@@ -39,6 +39,17 @@ def test_without_a_rule_nothing_happens(cache_dir: Path) -> None:
     assert _keys(cache_dir) == {OLD, NEW}
 
 
+def test_one_cache_goes_by_its_key(cache_dir: Path) -> None:
+    ran = run("prune", NEW[:6], "--cache-dir", cache_dir, "--dry-run")
+    assert "Would remove 2 files" in ran.out and "its key was named" in ran.out
+    assert run("prune", NEW[:6], "--cache-dir", cache_dir, "--older-than", "30d", "-y").code == 0
+    assert _keys(cache_dir) == {OLD, NEW}, "another rule narrows it"
+    assert run("prune", NEW[:6], "--cache-dir", cache_dir, "-y").code == 0
+    assert _keys(cache_dir) == {OLD}
+    ran = run("prune", NEW, "--cache-dir", cache_dir, "-y")
+    assert ran.code == 2 and f"no key in {cache_dir} begins so" in ran.err and _keys(cache_dir) == {OLD}
+
+
 def test_a_dry_run_only_looks(cache_dir: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in cache_dir.rglob("*")}
     ran = run("prune", "--cache-dir", cache_dir, "--older-than", "30d", "--dry-run")
