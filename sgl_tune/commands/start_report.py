@@ -12,12 +12,15 @@ import typer
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
-from sgl_tune.start_report.markdown import report_lines
-from sgl_tune.start_report.page import show_report
+from sgl_tune.start_report.against import Against, compared
+from sgl_tune.start_report.html import render_page
+from sgl_tune.start_report.markdown import against_lines, report_lines
 from sgl_tune.start_report.read import parse_ready, read_start
 from sgl_tune.start_report.report import StartReport
 from sgl_tune.start_report.running import run_server
+from sgl_tune.start_report.table import show_against, show_report
 from sgl_tune.units import parse_age
+from sgl_tune.writing import check_place, write_text
 
 
 def _option(*names: str, help: str, metavar: str) -> Any:
@@ -43,6 +46,11 @@ def start_report(
     most: Annotated[
         str | None, _option("--max", metavar="60s", help="Exit 1 where the start took longer.")
     ] = None,
+    against: Annotated[
+        Path | None,
+        _option("--against", metavar="LOG", help="An earlier start: what is gone since."),
+    ] = None,
+    html: Annotated[Path | None, _option("--html", metavar="FILE", help="One page with a timeline.")] = None,
     stop_when_ready: Annotated[
         bool, typer.Option("--stop-when-ready", help="Of a COMMAND: end the server when it is ready.")
     ] = False,
@@ -65,7 +73,10 @@ def start_report(
     Example: sgl-tune start-report --stop-when-ready -- python -m sglang.launch_server --model-path M
     """
     limit = parse_age(most) if most is not None else None
-    shown = _Shown(format, quiet, limit)
+    for path in filter(None, (html, out_file)):
+        check_place(path)
+    before = read_start(against, parse_ready(ready), None, lambda count: None) if against else None
+    shown = _Shown(format, quiet, limit, before, html, Path(words[0]).name if words else "")
     if "--" in sys.argv:
         _run(words or [], shown, ready, start, stop_when_ready, out_file)
     if stop_when_ready or out_file is not None:
@@ -84,14 +95,27 @@ def start_report(
 class _Shown:
     """How a report is printed, and what it makes of the exit code."""
 
-    def __init__(self, format: DocumentFormat, quiet: bool, limit: float | None) -> None:
+    def __init__(
+        self,
+        format: DocumentFormat,
+        quiet: bool,
+        limit: float | None,
+        before: StartReport | None,
+        html: Path | None,
+        title: str,
+    ) -> None:
         self.format, self.quiet, self.limit = format, quiet, limit
+        self.before, self.html, self.title = before, html, title
 
     def show(self, out: Output, report: StartReport) -> None:
+        found = compared(self.before, report) if self.before else None
+        if self.html is not None:
+            write_text(self.html, render_page(report, found, self.title))
         lines: Iterable[str] = [f"{report.wall_seconds:.3f}"]
         if self.format is DocumentFormat.markdown:
-            lines = report_lines(report)
-        out.result(report.to_json(), human=lambda: show_report(out, report), quiet=lines)
+            lines = [*report_lines(report), *(against_lines(found) if found else ())]
+        data = {**report.to_json(), "against": found.to_json() if found else None}
+        out.result(data, human=lambda: _human(out, report, found), quiet=lines)
 
     def code(self, out: Output, report: StartReport) -> int:
         """Not ready is bad in itself: such a start failed, or goes on still."""
@@ -99,6 +123,12 @@ class _Shown:
             out.warn(f"the start took {report.wall_seconds:.1f} s, more than {self.limit:.0f} s")
             return 1
         return 0 if report.ready else 1
+
+
+def _human(out: Output, report: StartReport, found: Against | None) -> None:
+    show_report(out, report)
+    if found:
+        show_against(out, found)
 
 
 def _run(

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sgl_tune.start_report.page import cache_lines, headline, hit_text, notes, saves_text, unexplained_text
+from sgl_tune.start_report.against import Against
+from sgl_tune.start_report.against import headline as against_headline
 from sgl_tune.start_report.report import StartReport
+from sgl_tune.start_report.table import (
+    against_cells,
+    cache_lines,
+    headline,
+    hit_text,
+    notes,
+    saves_text,
+    unexplained_text,
+)
 
 
 def report_lines(report: StartReport) -> Iterator[str]:
@@ -27,6 +37,13 @@ def report_lines(report: StartReport) -> Iterator[str]:
     for word in report.last_words[:16]:
         silent = report.wall_seconds - word.at
         yield f"- {word.rank or 'server'} last spoke {silent:.1f} s before the end: `{word.text}`"
+
+
+def against_lines(found: Against) -> Iterator[str]:
+    yield f"### {against_headline(found)}"
+    yield ""
+    changed = (against_cells(change) for change in found.changes if change.before or change.after)
+    yield from _table(("phase", "was", "is", "difference"), changed)
 
 
 def _table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:

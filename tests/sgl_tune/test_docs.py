@@ -60,7 +60,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "cache-examples", folder / "cache-examples")
     shutil.copytree(ROOT / "cache-examples" / "cache", folder / "caches")
     shutil.copy(ROOT / "cache-examples" / "h200.env.json", folder / "env.json")
-    (folder / "server.log").write_text(head() + loaded() + served(31))
+    for name in ("server.log", "yesterday.log"):
+        (folder / name).write_text(head() + loaded() + served(31))
     whole_root(folder / "root")
     rank = next((folder / "caches").rglob("rank_tp0_pp0_dp0.json"))
     for name in ("rank_tp0_pp0_dp0.json", "rank_tp1_pp0_dp0.json"):

@@ -37,6 +37,7 @@ DISTURBANCES = (*REDIRECTED, LEAVES, GONE)
 USUAL = ("stdout closed", "stderr closed", "both closed", "stdout full", GONE)
 BROKEN = "broken installation"
 GROUPS = ROOT / "cache-examples" / "broken-groups"
+STARTED = str(ROOT / "tests/sgl_tune/start_report/public/2026-08-qwen3-30b-h100.log")
 FILES = ROOT / "cache-examples" / "broken"
 PLANNED = (
     *("warm", "--dry-run", "--model", "qwen3-30b-a3b", "--tp", "2", "--flashinfer-version", "0.7.2"),
@@ -58,6 +59,8 @@ ROWS: dict[str, tuple[tuple[str, ...], int]] = {
     "mem-report good": (("mem-report", "--from", "GOOD_RUN"), 0),
     "mem-report bad": (("mem-report", "--from", "DEAD_RUN"), 1),
     "mem-report wrong": (("mem-report", "--from", "no-such-file"), 2),
+    "start-report good": (("start-report", STARTED), 0),
+    "start-report bad": (("start-report", STARTED, "--max", "1s"), 1),
     "env wrong": (("env", "--no-such-flag"), 2),
     **{
         f"{command} failed": ((command, *more, BROKEN), 3)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
+from sgl_tune.start_report.against import Against, Change
+from sgl_tune.start_report.against import headline as against_headline
 from sgl_tune.start_report.report import PhaseReport, StartReport
 from sgl_tune.units import count, human_bytes
 
@@ -48,6 +50,18 @@ def show_report(out: Output, report: StartReport) -> None:
             out.line(f"spared by: {phase.remedy}", indent=2, style="cyan")
     _show_caches(out, report)
     _show_last_words(out, report)
+
+
+def show_against(out: Output, found: Against) -> None:
+    out.line()
+    out.line(against_headline(found), style="bold")
+    columns = (Column("phase"), Column("was", right=True), Column("is", right=True), Column("", right=True))
+    out.table(columns, [against_cells(change) for change in found.changes if change.before or change.after])
+
+
+def against_cells(change: Change) -> tuple[str, ...]:
+    sign = "gone" if change.before and not change.after else f"{change.difference:+.1f} s"
+    return (change.phase, f"{change.before:.1f} s", f"{change.after:.1f} s", sign)
 
 
 def notes(report: StartReport) -> Iterator[str]:

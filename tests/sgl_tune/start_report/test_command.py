@@ -1,0 +1,229 @@
+"""`sgl-tune start-report` as it is called: formats, limits, comparisons, and whatever a file may hold."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sgl_tune.running import PROGRAM, Ran, environment, run, run_here
+from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.start_report.logs import READY, entry, flashinfer, head, loaded, served
+
+TUNED = (
+    entry(23, "Running FlashInfer autotune with cache: /c/rank.json")
+    + flashinfer(24, "Building JIT module norm; this can take several minutes on first use.")
+    + flashinfer(64, "[Autotuner]: Autotuning process starts ...")
+    + "[AutoTuner]: Tuning trtllm::fused_moe::gemm1: 100%|####| 21/21 [00:12<00:00,  1.7profile/s]\n"
+    + flashinfer(80, "[Autotuner]: Autotuning process ends")
+    + flashinfer(80, "[Autotuner]: Saved 42 configs to /c/rank.json (42 new, 0 from previous config)")
+    + entry(80, "FlashInfer autotune completed.")
+)
+WARM = (
+    entry(23, "Running FlashInfer autotune with cache: /c/rank.json")
+    + flashinfer(23, "[Autotuner]: Loaded 42 configs from /c/rank.json")
+    + entry(24, "FlashInfer autotune completed.")
+)
+
+
+def _log(folder: Path, text: str | bytes, name: str = "server.log") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+@pytest.fixture
+def cold(tmp_path: Path) -> Path:
+    return _log(tmp_path, head() + loaded() + TUNED + served(86), "cold.log")
+
+
+@pytest.fixture
+def warm(tmp_path: Path) -> Path:
+    return _log(tmp_path, head() + loaded() + WARM + served(30), "warm.log")
+
+
+def _json(*words: object) -> Any:
+    ran = run_here("start-report", *words, "--format", "json")
+    return json.loads(ran.out)
+
+
+def test_what_was_built_and_what_was_loaded_is_said(cold: Path, warm: Path) -> None:
+    before, after = _json(cold), _json(warm)
+    assert before["profiled"] == {"trtllm::fused_moe::gemm1": 21} and before["compiled"] == ["norm"]
+    tactics = next(phase for phase in before["phases"] if phase["name"] == "tactics")
+    assert (tactics["hit"], tactics["store"], tactics["seconds"]) == (False, "tactics", 17)
+    assert "sgl-tune warm" in tactics["remedy"] and before["caches"][0]["new_entries"] == 42
+    used = next(phase for phase in after["phases"] if phase["name"] == "tactics")
+    assert (used["hit"], used["saves_seconds"]) == (True, 0.0)
+    assert after["caches"] == [
+        {"path": "/c/rank.json", "loaded": True, "entries": 42, "new_entries": None, "why_not": None}
+    ]
+
+
+def test_a_file_of_another_environment_is_named_with_its_reason(tmp_path: Path) -> None:
+    refused = flashinfer(
+        23, "[Autotuner]: Cache file /c/r.json was created in a different environment (gpu: H100 != H200). Ig"
+    )
+    report = _json(_log(tmp_path, head() + loaded() + refused + TUNED + served(86)))
+    assert next((f["path"], f["loaded"], f["why_not"]) for f in report["caches"]) == (
+        "/c/r.json", False, "gpu: H100 != H200",
+    )  # fmt: skip
+
+
+def test_the_saving_is_predicted_before_and_held_against_what_came(cold: Path, warm: Path) -> None:
+    report = _json(warm, "--against", cold)
+    assert schema_faults("start-report", report) == []
+    against = report["against"]
+    assert against["predicted_seconds"] == pytest.approx(57) and against["saved_seconds"] == 56
+    assert against["not_compiled_again"] == ["norm"]
+    gone = {one["phase"]: one["difference"] for one in against["changes"]}
+    assert gone["FlashInfer JIT"] == -40
+    for format in ("human", "markdown"):
+        said = run_here("start-report", warm, "--against", cold, "--format", format).out
+        assert "56.0 s saved, 57.0 s were predicted" in said and "gone" in said
+
+
+@pytest.mark.parametrize(("most", "code"), [("120s", 0), ("2min", 0), ("60s", 1)])
+def test_a_limit_is_an_exit_code(cold: Path, most: str, code: int) -> None:
+    assert run_here("start-report", cold, "--max", most).code == code
+
+
+def test_formats(cold: Path) -> None:
+    assert run_here("start-report", cold, "-q").out == "89.000\n"
+    assert "| tactics | 17.0 s | tactics | no |" in run_here("start-report", cold, "--format", "markdown").out
+
+
+def test_the_page_holds_the_report_and_fetches_nothing(cold: Path, warm: Path, tmp_path: Path) -> None:
+    assert run_here("start-report", warm, "--against", cold, "--html", tmp_path / "page.html").code == 0
+    page = (tmp_path / "page.html").read_text()
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)[0])
+    assert data["against"]["saved_seconds"] == 56 and data["title"] == "The start in warm.log"
+    assert not re.search(r"<(link|img|iframe)[^>]+(https?:|//)|@import|url\(|fetch\(|<script[^>]+src", page)
+    assert "{{" not in page and "innerHTML" not in page
+
+
+def test_a_log_is_the_same_however_it_comes(cold: Path, tmp_path: Path) -> None:
+    plain = _json(cold)
+    text = cold.read_bytes()
+    zipped = tmp_path / "log.gz"
+    zipped.write_bytes(gzip.compress(text))
+    assert _json(zipped) == plain
+    done = subprocess.run(
+        [*PROGRAM, "start-report", "-", "--format", "json"],
+        input=text,
+        capture_output=True,
+        env=environment(),
+    )
+    assert json.loads(done.stdout) == plain
+    lines = text.decode().splitlines(keepends=True)
+    for prefix in ("[pod/chat-0/sglang] ", "sglang-1  | ", "\x1b[32m"):
+        assert _json(_log(tmp_path, "".join(prefix + line for line in lines))) == plain, prefix
+
+
+def test_the_collectors_clock_counts_where_there_is_one(tmp_path: Path) -> None:
+    """`docker logs -t` stamps what has no time of its own, in fractions of a second."""
+    times = iter(("00.10", "00.20", "01.75", "02.00", "02.50"))
+    said = (
+        "server_args=ServerArgs(nnodes=1)",
+        "Load weight begin.",
+        "Load weight end.",
+        "Memory pool end.",
+        READY,
+    )
+    text = "".join(f"2026-08-02T08:00:{next(times)}Z [2026-08-02 10:00:00] {words}\n" for words in said)
+    report = _json(_log(tmp_path, text))
+    assert report["wall_seconds"] == pytest.approx(2.4)
+    assert {p["name"]: p["seconds"] for p in report["phases"]}["weights"] == pytest.approx(1.55)
+
+
+def test_two_starts_in_one_log(tmp_path: Path) -> None:
+    first = head() + loaded() + served(31)
+    again = entry(100, "server_args=ServerArgs(nnodes=1)") + loaded(begin=105, weights=20) + served(130)
+    path = _log(tmp_path, first + entry(40, "Decode batch") + again)
+    assert (_json(path)["start"], _json(path)["wall_seconds"]) == (2, 33)
+    assert (_json(path, "--start", 1)["wall_seconds"], _json(path)["starts"]) == (34, 2)
+    assert "start 2 of 2" in run_here("start-report", path).out
+    ran = run_here("start-report", path, "--start", 3)
+    assert ran.code == 2 and "tells of 2 starts, not of 3" in ran.err
+
+
+def test_a_start_that_is_not_ready(tmp_path: Path) -> None:
+    text = head() + loaded("TP0") + entry(10, "Init torch distributed begin.", "TP1") + entry(90, "x", "TP0")
+    ran = run_here("start-report", _log(tmp_path, text))
+    assert ran.code == 1 and "not ready after 90.0 s: stands in communicator" in ran.out
+    words = ran.out[ran.out.index("last words") :].splitlines()
+    assert "server" in words[1] and "TP1: 80.0 s before the log's end: Init torch" in words[2]
+
+
+def test_another_ready_line(tmp_path: Path) -> None:
+    path = _log(tmp_path, head() + loaded() + entry(50, "pod is serving now") + served(60))
+    assert _json(path, "--ready", "serving now")["wall_seconds"] == 50
+    ran = run_here("start-report", path, "--ready", "(")
+    assert ran.code == 2 and "no regular expression" in ran.err
+
+
+def test_a_clock_that_goes_back_is_said_and_costs_nothing(tmp_path: Path) -> None:
+    text = head() + entry(10, "Load weight begin.") + entry(-3590, "Load weight end.") + entry(-3580, READY)
+    report = _json(_log(tmp_path, text))
+    assert report["wall_seconds"] == 20 and "the clock goes back by 3600 s" in report["notes"][0]
+
+
+HOSTILE = {
+    "empty": b"",
+    "binary": random.Random(1).randbytes(200_000),
+    "one line without an end": b"[2026-08-02 10:00:00] server_args=" + b"x" * 3_000_000,
+    "no times": "".join(line.split("] ", 1)[-1] for line in (head() + loaded()).splitlines(True)).encode(),
+    "no server": b"hello\n" * 1000,
+    "half a gzip": gzip.compress((head() + loaded()).encode())[:-9],
+    "no such day": b"[2026-13-45 99:99:99] Load weight begin.\n",
+    "numbers without end": f"[2026-08-02 10:00:00] NCCL/RCCL warmup completed in {'9' * 5000}s\n".encode(),
+    "the same line again": entry(1, "Load weight begin.").encode() * 60_000,
+    "ranks without end": b"".join(entry(i, "Load weight begin.", f"TP{i}").encode() for i in range(3000)),
+    "ends before they begin": (entry(1, "Load weight end. elapsed=99999.0") * 3 + entry(2, READY)).encode(),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_whatever_a_file_holds_is_a_report_or_a_sentence(tmp_path: Path, name: str) -> None:
+    began = time.monotonic()
+    ran = run_here("start-report", _log(tmp_path, HOSTILE[name]), "--format", "json")
+    assert time.monotonic() - began < 20
+    if ran.out:
+        report = json.loads(ran.out)
+        assert report["attributed_seconds"] <= report["wall_seconds"] + 1e-6
+        assert sum(phase["seconds"] for phase in report["phases"]) <= report["wall_seconds"] + 0.01
+    else:
+        assert ran.code == 2 and ran.err.startswith("error: ") and "bug" not in ran.err
+
+
+def test_without_times_the_way_to_have_them_is_named(tmp_path: Path) -> None:
+    ran = run_here("start-report", _log(tmp_path, HOSTILE["no times"]))
+    assert ran.code == 2 and "none with a time" in ran.err and "docker logs -t" in ran.err
+
+
+@pytest.mark.parametrize("words", [(), ("a", "b"), ("a", "--stop-when-ready"), ("gone.log",), (".",)])
+def test_wrong_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
+    ran = run("start-report", *words, cwd=tmp_path)
+    assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ")
+
+
+def test_a_hundred_megabytes_of_serving_are_read_in_a_moment(tmp_path: Path) -> None:
+    path = _log(tmp_path, head() + loaded() + served(31))
+    batch = entry(
+        40, "Decode batch, #running-req: 21, #token: 1723, token usage: 0.00, cuda graph: True", "TP0"
+    )
+    with path.open("a") as log:
+        for _ in range(100):
+            log.write(batch * (1_000_000 // len(batch)))
+    began = os.times()
+    ran: Ran = run_here("start-report", path)
+    used = os.times().user - began.user
+    assert ran.code == 0 and used < 5
