@@ -57,6 +57,8 @@ def _notes(report: MemoryReport, log: ServerLog) -> Iterator[str]:
     lead = log.lead
     if parted := gap(report, lead):
         yield parted.line()
+    if lead.pool_comes_last:
+        yield "the KV pool was sized after the captures, SGLANG_ENABLE_POST_CAPTURE_KV_SIZING: not modelled"
     yield from _imbalance(log)
     for source in log.others:
         yield f"{source or 'a part of the log'} is of another server: its flags differ, it is not compared"

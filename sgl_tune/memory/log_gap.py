@@ -53,9 +53,9 @@ class Gap:
 
 
 def gap(predicted: MemoryReport, log: RankLog) -> Gap | None:
-    """None where the log tells no free memory at all."""
+    """None where the log tells no free memory at all, or where steps came in another order."""
     points = list(_points(predicted, log))
-    if not points:
+    if not points or log.pool_comes_last:
         return None
     causes: dict[str, int] = {}
     before = 0

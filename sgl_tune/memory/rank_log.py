@@ -40,6 +40,7 @@ class RankLog:
     capture: Capture | None = None
     kv_tokens: int | None = None
     kv_bytes: int | None = None
+    pool_comes_last: bool = False  # it was sized by what the captures left
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -21,6 +21,7 @@ _USED = re.compile(r"mem usage=(-?\d{1,6}\.\d+)")
 _SECONDS = re.compile(r"(?:elapsed=|Time elapsed: )(\d{1,7}\.\d+)")
 _CAPTURE = re.compile(r"Capture (.{0,40}?) ?(?:CUDA graph|cuda graph|CPU graph)s? (begin|end)\b")
 _POOL = re.compile(r"#tokens: (\d{1,15}), (?:K size: (\d{1,6}\.\d+) GB, V size|KV size): (\d{1,6}\.\d+) GB")
+_RESERVED = "KV Cache VA upper bound"  # addresses alone: the pool itself is made after the captures
 _SIZES = re.compile(
     r"\b(max_total_num_tokens|max_running_requests|chunked_prefill_size|context_len)=(\d{1,15})\b"
 )
@@ -57,6 +58,7 @@ class _Rank:
     capture: Capture | None = None
     kv_tokens: int | None = None
     kv_bytes: int | None = None
+    pool_comes_last: bool = False
     sizes: dict[str, int] = field(default_factory=dict)
 
     def enter(self, phase: str, text: str = "") -> None:
@@ -96,6 +98,7 @@ class _Rank:
             capture=self.capture,
             kv_tokens=sizes.get("max_total_num_tokens", self.kv_tokens),
             kv_bytes=self.kv_bytes,
+            pool_comes_last=self.pool_comes_last,
             sizes=sizes,
         )
 
@@ -178,12 +181,18 @@ class _Reader:
             rank.load(text)
         elif text.startswith("Load weight end"):
             rank.load(text, ends=True)
+        elif text.startswith("Post-capture KV sizing: KV cache allocated") and (pool := _POOL.search(text)):
+            rank.kv_tokens, rank.kv_bytes = int(pool[1]), round(float(pool[3]) * GIB)
+            rank.leave("kv pool", text, "after kv pool")
+        elif _RESERVED in text:
+            rank.pool_comes_last = True
         elif pool := _POOL.search(text):
             # The draft's pool and a sparse-attention indexer come in lines of their own.
             rank.kv_tokens = rank.kv_tokens or int(pool[1])
             rank.kv_bytes = (rank.kv_bytes or 0) + round((float(pool[2] or 0) + float(pool[3])) * GIB)
         elif text.startswith("Memory pool end"):
-            rank.leave("kv pool", text, "attention backend")
+            if not rank.pool_comes_last:
+                rank.leave("kv pool", text, "attention backend")
         elif text.startswith("Running FlashInfer autotune"):
             rank.enter("autotune", text)
         elif text.startswith("FlashInfer autotune completed"):

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from runtime.server.units import GIB
 from sgl_tune.errors import UsageError
+from sgl_tune.memory.log_gap import gap
 from sgl_tune.memory.rank_log import Capture, ServerLog
 from sgl_tune.memory.server_log import read_server_log
+from tests.sgl_tune.memory.reports import make_report
 
 RELEASE_0_4 = """\
 [2025-03-27 21:33:20 TP0] Init torch distributed ends. mem usage=0.33 GB
@@ -208,3 +210,18 @@ def test_a_capture_says_how_far_it_came(tmp_path: Path) -> None:
     log = _read(tmp_path, head + "\r".join(f"Capturing prefill shape {shape}" for shape in shapes))
     assert log.lead.entered_bytes == round(19.50 * GIB)
     assert log.lead.capture == Capture("num_tokens=4", GIB // 4)
+
+
+def test_a_pool_that_is_sized_after_the_captures_is_read_where_it_comes(tmp_path: Path) -> None:
+    at = "[2026-11-20 10:00:00 TP0]"
+    log = _read(
+        tmp_path,
+        f"{at} Load weight begin. avail mem=77.00 GB\n"
+        f"{at} KV Cache VA upper bound. dtype: torch.bfloat16, #tokens: 273000, KV size: 60.00 GB\n"
+        f"{at} Memory pool end. avail mem=60.00 GB\n"
+        f"{at} Post-capture KV sizing: KV cache allocated. dtype: torch.bfloat16, #tokens: 200000, "
+        "KV size: 50.00 GB, avail mem=6.00 GB\n",
+    )
+    assert log.lead.pool_comes_last and (log.lead.kv_tokens, log.lead.kv_bytes) == (200_000, 50 * GIB)
+    assert [(step.phase, step.free_bytes) for step in log.lead.steps] == [("kv pool", 6 * GIB)]
+    assert gap(make_report(), log.lead) is None
