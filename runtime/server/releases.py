@@ -6,6 +6,7 @@ A row is the one before it and what is new. The next release: one more row, and 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from runtime.server import architectures as names
@@ -534,6 +535,7 @@ class Named:
     warning: str | None = None
 
 
+@lru_cache
 def number(version: str) -> tuple[int, ...]:
     """`0.5.12.post1` -> (0, 5, 12): enough to order releases."""
     parts: list[int] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -86,7 +87,7 @@ def relocate(
             "environment": needed,
         },
         human=lambda: _show(out, mended, needed, dry_run),
-        quiet=(f"export {name}={value}" for name, value in needed.items()),
+        quiet=(f"export {name}={quote(value)}" for name, value in needed.items()),
     )
     for one in mended:
         for text in one.unmended[:3]:
@@ -112,4 +113,4 @@ def _show(out: Output, mended: list[Mended], needed: dict[str, str], dry_run: bo
     changed = sum(one.changed for one in mended)
     out.line(f"{'Would change' if dry_run else 'Changed'} {changed:,}. A server finds them with:")
     for name, value in needed.items():
-        out.line(f"export {name}={value}", indent=2)
+        out.line(f"export {name}={quote(value)}", indent=2)
