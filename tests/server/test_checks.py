@@ -11,6 +11,7 @@ import pytest
 
 from runtime.server.asked import Asked
 from runtime.server.checks import ROWS
+from runtime.server.checks.row import arguments_in
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 from runtime.server.flags import flags_of
@@ -18,6 +19,7 @@ from runtime.server.releases import RELEASES
 from tests.server.asking import NVFP4, model, server
 
 _CHECKS = Path(__file__).parents[2] / "runtime/server/checks"
+_JOINING = {"or", "and", "with", "on", "of", "above", "in", "as"}
 _ARGUMENTS = {name for row in RELEASES for name in flags_of(row.version).defaults}
 _KNOWN = _ARGUMENTS | {one.name for one in fields(Asked)} | {*vars(Choices)} | {
     "asked", "model", "release", "gpu", "environ", "decode", "prefill", "model_quantization",
@@ -29,6 +31,31 @@ def test_rows_name_arguments_that_some_release_has() -> None:
     named = set(re.findall(r"\bc\.(?:asked\.)?(\w+)", source))
     named |= {name for row in ROWS for name in re.findall(r"\[(\w+)\]", row.said)}
     assert named - _KNOWN == set()
+
+
+def test_a_way_out_names_flags_and_choices_that_some_release_of_its_row_has() -> None:
+    for row in ROWS:
+        lines = [flags_of(one.version) for one in RELEASES if row.stands_in(one)]
+        words = re.findall(r"--[\w-]+(?: \w+)?", row.way or "")
+        for name, _, value in (word.partition(" ") for word in words):
+            flags = [line.by_name[name] for line in lines if name in line.by_name]
+            assert flags, (row.said, row.way)
+            choices = {str(one) for flag in flags for one in flag.choices or ()}
+            assert not choices or not value or value in choices or value in _JOINING, (row.said, row.way)
+
+
+def test_values_alone_as_a_way_out_are_possible_for_what_the_row_names() -> None:
+    found = 0
+    for row in ROWS:
+        values = re.split(", | or ", row.way or "--")
+        standing = [one for one in RELEASES if row.stands_in(one)]
+        lines = [flags_of(one.version).by_field for one in standing]
+        named = [by[name] for by in lines for name in arguments_in(row.said) if name in by]
+        choices = {str(choice) for flag in named for choice in flag.choices or ()}
+        if choices and not any(re.search("[ -]", value) for value in values):
+            assert {*values} <= choices, (row.said, row.way)
+            found += 1
+    assert found >= 2
 
 
 def test_rows_stand_in_a_release_that_has_their_arguments() -> None:
