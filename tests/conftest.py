@@ -4,6 +4,9 @@ import os
 import signal
 import sys
 from importlib.util import find_spec
+from itertools import chain, groupby, zip_longest
+
+import pytest
 
 collect_ignore = [] if find_spec("torch") else ["runtime", "stock", "warm", "memory", "gpu"]
 
@@ -17,3 +20,12 @@ sys.dont_write_bytecode = False
 # A shell's background job ignores Ctrl-C, nohup's a hang-up: every command tested here would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Warm's files, which take longest and start the most processes, come first and in turn with the others:
+    two workers are seldom at two of them, and at the end neither has long to wait for the other."""
+    files = [list(tests) for _, tests in groupby(items, lambda item: item.path)]
+    warm = [tests for tests in files if tests[0].path.parent.name == "warm"]
+    others = [tests for tests in files if tests[0].path.parent.name != "warm"]
+    items[:] = chain.from_iterable(chain.from_iterable(zip_longest(others, warm, fillvalue=[])))

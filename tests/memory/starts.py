@@ -19,6 +19,9 @@ GLM_DP = {**GLM, "dp": 8, "enable_dp_attention": True}
 # Small enough to be predicted in a second.
 DEMO = {"model_path": "demo-moe", "gpu": "l40s", "moe_runner_backend": "triton", "cuda_graph_max_bs": 8}
 
+# Graphs of a few rows: a CPU's real kernels take as long as the rows are many.
+DEMO_ON_CPU = {**DEMO, "chunked_prefill_size": 64, "max_running_requests": 8}
+
 
 def make_starts(what_if: str | None = None, ranks: str = "distinct", **flags: Any) -> tuple[Start, ...]:
     change = parse_what_if(what_if) if what_if else AS_IS

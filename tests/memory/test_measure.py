@@ -16,13 +16,13 @@ from sgl_tune.cli.out import Output
 from sgl_tune.errors import WorkFailed
 from sgl_tune.memory.measure import measure
 from sgl_tune.memory.run_report import read_report
-from tests.memory.starts import DEMO, make_start
+from tests.memory.starts import DEMO_ON_CPU, make_start
 
 QUIET = Output(Format.quiet)
 
 
 def test_every_phase_is_measured(tmp_path: Path) -> None:
-    report = measure(make_start(**DEMO), tmp_path / "run.jsonl", QUIET, device="cpu")
+    report = measure(make_start(**DEMO_ON_CPU), tmp_path / "run.jsonl", QUIET, device="cpu")
     assert report.verdict == "fits" and report.source == "measured"
     assert [phase.name for phase in report.phases][-2:] == ["decode graphs", "ready"]
     assert report.title == "demo-moe" and report.sizes.kv_tokens
@@ -32,7 +32,7 @@ def test_a_killed_start_leaves_what_it_completed(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     killer = threading.Thread(target=_kill_in, args=("kv pool", file))
     killer.start()
-    report = measure(make_start(**DEMO), file, QUIET, device="cpu")
+    report = measure(make_start(**DEMO_ON_CPU), file, QUIET, device="cpu")
     killer.join()
     assert report.verdict == "unfinished"
     done = [phase.name for phase in report.phases]
@@ -65,6 +65,6 @@ def _children() -> list[int]:
 
 
 def test_a_child_that_never_began_is_the_works_failure(tmp_path: Path) -> None:
-    start = make_start(**DEMO)
+    start = make_start(**DEMO_ON_CPU)
     with pytest.raises(WorkFailed, match="ended with exit code 1"):
         measure(replace(start, rank=-1), tmp_path / "run.jsonl", QUIET, device="cpu")

@@ -128,7 +128,7 @@ def test_warm_and_its_proof_run_nothing_of_the_working_and_the_model_folder(
     work, marks = traps
     _model(work)
     done = _run(
-        tmp_path, work, "warm", "--model-path", ".", "--arch", "cpu", *SMALL, "--tp", "2", "--workers", "2",
+        tmp_path, work, "warm", "--model-path", ".", "--arch", "cpu", *SMALL, "--tp", "2",
         "--cache-dir", str(tmp_path / "cache"), "--format", "json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -154,10 +154,10 @@ def test_a_measured_start_runs_nothing_of_it(
 ) -> None:
     from sgl_tune.cli.out import Output
     from sgl_tune.memory.measure import measure
-    from tests.memory.starts import DEMO, make_start
+    from tests.memory.starts import DEMO_ON_CPU, make_start
 
     work, marks = traps
-    start = make_start(**DEMO)
+    start = make_start(**DEMO_ON_CPU)
     monkeypatch.chdir(work)
     assert measure(start, tmp_path / "run.jsonl", Output(), device="cpu").verdict == "fits"
     assert _sprung(marks) == []

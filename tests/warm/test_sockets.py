@@ -188,7 +188,7 @@ def test_two_nodes_with_the_secret_write_the_files_of_one_and_a_stranger_runs_no
     wrong = _start(*node[1], "--secret-file", str(secrets[1]))
     assert wrong.wait(SECONDS) == 3
     assert "did not let this node in" in wrong.communicate()[1]
-    guest = _start(*node[1], "--secret-file", str(secrets[0]))
+    guest = _start(*node[1], "--secret-file", str(secrets[0]), "--no-prove")
     for process in (guest, host):
         _, err = process.communicate(timeout=SECONDS)
         assert process.returncode == 0, err

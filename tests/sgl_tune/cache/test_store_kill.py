@@ -27,7 +27,7 @@ from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_entries, moe_key
 
 ASKED = "SGL_TUNE_KILLS" in os.environ
 KILLS = int(os.environ.get("SGL_TUNE_KILLS", "200"))
-PATIENCE = 6.0
+PATIENCE = 3.0
 RANKS = 4
 KEY, KEPT = "aaaa000000000000", "bbbb000000000000"
 
@@ -56,7 +56,7 @@ def _instants(seed: int, work: Callable[[], object]) -> Iterator[float]:
     longest = 3 * (time.perf_counter() - start)
     chance = random.Random(seed)
     for kill in range(KILLS):
-        if not ASKED and kill >= 40 and time.perf_counter() - start > PATIENCE:
+        if not ASKED and kill >= 25 and time.perf_counter() - start > PATIENCE:
             return
         yield chance.uniform(0, longest)
 
