@@ -102,10 +102,15 @@ A module is offered to the FlashInfer, the GPU and the CUDA that it was compiled
 another package of this name is installed, it is asked as well.
 """
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import os
+import stat
 import sys
+import tempfile
+from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,12 +121,19 @@ _MODULES = json.loads((_HERE / "offer.json").read_text())["modules"]
 
 
 def _other():
+    """Under a name of its own, by which its own relative imports find it."""
     elsewhere = [path for path in sys.path if Path(path or ".").resolve() != _HERE.parent]
-    spec = PathFinder.find_spec("flashinfer_jit_cache", elsewhere)
-    if spec is None or spec.loader is None:
+    found = PathFinder.find_spec("flashinfer_jit_cache", elsewhere)
+    if found is None or found.origin is None:
         return None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    name, inside = "_installed_flashinfer_jit_cache", found.submodule_search_locations
+    spec = importlib.util.spec_from_file_location(name, found.origin, submodule_search_locations=inside)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception:
+        del sys.modules[name]
+        return None
     return module
 
 
@@ -146,9 +158,29 @@ def get_jit_cache_dir():
 
     targets = sorted(CompilationContext().TARGET_CUDA_ARCHS)
     place = _FLASHINFER + "/" + "_".join(f"{major}{minor}" for major, minor in targets)
-    if place in _MODULES and _fits(place) and not _OTHER:
-        return str(_STORE / place / "cached_ops")
-    return _OTHER.get_jit_cache_dir() if _OTHER else str(_HERE / "none")
+    ours = _STORE / place / "cached_ops" if place in _MODULES and _fits(place) else None
+    theirs = Path(_OTHER.get_jit_cache_dir()) if _OTHER else None
+    if ours and theirs:
+        return str(_both(theirs, ours, _MODULES[place]["names"]) or theirs)
+    return str(ours or theirs or _HERE / "none")
+
+
+def _both(theirs, ours, names):
+    """One folder of links to the modules of both, which only this user can write; None where that fails."""
+    known = hashlib.sha256(repr((str(theirs), str(ours), names)).encode()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"sgl-tune-modules-{os.geteuid()}-{known}"
+    try:
+        with suppress(FileExistsError):
+            folder.mkdir(0o700)
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            return None
+        for source in (*theirs.iterdir(), *(ours / name for name in names)):
+            with suppress(FileExistsError):
+                (folder / source.name).symlink_to(source)
+    except OSError:
+        return None
+    return folder
 
 
 def get_jit_cache_providers():

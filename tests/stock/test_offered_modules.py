@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,17 @@ from tests.sgl_tune.running import run_here
 from tests.sgl_tune.stores import make
 from tests.stock.flashinfer_modules import RECORDED
 from tests.stock.flashinfer_versions import PINNED
+
+_INSTALLED = """
+from types import SimpleNamespace
+from ._build_meta import __version__
+def get_jit_cache_dir():
+    return "{folder}/theirs"
+def get_jit_cache_providers():
+    return [SimpleNamespace(
+        provider_id="sm90a", distribution="flashinfer-jit-cache-sm90a", version=__version__,
+        jit_cache_dir="{folder}/theirs", cuda_architectures=["sm90a"], modules=["sampling"])]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +75,26 @@ def test_another_gpu_or_another_cuda_is_offered_nothing(root: Path, monkeypatch:
     offer.write_text(json.dumps(told))
     monkeypatch.delitem(sys.modules, "flashinfer_jit_cache")
     assert jit_env._get_aot_providers() == ()
+
+
+def test_an_installed_package_is_asked_as_well(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "installed/flashinfer_jit_cache"
+    make.write(package / "_build_meta.py", "__version__ = '0.7.2+cu130'\n")
+    make.write(package / "__init__.py", _INSTALLED.format(folder=tmp_path))
+    make.write(tmp_path / "theirs/sampling/sampling.so", make.LIBRARY)
+    monkeypatch.syspath_prepend(tmp_path / "installed")
+    monkeypatch.syspath_prepend(root / "flashinfer-aot")
+    monkeypatch.setattr(jit_env, "FLASHINFER_AOT_PROVIDERS", jit_env._get_aot_providers())
+    assert _spec("norm").get_library_path().is_relative_to(root)
+    assert _spec("sampling").get_library_path() == tmp_path / "theirs/sampling/sampling.so"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    both = Path(sys.modules["flashinfer_jit_cache"].get_jit_cache_dir())
+    assert (both / "norm/norm.so").resolve().is_relative_to(root)
+    assert (both / "sampling/sampling.so").resolve() == tmp_path / "theirs/sampling/sampling.so"
+    both.chmod(0o777)
+    assert sys.modules["flashinfer_jit_cache"].get_jit_cache_dir() == f"{tmp_path}/theirs"
 
 
 def test_every_pinned_flashinfer_took_a_moved_module() -> None:
