@@ -38,10 +38,10 @@ class Tactics:
 def tactics_of(told: Told) -> Tactics | None:
     """None where the log speaks of no tuner."""
     files = _files(told)
-    if not files and not told.profiled and not any(e.mark.phase == "tactics" for e in told.events):
+    if not files and not told.bars.profiled and not any(e.mark.phase == "tactics" for e in told.events):
         return None
     hit = _hit(told, files)
-    return Tactics(tuple(files.values()), dict(told.profiled), hit, "; ".join(_cause(told, files, hit)))
+    return Tactics(tuple(files.values()), dict(told.bars.profiled), hit, "; ".join(_cause(told, files, hit)))
 
 
 def _files(told: Told) -> dict[str, CacheFile]:
@@ -64,9 +64,9 @@ def _files(told: Told) -> dict[str, CacheFile]:
 
 def _hit(told: Told, files: dict[str, CacheFile]) -> bool | None:
     new = [file.new_entries for file in files.values() if file.new_entries is not None]
-    if sum(told.profiled.values()) or any(new) or told.measured:
+    if sum(told.bars.profiled.values()) or any(new) or told.measured:
         return False
-    if told.measured == 0 or told.bars:  # bars of other work are there, so the tuner's would be
+    if told.measured == 0 or told.bars.count:  # bars of other work are there, so the tuner's would be
         return True
     loaded = any(file.loaded for file in files.values())
     return True if loaded and _was_completed(told) and not new else None
@@ -91,8 +91,8 @@ def _cause(told: Told, files: dict[str, CacheFile], hit: bool | None) -> list[st
         said.append("the ranks' files differ, so all were dropped")
     if told.measured is not None:
         said.append(f"{count(told.measured, 'measurement')}")
-    if told.profiled:
-        ops = ", ".join(f"{op} {number}" for op, number in told.profiled.items())
+    if told.bars.profiled:
+        ops = ", ".join(f"{op} {number}" for op, number in told.bars.profiled.items())
         said.append(f"profiles measured: {ops}")
     elif hit and told.measured is None:
         said.append("nothing was measured")

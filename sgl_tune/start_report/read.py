@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sgl_tune.errors import UsageError
 from sgl_tune.log_lines import line_parser, log_pieces
+from sgl_tune.start_report.listener import Listener
 from sgl_tune.start_report.report import StartReport, report_of
-from sgl_tune.start_report.told import Listener
 
 _ANEW = ("server_args=", "Init torch distributed begin", "Init parallel begin", "Load weight begin")
 
@@ -24,6 +24,8 @@ def read_start(
         if listener.is_over and not any(word in raw for word in _ANEW):
             continue  # a server that serves says much
         listener.hear(parse(raw))
+        listener.see(raw)
+    listener.finish()
     starts = [told for told in listener.starts if told.events]
     if not starts:
         raise _nothing_told(path, listener)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sgl_tune.start_report.caches import CacheFile, Tactics, tactics_of
-from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
+from sgl_tune.start_report.phases import PHASES, UNEXPLAINED, Phase
 from sgl_tune.start_report.timeline import Span, timeline
 from sgl_tune.start_report.told import Told, facts
 from sgl_tune.start_report.written import Written
@@ -142,7 +142,7 @@ def report_of(told: Told, number: int = 1, starts: int = 1) -> StartReport:
         phases=phases,
         spans=spans,
         compiled=tuple(_compiled(told)),
-        profiled=dict(told.profiled),
+        profiled=dict(told.bars.profiled),
         measured=told.measured,
         caches=tactics.files if tactics else (),
         unexplained_seconds=sum(span.seconds for span in spans if span.phase == UNEXPLAINED),
@@ -173,7 +173,17 @@ def _phases(told: Told, spans: Iterable[Span], tactics: Tactics | None) -> Itera
         elif phase.store is not None:
             yield _built(told, spans, name, begins[name], took)
         else:
-            yield PhaseReport(name, begins[name], took, None, None, phase.spent_on, None, None)
+            yield PhaseReport(name, begins[name], took, None, None, _spent(told, phase), None, None)
+
+
+def _spent(told: Told, phase: Phase) -> str:
+    first = told.bars.first_graphs.get(phase.name)
+    if first is None or first.seconds < max(1.0, 3 * first.others_seconds):
+        return phase.spent_on
+    times = (
+        f"the first of {first.graphs} took {first.seconds:.1f} s, others {first.others_seconds:.1f} s each"
+    )
+    return f"{phase.spent_on}; {times}: what is compiled or loaded at first use is in it"
 
 
 def _built(told: Told, spans: Iterable[Span], name: str, begins: float, took: float) -> PhaseReport:

@@ -21,8 +21,8 @@ from sgl_tune.errors import UsageError
 from sgl_tune.log_lines import line_parser
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.start_report.compilers import Compilers, below
+from sgl_tune.start_report.listener import Listener
 from sgl_tune.start_report.report import StartReport, report_of
-from sgl_tune.start_report.told import Listener
 from sgl_tune.start_report.written import written_since
 
 PATIENCE_SECONDS = 30.0  # of a server that was asked to end
@@ -156,7 +156,9 @@ class _Server:
             lines, rest = [*lines, rest], b""
         self._rest[pipe] = rest
         for line in lines:
-            self._listener.hear(self._parse(line.decode("utf-8", "replace")), now)
+            raw = line.decode("utf-8", "replace")
+            self._listener.hear(self._parse(raw), now)
+            self._listener.see(raw)
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):

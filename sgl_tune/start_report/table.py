@@ -8,6 +8,7 @@ from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.start_report.against import Against, Change
 from sgl_tune.start_report.against import headline as against_headline
+from sgl_tune.start_report.phases import PHASES
 from sgl_tune.start_report.report import PhaseReport, StartReport
 from sgl_tune.units import count, human_bytes
 
@@ -41,7 +42,7 @@ def show_report(out: Output, report: StartReport) -> None:
     out.line()
     out.table(_COLUMNS, [_cells(phase, report.wall_seconds) for phase in report.phases])
     out.line(f"unexplained: {unexplained_text(report)}")
-    reasons = [p for p in report.phases if p.store]
+    reasons = [p for p in report.phases if p.cause != PHASES[p.name].spent_on]
     if reasons:
         out.line()
     for phase in reasons:

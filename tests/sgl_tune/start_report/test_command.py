@@ -176,6 +176,75 @@ def test_a_clock_that_goes_back_is_said_and_costs_nothing(tmp_path: Path) -> Non
     assert report["wall_seconds"] == 20 and "the clock goes back by 3600 s" in report["notes"][0]
 
 
+def test_a_bar_counts_once_whether_its_line_is_whole_or_broken(tmp_path: Path) -> None:
+    """Some collectors break lines at a carriage return; tqdm writes a bar's end twice."""
+    steps = [
+        f"[AutoTuner]: Tuning op:  {n * 25}%|##| {n}/4 [00:0{n}<00:00,  1.1profile/s]" for n in (0, 1, 4, 4)
+    ]
+    tuning = (
+        entry(23, "Running FlashInfer autotune with cache: /c/r.json"),
+        entry(30, "FlashInfer autotune completed."),
+    )
+    for end in ("\r", "\n"):
+        bars = (end.join(steps) + "\n") * 2
+        report = _json(_log(tmp_path, head() + loaded() + tuning[0] + bars + tuning[1] + served(31)))
+        assert report["profiled"] == {"op": 8}
+
+
+def test_the_first_graph_is_told_apart(tmp_path: Path) -> None:
+    bar = (
+        "\rCapturing batches (bs=4 avail_mem=7.94 GB):  25%|##  | 1/4 [00:08<00:24,  8.29s/it]"
+        "\rCapturing batches (bs=1 avail_mem=7.69 GB): 100%|####| 4/4 [00:11<00:00,  2.96s/it]\n"
+    )
+    graphs = entry(23, "Capture target decode CUDA graph begin. backend=full") + bar
+    graphs += entry(35, "Capture target decode CUDA graph end. elapsed=11.9 s")
+    ran = run_here("start-report", _log(tmp_path, head() + loaded() + graphs + served(36)))
+    assert "the first of 4 took 8.3 s, others 0.9 s each" in ran.out
+
+
+def test_the_nodes_of_one_server_are_one_start_and_replicas_are_several(tmp_path: Path) -> None:
+    def pods(nodes: int) -> str:
+        lines = []
+        for pod, rank, weights in (("chat-0", "TP0", 10.0), ("chat-1", "TP1", 30.0)):
+            text = entry(1, f"server_args={{'nnodes': {nodes}, 'node_rank': 0}}") + loaded(
+                rank, weights=weights
+            )
+            text += served(46) if pod == "chat-0" or nodes == 1 else ""
+            lines += [f"[pod/{pod}/sglang] {line}" for line in text.splitlines(keepends=True)]
+        return "".join(sorted(lines, key=lambda line: line.partition("] ")[2]))
+
+    one = _json(_log(tmp_path, pods(2)))
+    assert (one["starts"], one["ranks"], one["wall_seconds"]) == (1, 2, 48)
+    assert {p["name"]: p["seconds"] for p in one["phases"]}["weights"] == 30
+    assert _json(_log(tmp_path, pods(1)))["starts"] == 2
+
+
+def test_a_start_without_a_server_is_ready_when_it_is_loaded(tmp_path: Path) -> None:
+    """The model runner alone, under Python's own logging: FlashInfer's lines are not silenced there."""
+    text = (
+        "".join(
+            f"2026-08-02 10:00:{at},000 sglang.srt.model_executor.model_runner {words}\n"
+            for at, words in (
+                ("00", "Load weight begin. avail mem=139.11 GB"),
+                ("01", "Load weight end. elapsed=0.18 s"),
+                ("02", "Memory pool end. avail mem=20.09 GB"),
+                ("03", "Running FlashInfer autotune with cache: /c/r.json"),
+            )
+        )
+        + flashinfer(4, "[Autotuner]: Autotuning process starts ...")
+        + flashinfer(4, "Building JIT module norm; this can take several minutes on first use.")
+        + flashinfer(46, "Building JIT module trtllm_utils; this can take several minutes on first use.")
+        + flashinfer(50, "[Autotuner]: Autotuning process ends")
+        + "2026-08-02 10:00:51,000 sglang.srt.x FlashInfer autotune completed.\nLOADED 51.2 PROFILED 2520\n"
+    )
+    report = _json(_log(tmp_path, text))
+    assert (
+        report["ready"] and report["measurements"] == 2520 and report["compiled"] == ["norm", "trtllm_utils"]
+    )
+    assert {p["name"]: p["seconds"] for p in report["phases"]}["FlashInfer JIT"] == pytest.approx(46)
+    assert report["saves_seconds"] == pytest.approx(48)
+
+
 HOSTILE = {
     "empty": b"",
     "binary": random.Random(1).randbytes(200_000),
