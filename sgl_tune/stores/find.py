@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.server.releases import release_named
 from runtime.server.stores import AOT_PACKAGE, BY_ID, places
 from sgl_tune.cache.folder import Folder, open_folder
-from sgl_tune.deployment.versions import installed_version
 from sgl_tune.errors import UsageError
 from sgl_tune.stores.item import Item, Setting, setting_here
 from sgl_tune.stores.readers.cubins import NAME as CUBINS
 from sgl_tune.stores.readers.known import BY_STORE, READERS
+from sgl_tune.stores.variables import release_meant
 from sgl_tune.stores.walk import Listing, entered, listing
 
 OnError = Callable[[OSError], None]
@@ -56,7 +55,7 @@ def find_stores(root: Path, on_error: OnError, only: str | None = None) -> list[
 
 def stores_of_this_user(only: str | None, environment: Mapping[str, str] = os.environ) -> list[Stored]:
     """Where a server started here would look: the installed release's, else the newest known."""
-    release = release_named(installed_version("sglang")).release
+    release = release_meant(None).release
     home = environment.get("HOME") or str(Path.home())
     found = places(release, environment, home, _user())
     return [

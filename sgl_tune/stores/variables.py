@@ -1,12 +1,23 @@
-"""The variables with which a server finds all of a root, for those who ask by a release's name."""
+"""Which release is meant, and the variables with which its server finds all of a root."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from runtime.server.releases import release_named
+from runtime.server.errors import ConfigError
+from runtime.server.releases import Named, release_named
 from runtime.server.stores import gathering
 from sgl_tune.deployment.versions import installed_version
+
+
+def release_meant(asked: str | None) -> Named:
+    """An installed one that is too old to be known, or between the releases, says nothing."""
+    if asked:
+        return release_named(asked)
+    try:
+        return release_named(installed_version("sglang"))
+    except ConfigError:
+        return release_named(None)
 
 
 def variables(
@@ -14,6 +25,6 @@ def variables(
 ) -> tuple[dict[str, str], str | None]:
     """And what is doubtful about that release: None is the installed one, else the newest known. `stores` are
     those that are there; with a `scratch` folder the server may not write in `place`."""
-    named = release_named(sglang_version or installed_version("sglang"))
+    named = release_meant(sglang_version)
     modules, cubins = "flashinfer-jit" in stores, "flashinfer-cubins" in stores
     return gathering(named.release, place, modules, cubins, scratch), named.warning

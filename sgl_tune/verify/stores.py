@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from runtime.server.gpus import find_gpu
-from runtime.server.releases import Release, release_named
+from runtime.server.releases import Release
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.versions import installed_version
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Fault, Item, Kind, Setting
 from sgl_tune.stores.offer import offer_path, offered_modules
 from sgl_tune.stores.sources import Sources, sources_here
+from sgl_tune.stores.variables import release_meant
 from sgl_tune.units import count
 from sgl_tune.verify.access import Access, User
 from sgl_tune.verify.environment import Target, unknown_target_finding
@@ -54,7 +54,7 @@ class StoreReport(NamedTuple):
 
 
 def machine_of(flags: ServerFlags, target: Target, user: User | None, place: str | None) -> Machine:
-    release = release_named(flags.sglang_version or installed_version("sglang")).release
+    release = release_meant(flags.sglang_version).release
     libraries = dict(target.libraries)
     flashinfer = flags.flashinfer_version or target.flashinfer
     if flashinfer is None and flags.sglang_version:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from runtime.server.flashinfer import NEWEST
+from sgl_tune.stores import variables
 from tests.sgl_tune.running import run_here
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.stores import make
@@ -239,3 +240,13 @@ def test_wrong_usage(tmp_path: Path) -> None:
     relative = run_here("relocate", tmp_path, "--at", "mnt")
     assert relative.code == 2 and "--at mnt is no absolute path" in relative.err
     assert "No store here needs it." in run_here("relocate", tmp_path).out
+
+
+@pytest.mark.parametrize("version", ["0.4.9", "0.5.dev3", "0.5.12.post1", "0.9.0"])
+def test_whatever_sglang_is_installed_here_stores_are_judged(
+    version: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variables, "installed_version", lambda package: version)
+    assert _verify("--store", "triton", root, code=0)["ok"]
+    assert run_here("inspect", "--store", "all").code == 0
+    assert run_here("relocate", root).code == 0
