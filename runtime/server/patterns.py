@@ -266,4 +266,4 @@ class _Reader:
 
 
 def _between(low: str, high: str) -> Reads:
-    return lambda c: c != _END and low <= c <= high
+    return lambda c: low <= c <= high

@@ -8,6 +8,7 @@ import pytest
 
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.formats.integers import wna16
 from runtime.server.formats.kinds import Kind, Served, format_of, format_of_experts
 from runtime.server.formats.read import quantized_of
 from tests.oracle.weights import MAJORS, METHODS, recorded
@@ -256,3 +257,18 @@ def test_what_is_changed_after_loading_is_there_and_a_file_holds_what_is_loaded(
 def _method(case: dict[str, Any]) -> str:
     told: str = case["section"]["quant_method"]
     return case["method"] if told == "modelopt" else told
+
+
+@pytest.mark.parametrize(
+    ("hidden", "inner", "group"), [(256, 96, 32), (96, 256, 32), (256, 192, 64), (256, 256, 128)]
+)
+def test_awqs_groups_are_halved_until_both_sizes_are_of_them(hidden: int, inner: int, group: int) -> None:
+    made = wna16(4, 128, hidden, inner)
+    assert made == wna16(4, group, hidden, inner)
+    assert group == 128 or made != wna16(4, 2 * group, 2048, 2048)
+
+
+@pytest.mark.parametrize(("hidden", "inner"), [(256, 80), (80, 256)])
+def test_awqs_groups_end_at_32(hidden: int, inner: int) -> None:
+    with pytest.raises(ConfigError, match="ends at groups below 32"):
+        wna16(4, 128, hidden, inner)
