@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import sysconfig
 from functools import cache
 from importlib.util import find_spec
@@ -59,9 +60,17 @@ def _folder_of(package: str) -> Path | None:
 
 
 def _digest(path: Path) -> str | None:
+    """Of as much as the file says it holds: some of the kernel's can be read for ever, and say nothing."""
     try:
-        if not path.is_file() or path.stat().st_size > _LARGEST:
-            return None
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+            return None
+        return hashlib.sha256(os.read(descriptor, status.st_size)).hexdigest()
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)

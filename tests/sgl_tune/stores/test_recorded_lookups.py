@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -66,3 +67,9 @@ def test_inductor_found_its_graphs_in_another_place() -> None:
     }
     hits = {what: 1 - n for what, n in misses.items()}
     assert counted == {"cold": misses, "moved": hits}
+
+
+def test_a_list_that_names_what_is_no_source_is_neither_waited_for_nor_believed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/proc/kmsg", "/dev/zero", str(tmp_path / "pipe"), str(tmp_path), "/a\0b", "/nowhere"):
+        assert Sources().changed([["abs", path, "0" * 64]]) == f"abs:{path}"
