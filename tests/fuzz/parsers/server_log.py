@@ -9,11 +9,15 @@ from random import Random
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
+from sgl_tune.memory.from_log import with_log
 from sgl_tune.memory.server_args import flags_of_log
 from sgl_tune.memory.server_log import read_server_log
 from tests.fuzz.mutate import mutated, of_bytes, of_lines, of_numbers
 from tests.fuzz.parser import Parser
+from tests.sgl_tune.memory.reports import make_report
+from tests.sgl_tune.running import ROOT
 
+PUBLIC_LOGS = ROOT / "tests" / "sgl_tune" / "data" / "public_logs"
 _AT = b"[2026-11-20 10:00:00"
 _SEEDS = (
     _AT + b"] server_args=ServerArgs(model_path='Qwen/Qwen3-30B-A3B', tp_size=4, dp_size=2, dtype='auto', "
@@ -49,6 +53,15 @@ _SEEDS = (
     b"79.11 GiB of which 57.00 MiB is free. Of the allocated memory 77.20 GiB is allocated by PyTorch, and "
     b"12.00 MiB is reserved by PyTorch but unallocated.\n",
     b"RuntimeError: CUDA error: out of memory\n",
+    *(path.read_bytes() for path in sorted(PUBLIC_LOGS.glob("*.log"))),
+    b"".join(
+        b"[pod/chat-%d/sglang] 2026-11-20T10:00:01.5Z \x1b[32m[2026-11-20 10:00:01 TP%d]\x1b[0m %s\n" % of
+        for of in (
+            (0, 0, b"Load weight begin. avail mem=77.20 GB"),
+            (1, 1, b"Load weight begin. avail mem=47.20 GB"),
+            (1, 1, b"Capturing prefill shape (num_tokens=640 avail_mem=0.01 GB): 43%"),
+        )
+    ),
 )
 
 
@@ -59,6 +72,7 @@ def _make(random: Random) -> bytes:
 def _read(raw: bytes, folder: Path) -> None:
     (folder / "server.log").write_bytes(raw)
     log = read_server_log(folder / "server.log")
+    with_log(make_report(), log)
     flags = flags_of_log(log.server_args or "", ServerFlags(gpu="h200", flashinfer_version="0.7.2"))
     if flags.model_path:
         select_deployments(dataclasses.replace(flags, cache_dir=str(folder)))
