@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -139,12 +140,14 @@ def _run(
         raise UsageError("--start chooses from a log, and a command after -- is one start", "leave it away")
     own = sink(shown.format, shown.quiet)
     talk = Output(own, sys.stderr)
-    file = out_file.open("w", encoding="utf-8") if out_file is not None else None
 
     def tell(report: StartReport) -> None:
-        shown.show(Output(own, file or sys.stderr), report)
-        if file is not None:
-            file.close()
+        if out_file is None:
+            shown.show(talk, report)
+            return
+        page = StringIO()
+        shown.show(Output(own, page), report)
+        write_text(out_file, page.getvalue())
 
     ended = run_server(words, parse_ready(ready), stop, tell)
     code = shown.code(talk, ended.report)

@@ -46,10 +46,15 @@ def tactics_of(told: Told) -> Tactics | None:
 
 def _files(told: Told) -> dict[str, CacheFile]:
     found: dict[str, CacheFile] = {}
+    differ: str | None = None
     for event in told.events:
         path, fact = event.said.get("path") or "", event.mark.fact
-        if fact in ("cache", "no reuse"):
-            found.setdefault(path, CacheFile(path, False if fact == "no reuse" else None))
+        if fact == "disagree":
+            differ = "the ranks' files differ"
+        elif fact in ("cache", "no reuse"):
+            is_read = None if differ is None and fact == "cache" else False
+            found.setdefault(path, CacheFile(path, is_read, why_not=differ))
+            differ = None
         elif fact == "loaded file":
             found[path] = CacheFile(path, True, int(event.said["count"]))
         elif fact == "foreign file":
@@ -79,7 +84,7 @@ def _was_completed(told: Told) -> bool:
 def _cause(told: Told, files: dict[str, CacheFile], hit: bool | None) -> list[str]:
     said = []
     for file in files.values():
-        if file.why_not:
+        if file.why_not and not any(facts(told, "disagree")):
             said.append(f"{file.path} is of a different environment: {file.why_not}")
     loaded = [file for file in files.values() if file.loaded]
     if loaded:

@@ -78,7 +78,7 @@ class Listener:
             told = self._begin(group, now)
         speaker = Speaker(line.source, line.rank)
         self._passed.pop(speaker, None)
-        if told.is_launched and line.is_entry and not told.events:
+        if told.is_launched and line.logged is not None and not told.events:
             told.events.append(Event(now, Speaker(line.source, ""), FIRST_LINE, {}))
         if self._building and (stamp is not None or at is not None):
             self._stop_building(told, speaker, now)

@@ -170,4 +170,4 @@ MARKS = (
 )  # fmt: skip
 
 # Of a server that we start ourselves: what comes before it logs for the first time is known too.
-FIRST_LINE = Mark("first line", Edge.passes, "first line", ("arguments",))
+FIRST_LINE = Mark("first line", Edge.passes, "first line", ("arguments", "setup"))

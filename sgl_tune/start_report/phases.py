@@ -42,6 +42,7 @@ PHASES = {
     for phase in (
         _between("imports", "Python and SGLang imported, before the first line", "first line"),
         _between("arguments", "flags resolved, the model's config read", "arguments"),
+        _between("setup", "imports, flags and the model's config, of a process that is no server", *_LOADS),
         _between("processes", "schedulers started, each importing SGLang again", *_LOADS),
         Phase("communicator", "torch.distributed, NCCL and the groups"),
         _between("model setup", "between the communicator and the weights", "weights"),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtime.server.stores import BY_ID
 from sgl_tune.start_report.caches import CacheFile, Tactics, tactics_of
 from sgl_tune.start_report.phases import PHASES, UNEXPLAINED, Phase
 from sgl_tune.start_report.timeline import Span, timeline
@@ -13,17 +14,7 @@ from sgl_tune.start_report.told import Told, facts
 from sgl_tune.start_report.written import Written
 from sgl_tune.units import count
 
-WARM = "sgl-tune warm -- THE SERVER'S COMMAND"
-_KEEP = "keep the folder {where} between starts, at the same path"
-_WHERE = {
-    "flashinfer-jit": "~/.cache/flashinfer (with SGLANG_CACHE_DIR/.cache/flashinfer since 0.5.18)",
-    "flashinfer-cubins": "~/.cache/flashinfer/cubins",
-    "tvm-ffi": "~/.cache/tvm-ffi (~/.cache/sglang/jit since 0.5.18)",
-    "deep-gemm": "~/.cache/deep_gemm (SGLANG_DG_CACHE_DIR)",
-    "inductor": "TORCHINDUCTOR_CACHE_DIR",
-    "tilelang": "TILELANG_CACHE_DIR",
-    "triton": "~/.triton/cache (SGLANG_CACHE_DIR/triton since 0.5.18)",
-}
+_COMMAND = "THE SERVER'S COMMAND"
 _BUILT_ANEW = ("FlashInfer JIT", "FlashInfer cubins", "SGLang JIT", "Triton")
 _DEEP_GEMM_CACHED_SECONDS = 1.0  # "typically 1 sec", says SGLang of each shape that its cache holds
 
@@ -167,13 +158,20 @@ def _phases(told: Told, spans: Iterable[Span], tactics: Tactics | None) -> Itera
         if name == "tactics" and tactics is not None:
             yield PhaseReport(
                 name, begins[name], took, phase.store, tactics.hit, tactics.cause,
-                WARM if tactics.hit is False else None,
+                f"sgl-tune warm -- {told.command or _COMMAND}" if tactics.hit is False else None,
                 None if tactics.hit is None else 0.0 if tactics.hit else took,
             )  # fmt: skip
         elif phase.store is not None:
             yield _built(told, spans, name, begins[name], took)
         else:
             yield PhaseReport(name, begins[name], took, None, None, _spent(told, phase), None, None)
+
+
+def _keep(store_id: str) -> str:
+    store = BY_ID[store_id]
+    folder = store.at_home.format(home="~", user="USER", tmp="/tmp")
+    path = "" if store.moves == "as it is" else ", at the same path"
+    return f"keep {folder}, or where {store.variable} points, between starts{path}"
 
 
 def _spent(told: Told, phase: Phase) -> str:
@@ -189,7 +187,7 @@ def _spent(told: Told, phase: Phase) -> str:
 def _built(told: Told, spans: Iterable[Span], name: str, begins: float, took: float) -> PhaseReport:
     store = PHASES[name].store
     assert store is not None
-    remedy = _KEEP.format(where=_WHERE[store])
+    remedy = _keep(store)
     if name == "DeepGEMM":
         shapes = sum(event.mark.phase == name and "shape" in event.said for event in told.events)
         left = max(0.0, took - shapes * _DEEP_GEMM_CACHED_SECONDS)

@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 import selectors
+import shlex
 import signal
 import subprocess
 import sys
@@ -65,6 +66,7 @@ class _Server:
         self, command: list[str], environment: dict[str, str], ready: re.Pattern[str] | None
     ) -> None:
         self._environment, self._listener = environment, Listener(ready)
+        self._command = shlex.join(command)
         self._parse = line_parser()
         self._began = time.time()
         self._listener.launch(self._began)
@@ -115,6 +117,7 @@ class _Server:
     def report(self) -> StartReport:
         told = self._listener.starts[-1]
         told.ended = max(told.ended, time.time())
+        told.command = self._command
         told.watched = self._compilers.turns
         told.written = written_since(self._began, self._environment)
         return report_of(told)

@@ -111,7 +111,7 @@ def cache_lines(report: StartReport) -> Iterator[str]:
         if file.loaded:
             yield f"tactics: {count(file.entries or 0, 'entry')} loaded from {file.path}"
         elif file.loaded is False:
-            yield f"tactics: none loaded from {file.path}"
+            yield f"tactics: none loaded from {file.path}{f': {file.why_not}' if file.why_not else ''}"
         else:
             yield f"tactics: what was loaded from {file.path} is not told"
 

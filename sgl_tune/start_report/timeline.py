@@ -140,6 +140,12 @@ def _heard_of_ranks(told: Told, speaker: Speaker) -> set[int]:
     return {max(first.values()), *ready} if first else set()
 
 
+def _begins_with(told: Told) -> tuple[str, ...]:
+    """A model that is loaded without a server prints no server_args, and has no other processes."""
+    is_server = told.server_args is not None or bool(told.ranks)
+    return ("imports", "arguments") if is_server else ("imports", "arguments", "setup")
+
+
 def _speakers(told: Told) -> list[Speaker]:
     return list(
         dict.fromkeys(
@@ -149,7 +155,7 @@ def _speakers(told: Told) -> list[Speaker]:
 
 
 def _walked(told: Told, speaker: Speaker, end: float) -> _Track:
-    track, walk = _Track(), _Walk(None if speaker.rank else told.began)
+    track, walk = _Track(), _Walk(None if speaker.rank else told.began, _begins_with(told))
     heard = _heard_of_ranks(told, speaker)
     for number, event in enumerate(told.events):
         ready = event.mark.fact == "scheduler"
@@ -168,11 +174,11 @@ def _walked(told: Told, speaker: Speaker, end: float) -> _Track:
 class _Walk:
     """One process's events in their order: what is open, and what stands between."""
 
-    def __init__(self, began: float | None) -> None:
+    def __init__(self, began: float | None, begins_with: tuple[str, ...]) -> None:
         self.spans: list[Span] = []
         self.told: list[Span] = []
         self._open: list[str] = []
-        self._then: tuple[str, ...] = ("imports", "arguments") if began is not None else ()
+        self._then = begins_with if began is not None else ()
         self._building: Span | None = None  # without its end
         self._limit: float | None = None
         self._at = began

@@ -49,6 +49,7 @@ class Told:
     errors: dict[Speaker, str] = field(default_factory=dict)  # the last line of the traceback that failed it
     notes: dict[str, None] = field(default_factory=dict)
     is_launched: bool = False  # by us: its beginning is known, and what it compiles and writes is seen
+    command: str = ""
     watched: list[Turn] = field(default_factory=list)
     written: tuple[Written, ...] = ()
 

@@ -284,15 +284,16 @@ def test_wrong_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ")
 
 
-def test_a_hundred_megabytes_of_serving_are_read_in_a_moment(tmp_path: Path) -> None:
+def test_a_hundred_megabytes_are_read_in_less_than_five_seconds(tmp_path: Path) -> None:
+    """Thirty of them here, in less than a third of that."""
     path = _log(tmp_path, head() + loaded() + served(31))
     batch = entry(
         40, "Decode batch, #running-req: 21, #token: 1723, token usage: 0.00, cuda graph: True", "TP0"
     )
     with path.open("a") as log:
-        for _ in range(100):
+        for _ in range(30):
             log.write(batch * (1_000_000 // len(batch)))
     began = os.times()
     ran: Ran = run_here("start-report", path)
     used = os.times().user - began.user
-    assert ran.code == 0 and used < 5
+    assert ran.code == 0 and used < 0.3 * 5
