@@ -190,3 +190,70 @@ def test_layers_behind_a_window_are_those_of_the_config_class(name: str, told: d
     assert {kind: one.window for kind, one in model.attention.items()} == {
         kind: 8 if kind == "sliding" else None for kind in kinds
     }
+
+
+# What this runtime computes of a field, by how the models themselves are written in SGLang.
+_COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
+    "llama": {"mlp_bias": (False,), "hidden_act": ("silu", "swish")},
+    "mimo": {"attention_bias": (True,)},
+    "qwen3_vl_moe_text": {"norm_topk_prob": (True,)},
+    "qwen3_next": {"attn_output_gate": (True,)},
+    "deepseek_v2": {
+        "scoring_func": ("softmax",),
+        "norm_topk_prob": (False,),
+        "topk_method": ("greedy", "group_limited_greedy"),
+        "mlp_bias": (False,),
+    },
+    "deepseek_v3": {
+        "scoring_func": ("sigmoid",),
+        "topk_method": ("noaux_tc",),
+    },
+    "deepseek_v32": {"rope_interleave": (True,), "mlp_bias": (False,)},
+    "glm_moe_dsa": {"rope_interleave": (True,), "mlp_bias": (False,)},
+    "minimax_m2": {
+        "use_qk_norm": (True,),
+        "qk_norm_type": ("per_layer",),
+        "scoring_func": ("sigmoid",),
+        "use_routing_bias": (True,),
+        "shared_intermediate_size": (0,),
+    },
+    "nemotron_h": {
+        "mlp_hidden_act": ("relu2",),
+        "mamba_hidden_act": ("silu", "swish"),
+        "mlp_bias": (False,),
+        "tie_word_embeddings": (False,),
+    },
+    "olmoe": {"clip_qkv": (None,)},
+    "ernie4_5_moe": {"moe_norm_min": (1e-12,), "use_bias": (False,)},
+    "granite": {"mlp_bias": (False,)},
+    "granitemoehybrid": {"position_embedding_type": ("rope", "nope", None)},
+    "hunyuan_v1_moe": {"use_cla": (False,), "use_qk_norm": (True,)},
+    "gemma": {
+        "hidden_act": ("gelu_pytorch_tanh", "gelu"),
+        "hidden_activation": ("gelu_pytorch_tanh",),
+        "use_bidirectional_attention": (False,),
+    },
+    "gemma2": {"hidden_activation": ("gelu_pytorch_tanh",), "use_bidirectional_attention": (False,)},
+    "gemma3_text": {"attn_logit_softcapping": (None,)},
+    "arcee": {"hidden_act": ("relu2",), "mlp_bias": (False,)},
+}
+
+
+@pytest.mark.parametrize(("name", "what"), [(one, what) for one, told in _COMPUTED.items() for what in told])
+def test_a_field_is_computed_as_it_is_told_or_named(name: str, what: str) -> None:
+    computed = _COMPUTED[name][what]
+
+    def is_named(value: Any) -> bool:
+        return any(f"{what} is" in why for why in model_config({**_file(name), what: value}).obstacles)
+
+    assert [value for value in computed if is_named(value)] == []
+    others = {not computed[0]} if isinstance(computed[0], bool) else {"other", 7, 0.5} - {*computed}
+    assert [value for value in others if not is_named(value)] == []
+
+
+def test_a_position_is_turned_or_none_has_one() -> None:
+    attention = {
+        told: model_config({**_file("granitemoehybrid"), "position_embedding_type": told}).main_attention
+        for told in ("rope", "nope", None)
+    }
+    assert [told for told, one in attention.items() if one.rope is not None] == ["rope"]

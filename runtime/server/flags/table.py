@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import Any
@@ -50,11 +50,11 @@ class Flag:
 class CommandLine:
     release: str
     flags: tuple[Flag, ...]
-    only_fields: Mapping[str, Any] = field(default_factory=dict)  # defaults of those that no flag sets
-    graph_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of --cuda-graph-config
-    serve_takes_model: bool = True  # `sglang serve MODEL`, without --model-path
-    config_dicts_are_json: bool = True  # in a --config file, where they were Python's own text before
-    config_keys_are_names: bool = True  # any spelling of a flag; before, its server argument
+    only_fields: Mapping[str, Any]  # defaults of those that no flag sets
+    graph_keys: Mapping[str, tuple[str, ...]]  # of --cuda-graph-config
+    serve_takes_model: bool  # `sglang serve MODEL`, without --model-path
+    config_dicts_are_json: bool  # in a --config file, where they were Python's own text before
+    config_keys_are_names: bool  # any spelling of a flag; before, its server argument
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
