@@ -80,3 +80,41 @@ def test_a_log_that_tells_too_little_is_answered_with_what_it_lacks(tmp_path: Pa
     (tmp_path / "server.log").write_text(args + begin + LITTLE)
     cause = cause_of(read_server_log(tmp_path / "server.log"))
     assert cause is not None and "46.90 GiB are free at ready" in cause.shown_by
+
+
+TRIED = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+LOADED = "Load weight begin. avail mem=78.00 GB", "Load weight end. avail mem=20.00 GB, mem usage=58.00 GB."
+POOL = "Memory pool end. avail mem=9.00 GB"
+
+
+@pytest.mark.parametrize(
+    ("entries", "end", "what"),
+    [
+        ((*LOADED, LOADED[0]), TRIED, "the draft's weights do not fit"),
+        (LOADED, TRIED, "the KV pool itself"),
+        ((*LOADED, POOL), TRIED, "the KV pool leaves too little for what comes after it"),
+        ((*LOADED, POOL, "Running FlashInfer autotune"), TRIED, "too little for the autotune dummy run"),
+        (
+            (*LOADED, POOL, "Capture target verify CUDA graph begin."),
+            TRIED,
+            "too little for the decode graphs",
+        ),
+        ((*LOADED, POOL, "Capture draft decode CUDA graph begin."), TRIED, "too little for the draft graphs"),
+        ((*LOADED, POOL, "max_total_num_tokens=5000, context_len=9"), TRIED, "activations of a batch"),
+        ((*LOADED, POOL), "NCCL WARN Cuda failure 2 'out of memory'\n", "NCCL's buffers"),
+    ],
+)
+def test_what_an_end_is_put_down_to(tmp_path: Path, entries: tuple[str, ...], end: str, what: str) -> None:
+    (tmp_path / "server.log").write_text("".join(f"{AT} TP0] {entry}\n" for entry in entries) + end)
+    cause = cause_of(read_server_log(tmp_path / "server.log"))
+    assert cause is not None and what in cause.what
+
+
+def test_a_rank_that_had_less_than_its_peers_is_named(tmp_path: Path) -> None:
+    lines = [
+        f"{AT} TP{rank}] Load weight begin. avail mem={free} GB\n"
+        for rank, free in ((0, "78.00"), (1, "60.00"))
+    ]
+    (tmp_path / "server.log").write_text("".join(lines) + TRIED)
+    cause = cause_of(read_server_log(tmp_path / "server.log"))
+    assert cause is not None and "TP1 had 60.00 GiB free before its weights" in cause.shown_by
