@@ -12,12 +12,13 @@ from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.page import stores_below
 from sgl_tune.stores.relocate import Mended
 from sgl_tune.stores.relocate import relocate as mend
 from sgl_tune.stores.variables import variables
+from sgl_tune.units import count
 
 _COLUMNS = (
     Column("STORE"),
@@ -70,9 +71,7 @@ def relocate(
         raise UsageError(f"--at {at} is no absolute path", "give the path as the server will see it")
     place = at.rstrip("/") or "/" if at else str(root.absolute())
     stored = stores_below(out, root)
-    with out.progress("relocating") as progress:
-        found = [mend(one, _seen(one, root, place), dry_run, progress.advance) for one in stored]
-    mended = [one for one in found if one]
+    mended, failed = _mend_all(out, stored, root, place, dry_run)
     there = {one.store for one in stored if one.store == "flashinfer-cubins"}
     there |= {one.store for one in mended if one.changed + one.right}
     needed, doubt = variables(sglang_version, place, there, scratch if read_only else None)
@@ -92,6 +91,26 @@ def relocate(
     for one in mended:
         for text in one.unmended[:3]:
             out.warn(text)
+    if failed:
+        raise WorkFailed(f"{count(failed, 'store')} could not be made right", "see the warnings above")
+
+
+def _mend_all(
+    out: Output, stored: list[Stored], root: Path, place: str, dry_run: bool
+) -> tuple[list[Mended], int]:
+    """What cannot be mended keeps none of the others from it."""
+    mended: list[Mended] = []
+    failed = 0
+    with out.progress("relocating") as progress:
+        for one in stored:
+            try:
+                done = mend(one, _seen(one, root, place), dry_run, progress.advance)
+            except WorkFailed as error:
+                out.warn(f"{error.message}; {error.remedy}" if error.remedy else error.message)
+                failed += 1
+            else:
+                mended += [done] if done else []
+    return mended, failed
 
 
 def _seen(stored: Stored, root: Path, place: str) -> str:

@@ -9,6 +9,7 @@ from sgl_tune.cache.folder import Folder
 
 _CUDA_MACHINE = 190
 _HEAD = 64
+_NOATIME: int = getattr(os, "O_NOATIME", 0)
 _MAGIC = b"\x7fELF"
 
 
@@ -30,7 +31,7 @@ def _head(folder: Folder, name: str) -> bytes:
 def _opened(folder: Folder, name: str) -> int:
     """Without leaving a trace of having read it, which only its owner may."""
     try:
-        return folder.open(name, os.O_RDONLY | os.O_NOATIME)
+        return folder.open(name, os.O_RDONLY | _NOATIME)
     except PermissionError:
         return folder.open(name, os.O_RDONLY)
 

@@ -22,6 +22,7 @@ from sgl_tune.stores.walk import DEEPEST_FOLDER, entered, listing, size_of
 from sgl_tune.units import human_age
 
 GOING = ".sgl-tune-removed-"
+_NOATIME: int = getattr(os, "ST_NOATIME", 0)
 _WRITING_SECONDS = 3600.0  # what is younger may still be compiled
 
 
@@ -65,7 +66,7 @@ def plan(found: Iterable[Stored], rules: StoreRules, now: float) -> list[Chosen]
 
 
 def _needs_times(stored: Stored) -> None:
-    if os.statvfs(stored.path).f_flag & (os.ST_NOATIME | os.ST_RDONLY):
+    if os.statvfs(stored.path).f_flag & (_NOATIME | os.ST_RDONLY):
         raise UsageError(
             f"{stored.path}: its file system does not note when files are read",
             "--older-than goes by when they were written",

@@ -223,6 +223,16 @@ def test_what_cannot_be_mended_is_said_and_left(root: Path) -> None:
     assert ran.code == 0 and "kernel_0.ttir is missing" in ran.err and group.read_bytes() == before
 
 
+def test_one_store_that_cannot_be_mended_keeps_no_other_from_it(root: Path) -> None:
+    staging = next((root / "tilelang").glob("*/*/.staging"))
+    staging.rmdir()
+    staging.symlink_to("/tmp")
+    ran = run_here("relocate", root, "--at", "/x")
+    assert ran.code == 3 and "is a link" in ran.err and "1 store could not" in ran.err
+    groups = [path.read_text() for path in (root / "triton").glob("*/__grp__*")]
+    assert all("/x/triton/" in text for text in groups)
+
+
 def test_links_are_never_written_through(root: Path, tmp_path: Path) -> None:
     outside = make.triton_kernel(tmp_path / "outside", "far")
     before = {path: path.read_bytes() for path in outside.iterdir()}
