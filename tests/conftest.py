@@ -1,12 +1,19 @@
 """Which suites can run here: `tests/sgl_tune` needs the base install alone, the others need torch."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import chain, groupby, zip_longest
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.runtime.ranks import Ranks
 
 collect_ignore = [] if find_spec("torch") else ["runtime", "stock", "warm", "memory", "gpu"]
 
@@ -29,3 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     warm = [tests for tests in files if tests[0].path.parent.name == "warm"]
     others = [tests for tests in files if tests[0].path.parent.name != "warm"]
     items[:] = chain.from_iterable(chain.from_iterable(zip_longest(others, warm, fillvalue=[])))
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    """For every test that needs real processes: to start them takes longer than most tests."""
+    from tests.runtime.ranks import started
+
+    with started(4) as ranks:
+        yield ranks

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.engine import MOST_SECONDS, MOST_WAIT, distinct, fuzz
+from tests.fuzz import engine
+from tests.fuzz.engine import distinct, fuzz
 from tests.fuzz.parser import Parser, parser_names
 
 _COUNT = int(os.environ.get("SGL_TUNE_FUZZ", "100"))
@@ -48,12 +49,16 @@ def _die(made: int, folder: Path) -> None:
     [
         (_raise, "KeyError at fuzz/test_parsers.py"),
         (_take_memory, "MemoryError at fuzz/test_parsers.py"),
-        (_wait, f"more than {MOST_SECONDS:g} s of the processor"),
-        (_sleep, f"waits for more than {MOST_WAIT:g} s"),
+        (_wait, "more than 0.5 s of the processor"),
+        (_sleep, "waits for more than 1.5 s"),
         (_die, "died with status"),
     ],
 )
-def test_the_fuzzer_sees_each_kind_of_fault(read: Callable[[int, Path], None], what: str) -> None:
+def test_the_fuzzer_sees_each_kind_of_fault(
+    read: Callable[[int, Path], None], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "MOST_SECONDS", 0.5)
+    monkeypatch.setattr(engine, "MOST_WAIT", 1.5)
     (found,) = fuzz("made here", 1, seed=1, parser=Parser(lambda random: 0, read))
     assert found.what.startswith(what)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,11 @@ from runtime.autotune.team import Team
 from runtime.autotune.tuner import COLLECTIVE_OPS
 from runtime.forward.comm import DistributedCommunicator
 from runtime.server.config import ParallelConfig
-from tests.runtime.ranks import Ranks, started
+from tests.runtime.ranks import Ranks
 from tests.runtime.tuned_layer import Layer, installed
 from tests.stock.timed_op import TIMES, Timed, ask
 
 MANY = {**TIMES, 4: 1.2, 5: 1.2, 6: 2.4}
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    with started(4) as ranks:
-        yield ranks
 
 
 def _tuner() -> CpuSearchTuner:
