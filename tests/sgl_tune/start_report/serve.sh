@@ -21,4 +21,4 @@ esac
 trap 'say "asked to end"; exit 9' TERM INT
 say "max_total_num_tokens=1, max_running_requests=2"
 say "The server is fired up and ready to roll!" >&2
-for i in $(seq 100); do sleep 0.05; [ "$1" = ends ] && exit 7; done
+for i in $(seq 600); do sleep 0.05; [ "$1" = ends ] && exit 7; done

@@ -225,8 +225,9 @@ def test_a_start_without_a_server_is_ready_when_it_is_loaded(tmp_path: Path) -> 
         "".join(
             f"2026-08-02 10:00:{at},000 sglang.srt.model_executor.model_runner {words}\n"
             for at, words in (
-                ("00", "Load weight begin. avail mem=139.11 GB"),
-                ("01", "Load weight end. elapsed=0.18 s"),
+                ("00", "Attention backend not specified."),
+                ("01", "Load weight begin. avail mem=139.11 GB"),
+                ("02", "Load weight end. elapsed=0.18 s"),
                 ("02", "Memory pool end. avail mem=20.09 GB"),
                 ("03", "Running FlashInfer autotune with cache: /c/r.json"),
             )
@@ -242,7 +243,8 @@ def test_a_start_without_a_server_is_ready_when_it_is_loaded(tmp_path: Path) -> 
         report["ready"] and report["measurements"] == 2520 and report["compiled"] == ["norm", "trtllm_utils"]
     )
     assert {p["name"]: p["seconds"] for p in report["phases"]}["FlashInfer JIT"] == pytest.approx(46)
-    assert report["saves_seconds"] == pytest.approx(48)
+    assert report["saves_seconds"] == pytest.approx(48) and report["unexplained_seconds"] == 0
+    assert report["phases"][0]["name"] == "setup" and report["phases"][0]["seconds"] == 1
 
 
 HOSTILE = {
