@@ -25,7 +25,6 @@ L4: dict[str, Any] = {"model_path": "Llama-3.1-8B", "gpu": "l4", **SMALL}
 DEPLOYMENTS: list[dict[str, Any]] = [
     {"model_path": "Llama-3.1-70B", "gpu": "h100", "tp": 2, "mem_fraction_static": 0.97, **SMALL},
     {"model_path": "gpt-oss-20b", "gpu": "l40s", "tp": 2, "dp": 2, "enable_dp_attention": True, **SMALL},
-    {**L4, "chunked_prefill_size": 2048},
     {"model_path": "Mixtral-8x7B", "gpu": "h200", "tp": 4, "ep": 4, "mem_fraction_static": 0.2, **SMALL},
     {"model_path": "DeepSeek-V3", "gpu": "h200", "tp": 8, "speculative_algorithm": "EAGLE", **SMALL},
     {"model_path": "Llama-3.1-8B", "gpu": "l4", "pp": 2, "disable_cuda_graph": True},
