@@ -136,5 +136,5 @@ def _imported(module: ModuleType) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{one.name}" for one in node.names)
+            whole = [f"{node.module}.{one.name}" for one in node.names]
+            yield from (name if name in sys.modules else node.module for name in whole)

@@ -8,13 +8,14 @@ from multiprocessing import get_context
 
 import pytest
 
-from runtime.server import rows
+from runtime.server import checks, rows
 from runtime.server.config import ParallelConfig
 from tests.mutants.again import loaded_again
-from tests.mutants.patch import functions, replaced
+from tests.mutants.patch import functions, importers, replaced
 from tests.mutants.places import TREE, function_at, places
 from tests.oracle.commands import Command
 from tests.oracle.ours import our_answer
+from tests.server import test_edges as _  # noqa: F401, who reads all rows
 
 QWEN_NEXT = "Qwen/Qwen3-Next-80B-A3B-Instruct"
 
@@ -64,6 +65,22 @@ def test_a_table_is_read_anew_by_who_imported_it() -> None:
 
     assert _in_a_fork(forgets)
     assert our_answer(command)["server"]["attention_backend"] == backend
+
+
+def test_a_row_is_seen_by_who_reads_all_rows() -> None:
+    file = "runtime/server/checks/budgets.py"
+    source = _changed(
+        file, "        _MEGAMOE,\n        since=(0, 5, 21)", "        _MEGAMOE,\n        since=(1,)"
+    )
+
+    def moves() -> bool:
+        loaded_again(file, source)
+        return "tests/server/test_edges.py" in importers(file) and any(
+            row.since == (1,) for row in checks.ROWS
+        )
+
+    assert _in_a_fork(moves)
+    assert not any(row.since == (1,) for row in checks.ROWS)
 
 
 @pytest.mark.parametrize(

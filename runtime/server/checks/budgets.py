@@ -130,7 +130,6 @@ _MEGAMOE = (
         lambda c: c.disaggregation_mode != "prefill" and _megamoe_decode(c) > _capacity(c, MEGAMOE),
         f"[moe_a2a_backend]: a decode step is more than {MEGAMOE} holds",
         f"raise {MEGAMOE}",
-        since=(0, 5, 21),
     ),
     Refusal(
         lambda c: (
