@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import fields
+from typing import Any
 
 import pytest
 
+from runtime.server.asked import Asked, default_of, spellings
 from runtime.server.errors import ConfigError
 from runtime.server.flags import CommandLine, Refused, config_words, flags_of, parse
 from runtime.server.flags.nearest import nearest
 from runtime.server.flags.spelling import name_of, spelled
-from runtime.server.releases import release_named
+from runtime.server.releases import RELEASES, release_named
 from tests.oracle.grammar import differences, recorded
 
 MODEL = ["--model-path", "org/model"]
@@ -269,3 +272,23 @@ def test_a_switch_is_spelled_alone_and_an_argument_by_its_name() -> None:
     assert spelled(release, "enable_dp_attention", True) == "--enable-dp-attention"
     assert name_of(release, "cuda_graph_max_bs") == "--cuda-graph-max-bs-decode"
     assert name_of(release, "nobody_knows") == "--nobody-knows"
+
+
+# What the rules must tell apart from its default, or what only some of them have.
+_UNSET_HERE = {
+    *("model_path", "served_as", "others", "attn_dp_size", "speculative_attention_mode"),
+    *("swa_full_tokens_ratio", "mamba_full_memory_ratio", "mm_enable_dp_encoder", "hicache_mem_layout"),
+}
+
+
+@pytest.mark.parametrize("release", [row.version for row in RELEASES])
+def test_what_nobody_asks_for_is_what_the_release_has_unset(release: str) -> None:
+    def plain(value: Any) -> Any:
+        return None if value is False or value in ((), []) else value
+
+    defaults, held = flags_of(release).defaults, 0
+    for name in {one.name for one in fields(Asked)} - _UNSET_HERE:
+        for theirs in (defaults[one] for one in spellings(name) if one in defaults):
+            assert plain(default_of(name)) == plain(theirs), name
+            held += 1
+    assert held > 80

@@ -403,3 +403,21 @@ def test_flashinfers_all_to_all_wants_as_many_groups_as_ranks(tp: int, dp: int) 
     for version in (13, 16, 23):
         with pytest.raises(ConfigError, match=f"needs as many attention-DP groups as TP ranks: {dp} of {tp}"):
             server("qwen3_moe", version, "B200", **asked)
+
+
+@pytest.mark.parametrize(
+    ("family", "declared", "hopper", "blackwell", "workstation"),
+    [
+        ("deepseek_v4", {}, "flashinfer_mxfp4", "flashinfer_mxfp4", "flashinfer_mxfp4"),
+        ("deepseek_v4", {"routed_experts_quant_method": "fp8"}, "auto", "auto", "auto"),
+        ("mimo", {}, "auto", TRTLLM, "auto"),
+        ("mimo", {"store_dtype": "mxfp4"}, "marlin", "flashinfer_mxfp4", "auto"),
+        ("mimo", {"store_dtype": "fp8"}, "auto", TRTLLM, "auto"),
+    ],
+)
+def test_experts_in_four_bits_are_told_by_the_checkpoint(
+    family: str, declared: dict[str, str], hopper: str, blackwell: str, workstation: str
+) -> None:
+    checkpoint = model(family, {"quant_method": "fp8", **declared})
+    for gpu, backend in (("H200", hopper), ("B200", blackwell), ("RTX PRO 6000", workstation)):
+        assert server(checkpoint, 23, gpu).moe_runner_backend == backend

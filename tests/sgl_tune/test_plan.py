@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,15 @@ def _megamoe(version: str, speculative: bool = False) -> Deployment:
 
 
 GPUS = tuple(Gpu("NVIDIA B200", "sm100", 183359, f"1b3c-{number}") for number in range(2))
+
+
+def test_a_warm_fills_the_drafts_cache_beside_the_targets() -> None:
+    flags = ServerFlags(model_path=MODELS[1], tp=8, speculative_algorithm="EAGLE", sglang_version="0.5.23")
+    both = make_plan(resolve_deployment(replace(flags, flashinfer_version="0.7.2", arch="sm100")), GPUS)
+    assert both.draft is not None and both.draft.ops and both.caches == (both.target, both.draft)
+    alone = make_plan(both.deployment, GPUS)
+    alone = replace(alone, draft=replace(both.draft, ops=()))
+    assert alone.caches == (alone.target,) and replace(alone, draft=None).caches == (alone.target,)
 
 
 def test_megamoe_files_name_their_gpu_since_0_5_22() -> None:
