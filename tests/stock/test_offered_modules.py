@@ -30,6 +30,9 @@ def get_jit_cache_providers():
 """
 
 
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a compiler to make a library")
+
+
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("library") / "norm.so"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from sgl_tune.cache.folder import open_folder
 from sgl_tune.stores.ninja import Freshness
 
+NINJA = shutil.which("ninja", path=f"{os.environ['PATH']}:{Path(sys.executable).parent}")
 OLD, NEW = 10**9, 2 * 10**9
 # As FlashInfer's: absolute paths, one rule that leaves its dependencies behind, and one that links.
 BUILD = """ninja_required_version = 1.3
@@ -47,7 +49,7 @@ def module(tmp_path: Path) -> Path:
 
 def _ninja(folder: Path, *words: str) -> str:
     """As FlashInfer calls it."""
-    command = ["ninja", "-v", "-C", folder, "-f", folder / "build.ninja", *words]
+    command = [NINJA or "ninja", "-v", "-C", folder, "-f", folder / "build.ninja", *words]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
 
 
