@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.log_lines import line_parser, log_pieces
 from sgl_tune.start_report.listener import Listener
 from sgl_tune.start_report.report import StartReport, report_of
+from sgl_tune.units import human_age
 
 _ANEW = ("server_args=", "Init torch distributed begin", "Init parallel begin", "Load weight begin")
 
@@ -31,7 +33,10 @@ def read_start(
         raise _nothing_told(path, listener)
     if number is not None and not 1 <= number <= len(starts):
         raise UsageError(f"{path} tells of {len(starts)} starts, not of {number}", "--start counts from 1")
-    return report_of(starts[(number or len(starts)) - 1], number or len(starts), len(starts))
+    told = starts[(number or len(starts)) - 1]
+    if told.ready is None and path.is_file():
+        told.notes[f"the file itself was last written {_age(path)}"] = None
+    return report_of(told, number or len(starts), len(starts))
 
 
 def parse_ready(text: str | None) -> re.Pattern[str] | None:
@@ -39,6 +44,12 @@ def parse_ready(text: str | None) -> re.Pattern[str] | None:
         return re.compile(text) if text is not None else None
     except re.error as error:
         raise UsageError(f"--ready {text}: no regular expression: {error}") from None
+
+
+def _age(path: Path) -> str:
+    """A log that goes on is written to: what one asks first of a start that hangs."""
+    seconds = time.time() - path.stat().st_mtime
+    return f"{human_age(seconds)} ago" if seconds >= 60 else "less than a minute ago"
 
 
 def _nothing_told(path: Path, listener: Listener) -> UsageError:

@@ -3,6 +3,7 @@
 say() { echo "[$(date '+%Y-%m-%d %H:%M:%S')] $1"; }
 sleep 0.3
 say "server_args=ServerArgs(model_path='m', tp_size=1, nnodes=1)"
+echo "GPU0 | a table, and no pod's name"
 say "Load weight begin. avail mem=1 GB"
 sleep 0.3
 say "Load weight end. elapsed=0.30 s, avail mem=1 GB"

@@ -159,6 +159,7 @@ def test_a_start_that_is_not_ready(tmp_path: Path) -> None:
     text = head() + loaded("TP0") + entry(10, "Init torch distributed begin.", "TP1") + entry(90, "x", "TP0")
     ran = run_here("start-report", _log(tmp_path, text))
     assert ran.code == 1 and "not ready after 90.0 s: stands in communicator" in ran.out
+    assert "the file itself was last written less than a minute ago" in ran.out
     words = ran.out[ran.out.index("last words") :].splitlines()
     assert "server" in words[1] and "TP1: 80.0 s before the log's end: Init torch" in words[2]
 
@@ -258,6 +259,7 @@ HOSTILE = {
     "numbers without end": f"[2026-08-02 10:00:00] NCCL/RCCL warmup completed in {'9' * 5000}s\n".encode(),
     "the same line again": entry(1, "Load weight begin.").encode() * 60_000,
     "ranks without end": b"".join(entry(i, "Load weight begin.", f"TP{i}").encode() for i in range(3000)),
+    "pods without end": b"".join(b"pod%d | " % i + entry(i, "x").encode() for i in range(20_000)),
     "ends before they begin": (entry(1, "Load weight end. elapsed=99999.0") * 3 + entry(2, READY)).encode(),
 }
 
