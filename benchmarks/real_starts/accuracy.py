@@ -21,7 +21,7 @@ import tomllib
 
 from benchmarks.real_starts.page import page
 from benchmarks.record import write_record
-from runtime.server.units import MIB
+from runtime.server.units import GIB, MIB
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.predict import predict
@@ -130,7 +130,16 @@ def verdict(guess: dict[str, Any], real: Measured) -> str:
     fits = guess["verdict"] == "fits"
     if fits == (real.ready is not None):
         return "right"
-    return "inside the error bar" if abs(guess["free_at_peak"]) <= guess["error_bar"] else "wrong"
+    is_tight = fits and guess["free_at_peak"] <= guess["error_bar"]
+    return "inside the error bar" if is_tight else "wrong"
+
+
+def _now(start: RealStart, guess: dict[str, Any], real: Measured) -> str | None:
+    """What is predicted today of a start that was predicted wrong."""
+    if verdict(guess, real) != "wrong":
+        return None
+    report = prediction(start)
+    return f"{report.verdict}, {report.free_at_peak_bytes / GIB:.2f} GiB free at the peak"
 
 
 def judged(out: Path) -> list[dict[str, Any]]:
@@ -138,9 +147,10 @@ def judged(out: Path) -> list[dict[str, Any]]:
     rows = []
     for start in real_starts():
         folder = out / start.name
-        if not (folder / "rank0.jsonl").exists():
-            continue
-        guess, real = guesses[start.name], measured(folder)
+        real = measured(folder) if (folder / "rank0.jsonl").exists() else None
+        if real is None or (real.ready is None and real.failed_in is None):
+            continue  # not run to its end
+        guess = guesses[start.name]
         found = [{**asdict(error), "within": error.within} for error in errors(guess, real)]
         rows.append(
             {
@@ -156,6 +166,7 @@ def judged(out: Path) -> list[dict[str, Any]]:
                     "error": real.error,
                 },
                 "verdict": verdict(guess, real),
+                "now": _now(start, guess, real),
                 "errors": found,
             }
         )

@@ -42,7 +42,11 @@ def _summary(rows: Sequence[dict[str, Any]]) -> str:
     errors = [error for row in rows for error in row["errors"]]
     within = sum(error["within"] for error in errors)
     verdicts = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    return f"Of {len(rows)} starts: {verdicts}. Of {len(errors)} figures {within} are as near as asked."
+    told = [f"Of {len(rows)} starts: {verdicts}. Of {len(errors)} figures {within} are as near as asked."]
+    told += [
+        f"{row['name']} was wrong; since then it is predicted: {row['now']}." for row in rows if row["now"]
+    ]
+    return "\n\n".join(told)
 
 
 def _starts(rows: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -231,6 +231,7 @@ class RuntimeConfig:
     context_length: int | None = None  # None: the model's
     decode_graphs: tuple[int, ...] = ()
     prefill_graphs: tuple[int, ...] = ()
+    prefill_graphs_asked: bool = False  # by a flag that chooses how they are captured
     is_pd_decode: bool = False
     disable_autotune: bool = False
     # Every tactic is in the cache: the dummy forward still runs, but nothing is profiled.

@@ -232,6 +232,8 @@ class Release:
     counts_told_drafts: bool = False
     # Prefill graphs of a stage are given up for layers that other stages have: cuda_graph_setup.py
     captures_stages_prefills: bool = False
+    # Prefill graphs that nobody asked for need this much free, in GiB: the same file
+    prefill_graphs_need: float = 0.0
     # Requests of a rank: resolve_max_num_reqs in mem_cache/kv_cache_configurator.py
     context_caps_requests: bool = True
     serves_one_request: bool = False
@@ -340,6 +342,7 @@ _15 = replace(
 _16 = replace(
     _15,
     version="0.5.16",
+    prefill_graphs_need=4.0,
     cute_objects="on demand",
     waterfills_over=("deepep", "megamoe"),
     checks_a2a_as_asked=True,
@@ -403,6 +406,7 @@ _GATHERED_18 = (
 _18 = replace(
     _17,
     version="0.5.18",
+    prefill_graphs_need=0.0,
     gathered_caches=_GATHERED_18,
     gathers_deep_gemm=True,
     keys_kernels_by_content=True,

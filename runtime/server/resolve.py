@@ -142,6 +142,7 @@ def _server(c: Choices) -> Server:
         dummy_batch_rows=_dummy_rows(c),
         decode_graphs=decode_graphs,
         prefill_graphs=prefill_graphs,
+        prefill_graphs_asked="backend" in c.prefill.locked,
         fp4_gemm_backend=fp4_gemm_backend(c),
         compiles_prefills=c.prefill.backend == COMPILED,
         speculative=_speculation(c),

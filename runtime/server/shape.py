@@ -78,6 +78,7 @@ class Server:
     dummy_batch_rows: int
     decode_graphs: tuple[int, ...]
     prefill_graphs: tuple[int, ...]
+    prefill_graphs_asked: bool
     speculative: Speculation | None
     disaggregation_mode: str
     autotune_extend: bool
@@ -159,6 +160,7 @@ class Server:
             context_length=self.context_length,
             decode_graphs=self.decode_graphs,
             prefill_graphs=self.prefill_graphs,
+            prefill_graphs_asked=self.prefill_graphs_asked,
             is_pd_decode=self.is_pd_decode,
             disable_autotune=not self.tunes,
             autotune_extend=self.autotune_extend,

@@ -36,6 +36,7 @@ from runtime.server.rows import aligned_rows
 from runtime.server.sizing import kv_bytes_per_token
 from runtime.server.start_sizes import captured_sizes, start_sizes
 from runtime.server.state_sizes import state_bytes
+from runtime.server.units import GIB
 from runtime.start.channels import Channels
 from runtime.start.first_use import open_deepep, start_cublas
 from runtime.start.options import StartOptions
@@ -230,6 +231,9 @@ class ModelRunner:
         if not self.sizes.prefill_graphs or self.options.sample_layers:
             return
         self.device.empty_cache()
+        if self._gives_up_prefill_graphs():
+            self.recorder.tell(prefill_graphs=())
+            return
         with self.recorder.phase("prefill graphs"):
             self._load_kernels()
             self.channels.carry_captured(max(self.sizes.prefill_graphs))
@@ -237,6 +241,13 @@ class ModelRunner:
                 self._site(), self.decoder, self.kv, self.sizes.prefill_graphs
             )
             self.prefill_graphs.capture()
+
+    def _gives_up_prefill_graphs(self) -> bool:
+        """Some releases do, where little memory is left and nobody asked for them."""
+        memory, needed = self.device.memory(), int(self.runtime.release.prefill_graphs_need * GIB)
+        if not memory.total or self.runtime.prefill_graphs_asked or not self.options.as_sglang:
+            return False
+        return memory.free < needed
 
     def capture_decode(self) -> None:
         self.decode_graphs: DecodeGraphs | None = None
