@@ -27,14 +27,16 @@ class Listing(NamedTuple):
         """Of the files alone."""
         if not self.files:
             return Size(odd=tuple(self.odd[:_MOST_NAMED]))
-        total, written, read = 0, 0.0, 0.0
+        total, written, read, closed = 0, 0.0, 0.0, None
         for name, status in self.files.items():
             total += status.st_size
             written = max(written, status.st_mtime)
+            if not status.st_mode & 0o004:
+                closed = status
             if not name.endswith(_READ_HERE):
                 read = max(read, status.st_atime)
         owner = next(iter(self.files.values())).st_uid
-        return Size(len(self.files), total, written, owner, tuple(self.odd[:_MOST_NAMED]), read)
+        return Size(len(self.files), total, written, owner, tuple(self.odd[:_MOST_NAMED]), read, closed)
 
 
 def listing(folder: Folder) -> Listing:

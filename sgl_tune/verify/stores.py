@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -29,6 +30,9 @@ _FATES: dict[Kind, tuple[str, Verdict, str]] = {
     "kills": ("store-kills-start", Verdict.CRASH, "remove it, or what its message names"),
     "unread": ("not-readable", Verdict.CRASH, "run as a user who may, or repair the folder's mode"),
 }
+
+
+_READ = 4
 
 
 class Machine(NamedTuple):
@@ -114,7 +118,7 @@ def _judged(item: Item, machine: Machine, access: Access | None) -> FileReport:
     elsewhere = _for_another(item, machine)
     if elsewhere:
         return FileReport(item.path, Verdict.IGNORED, (elsewhere,), item.store)
-    blocked = access.reading(item.path) if access else []
+    blocked = [*access.reading(item.path), *_closed(item, access.user)] if access else []
     if blocked:
         return FileReport(item.path, Verdict.CRASH, tuple(blocked), item.store)
     verdicts, findings = [Verdict.HIT], []
@@ -127,6 +131,15 @@ def _judged(item: Item, machine: Machine, access: Access | None) -> FileReport:
         findings.append(finding("store-odd-file", message, "remove it"))
     worst = Verdict.CRASH if Verdict.CRASH in verdicts else verdicts[-1]
     return FileReport(item.path, worst, tuple(findings), item.store)
+
+
+def _closed(item: Item, user: User) -> Iterator[Finding]:
+    """The folder may be open, and a file in it not."""
+    status = item.size.closed
+    if status and not user.may(status, _READ):
+        mode = stat.filemode(status.st_mode)
+        message = f"{user.name} cannot read a file of it ({mode}, owner {status.st_uid}): a start dies of it"
+        yield finding("not-readable", message, f"chmod -R a+rX {item.path}")
 
 
 def _fate(fault: Fault) -> tuple[Verdict, Finding]:

@@ -204,6 +204,16 @@ def test_a_read_only_place_needs_locks_and_has_them_after_relocate(open_folder: 
     assert old["ok"] and not old["findings"][1:]
 
 
+def test_a_file_that_another_user_cannot_read_is_told(open_folder: Path) -> None:
+    open_kernel = make.triton_kernel(open_folder / "triton", "open")
+    closed = make.triton_kernel(open_folder / "triton", "closed")
+    (closed / "closed.cubin").chmod(0o600)
+    data = _verify("--store", "triton", open_folder, "--as-user", "4321", code=1)
+    told = {row["path"]: row["verdict"] for row in data["files"]}
+    assert told == {str(open_kernel): "hit", str(closed): "crash"}
+    assert _codes(data, "triton") == ["not-readable"]
+
+
 def test_flashinfer_is_given_another_folder_where_it_may_not_write(open_folder: Path) -> None:
     make.flashinfer_module(open_folder / ".cache/flashinfer", "norm")
     told = _relocate(open_folder, "--read-only", "--scratch", "/scratch", "--sglang-version", "0.5.17")
