@@ -272,3 +272,21 @@ def test_awqs_groups_are_halved_until_both_sizes_are_of_them(hidden: int, inner:
 def test_awqs_groups_end_at_32(hidden: int, inner: int) -> None:
     with pytest.raises(ConfigError, match="ends at groups below 32"):
         wna16(4, 128, hidden, inner)
+
+
+@pytest.mark.parametrize(
+    ("told", "group"),
+    [
+        ({}, 16),
+        ({"group_size": 32}, 32),
+        ({"config_groups": {"group_0": {"weights": {"group_size": 32}}}}, 32),
+        ({"group_size": 16, "config_groups": {"group_0": {"weights": {"group_size": 32}}}}, 16),
+        ({"config_groups": {"group_0": {"weights": {}}}}, 16),
+    ],
+)
+def test_modelopt_tells_its_groups_at_the_top_or_in_the_first_of_its_sections(
+    told: dict[str, Any], group: int
+) -> None:
+    quantized = quantized_of({"quant_method": "modelopt", "quant_algo": "NVFP4", **told}, "modelopt_fp4")
+    kind = quantized.of_linear(QKV)
+    assert kind is not None and (kind.name, kind.group) == ("nvfp4", group)

@@ -180,11 +180,6 @@ ROWS = (
         "[page_size] does not divide [chunked_prefill_size]",
     ),
     Refusal(
-        lambda c: c.enable_mixed_chunk and c.speculative_algorithm == "FROZEN_KV_MTP",
-        "[enable_mixed_chunk] does not go with [speculative_algorithm]",
-        until=(0, 5, 23),
-    ),
-    Refusal(
         lambda c: c.disable_cuda_graph_padding and c.enable_torch_compile,
         "[disable_cuda_graph_padding] does not go with [enable_torch_compile]",
         "leave one of the two out",
