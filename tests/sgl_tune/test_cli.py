@@ -109,6 +109,8 @@ def test_a_folder_nobody_may_enter_is_named(
         if parent.stat().st_mode & 0o005 != 0o005 and parent.is_relative_to("/tmp"):
             parent.chmod(0o755)
 
+    run_here(*command, tmp_path / where)  # imports what nobody may not read where Python is root's
+
     def as_nobody() -> Ran:
         os.setuid(65534)
         return run_here(*command, tmp_path / where)
