@@ -8,7 +8,7 @@ from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.start_report.against import Against, Change
 from sgl_tune.start_report.against import headline as against_headline
-from sgl_tune.start_report.phases import PHASES
+from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
 from sgl_tune.start_report.report import PhaseReport, StartReport
 from sgl_tune.units import count, human_bytes
 
@@ -28,7 +28,8 @@ def headline(report: StartReport) -> str:
     wall = f"{report.wall_seconds:.1f} s"
     if not report.ready:
         what = "failed" if report.failure else "stands"
-        return f"not ready after {wall}: {what} in {report.stands_in}"
+        where = "a phase that no line names" if report.stands_in == UNEXPLAINED else report.stands_in
+        return f"not ready after {wall}: {what} in {where}"
     spared = report.saves_seconds
     if spared >= 0.05:
         return f"ready after {wall}, of which {spared:.1f} s build what a store could hold"

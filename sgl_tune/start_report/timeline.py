@@ -143,7 +143,8 @@ def _heard_of_ranks(told: Told, speaker: Speaker) -> set[int]:
 def _begins_with(told: Told) -> tuple[str, ...]:
     """A model that is loaded without a server prints no server_args, and has no other processes."""
     is_server = told.server_args is not None or bool(told.ranks)
-    return ("imports", "arguments") if is_server else ("imports", "arguments", "setup")
+    first = ("imports",) if told.is_launched else ()
+    return (*first, "arguments") if is_server else (*first, "arguments", "setup")
 
 
 def _speakers(told: Told) -> list[Speaker]:
@@ -179,6 +180,7 @@ class _Walk:
         self.told: list[Span] = []
         self._open: list[str] = []
         self._then = begins_with if began is not None else ()
+        self._is_told = "imports" in begins_with
         self._building: Span | None = None  # without its end
         self._limit: float | None = None
         self._at = began
@@ -190,7 +192,7 @@ class _Walk:
         self._pass(event.at, mark.phase if is_met else None)
         phase = self._phase(event)
         if is_met:
-            self._then = ()
+            self._then, self._is_told = (), True
         if mark.edge is Edge.opens:
             self._open.append(phase)
         elif mark.edge is Edge.closes:
@@ -243,7 +245,7 @@ class _Walk:
 
     def _between(self, met: str | None) -> str:
         if met is None:
-            return self._then[0] if self._then else ""
+            return self._then[0] if self._then and self._is_told else ""
         return next((name for name in self._then if met in PHASES[name].until), "")
 
 
