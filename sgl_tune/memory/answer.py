@@ -21,7 +21,7 @@ from sgl_tune.memory.predict import predict
 from sgl_tune.memory.rank_log import ServerLog
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.run_report import read_report
-from sgl_tune.memory.server_args import flags_of_log
+from sgl_tune.memory.server_args import flags_of_log, not_taken
 from sgl_tune.memory.server_log import read_server_log
 from sgl_tune.memory.study import Question, Study, study
 from sgl_tune.memory.target import target_gpu
@@ -29,6 +29,8 @@ from sgl_tune.memory.what_if import parse_sweep, parse_what_if
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.units import memory_bytes
 from sgl_tune.writing import write_text
+
+_MISSED = "the prediction is without what the log's server was set to besides,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,10 @@ def _from_log(asked: MemoryOptions, file: Path, out: Output) -> Answer:
     if asked.write_constants is not None:
         told = constants_of(found.report, log.lead)
         write_text(asked.write_constants, to_json(told.to_json()) + "\n")
-    return Answer(with_log(found.report, log), found.sweep)
+    report = with_log(found.report, log)
+    if missed := () if given else not_taken(log.server_args or ""):
+        report = report.with_note(f"{_MISSED} {', '.join(missed)}: give its command after --")
+    return Answer(report, found.sweep)
 
 
 def _beside_cause(error: UsageError, log: ServerLog) -> UsageError:

@@ -11,6 +11,18 @@ from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, flag_types
 _NAMES = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size", "attn_dp": "attn_dp_size"}
 # Printed resolved: SGLang reads them from elsewhere when they are not set.
 _LEFT_OUT = TARGET_FIELDS | {"dist_init_addr", "skip_ops"}
+_MATTER = (
+    *(
+        "max_total_tokens",
+        "cpu_offload_gb",
+        "enable_lora",
+        "enable_hierarchical_cache",
+        "enable_memory_saver",
+    ),
+    *("enable_two_batch_overlap", "enable_single_batch_overlap", "enable_symm_mem", "enable_torch_compile"),
+    *("json_model_override_args", "ep_num_redundant_experts"),
+)
+_UNSET = ("None", "False", "0", "{}", "")
 
 
 def flags_of_log(server_args: str, given: ServerFlags) -> ServerFlags:
@@ -25,9 +37,14 @@ def flags_of_log(server_args: str, given: ServerFlags) -> ServerFlags:
     return replace(ServerFlags(**logged), **given.given())
 
 
+def not_taken(server_args: str) -> tuple[str, ...]:
+    """What the server was set to that takes memory and is none of our flags."""
+    said = {name: _word(server_args, name) for name in _MATTER}
+    return tuple(f"--{name.replace('_', '-')} {word}" for name, word in said.items() if word not in _UNSET)
+
+
 def _value(text: str, name: str, kind: type) -> Any:
-    match = re.search(rf"[(,{{ ]'?{name}'?[=:] ?('[^']{{0,400}}'|[\w.-]{{1,40}})", text)
-    word = match[1].strip("'") if match else "None"
+    word = _word(text, name)
     if word in ("None", "auto"):
         return None
     if kind is bool:
@@ -36,3 +53,8 @@ def _value(text: str, name: str, kind: type) -> Any:
         return kind(word)
     except ValueError:
         return None
+
+
+def _word(text: str, name: str) -> str:
+    match = re.search(rf"[(,{{ ]'?{name}'?[=:] ?('[^']{{0,400}}'|[\w.-]{{1,40}})", text)
+    return match[1].strip("'") if match else "None"

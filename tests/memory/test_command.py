@@ -16,7 +16,8 @@ from tests.sgl_tune.schemas import schema_faults
 DEMO = ("mem-report", "--model", "demo-moe", "--moe-runner-backend", "triton", "--cuda-graph-max-bs", "8")
 LOG = """\
 [2026-08-02 10:00:00] server_args=ServerArgs(model_path='demo-moe', tp_size=1, mem_fraction_static=0.8, \
-moe_runner_backend='triton', attention_backend='fa3', cuda_graph_max_bs=8, max_running_requests=None)
+moe_runner_backend='triton', attention_backend='fa3', cuda_graph_max_bs=8, max_running_requests=None, \
+max_total_tokens=16000000)
 [2026-08-02 10:00:01] Load weight begin. avail mem=78.40 GB
 [2026-08-02 10:00:02] Load weight end. type=Demo, avail mem=78.38 GB, mem usage=0.02 GB.
 [2026-08-02 10:00:03] KV Cache is allocated. #tokens: 16000000, K size: 30.00 GB, V size: 30.00 GB
@@ -93,7 +94,9 @@ def test_a_log_alone_says_which_start_to_predict(tmp_path: Path) -> None:
     )
     assert {"free after kv pool", "taken by weights", "kv tokens"} <= rows.keys()
     assert data["total_bytes"] == round(79.11 * (1 << 30))
-    assert "ran out of memory in autotune" in data["notes"][-1]
+    assert "ran out of memory in autotune" in data["notes"][-2]
+    assert "--max-total-tokens 16000000: give its command" in data["notes"][-1]
+    assert data["logged"]["cause"]["what"] == "the KV pool leaves too little for the autotune dummy run"
 
 
 @pytest.mark.parametrize("option", ["--html", "--snapshot"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.memory.server_args import flags_of_log
+from sgl_tune.memory.server_args import flags_of_log, not_taken
 
 REPR = (
     "server_args=ServerArgs(model_path='zai-org/GLM-5.1-FP8', tokenizer_path='zai-org/GLM-5.1-FP8', "
@@ -40,3 +40,12 @@ def test_given_flags_win() -> None:
 )
 def test_nonsense_says_nothing(text: str) -> None:
     assert flags_of_log(text, ServerFlags()).given() == {}
+
+
+def test_what_takes_memory_and_is_no_flag_of_ours_is_named() -> None:
+    assert not_taken(REPR) == ()
+    more = ", max_total_tokens=131072, cpu_offload_gb=0, enable_lora=None, json_model_override_args='{}'"
+    assert not_taken(REPR[:-1] + more + ", enable_symm_mem=True)") == (
+        "--max-total-tokens 131072",
+        "--enable-symm-mem True",
+    )
