@@ -11,20 +11,18 @@ from typing import Protocol
 import torch
 
 from runtime.devices.base import Device
-from runtime.forward.batch import ForwardBatch, ForwardMode, dummy_decode_batch, dummy_extend_batch
+from runtime.forward.batch import ForwardBatch, dummy_decode_batch, dummy_extend_batch
 from runtime.forward.comm import Communicator
-from runtime.forward.dp_attention import PeerRows, RunnerKind, plan_dp_tokens
+from runtime.forward.dp_attention import RunnerKind
 from runtime.forward.kv_pool import KVPool, make_cache, make_kv_pool
-from runtime.forward.logits_processor import LogitsOutput, autotune_dummy_run_mode
-from runtime.forward.peers import GraphKind, brings, meet
+from runtime.forward.logits_processor import autotune_dummy_run_mode
 from runtime.graphs.base import CaptureProgress, CaptureSite
 from runtime.graphs.decode import DecodeGraphs
 from runtime.graphs.draft import DraftRunners, make_draft_runners
 from runtime.graphs.prefill import PrefillGraphs
-from runtime.graphs.stage import StageGraphs
 from runtime.layers.embedding import VocabTable
 from runtime.models.build import make_build
-from runtime.models.decoder import Decoder, StageState, run_stage, sample_layers
+from runtime.models.decoder import Decoder, sample_layers
 from runtime.models.draft import DraftModel, load_drafts, num_drafts
 from runtime.models.encoder import EncoderWeights
 from runtime.moe.dispatch import Dispatcher
@@ -41,6 +39,7 @@ from runtime.start.channels import Channels
 from runtime.start.first_use import open_deepep, start_cublas
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
+from runtime.start.serving import Serving
 from runtime.start.sglang_buffers import SglangBuffers
 
 
@@ -50,7 +49,7 @@ class Autotune(Protocol):
     def run(self, forward: Callable[[], object], what: str) -> None: ...
 
 
-class ModelRunner:
+class ModelRunner(Serving):
     def __init__(
         self,
         model: ModelConfig,
@@ -272,48 +271,6 @@ class ModelRunner:
         with self.recorder.phase("draft graphs"):
             self.draft_runners = make_draft_runners(self._site(), self.drafts, self.draft_kvs, sizes)
             self.draft_runners.capture()
-
-    @torch.inference_mode()
-    def forward(self, batch: ForwardBatch) -> LogitsOutput | StageState:
-        """Logits on the last pipeline stage, elsewhere what went to the next: by graphs that fit all."""
-        with self.device.active():
-            batch, kind = self._joined(batch)
-            graphs = {GraphKind.DECODE: self.decode_graphs, GraphKind.PREFILL: self.prefill_graphs}.get(kind)
-            return graphs.forward(batch) if graphs else self.forward_eager(batch)
-
-    def _joined(self, batch: ForwardBatch) -> tuple[ForwardBatch, GraphKind]:
-        """The batch with the rows of all attention-DP ranks, and the graphs that all of them replay."""
-        alone = self._own_graphs(batch)
-        if not self.parallel.gathers_mlp:
-            return batch if batch.dp else self.dp_batch(batch, "eager"), alone
-        peers, kind = meet(brings(batch, alone), self.comm)
-        return self.dp_batch(batch, "eager", peers), kind
-
-    def _own_graphs(self, batch: ForwardBatch) -> GraphKind:
-        if batch.mode is ForwardMode.IDLE:
-            return GraphKind.ANY
-        is_prefill = batch.mode is ForwardMode.EXTEND
-        graphs: StageGraphs | None = self.prefill_graphs if is_prefill else self.decode_graphs
-        if graphs is None or not graphs.can_run(batch):
-            return GraphKind.NONE
-        return GraphKind.PREFILL if is_prefill else GraphKind.DECODE
-
-    def forward_eager(self, batch: ForwardBatch) -> LogitsOutput | StageState:
-        return run_stage(self.decoder, batch, self.kv, self.comm)
-
-    def dp_batch(self, batch: ForwardBatch, kind: RunnerKind, peers: PeerRows | None = None) -> ForwardBatch:
-        """The batch beside its peers', which bring as much where nobody says otherwise."""
-        tokens = plan_dp_tokens(
-            batch.num_tokens,
-            kind,
-            self.parallel,
-            moe_a2a_backend=self.runtime.moe_a2a_backend,
-            peers=peers,
-            dp_rank=self.comm.layout.attn_dp_rank,
-            device=self.device.torch_device,
-            is_extend=batch.mode is ForwardMode.EXTEND,
-        )
-        return batch.with_dp(tokens)
 
     def _tune_with(self, batch: ForwardBatch, kind: RunnerKind, what: str) -> None:
         batch = self.dp_batch(batch, kind)
