@@ -257,3 +257,18 @@ def test_a_position_is_turned_or_none_has_one() -> None:
         for told in ("rope", "nope", None)
     }
     assert [told for told, one in attention.items() if one.rope is not None] == ["rope"]
+
+
+def test_step_names_the_kind_of_layer_whose_positions_it_is_not_told() -> None:
+    published_file = published()["stepfun-ai/Step-3.5-Flash"].config
+    base = {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 1.0}
+    told = {"sliding_attention": base, "full_attention": {**base, "partial_rotary_factor": 0.5}}
+
+    def unsaid(*kinds: str) -> list[str]:
+        ropes = {kind: told[kind] for kind in kinds}
+        why = model_config({**published_file, "rope_parameters": ropes}).obstacles
+        return [one for one in why if "by itself" in one]
+
+    assert unsaid("sliding_attention", "full_attention") == [] == unsaid()
+    (why,) = unsaid("full_attention")
+    assert "not told of sliding_attention" in why

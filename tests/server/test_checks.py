@@ -167,6 +167,7 @@ _DRAFT = "speculative_draft_attention_backend"
         (_WIDE, 18, "H200", {"attention_backend": "triton", **_ONE_POOL}, None),
         (_WIDE, 19, "H200", {"attention_backend": "triton", **_ONE_POOL}, "keys as wide as values"),
         (_WIDE, 22, "H200", {"attention_backend": "fa3", **_ONE_POOL}, "keys as wide as values"),
+        (model("deepseek", head_dim=192), 22, "B200", _ONE_POOL, None),
         (_WIDE, 23, "H200", {"attention_backend": "triton", **_ONE_POOL}, None),
         (_WIDE, 23, "H200", {"attention_backend": "fa3", **_ONE_POOL}, None),
         (_WIDE, 23, "H200", {"attention_backend": "flashinfer", **_ONE_POOL}, "these attention backends"),

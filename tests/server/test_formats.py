@@ -290,3 +290,36 @@ def test_modelopt_tells_its_groups_at_the_top_or_in_the_first_of_its_sections(
     quantized = quantized_of({"quant_method": "modelopt", "quant_algo": "NVFP4", **told}, "modelopt_fp4")
     kind = quantized.of_linear(QKV)
     assert kind is not None and (kind.name, kind.group) == ("nvfp4", group)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "inputs", "per", "is_static"),
+    [
+        ("per_tensor", {"is_dynamic": False}, "tensor", True),
+        ("per_tensor", {"is_dynamic": True}, "tensor", False),
+        ("per_channel", {"is_dynamic": True}, "row", False),
+        ("per_channel", {}, "row", False),
+    ],
+)
+def test_quarks_fp8_is_of_a_tensor_or_of_each_row(
+    scheme: str, inputs: dict[str, Any], per: str, is_static: bool
+) -> None:
+    told = {"weight": {"dtype": "fp8_e4m3", "qscheme": scheme}, "input_tensors": inputs}
+    kind = quantized_of({"quant_method": "quark", "global_quant_config": told}, "quark").of_linear(QKV)
+    assert kind is not None and (kind.name, kind.per, kind.is_static) == ("fp8", per, is_static)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"global_quant_config": {"weight": {"dtype": "int4", "qscheme": "per_tensor"}}},
+        {"global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_group"}}},
+        {
+            "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}},
+            "layer_quant_config": {"a": {}},
+        },
+    ],
+)
+def test_quarks_other_formats_are_named(told: dict[str, Any]) -> None:
+    with pytest.raises(Unsupported, match="quark"):
+        quantized_of({"quant_method": "quark", **told}, "quark")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -10,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import runtime.server.resolve
 from runtime.server.decoders import known
 from runtime.server.formats import kinds
+from runtime.server.gpus import GPUS
 
 _MODULES = (runtime.server.resolve, known, kinds)  # with all that they import
 
@@ -37,3 +39,11 @@ def test_a_word_of_a_row_is_one_that_its_type_names() -> None:
                 assert getattr(row, name) in get_args(hint), (name, row)
                 held += 1
     assert held > 100
+
+
+def test_the_bytes_of_a_gpu_are_those_of_its_source() -> None:
+    told = {gpu.name: re.search(r"([\d.]+) GiB", gpu.source) for gpu in GPUS}
+    found = {gpu.name: gpu.cuda_bytes for gpu in GPUS if gpu.cuda_bytes is not None and told[gpu.name]}
+    assert {name: f"{count / (1 << 30):.2f}" for name, count in found.items()} == {
+        name: one[1] for name, one in told.items() if one
+    }
