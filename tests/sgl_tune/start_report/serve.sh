@@ -19,7 +19,7 @@ echo $! > "$HOME/child"
 case $1 in
   dies) say "Scheduler hit an exception: Traceback (most recent call last):"; echo "ValueError: no such thing"; exit 3 ;;
 esac
-trap 'say "asked to end"; exit 9' TERM INT
+trap 'say "asked to end"; exit 9' TERM HUP
 say "max_total_num_tokens=1, max_running_requests=2"
 say "The server is fired up and ready to roll!" >&2
 for i in $(seq 600); do sleep 0.05; [ "$1" = ends ] && exit 7; done

@@ -77,7 +77,7 @@ def test_a_server_that_ends_by_itself_ends_us_with_its_code(tmp_path: Path) -> N
     assert subprocess.run(words, capture_output=True, env=settings, timeout=60).returncode == 7
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_us_is_one_to_the_server(tmp_path: Path, number: int) -> None:
     words, settings = _command(tmp_path)
     child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=settings)
