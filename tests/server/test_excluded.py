@@ -158,3 +158,23 @@ def test_a_list_of_a_multimodal_checkpoint_is_read_as_its_text_models(key: str) 
         key: ["model.layers.0.mlp", "model.layers.1.mlp", "lm_head", "vision_tower.blocks.0", "model.norm"],
         "other": listed,
     }
+
+
+@pytest.mark.parametrize(
+    ("method", "list_", "names", "doubted"),
+    [
+        ("compressed-tensors", "ignore", ("q_proj",), True),
+        ("compressed-tensors", "ignore", ("q_proj", "k_proj", "v_proj"), False),
+        ("compressed-tensors", "ignore", ("q_proj", "qkv_proj"), False),
+        ("fp8", "modules_to_not_convert", ("q_proj",), True),
+        ("fp8", "modules_to_not_convert", ("q_proj", "qkv_proj"), True),
+        ("fp8", "modules_to_not_convert", ("q_proj", "k_proj", "v_proj"), False),
+    ],
+)
+def test_what_runs_as_one_is_excluded_whole_or_named(
+    method: str, list_: str, names: tuple[str, ...], doubted: bool
+) -> None:
+    listed = [f"model.layers.0.self_attn.{name}" for name in names]
+    said = [*excluded_of({list_: listed}, method).doubts(2)]
+    assert [one for one in said if "only some are excluded" in one] == (said if doubted else [])
+    assert bool(said) == doubted
