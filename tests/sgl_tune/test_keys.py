@@ -201,6 +201,18 @@ def test_spread_experts_without_dp_attention_are_routed_before_the_kernel() -> N
     assert "(1, 256), (1,), (1,)" in _only(**DEEPSEEK, ep=8, sglang_version="0.5.17").keys[0]
 
 
+def test_so_are_spread_experts_in_mxfp8(tmp_path: Path) -> None:
+    config = json.loads(Path(_quantized(tmp_path, "DeepSeek-V3"), "config.json").read_text())
+    del config["quantization_config"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    flags = {**DEEPSEEK, "model_path": str(tmp_path), "quantization": "mxfp8"}
+    spread, whole = (
+        next(op.keys[0] for op in _ops(**flags, **ep) if "_moe" in op.op) for ep in ({"ep": 8}, {})
+    )
+    assert "((1, 7168), (0,), (1, 8), (1, 8), (1, 7168)" in spread
+    assert "((1, 7168), (1, 256), (1,), (1,), (1, 7168)" in whole
+
+
 def test_routed_backends_pack_their_routing_until_0_5_20() -> None:
     flags = {**DEEPSEEK, "moe_runner_backend": "flashinfer_trtllm_routed"}
     apart, packed = "(0,), (1, 8), (1, 8), (1, 7168)", "(0,), (1, 8), (1,), (1, 7168)"
