@@ -168,12 +168,21 @@ class _Server:
             os.killpg(self.pid, number)
 
     def _kill(self) -> None:
-        """Whatever is left, also of what has left its group."""
+        """Whatever is left, also of what has left its group: orphans become ours, and theirs after them."""
         self._signal(signal.SIGKILL)
-        for pid in below(self.pid) | (_adopted() if self._process.poll() is not None else set()):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        for pid in below(self.pid):
+            _end(pid)
         self._process.wait()
+        while orphans := _adopted():
+            for pid in orphans:
+                _end(pid)
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+
+
+def _end(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _parsed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:

@@ -46,7 +46,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comple
 
 def test_output_goes_through_as_it_was_written(stopped: Any) -> None:
     done, _, _ = stopped
-    assert "Load weight begin" in done.stdout and "asked to end" in done.stdout
+    assert "Load weight begin" in done.stdout and "asked to end" in done.stdout + done.stderr
     assert "The server is fired up and ready to roll!\n" in done.stderr and done.returncode == 0
 
 
@@ -85,8 +85,8 @@ def test_a_signal_to_us_is_one_to_the_server(tmp_path: Path, number: int) -> Non
     while "store" not in child.stderr.readline():  # the report's own table
         pass
     child.send_signal(number)
-    out, _ = child.communicate(timeout=30)
-    assert "asked to end" in out and child.returncode == 9 and _is_gone(tmp_path)
+    out, err = child.communicate(timeout=30)
+    assert "asked to end" in out + err and child.returncode == 9 and _is_gone(tmp_path)
 
 
 def test_when_we_are_killed_the_server_goes_too(tmp_path: Path) -> None:
