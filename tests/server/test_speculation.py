@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.server.errors import ConfigError
+from tests.server import asking
 from tests.server.asking import FP8, NVFP4, model, server
 
 Sizes = tuple[int | None, int, int]
@@ -203,3 +204,24 @@ def test_a_block_draft_says_whose_width_it_is() -> None:
     for algorithm in ("DFLASH", "DSPARK"):
         assert why(algorithm) == f"{algorithm}'s own"
         assert why(algorithm, told={"block_size": 10}) == "the draft's block"
+
+
+def test_drafts_do_not_adapt_under_dp_attention() -> None:
+    adaptive = {"speculative_algorithm": "EAGLE", "others": {"speculative_adaptive": True}}
+    groups: dict[str, Any] = {"tp_size": 4, "dp_size": 4, "enable_dp_attention": True}
+    for asked, adapts in (({"tp_size": 4}, True), (groups, False)):
+        rules = [
+            one.rule
+            for one in asking.server("glm4", 23, "B200", **asked, **adaptive).reasons.get(
+                "speculative_num_steps", ()
+            )
+        ]
+        assert ("adaptive" in rules) == adapts
+
+
+def test_dflash_says_whose_block_it_drafts() -> None:
+    draft = asking.model("qwen3")
+    for told, rule in (({"speculative_dflash_block_size": 8}, "the draft's block"), ({}, "DFLASH's own")):
+        asked: dict[str, Any] = {"speculative_algorithm": "DFLASH", **told}
+        found = asking.server("qwen3", 23, "H200", draft=draft, **asked)
+        assert rule in [one.rule for one in found.reasons["speculative_num_draft_tokens"]]
