@@ -272,3 +272,10 @@ def test_step_names_the_kind_of_layer_whose_positions_it_is_not_told() -> None:
     assert unsaid("sliding_attention", "full_attention") == [] == unsaid()
     (why,) = unsaid("full_attention")
     assert "not told of sliding_attention" in why
+
+
+def test_granites_hybrids_have_plain_layers_alone() -> None:
+    section = {"quantization_config": {"quant_method": "fp8"}}
+    why = model_config({**_file("granitemoehybrid"), **section}).obstacles
+    assert any("plain layers of this family alone" in one for one in why)
+    assert not any("plain layers" in one for one in model_config(_file("granitemoehybrid")).obstacles)
