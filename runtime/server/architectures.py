@@ -168,3 +168,20 @@ DRAFTS_FROM_THEIR_PATH = frozenset(
         "Qwen4ExpForConditionalGeneration",
     }
 )
+# _FLASHINFER_ALLREDUCE_FUSION_ARCHS of arg_groups/overrides.py, before in server_args.py
+FUSED_ALL_REDUCE = frozenset(
+    {
+        "DeepseekV3ForCausalLM",
+        "DeepseekV32ForCausalLM",
+        "GptOssForCausalLM",
+        "GlmMoeDsaForCausalLM",
+        "Glm4MoeForCausalLM",
+        "Glm4MoeLiteForCausalLM",
+        "Qwen3MoeForCausalLM",
+        "Qwen3NextForCausalLM",
+        "KimiK25ForConditionalGeneration",
+        "Qwen3_5MoeForConditionalGeneration",
+        "InternS2PreviewForConditionalGeneration",
+        "Qwen3_5ForConditionalGeneration",
+    }
+)

@@ -99,6 +99,8 @@ class Asked:
     disable_overlap_schedule: bool = False
     disable_shared_experts_fusion: bool = False
     disable_custom_all_reduce: bool = False
+    enforce_disable_flashinfer_allreduce_fusion: bool = False
+    flashinfer_allreduce_fusion_backend: str | None = None
     enable_mixed_chunk: bool = False
     enable_two_batch_overlap: bool = False
     enable_single_batch_overlap: bool = False

@@ -24,6 +24,14 @@ _GOES_WITH = (
 PdGraphs = Literal["none where piecewise is off", "none in prefill", "by role"]
 ExpertLayout = Literal["masked", "by experts", "by memory"]
 CuteObjects = Literal["not kept", "on demand", "kept"]
+_13_FUSED = names.FUSED_ALL_REDUCE | {"MistralLarge3ForCausalLM"}
+_14_FUSED = _13_FUSED | {
+    "NemotronHForCausalLM",
+    "NemotronHPuzzleForCausalLM",
+    "Qwen3VLMoeForConditionalGeneration",
+}
+_18_FUSED = _14_FUSED | {"DeepseekV4ForCausalLM"}
+_20_FUSED = _18_FUSED | {"NemotronH_Omni_Reasoning_V3", "Qwen4ExpForConditionalGeneration"}
 _EAGER = names.DEEPSEEK_V4 | {"Qwen3NextForCausalLM", "BailingMoeV2_5ForCausalLM", "LLaDAModelLM"}
 _COMPILED_OFF_WITH = (
     *("this architecture", "a multimodal model", "DP attention", "torch.compile", "pipeline parallelism"),
@@ -234,6 +242,10 @@ class Release:
     captures_stages_prefills: bool = False
     # Prefill graphs that nobody asked for need this much free, in GiB: the same file
     prefill_graphs_need: float = 0.0
+    # FlashInfer's all-reduce fused with a norm, where no flag says no: arg_groups/overrides.py
+    fused_all_reduce: frozenset[str] = names.FUSED_ALL_REDUCE
+    fuses_all_reduce_on_h20: bool = True
+    fuses_all_reduce_over_nodes: bool = False
     # Requests of a rank: resolve_max_num_reqs in mem_cache/kv_cache_configurator.py
     context_caps_requests: bool = True
     serves_one_request: bool = False
@@ -260,10 +272,18 @@ class Release:
         return number(self.version)
 
 
-_12 = Release("0.5.12", flashinfer="0.6.11.post1", transformers="5.6.0", mxfp4_by_cutlass=(9,))
+_12 = Release(
+    "0.5.12",
+    flashinfer="0.6.11.post1",
+    transformers="5.6.0",
+    mxfp4_by_cutlass=(9,),
+    fuses_all_reduce_on_h20=False,
+)
 _13 = replace(
     _12,
     version="0.5.13",
+    fuses_all_reduce_on_h20=True,
+    fused_all_reduce=_13_FUSED,
     adaptive_steps=(1, 3, 7),
     flashinfer="0.6.12",
     transformers="5.8.1",
@@ -292,6 +312,8 @@ _13 = replace(
 _14 = replace(
     _13,
     version="0.5.14",
+    fused_all_reduce=_14_FUSED,
+    fuses_all_reduce_over_nodes=True,
     loads_drafts_before_pool=True,
     loads_kernels_by_name=True,
     adaptive_steps=(0, 1, 3, 7),
@@ -406,6 +428,7 @@ _GATHERED_18 = (
 _18 = replace(
     _17,
     version="0.5.18",
+    fused_all_reduce=_18_FUSED,
     prefill_graphs_need=0.0,
     gathered_caches=_GATHERED_18,
     gathers_deep_gemm=True,
@@ -456,6 +479,7 @@ _19 = replace(
 _20 = replace(
     _19,
     version="0.5.20",
+    fused_all_reduce=_20_FUSED,
     counts_told_drafts=True,
     captures_stages_prefills=True,
     cute_objects="kept",

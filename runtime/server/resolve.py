@@ -27,6 +27,7 @@ from runtime.server.deterministic import settle_deterministic
 from runtime.server.encoders.place import encoder_place
 from runtime.server.errors import ConfigError
 from runtime.server.family_attention import settle_family_attention
+from runtime.server.fused_all_reduce import fuses_all_reduce
 from runtime.server.gpus import GpuModel
 from runtime.server.graph_backends import (
     COMPILED,
@@ -153,6 +154,7 @@ def _server(c: Choices) -> Server:
         tunes_because=tuned.because,
         key_parts=key_parts(c.release, _key_inputs(c, config_class(c.model, c.release))),
         draft=_draft(c),
+        fuses_all_reduce=fuses_all_reduce(c),
         encoder=encoder_place(c),
         dispatch_tokens=budgets.told_dispatch_tokens(c),
         states=state_rules(c),

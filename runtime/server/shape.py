@@ -87,6 +87,7 @@ class Server:
     tunes_because: str
     key_parts: tuple[str, ...]
     draft: DraftServer | None
+    fuses_all_reduce: bool = False  # with norms, by FlashInfer
     encoder: EncoderPlace = "split"  # where a multimodal model's lies
     fp4_gemm_backend: str = ""
     compiles_prefills: bool = False  # their CUDA graphs are pieces of torch.compile

@@ -37,12 +37,14 @@ _OWN_LAYER = (
 
 
 def uncounted(server: Server) -> tuple[str, ...]:
-    """Flags as the release spells them; a draft that is another model by its path."""
+    """Flags as the release spells them, what is on without one, and a draft that is another model."""
     flags = [
         spelled(server.release, name, getattr(server.asked, name))
         for name, takes in _TAKES.items()
         if takes(server)
     ]
+    if server.fuses_all_reduce:
+        flags.append("FlashInfer's fused all-reduce")
     if server.draft is not None and not _is_own_layer(server):
         flags.append(f"the draft {server.draft.model_path} (one more layer of the target stands for it)")
     return tuple(flags)

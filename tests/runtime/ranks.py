@@ -61,7 +61,7 @@ class Ranks:
         failures = [f"rank {rank}:\n{value}" for rank, (good, value) in answers.items() if not good]
         late = [rank for rank in range(len(pipes)) if rank not in answers]
         failures += [f"rank {rank} gave no answer:\n{self._where(rank)}" for rank in late]
-        if late or any(value == ENDED for _, value in answers.values()):
+        if late or any(not good and value == ENDED for good, value in answers.values()):
             self.close()
             self._start()
         assert not failures, "\n".join(failures)

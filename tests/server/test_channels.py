@@ -1,5 +1,8 @@
 """What ranks open to talk, held against starts of a stock SGLang 0.5.17 on two and four H200s."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from runtime.server.channels import (
@@ -11,8 +14,10 @@ from runtime.server.channels import (
     shared_pointers,
 )
 from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.uncounted import uncounted
 from runtime.server.units import MIB
 from tests.runtime.starts import make_preset
+from tests.server.asking import server
 
 QWEN, LLAMA = make_preset("Qwen3-30B-A3B"), make_preset("Llama-3.1-70B")
 OWN, SHARED = RuntimeConfig(disable_custom_all_reduce=True), RuntimeConfig()
@@ -38,12 +43,22 @@ def test_groups_inside_the_tensor_parallel_one_are_torchs() -> None:
     assert groups_of_torch(LLAMA, ParallelConfig(tp=4, ep=2)) == ()
 
 
-@pytest.mark.parametrize(("ranks", "megabytes"), [(1, 0), (2, 82), (4, 24), (8, 20)])
-def test_the_shared_buffer_is_as_large_as_measured(ranks: int, megabytes: int) -> None:
-    """82 and 24 MiB were measured; they hold the semaphores too."""
-    assert shared_buffer(ParallelConfig(tp=ranks), SHARED) // MIB in (megabytes - 2, megabytes)
-    assert shared_buffer(ParallelConfig(tp=ranks), OWN) == 0
-    assert shared_pointers(ParallelConfig(tp=ranks), SHARED) == (131_072 * ranks if ranks > 1 else 0)
+_BUFFERS = {
+    9: {1: 0, 2: 80, 3: 34, 4: 24, 5: 20, 6: 20, 7: 18, 8: 18, 16: 0},
+    10: {1: 0, 2: 80, 3: 64, 4: 40, 5: 36, 6: 32, 7: 30, 8: 28, 16: 24},
+}
+
+
+@pytest.mark.parametrize(
+    ("major", "ranks", "megabytes"),
+    [(major, ranks, size) for major, sizes in _BUFFERS.items() for ranks, size in sizes.items()],
+)
+def test_the_shared_buffer_follows_the_table(major: int, ranks: int, megabytes: int) -> None:
+    """82 and 24 MiB were measured on two and four H200s: in pages of 2 MiB, the semaphores with it."""
+    parallel, shared = ParallelConfig(tp=ranks), RuntimeConfig(sm_major=major)
+    assert shared_buffer(parallel, shared) == megabytes * MIB
+    assert shared_buffer(parallel, replace(shared, disable_custom_all_reduce=True)) == 0
+    assert shared_pointers(parallel, shared) == (131_072 * ranks if megabytes else 0)
 
 
 def test_no_buffer_is_shared_between_nodes_or_without_nvlink() -> None:
@@ -63,4 +78,31 @@ def test_long_messages_in_graphs_take_channels_of_nccl() -> None:
     four = ParallelConfig(tp=4)
     assert fills_channels(LLAMA, four, SHARED, 8192) and not fills_channels(LLAMA, four, SHARED, 8191)
     assert fills_channels(QWEN, four, OWN, 8192) and not fills_channels(QWEN, four, OWN, 64)
+    assert fills_channels(QWEN, four, OWN, 257) and not fills_channels(QWEN, four, OWN, 256)  # 1 MiB
+    six = ParallelConfig(tp=6)
+    assert fills_channels(QWEN, six, SHARED, 8192) and not fills_channels(QWEN, six, SHARED, 8191)
+    assert not fills_channels(QWEN, six, RuntimeConfig(sm_major=10), 8192)
     assert not fills_channels(QWEN, ParallelConfig(pp=2), OWN, 8192)
+
+
+@pytest.mark.parametrize(
+    ("asked", "fuses"),
+    [
+        ({"tp_size": 2}, True),
+        ({}, False),
+        ({"tp_size": 2, "enforce_disable_flashinfer_allreduce_fusion": True}, False),
+        ({"tp_size": 2, "dp_size": 2, "enable_dp_attention": True}, False),
+        ({"tp_size": 2, "ep_size": 2, "moe_a2a_backend": "deepep"}, False),
+    ],
+)
+def test_an_all_reduce_that_is_fused_is_named_as_not_counted(asked: dict[str, Any], fuses: bool) -> None:
+    """SGLang's own rule for Qwen3's MoE on Hopper; a dense Llama is never fused."""
+    qwen = server("qwen3_moe", 17, "H200", **asked)
+    assert qwen.fuses_all_reduce is fuses
+    assert ("FlashInfer's fused all-reduce" in uncounted(qwen)) is fuses
+    assert not server("llama", 17, "H200", **asked).fuses_all_reduce
+
+
+@pytest.mark.parametrize(("version", "fuses"), [(12, False), (13, True), (23, True)])
+def test_the_first_release_does_not_fuse_on_an_h20(version: int, fuses: bool) -> None:
+    assert server("qwen3_moe", version, "H20", tp_size=2).fuses_all_reduce is fuses

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.encoders.place import placed
+from runtime.server.encoders.place import EncoderPlace, placed
 from runtime.server.encoders.weight import Encoder, EncoderWeight
 from tests.server.asking import model, server
 
@@ -32,6 +32,11 @@ def _vl(architecture: str) -> Checkpoint:
 )
 def test_which_server_has_one(architecture: str, asked: dict[str, Any], place: str) -> None:
     assert server(_vl(architecture), **asked).encoder == place
+
+
+@pytest.mark.parametrize("place", ["nowhere", "split", "whole"])
+def test_where_there_is_none_there_stays_none(place: EncoderPlace) -> None:
+    assert placed(None, place) is None
 
 
 def test_one_that_cannot_be_whole_stays_split() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import runtime.server.resolve
 from runtime.server.decoders import known
 from runtime.server.formats import kinds
-from runtime.server.gpus import GPUS
+from runtime.server.gpus import CPU, GPUS
 
 _MODULES = (runtime.server.resolve, known, kinds)  # with all that they import
 
@@ -47,3 +47,7 @@ def test_the_bytes_of_a_gpu_are_those_of_its_source() -> None:
     assert {name: f"{count / (1 << 30):.2f}" for name, count in found.items()} == {
         name: one[1] for name, one in told.items() if one
     }
+
+
+def test_a_cpu_has_no_memory_that_a_start_could_fill() -> None:
+    assert (CPU.name, CPU.arch, CPU.memory_mib, CPU.usable_bytes) == ("CPU", "cpu", 0, 0)

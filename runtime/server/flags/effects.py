@@ -61,8 +61,7 @@ NOT_MODELLED: dict[str, str] = {
         disable_chunked_prefix_cache boundary_reduction enable_scattered_sconv device enable_tf32_matmul""",
     "other communication and its buffers": """
         enable_mscclpp enable_torch_symm_mem enable_nccl_nvls pre_warm_nccl
-        enable_flashinfer_allreduce_fusion enforce_disable_flashinfer_allreduce_fusion
-        flashinfer_allreduce_fusion_backend enable_quant_communications""",
+        enable_flashinfer_allreduce_fusion enable_quant_communications""",
     "another KV cache": """
         disable_hybrid_swa_memory hybrid_kvcache_ratio prefill_only_disable_kv_cache
         enable_page_major_kv_layout c128_page_size enable_deepseek_v4_fp4_indexer qsa_indexer_dtype

@@ -18,8 +18,11 @@ DRAFT = "--speculative-draft-model-path meta-llama/Llama-3.1-8B"
 
 
 @cache
+_UNFUSED = "--enforce-disable-flashinfer-allreduce-fusion"  # else its workspace is named, in each
+
+
 def _set(flags: str = "", release: str = NEWEST, model: str = "Qwen/Qwen3-30B-A3B") -> Deployment:
-    command = ("python", "-m", "sglang.launch_server", "--model-path", model, "--tp", "2")
+    command = ("python", "-m", "sglang.launch_server", "--model-path", model, "--tp", "2", _UNFUSED)
     asked = ServerFlags(gpu="h200", sglang_version=release)
     return select_deployments(asked, (*command, *shlex.split(flags)), None)[0]
 
