@@ -14,13 +14,11 @@ from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.start import starts_of
 
 NEWEST, BEFORE_PHASES = "0.5.23", "0.5.13"
+_UNFUSED = "--enforce-disable-flashinfer-allreduce-fusion"  # else its workspace is named, in each
 DRAFT = "--speculative-draft-model-path meta-llama/Llama-3.1-8B"
 
 
 @cache
-_UNFUSED = "--enforce-disable-flashinfer-allreduce-fusion"  # else its workspace is named, in each
-
-
 def _set(flags: str = "", release: str = NEWEST, model: str = "Qwen/Qwen3-30B-A3B") -> Deployment:
     command = ("python", "-m", "sglang.launch_server", "--model-path", model, "--tp", "2", _UNFUSED)
     asked = ServerFlags(gpu="h200", sglang_version=release)
