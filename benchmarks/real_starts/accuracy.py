@@ -84,12 +84,12 @@ class Measured:
 
 
 def measured(folder: Path) -> Measured:
-    lines = [json.loads(line) for file in sorted(folder.glob("rank*.jsonl")) for line in file.open()]
-    first = [json.loads(line) for line in (folder / "rank0.jsonl").open()]
+    ranks = [[json.loads(line) for line in file.open()] for file in sorted(folder.glob("rank*.jsonl"))]
+    first = ranks[0]
     phases: dict[str, dict[str, int]] = {}
     for line in first:
         phases.setdefault(line.get("phase", ""), line)
-    failures = [line for line in lines if "failed" in line]
+    failures = [line for lines in ranks for line in lines if "failed" in line]
     ready = next((line for line in first if line.get("ready")), None)
     failure = failures[0] if failures else {}
     return Measured(phases, ready, failure.get("failed"), failure.get("error"))

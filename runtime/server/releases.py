@@ -244,7 +244,7 @@ class Release:
     prefill_graphs_need: float = 0.0
     # FlashInfer's all-reduce fused with a norm, where no flag says no: arg_groups/overrides.py
     fused_all_reduce: frozenset[str] = names.FUSED_ALL_REDUCE
-    fuses_all_reduce_on_h20: bool = True
+    fuses_all_reduce_on_h20: bool = False
     fuses_all_reduce_over_nodes: bool = False
     # Requests of a rank: resolve_max_num_reqs in mem_cache/kv_cache_configurator.py
     context_caps_requests: bool = True
@@ -272,13 +272,7 @@ class Release:
         return number(self.version)
 
 
-_12 = Release(
-    "0.5.12",
-    flashinfer="0.6.11.post1",
-    transformers="5.6.0",
-    mxfp4_by_cutlass=(9,),
-    fuses_all_reduce_on_h20=False,
-)
+_12 = Release("0.5.12", flashinfer="0.6.11.post1", transformers="5.6.0", mxfp4_by_cutlass=(9,))
 _13 = replace(
     _12,
     version="0.5.13",

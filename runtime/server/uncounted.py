@@ -29,11 +29,8 @@ _TAKES: dict[str, Callable[[Server], bool]] = {
 }
 
 
-_OWN_LAYER = (
-    "EAGLE",
-    "NEXTN",
-    "FROZEN_KV_MTP",
-)  # a draft of one layer more, where it is of the target's kind
+# A draft of one layer more, where it is of the target's kind
+_OWN_LAYER = ("EAGLE", "NEXTN", "FROZEN_KV_MTP")
 
 
 def uncounted(server: Server) -> tuple[str, ...]:

@@ -34,7 +34,6 @@ class Channels:
         self._device, self._as_sglang = device, as_sglang
         self._pointers: torch.Tensor | None = None
         self._waiting = list(groups_of_torch(model, parallel))
-        self._eager = self._filled = False
 
     def open(self, comm: Communicator) -> None:
         """What is there before the weights. NCCL takes its buffers at the first collective of a group."""
@@ -61,18 +60,15 @@ class Channels:
         return bool(own_groups(self._parallel))
 
     def carry_eager(self, rows: int) -> None:
-        """A forward outside graphs."""
+        """The first forward outside graphs."""
         self._open_waiting()
-        if not self._eager:
-            self._eager = True
-            for ranks in eager_groups(self._model, self._parallel, self._runtime, rows):
-                self._device.claim(f"nccl:{ranks}")
+        for ranks in eager_groups(self._model, self._parallel, self._runtime, rows):
+            self._device.claim(f"nccl:{ranks}")
 
     def carry_captured(self, rows: int) -> None:
-        """Forwards of at most so many rows in graphs."""
+        """Forwards in graphs, the longest of so many rows; 0 where they are short."""
         self._open_waiting()
-        if not self._filled and fills_channels(self._model, self._parallel, self._runtime, rows):
-            self._filled = True
+        if fills_channels(self._model, self._parallel, self._runtime, rows):
             self._device.claim("nccl channels")
 
     def _open_waiting(self) -> None:
