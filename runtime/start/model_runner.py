@@ -230,7 +230,9 @@ class ModelRunner(Serving):
         if not self.sizes.prefill_graphs or self.options.sample_layers:
             return
         self.device.empty_cache()
-        if self._gives_up_prefill_graphs():
+        room = self._room_for_prefill_graphs()
+        self.recorder.tell(prefill_graphs_room=room)
+        if room is not None and room < 0:
             self.recorder.tell(prefill_graphs=())
             return
         with self.recorder.phase("prefill graphs"):
@@ -241,12 +243,11 @@ class ModelRunner(Serving):
             )
             self.prefill_graphs.capture()
 
-    def _gives_up_prefill_graphs(self) -> bool:
-        """Some releases do, where little memory is left and nobody asked for them."""
+    def _room_for_prefill_graphs(self) -> int | None:
+        """Bytes free beyond what some releases want: with less they give up what nobody asked for."""
         memory, needed = self.device.memory(), int(self.runtime.release.prefill_graphs_need * GIB)
-        if not memory.total or self.runtime.prefill_graphs_asked or not self.options.as_sglang:
-            return False
-        return memory.free < needed
+        is_asked = self.runtime.prefill_graphs_asked or not self.options.as_sglang
+        return None if is_asked or not (needed and memory.total) else memory.free - needed
 
     def capture_decode(self) -> None:
         self.decode_graphs: DecodeGraphs | None = None

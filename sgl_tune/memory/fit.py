@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from runtime.server.errors import ConfigError
 from sgl_tune.errors import CheckFailed
+from sgl_tune.memory.goals import Goals
 from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.trial import AS_ASKED, NO_GRAPHS, NOTCHES, Knobs, Trial, Trials
+from sgl_tune.memory.trial import AS_ASKED, NO_GRAPHS, NOTCHES, Knobs, Trial, Trials, difference
 from sgl_tune.units import memory_bytes
 
 _HIGHEST = 990
@@ -31,30 +31,6 @@ _RELIEVED = {
     "eager buffers": "requests",
     "ready": "graphs",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Goals:
-    """What must hold: bytes free at the peak, and a KV cache for requests of a length. None: nothing said."""
-
-    free_bytes: int = 0
-    requests: int | None = None
-    context_length: int | None = None
-
-    def tokens(self, ranks: int) -> int:
-        """In the KV cache of each of `ranks`: one request of the length, or its share of all of them."""
-        return (self.context_length or 1) * -(-(self.requests or 1) // ranks)
-
-    def __str__(self) -> str:
-        requests = f"{self.requests or 1:,} request{'s' if (self.requests or 1) > 1 else ''}"
-        return f"{requests} of {self.context_length:,} tokens" if self.context_length else requests
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "free_bytes": self.free_bytes,
-            "requests": self.requests,
-            "context_length": self.context_length,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +93,17 @@ class _Solver:
     def wanted(self, trial: Trial) -> int:
         return self.goals.free_bytes + trial.report.margin_bytes
 
+    def spare(self, trial: Trial, keeps_prefill_graphs: bool) -> int:
+        spare, room = trial.slack - self.wanted(trial), trial.report.sizes.prefill_graphs_room
+        return min(spare, room - trial.report.margin_bytes) if keeps_prefill_graphs and room else spare
+
     def highest(
-        self, knobs: Knobs, notch: int, first: Trial | None = None, is_exact: bool = True
+        self,
+        knobs: Knobs,
+        notch: int,
+        first: Trial | None = None,
+        is_exact: bool = True,
+        keeps_prefill_graphs: bool = False,
     ) -> Trial | _Blocked:
         """The highest fraction that leaves what is wanted, found from `notch`, whose trial may be there.
 
@@ -135,7 +120,7 @@ class _Solver:
                 continue
             if trial.report.verdict == "failed":
                 return _Blocked(_failure(trial), trial.report.run.failed_in or "")
-            spare = trial.slack - self.wanted(trial)
+            spare = self.spare(trial, keeps_prefill_graphs)
             if blocked := self._hopeless(trial, spare):
                 return blocked
             if spare < 0:
@@ -205,6 +190,10 @@ class _Solver:
         return replace(knobs, graphs=NO_GRAPHS) if name == "graphs" else None
 
     def choices(self, best: Trial) -> Iterator[Choice]:
+        if (best.report.sizes.prefill_graphs_room or 0) < 0:
+            kept = self.highest(best.knobs, best.notch, is_exact=False, keeps_prefill_graphs=True)
+            if isinstance(kept, Trial):
+                yield Choice(kept, "prefill graphs kept")
         for name in ("graphs", "chunk", "requests"):
             less = self.less(best.knobs, name)
             if less is None or self._is_refused(less):
@@ -235,7 +224,7 @@ def fit(trials: Trials, goals: Goals, done: Callable[[], None]) -> Fit:
     while isinstance(found, _Blocked):
         less = solver.relieved(knobs, found.phase)
         if less is None:
-            raise CheckFailed(_nothing(found, given_up), _way_out(goals))
+            raise CheckFailed(_nothing(found, given_up), goals.way_out)
         given_up.append(difference(knobs, less))
         knobs = less
         found = solver.highest(knobs, notch)
@@ -247,7 +236,7 @@ def _with_a_pool(solver: _Solver, trial: Trial) -> Trial:
     if not _has_no_pool(trial):
         return trial
     if trial.least_notch >= _HIGHEST:
-        raise CheckFailed(f"nothing fits: {_weights(trial)}", _way_out(solver.goals))
+        raise CheckFailed(f"nothing fits: {_weights(trial)}", solver.goals.way_out)
     return solver.start(AS_ASKED, min(_HIGHEST, trial.least_notch + _SOME_POOL))
 
 
@@ -255,14 +244,6 @@ def _answer(solver: _Solver, asked: MemoryReport, best: Trial, given_up: list[st
     beyond = solver.start(best.knobs, best.notch + 1) if best.notch < _HIGHEST else None
     choices = () if given_up else tuple(solver.choices(best))
     return Fit(solver.goals, asked, best, beyond, tuple(given_up), choices)
-
-
-def difference(before: Knobs, after: Knobs) -> str:
-    if before.graphs != after.graphs:
-        return f"graphs to {after.graphs:,}, not {before.graphs:,}" if after.graphs else "no graphs"
-    if before.chunk != after.chunk:
-        return f"chunks of {after.chunk:,}, not {before.chunk:,}"
-    return f"{after.requests:,} requests at once, not {before.requests:,}"
 
 
 def _has_no_pool(trial: Trial) -> bool:
@@ -296,9 +277,3 @@ def _largest(trial: Trial) -> str:
 def _nothing(blocked: _Blocked, given_up: list[str]) -> str:
     tried = f", even with {'; '.join(given_up[-2:])}" if given_up else ""
     return f"nothing fits{tried}: {blocked.why}"
-
-
-def _way_out(goals: Goals) -> str:
-    asked = [name for name, value in (("--free", goals.free_bytes), ("--requests", goals.requests)) if value]
-    less = f"less of {' and '.join(asked)}, or " if asked else ""
-    return f"{less}more GPUs (--tp), a larger one (--gpu), or fewer bytes a weight (--quantization)"

@@ -9,7 +9,8 @@ from runtime.server.releases import Release
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.answer import MemoryOptions, question_of
-from sgl_tune.memory.fit import Fit, Goals, fit
+from sgl_tune.memory.fit import Fit, fit
+from sgl_tune.memory.goals import Goals
 from sgl_tune.memory.table import heading
 from sgl_tune.memory.trial import Trials
 from sgl_tune.units import parse_size

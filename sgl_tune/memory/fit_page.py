@@ -9,6 +9,7 @@ from runtime.server.releases import Release
 from sgl_tune.cli.out import Column, Output
 from sgl_tune.memory.fit import Choice, Fit
 from sgl_tune.memory.report import MemoryReport
+from sgl_tune.memory.table import without_prefill_graphs
 from sgl_tune.memory.trial import Trial
 from sgl_tune.units import memory_bytes
 
@@ -97,7 +98,8 @@ def fit_lines(found: Fit, release: Release) -> Iterator[str]:
     best = found.best
     report, context = best.report, best.report.sizes.context_length
     doubt = f"; {report.not_modelled}" if report.not_modelled else ""
-    yield f"{_raised(found)}: {best.tokens:,} KV tokens a rank{_more(found)}{doubt}"
+    lacking = without_prefill_graphs(report)
+    yield f"{_raised(found)}: {best.tokens:,} KV tokens a rank{_more(found)}{lacking}{doubt}"
     yield (
         f"A simulated start with these flags leaves {memory_bytes(best.slack)} at the peak "
         f"(±{memory_bytes(report.margin_bytes)}{_wanted(found)})."

@@ -43,6 +43,7 @@ class Sizes:
     dummy_batch_rows: int | None = None
     chunked_prefill_size: int | None = None
     prefill_graphs: tuple[int, ...] = ()
+    prefill_graphs_room: int | None = None  # bytes beyond what must be free: below none they are given up
     decode_graphs: tuple[int, ...] = ()
 
 

@@ -67,9 +67,21 @@ def verdict(report: MemoryReport) -> tuple[str, str]:
         return f"UNFINISHED: the run ended in {report.run.failed_in}", "red"
     least = f"{memory_bytes(report.free_at_peak_bytes)} free at the peak"
     where = f", in {report.peak.name}{_cached(report.peak)}" if report.peak else ""
+    doubt, lacking = memory_bytes(report.margin_bytes), without_prefill_graphs(report)
     if report.margin_bytes > report.free_at_peak_bytes:
-        return f"FITS, BARELY: {least}{where}, and ±{memory_bytes(report.margin_bytes)} of doubt", "yellow"
-    return f"FITS: {least}{where} (±{memory_bytes(report.margin_bytes)})", "green"
+        return f"FITS, BARELY: {least}{where}, and ±{doubt} of doubt{lacking}", "yellow"
+    return f"FITS: {least}{where} (±{doubt}){lacking}", "yellow" if lacking else "green"
+
+
+def without_prefill_graphs(report: MemoryReport) -> str:
+    """That the server gives them up by itself, as the end of a sentence."""
+    room, doubt = report.sizes.prefill_graphs_room, report.margin_bytes
+    if room is None or room >= doubt:
+        return ""
+    if room >= 0:
+        return f"; prefill graphs by {memory_bytes(room)}: with less free SGLang gives them up"
+    inside = ", inside the error bar" if -room < doubt else ""
+    return f"; without prefill graphs: {memory_bytes(-room)} short of what SGLang wants free for them{inside}"
 
 
 def _cached(phase: Phase) -> str:

@@ -87,6 +87,14 @@ class Trial:
         return flag_line(self.flags, release)
 
 
+def difference(before: Knobs, after: Knobs) -> str:
+    if before.graphs != after.graphs:
+        return f"graphs to {after.graphs:,}, not {before.graphs:,}" if after.graphs else "no graphs"
+    if before.chunk != after.chunk:
+        return f"chunks of {after.chunk:,}, not {before.chunk:,}"
+    return f"{after.requests:,} requests at once, not {before.requests:,}"
+
+
 def flag_line(flags: dict[str, Any], release: Release) -> str:
     shown = {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in flags.items()}
     return " ".join(spelled(release, name, value) for name, value in shown.items())

@@ -12,7 +12,8 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.errors import CheckFailed
 from sgl_tune.memory import predict as predictions
-from sgl_tune.memory.fit import Fit, Goals, fit
+from sgl_tune.memory.fit import Fit, fit
+from sgl_tune.memory.goals import Goals
 from sgl_tune.memory.predict import predict
 from sgl_tune.memory.start import Start, starts_of
 from sgl_tune.memory.trial import Trials
@@ -126,3 +127,18 @@ def test_what_is_no_question_is_refused(more: tuple[object, ...], words: str) ->
 def test_goals_without_fit_are_refused() -> None:
     ran = run("mem-report", "--model", "demo-moe", "--free", "1GiB")
     assert ran.code == 2 and "add --fit" in ran.err
+
+
+def test_giving_up_prefill_graphs_is_said_and_keeping_them_has_its_price() -> None:
+    flags = {"model_path": "Llama-3.1-8B", "gpu": "h200", "sglang_version": "0.5.17"}
+    found, _ = _fit(**flags, **SMALL)
+    best = found.best.report
+    room = best.sizes.prefill_graphs_room
+    assert best.phase("prefill graphs") is None and room is not None and room < 0
+    [kept] = [choice.trial for choice in found.choices if choice.what == "prefill graphs kept"]
+    assert kept.report.phase("prefill graphs") is not None and kept.tokens < found.best.tokens
+    assert (kept.report.sizes.prefill_graphs_room or 0) >= kept.report.margin_bytes
+    chosen = {**flags, **found.best.flags}
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in chosen.items()]
+    [line] = [line for line in run_here("mem-report", *words).out.splitlines() if "FITS" in line]
+    assert "; without prefill graphs: " in line
