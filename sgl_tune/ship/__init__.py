@@ -1,0 +1,1 @@
+"""Caches and stores as one file that arrives usable: packed, checked, unpacked."""

@@ -1,0 +1,114 @@
+"""Signatures as cosign makes them: over a file, or over a short statement about an image in a registry."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sgl_tune.errors import CheckFailed
+from sgl_tune.reading import bounded_bytes
+from sgl_tune.ship.curve import sign, verifies
+from sgl_tune.units import shown
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import (
+        EllipticCurvePrivateKey,
+        EllipticCurvePublicKey,
+    )
+
+SUFFIX = ".sig"
+LARGEST_SIGNATURE = 1 << 10
+LARGEST_STATEMENT = 64 << 10
+STATEMENT_TYPE = "application/vnd.dev.cosign.simplesigning.v1+json"
+ANNOTATION = "dev.cosignproject.cosign/signature"
+_WHAT = "cosign container image signature"
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{8,200}={0,2}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """`statement` is what was signed, where that is not the bundle: it names the manifest that names the
+    bundle, and whoever found it has followed that."""
+
+    text: str
+    statement: bytes | None = None
+
+    def is_by(self, key: EllipticCurvePublicKey, digest: str) -> bool:
+        """`digest` is the bundle's own."""
+        signed = _raw(digest) if self.statement is None else hashlib.sha256(self.statement).digest()
+        return verifies(key, signed, self.text)
+
+
+def signature_of(key: EllipticCurvePrivateKey, digest: str) -> Signature:
+    """Of the file whose digest this is, as `cosign sign-blob --key` writes it."""
+    return Signature(sign(key, _raw(digest)))
+
+
+def parse_signature(raw: bytes, where: str) -> Signature:
+    text = raw.decode("ascii", errors="replace").strip()
+    if not _BASE64.fullmatch(text):
+        raise CheckFailed(f"{where} holds no signature: {shown(text)}", "one line of base64 is needed")
+    return Signature(text)
+
+
+def signature_path(bundle: Path) -> Path:
+    return bundle.with_name(bundle.name + SUFFIX)
+
+
+def read_signature(bundle: Path) -> Signature | None:
+    """What lies beside a bundle. A link that leads nowhere is there, too."""
+    path = signature_path(bundle)
+    try:
+        return parse_signature(bounded_bytes(path, LARGEST_SIGNATURE), str(path))
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            raise CheckFailed(f"{path} cannot be read: {error.strerror}") from None
+        return None
+    except OSError as error:
+        raise CheckFailed(f"{path} cannot be read: {error.strerror}") from None
+
+
+def statement_about(manifest: str, reference: str) -> bytes:
+    """What is signed in a registry: that `manifest`, a digest, is what the signer means. `reference` is told
+    and binds nobody: cosign does not hold it against where the image lies."""
+    image = {"docker-manifest-digest": manifest}
+    critical = {"identity": {"docker-reference": reference}, "image": image, "type": _WHAT}
+    return json.dumps({"critical": critical, "optional": None}, separators=(",", ":")).encode()
+
+
+def signed_statement(key: EllipticCurvePrivateKey, manifest: str, reference: str) -> Signature:
+    """A layer of its own at the tag `statement_tag(manifest)`, with `text` in its annotation."""
+    statement = statement_about(manifest, reference)
+    return Signature(sign(key, hashlib.sha256(statement).digest()), statement)
+
+
+def statement_tag(manifest: str) -> str:
+    return manifest.replace(":", "-") + SUFFIX
+
+
+def statement_found(text: str, statement: bytes, manifest: str) -> Signature:
+    """In the registry, with the digest of the manifest beside whose tag it was found."""
+    about = _manifest_in(statement)
+    if about != manifest:
+        raise CheckFailed(f"the signature of {manifest} is about {about}", "somebody has moved it: sign anew")
+    return Signature(parse_signature(text.encode(errors="replace"), manifest).text, statement)
+
+
+def _manifest_in(statement: bytes) -> str:
+    try:
+        critical = json.loads(statement)["critical"]
+        manifest = critical["image"]["docker-manifest-digest"]
+        if critical["type"] == _WHAT and _DIGEST.fullmatch(manifest):
+            return str(manifest)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise CheckFailed("a signature in the registry is about something else than an image")
+
+
+def _raw(digest: str) -> bytes:
+    return bytes.fromhex(digest.removeprefix("sha256:"))

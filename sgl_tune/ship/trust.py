@@ -1,0 +1,79 @@
+"""Whether a bundle may land: by its bytes before anything of it is opened, then by what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.ship.policy import Contents, Policy, Signer
+from sgl_tune.ship.signature import Signature
+
+ALLOW = "--allow-unsigned-code"
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """Whose signatures of these very bytes are good, and whether there was one that nobody could check."""
+
+    policy: Policy | None
+    signers: tuple[Signer, ...] = ()
+    unchecked: bool = False
+
+
+def vouched(policy: Policy | None, signatures: Sequence[Signature], digest: str) -> Vouched:
+    """Before the first byte is opened. `digest` is that of the bytes which are then unpacked."""
+    if policy is None:
+        return Vouched(None, unchecked=bool(signatures))
+    good = tuple(one for one in policy.signers if any(given.is_by(one.key, digest) for given in signatures))
+    if signatures and not good:
+        raise CheckFailed(
+            f"{digest} is signed, but by no key of {policy.where}",
+            "it was changed after it was signed, or somebody else signed it: get it anew, or ask who did",
+        )
+    if not signatures and policy.unsigned == "nothing":
+        raise CheckFailed(f"{digest} is not signed, and {policy.where} asks for that", "pack it with --sign")
+    return Vouched(policy, good)
+
+
+class Verdict(NamedTuple):
+    """`doubt`: a server would run what nobody vouches for."""
+
+    signed_by: tuple[str, ...]
+    words: str
+    doubt: bool = False
+
+
+def judge(given: Vouched, contents: Contents, pulled: bool, allow_unsigned_code: bool = False) -> Verdict:
+    """Before the first byte lands: refused, or what is to be said of who stands for it."""
+    code = ", ".join(contents.code)
+    if given.policy is not None and given.signers:
+        return _of_signers(given.policy, given.signers, contents)
+    if not code:
+        return Verdict((), "tactics alone, signed by nobody: nothing in it is code")
+    nobody = Verdict(
+        (), f"nobody vouches for the code in it ({code}), and a server that loads it runs it", True
+    )
+    if given.policy is not None:
+        if given.policy.unsigned == "anything":
+            return nobody
+        raise CheckFailed(f"it holds code ({code}) and is not signed", f"{given.policy.where} asks for that")
+    if not pulled or allow_unsigned_code:
+        return nobody
+    if given.unchecked:
+        raise UsageError(
+            f"it holds code ({code}), signed by nobody knows whom", f"add --trust KEY, or {ALLOW}"
+        )
+    raise UsageError(f"it holds code ({code}), and nobody has signed it", f"have it signed, or add {ALLOW}")
+
+
+def _of_signers(policy: Policy, signers: Sequence[Signer], contents: Contents) -> Verdict:
+    beyond = {signer.name: signer.beyond(contents) for signer in signers}
+    good = tuple(name for name, what in beyond.items() if what is None)
+    if not good:
+        name, what = next(iter(beyond.items()))
+        raise CheckFailed(
+            f"it is signed by {name}, who may not sign {what}", f"{policy.where} limits that key"
+        )
+    return Verdict(good, f"signed by {', '.join(good)}")

@@ -1,0 +1,1 @@
+MEUCIHCbj6YovCuLDCVGFqhDEHJ2a7nvQ41xudkn8F8Aut6rAiEA/j3VasZ7fFlcarvfRRc2VdZjbS8vI0ods/k8S0sdC5A=
