@@ -24,6 +24,8 @@ HEAVY = {
     "safetensors",
     "triton",
     "numpy",
+    "oras",
+    "requests",
     "typer",
     "sgl_tune.warm.main_job",
     "sgl_tune.warm.replaying",

@@ -22,6 +22,8 @@ COMMANDS = {
     "diff": "Compare two caches, or two files.",
     "export": "Write a cache where vLLM or FlashInfer's managed store looks for it.",
     "relocate": "Make stores of kernels that were moved work where they are.",
+    "push": "Send a bundle to a registry.",
+    "pull": "Get a bundle from a registry.",
     "prune": "Remove the caches nobody needs.",
     "env": "Show what FlashInfer would write into a cache file here.",
     "mem-report": "Show which phase of a start takes the memory, or predict it.",

@@ -28,7 +28,7 @@ OWN = {
     "/srv/root": "root", "ROOT": "root", "PLACE": "/mnt/root",
     "DIR": "out", "MODEL": "Qwen3-30B-A3B", "M": "Qwen3-30B-A3B",
 }  # fmt: skip
-NEEDS_MORE = {"env", "mem-report", "warm"}  # torch, seconds, or a GPU: their words are read, no more
+NEEDS_MORE = {"env", "mem-report", "warm", "push", "pull"}  # torch, a GPU, a registry: their words are read
 WITHOUT_A_MACHINE = ("--replay", "--measure", "--deployment NAME", "flashinfer-store", "report -")
 
 

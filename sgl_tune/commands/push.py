@@ -1,0 +1,69 @@
+"""`sgl-tune push`: a bundle to where others pull it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.out import Output
+from sgl_tune.errors import UsageError
+from sgl_tune.ship.machine import machine_for
+from sgl_tune.ship.options import CaOption, GpuOption, PlainHttpOption, PlatformOption, TimeoutOption, how
+from sgl_tune.ship.remotes import PATIENCE_SECONDS, Pushed, offer_json, remote
+from sgl_tune.units import count, human_bytes
+
+
+def push(
+    bundle: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What `sgl-tune pack` wrote.", show_default=False)
+    ],
+    url: Annotated[str, typer.Argument(metavar="URL", help="oci://REGISTRY/NAME:TAG.", show_default=False)],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="oci: nothing else is to be left at this tag.")
+    ] = False,
+    gpu: GpuOption = None,
+    platform: PlatformOption = None,
+    plain_http: PlainHttpOption = False,
+    ca: CaOption = None,
+    timeout: TimeoutOption = PATIENCE_SECONDS,
+    format: FormatOption = Format.human,
+    quiet: QuietOption = False,
+) -> None:
+    """Send a bundle to a registry, as an image that anything can pull.
+
+    A tag holds one bundle for each GPU and set of caches: a second GPU's is added, a newer one of the same
+    takes the place of the older. What the registry has is not sent again, and what broke off is taken up.
+    The user and the password are those that `docker login` kept. quiet prints the reference that names this
+    bundle and never another.
+
+    Example: sgl-tune push glm.tar.gz oci://registry.local/caches/glm:0.5.23
+    """
+    out = Output(sink(format, quiet))
+    if not bundle.is_file():
+        raise UsageError(f"{bundle}: no such file", "`sgl-tune pack` writes one")
+    place = remote(url, how(out, plain_http, ca, timeout, "pushing"))
+    pushed = place.push(bundle, machine_for(None, gpu, platform), replace)
+    out.result(
+        {
+            "url": url,
+            "bundle": offer_json(pushed.offer),
+            "sent": pushed.sent,
+            "replaced": [offer_json(one) for one in pushed.replaced],
+            "beside": [offer_json(one) for one in pushed.beside],
+        },
+        human=lambda: _show(out, url, pushed),
+        quiet=[pushed.offer.reference],
+    )
+
+
+def _show(out: Output, url: str, pushed: Pushed) -> None:
+    sent = f"{human_bytes(pushed.sent)} sent" if pushed.sent else "nothing to send, all of it was there"
+    out.line(f"Pushed to {url}, for {pushed.offer.machine}: {sent}.")
+    for old in pushed.replaced:
+        out.line(f"It takes the place of {old.reference}.")
+    if pushed.beside:
+        out.line(f"Beside it: {count(len(pushed.beside), 'bundle')}, for other machines or caches.")
+    out.fields({"bundle": pushed.offer.digest, "pull": pushed.offer.reference})

@@ -1,0 +1,47 @@
+"""The flags of the way to a registry or a store, spelled alike on `push` and `pull`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sgl_tune.cli.out import Output
+from sgl_tune.deployment.completion import gpus
+from sgl_tune.ship.remotes import How
+from sgl_tune.units import human_bytes
+
+PlainHttpOption = Annotated[
+    bool, typer.Option("--plain-http", help="oci: without TLS, of a registry on this machine alone.")
+]
+CaOption = Annotated[
+    Path | None,
+    typer.Option("--ca", metavar="FILE", help="oci: certificates to trust in place of the usual, in PEM."),
+]
+TimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.1,
+        max=86400,
+        help="For an answer, and for each piece of a file.",
+    ),
+]
+GpuOption = Annotated[
+    str | None, typer.Option("--gpu", metavar="NAME", help="The GPU it is for.", autocompletion=gpus)
+]
+PlatformOption = Annotated[
+    str | None,
+    typer.Option("--platform", metavar="linux/amd64|linux/arm64", help="The processor it is for."),
+]
+
+
+def how(out: Output, plain_http: bool, ca: Path | None, timeout: float, label: str) -> How:
+    line = out.progress(label)
+
+    def progress(done: int, total: int) -> None:
+        line.advance(0, f"{human_bytes(done)} of {human_bytes(total)}")
+
+    return How(plain_http, ca, timeout, out.note, progress)

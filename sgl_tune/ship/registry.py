@@ -1,0 +1,166 @@
+"""`oci://`: a bundle is an image of one layer; a tag is an index with a line for each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from runtime.server.flags.nearest import meant
+from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.ship import registry_image as image
+from sgl_tune.ship.described import Described, described
+from sgl_tune.ship.registry_client import INDEX, Absent, Document, Repository, digest_of
+from sgl_tune.ship.registry_download import Blob, downloaded
+from sgl_tune.ship.registry_name import parse_name
+from sgl_tune.ship.registry_upload import upload
+from sgl_tune.ship.remotes import How, Listing, Machine, Offer, Pulled, Pushed
+from sgl_tune.units import human_bytes
+
+_WRITES = 3  # of a tag that somebody else writes at the same time
+
+
+def remote(url: str, how: How) -> RegistryRemote:
+    return RegistryRemote(url, how)
+
+
+class RegistryRemote:
+    def __init__(self, url: str, how: How) -> None:
+        self.name = parse_name(url)
+        self._how = how
+        self._repository = Repository(self.name, how)
+
+    def push(self, bundle: Path, machine: Machine, replace: bool) -> Pushed:
+        if not self.name.tag or self.name.digest:
+            raise UsageError(f"{self.name}: a push needs a tag", f"write {self.name.place}:TAG")
+        old = [] if replace else self._pushed_before()
+        about = described(bundle, machine)
+        entry, sent = self._push_image(bundle, about)
+        replaced = [one for one in old if image.is_same_place(one, entry)]
+        beside = self._write_tag(entry, replace)
+        return Pushed(
+            self._offer(entry),
+            sent,
+            tuple(self._offer(one) for one in replaced if one["digest"] != entry["digest"]),
+            tuple(map(self._offer, beside)),
+        )
+
+    @contextmanager
+    def pull(self, folder: Path, machine: Machine) -> Iterator[Pulled]:
+        found = self._found()
+        entry = self._choose(found, machine)
+        document = found if entry["digest"] == found.digest else self._repository.document(entry["digest"])
+        what = f"{self.name.place}@{entry['digest']}"
+        layer = image.layer_of(document.content, what)
+        with downloaded(self._repository, Blob(layer["digest"], layer["size"]), folder) as (file, received):
+            yield Pulled(
+                self._offer({**document.content, "digest": document.digest, **entry}), file, received
+            )
+
+    def listing(self) -> Listing:
+        if self.name.reference is None:
+            return Listing(names=tuple(self._tags()))
+        return Listing(tuple(map(self._offer, self._entries(self._found()))))
+
+    def _push_image(self, bundle: Path, about: Described) -> tuple[dict[str, Any], int]:
+        layer = Blob(about.digest, about.bytes)
+        with bundle.open("rb") as file:
+            sent = upload(self._repository, layer, file)
+        config = image.make_config(about.diff_id, about.platform, about.labels)
+        blob = Blob(digest_of(config), len(config))
+        sent += upload(self._repository, blob, BytesIO(config))
+        manifest = image.make_manifest(
+            image.descriptor(image.CONFIG, *blob),
+            image.descriptor(image.LAYERS[about.compressor], *layer),
+            about.told,
+        )
+        digest = digest_of(manifest)
+        self._repository.put_document(manifest, image.IMAGE, digest)
+        return image.make_entry(digest, len(manifest), about.platform, about.told), sent
+
+    def _write_tag(self, entry: dict[str, Any], replace: bool) -> list[dict[str, Any]]:
+        """What else is there in the end. A registry has no lock: who writes at once is seen after it."""
+        for _ in range(_WRITES):
+            old = [] if replace else self._pushed_before()
+            beside = [one for one in old if not image.is_same_place(one, entry)]
+            lines = sorted([*beside, entry], key=lambda one: str(one["digest"]))
+            raw = image.make_index(lines)
+            self._repository.put_document(raw, INDEX, str(self.name.tag))
+            now = self._pushed_before()
+            if any(one["digest"] == entry["digest"] for one in now):
+                return [one for one in now if one["digest"] != entry["digest"]]
+        raise CheckFailed(
+            f"{self.name}: others write this tag at the same time", "push again when they are done"
+        )
+
+    def _pushed_before(self) -> list[dict[str, Any]]:
+        try:
+            document = self._repository.document(str(self.name.tag))
+        except Absent:
+            return []
+        entries = self._entries(document)
+        if not all(map(image.is_ours, entries)):
+            raise UsageError(
+                f"{self.name} holds images that are no bundles of sgl-tune's",
+                "push to another tag, or --replace what is there",
+            )
+        return entries
+
+    def _found(self) -> Document:
+        if self.name.reference is None:
+            tags = self._tags()
+            raise UsageError(f"{self.name} has no tag", f"{self.name.place}:TAG, with {_some(tags)}")
+        try:
+            return self._repository.document(self.name.reference)
+        except Absent:
+            raise self._absent() from None
+
+    def _absent(self) -> UsageError:
+        tags = self._tags()
+        if not tags:
+            return UsageError(f"{self.name}: the registry has no {self.name.repository}", "is it spelled so?")
+        near = meant(self.name.tag, tags) if self.name.tag and not self.name.digest else None
+        return UsageError(f"{self.name}: there is no such thing", near or f"there are {_some(tags)}")
+
+    def _tags(self) -> list[str]:
+        """Without those that hold signatures."""
+        try:
+            return sorted(tag for tag in self._repository.tags() if not tag.startswith("sha256-"))
+        except Absent:
+            return []
+
+    def _entries(self, found: Document) -> list[dict[str, Any]]:
+        """Of an index its lines, of an image itself as one."""
+        if found.kind == INDEX:
+            return image.entries_of(found.content, str(self.name))
+        return [{**found.content, "digest": found.digest, "size": len(found.raw)}]
+
+    def _choose(self, found: Document, machine: Machine) -> Mapping[str, Any]:
+        entries = self._entries(found)
+        if self.name.digest and found.kind != INDEX:
+            return entries[0]
+        fits = image.fitting(entries, machine)
+        if len(fits) == 1:
+            return fits[0]
+        there = "; ".join(map(self._in_words, filter(image.is_ours, entries))) or "no bundles"
+        if not fits:
+            raise UsageError(
+                f"{self.name}: nothing there for {machine}, but {there}", "--gpu names another GPU"
+            )
+        raise UsageError(
+            f"{self.name}: {len(fits)} fit {machine}: {'; '.join(map(self._in_words, fits))}",
+            f"--gpu NAME, or one by its digest: {self.name.place}@sha256:...",
+        )
+
+    def _in_words(self, entry: Mapping[str, Any]) -> str:
+        offer = self._offer(entry)
+        return f"{offer.machine} ({human_bytes(offer.bytes)}, {entry['digest']})"
+
+    def _offer(self, entry: Mapping[str, Any]) -> Offer:
+        return image.offer_of(entry, self.name.place)
+
+
+def _some(tags: list[str]) -> str:
+    return f"{', '.join(tags[:8])}{' ...' if len(tags) > 8 else ''}" if tags else "no tags at all"

@@ -1,0 +1,161 @@
+"""One name in a registry, through oras: what is asked is tried again, what is answered is checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urljoin
+
+import requests
+from oras.logger import logger
+from oras.provider import Registry
+
+from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.reading import DEEPEST, is_deeper
+from sgl_tune.ship.docker_login import login_for
+from sgl_tune.ship.registry_auth import Auth
+from sgl_tune.ship.registry_name import DIGEST, Name, is_loopback
+from sgl_tune.ship.registry_session import Broken, Session
+from sgl_tune.ship.remotes import How
+
+ATTEMPTS = 5
+PAUSE_SECONDS = 0.5
+IMAGE = "application/vnd.oci.image.manifest.v1+json"
+INDEX = "application/vnd.oci.image.index.v1+json"
+_DOCKER = "application/vnd.docker.distribution.manifest"
+KINDS = {IMAGE: IMAGE, INDEX: INDEX, f"{_DOCKER}.v2+json": IMAGE, f"{_DOCKER}.list.v2+json": INDEX}
+_MOST_ATTEMPTS = 100
+_MOST_PAGES = 20
+_SILENT = 100
+Done = TypeVar("Done")
+
+
+class Absent(UsageError):
+    """The registry has no such thing."""
+
+
+class Document(NamedTuple):
+    """A manifest or an index, as its bytes: their digest is its name."""
+
+    raw: bytes
+    kind: str
+    content: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.raw)
+
+
+class _Oras(Registry):
+    """Without oras's own attempts, which would wait for two minutes whatever is wrong."""
+
+    def do_request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        answer: requests.Response = Registry.do_request.__wrapped__(self, *args, **kwargs)
+        return answer
+
+
+class Repository:
+    def __init__(self, name: Name, how: How) -> None:
+        if how.plain_http and not is_loopback(name.host):
+            raise UsageError(
+                f"--plain-http: {name.host} is not this machine", "a registry elsewhere needs TLS"
+            )
+        if how.ca and not how.ca.is_file():
+            raise UsageError(f"--ca {how.ca}: no such file", "name a file of certificates in PEM")
+        logger.set_level(_SILENT)
+        self.name, self.how = name, how
+        self._home = f"{'http' if how.plain_http else 'https'}://{name.registry}"
+        self._oras = _Oras(name.registry, how.plain_http, str(how.ca) if how.ca else True)
+        self._oras.session = self.session = Session(self._home, how)
+        self._oras.auth = self.auth = Auth(name, login_for(name.registry), how)
+        self.auth.session = self.session
+        self.auth._tls_verify = self._oras._tls_verify
+
+    def url(self, path: str) -> str:
+        return f"{self._home}/v2/{self.name.repository}/{path}"
+
+    def ask(self, method: str, url: str, *allowed: int, **kwargs: Any) -> requests.Response:
+        """Once; what is not in `allowed` is an error in the registry's own words."""
+        answer = self._oras.do_request(url, method, **kwargs)
+        if answer.status_code in allowed:
+            return answer
+        if answer.status_code == 401:
+            raise self.auth.refusal()
+        words = _own_words(answer) if answer.raw.closed or not kwargs.get("stream") else ""
+        told = f"{self.name.registry} answers {answer.status_code} to a {method}{words}"
+        raise Absent(told) if answer.status_code == 404 else Broken(told)
+
+    def again(self, work: Callable[[], Done], done: Callable[[], int] = lambda: 0) -> Done:
+        """`done` tells how far it has come: who comes further at each attempt has more of them."""
+        failed, before = 0, done()
+        for _ in range(_MOST_ATTEMPTS):
+            try:
+                return work()
+            except Broken as error:
+                failed = 1 if done() > before else failed + 1
+                before = done()
+                if error.again is None or failed == ATTEMPTS:
+                    raise
+                pause = max(error.again, PAUSE_SECONDS * 2 ** (failed - 1))
+                self.how.note(f"{error.message}; once more in {pause:g} s")
+                time.sleep(pause)
+        return work()
+
+    def document(self, reference: str) -> Document:
+        headers = {"Accept": ", ".join(KINDS)}
+        url = self.url(f"manifests/{reference}")
+        answer = self.again(lambda: self.ask("GET", url, 200, headers=dict(headers)))
+        raw = answer.content
+        if DIGEST.fullmatch(reference) and digest_of(raw) != reference:
+            raise CheckFailed(f"{self.name.registry} gives something else for {reference}: {digest_of(raw)}")
+        kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if kind not in KINDS:
+            raise CheckFailed(f"{self.name.registry} gives {kind[:80] or 'nothing known'} for a manifest")
+        content = json_object(raw, f"the manifest {reference}")
+        if content.get("mediaType", kind) != kind:
+            raise CheckFailed(f"the manifest {reference} is called {kind}, and says otherwise itself")
+        return Document(raw, KINDS[kind], content)
+
+    def put_document(self, raw: bytes, kind: str, reference: str) -> None:
+        url, headers = self.url(f"manifests/{reference}"), {"Content-Type": kind}
+        self.again(lambda: self.ask("PUT", url, 201, 200, 202, data=raw, headers=dict(headers)))
+
+    def tags(self) -> list[str]:
+        """As many as a few pages hold."""
+        url, found = self.url("tags/list"), list[str]()
+        for _ in range(_MOST_PAGES):
+            answer = self.again(lambda url=url: self.ask("GET", url, 200))  # type: ignore[misc]
+            told = json_object(answer.content, "the list of tags").get("tags")
+            found += [tag for tag in told if isinstance(tag, str)] if isinstance(told, list) else []
+            following = answer.links.get("next", {}).get("url")
+            if not following:
+                break
+            url = urljoin(url, following)
+        return found
+
+
+def digest_of(raw: bytes) -> str:
+    return f"sha256:{hashlib.sha256(raw).hexdigest()}"
+
+
+def json_object(raw: bytes, what: str) -> dict[str, Any]:
+    try:
+        content = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise CheckFailed(f"{what} is not JSON") from None
+    if not isinstance(content, dict):
+        raise CheckFailed(f"{what} is no JSON object")
+    if is_deeper(content, DEEPEST):
+        raise CheckFailed(f"{what} is nested more than {DEEPEST} deep")
+    return content
+
+
+def _own_words(answer: requests.Response) -> str:
+    try:
+        first = answer.json()["errors"][0]
+        return f": {str(first['message'])[:200]}"
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""

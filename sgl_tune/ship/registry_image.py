@@ -1,0 +1,173 @@
+"""A bundle as an image, and several as an index: JSON made and JSON read, by the image specification."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from runtime.server.errors import ConfigError
+from runtime.server.gpus import find_gpu
+from sgl_tune.errors import CheckFailed
+from sgl_tune.ship.registry_name import DIGEST
+from sgl_tune.ship.remotes import Machine, Offer
+from sgl_tune.units import shown
+
+ARTIFACT = "application/vnd.sgl-tune.bundle.v1"
+IMAGE = "application/vnd.oci.image.manifest.v1+json"
+INDEX = "application/vnd.oci.image.index.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYERS = {
+    "gzip": "application/vnd.oci.image.layer.v1.tar+gzip",
+    "zstd": "application/vnd.oci.image.layer.v1.tar+zstd",
+}
+OURS = "sgl-tune.bundle"
+GPU, ARCH, KEYS = "sgl-tune.gpu", "sgl-tune.arch", "sgl-tune.keys"
+_PLATFORM = re.compile(r"linux/[a-z0-9]{1,16}(?:/[a-z0-9]{1,16})?")
+_LARGEST = 1 << 50
+_MOST_BUNDLES = 1000
+
+
+def as_bytes(content: Mapping[str, Any]) -> bytes:
+    """The same content has the same digest."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def descriptor(kind: str, digest: str, size: int, **more: Any) -> dict[str, Any]:
+    return {"mediaType": kind, "digest": digest, "size": size, **more}
+
+
+def make_config(diff_id: str, platform: str, labels: Mapping[str, str]) -> bytes:
+    system, architecture, *variant = platform.split("/")
+    return as_bytes(
+        {
+            "os": system,
+            "architecture": architecture,
+            **({"variant": variant[0]} if variant else {}),
+            "config": {"Labels": dict(labels)},
+            "rootfs": {"type": "layers", "diff_ids": [diff_id]},
+            "history": [{"created_by": "sgl-tune push"}],
+        }
+    )
+
+
+def make_manifest(config: Mapping[str, Any], layer: Mapping[str, Any], told: Mapping[str, str]) -> bytes:
+    return as_bytes(
+        {
+            "schemaVersion": 2,
+            "mediaType": IMAGE,
+            "artifactType": ARTIFACT,
+            "config": config,
+            "layers": [layer],
+            "annotations": dict(told),
+        }
+    )
+
+
+def make_index(entries: Sequence[Mapping[str, Any]]) -> bytes:
+    return as_bytes(
+        {"schemaVersion": 2, "mediaType": INDEX, "artifactType": ARTIFACT, "manifests": list(entries)}
+    )
+
+
+def make_entry(digest: str, size: int, platform: str, told: Mapping[str, str]) -> dict[str, Any]:
+    system, architecture, *variant = platform.split("/")
+    there = {"os": system, "architecture": architecture, **({"variant": variant[0]} if variant else {})}
+    return descriptor(IMAGE, digest, size, platform=there, artifactType=ARTIFACT, annotations=dict(told))
+
+
+def entries_of(index: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
+    found = index.get("manifests")
+    if not isinstance(found, list) or len(found) > _MOST_BUNDLES:
+        raise CheckFailed(f"{what} is an index of no images, or of more than {_MOST_BUNDLES}")
+    for entry in found:
+        checked(entry, what)
+    return found
+
+
+def is_ours(entry: Mapping[str, Any]) -> bool:
+    return OURS in told_by(entry)
+
+
+def told_by(entry: Mapping[str, Any]) -> dict[str, str]:
+    told = entry.get("annotations")
+    members = told.items() if isinstance(told, dict) else ()
+    return {name: value for name, value in members if isinstance(value, str)}
+
+
+def checked(value: Any, what: str) -> dict[str, Any]:
+    """A descriptor whose digest and size are what they are called."""
+    if not isinstance(value, dict):
+        raise CheckFailed(f"{what} names {shown(value)} where an object should be")
+    digest, size = value.get("digest"), value.get("size")
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        raise CheckFailed(f"{what} names {shown(digest)} as a digest")
+    if type(size) is not int or not 0 <= size < _LARGEST:
+        raise CheckFailed(f"{what} says that {digest} has {shown(size)} bytes")
+    return value
+
+
+def layer_of(manifest: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """The bundle in an image of ours: one layer, and what `push` says of it."""
+    layers = manifest.get("layers")
+    if not is_ours(manifest) or not isinstance(layers, list) or len(layers) != 1:
+        raise CheckFailed(f"{what} is an image, and no bundle of sgl-tune's", "`sgl-tune push` makes such")
+    layer = checked(layers[0], what)
+    if layer.get("mediaType") not in LAYERS.values():
+        raise CheckFailed(f"{what}: its layer is {shown(layer.get('mediaType'))}, which no bundle is")
+    if told_by(manifest)[OURS] != layer["digest"]:
+        raise CheckFailed(f"{what} says that its bundle is {shown(told_by(manifest)[OURS])}, and has another")
+    return layer
+
+
+def offer_of(entry: Mapping[str, Any], place: str) -> Offer:
+    """An index's line, or an image's own description."""
+    told = told_by(entry)
+    size = told.get("sgl-tune.bytes", "")
+    return Offer(
+        reference=f"{place}@{entry['digest']}",
+        digest=told.get(OURS, ""),
+        bytes=int(size) if size.isascii() and size.isdigit() and len(size) < 16 else 0,
+        machine=Machine(told.get(GPU), told.get(ARCH), _platform(entry.get("platform"))),
+        told=told,
+    )
+
+
+def _platform(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    parts = [value.get(name) for name in ("os", "architecture", "variant")]
+    text = "/".join(part for part in parts if isinstance(part, str))
+    return text if _PLATFORM.fullmatch(text) else None
+
+
+def is_platform(text: str) -> bool:
+    return _PLATFORM.fullmatch(text) is not None
+
+
+def is_same_place(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a new bundle takes the place of an older: for the same GPU and platform, of the same keys."""
+    a, b = told_by(one), told_by(other)
+    alike = all(a.get(name) == b.get(name) for name in (GPU, ARCH, KEYS))
+    return alike and _platform(one.get("platform")) == _platform(other.get("platform"))
+
+
+def fitting(entries: Iterable[Mapping[str, Any]], machine: Machine) -> list[Mapping[str, Any]]:
+    return [entry for entry in entries if is_ours(entry) and _fits(offer_of(entry, "").machine, machine)]
+
+
+def _fits(bundle: Machine, machine: Machine) -> bool:
+    """What either does not say fits."""
+    if bundle.arch and machine.arch and bundle.arch != machine.arch:
+        return False
+    if bundle.platform and machine.platform and bundle.platform != machine.platform:
+        return False
+    return not (bundle.gpu and machine.gpu) or _same_gpu(bundle.gpu, machine.gpu)
+
+
+def _same_gpu(one: str, other: str) -> bool:
+    try:
+        return find_gpu(one).name == find_gpu(other).name
+    except ConfigError:
+        return one == other

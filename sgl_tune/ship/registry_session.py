@@ -1,0 +1,212 @@
+"""The way to a registry, with an end to everything: time, length, redirects, and who sees the password."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterator
+from http.cookiejar import DefaultCookiePolicy
+from typing import Any
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+import requests
+import urllib3
+
+from sgl_tune.errors import WorkFailed
+from sgl_tune.ship.deadline import TooSlow, within
+from sgl_tune.ship.remotes import How
+from sgl_tune.units import human_bytes
+
+LARGEST_ANSWER = 4 << 20  # what registries themselves allow a manifest
+PIECE = 1 << 16
+_MOST_REDIRECTS = 5
+_CONNECT_SECONDS = 10.0
+_LONGEST_WAIT = 60.0
+_AGAIN = (408, 429, 500, 502, 503, 504)
+_MOVED = (301, 302, 303, 307, 308)
+_PORTS = {"http": 80, "https": 443}
+
+
+class Broken(WorkFailed):
+    """The way to the registry, or the registry. `again` is after how many seconds to try once more; None
+    where that would be in vain."""
+
+    def __init__(self, message: str, remedy: str | None = None, again: float | None = None) -> None:
+        super().__init__(message, remedy)
+        self.again = again
+
+
+class Session(requests.Session):
+    """`home` is the registry's scheme and host: nobody else is sent the password, but whom it names."""
+
+    def __init__(self, home: str, how: How) -> None:
+        super().__init__()
+        self._home, self._how = urlsplit(home), how
+        self._lets_in: str | None = None
+        self.headers.update({"User-Agent": "sgl-tune", "Accept-Encoding": "identity"})
+        self.auth = _as_it_is  # or requests would look into ~/.netrc
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+
+    def let_in(self, realm: str) -> None:
+        """The registry named who looks at passwords for it."""
+        self.check(realm, "has passwords looked at by")
+        self._lets_in = realm
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """None is followed by requests itself, which reads a redirect's body first, however long."""
+        return None
+
+    def request(self, method: Any, url: Any, *args: Any, **kwargs: Any) -> requests.Response:  # type: ignore[override]
+        streamed = kwargs.pop("stream", False)
+        with self.told(f"{urlsplit(url).netloc}"), within(self._how.patience):
+            response = self._followed(method, url, **kwargs)
+            if not streamed:
+                _keep(response, b"".join(_bounded(response)))
+        _complain(response)
+        return response
+
+    def told(self, peer: str) -> _Told:
+        return _Told(peer, self._how.patience)
+
+    def check(self, url: str, what: str) -> None:
+        """Nobody is led from https to http, nor from the world into this network."""
+        there = _split(url)
+        if there.scheme not in _PORTS or not there.hostname:
+            raise Broken(f"{self._home.netloc} {what} {url[:200]}, which is no address of the web")
+        if there.scheme == "http" and self._home.scheme == "https":
+            raise Broken(f"{self._home.netloc} {what} {there.netloc} without TLS, which is refused")
+        if there.hostname != self._home.hostname and _depth(there) > _depth(self._home):
+            raise Broken(
+                f"{self._home.netloc} {what} {there.netloc}, which lies inside this network: refused"
+            )
+
+    def _followed(self, method: str, url: str, **kwargs: Any) -> requests.Response:
+        headers = dict(kwargs.pop("headers", None) or {})
+        kwargs |= {"allow_redirects": False, "timeout": (_CONNECT_SECONDS, self._how.patience)}
+        for _ in range(_MOST_REDIRECTS + 1):
+            self.check(url, "sends on to")
+            seen = headers if self._may_know(url) else _without_password(headers)
+            response = super().request(method, url, headers=seen, stream=True, **kwargs)
+            target = response.headers.get("Location")
+            if response.status_code not in _MOVED or not target:
+                return response
+            response.close()
+            if method not in ("GET", "HEAD"):
+                raise Broken(f"{self._home.netloc} sends a {method} elsewhere, which is refused")
+            url = urljoin(url, target)
+            kwargs.pop("params", None)
+        raise Broken(f"{self._home.netloc} sends on more than {_MOST_REDIRECTS} times")
+
+    def _may_know(self, url: str) -> bool:
+        return url == self._lets_in or _origin(_split(url)) == _origin(self._home)
+
+
+class _Told:
+    """What a way there can end with, as one line."""
+
+    def __init__(self, peer: str, patience: float) -> None:
+        self._peer, self._patience = peer, patience
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        slow = (TooSlow, requests.Timeout, urllib3.exceptions.TimeoutError)
+        if isinstance(error, slow):
+            words = f"{self._peer} does not answer, or too slowly, for {self._patience:g} s"
+            raise Broken(words, "try again later; --timeout gives it longer", again=0) from None
+        if isinstance(error, requests.exceptions.SSLError):
+            words = f"{self._peer}: no trusted TLS: {_reason(error)}"
+            raise Broken(words, "--ca FILE names the certificate of who signed") from None
+        if isinstance(error, (requests.RequestException, urllib3.exceptions.HTTPError)):
+            raise Broken(f"{self._peer}: {_reason(error)}", again=0) from None
+        if isinstance(error, (UnicodeError, ValueError)):
+            raise Broken(f"{self._peer} answers nonsense: {_reason(error)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost: what the system said, without the names of libraries around it."""
+    while (
+        inner := getattr(error, "reason", None) or (error.args[-1] if error.args else None)
+    ) and isinstance(inner, BaseException):
+        error = inner
+    text = str(getattr(error, "strerror", None) or error)
+    return " ".join(text.split())[:300] or type(error).__name__
+
+
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
+
+
+def _without_password(headers: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() != "authorization"}
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise Broken(f"{url[:200]} is no address of the web") from None
+    return parts
+
+
+def _origin(url: SplitResult) -> tuple[str, str | None, int | None]:
+    return url.scheme, url.hostname, url.port or _PORTS.get(url.scheme)
+
+
+def _depth(url: SplitResult) -> int:
+    """0 the world, 1 a private network, 2 this machine and its neighbours. A name that does not resolve is
+    the proxy's to resolve."""
+    try:
+        found = socket.getaddrinfo(url.hostname, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return 0
+    addresses = [ipaddress.ip_address(str(where[0]).partition("%")[0]) for *_, where in found]
+    return max(map(_depth_of, addresses), default=0)
+
+
+def _depth_of(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> int:
+    if address.is_loopback or address.is_link_local or address.is_unspecified:
+        return 2
+    return 0 if address.is_global else 1
+
+
+def _bounded(response: requests.Response) -> Iterator[bytes]:
+    length = 0
+    for piece in pieces(response):
+        length += len(piece)
+        if length > LARGEST_ANSWER:
+            response.close()
+            raise Broken(f"{_peer(response)} answers with more than {human_bytes(LARGEST_ANSWER)}")
+        yield piece
+
+
+def pieces(response: requests.Response) -> Iterator[bytes]:
+    """As it was sent: what is packed on the way could unpack without end."""
+    packed = response.headers.get("Content-Encoding", "identity").lower()
+    if packed not in ("", "identity"):
+        response.close()
+        raise Broken(f"{_peer(response)} answers in {packed[:40]!r}, which was not asked for")
+    yield from response.iter_content(PIECE)
+
+
+def _keep(response: requests.Response, body: bytes) -> None:
+    """As requests itself keeps what it has read."""
+    response._content, response._content_consumed = body, True
+
+
+def _complain(response: requests.Response) -> None:
+    if response.status_code not in _AGAIN:
+        return
+    wait = response.headers.get("Retry-After", "")
+    seconds = float(wait) if wait.isascii() and wait.isdigit() and len(wait) < 10 else 0.0
+    response.close()
+    words = f"{_peer(response)} answers {response.status_code}"
+    if seconds > _LONGEST_WAIT:
+        raise Broken(f"{words}, and wants to be left alone for {seconds:,.0f} s", "try again then")
+    raise Broken(words, "try again later", again=seconds)
+
+
+def _peer(response: requests.Response) -> str:
+    return str(urlsplit(str(response.url)).netloc)

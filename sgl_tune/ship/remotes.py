@@ -1,0 +1,126 @@
+"""Where a bundle can be pushed to and pulled from: one line a URL's scheme, one module behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from runtime.server.flags.nearest import meant
+from sgl_tune.errors import UsageError
+
+PATIENCE_SECONDS = 60.0
+
+
+class Place(NamedTuple):
+    """`module` of this package has `remote(url, how)`; it imports `library`, which the extra brings."""
+
+    module: str
+    library: str
+    extra: str
+
+
+PLACES = {
+    "oci": Place("registry", "oras", "oci"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What a user said of the way there, and who hears of it: `note` of what he should know, `progress` of
+    the bytes that are there and of all."""
+
+    plain_http: bool = False
+    ca: Path | None = None
+    patience: float = PATIENCE_SECONDS
+    note: Callable[[str], None] = lambda text: None
+    progress: Callable[[int, int], None] = lambda done, total: None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Whom a bundle is for. None: not known."""
+
+    gpu: str | None = None
+    arch: str | None = None
+    platform: str | None = None
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.gpu, self.arch, self.platform))) or "any machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One bundle at a URL. `reference` names it and nothing else, whatever is pushed there later."""
+
+    reference: str
+    digest: str
+    bytes: int
+    machine: Machine
+    told: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """`replaced` and `beside` are what was at this URL before, and what of it is there still."""
+
+    offer: Offer
+    sent: int
+    replaced: tuple[Offer, ...] = ()
+    beside: tuple[Offer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """`file` has the digest and the size of its offer."""
+
+    offer: Offer
+    file: Path
+    received: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What is at a URL; of one that names no bundle, the names that would."""
+
+    offers: tuple[Offer, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+class Remote(Protocol):
+    def push(self, bundle: Path, machine: Machine, replace: bool) -> Pushed: ...
+
+    def pull(self, folder: Path, machine: Machine) -> AbstractContextManager[Pulled]:
+        """A file in `folder`, checked, until the block ends. What broke off is taken up there, and what was
+        refused is there for the next attempt."""
+
+    def listing(self) -> Listing: ...
+
+
+def remote(url: str, how: How) -> Remote:
+    scheme, colon, _ = url.partition("://")
+    place = PLACES.get(scheme) if colon else None
+    if place is None:
+        known = ", ".join(f"{name}://" for name in PLACES)
+        near = meant(scheme, PLACES) if colon else None
+        raise UsageError(f"{url} is no place that bundles are pushed to", near or f"write {known}...")
+    if find_spec(place.library) is None:
+        raise UsageError(f"{scheme}:// needs {place.library}", f"pip install 'sgl-tune[{place.extra}]'")
+    made: Remote = import_module(f"sgl_tune.ship.{place.module}").remote(url, how)
+    return made
+
+
+def offer_json(offer: Offer) -> dict[str, object]:
+    return {
+        "reference": offer.reference,
+        "digest": offer.digest,
+        "bytes": offer.bytes,
+        "gpu": offer.machine.gpu,
+        "arch": offer.machine.arch,
+        "platform": offer.machine.platform,
+        "told": offer.told,
+    }
