@@ -1,10 +1,11 @@
 """Predictions of the starts in starts.toml, and their errors once they were measured.
 
-    PYTHONPATH=. python benchmarks/real_starts/accuracy.py predict             # before the runs
-    PYTHONPATH=. python benchmarks/real_starts/accuracy.py commands            # what drive.py reads
-    PYTHONPATH=. python benchmarks/real_starts/accuracy.py judge OUT_FOLDER    # what drive.py wrote
+    PYTHONPATH=. python benchmarks/real_starts/accuracy.py predict second             # before the runs
+    PYTHONPATH=. python benchmarks/real_starts/accuracy.py commands second            # what drive.py reads
+    PYTHONPATH=. python benchmarks/real_starts/accuracy.py judge second OUT_FOLDER    # what drive.py wrote
 
-`predict` writes results/real_starts_predicted.json, `judge` results/real_starts.json and docs/accuracy.md.
+`predict` writes results/real_starts_predicted_ROUND.json, `judge` real_starts_ROUND.json and docs/accuracy.md
+of all rounds.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.start import starts_of
 
 HERE = Path(__file__).parent
-PREDICTED = HERE.parent / "results" / "real_starts_predicted.json"
+RESULTS = HERE.parent / "results"
 MODELS = "benchmarks/real_starts/models/"
-GPUS = {"starts": 1, "starts-of-two": 2, "starts-of-four": 4}
+ROUNDS = ("first", "second")
 TOKENS, SHARE, LEAST = 0.005, 0.02, 256 * MIB
 # What the referee calls what `mem-report` tells apart
 NAMES = {"eager buffers": "eager", "draft graphs": "start", "ready": "start"}
@@ -44,13 +45,21 @@ class RealStart:
     command: list[str]
 
 
-def real_starts() -> Iterator[RealStart]:
+def real_starts(of_round: str) -> Iterator[RealStart]:
     told = tomllib.loads((HERE / "starts.toml").read_text())
-    for table, gpus in GPUS.items():
-        for name, text in told[table].items():
+    for gpus, starts in told[of_round].items():
+        for name, text in starts.items():
             model, *flags = shlex.split(f"{text} {told['common']}")
             command = ["python", "-m", "sglang.launch_server", "--model-path", MODELS + model, *flags]
-            yield RealStart(name, gpus, command)
+            yield RealStart(name, int(gpus), command)
+
+
+def predictions_of(of_round: str) -> Path:
+    return RESULTS / f"real_starts_predicted_{of_round}.json"
+
+
+def measurements_of(of_round: str) -> Path:
+    return RESULTS / f"real_starts_{of_round}.json"
 
 
 def prediction(start: RealStart) -> MemoryReport:
@@ -142,10 +151,10 @@ def _now(start: RealStart, guess: dict[str, Any], real: Measured) -> str | None:
     return f"{report.verdict}, {report.free_at_peak_bytes / GIB:.2f} GiB free at the peak"
 
 
-def judged(out: Path) -> list[dict[str, Any]]:
-    guesses = json.loads(PREDICTED.read_text())["starts"]
+def judged(of_round: str, out: Path) -> list[dict[str, Any]]:
+    guesses = json.loads(predictions_of(of_round).read_text())["starts"]
     rows = []
-    for start in real_starts():
+    for start in real_starts(of_round):
         folder = out / start.name
         real = measured(folder) if (folder / "rank0.jsonl").exists() else None
         if real is None or (real.ready is None and real.failed_in is None):
@@ -173,22 +182,27 @@ def judged(out: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def predicted(of_round: str) -> None:
+    guesses = {}
+    for start in real_starts(of_round):
+        report = prediction(start)
+        guesses[start.name] = told(report)
+        print(start.name, report.verdict, report.run.failed_in or "", report.free_at_peak_bytes // MIB)
+    write_record("", {"starts": guesses}, str(predictions_of(of_round)))
+
+
 def main() -> None:
-    job, *rest = sys.argv[1:]
+    job, of_round, *rest = sys.argv[1:]
     if job == "commands":
-        for start in sorted(real_starts(), key=lambda start: start.gpus):
+        for start in sorted(real_starts(of_round), key=lambda start: -start.gpus):
             print(json.dumps(asdict(start)))
     elif job == "predict":
-        guesses = {}
-        for start in real_starts():
-            report = prediction(start)
-            guesses[start.name] = told(report)
-            print(start.name, report.verdict, report.run.failed_in or "", report.free_at_peak_bytes // MIB)
-        write_record("real_starts_predicted", {"starts": guesses}, str(PREDICTED))
+        predicted(of_round)
     elif job == "judge":
-        rows = judged(Path(rest[0]))
-        write_record("real_starts", {"starts": rows})
-        (HERE.parents[1] / "docs" / "accuracy.md").write_text(page(rows))
+        write_record("", {"starts": judged(of_round, Path(rest[0]))}, str(measurements_of(of_round)))
+        known = {name: measurements_of(name) for name in ROUNDS if measurements_of(name).exists()}
+        told_rounds = {name: json.loads(file.read_text()) for name, file in known.items()}
+        (HERE.parents[1] / "docs" / "accuracy.md").write_text(page(told_rounds))
 
 
 if __name__ == "__main__":

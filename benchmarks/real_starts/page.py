@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from runtime.server.units import GIB, MIB
 
 _HEAD = """# How far predictions are off
 
-Starts of a stock SGLang 0.5.17 on H200s of one host, random weights, models whole or cut in depth. Each was
-predicted before it was run ([predictions](../benchmarks/results/real_starts_predicted.json),
-[measurements](../benchmarks/results/real_starts.json)):
+Starts of a stock SGLang 0.5.17 on H200s of one host, random weights, models whole or cut in depth, in two
+rounds. Each start was predicted before it was run: `benchmarks/results/real_starts_predicted_ROUND.json`
+beside `real_starts_ROUND.json`.
 
     export PYTHONPATH=.
-    python benchmarks/real_starts/accuracy.py predict
-    python benchmarks/real_starts/accuracy.py commands | python benchmarks/real_starts/drive.py OUT 4
-    python benchmarks/real_starts/accuracy.py judge OUT
+    python benchmarks/real_starts/accuracy.py predict second
+    python benchmarks/real_starts/accuracy.py commands second | python benchmarks/real_starts/drive.py OUT 4
+    python benchmarks/real_starts/accuracy.py judge second OUT
 
 The third line needs the GPUs and SGLang, the others nothing. The steps are the server's own, read around
 each by torch's counters and the driver. A prediction counts as right if it says whether the start fits, or
@@ -30,8 +30,23 @@ _COLUMNS = (
 )
 
 
-def page(rows: Sequence[dict[str, Any]]) -> str:
-    return "\n".join([_HEAD, _summary(rows), "", *_starts(rows), "", *_beyond(rows), *_commands(rows)]) + "\n"
+def page(rounds: Mapping[str, dict[str, Any]]) -> str:
+    """Of each round what `judge` wrote."""
+    lines = [_HEAD]
+    for name, told in rounds.items():
+        rows = told["starts"]
+        lines += [
+            f"## The {name} round, {told['date']}",
+            "",
+            _summary(rows),
+            "",
+            *_starts(rows),
+            "",
+            *_beyond(rows),
+        ]
+    lines += ["## Their commands", ""]
+    lines += [line for told in rounds.values() for line in _commands(told["starts"])]
+    return "\n".join(lines) + "\n"
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> str:
@@ -78,7 +93,7 @@ def _beyond(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     missed = [(row["name"], error) for row in rows for error in row["errors"] if not error["within"]]
     if not missed:
         return
-    yield "## Further off than asked"
+    yield "Further off than asked:"
     yield ""
     for name, error in missed:
         yield f"* {name}, {error['what']}: {error['predicted']:,} predicted, {error['measured']:,} measured"
@@ -86,7 +101,5 @@ def _beyond(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _commands(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    yield "## Their commands"
-    yield ""
     for row in rows:
         yield f"* {row['name']}: `{row['command'].removeprefix('python -m sglang.launch_server ')}`"
