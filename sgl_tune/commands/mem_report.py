@@ -88,7 +88,11 @@ def mem_report(
         ),
     ] = None,
     measure: Annotated[
-        bool, _question("--measure", help="Measure on this machine's GPU too; it stands for any rank.")
+        bool,
+        _question(
+            "--measure",
+            help="Measure here too: all ranks where there is a GPU for each, else one that stands for any.",
+        ),
     ] = False,
     calibrate: Annotated[
         bool, _question("--calibrate", help="Measure what torch cannot count on this machine's GPU.")

@@ -83,10 +83,12 @@ def visible(gpus: tuple[Gpu, ...], setting: str | None) -> tuple[Gpu, ...]:
     return tuple(chosen)
 
 
-def held_bytes() -> int | None:
-    """What processes hold of the first GPU that this one would use; None where no driver says."""
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    told = _asked_driver("memory.used", "-i", first).strip()
+def held_bytes(gpu: int = 0) -> int | None:
+    """What processes hold of a GPU, numbered as this process would; None where no driver says."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    listed = visible.split(",") if visible else []
+    name = listed[gpu].strip() if gpu < len(listed) else str(gpu)
+    told = _asked_driver("memory.used", "-i", name).strip()
     return int(told) * MIB if is_number(told) else None
 
 

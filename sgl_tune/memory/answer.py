@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,15 @@ from sgl_tune.memory.compare import beside_measured
 from sgl_tune.memory.from_log import with_log
 from sgl_tune.memory.log_cause import cause_of
 from sgl_tune.memory.log_gap import constants_of
-from sgl_tune.memory.measure import SNAPSHOT_SUFFIX, measure
+from sgl_tune.memory.measure import SNAPSHOT_SUFFIX, file_of, measure, measure_together
 from sgl_tune.memory.predict import predict
 from sgl_tune.memory.rank_log import ServerLog
-from sgl_tune.memory.report import MemoryReport
+from sgl_tune.memory.ranks import ALL, DISTINCT
+from sgl_tune.memory.report import MemoryReport, worst
 from sgl_tune.memory.run_report import read_report
 from sgl_tune.memory.server_args import flags_of_log, not_taken
 from sgl_tune.memory.server_log import read_server_log
+from sgl_tune.memory.start import Start
 from sgl_tune.memory.study import Question, Study, study
 from sgl_tune.memory.target import target_gpu
 from sgl_tune.memory.what_if import parse_sweep, parse_what_if
@@ -129,12 +131,31 @@ def _predicted(asked: MemoryOptions, found: Study) -> Answer:
 def _measured(asked: MemoryOptions, found: Study, out: Output) -> Answer:
     with scratch() as private:
         file = asked.out or private.folder / "run.jsonl"
-        measured = measure(found.start, file, out, asked.snapshot)
-        report = _beside_prediction(measured, found)
+        together = _all_here(asked, found.start)
+        if together:
+            ranks = measure_together(together, file, out)
+            report = replace(_beside_prediction(_lead(ranks), found, together), ranks=ranks)
+            file = file_of(file, report.rank)
+        else:
+            measured = measure(found.start, file, out, asked.snapshot)
+            report = _beside_prediction(measured, found)
         snapshot = asked.snapshot or file.with_suffix(SNAPSHOT_SUFFIX)
         if snapshot.exists() and (asked.snapshot or asked.out):
             report = replace(report, notes=(*report.notes, f"torch's memory snapshot: {snapshot}"))
     return Answer(report, found.sweep)
+
+
+def _all_here(asked: MemoryOptions, start: Start) -> tuple[Start, ...]:
+    """Every rank of the server, where this machine has a GPU for each and nobody asked for one of them."""
+    ranks = start.parallel.world_size
+    if ranks == 1 or ranks > len(local_gpus()) or asked.ranks not in (DISTINCT, ALL) or asked.snapshot:
+        return ()
+    return tuple(replace(start, rank=rank) for rank in range(ranks))
+
+
+def _lead(ranks: Sequence[MemoryReport]) -> MemoryReport:
+    """The rank that ran out of memory: the others ended with it."""
+    return next((report for report in ranks if report.oom is not None), worst(ranks))
 
 
 def _from_run(asked: MemoryOptions, file: Path, out: Output) -> Answer:
@@ -145,19 +166,24 @@ def _from_run(asked: MemoryOptions, file: Path, out: Output) -> Answer:
     return Answer(_beside_prediction(measured, found), found.sweep)
 
 
-def _beside_prediction(measured: MemoryReport, found: Study) -> MemoryReport:
+def _beside_prediction(measured: MemoryReport, found: Study, together: Sequence[Start] = ()) -> MemoryReport:
     """Compared with a prediction of what was measured, which is less than a server's start."""
     gpu = replace(found.start.gpu, cuda_bytes=measured.total_bytes)
-    alone = predict(replace(found.start.alone(), gpu=gpu))
-    nccl = sum(constant.bytes for constant in found.report.constants if constant.name.startswith("nccl"))
+    twin = together[measured.rank].with_everything_cached() if together else found.start.alone()
     notes = ["measured without profiling tactics, as a start does whose cache is warm"]
-    if nccl:
+    nccl = sum(constant.bytes for constant in found.report.constants if constant.name.startswith("nccl"))
+    if together:
+        notes.append(
+            f"{len(together)} GPUs, a process each, NCCL among them; SGLang opens a communicator of its own "
+            "beside torch's"
+        )
+    elif nccl:
         notes.append(
             f"one GPU stood for {measured.rank_name}: without the {memory_bytes(nccl)} of NCCL's buffers"
         )
     return replace(
         measured,
-        comparisons=(beside_measured(alone, measured),),
+        comparisons=(beside_measured(predict(replace(twin, gpu=gpu)), measured),),
         what_if={"predicted, cold": found.report, **found.report.what_if},
         remedies=found.report.remedies,
         notes=(*found.report.notes, *notes, *measured.notes),

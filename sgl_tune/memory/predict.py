@@ -159,12 +159,19 @@ def _known_forwards(start: Start) -> KnownForwards | None:
     return known.again()
 
 
-def run_start(start: Start, device: Device, recorder: PhaseRecorder) -> None:
-    """An end that belongs into a report is the recorder's; any other is raised."""
+def run_start(start: Start, device: Device, recorder: PhaseRecorder, meeting: str | None = None) -> None:
+    """Peers join at `meeting`; without one they are arithmetic. An end that belongs into a report is the
+    recorder's; any other is raised.
+    """
     import torch
 
-    from runtime.forward.comm import VirtualCommunicator
+    from runtime.forward.comm import Communicator, VirtualCommunicator, connect
     from runtime.start.model_runner import ModelRunner
+
+    def join() -> Communicator:
+        if meeting is None:
+            return VirtualCommunicator(start.parallel, start.rank)
+        return connect(start.parallel, start.rank, meeting, device.torch_device)
 
     options = StartOptions(
         lm_head_in_autotune=start.lm_head,
@@ -176,7 +183,7 @@ def run_start(start: Start, device: Device, recorder: PhaseRecorder) -> None:
         start.parallel,
         start.runtime,
         device,
-        lambda: VirtualCommunicator(start.parallel, start.rank),
+        join,
         recorder,
         options,
     )

@@ -48,6 +48,27 @@ def test_every_peak_is_what_was_predicted() -> None:
         assert abs(row["predicted"] - row["other"]) <= max(0.03 * row["other"], 128 * MIB), row
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_both_ranks_of_a_server_are_measured_with_their_collectives(tmp_path: Path) -> None:
+    small = ("--cuda-graph-max-bs", 16, "--chunked-prefill-size", 1024)
+    data = _measured("--tp", 2, *small, "--out", tmp_path / "run.jsonl")
+    assert data["verdict"] == "fits", data["failure"]
+    assert [rank["rank_name"] for rank in data["ranks"]] == ["TP0", "TP1"]
+    for row in data["comparisons"][0]["rows"]:
+        if row["what"].endswith("torch's peak"):
+            assert abs(row["predicted"] - row["other"]) <= max(0.03 * row["other"], 256 * MIB), row
+    communicator = data["phases"][0]
+    assert communicator["non_torch_bytes"] > 800 * MIB, "NCCL's buffers"
+    files = [tmp_path / "run.jsonl", tmp_path / "run.1.jsonl"]
+    assert all(run("mem-report", "--from", file).code == 0 for file in files)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_where_ranks_run_out_of_memory_none_is_waited_for(tmp_path: Path) -> None:
+    data = _measured("--tp", 2, "--mem-fraction-static", "0.99", "--out", tmp_path / "run.jsonl")
+    assert data["verdict"] == "oom" and data["oom"]["tried_bytes"] > 0
+
+
 def test_an_out_of_memory_is_reported_with_its_snapshot(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     data = _measured("--mem-fraction-static", "0.99", "--out", file)

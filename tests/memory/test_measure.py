@@ -14,7 +14,7 @@ import pytest
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import WorkFailed
-from sgl_tune.memory.measure import measure
+from sgl_tune.memory.measure import measure, measure_together
 from sgl_tune.memory.run_report import read_report
 from tests.memory.starts import DEMO_ON_CPU, make_start
 
@@ -40,12 +40,12 @@ def test_a_killed_start_leaves_what_it_completed(tmp_path: Path) -> None:
     assert read_report(file).run == report.run
 
 
-def _kill_in(phase: str, file: Path) -> None:
-    """The child of this process, as soon as its file says that the phase has begun."""
+def _kill_in(phase: str, file: Path, most: int = 9) -> None:
+    """So many children of this process, as soon as the file says that the phase has begun."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if file.exists() and f'"begin", "phase": "{phase}"' in file.read_text():
-            for child in _children():
+            for child in _children()[:most]:
                 os.kill(child, signal.SIGKILL)
             return
         time.sleep(0.001)
@@ -68,3 +68,24 @@ def test_a_child_that_never_began_is_the_works_failure(tmp_path: Path) -> None:
     start = make_start(**DEMO_ON_CPU)
     with pytest.raises(WorkFailed, match="ended with exit code 1"):
         measure(replace(start, rank=-1), tmp_path / "run.jsonl", QUIET, device="cpu")
+
+
+def test_ranks_that_talk_are_measured_together(tmp_path: Path) -> None:
+    start = make_start(**{**DEMO_ON_CPU, "tp": 2})
+    starts = [replace(start, rank=rank) for rank in range(2)]
+    reports = measure_together(starts, tmp_path / "run.jsonl", QUIET, device="cpu")
+    assert [(report.verdict, report.rank_name) for report in reports] == [("fits", "TP0"), ("fits", "TP1")]
+    assert reports[0].sizes == reports[1].sizes and reports[0].phase("ready") is not None
+    assert read_report(tmp_path / "run.1.jsonl").run == reports[1].run
+
+
+def test_where_one_rank_is_killed_the_others_are_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    start = make_start(**{**DEMO_ON_CPU, "tp": 2})
+    killer = threading.Thread(target=_kill_in, args=("kv pool", file, 1))
+    killer.start()
+    began = time.monotonic()
+    reports = measure_together([replace(start, rank=rank) for rank in range(2)], file, QUIET, device="cpu")
+    killer.join()
+    assert time.monotonic() - began < 60
+    assert sorted(report.verdict for report in reports) == ["failed", "unfinished"]
