@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -90,7 +91,7 @@ def _decode_tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, 
 
 def _decode_record(kind: Any, value: Any, where: str) -> Any:
     _expect(isinstance(value, Mapping), value, where)
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     members = {}
     for field in fields(kind):
         if field.name in value:
@@ -98,6 +99,11 @@ def _decode_record(kind: Any, value: Any, where: str) -> Any:
         elif field.default is MISSING and field.default_factory is MISSING:
             raise WrongMember(f"{where}.{field.name} is missing")
     return kind(**members)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _expect(fits: bool, value: Any, where: str) -> Any:

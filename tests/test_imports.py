@@ -61,6 +61,7 @@ SGL_TUNE = {
     "stores": "server errors units reading cli deployment cache",
     "keys": "server errors units cli deployment cache",
     "verify": "server errors units reading cli deployment cache stores keys",
+    "fleet": "server errors units records reading cli deployment cache stores keys verify",
     "explain": "server errors units cli deployment cache keys verify",
     "memory": "server simulate devices forward moe graphs start errors processes units records reading"
     " log_lines writing web_page cli deployment",
@@ -69,7 +70,7 @@ SGL_TUNE = {
     "export": "server errors processes units reading deployment cache",
     "ship": "server errors processes units records reading writing cli deployment cache stores keys verify",
     "commands": "errors processes units records writing cli deployment cache stores keys verify explain"
-    " memory start_report warm export ship",
+    " memory start_report warm export ship fleet sgl_tune",
 }
 HOUSE = RUNTIME | SGL_TUNE
 

@@ -32,6 +32,9 @@ class FindingsFormat(str, Enum):
     json = "json"
     quiet = "quiet"
     github = "github"
+    markdown = "markdown"
+    junit = "junit"
+    prometheus = "prometheus"
 
 
 def sink(format: Enum, quiet: bool) -> Format:

@@ -1,32 +1,77 @@
-"""`sgl-tune env`: this machine's fingerprint, for `verify --target` elsewhere."""
+"""`sgl-tune env`: this machine's fingerprint and what it holds, for `verify` elsewhere."""
 
 from __future__ import annotations
 
+import platform
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import sgl_tune
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.env import Fingerprint, as_json, take_fingerprint
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.fleet.holdings import Holdings
+from sgl_tune.fleet.node import holdings_json
+from sgl_tune.fleet.take import take_holdings
+from sgl_tune.units import count
+from sgl_tune.verify.environment import target_of
+from sgl_tune.verify.stores import machine_of
 
 
-def env(format: FormatOption = Format.human, quiet: QuietOption = False) -> None:
-    """Show what FlashInfer would write into a cache file here, and what else tells machines apart.
+def env(
+    cache_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache-dir",
+            metavar="DIR",
+            help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", metavar="NODE", help="What a fleet's table calls this machine. Default: its own."
+        ),
+    ] = None,
+    format: FormatOption = Format.human,
+    quiet: QuietOption = False,
+) -> None:
+    """Show what FlashInfer would write into a cache file here, what else tells machines apart, and which
+    caches and stores a server started here would find.
 
-    Takes a few seconds: it imports torch and FlashInfer to ask them.
+    Takes a few seconds: it imports torch and FlashInfer to ask them. Run it as the server's user, in the
+    server's environment.
 
     Example: sgl-tune env --format json > env.json
     """
     out = Output(sink(format, quiet))
     out.note("Asking torch and FlashInfer; importing them takes a few seconds.")
     fingerprint = take_fingerprint()
+    machine = machine_of(ServerFlags(), target_of(fingerprint), None, None)
+    with out.progress("reading caches and stores") as progress:
+        holdings = take_holdings(cache_dir or default_cache_dir(), machine, progress.advance)
     out.result(
-        as_json(fingerprint),
-        human=lambda: _show(out, fingerprint),
+        {
+            "name": name or platform.node(),
+            "tool": sgl_tune.__version__,
+            **as_json(fingerprint),
+            **holdings_json(holdings),
+        },
+        human=lambda: _show(out, fingerprint, holdings),
         quiet=(f"{name}={value}" for name, value in (fingerprint.metadata or {}).items()),
     )
     for what in fingerprint.unknown:
         out.warn(f"not known: {what}")
+    for what in holdings.unseen:
+        out.warn(f"not looked into: {what}")
 
 
-def _show(out: Output, fingerprint: Fingerprint) -> None:
+def _show(out: Output, fingerprint: Fingerprint, holdings: Holdings) -> None:
     out.line("What FlashInfer compares", style="bold")
     compared = {name: value.replace(";", "; ") for name, value in (fingerprint.metadata or {}).items()}
     out.fields(compared or {"nothing": "FlashInfer cannot be asked here"})
@@ -44,3 +89,6 @@ def _show(out: Output, fingerprint: Fingerprint) -> None:
             **gpus,
         }
     )
+    out.line("What a server would find", style="bold")
+    stores = {f"{one.store} in {one.path}": count(one.found, "item") for one in holdings.stores}
+    out.fields({f"tactics in {holdings.cache_dir}": count(len(holdings.caches), "cache"), **stores})

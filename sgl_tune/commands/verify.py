@@ -19,6 +19,7 @@ from sgl_tune.deployment.options import ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import UsageError
+from sgl_tune.fleet.command import FleetOptions, verify_fleet
 from sgl_tune.stores.find import TACTICS, Stored, store_asked_for
 from sgl_tune.stores.page import stores_below, stores_meant
 from sgl_tune.units import count
@@ -35,6 +36,7 @@ from sgl_tune.verify.verdict_line import verdict_line
 from sgl_tune.verify.verify import Server
 from sgl_tune.verify.verify import verify as predict
 
+_OF_FLEETS = (FindingsFormat.markdown, FindingsFormat.junit, FindingsFormat.prometheus)
 _UNUSED = (Verdict.IGNORED, Verdict.REPLACED, Verdict.DELETED, Verdict.CRASH)
 _COLUMNS = (Column("NEXT START"), Column("FILES", right=True), Column("WHICH", path=True))
 
@@ -77,6 +79,16 @@ def verify(
         str | None,
         typer.Option("--at", metavar="PATH", help="Where the server will find the folder of stores."),
     ] = None,
+    fleet: Annotated[
+        Path | None,
+        typer.Option(
+            "--fleet", metavar="FILE.JSONL", help="Many nodes, a line of their `sgl-tune env` each."
+        ),
+    ] = None,
+    cold_start: Annotated[
+        Path | None,
+        typer.Option("--cold-start", metavar="REPORT.JSON", help="With --fleet: what such a start took."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
     format: FindingsFormatOption = FindingsFormat.human,
     quiet: QuietOption = False,
@@ -89,17 +101,27 @@ def verify(
     With a deployment (SGLang's flags, a server command after --, or sgl-tune.toml) it also says what is
     missing. Stores of compiled kernels in a PATH are judged too, as their libraries look them up; with
     --store, those alone. quiet prints the files that the start will not use, github a workflow's annotations.
-    docs/findings.md explains every finding.
+    docs/findings.md explains every finding. With --fleet, a deployment is judged on many nodes at once.
 
     Example: sgl-tune verify --target env.json -- python -m sglang.launch_server --model-path M --tp 8
+
+    Example: sgl-tune verify --fleet nodes.jsonl -- python -m sglang.launch_server --model-path M --tp 8
     """
     out = Output(sink(format, quiet))
     paths, command = split_positionals(arguments or ())
     if len(paths) > 1:
         raise UsageError(f"verify takes one path or key, not {len(paths)}: {' '.join(paths)}")
+    asked = VerifyOptions(flags, paths[0] if paths else None, tuple(command), deployment)
+    one = {"--store": store, "--at": at, "--as-user": as_user, "--replay": replay, "a path": asked.path}
+    if fleet is not None:
+        beside = tuple(name for name, given in one.items() if given)
+        options = FleetOptions(fleet, target, cold_start, strict, format, beside)
+        raise typer.Exit(0 if verify_fleet(out, options, asked) else 1)
+    if cold_start is not None or format in _OF_FLEETS:
+        what = "--cold-start" if cold_start is not None else f"--format {format.value}"
+        raise UsageError(f"{what} goes with --fleet", "sgl-tune verify --help")
     machine = read_target(target) if target else target_here()
     user = find_user(as_user) if as_user else None
-    asked = VerifyOptions(flags, paths[0] if paths else None, tuple(command), deployment)
     stores = verify_stores(_stores(out, asked, store), machine_of(flags, machine, user, at))
     if store_asked_for(store):
         scope = Scope((), machine)

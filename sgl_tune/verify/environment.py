@@ -13,7 +13,7 @@ from runtime.server.flashinfer import NEWEST, FlashInfer, doubt_of, flashinfer_o
 from runtime.server.gpus import find_gpu
 from runtime.server.releases import number
 from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
-from sgl_tune.deployment.env import take_fingerprint
+from sgl_tune.deployment.env import Fingerprint, take_fingerprint
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_object
 from sgl_tune.units import shown
@@ -86,14 +86,16 @@ def target_here() -> Target:
     Without a GPU FlashInfer would answer `unknown`, which tells nothing about any server."""
     if find_spec("flashinfer") is None or not any(Path(device).exists() for device in _GPU_DEVICES):
         return Target(None, "each file's own environment")
-    here = take_fingerprint()
+    return target_of(take_fingerprint())
+
+
+def target_of(here: Fingerprint) -> Target:
     if here.metadata is None:
         return Target(None, "each file's own environment")
-    version = here.metadata["flashinfer_version"]
     return Target(
         here.metadata,
         "this machine",
-        flashinfer=version,
+        flashinfer=here.metadata.get("flashinfer_version"),
         arch=here.arch,
         driver=here.driver,
         libraries=here.libraries,

@@ -43,7 +43,7 @@ def compare(members: Sequence[Member], deletes: bool) -> Disagreement | None:
     """As the ranks of one TP group compare at their start: by parsed content, an unreadable file as none."""
     if len({id(member.file) for member in members}) <= 1:
         return None
-    contents = [_signature(member.file) for member in members]
+    contents = [signature(member.file) for member in members]
     if len(set(contents)) <= 1:
         return None
     usual = Counter(content for content in contents if content[1]).most_common(1)[0][0]
@@ -65,7 +65,7 @@ def compare(members: Sequence[Member], deletes: bool) -> Disagreement | None:
     return Disagreement(summary, odd, deletes)
 
 
-def _signature(file: CacheFile | None) -> tuple[str | None, str]:
+def signature(file: CacheFile | None) -> tuple[str | None, str]:
     """SGLang's own comparison: order and white space do not count, everything else does."""
     return (None, "") if file is None else (file.computed_generation, _text(file.generation))
 

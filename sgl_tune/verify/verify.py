@@ -36,7 +36,7 @@ class Server(NamedTuple):
     user: User | None = None
 
 
-class _Read(NamedTuple):
+class Read(NamedTuple):
     """`blocked`: why the server's user cannot read it."""
 
     path: Path
@@ -87,7 +87,7 @@ def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
 def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> VerifyReport:
     cache = checked.cache
     access = Access(user) if user else None
-    read = _read_all(cache, judge, access)
+    read = read_files(cache, judge, access)
     reports = {name: item.report for name, item in read.items()}
     found: list[Finding] = []
     if checked.whole and cache.layout == "vllm":
@@ -96,7 +96,7 @@ def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> VerifyRe
         found += settle_vllm(cache.path, files, reader, reports)
     if checked.whole:
         found += _settle_ranks(checked, read, reports)
-        found += _leftovers(cache)
+        found += leftovers(cache)
     if cache.layout == "sglang" and cache.files and checked.release.always_saves:
         found += access.writing(cache.path) if access else own_writing(cache.path)
     if user is None:
@@ -116,7 +116,7 @@ def _by_rank(name: str) -> tuple[int, int, int, str]:
     return (rank.tp, rank.pp, rank.dp, name) if rank else (0, 0, 0, name)
 
 
-def _read_all(cache: Cache, judge: Judge, access: Access | None) -> dict[str, _Read]:
+def read_files(cache: Cache, judge: Judge, access: Access | None) -> dict[str, Read]:
     def refused(path: Path) -> Slurped:
         raise closed
 
@@ -131,23 +131,23 @@ def _read_all(cache: Cache, judge: Judge, access: Access | None) -> dict[str, _R
 
 def _read(
     path: Path, root: Path, read: Callable[[Path], Slurped], judge: Judge, access: Access | None
-) -> _Read:
+) -> Read:
     blocked = tuple(access.reading(path)) if access else ()
     try:
         status, raw = read(path)
     except FileNotFoundError:
-        return _Read(path, Judged(Verdict.MISSING, (_missing(judge.wants),)), blocked)
+        return Read(path, Judged(Verdict.MISSING, (_missing(judge.wants),)), blocked)
     except OSError as error:
         message = f"it cannot be read here ({error.strerror})"
         remedy = "run as a user who may, or repair the file's mode"
         if error.errno == errno.EOVERFLOW:
             remedy = "delete it, and warm again"
-        return _Read(path, Judged(Verdict.CRASH, (finding("not-readable", message, remedy),)), blocked)
+        return Read(path, Judged(Verdict.CRASH, (finding("not-readable", message, remedy),)), blocked)
     if raw is None and stat.S_ISLNK(status.st_mode):
-        return _Read(path, _linked(path, root, judge), blocked)
+        return Read(path, _linked(path, root, judge), blocked)
     if raw is None:
-        return _Read(path, _not_a_file(status), blocked)
-    return _Read(path, judge.judge(path, raw), blocked, status.st_uid == 0 and not status.st_mode & 0o044)
+        return Read(path, _not_a_file(status), blocked)
+    return Read(path, judge.judge(path, raw), blocked, status.st_uid == 0 and not status.st_mode & 0o044)
 
 
 def _linked(path: Path, root: Path, judge: Judge) -> Judged:
@@ -169,7 +169,7 @@ def _not_a_file(status: os.stat_result) -> Judged:
 
 
 def _settle_ranks(
-    checked: Checked, read: dict[str, _Read], reports: dict[str, FileReport]
+    checked: Checked, read: dict[str, Read], reports: dict[str, FileReport]
 ) -> Iterator[Finding]:
     """Adds the missing ranks to the reports, and makes deleted ones of the files of a group that differs."""
     cache = checked.cache
@@ -222,7 +222,7 @@ def _unexpected(cache: Cache, expected: set[str]) -> Iterator[Finding]:
         yield finding("rank-unexpected", message, remedy, where=cache.path)
 
 
-def _leftovers(cache: Cache) -> Iterator[Finding]:
+def leftovers(cache: Cache) -> Iterator[Finding]:
     journals = [path for path in cache.leftovers if path.name.endswith(_JOURNAL)]
     temporaries = len(cache.leftovers) - len(journals)
     if journals:
@@ -237,7 +237,7 @@ def _leftovers(cache: Cache) -> Iterator[Finding]:
         yield finding("old-runs", message, "sgl-tune prune --stale", where=cache.path)
 
 
-def _manifest_findings(checked: Checked, read: Iterable[_Read], target: Target) -> Iterator[Finding]:
+def _manifest_findings(checked: Checked, read: Iterable[Read], target: Target) -> Iterator[Finding]:
     problem = checked.manifest_problem
     if problem:
         yield finding(
@@ -253,7 +253,7 @@ def _manifest_findings(checked: Checked, read: Iterable[_Read], target: Target) 
         yield finding("changed-since-written", message, remedy, where=checked.cache.path)
 
 
-def _changed(manifest: Manifest, read: Iterable[_Read]) -> Iterator[str]:
+def _changed(manifest: Manifest, read: Iterable[Read]) -> Iterator[str]:
     for item in read:
         written = manifest.files.get(item.path.name)
         if written and item.judged.file and item.judged.file.digest != written:

@@ -60,6 +60,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "cache-examples", folder / "cache-examples")
     shutil.copytree(ROOT / "cache-examples" / "cache", folder / "caches")
     shutil.copy(ROOT / "cache-examples" / "h200.env.json", folder / "env.json")
+    shutil.copy(ROOT / "cache-examples" / "nodes.jsonl", folder)
+    (folder / "cold.json").write_text('{"phases": [{"store": "tactics", "saves_seconds": 24.5}]}')
     for name in ("server.log", "yesterday.log"):
         (folder / name).write_text(head() + loaded() + served(31))
     whole_root(folder / "root")

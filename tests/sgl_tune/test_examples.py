@@ -23,7 +23,12 @@ from sgl_tune.cache.manifest import read_manifest
 from sgl_tune.cache.record import parse_key, read_cache_file, serialise
 from sgl_tune.cache.scan import Scanner
 from sgl_tune.deployment.as_json import deployment_from_json
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.fleet.node import parse_node
+from sgl_tune.fleet.take import take_holdings
 from sgl_tune.keys.plan import make_plan
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.stores import machine_of
 from tests.sgl_tune.cache.corpus import build_corpus
 from tests.sgl_tune.running import ROOT, run, run_on_terminal
 
@@ -73,6 +78,14 @@ def test_every_broken_file_is_one_of_the_corpus() -> None:
     assert (EXAMPLES / "broken" / "good.json").read_bytes() == serialise(example.metadata, few)
 
 
+def test_the_nodes_hold_the_caches_that_are_here() -> None:
+    machine = machine_of(ServerFlags(), Target(None, ""), None, None)
+    holdings = take_holdings(EXAMPLES / "cache", machine, lambda: None, {"HOME": "/nowhere"})
+    lines = (EXAMPLES / "nodes.jsonl").read_bytes().splitlines(keepends=True)
+    nodes = [parse_node(line).holdings for line in lines[:-1]]
+    assert len(nodes) == 9 and nodes[0] is not None and nodes[0].caches == holdings.caches
+
+
 def _bucket(key: str) -> int | None:
     parts = parse_key(key)
     return parts.bucket if parts else None
@@ -106,7 +119,9 @@ def _tour(block: str, folder: Path) -> str:
     return "\n".join(shown) + "\n"
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "docs/upgrade.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [README, ROOT / "docs/upgrade.md", ROOT / "docs/fleet.md"], ids=lambda page: page.name
+)
 def test_a_page_shows_what_is_printed(page: Path, copy: Path) -> None:
     text = page.read_text()
     rewritten = text

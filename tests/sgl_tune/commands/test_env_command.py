@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+from sgl_tune.fleet.node import parse_node
 from tests.sgl_tune.running import ROOT, run_anew
 from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.stores.make import triton_kernel
 
-MEMBERS = {"schema_version", "metadata", "arch", "driver", "torch", "sglang", "gpus", "unknown", "libraries"}
+MEMBERS = {
+    "schema_version", "metadata", "arch", "driver", "torch", "sglang", "gpus", "unknown", "libraries",
+    "name", "tool", "cache_dir", "user", "caches", "stores", "unseen",
+}  # fmt: skip
 
 
 def test_without_flashinfer_it_says_what_it_cannot_know(tmp_path: Path) -> None:
@@ -37,3 +43,22 @@ def test_what_an_import_prints_does_not_spoil_the_json(tmp_path: Path) -> None:
     )
     ran = run_anew("env", "--format", "json", PYTHONPATH=f"{tmp_path}:{ROOT}", PATH=str(tmp_path))
     assert json.loads(ran.out)["metadata"] == {"gpu": "X"} and "hello from an import" in ran.err
+
+
+def test_it_lists_the_caches_and_stores_that_a_server_here_would_find(tmp_path: Path) -> None:
+    triton_kernel(tmp_path / "home" / ".triton" / "cache", "at_home")
+    triton_kernel(tmp_path / "root" / "triton", "in_root")
+    shutil.copytree(ROOT / "cache-examples" / "cache", tmp_path / "root", dirs_exist_ok=True)
+    (tmp_path / "flashinfer.py").write_text("raise ImportError('no')")
+    places = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": str(tmp_path), "HOME": str(tmp_path / "home")}
+    ran = run_anew(
+        "env", "--format", "json", "--name", "gpu-7", "--cache-dir", tmp_path / "root",
+        TRITON_CACHE_DIR=str(tmp_path / "home" / ".triton" / "cache"), **places,
+    )  # fmt: skip
+    data = json.loads(ran.out)
+    assert schema_faults("env", data) == [] and data["name"] == "gpu-7" and len(ran.out) < 20_000
+    assert {one["path"].rsplit("/", 1)[1][:4] for one in data["caches"]} == {"4393", "4aae", "ad60"}
+    stores = {Path(one["path"]).relative_to(tmp_path).as_posix(): one["found"] for one in data["stores"]}
+    assert stores == {"home/.triton/cache": 1, "root/triton": 1}
+    node = parse_node(ran.out.encode())
+    assert node.holdings is not None and node.holdings.caches[0].contents[0].entries == 42

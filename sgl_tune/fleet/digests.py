@@ -1,0 +1,64 @@
+"""Names too many to carry, as short digests of a fixed length, sorted and written behind each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+from runtime.server.flashinfer import FlashInfer
+from sgl_tune.cache.loader import Loaded
+from sgl_tune.keys.keys import TunedOp
+from sgl_tune.keys.op_shapes import HOT
+from sgl_tune.units import shown
+
+_BYTES = 6
+_LONGEST = 400
+LENGTH = 2 * _BYTES
+
+
+def digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_BYTES).hexdigest()
+
+
+def joined(digests: Iterable[str], most: int) -> str:
+    """The smallest, where there are more: two lists cut so can be compared below the smaller end."""
+    return "".join(sorted(set(digests))[:most])
+
+
+def split(text: str) -> list[str]:
+    return [text[start : start + LENGTH] for start in range(0, len(text), LENGTH)]
+
+
+def missing(wanted: str, held: str, most: int) -> int:
+    """How many of the first are not among the second; at least so many, where a list was cut."""
+    have = split(held)
+    known = set(have)
+    end = have[-1] if len(have) >= most else None
+    return sum(one not in known and (end is None or one < end) for one in split(wanted))
+
+
+def lookups_of(loaded: Loaded, reader: FlashInfer) -> list[str]:
+    """A digest an entry of what a lookup compares: the key, and as its version does it runner and policy."""
+    return [
+        _lookup(key, choice[0], loaded.policies.get(key, HOT), reader)
+        for key, choice in loaded.entries.items()
+    ]
+
+
+def asked_lookups(op: TunedOp, reader: FlashInfer, asked_by: str) -> Mapping[str, int]:
+    """What an op's lookups find their entry by, and the bucket of each."""
+    return {
+        _lookup(entry.key, op.runner, op.policy, reader): entry.bucket
+        for entry in op.entries
+        if entry.asked_by == asked_by
+    }
+
+
+def _lookup(key: str, runner: Any, policy: Any, reader: FlashInfer) -> str:
+    parts = [key]
+    if reader.matches_runners:
+        parts.append(shown(runner, _LONGEST))
+    if reader.keeps_policies:
+        parts.append(shown(tuple(policy), _LONGEST))
+    return digest("\0".join(parts))

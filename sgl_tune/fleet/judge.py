@@ -1,0 +1,92 @@
+"""One node against the deployments: each with what its next start comes to there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sgl_tune.errors import UsageError
+from sgl_tune.fleet.holdings import HeldCache, Holdings
+from sgl_tune.fleet.node import Node
+from sgl_tune.fleet.outcome import Fault, Outcome
+from sgl_tune.fleet.plans import Planned, Planner
+from sgl_tune.fleet.stores import store_faults
+from sgl_tune.verify.expected import NOT_AT_ALL
+
+_THERE = "sgl-tune verify on that machine"
+_ITSELF = "let the server tune it at its start: it saves what it tunes"
+_NEWER = "take its env again, with this sgl-tune"
+
+
+def filled(node: Node, reference: Node | None) -> Node:
+    """What a machine could not say of its server, as the reference says it."""
+    if reference is None or node.gpus:
+        return node
+    return replace(
+        node,
+        metadata=reference.metadata,
+        arch=reference.arch,
+        sglang=node.sglang or reference.sglang,
+        gpus=reference.gpus,
+    )
+
+
+def judge(node: Node, planner: Planner, reference: Node | None) -> Iterator[tuple[Planned | None, Outcome]]:
+    """One outcome a deployment; one alone where no deployment can be planned there."""
+    holdings = node.holdings
+    if holdings is None:
+        yield None, _unknown("older-env", "it says nothing of caches: an older sgl-tune wrote it", _NEWER)
+        return
+    try:
+        planned = planner.planned(filled(node, reference))
+    except UsageError as error:
+        yield None, _unknown("not-planned", error.message, error.remedy or _THERE)
+        return
+    built = tuple(store_faults(holdings, reference.holdings if reference else None))
+    for one in planned:
+        yield one, Outcome((*_tactics(one, node, holdings), *built))
+
+
+def _tactics(planned: Planned, node: Node, holdings: Holdings) -> Iterator[Fault]:
+    verdict = planned.verdict
+    if not verdict.runs:
+        yield Fault("fails", "not-planned", f"this server {verdict.says}", NOT_AT_ALL)
+    elif verdict.tunes != "nothing":
+        if verdict.tunes == "unplanned":
+            yield Fault("unknown", "not-planned", f"this server {verdict.says}", _ITSELF)
+        named = planned.cache_dir
+        if named is not None and str(named.absolute()) != holdings.cache_dir:
+            why = f"its env looked in {holdings.cache_dir}, and the server looks in {named}"
+            how = f"take its env with --cache-dir; --cache-dir {holdings.cache_dir} here says they are one"
+            yield Fault("unknown", "other-folder", why, how)
+            return
+        yield from _unseen(holdings)
+        yield from _best(planned, {cache.path: cache for cache in holdings.caches}, node)
+
+
+def _best(planned: Planned, caches: dict[str, HeldCache], node: Node) -> tuple[Fault, ...]:
+    """Of a deployment on several nodes, as the one of them that this may be."""
+    uuids = [gpu.uuid for gpu in node.gpus]
+    tried = [
+        Outcome(tuple(fault for asked in of_node for fault in asked.judge(caches, uuids)))
+        for of_node in planned.asks
+    ]
+    return max(tried, key=lambda outcome: outcome.rank, default=Outcome()).faults
+
+
+def signatures(planned: Planned, node: Node) -> frozenset[str]:
+    """Of the files that a start on several nodes compares with those of the others."""
+    folders = {asked.expected.folder for of_node in planned.asks for asked in of_node}
+    caches = node.holdings.caches if node.holdings and len(planned.asks) > 1 else ()
+    told = (one.signature for cache in caches if cache.path in folders for one in cache.contents)
+    return frozenset(filter(None, told))
+
+
+def _unseen(holdings: Holdings) -> Iterator[Fault]:
+    if holdings.unseen:
+        what = holdings.unseen[0]
+        yield Fault("unknown", "not-readable", f"its env could not look into all: {what}", _THERE)
+
+
+def _unknown(code: str, message: str, remedy: str) -> Outcome:
+    return Outcome((Fault("unknown", code, message, remedy),))

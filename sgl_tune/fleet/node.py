@@ -1,0 +1,109 @@
+"""One machine, as a line of `sgl-tune env --format json` tells it: anybody may have written it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sgl_tune.cli.out import SCHEMA_VERSION
+from sgl_tune.deployment.versions import Gpu
+from sgl_tune.fleet.holdings import HeldCache, HeldStore, Holdings
+from sgl_tune.reading import DEEPEST, is_deeper
+from sgl_tune.records import WrongMember, from_plain, to_plain
+from sgl_tune.units import shown
+
+_LONGEST_NAME = 253  # as long as a host's may be
+
+
+class UnreadLine(ValueError):
+    """Why a line is no node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """`holdings` is None in what an older sgl-tune wrote; `metadata` where FlashInfer could not be asked."""
+
+    name: str
+    metadata: dict[str, str] | None = None
+    arch: str | None = None
+    driver: str | None = None
+    sglang: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+    tool: str | None = None
+    holdings: Holdings | None = None
+
+    @property
+    def flashinfer(self) -> str | None:
+        return (self.metadata or {}).get("flashinfer_version")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """As it is written; what is left out is nothing."""
+
+    name: str = ""
+    metadata: dict[str, str] | None = None
+    arch: str | None = None
+    driver: str | None = None
+    sglang: str | None = None
+    tool: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+    cache_dir: str | None = None
+    user: str = ""
+    caches: tuple[HeldCache, ...] = ()
+    stores: tuple[HeldStore, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+
+def holdings_json(holdings: Holdings) -> dict[str, Any]:
+    """Members of the whole line; rows leave out what is nothing: there may be a thousand lines."""
+    plain = to_plain(holdings)
+    return {**plain, "caches": _lean(plain["caches"]), "stores": _lean(plain["stores"])}
+
+
+def _lean(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_lean(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _lean(item) for name, item in value.items() if item not in (0, "", [])}
+
+
+def parse_node(raw: bytes) -> Node:
+    try:
+        content = json.loads(raw.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        cut = not raw.endswith(b"\n")
+        raise UnreadLine(
+            "it is cut off" if cut else f"it is no JSON object of one line ({_why(error)})"
+        ) from None
+    if not isinstance(content, dict) or is_deeper(content, DEEPEST):
+        raise UnreadLine("it is no JSON object, or a bottomless one")
+    return node_of(content)
+
+
+def node_of(content: Mapping[str, Any]) -> Node:
+    if content.get("schema_version") != SCHEMA_VERSION:
+        told = shown(content.get("schema_version"))
+        raise UnreadLine(
+            f"its schema_version is {told}, and {SCHEMA_VERSION} is read here (written by sgl-tune"
+            f" {shown(content.get('tool'))})"
+        )
+    if "metadata" not in content:
+        raise UnreadLine("it is not what `sgl-tune env --format json` prints: it has no `metadata`")
+    try:
+        line = from_plain(_Line, content, "it")
+    except WrongMember as error:
+        raise UnreadLine(str(error)) from None
+    if not (line.name and len(line.name) <= _LONGEST_NAME) and "caches" in content:
+        raise UnreadLine(f"its name is {shown(line.name)}")
+    holdings = None
+    if "caches" in content and line.cache_dir:
+        holdings = Holdings(line.cache_dir, line.user, line.caches, line.stores, line.unseen)
+    return Node(line.name, line.metadata, line.arch, line.driver, line.sglang, line.gpus, line.tool, holdings)
+
+
+def _why(error: Exception) -> str:
+    return str(error).splitlines()[0][:100] if str(error) else type(error).__name__

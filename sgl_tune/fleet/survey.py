@@ -1,0 +1,196 @@
+"""All nodes of a file, judged as they are read; those that are alike become one row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sgl_tune.errors import UsageError
+from sgl_tune.fleet.cost import ColdStart, Cost, cost_of
+from sgl_tune.fleet.judge import judge, signatures
+from sgl_tune.fleet.lines import Line, read_lines
+from sgl_tune.fleet.node import Node
+from sgl_tune.fleet.outcome import STATES, Outcome, State
+from sgl_tune.fleet.plans import Planned, Planner
+from sgl_tune.units import count
+
+_MOST_PROBLEMS = 1000
+
+
+class Alike(NamedTuple):
+    """What a row of the table tells of its nodes."""
+
+    deployment: str
+    machine: str
+    outcome: Outcome
+    cost: Cost | None
+
+    @property
+    def state(self) -> State:
+        return self.outcome.state
+
+
+class Judged(NamedTuple):
+    """`compared`: whether its files were held against the environment of its server."""
+
+    name: str
+    line: int
+    alike: tuple[Alike, ...]
+    compared: bool
+    shared: frozenset[str]  # what must be equal on all nodes of its start
+
+
+@dataclass
+class Survey:
+    nodes: list[Judged] = field(default_factory=list)
+    problems: list[Line] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+    has_reference: bool = False
+
+    @property
+    def not_compared(self) -> int:
+        return sum(not node.compared for node in self.nodes)
+
+    @property
+    def counted(self) -> Counter[State]:
+        """Nodes by the worst that any deployment comes to there."""
+        order = list(STATES)
+        return Counter(min((one.state for one in node.alike), key=order.index) for node in self.nodes)
+
+    @property
+    def rows(self) -> Iterator[tuple[Alike, list[str]]]:
+        """The worst first."""
+        found: dict[Alike, list[str]] = {}
+        for node in self.nodes:
+            for alike in node.alike:
+                found.setdefault(alike, []).append(node.name)
+        order = list(STATES)
+        yield from sorted(found.items(), key=lambda row: (order.index(row[0].state), -len(row[1])))
+
+    def ok(self, strict: bool) -> bool:
+        good = all(not one.outcome.bad for node in self.nodes for one in node.alike)
+        doubtful = any(one.outcome.faults for node in self.nodes for one in node.alike)
+        doubtful = doubtful or len({node.shared for node in self.nodes}) > 1
+        return good and not self.problems and not (strict and doubtful)
+
+    def verdict(self, ok: bool) -> str:
+        states = self.counted
+        total = count(len(self.nodes), "node")
+        said = [f"{states[state]:,} {says}" for state, says in STATES.items() if states[state]]
+        if self.problems:
+            said.append(f"{count(len(self.problems), 'line')} could not be read")
+        if self.not_compared:
+            said.append(
+                f"the files of {self.not_compared:,} were judged as if they are read where they were tuned"
+            )
+        contents = {node.shared for node in self.nodes}
+        if len(contents) > 1:
+            said.append(
+                f"{len(contents):,} different contents among them, and the nodes of one start need equal ones"
+            )
+        if not self.has_reference:
+            said.append("what their stores lack is not known without --target")
+        return f"{'good' if ok else 'bad'}: of {total}, {'; '.join(said)}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "nodes": len(self.nodes),
+            "states": {state: self.counted[state] for state in STATES},
+            "rows": [
+                {
+                    "state": alike.state,
+                    "deployment": alike.deployment,
+                    "machine": alike.machine,
+                    "seconds": alike.cost.to_json() if alike.cost else None,
+                    "reasons": [fault.to_json() for fault in alike.outcome.faults],
+                    "nodes": names,
+                }
+                for alike, names in self.rows
+            ],
+            "lines": [{"line": line.number, "problem": line.problem} for line in self.problems],
+            "notes": list(self.notes),
+        }
+
+
+def survey(
+    path: Path,
+    planner: Planner,
+    reference: Node | None,
+    cold: ColdStart | None,
+    advance: Callable[[int], None],
+) -> Survey:
+    found = Survey(has_reference=bool(reference and reference.holdings))
+    seen: dict[tuple[str, object], Judged] = {}
+    tools: dict[str, None] = {}
+    for line in read_lines(path):
+        advance(line.size)
+        node = line.node
+        if node is None:
+            if len(found.problems) < _MOST_PROBLEMS:
+                found.problems.append(line)
+            continue
+        if node.tool:
+            tools.setdefault(node.tool[:20])
+        identity = (node.name, _identity(node))
+        if identity in seen:
+            found.notes[
+                f"line {line.number}: {node.name} again, after line {seen[identity].line}: this one counts"
+            ] = None
+        seen[identity] = _judged(line.number, node, planner, reference, cold)
+    if not seen:
+        first = found.problems[0] if found.problems else None
+        why = f"line {first.number}: {first.problem}" if first else "it is empty"
+        raise UsageError(
+            f"--fleet {path} has no node: {why}", "one line of `sgl-tune env --format json` each"
+        )
+    found.nodes = _apart(list(seen.values()))
+    if len(tools) > 1:
+        found.notes[f"written by sgl-tune {', '.join(list(tools)[:8])}"] = None
+    return found
+
+
+def _identity(node: Node) -> object:
+    """A host name may be that of many machines; their GPUs are not."""
+    if node.gpus:
+        return frozenset(gpu.uuid for gpu in node.gpus)
+    return sha256(repr(node).encode("utf-8", "backslashreplace")).digest()
+
+
+def _judged(
+    number: int, node: Node, planner: Planner, reference: Node | None, cold: ColdStart | None
+) -> Judged:
+    outcomes = list(judge(node, planner, reference))
+    alike = tuple(
+        Alike(
+            planned.name if planned else "",
+            _machine(node, planned),
+            outcome,
+            cost_of(outcome.bad, planned.plan.deployment.arch, cold) if planned else None,
+        )
+        for planned, outcome in outcomes
+    )
+    compared = all(planned is None or planned.compares for planned, _ in outcomes)
+    shared = frozenset[str]().union(*(signatures(one, node) for one, _ in outcomes if one))
+    return Judged(node.name or f"line {number}", number, alike, compared, shared)
+
+
+def _machine(node: Node, planned: Planned | None) -> str:
+    gpus = Counter(gpu.name for gpu in node.gpus)
+    parts = [f"{number} x {name}" for name, number in gpus.items()] or ["no GPU seen"]
+    if planned:
+        deployment = planned.plan.deployment
+        parts.append(f"SGLang {deployment.sglang_version}, FlashInfer {deployment.flashinfer_version}")
+    return ", ".join(parts)
+
+
+def _apart(nodes: list[Judged]) -> list[Judged]:
+    """Machines of one name are told apart by their lines."""
+    times = Counter(node.name for node in nodes)
+    return [
+        node._replace(name=f"{node.name} (line {node.line})") if times[node.name] > 1 else node
+        for node in nodes
+    ]

@@ -1,0 +1,184 @@
+"""What a node's rank files come to for one deployment, of what its own machine said of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from runtime.server.flashinfer import FlashInfer, flashinfer_of
+from runtime.server.releases import Release
+from sgl_tune.cache.loader import Ignored, metadata_mismatches
+from sgl_tune.fleet.digests import asked_lookups, split
+from sgl_tune.fleet.holdings import Content, HeldCache
+from sgl_tune.fleet.outcome import Fault
+from sgl_tune.keys.keys import TunedOp
+from sgl_tune.units import count
+from sgl_tune.verify.entries import some
+from sgl_tune.verify.environment import Target, ignored_finding
+from sgl_tune.verify.expected import Expected
+
+_LOADS = ("hit", "partial")
+
+
+class Asked:
+    """What one deployment's start looks up, on the machines that are alike."""
+
+    def __init__(self, expected: Expected, release: Release, target: Target, of: int) -> None:
+        """`of` so many entries, with those of its draft."""
+        self.expected, self.release, self.target, self.of = expected, release, target, of
+        self.reader = flashinfer_of(expected.folder.split("/")[2])
+        self.everything = {op.op: len(_tuning(op, self.reader)) for op in expected.ops}
+
+    def judge(self, caches: Mapping[str, HeldCache], uuids: Sequence[str]) -> Iterator[Fault]:
+        held = caches.get(self.expected.folder)
+        if held is None or not held.contents:
+            yield self._tunes("rank-missing", _nothing_there(self.expected, caches))
+            return
+        files = {name: content for content in held.contents for name in content.files}
+        found: dict[tuple[str, str], Fault] = {}
+        for group in _named(self.expected.groups, uuids):
+            for fault in self._of_group(group, [files.get(name) for name in group]):
+                found.setdefault((fault.code, fault.message), fault)
+        yield from found.values()
+        yield from self._of_folder(held)
+
+    def _of_group(self, names: Sequence[str], members: Sequence[Content | None]) -> Iterator[Fault]:
+        if not any(members):
+            yield self._tunes(
+                "rank-missing", f"{count(len(names), 'rank file')} of {names[0]} on are missing"
+            )
+            return
+        unequal = len({content.signature if content else None for content in members}) > 1
+        if unequal and self.release.deletes_unequal_ranks:
+            yield self._tunes(
+                "ranks-differ", f"{_odd(names, members)}: SGLang deletes all of them, and tunes"
+            )
+            return
+        absent = [name for name, content in zip(names, members, strict=True) if content is None]
+        if absent:
+            yield self._tunes("rank-missing", f"{some(absent)}: no such file")
+        if unequal and not absent:
+            why = f"{_odd(names, members)}: every rank loads its own"
+            yield Fault("good", "ranks-differ", why, "copy one rank's file over the others, or warm again")
+        for content in {id(content): content for content in members if content}.values():
+            yield from self._of_content(content)
+
+    def _of_content(self, content: Content) -> Iterator[Fault]:
+        elsewhere = self._elsewhere(content)
+        if elsewhere:
+            yield elsewhere
+        elif content.alone not in _LOADS:
+            why = next(
+                (told.message for told in content.findings), f"its own machine calls it {content.alone}"
+            )
+            code = next((told.code for told in content.findings), content.alone)
+            if content.alone == "crash":
+                yield Fault("fails", code, why, "delete the file, or warm it again")
+            else:
+                yield self._tunes(code, why)
+        else:
+            for told in content.findings:
+                if told.severity == "error":
+                    yield Fault("fails", told.code, told.message, "delete the file, or warm it again")
+            yield from self._lacking(content)
+
+    def _elsewhere(self, content: Content) -> Fault | None:
+        if not content.environment:
+            return None
+        current = self.target.for_file(content.environment)
+        hard, soft = metadata_mismatches(content.environment, current, self.reader)
+        if not (hard or soft):
+            return None
+        found = ignored_finding(Ignored(hard, soft))
+        return self._tunes(found.code, found.message)
+
+    def _lacking(self, content: Content) -> Iterator[Fault]:
+        if content.lookups is None:
+            why = f"its {count(content.entries, 'entry')} were too many to tell"
+            yield Fault("unknown", "keys-unknown", why, "sgl-tune verify on that machine")
+            return
+        held = frozenset(split(content.lookups))
+        lacks = {
+            op.op: [b for one, b in _tuning(op, self.reader).items() if one not in held] for op in self._ops
+        }
+        lacks = {op: buckets for op, buckets in lacks.items() if buckets}
+        if lacks:
+            yield self._tunes(
+                "keys-missing", f"it lacks {_entries(lacks)}", {op: len(b) for op, b in lacks.items()}
+            )
+        serves = {
+            op.op: [b for one, b in _serving(op, self.reader).items() if one not in held] for op in self._ops
+        }
+        serves = {op: buckets for op, buckets in serves.items() if buckets}
+        if serves:
+            why = f"it lacks {_entries(serves)}, which only requests ask for: they run on the fallback tactic"
+            yield Fault("good", "keys-missing", why, self.expected.way_out)
+
+    def _of_folder(self, held: HeldCache) -> Iterator[Fault]:
+        for told in held.findings:
+            if told.code == "not-writable" and self.release.always_saves:
+                yield Fault(
+                    "fails", told.code, told.message, "mount it writable, or let the server's user own it"
+                )
+            elif told.code != "not-writable":
+                yield Fault("good", told.code, told.message, "sgl-tune verify on that machine")
+
+    def _tunes(self, code: str, message: str, builds: Mapping[str, int] | None = None) -> Fault:
+        expected = self.expected
+        return Fault(
+            "tunes",
+            code,
+            message,
+            expected.way_out,
+            builds=builds or self.everything,
+            of=self.of,
+            part=expected.key,
+        )
+
+    @property
+    def _ops(self) -> Sequence[TunedOp]:
+        return self.expected.ops
+
+
+@lru_cache(maxsize=512)
+def _tuning(op: TunedOp, reader: FlashInfer) -> Mapping[str, int]:
+    return asked_lookups(op, reader, "tuning")
+
+
+@lru_cache(maxsize=512)
+def _serving(op: TunedOp, reader: FlashInfer) -> Mapping[str, int]:
+    return asked_lookups(op, reader, "serving")
+
+
+def _named(groups: Sequence[Sequence[str]], uuids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Files that are named by their GPU are named in its order."""
+    place = 0
+    for group in groups:
+        names = []
+        for name in group:
+            names.append(name.replace("<UUID>", uuids[place]) if place < len(uuids) else name)
+            place += 1
+        yield names
+
+
+def _nothing_there(expected: Expected, caches: Mapping[str, HeldCache]) -> str:
+    elsewhere = sorted(path for path in caches if path.endswith(f"/{expected.key}"))
+    if elsewhere:
+        return f"nothing in {expected.folder}; under the same key there is {some(elsewhere)}"
+    others = f"; it has {count(len(caches), 'cache')} of other keys" if caches else ""
+    return f"nothing in {expected.folder}{others}"
+
+
+def _odd(names: Sequence[str], members: Sequence[Content | None]) -> str:
+    contents = [content.signature if content else None for content in members]
+    usual = Counter(filter(None, contents)).most_common(1)[0][0]
+    odd = [name.removesuffix(".json") for name, one in zip(names, contents, strict=True) if one != usual]
+    return f"the ranks of a group are not equal ({some(odd)})"
+
+
+def _entries(lacks: Mapping[str, Sequence[int]]) -> str:
+    return "; ".join(
+        f"{op.rsplit('::', 1)[-1]} at {buckets[0] if len(buckets) == 1 else count(len(buckets), 'bucket')}"
+        for op, buckets in lacks.items()
+    )

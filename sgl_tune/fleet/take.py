@@ -1,0 +1,171 @@
+"""What this machine holds, read from its disk: bounded, since a line of it travels."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from sgl_tune.cache.layouts import Cache, find_caches
+from sgl_tune.cache.loader import Loaded, load_document
+from sgl_tune.cache.manifest import BrokenManifest, read_manifest
+from sgl_tune.cache.record import CacheFile
+from sgl_tune.fleet.digests import digest, joined, lookups_of
+from sgl_tune.fleet.holdings import Content, HeldCache, HeldStore, Holdings, Told
+from sgl_tune.stores.find import Stored, find_stores, stores_of_this_user
+from sgl_tune.units import count
+from sgl_tune.verify.access import own_writing
+from sgl_tune.verify.environment import Target, own_environment
+from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict
+from sgl_tune.verify.judge import Judge
+from sgl_tune.verify.ranks import signature
+from sgl_tune.verify.stores import Machine, StoreReport, verify_stores
+from sgl_tune.verify.verify import Read, leftovers, read_files
+
+MOST_NAMES = 512  # of a store's items
+_MOST_CACHES, _MOST_FILES, _MOST_CONTENTS = 128, 1024, 64
+_MOST_LOOKUPS, _MOST_LETTERS = 2048, 3 << 20
+_MOST_FINDINGS = 3
+_LONGEST_VALUE = 4096
+
+
+def take_holdings(
+    cache_dir: Path,
+    machine: Machine,
+    advance: Callable[[], None],
+    environment: Mapping[str, str] = os.environ,
+) -> Holdings:
+    """Those of `cache_dir`, and the stores where a server that was given it would look."""
+    unseen: list[str] = []
+
+    def on_error(error: OSError) -> None:
+        unseen.append(f"{error.filename}: {error.strerror}")
+
+    return Holdings(
+        str(cache_dir.absolute()),
+        _user(),
+        tuple(_caches(cache_dir, on_error, unseen, advance)),
+        tuple(_stores(cache_dir, machine, on_error, advance, environment)),
+        tuple(unseen),
+    )
+
+
+def _user() -> str:
+    with suppress(KeyError, OSError, ImportError):
+        return getpass.getuser()
+    return f"uid {os.getuid()}"
+
+
+def _caches(
+    cache_dir: Path, on_error: Callable[[OSError], None], unseen: list[str], advance: Callable[[], None]
+) -> Iterator[HeldCache]:
+    found = find_caches(cache_dir, on_error) if cache_dir.is_dir() else []
+    caches = [cache for cache in found if cache.layout == "sglang" and cache.key]
+    if len(caches) > _MOST_CACHES:
+        unseen.append(f"{count(len(caches) - _MOST_CACHES, 'cache')} more in {cache_dir}")
+    letters = _MOST_LETTERS
+    for cache in caches[:_MOST_CACHES]:
+        held = _cache(cache, cache_dir, letters)
+        letters -= sum(len(content.lookups or "") for content in held.contents)
+        advance()
+        yield held
+
+
+def _cache(cache: Cache, cache_dir: Path, letters: int) -> HeldCache:
+    judge = Judge(Target(None, "").in_folder(cache.flashinfer))
+    few = cache._replace(files=cache.files[:_MOST_FILES])
+    alike: dict[object, list[Read]] = {}
+    for read in read_files(few, judge, None).values():
+        file = read.judged.file
+        alike.setdefault(file.raw if file else (read.judged.verdict, read.judged.findings), []).append(read)
+    contents = [_content(reads, judge, letters) for reads in list(alike.values())[:_MOST_CONTENTS]]
+    folder = [*own_writing(cache.path), *leftovers(cache)]
+    path = cache.path.relative_to(cache_dir).as_posix()
+    return HeldCache(path, tuple(contents), _driver(cache), _told(folder))
+
+
+def _driver(cache: Cache) -> str | None:
+    with suppress(BrokenManifest):
+        return read_manifest(cache.manifest, cache.root).driver if cache.manifest else None
+    return None
+
+
+def _content(reads: list[Read], judge: Judge, letters: int) -> Content:
+    judged = reads[0].judged
+    names = tuple(read.path.name for read in reads)
+    file = judged.file
+    if file is None:
+        return Content(names, judged.verdict.value, findings=_told(judged.findings))
+    reader = judge.target.reader(file.metadata)
+    loaded = load_document(file.document, judge.target.for_file(file.metadata), reader)
+    lookups: str | None = ""
+    if isinstance(loaded, Loaded):
+        found = lookups_of(loaded, reader)
+        lookups = joined(found, len(found)) if len(found) <= _MOST_LOOKUPS else None
+        if lookups and len(lookups) > letters:
+            lookups = None
+    return Content(
+        names,
+        judged.verdict.value,
+        digest(repr(signature(file))),
+        _environment(file),
+        len(file.entries),
+        lookups,
+        _told(judged.findings),
+    )
+
+
+def _environment(file: CacheFile) -> dict[str, str] | None:
+    if not isinstance(file.metadata, dict):
+        return None
+    named = own_environment(file.metadata, Target(None, "").reader(file.metadata))
+    return {name: value[:_LONGEST_VALUE] for name, value in named.items()}
+
+
+def _told(found: Iterable[Finding]) -> tuple[Told, ...]:
+    """The worst first; what is merely worth knowing stays here."""
+    bad = [one for one in found if one.severity is not Severity.INFO]
+    bad.sort(key=lambda one: one.severity is not Severity.ERROR)
+    return tuple(map(Told.of, bad[:_MOST_FINDINGS]))
+
+
+def _stores(
+    cache_dir: Path,
+    machine: Machine,
+    on_error: Callable[[OSError], None],
+    advance: Callable[[], None],
+    environment: Mapping[str, str],
+) -> Iterator[HeldStore]:
+    looked_in = stores_of_this_user(None, {**environment, "SGLANG_CACHE_DIR": str(cache_dir)})
+    below = find_stores(cache_dir, on_error) if cache_dir.is_dir() else []
+    found: dict[tuple[str, Path], Stored] = {}
+    for stored in (*looked_in, *below):
+        found.setdefault((stored.store, stored.path.absolute()), stored)
+    for stored in found.values():
+        for report in verify_stores([stored], machine) if stored.store != "driver" else ():
+            advance()
+            yield _store(report)
+
+
+def _store(report: StoreReport) -> HeldStore:
+    fates = [file.verdict for file in report.files]
+    hits = (file for file in report.files if file.verdict in (Verdict.HIT, Verdict.PARTIAL))
+    names = (digest(_name(file, report.stored)) for file in hits)
+    found = (*report.findings, *(found for file in report.files for found in file.findings))
+    distinct = {(one.code, one.severity): one for one in reversed(found)}
+    return HeldStore(
+        report.store,
+        str(report.stored.path),
+        sum(fate in (Verdict.HIT, Verdict.PARTIAL) for fate in fates),
+        sum(fate is Verdict.REPLACED for fate in fates),
+        sum(fate is Verdict.IGNORED for fate in fates),
+        sum(fate is Verdict.CRASH for fate in fates),
+        joined(names, MOST_NAMES),
+        _told(distinct.values()),
+    )
+
+
+def _name(file: FileReport, stored: Stored) -> str:
+    return file.path.relative_to(stored.path).as_posix() if file.path != stored.path else ""

@@ -1,0 +1,183 @@
+"""What a node's line comes to on another machine is what `verify` says on that node."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.cache.record import serialise
+from tests.sgl_tune.cache.corpus import TARGET, build_corpus
+from tests.sgl_tune.fleet.nodes import WORDS, entries, fleet_file, judged, node, plan, warmed
+from tests.sgl_tune.running import ROOT, run_here
+from tests.sgl_tune.stores.make import triton_kernel
+
+CORPUS = build_corpus(TARGET, entries())
+TUNES = ("ignored", "replaced", "deleted", "missing")
+
+
+def _state_by_verify(cache_dir: Path) -> str:
+    """What `verify` says where the files lie."""
+    target = cache_dir.parent / "env.json"
+    target.write_text(json.dumps(TARGET))
+    ran = run_here(
+        "verify", "--cache-dir", cache_dir, "--target", target, "--sglang-version", "0.5.23", "--gpu", "h200",
+        *WORDS, "--format", "json",
+    )  # fmt: skip
+    files = [file for file in json.loads(ran.out)["files"]]
+    fates = {file["verdict"] for file in files}
+    found = [found for file in files if file["verdict"] in ("hit", "partial") for found in file["findings"]]
+    errors = {one["code"] for one in found if one["severity"] == "error"} - {"keys-missing"}
+    if "crash" in fates or errors:
+        return "fails"
+    tuned_at_start = any("tunes these at its start" in one["message"] for one in found)
+    return "tunes" if fates & set(TUNES) or tuned_at_start else "good"
+
+
+@pytest.mark.parametrize("name", sorted(CORPUS))
+def test_every_broken_file_comes_to_what_verify_says(name: str, tmp_path: Path) -> None:
+    folder = warmed(tmp_path / "caches")
+    for path in folder.iterdir():
+        path.write_bytes(CORPUS[name].raw)
+    _, told = judged(fleet_file(tmp_path / "f.jsonl", node(tmp_path / "caches")))
+    assert told["rows"][0]["state"] == _state_by_verify(tmp_path / "caches")
+
+
+def _other_rank(folder: Path) -> None:
+    few = dict(list(entries().items())[:-1])
+    (folder / "rank_tp1_pp0_dp0.json").write_bytes(serialise(TARGET, few))
+
+
+def _spaces(folder: Path) -> None:
+    path = folder / "rank_tp1_pp0_dp0.json"
+    path.write_text(json.dumps(json.loads(path.read_text())))
+
+
+def _cut(folder: Path) -> None:
+    path = folder / "rank_tp1_pp0_dp0.json"
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def _half(folder: Path) -> None:
+    asked = [e.key for op in plan().target.ops for e in op.entries if e.asked_by == "tuning"]
+    left = {key: value for key, value in entries().items() if key not in asked[::2]}
+    for path in folder.iterdir():
+        path.write_bytes(serialise(TARGET, left))
+
+
+def _serving(folder: Path) -> None:
+    asked = {e.key for op in plan().target.ops for e in op.entries if e.asked_by == "tuning"}
+    for path in folder.iterdir():
+        path.write_bytes(serialise(TARGET, {key: entries()[key] for key in asked}))
+
+
+def _runner(folder: Path) -> None:
+    other = {key: ["Another", *value[1:]] for key, value in entries().items()}
+    for path in folder.iterdir():
+        path.write_bytes(serialise(TARGET, other))
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing": (lambda folder: None, "good"),
+    "no cache": (shutil.rmtree, "tunes"),
+    "a rank is missing": (lambda folder: (folder / "rank_tp1_pp0_dp0.json").unlink(), "tunes"),
+    "a rank is another": (_other_rank, "tunes"),
+    "a rank has other spaces": (_spaces, "good"),
+    "a rank is cut off": (_cut, "tunes"),
+    "another FlashInfer's folder": (
+        lambda folder: folder.rename(folder.parents[2] / "0.6.18"), "tunes",
+    ),
+    "half of the entries": (_half, "tunes"),
+    "no more than a start asks for": (_serving, "good"),
+    "another runner's": (_runner, "tunes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_cache_comes_to_what_verify_says(change: str, tmp_path: Path) -> None:
+    folder = warmed(tmp_path / "caches")
+    change_it, state = CHANGES[change]
+    change_it(folder)
+    ran, told = judged(fleet_file(tmp_path / "f.jsonl", node(tmp_path / "caches")))
+    assert told["rows"][0]["state"] == state == _state_by_verify(tmp_path / "caches")
+    assert ran.code == (0 if state == "good" else 1)
+
+
+def test_the_environment_is_compared_here(tmp_path: Path) -> None:
+    warmed(tmp_path / "caches", cuda_version="12.9")
+    one = node(tmp_path / "caches")
+    assert one["caches"][0]["contents"][0]["alone"] == "hit"
+    _, told = judged(fleet_file(tmp_path / "f.jsonl", one))
+    reason = told["rows"][0]["reasons"][0]
+    assert (
+        reason["code"] == "other-environment" and "cuda_version: file 12.9, server 13.0" in reason["message"]
+    )
+
+
+def test_a_node_that_could_not_ask_is_taken_for_the_target(tmp_path: Path) -> None:
+    warmed(tmp_path / "caches", cuda_version="12.9")
+    blind = node(tmp_path / "caches", metadata=None, arch=None, gpus=[], sglang=None)
+    path = fleet_file(tmp_path / "f.jsonl", blind)
+    ran, told = judged(path)
+    assert ran.code == 1 and told["rows"][0]["state"] == "unknown"
+    target = fleet_file(tmp_path / "t.json", node(tmp_path / "caches", "t"))
+    ran, told = judged(path, "--target", target)
+    assert ran.code == 1 and told["rows"][0]["reasons"][0]["code"] == "other-environment"
+    ran, told = judged(path, "--gpu", "h200", "--sglang-version", "0.5.23")
+    assert ran.code == 0 and "judged as if they are read where they were tuned" in told["verdict"]
+
+
+def test_a_store_is_held_against_the_targets(tmp_path: Path) -> None:
+    for name in ("full", "half"):
+        warmed(tmp_path / name)
+        for kernel in ("one", "two")[: 2 if name == "full" else 1]:
+            triton_kernel(tmp_path / name / "triton", kernel)
+    full, half = node(tmp_path / "full", "full"), node(tmp_path / "half", "half")
+    target = fleet_file(tmp_path / "t.json", full)
+    cold = tmp_path / "cold.json"
+    cold.write_text(json.dumps({"phases": [{"store": "triton", "saves_seconds": 31.5}]}))
+    ran, told = judged(fleet_file(tmp_path / "f.jsonl", full, half), "--target", target, "--cold-start", cold)
+    assert ran.code == 1 and [row["state"] for row in told["rows"]] == ["compiles", "good"]
+    row = told["rows"][0]
+    assert row["nodes"] == ["half"] and row["reasons"][0]["message"].startswith("it lacks 1 of 2 items")
+    assert row["seconds"] == {"least": 0.0, "most": 31.5, "sources": [str(cold)]}
+    ran, told = judged(fleet_file(tmp_path / "f.jsonl", half))
+    assert ran.code == 0 and "not known without --target" in told["verdict"]
+
+
+def test_a_moved_store_is_compiled_again(tmp_path: Path) -> None:
+    warmed(tmp_path / "caches")
+    triton_kernel(tmp_path / "caches" / "triton", "one", place=Path("/nowhere"))
+    ran, told = judged(fleet_file(tmp_path / "f.jsonl", node(tmp_path / "caches")))
+    assert ran.code == 1 and told["rows"][0]["reasons"][0]["code"] == "store-moved"
+
+
+def test_seconds_are_of_a_measured_start_or_of_a_measured_row(tmp_path: Path) -> None:
+    warmed(tmp_path / "caches")
+    _half(next((tmp_path / "caches").rglob("rank_*")).parent)
+    path = fleet_file(tmp_path / "f.jsonl", node(tmp_path / "caches"))
+    row = judged(path)[1]["rows"][0]
+    asked = sum(e.asked_by == "tuning" for op in plan().target.ops for e in op.entries)
+    assert row["seconds"]["least"] == pytest.approx(18.98 * (asked + 1) // 2 / 42, rel=0.05)
+    assert (ROOT / row["seconds"]["sources"][0].split("(")[1].rstrip(")")).is_file()
+    cold = tmp_path / "cold.json"
+    cold.write_text(json.dumps({"phases": [{"store": "tactics", "saves_seconds": 24.0}]}))
+    seconds = judged(path, "--cold-start", cold)[1]["rows"][0]["seconds"]
+    assert seconds["least"] == seconds["most"] == pytest.approx(12, abs=1)
+
+
+def test_nodes_of_one_start_are_each_asked_for_their_ranks(tmp_path: Path) -> None:
+    warmed(tmp_path / "caches")
+    two: dict[str, Any] = {}
+    for number, name in enumerate(("rank_tp1_pp0_dp0.json", "rank_tp0_pp0_dp0.json")):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "caches", folder)
+        next(folder.rglob(name)).unlink()
+        two[str(number)] = node(folder, str(number))
+    path = fleet_file(tmp_path / "f.jsonl", *two.values())
+    assert judged(path, "--nnodes", 2)[0].code == 0
+    assert judged(path)[0].code == 1

@@ -1,0 +1,232 @@
+"""Lines that anybody may have written: each is judged or named, and none costs another."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import resource
+import time
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sgl_tune.fleet.node import UnreadLine, parse_node
+from tests.sgl_tune.cache.corpus import TARGET
+from tests.sgl_tune.fleet.nodes import SGLANG, WORDS, fleet_file, judged, node, warmed
+from tests.sgl_tune.running import run, run_here
+from tests.sgl_tune.schemas import schema_faults
+
+HOSTILE = 'a"} 1\nsgl_tune_fleet_nodes{state="good"} 9 \\ \x1b[2J | `x` <b>&amp;\ud800'
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("caches")
+    warmed(folder)
+    return node(folder)
+
+
+def _file(path: Path, *lines: bytes | dict[str, Any]) -> Path:
+    path.write_bytes(
+        b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines)
+    )
+    return path
+
+
+BAD = {
+    "cut off": (b'{"schema_version": 1, "metada', "it is cut off"),
+    "no JSON": (b"{]\n", "no JSON object of one line"),
+    "indented": (b"{\n", "no JSON object of one line"),
+    "no object": (b"[1]\n", "no JSON object"),
+    "no text": (b"\xff\xfe{\0\n", "no JSON object of one line"),
+    "bottomless": (b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"\n", "no JSON object"),
+    "deep": (b'{"schema_version":1,"metadata":' + b"[" * 99 + b"]" * 99 + b"}\n", "bottomless"),
+    "a number of 5,000 digits": (b'{"schema_version":' + b"1" * 5000 + b"}\n", "no JSON object of one line"),
+    "another version": (b'{"schema_version": 2, "tool": "9.9"}\n', "schema_version is 2, and 1 is read here"),
+    "another answer": (b'{"schema_version": 1, "caches": []}\n', "it has no `metadata`"),
+    "too long": (b" " * (9 << 20) + b"\n", "longer than"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_line_that_is_no_node_is_named(name: str, good: dict[str, Any], tmp_path: Path) -> None:
+    raw, why = BAD[name]
+    ran, told = judged(_file(tmp_path / "f.jsonl", good, raw if name == "cut off" else raw + b"\n"))
+    assert ran.code == 1 and told["states"]["good"] == 1 and "1 line could not be read" in told["verdict"]
+    assert [line["line"] for line in told["lines"]] == [2] and why in told["lines"][0]["problem"]
+    alone = run_here("verify", "--fleet", _file(tmp_path / "f.jsonl", raw), *WORDS)
+    assert alone.code == 2 and "has no node: line 1" in alone.err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": 7}, {"name": ""}, {"name": "n" * 300}, {"metadata": []}, {"metadata": {"gpu": None}},
+        {"gpus": [{"name": "x"}]}, {"caches": {}}, {"caches": [{"path": 1}]}, {"stores": [{"found": "many"}]},
+        {"caches": [{"path": "p", "contents": [{"files": [], "alone": "fine"}]}]}, {"unseen": "all"},
+    ],
+)  # fmt: skip
+def test_a_member_of_another_kind_is_named(change: dict[str, Any], good: dict[str, Any]) -> None:
+    with pytest.raises(UnreadLine, match=re.escape(next(iter(change)))):
+        parse_node(json.dumps({**good, **change}).encode() + b"\n")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sglang": "../../x"}, {"arch": "sm90/../x"}, {"arch": "cpu"}, {"gpus": []},
+        {"metadata": {"flashinfer_version": "../../etc"}}, {"metadata": {}}, {"sglang": "9" * 4000},
+        {"gpus": [{"name": "\x1b[2J", "arch": "sm999", "mib": -(1 << 50), "uuid": ""}]},
+        {"gpus": [{"name": "NVIDIA H200", "arch": "sm90", "mib": 0, "uuid": "../.."}]},
+    ],
+)  # fmt: skip
+def test_a_machine_that_cannot_be_is_judged_or_named(
+    change: dict[str, Any], good: dict[str, Any], tmp_path: Path
+) -> None:
+    ran, told = judged(_file(tmp_path / "f.jsonl", {**good, **change}))
+    assert ran.code in (0, 1) and told["nodes"] == 1, ran.err
+
+
+def test_an_older_env_is_no_good_node(good: dict[str, Any], tmp_path: Path) -> None:
+    old = {name: good[name] for name in good if name not in ("caches", "stores", "cache_dir", "name")}
+    ran, told = judged(_file(tmp_path / "f.jsonl", good, old))
+    assert ran.code == 1 and told["states"]["unknown"] == 1
+    assert told["rows"][0]["nodes"] == ["line 2"] and told["rows"][0]["reasons"][0]["code"] == "older-env"
+
+
+def test_the_later_line_of_a_machine_counts_and_other_machines_of_its_name_do_too(
+    good: dict[str, Any], tmp_path: Path
+) -> None:
+    empty = {**good, "caches": []}
+    other = {**good, "gpus": [{**gpu, "uuid": f"other-{gpu['uuid']}"} for gpu in good["gpus"]]}
+    ran, told = judged(_file(tmp_path / "f.jsonl", empty, good))
+    assert (
+        ran.code == 0
+        and told["nodes"] == 1
+        and told["notes"] == ["line 2: a again, after line 1: this one counts"]
+    )
+    ran, told = judged(_file(tmp_path / "f.jsonl", empty, other))
+    assert told["nodes"] == 2 and {n for row in told["rows"] for n in row["nodes"]} == {
+        "a (line 1)",
+        "a (line 2)",
+    }
+
+
+def test_tools_of_several_versions_are_said(good: dict[str, Any], tmp_path: Path) -> None:
+    _, told = judged(_file(tmp_path / "f.jsonl", good, {**good, "name": "b", "tool": "0.2.0"}))
+    assert told["notes"] == ["written by sgl-tune 0.1.0, 0.2.0"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "missing", "empty"])
+def test_what_is_no_file_of_lines_is_refused(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "f.jsonl"
+    {"folder": path.mkdir, "pipe": lambda: os.mkfifo(path), "missing": lambda: None, "empty": path.touch}[
+        kind
+    ]()
+    ran = run_here("verify", "--fleet", path, *WORDS)
+    assert ran.code == 2 and "bug" not in ran.err
+
+
+def test_hostile_names_stay_labels_and_text(good: dict[str, Any], tmp_path: Path) -> None:
+    bad = {**good, "name": HOSTILE, "caches": [], "gpus": [{**good["gpus"][0], "name": HOSTILE}]}
+    path = _file(tmp_path / "f.jsonl", bad, good)
+    said = {
+        form: run("verify", "--fleet", path, *WORDS, "--format", form) for form in ("junit", "prometheus")
+    }
+    said |= {
+        form: run("verify", "--fleet", path, *WORDS, "--format", form)
+        for form in ("human", "markdown", "quiet")
+    }
+    assert {ran.code for ran in said.values()} == {1}
+    assert not any(letter in ran.out for ran in said.values() for letter in "\x1b\r")
+    families = {one.name: one for one in text_string_to_metric_families(said["prometheus"].out)}
+    counted = {sample.labels["state"]: sample.value for sample in families["sgl_tune_fleet_nodes"].samples}
+    assert counted == {"fails": 0, "tunes": 1, "compiles": 0, "unknown": 0, "good": 1}
+    assert all(family.documentation and family.type == "gauge" for family in families.values())
+    starts = {
+        sample.labels["node"]: sample.labels["state"]
+        for sample in families["sgl_tune_fleet_next_start"].samples
+    }
+    assert starts.pop("a") == "good" and list(starts.values()) == ["tunes"] and "\\n" in next(iter(starts))
+    suite = ElementTree.fromstring(said["junit"].out.split("\n", 1)[1])[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
+    assert len(suite.findall("testcase/failure")) == 1
+    assert "\\| \\`x\\` \\<b\\>" in said["markdown"].out
+
+
+def test_what_is_printed_is_what_the_schema_says(good: dict[str, Any], tmp_path: Path) -> None:
+    path = _file(tmp_path / "f.jsonl", good, {**good, "name": "b", "caches": []}, b"{}\n")
+    assert schema_faults("verify-fleet", judged(path)[1]) == []
+    assert schema_faults("env", good) == []
+
+
+def test_bytes_that_were_changed_are_judged_or_named(good: dict[str, Any], tmp_path: Path) -> None:
+    chance, raw = random.Random(15), json.dumps(good).encode()
+    lines = []
+    for _ in range(400):
+        line = bytearray(raw)
+        for _ in range(chance.randrange(1, 6)):
+            at = chance.randrange(len(line))
+            line[at : at + chance.randrange(3)] = bytes(
+                chance.choices(b'09-.{}[]",:\\ntx\0\xff', k=chance.randrange(3))
+            )
+        lines.append(bytes(line).replace(b"\n", b" ") + b"\n")
+    ran, told = judged(_file(tmp_path / "f.jsonl", good, *lines))
+    assert ran.code == 1 and "bug" not in ran.err and told["states"]["good"] >= 1
+    assert told["nodes"] + len(told["lines"]) > 100
+
+
+def test_what_does_not_go_with_a_fleet_is_refused(good: dict[str, Any], tmp_path: Path) -> None:
+    path = _file(tmp_path / "f.jsonl", good)
+    for words in (("--store", "all"), ("--at", "/x"), ("--as-user", "root"), ("--replay",), (tmp_path,)):
+        assert run_here("verify", "--fleet", path, *WORDS, *words).code == 2, words
+    assert run_here("verify", "--fleet", path, *WORDS, "--format", "github").code == 2
+    assert run("verify", "--fleet", path, cwd=tmp_path).code == 2
+    for words in (("--cold-start", path), ("--format", "junit"), ("--format", "prometheus")):
+        assert run_here("verify", tmp_path, *words).code == 2, words
+    for text in ("[]", "{}", '{"phases": [1]}', '{"phases": [{"store": "triton", "saves_seconds": "9"}]}'):
+        (tmp_path / "cold.json").write_text(text)
+        assert run_here("verify", "--fleet", path, *WORDS, "--cold-start", tmp_path / "cold.json").code == 2
+
+
+def test_a_thousand_nodes_take_seconds_and_little_memory(good: dict[str, Any], tmp_path: Path) -> None:
+    names = [f"gpu-{number:04d}" for number in range(1000)]
+    gpus = [[{**gpu, "uuid": f"{name}-{place}"} for place, gpu in enumerate(good["gpus"])] for name in names]
+    store = {"store": "triton", "path": "/cache/triton", "found": 512, "names": "0123456789ab" * 512}
+    padded = {**good, "caches": good["caches"] * 16, "stores": [store] * 4}
+    path = fleet_file(
+        tmp_path / "f.jsonl",
+        *({**padded, "name": name, "gpus": mine} for name, mine in zip(names, gpus, strict=True)),
+    )
+    assert path.stat().st_size > 30e6
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    began = time.monotonic()
+    ran = run("verify", "--fleet", path, *WORDS, "--format", "json")
+    assert ran.code == 0 and json.loads(ran.out)["nodes"] == 1000
+    assert (
+        resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 5 and time.monotonic() - began < 60
+    )
+
+
+def test_a_deployment_whose_cache_lies_elsewhere_is_not_judged(good: dict[str, Any], tmp_path: Path) -> None:
+    path = _file(tmp_path / "f.jsonl", good)
+    ran, told = judged(path, "--cache-dir", "/elsewhere")
+    assert ran.code == 1 and told["rows"][0]["reasons"][0]["code"] == "other-folder"
+    assert judged(path, "--cache-dir", good["cache_dir"])[0].code == 0
+
+
+def test_a_machine_of_another_release_is_planned_as_its_own(good: dict[str, Any], tmp_path: Path) -> None:
+    older = {
+        **good,
+        "name": "old",
+        "sglang": "0.5.16",
+        "metadata": {**TARGET, "flashinfer_version": "0.6.18"},
+    }
+    _, told = judged(_file(tmp_path / "f.jsonl", good, older))
+    assert {row["nodes"][0]: row["state"] for row in told["rows"]} == {"a": "good", "old": "tunes"}
+    assert SGLANG in told["rows"][1]["machine"] and "0.5.16" in told["rows"][0]["machine"]
