@@ -13,8 +13,17 @@ from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.machine import machine_for
-from sgl_tune.ship.options import CaOption, GpuOption, PlainHttpOption, PlatformOption, TimeoutOption, how
+from sgl_tune.ship.remote_options import (
+    CaOption,
+    GpuOption,
+    PlainHttpOption,
+    PlatformOption,
+    TimeoutOption,
+    how,
+)
 from sgl_tune.ship.remotes import PATIENCE_SECONDS, Listing, offer_json, remote
+from sgl_tune.ship.trust import vouched
+from sgl_tune.ship.trust_options import TrustOption, policy_of
 from sgl_tune.units import human_bytes
 from sgl_tune.writing import check_place, written
 
@@ -43,6 +52,7 @@ def pull(
         Path | None,
         typer.Option("--target", metavar="ENV.JSON", help="The serving machine, as its `sgl-tune env` says."),
     ] = None,
+    trust: TrustOption = None,
     gpu: GpuOption = None,
     platform: PlatformOption = None,
     plain_http: PlainHttpOption = False,
@@ -59,6 +69,7 @@ def pull(
     Example: sgl-tune pull oci://registry.local/caches/glm:0.5.23 -o glm.tar.gz
     """
     out = Output(sink(format, quiet))
+    policy = policy_of(trust)
     place = remote(url, how(out, plain_http, ca, timeout, "pulling"))
     if list_only:
         _list(out, url, place.listing())
@@ -67,8 +78,10 @@ def pull(
         raise UsageError("where to?", "-o FILE")
     check_place(output)
     folder = output.absolute().parent / ".sgl-tune-pulls"
-    with place.pull(folder, machine_for(target, gpu, platform)) as pulled, written(output) as part:
-        shutil.copyfile(pulled.file, part)
+    with place.pull(folder, machine_for(target, gpu, platform)) as pulled:
+        vouched(policy, pulled.signatures, pulled.offer.digest)
+        with written(output) as part:
+            shutil.copyfile(pulled.file, part)
     out.result(
         {
             "url": url,

@@ -11,8 +11,17 @@ from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.machine import machine_for
-from sgl_tune.ship.options import CaOption, GpuOption, PlainHttpOption, PlatformOption, TimeoutOption, how
+from sgl_tune.ship.private_key import read_private_key
+from sgl_tune.ship.remote_options import (
+    CaOption,
+    GpuOption,
+    PlainHttpOption,
+    PlatformOption,
+    TimeoutOption,
+    how,
+)
 from sgl_tune.ship.remotes import PATIENCE_SECONDS, Pushed, offer_json, remote
+from sgl_tune.ship.trust_options import SignOption
 from sgl_tune.units import count, human_bytes
 
 
@@ -24,6 +33,7 @@ def push(
     replace: Annotated[
         bool, typer.Option("--replace", help="oci: nothing else is to be left at this tag.")
     ] = False,
+    sign: SignOption = None,
     gpu: GpuOption = None,
     platform: PlatformOption = None,
     plain_http: PlainHttpOption = False,
@@ -44,8 +54,9 @@ def push(
     out = Output(sink(format, quiet))
     if not bundle.is_file():
         raise UsageError(f"{bundle}: no such file", "`sgl-tune pack` writes one")
+    key = read_private_key(sign) if sign else None
     place = remote(url, how(out, plain_http, ca, timeout, "pushing"))
-    pushed = place.push(bundle, machine_for(None, gpu, platform), replace)
+    pushed = place.push(bundle, machine_for(None, gpu, platform), replace, key)
     out.result(
         {
             "url": url,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import open_regular
-from sgl_tune.ship.registry_image import ARCH, GPU, OURS
+from sgl_tune.ship.registry_image import ARCH, GPU, OURS, PLATFORM
 from sgl_tune.ship.remotes import Machine
 
 _LARGEST = 64 << 30
@@ -44,6 +44,12 @@ def described(bundle: Path, machine: Machine) -> Described:
     except zlib.error:
         raise UsageError(f"{bundle} is no bundle", "`sgl-tune pack` makes one") from None
     digest = f"sha256:{packed.hexdigest()}"
-    told = {OURS: digest, "sgl-tune.bytes": str(size), GPU: machine.gpu, ARCH: machine.arch}
+    told = {
+        OURS: digest,
+        "sgl-tune.bytes": str(size),
+        GPU: machine.gpu,
+        ARCH: machine.arch,
+        PLATFORM: machine.platform,
+    }
     known = {name: value for name, value in told.items() if value}
     return Described(digest, f"sha256:{plain.hexdigest()}", size, "gzip", str(machine.platform), known, known)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runtime.server.flags.nearest import meant
 from sgl_tune.errors import CheckFailed, UsageError
@@ -15,9 +16,14 @@ from sgl_tune.ship.described import Described, described
 from sgl_tune.ship.registry_client import INDEX, Absent, Document, Repository, digest_of
 from sgl_tune.ship.registry_download import Blob, downloaded
 from sgl_tune.ship.registry_name import parse_name
+from sgl_tune.ship.registry_signatures import CARRIED, put_signature, signatures
 from sgl_tune.ship.registry_upload import upload
 from sgl_tune.ship.remotes import How, Listing, Machine, Offer, Pulled, Pushed
+from sgl_tune.ship.signature import read_signature, signed_statement
 from sgl_tune.units import human_bytes
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as PrivateKey
 
 _WRITES = 3  # of a tag that somebody else writes at the same time
 
@@ -32,14 +38,14 @@ class RegistryRemote:
         self._how = how
         self._repository = Repository(self.name, how)
 
-    def push(self, bundle: Path, machine: Machine, replace: bool) -> Pushed:
+    def push(self, bundle: Path, machine: Machine, alone: bool, key: PrivateKey | None) -> Pushed:
         if not self.name.tag or self.name.digest:
             raise UsageError(f"{self.name}: a push needs a tag", f"write {self.name.place}:TAG")
-        old = [] if replace else self._pushed_before()
+        old = [] if alone else self._pushed_before()
         about = described(bundle, machine)
-        entry, sent = self._push_image(bundle, about)
+        entry, sent = self._push_image(bundle, about, key)
         replaced = [one for one in old if image.is_same_place(one, entry)]
-        beside = self._write_tag(entry, replace)
+        beside = self._write_tag(entry, alone)
         return Pushed(
             self._offer(entry),
             sent,
@@ -54,36 +60,46 @@ class RegistryRemote:
         document = found if entry["digest"] == found.digest else self._repository.document(entry["digest"])
         what = f"{self.name.place}@{entry['digest']}"
         layer = image.layer_of(document.content, what)
+        image.check_line(entry, document.content, what)
+        signed = signatures(self._repository, document.content, entry["digest"])
         with downloaded(self._repository, Blob(layer["digest"], layer["size"]), folder) as (file, received):
-            yield Pulled(
-                self._offer({**document.content, "digest": document.digest, **entry}), file, received
-            )
+            told = {**document.content, "digest": document.digest}
+            offer = replace(self._offer(told), digest=layer["digest"], bytes=layer["size"])
+            yield Pulled(offer, file, received, tuple(signed))
 
     def listing(self) -> Listing:
         if self.name.reference is None:
             return Listing(names=tuple(self._tags()))
         return Listing(tuple(map(self._offer, self._entries(self._found()))))
 
-    def _push_image(self, bundle: Path, about: Described) -> tuple[dict[str, Any], int]:
+    def _push_image(
+        self, bundle: Path, about: Described, key: PrivateKey | None
+    ) -> tuple[dict[str, Any], int]:
+        """By its digest alone. A signature comes before anybody can find the image."""
+        signature = read_signature(bundle)
         layer = Blob(about.digest, about.bytes)
         with bundle.open("rb") as file:
             sent = upload(self._repository, layer, file)
-        config = image.make_config(about.diff_id, about.platform, about.labels)
+        config = image.make_config([about.diff_id], about.platform, about.labels)
         blob = Blob(digest_of(config), len(config))
         sent += upload(self._repository, blob, BytesIO(config))
         manifest = image.make_manifest(
             image.descriptor(image.CONFIG, *blob),
-            image.descriptor(image.LAYERS[about.compressor], *layer),
-            about.told,
+            [image.descriptor(image.LAYERS[about.compressor], *layer)],
+            artifactType=image.ARTIFACT,
+            annotations={**about.told, **({CARRIED: signature.text} if signature else {})},
         )
         digest = digest_of(manifest)
         self._repository.put_document(manifest, image.IMAGE, digest)
+        if key:
+            signed = signed_statement(key, digest, f"{self.name.registry}/{self.name.repository}")
+            put_signature(self._repository, signed, digest)
         return image.make_entry(digest, len(manifest), about.platform, about.told), sent
 
-    def _write_tag(self, entry: dict[str, Any], replace: bool) -> list[dict[str, Any]]:
+    def _write_tag(self, entry: dict[str, Any], alone: bool) -> list[dict[str, Any]]:
         """What else is there in the end. A registry has no lock: who writes at once is seen after it."""
         for _ in range(_WRITES):
-            old = [] if replace else self._pushed_before()
+            old = [] if alone else self._pushed_before()
             beside = [one for one in old if not image.is_same_place(one, entry)]
             lines = sorted([*beside, entry], key=lambda one: str(one["digest"]))
             raw = image.make_index(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 import requests
@@ -14,7 +15,7 @@ from sgl_tune.ship.registry_name import Name
 from sgl_tune.ship.registry_session import Broken, Session
 from sgl_tune.ship.remotes import How
 
-_LONGEST_TOKEN = 1 << 14
+_TOKEN = re.compile(r"[!-~]{1,16384}")
 
 
 class Auth(TokenAuth):
@@ -76,6 +77,6 @@ class Auth(TokenAuth):
             raise Broken(f"{where} gives no token for {self._name.registry}") from None
         if token is None:
             raise self.refusal()
-        if not isinstance(token, str) or not 0 < len(token) < _LONGEST_TOKEN or not token.isascii():
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             raise Broken(f"{where} gives no token for {self._name.registry}")
         return token

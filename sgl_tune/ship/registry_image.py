@@ -23,7 +23,8 @@ LAYERS = {
     "zstd": "application/vnd.oci.image.layer.v1.tar+zstd",
 }
 OURS = "sgl-tune.bundle"
-GPU, ARCH, KEYS = "sgl-tune.gpu", "sgl-tune.arch", "sgl-tune.keys"
+GPU, ARCH, PLATFORM, KEYS = "sgl-tune.gpu", "sgl-tune.arch", "sgl-tune.platform", "sgl-tune.keys"
+FOR_WHOM = (GPU, ARCH, PLATFORM, KEYS)
 _PLATFORM = re.compile(r"linux/[a-z0-9]{1,16}(?:/[a-z0-9]{1,16})?")
 _LARGEST = 1 << 50
 _MOST_BUNDLES = 1000
@@ -38,31 +39,26 @@ def descriptor(kind: str, digest: str, size: int, **more: Any) -> dict[str, Any]
     return {"mediaType": kind, "digest": digest, "size": size, **more}
 
 
-def make_config(diff_id: str, platform: str, labels: Mapping[str, str]) -> bytes:
-    system, architecture, *variant = platform.split("/")
+def make_config(diff_ids: Sequence[str], platform: str, labels: Mapping[str, str]) -> bytes:
     return as_bytes(
         {
-            "os": system,
-            "architecture": architecture,
-            **({"variant": variant[0]} if variant else {}),
+            **platform_json(platform),
             "config": {"Labels": dict(labels)},
-            "rootfs": {"type": "layers", "diff_ids": [diff_id]},
-            "history": [{"created_by": "sgl-tune push"}],
+            "rootfs": {"type": "layers", "diff_ids": list(diff_ids)},
+            "history": [{"created_by": "sgl-tune push"} for _ in diff_ids],
         }
     )
 
 
-def make_manifest(config: Mapping[str, Any], layer: Mapping[str, Any], told: Mapping[str, str]) -> bytes:
-    return as_bytes(
-        {
-            "schemaVersion": 2,
-            "mediaType": IMAGE,
-            "artifactType": ARTIFACT,
-            "config": config,
-            "layers": [layer],
-            "annotations": dict(told),
-        }
-    )
+def make_manifest(
+    config: Mapping[str, Any], layers: Sequence[Mapping[str, Any]], **more: Mapping[str, str] | str
+) -> bytes:
+    whole = {"schemaVersion": 2, "mediaType": IMAGE, "config": config, "layers": list(layers)}
+    return as_bytes({**whole, **more})
+
+
+def platform_json(platform: str) -> dict[str, str]:
+    return dict(zip(("os", "architecture", "variant"), platform.split("/"), strict=False))
 
 
 def make_index(entries: Sequence[Mapping[str, Any]]) -> bytes:
@@ -72,8 +68,7 @@ def make_index(entries: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def make_entry(digest: str, size: int, platform: str, told: Mapping[str, str]) -> dict[str, Any]:
-    system, architecture, *variant = platform.split("/")
-    there = {"os": system, "architecture": architecture, **({"variant": variant[0]} if variant else {})}
+    there = platform_json(platform)
     return descriptor(IMAGE, digest, size, platform=there, artifactType=ARTIFACT, annotations=dict(told))
 
 
@@ -121,6 +116,16 @@ def layer_of(manifest: Mapping[str, Any], what: str) -> dict[str, Any]:
     return layer
 
 
+def check_line(line: Mapping[str, Any], manifest: Mapping[str, Any], what: str) -> None:
+    """It was chosen by what the index says of it: a signature is of what it says itself."""
+    said, is_ = told_by(line), told_by(manifest)
+    for name in FOR_WHOM:
+        if said.get(name) != is_.get(name):
+            raise CheckFailed(
+                f"{what}: the tag calls its {name} {shown(said.get(name))}, itself {shown(is_.get(name))}"
+            )
+
+
 def offer_of(entry: Mapping[str, Any], place: str) -> Offer:
     """An index's line, or an image's own description."""
     told = told_by(entry)
@@ -129,17 +134,9 @@ def offer_of(entry: Mapping[str, Any], place: str) -> Offer:
         reference=f"{place}@{entry['digest']}",
         digest=told.get(OURS, ""),
         bytes=int(size) if size.isascii() and size.isdigit() and len(size) < 16 else 0,
-        machine=Machine(told.get(GPU), told.get(ARCH), _platform(entry.get("platform"))),
+        machine=Machine(told.get(GPU), told.get(ARCH), told.get(PLATFORM)),
         told=told,
     )
-
-
-def _platform(value: Any) -> str | None:
-    if not isinstance(value, dict):
-        return None
-    parts = [value.get(name) for name in ("os", "architecture", "variant")]
-    text = "/".join(part for part in parts if isinstance(part, str))
-    return text if _PLATFORM.fullmatch(text) else None
 
 
 def is_platform(text: str) -> bool:
@@ -147,10 +144,9 @@ def is_platform(text: str) -> bool:
 
 
 def is_same_place(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether a new bundle takes the place of an older: for the same GPU and platform, of the same keys."""
+    """Whether a new bundle takes the place of an older."""
     a, b = told_by(one), told_by(other)
-    alike = all(a.get(name) == b.get(name) for name in (GPU, ARCH, KEYS))
-    return alike and _platform(one.get("platform")) == _platform(other.get("platform"))
+    return all(a.get(name) == b.get(name) for name in FOR_WHOM)
 
 
 def fitting(entries: Iterable[Mapping[str, Any]], machine: Machine) -> list[Mapping[str, Any]]:

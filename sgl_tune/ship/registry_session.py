@@ -118,6 +118,8 @@ class _Told:
         if isinstance(error, requests.exceptions.SSLError):
             words = f"{self._peer}: no trusted TLS: {_reason(error)}"
             raise Broken(words, "--ca FILE names the certificate of who signed") from None
+        if isinstance(error, (requests.exceptions.ChunkedEncodingError, urllib3.exceptions.ProtocolError)):
+            raise Broken(f"{self._peer} stopped before the end", "try again", again=0) from None
         if isinstance(error, (requests.RequestException, urllib3.exceptions.HTTPError)):
             raise Broken(f"{self._peer}: {_reason(error)}", again=0) from None
         if isinstance(error, (UnicodeError, ValueError)):

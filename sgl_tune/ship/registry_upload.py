@@ -48,7 +48,7 @@ class _Upload:
     def _find(self) -> None:
         """Of what broke off, how far it came; else a beginning."""
         if self._at:
-            answer = self._repository.ask("GET", self._at, 204, 404, 400, 416)
+            answer = self._repository.ask("GET", self._at, 204, 200, 400, 404, 405, 416)
             if answer.status_code == 204:
                 self._stands_at(answer, 0)
                 return

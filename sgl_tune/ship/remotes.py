@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from runtime.server.flags.nearest import meant
 from sgl_tune.errors import UsageError
+from sgl_tune.ship.signature import Signature
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as PrivateKey
 
 PATIENCE_SECONDS = 60.0
 
@@ -76,11 +80,12 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """`file` has the digest and the size of its offer."""
+    """`file` has the digest and the size of its offer. Whether the signatures are good is not looked at."""
 
     offer: Offer
     file: Path
     received: int
+    signatures: tuple[Signature, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,8 @@ class Listing:
 
 
 class Remote(Protocol):
-    def push(self, bundle: Path, machine: Machine, replace: bool) -> Pushed: ...
+    def push(self, bundle: Path, machine: Machine, alone: bool, key: PrivateKey | None) -> Pushed:
+        """With the signature that lies beside it, and one by this key. `alone`: nothing is left beside it."""
 
     def pull(self, folder: Path, machine: Machine) -> AbstractContextManager[Pulled]:
         """A file in `folder`, checked, until the block ends. What broke off is taken up there, and what was

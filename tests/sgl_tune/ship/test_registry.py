@@ -1,0 +1,271 @@
+"""A bundle there and back through a real registry, with everything killed on the way."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("oras")
+
+from tests.sgl_tune.running import PROGRAM, Ran, environment, run_here
+from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.ship.registries import (
+    PASSWORD,
+    SECONDS,
+    USER,
+    Registry,
+    Wire,
+    certificates,
+    needs_registry,
+    started,
+)
+
+pytestmark = needs_registry
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    with started(tmp_path_factory.mktemp("registry")) as registry:
+        yield registry
+
+
+@pytest.fixture(autouse=True)
+def nobody_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+
+
+def make_bundle(path: Path, size: int = 100_000, seed: int = 1) -> Path:
+    """Bytes that no compressor shortens, so that a transfer has a middle."""
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in (
+            ("sgl-tune-bundle.json", b"{}"),
+            ("flashinfer/x.json", random.Random(seed).randbytes(size)),
+        ):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, BytesIO(content))
+    return path
+
+
+def push(bundle: Path, url: str, *more: object) -> Ran:
+    return run_here("push", bundle, url, "--plain-http", *more)
+
+
+def pull(url: str, *more: object) -> Ran:
+    return run_here("pull", url, "--plain-http", *more)
+
+
+def told(ran: Ran) -> Any:
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+def test_there_and_back(registry: Registry, tmp_path: Path) -> None:
+    bundle, url = make_bundle(tmp_path / "b.tar.gz"), f"{registry.url}:there"
+    first = told(push(bundle, url, "--gpu", "h200", "--format", "json"))
+    assert schema_faults("push", first) == [] and first["sent"] > bundle.stat().st_size
+    again = told(push(bundle, url, "--gpu", "h200", "--format", "json"))
+    assert again["sent"] == 0 and again["bundle"] == first["bundle"] and again["replaced"] == []
+    listed = told(pull(url, "--list", "--format", "json"))
+    assert schema_faults("pull", listed) == [] and listed["bundles"] == [first["bundle"]]
+    for reference in (url, first["bundle"]["reference"]):
+        back = told(pull(reference, "--gpu", "h200", "-o", tmp_path / "back.tar.gz", "--format", "json"))
+        assert schema_faults("pull", back) == [] and back["bundle"] == first["bundle"]
+        assert (tmp_path / "back.tar.gz").read_bytes() == bundle.read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"b.tar.gz", "back.tar.gz"}
+
+
+def test_an_image_for_everybody_else(registry: Registry, tmp_path: Path) -> None:
+    """skopeo copies it, umoci and tar unpack it: the same files."""
+    skopeo, umoci = shutil.which("skopeo"), shutil.which("umoci")
+    if not skopeo or not umoci:
+        pytest.skip("skopeo or umoci is not installed")
+    bundle, url = make_bundle(tmp_path / "b.tar.gz"), f"{registry.url}:image"
+    assert push(bundle, url).code == 0
+    copy = [skopeo, "--insecure-policy", "copy", "-q", "--src-tls-verify=false"]
+    copy += [f"docker://{url.removeprefix('oci://')}", f"oci:{tmp_path}/layout:image"]
+    subprocess.run(copy, check=True, timeout=SECONDS)
+    unpack = [umoci, "unpack", "--rootless", "--image", f"{tmp_path}/layout:image", f"{tmp_path}/out"]
+    subprocess.run(unpack, check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
+    with tarfile.open(bundle) as tar:
+        wanted = {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}  # type: ignore[union-attr]
+    root = tmp_path / "out" / "rootfs"
+    assert {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*") if f.is_file()} == wanted
+    layers = [path.read_bytes() for path in (tmp_path / "layout/blobs/sha256").iterdir()]
+    assert bundle.read_bytes() in layers
+
+
+def test_a_tag_holds_one_bundle_for_each_gpu(registry: Registry, tmp_path: Path) -> None:
+    url = f"{registry.url}:gpus"
+    bundles = {gpu: make_bundle(tmp_path / f"{gpu}.tar.gz", seed=n) for n, gpu in enumerate(("h100", "b200"))}
+    pushed = {gpu: told(push(path, url, "--gpu", gpu, "--format", "json")) for gpu, path in bundles.items()}
+    assert [one["gpu"] for one in pushed["b200"]["beside"]] == ["H100"]
+    for gpu, path in bundles.items():
+        assert pull(url, "--gpu", gpu, "-o", tmp_path / "got").code == 0
+        assert (tmp_path / "got").read_bytes() == path.read_bytes()
+    other = pull(url, "--gpu", "h200", "-o", tmp_path / "none")
+    assert other.code == 2 and "nothing there for H200, sm90" in other.err and "B200" in other.err
+    newer = make_bundle(tmp_path / "newer.tar.gz", seed=9)
+    replaced = told(push(newer, url, "--gpu", "h100", "--format", "json"))
+    assert replaced["replaced"] == [pushed["h100"]["bundle"]] and len(replaced["beside"]) == 1
+    alone = told(push(newer, url, "--gpu", "h100", "--replace", "--format", "json"))
+    assert alone["beside"] == []
+
+
+def test_several_that_fit_are_listed(registry: Registry, tmp_path: Path) -> None:
+    url = f"{registry.url}:several"
+    for number, gpu in enumerate(("h100", "h200")):
+        assert push(make_bundle(tmp_path / f"{gpu}.tar.gz", seed=number), url, "--gpu", gpu).code == 0
+    ran = pull(url, "-o", tmp_path / "x")  # there is no GPU here
+    assert ran.code == 2 and "2 fit linux/" in ran.err and "H100" in ran.err and "--gpu NAME" in ran.err
+
+
+def test_what_is_not_there(registry: Registry, tmp_path: Path) -> None:
+    url, out = f"{registry.url}:absent-1", ("-o", tmp_path / "x")
+    assert push(make_bundle(tmp_path / "b.tar.gz"), url).code == 0
+    assert "did you mean absent-1?" in pull(f"{registry.url}:absnet-1", *out).err
+    assert "absent-1" in pull(registry.url, "--list").out.splitlines()
+    wrong = pull(f"{registry.url}@sha256:{'0' * 64}", *out)
+    assert (wrong.code, len(wrong.err.splitlines())) == (2, 2) and "no such thing" in wrong.err
+    nowhere = pull(f"oci://localhost:{registry.port}/caches/other:1", *out)
+    assert nowhere.code == 2 and "no caches/other" in nowhere.err
+    assert pull(registry.url, *out).code == 2  # no tag
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_tag_of_somebody_elses_is_left_alone(registry: Registry, tmp_path: Path) -> None:
+    import requests
+
+    place = f"http://localhost:{registry.port}/v2/caches/glm/manifests/theirs"
+    kind = "application/vnd.oci.image.index.v1+json"
+    index = {"schemaVersion": 2, "mediaType": kind, "manifests": []}
+    bundle = make_bundle(tmp_path / "b.tar.gz")
+    about = told(push(bundle, f"{registry.url}:ours", "--format", "json"))["bundle"]
+    digest = about["reference"].partition("@")[2]
+    image = "application/vnd.oci.image.manifest.v1+json"
+    size = len(requests.get(place.replace("theirs", digest), headers={"Accept": image}, timeout=5).content)
+    platform = {"os": "linux", "architecture": "amd64"}
+    index["manifests"] = [{"mediaType": image, "digest": digest, "size": size, "platform": platform}]
+    assert (
+        requests.put(place, json.dumps(index), headers={"Content-Type": kind}, timeout=5).status_code == 201
+    )
+    refused = push(bundle, f"{registry.url}:theirs")
+    assert refused.code == 2 and "no bundles of sgl-tune's" in refused.err and "--replace" in refused.err
+    assert push(bundle, f"{registry.url}:theirs", "--replace").code == 0
+
+
+def test_a_pull_that_was_killed_is_taken_up(registry: Registry, tmp_path: Path) -> None:
+    bundle, url = make_bundle(tmp_path / "b.tar.gz", 6_000_000), f"{registry.url}:killed"
+    digest = told(push(bundle, url, "--format", "json"))["bundle"]["digest"]
+    wire = Wire(registry.port, 3_000_000, lambda: time.sleep(SECONDS))
+    through = url.replace(str(registry.port), str(wire.port))
+    client = subprocess.Popen(
+        [*PROGRAM, "pull", through, "--plain-http", "-o", tmp_path / "x.tar.gz"], env=environment()
+    )
+    part = tmp_path / ".sgl-tune-pulls" / f"{digest.removeprefix('sha256:')}.part"
+    until = time.monotonic() + SECONDS
+    while not (part.exists() and part.stat().st_size > 2_000_000) and time.monotonic() < until:
+        time.sleep(0.02)
+    client.kill()
+    client.wait(SECONDS)
+    wire.close()
+    there = part.stat().st_size
+    assert 2_000_000 < there < 4_000_000 and not (tmp_path / "x.tar.gz").exists()
+    ran = pull(url, "-o", tmp_path / "x.tar.gz", "--format", "json")
+    assert told(ran)["received"] == bundle.stat().st_size - there and "from an earlier pull" in ran.err
+    assert (tmp_path / "x.tar.gz").read_bytes() == bundle.read_bytes()
+    assert not part.parent.exists()
+
+
+def test_what_an_earlier_pull_left_may_be_spoilt(registry: Registry, tmp_path: Path) -> None:
+    bundle, url = make_bundle(tmp_path / "b.tar.gz"), f"{registry.url}:spoilt"
+    digest = told(push(bundle, url, "--format", "json"))["bundle"]["digest"]
+    part = tmp_path / ".sgl-tune-pulls" / f"{digest.removeprefix('sha256:')}.part"
+    for content in (b"x" * 5000, b"x" * bundle.stat().st_size, b"x" * 1_000_000):
+        part.parent.mkdir()
+        part.write_bytes(content)
+        assert pull(url, "-o", tmp_path / "x").code == 0
+        assert (tmp_path / "x").read_bytes() == bundle.read_bytes()
+    part.parent.mkdir()
+    part.symlink_to(tmp_path / "elsewhere")
+    assert pull(url, "-o", tmp_path / "x").code == 3 and not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("upward", [True, False], ids=["push", "pull"])
+def test_a_registry_that_dies_and_comes_back(
+    registry: Registry, tmp_path: Path, upward: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sgl_tune.ship.registry_upload.CHUNK", 1 << 20)
+    bundle, url = make_bundle(tmp_path / "b.tar.gz", 4_000_000, seed=upward), f"{registry.url}:dies"
+
+    def die() -> None:
+        registry.kill()
+        registry.start()
+
+    wire = Wire(registry.port, 2_500_000, die, up=upward)
+    through = url.replace(str(registry.port), str(wire.port))
+    ran = push(bundle, through if upward else url)
+    if not upward:
+        ran = pull(through, "-o", tmp_path / "x.tar.gz")
+    wire.close()
+    assert ran.code == 0 and "once more in 0.5 s" in ran.err
+    assert pull(url, "-o", tmp_path / "x.tar.gz").code == 0
+    assert (tmp_path / "x.tar.gz").read_bytes() == bundle.read_bytes()
+
+
+def test_a_push_that_was_killed_succeeds_when_repeated(registry: Registry, tmp_path: Path) -> None:
+    bundle, url = make_bundle(tmp_path / "b.tar.gz", 4_000_000, seed=7), f"{registry.url}:repeated"
+    child = os.fork()
+    if not child:
+        wire = Wire(registry.port, 2_000_000, lambda: os.kill(os.getpid(), 9), up=True)
+        push(bundle, url.replace(str(registry.port), str(wire.port)))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 9
+    assert pull(url, "-o", tmp_path / "x").code == 2
+    assert push(bundle, url).code == 0 and pull(url, "-o", tmp_path / "x").code == 0
+    assert (tmp_path / "x").read_bytes() == bundle.read_bytes()
+
+
+def test_tls_and_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cryptography")
+    authority, server = certificates(tmp_path / "tls")
+    with started(tmp_path / "registry", tls=server, password=True) as registry:
+        url, bundle = f"{registry.url}:1", make_bundle(tmp_path / "b.tar.gz")
+        unknown = run_here("push", bundle, url)
+        assert unknown.code == 3 and "no trusted TLS" in unknown.err and "--ca FILE" in unknown.err
+        trusting = ("--ca", authority)
+        asked = run_here("push", bundle, url, *trusting)
+        assert asked.code == 2 and "wants a user and a password" in asked.err and "docker login" in asked.err
+        folder = tmp_path / "docker"
+        folder.mkdir()
+        for password, code in (("wrong", 2), (PASSWORD, 0)):
+            auth = base64.b64encode(f"{USER}:{password}".encode()).decode()
+            host = f"localhost:{registry.port}"
+            (folder / "config.json").write_text(json.dumps({"auths": {host: {"auth": auth}}}))
+            ran = run_here("push", bundle, url, *trusting)
+            assert ran.code == code and ("does not let carol" in ran.err) == bool(code)
+        helper = tmp_path / "bin" / "docker-credential-test"
+        helper.parent.mkdir()
+        answer = json.dumps({"Username": USER, "Secret": PASSWORD})
+        helper.write_text(f"#!{sys.executable}\nprint({answer!r})\n")
+        helper.chmod(0o755)
+        monkeypatch.setenv("PATH", str(helper.parent), prepend=os.pathsep)
+        (folder / "config.json").write_text('{"credsStore": "test"}')
+        assert run_here("pull", url, *trusting, "-o", tmp_path / "x").code == 0
+        assert (tmp_path / "x").read_bytes() == bundle.read_bytes()
+        assert PASSWORD not in ran.err + ran.out
+        plain = run_here("pull", url, "--plain-http", "-o", tmp_path / "y")
+        assert plain.code == 3 and len(plain.err.splitlines()) <= 2
