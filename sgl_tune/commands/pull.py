@@ -39,7 +39,11 @@ _COLUMNS = (
 def pull(
     url: Annotated[
         str,
-        typer.Argument(metavar="URL", help="oci://REGISTRY/NAME:TAG, or @sha256:....", show_default=False),
+        typer.Argument(
+            metavar="URL",
+            help="oci://REGISTRY/NAME:TAG, or @sha256:...; s3://BUCKET/FOLDER/, or a file in it.",
+            show_default=False,
+        ),
     ],
     output: Annotated[
         Path | None,

@@ -29,9 +29,15 @@ def push(
     bundle: Annotated[
         Path, typer.Argument(metavar="FILE", help="What `sgl-tune pack` wrote.", show_default=False)
     ],
-    url: Annotated[str, typer.Argument(metavar="URL", help="oci://REGISTRY/NAME:TAG.", show_default=False)],
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL", help="oci://REGISTRY/NAME:TAG, s3://BUCKET/FOLDER/.", show_default=False
+        ),
+    ],
     replace: Annotated[
-        bool, typer.Option("--replace", help="oci: nothing else is to be left at this tag.")
+        bool,
+        typer.Option("--replace", help="oci: leave nothing else at this tag; else: whomever it was for."),
     ] = False,
     sign: SignOption = None,
     gpu: GpuOption = None,

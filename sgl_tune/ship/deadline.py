@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -14,20 +14,28 @@ class TooSlow(Exception):
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Not to be nested. In a thread other than the first there is no such clock, and no end but the
-    socket's own."""
+def within(seconds: float) -> Iterator[Callable[[], None]]:
+    """Not to be nested. What it gives begins the time anew, from any thread. In a thread other than the first
+    there is no such clock, and no end but the socket's own."""
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
+    running, turn = [True], threading.Lock()
 
     def ring(number: int, frame: FrameType | None) -> None:
         raise TooSlow
 
+    def begin() -> None:
+        with turn:
+            if running:
+                signal.setitimer(signal.ITIMER_REAL, seconds)
+
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    begin()
     try:
-        yield
+        yield begin
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        with turn:  # who still works in another thread begins nothing after this
+            running.clear()
+            signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

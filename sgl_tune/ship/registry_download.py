@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
-import shutil
-import stat
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
-from sgl_tune.errors import CheckFailed, WorkFailed
+from sgl_tune.errors import CheckFailed
 from sgl_tune.ship.deadline import within
-from sgl_tune.ship.registry_client import Repository
+from sgl_tune.ship.partial import Partial, arriving
+from sgl_tune.ship.registry_client import Repository, digest_of
 from sgl_tune.ship.registry_session import Broken, pieces
 from sgl_tune.units import human_bytes
-
-_READ = 1 << 20
-_KEPT_SECONDS = 7 * 86400
 
 
 class Blob(NamedTuple):
@@ -31,104 +23,56 @@ class Blob(NamedTuple):
 def small_blob(repository: Repository, blob: Blob) -> bytes:
     """Whole, where it is no longer than an answer may be."""
     answer = repository.again(lambda: repository.ask("GET", repository.url(f"blobs/{blob.digest}"), 200))
-    _check(repository, blob, hashlib.sha256(answer.content).hexdigest(), len(answer.content))
+    _check(repository, blob, digest_of(answer.content), len(answer.content))
     return bytes(answer.content)
 
 
 @contextmanager
 def downloaded(repository: Repository, blob: Blob, folder: Path) -> Iterator[tuple[Path, int]]:
-    """The file and how many bytes came now. It is gone afterwards, unless there was an error: then the next
-    attempt finds it."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _forget_old(folder)
-    path = folder / f"{blob.digest.partition(':')[2]}.part"
-    with _alone(path) as file:
-        _check_room(folder, blob.bytes - os.fstat(file.fileno()).st_size)
-        yield path, _Download(repository, blob, file).run()
-        path.unlink(missing_ok=True)
-        with suppress(OSError):
-            folder.rmdir()
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[BinaryIO]:
-    """What was kept: a regular file of this user's, and no other pull at work on it."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o600), "r+b") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink != 1:
-            raise WorkFailed(f"{path} is not what a pull left there", "remove it")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise WorkFailed(f"{path}: another pull is writing it", "wait until it has finished") from None
-        except OSError:  # a file system without locks
-            pass
-        yield file
-
-
-def _forget_old(folder: Path) -> None:
-    for path in folder.glob("*.part"):
-        with suppress(OSError):
-            if time.time() - path.lstat().st_mtime > _KEPT_SECONDS:
-                path.unlink()
-
-
-def _check_room(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise WorkFailed(
-            f"{folder}: the bundle needs {human_bytes(needed)} there, and {human_bytes(free)} are free",
-            "make room, or name another --cache-dir",
-        )
+    """The file and how many bytes came now."""
+    with arriving(folder, blob.digest.partition(":")[2], blob.bytes) as partial:
+        yield partial.path, _Download(repository, blob, partial).run()
 
 
 class _Download:
-    def __init__(self, repository: Repository, blob: Blob, file: BinaryIO) -> None:
-        self._repository, self._blob, self._file = repository, blob, file
+    def __init__(self, repository: Repository, blob: Blob, partial: Partial) -> None:
+        self._repository, self._blob, self._partial = repository, blob, partial
         self._registry = repository.name.registry
-        self._hash = hashlib.sha256()
-        self._there = self._received = 0
+        self._received = 0
 
     def run(self) -> int:
-        kept = self._take_up()
+        kept = self._partial.take_up(self._blob.bytes)
+        if kept:
+            self._repository.how.note(f"{human_bytes(kept)} of it are here from an earlier pull")
         try:
             self._all()
         except CheckFailed:
-            self._anew()
+            self._partial.begin_anew()
             if not kept:
                 raise
             self._all()  # what was kept was spoilt, and not what came now
-        self._file.flush()
+        self._partial.flush()
         return self._received
 
     def _all(self) -> None:
         self._repository.again(self._more, lambda: self._received)
-        _check(self._repository, self._blob, self._hash.hexdigest(), self._there)
-
-    def _take_up(self) -> int:
-        self._file.truncate(min(os.fstat(self._file.fileno()).st_size, self._blob.bytes))
-        while piece := self._file.read(_READ):
-            self._hash.update(piece)
-            self._there += len(piece)
-        if self._there:
-            self._repository.how.note(f"{human_bytes(self._there)} of it are here from an earlier pull")
-        return self._there
+        _check(self._repository, self._blob, self._partial.digest, self._partial.bytes)
 
     def _more(self) -> None:
-        if self._there == self._blob.bytes:
+        there = self._partial.bytes
+        if there == self._blob.bytes:
             return
-        headers = {"Range": f"bytes={self._there}-"} if self._there else {}
+        headers = {"Range": f"bytes={there}-"} if there else {}
         url = self._repository.url(f"blobs/{self._blob.digest}")
         with self._repository.ask("GET", url, 200, 206, 416, headers=headers, stream=True) as answer:
-            if self._there and not _goes_on(answer.status_code, answer.headers, self._there):
-                self._anew()
-            if answer.status_code == 416 or (answer.status_code == 206 and not self._there):
+            if there and not _goes_on(answer.status_code, answer.headers, there):
+                there = self._partial.begin_anew()
+            if answer.status_code == 416 or (answer.status_code == 206 and not there):
                 raise Broken(f"{self._registry} cannot go on where it stopped", again=0)
             coming = pieces(answer)
             while piece := self._next(coming):
                 self._take(piece)
-        if self._there < self._blob.bytes:
+        if self._partial.bytes < self._blob.bytes:
             raise Broken(f"{self._registry} stopped before the end", "try again", again=0)
 
     def _next(self, coming: Iterator[bytes]) -> bytes:
@@ -137,21 +81,13 @@ class _Download:
             return next(coming, b"")
 
     def _take(self, piece: bytes) -> None:
-        self._there += len(piece)
         self._received += len(piece)
-        if self._there > self._blob.bytes:
+        if self._partial.bytes + len(piece) > self._blob.bytes:
             raise CheckFailed(
                 f"{self._registry} sends more than the {self._blob.bytes:,} bytes of {self._blob.digest}"
             )
-        self._file.write(piece)
-        self._hash.update(piece)
-        self._repository.how.progress(self._there, self._blob.bytes)
-
-    def _anew(self) -> None:
-        self._file.seek(0)
-        self._file.truncate()
-        self._hash = hashlib.sha256()
-        self._there = 0
+        self._partial.take(piece)
+        self._repository.how.progress(self._partial.bytes, self._blob.bytes)
 
 
 def _goes_on(status: int, headers: Mapping[str, str], start: int) -> bool:
@@ -159,8 +95,8 @@ def _goes_on(status: int, headers: Mapping[str, str], start: int) -> bool:
 
 
 def _check(repository: Repository, blob: Blob, digest: str, length: int) -> None:
-    if length != blob.bytes or f"sha256:{digest}" != blob.digest:
+    if length != blob.bytes or digest != blob.digest:
         raise CheckFailed(
-            f"{repository.name.registry} gives {length:,} bytes of sha256:{digest} for the"
+            f"{repository.name.registry} gives {length:,} bytes of {digest} for the"
             f" {blob.bytes:,} of {blob.digest}"
         )

@@ -7,11 +7,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from runtime.server.errors import ConfigError
-from runtime.server.gpus import find_gpu
 from sgl_tune.errors import CheckFailed
 from sgl_tune.ship.registry_name import DIGEST
-from sgl_tune.ship.remotes import Machine, Offer
+from sgl_tune.ship.remotes import Machine, Offer, fits
 from sgl_tune.units import shown
 
 ARTIFACT = "application/vnd.sgl-tune.bundle.v1"
@@ -150,20 +148,4 @@ def is_same_place(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def fitting(entries: Iterable[Mapping[str, Any]], machine: Machine) -> list[Mapping[str, Any]]:
-    return [entry for entry in entries if is_ours(entry) and _fits(offer_of(entry, "").machine, machine)]
-
-
-def _fits(bundle: Machine, machine: Machine) -> bool:
-    """What either does not say fits."""
-    if bundle.arch and machine.arch and bundle.arch != machine.arch:
-        return False
-    if bundle.platform and machine.platform and bundle.platform != machine.platform:
-        return False
-    return not (bundle.gpu and machine.gpu) or _same_gpu(bundle.gpu, machine.gpu)
-
-
-def _same_gpu(one: str, other: str) -> bool:
-    try:
-        return find_gpu(one).name == find_gpu(other).name
-    except ConfigError:
-        return one == other
+    return [entry for entry in entries if is_ours(entry) and fits(offer_of(entry, "").machine, machine)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -10,7 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from runtime.server.errors import ConfigError
 from runtime.server.flags.nearest import meant
+from runtime.server.gpus import find_gpu
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.signature import Signature
 
@@ -18,18 +21,24 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as PrivateKey
 
 PATIENCE_SECONDS = 60.0
+_SECRET = re.compile(r"//[^/\s]*@")
 
 
 class Place(NamedTuple):
-    """`module` of this package has `remote(url, how)`; it imports `library`, which the extra brings."""
+    """`module` of this package has `remote(url, how)`; it imports `library`, which is installed like that."""
 
     module: str
     library: str
-    extra: str
+    install: str
 
 
+_STORES = "pip install 'sgl-tune[stores]'"
 PLACES = {
-    "oci": Place("registry", "oras", "oci"),
+    "oci": Place("registry", "oras", "pip install 'sgl-tune[oci]'"),
+    "file": Place("object_store", "fsspec", _STORES),
+    "s3": Place("object_store", "s3fs", f"{_STORES} s3fs"),
+    "gs": Place("object_store", "gcsfs", f"{_STORES} gcsfs"),
+    "hf": Place("object_store", "huggingface_hub", f"{_STORES} huggingface_hub"),
 }
 
 
@@ -55,6 +64,22 @@ class Machine:
 
     def __str__(self) -> str:
         return ", ".join(filter(None, (self.gpu, self.arch, self.platform))) or "any machine"
+
+
+def fits(bundle: Machine, machine: Machine) -> bool:
+    """What either does not say fits."""
+    if bundle.arch and machine.arch and bundle.arch != machine.arch:
+        return False
+    if bundle.platform and machine.platform and bundle.platform != machine.platform:
+        return False
+    return not (bundle.gpu and machine.gpu) or _same_gpu(bundle.gpu, machine.gpu)
+
+
+def _same_gpu(one: str, other: str) -> bool:
+    try:
+        return find_gpu(one).name == find_gpu(other).name
+    except ConfigError:
+        return one == other
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +132,21 @@ class Remote(Protocol):
     def listing(self) -> Listing: ...
 
 
+def without_secrets(text: str) -> str:
+    """Somebody's word, with what may be a password in a URL left out."""
+    return _SECRET.sub("//***@", text)
+
+
 def remote(url: str, how: How) -> Remote:
     scheme, colon, _ = url.partition("://")
     place = PLACES.get(scheme) if colon else None
     if place is None:
         known = ", ".join(f"{name}://" for name in PLACES)
         near = meant(scheme, PLACES) if colon else None
-        raise UsageError(f"{url} is no place that bundles are pushed to", near or f"write {known}...")
+        told = f"{without_secrets(url)} is no place that bundles are pushed to"
+        raise UsageError(told, near or f"write {known}...")
     if find_spec(place.library) is None:
-        raise UsageError(f"{scheme}:// needs {place.library}", f"pip install 'sgl-tune[{place.extra}]'")
+        raise UsageError(f"{scheme}:// needs {place.library}", place.install)
     made: Remote = import_module(f"sgl_tune.ship.{place.module}").remote(url, how)
     return made
 

@@ -1,1 +1,0 @@
-"""What a start compiles, compiled before it."""

@@ -1,0 +1,202 @@
+"""`s3://`, `gs://`, `hf://`, `file://`: a file there, and beside it a signature and a record."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sgl_tune.errors import CheckFailed, UsageError, WorkFailed
+from sgl_tune.reading import open_regular
+from sgl_tune.ship.object_files import PIECE, Absent, Found, ObjectFiles
+from sgl_tune.ship.object_name import ObjectName, checked_bundle, parse_object_name
+from sgl_tune.ship.object_record import LARGEST_RECORD, ObjectRecord, parse_record
+from sgl_tune.ship.object_record import SUFFIX as RECORD
+from sgl_tune.ship.partial import Partial, arriving
+from sgl_tune.ship.remotes import How, Listing, Machine, Offer, Pulled, Pushed, fits
+from sgl_tune.ship.signature import (
+    LARGEST_SIGNATURE,
+    Signature,
+    parse_signature,
+    read_signature,
+    signature_of,
+)
+from sgl_tune.ship.signature import SUFFIX as SIGNATURE
+from sgl_tune.units import human_bytes
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as PrivateKey
+
+LARGEST_BUNDLE = 64 << 30
+_MOST_BUNDLES = 200
+_READ = 1 << 20
+
+
+def remote(url: str, how: How) -> ObjectStore:
+    return ObjectStore(parse_object_name(url), how)
+
+
+class ObjectStore:
+    def __init__(self, name: ObjectName, how: How) -> None:
+        self.name, self._how = name, how
+        self._files = ObjectFiles(name, how)
+
+    def push(self, bundle: Path, machine: Machine, alone: bool, key: PrivateKey | None) -> Pushed:
+        name = self.name.bundle or checked_bundle(bundle.name)
+        record = _recorded(bundle, machine)
+        signature = signature_of(key, record.digest) if key else read_signature(bundle)
+        old = self._record(name)
+        if old and not fits(old.machine, machine) and not alone:
+            raise UsageError(
+                f"{self.name.of(name)} is for {old.machine}, and this for {machine}",
+                "give it another name, or --replace what is there",
+            )
+        offer = self._offer(name, record)
+        there = old == record and self._is_whole(name, record.bytes)
+        if not there:
+            self._files.write(name, bundle)
+        self._write_signature(name, signature)
+        if not there:
+            self._write_small(name + RECORD, record.to_json())
+        replaced = (self._offer(name, old),) if old and old.digest != record.digest else ()
+        return Pushed(offer, 0 if there else record.bytes, replaced)
+
+    @contextmanager
+    def pull(self, folder: Path, machine: Machine) -> Iterator[Pulled]:
+        name = self.name.bundle or self._choose(machine)
+        size, record = self._files.size(name), self._record(name)
+        self._check_size(name, size, record)
+        kept = record.digest if record else hashlib.sha256(self.name.of(name).encode()).hexdigest()
+        with arriving(folder, kept.removeprefix("sha256:"), size) as partial:
+            received = self._fetch(name, size, record, partial)
+            found = record or ObjectRecord(partial.digest, size)
+            signature = self._signature(name)
+            yield Pulled(self._offer(name, found), partial.path, received, (signature,) if signature else ())
+
+    def listing(self) -> Listing:
+        found = {one.name: one.bytes for one in self._files.names()}
+        if self.name.bundle:
+            found = {name: size for name, size in found.items() if name.startswith(self.name.bundle)}
+        bundles = [Found(name, size) for name, size in found.items() if _is_bundle(name)]
+        if len(bundles) > _MOST_BUNDLES:
+            return Listing(names=tuple(self.name.of(one.name) for one in bundles))
+        return Listing(tuple(self._listed(one, f"{one.name}{RECORD}" in found) for one in bundles))
+
+    def _listed(self, found: Found, has_record: bool) -> Offer:
+        record = self._record(found.name) if has_record else None
+        return self._offer(found.name, record or ObjectRecord("", found.bytes))
+
+    def _choose(self, machine: Machine) -> str:
+        listing = self.listing()
+        where = f"{self.name.place}/"
+        if listing.names:
+            raise UsageError(f"{where} holds {len(listing.names)} bundles", "name one of them")
+        good = [one for one in listing.offers if fits(one.machine, machine)]
+        if len(good) == 1:
+            return good[0].reference.rpartition("/")[2]
+        if not listing.offers:
+            raise UsageError(f"{where} holds no bundle", "is it spelled so?")
+        if not good:
+            told = f"{where}: nothing there for {machine}, but {_some(listing.offers)}"
+            raise UsageError(told, "--gpu names another GPU")
+        told = f"{where}: {len(good)} fit {machine}: {_some(good)}"
+        raise UsageError(told, f"name one: {good[0].reference}")
+
+    def _fetch(self, name: str, size: int, record: ObjectRecord | None, partial: Partial) -> int:
+        """How much came now. What was kept may be spoilt, and is fetched anew once."""
+        kept = partial.take_up(size) if record else partial.begin_anew()
+        if kept:
+            self._how.note(f"{human_bytes(kept)} of it are here from an earlier pull")
+        received = self._read_on(name, size, partial)
+        if kept and record and partial.digest != record.digest:
+            partial.begin_anew()
+            received += self._read_on(name, size, partial)
+        partial.flush()
+        if record and partial.digest != record.digest:
+            found = partial.digest
+            partial.begin_anew()
+            raise CheckFailed(
+                f"{self.name.of(name)} is {found}, and {name}{RECORD} says {record.digest}",
+                "it is being pushed just now, or was spoilt: pull again, or have it pushed anew",
+            )
+        return received
+
+    def _read_on(self, name: str, size: int, partial: Partial) -> int:
+        before = partial.bytes
+        while partial.bytes < size:
+            wanted = min(PIECE, size - partial.bytes)
+            piece = self._files.read(name, partial.bytes, partial.bytes + wanted)
+            if len(piece) != wanted:
+                told = f"{self.name.of(name)}: {len(piece):,} bytes came of {wanted:,}"
+                raise WorkFailed(told, "pull again")
+            partial.take(piece)
+            self._how.progress(partial.bytes, size)
+        return partial.bytes - before
+
+    def _check_size(self, name: str, size: int, record: ObjectRecord | None) -> None:
+        what = self.name.of(name)
+        if size > LARGEST_BUNDLE:
+            most = f"a bundle has {human_bytes(LARGEST_BUNDLE)} at most"
+            raise CheckFailed(f"{what} has {human_bytes(size)}; {most}")
+        if record and record.bytes != size:
+            raise CheckFailed(
+                f"{what} has {size:,} bytes, and {name}{RECORD} says {record.bytes:,}",
+                "it was cut off, or is being pushed just now: pull again, or have it pushed anew",
+            )
+
+    def _is_whole(self, name: str, size: int) -> bool:
+        try:
+            return self._files.size(name) == size
+        except Absent:
+            return False
+
+    def _record(self, name: str) -> ObjectRecord | None:
+        raw = self._files.small(name + RECORD, LARGEST_RECORD)
+        return None if raw is None else parse_record(raw, self.name.of(name + RECORD))
+
+    def _signature(self, name: str) -> Signature | None:
+        raw = self._files.small(name + SIGNATURE, LARGEST_SIGNATURE)
+        return None if raw is None else parse_signature(raw, self.name.of(name + SIGNATURE))
+
+    def _write_signature(self, name: str, signature: Signature | None) -> None:
+        """An older one is of other bytes, and would have these refused."""
+        if signature is None:
+            self._files.remove(name + SIGNATURE)
+        elif self._files.small(name + SIGNATURE, LARGEST_SIGNATURE) != signature.text.encode():
+            self._write_small(name + SIGNATURE, signature.text)
+
+    def _write_small(self, name: str, text: str) -> None:
+        with tempfile.NamedTemporaryFile(prefix="sgl-tune-") as file:
+            file.write(text.encode())
+            file.flush()
+            self._files.write(name, Path(file.name))
+
+    def _offer(self, name: str, record: ObjectRecord) -> Offer:
+        return Offer(self.name.of(name), record.digest, record.bytes, record.machine)
+
+
+def _recorded(bundle: Path, machine: Machine) -> ObjectRecord:
+    digest, size = hashlib.sha256(), 0
+    try:
+        with open_regular(bundle, LARGEST_BUNDLE) as file:
+            while piece := file.read(_READ):
+                digest.update(piece)
+                size += len(piece)
+    except OSError as error:
+        raise UsageError(f"{bundle} cannot be read: {error.strerror}") from None
+    return ObjectRecord(f"sha256:{digest.hexdigest()}", size, machine.gpu, machine.arch, machine.platform)
+
+
+def _is_bundle(name: str) -> bool:
+    try:
+        return checked_bundle(name) == name
+    except UsageError:
+        return False
+
+
+def _some(offers: list[Offer] | tuple[Offer, ...]) -> str:
+    said = [f"{one.reference.rpartition('/')[2]} ({one.machine})" for one in offers[:8]]
+    return ", ".join(said) + (" ..." if len(offers) > 8 else "")

@@ -1,0 +1,345 @@
+"""Bundles in folders and in S3: a real server of that protocol on loopback, and every way that it fails."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("s3fs")  # imported here, it need not be in each of the processes that are forked
+pytest.importorskip("aiobotocore.session")
+pytest.importorskip("moto")
+pytest.importorskip("flask_cors")
+
+from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.ship.object_name import parse_object_name
+from sgl_tune.ship.object_record import parse_record
+from tests.sgl_tune.running import PROGRAM, Ran, environment, run
+from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.ship.s3 import Server
+
+PIECE = 8 << 20
+H200 = ("--gpu", "h200")
+SIGNATURE = "MEUC" * 24
+SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Server]:
+    with Server().running() as server:
+        server.client().create_bucket(Bucket="bundles")
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    yield running
+    running.door = lambda request: None
+    for row in running.client().list_objects_v2(Bucket="bundles").get("Contents", ()):
+        running.client().delete_object(Bucket="bundles", Key=row["Key"])
+
+
+def _bundle(folder: Path, name: str = "glm.tar.gz", size: int = 1000) -> Path:
+    path = folder / name
+    path.write_bytes(hashlib.sha256(name.encode()).digest() * (size // 32))
+    return path
+
+
+def _sgl_tune(server: Server, *words: object, **changes: str) -> Ran:
+    return run(*words, **server.environment(**changes))
+
+
+def _put(server: Server, name: str, content: bytes) -> None:
+    server.client().put_object(Bucket="bundles", Key=name, Body=content)
+
+
+def _names(server: Server) -> list[str]:
+    listed = server.client().list_objects_v2(Bucket="bundles")
+    return [row["Key"] for row in listed.get("Contents", ())]
+
+
+def test_a_bundle_goes_to_s3_and_comes_back(server: Server, tmp_path: Path) -> None:
+    bundle = _bundle(tmp_path)
+    bundle.with_name("glm.tar.gz.sig").write_text(SIGNATURE)
+    pushed = _sgl_tune(server, "push", bundle, "s3://bundles/tuned/", *H200, "--format", "json")
+    told = json.loads(pushed.out)
+    assert schema_faults("push", told) == []
+    assert told["sent"] == bundle.stat().st_size and told["bundle"]["gpu"] == "H200"
+    assert told["bundle"]["reference"] == "s3://bundles/tuned/glm.tar.gz"
+    assert _names(server) == [f"tuned/glm.tar.gz{end}" for end in ("", ".json", ".sig")]
+    again = _sgl_tune(server, "push", bundle, "s3://bundles/tuned/", *H200)
+    assert "nothing to send" in again.out
+    back = tmp_path / "back.tar.gz"
+    pulled = _sgl_tune(server, "pull", "s3://bundles/tuned", "-o", back, *H200, "--format", "json")
+    assert schema_faults("pull", json.loads(pulled.out)) == []
+    assert back.read_bytes() == bundle.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back.tar.gz", "glm.tar.gz", "glm.tar.gz.sig"]
+
+
+def test_the_signature_of_an_older_bundle_does_not_stay(server: Server, tmp_path: Path) -> None:
+    bundle = _bundle(tmp_path)
+    bundle.with_name("glm.tar.gz.sig").write_text(SIGNATURE)
+    assert _sgl_tune(server, "push", bundle, "s3://bundles/", *H200).code == 0
+    bundle.with_name("glm.tar.gz.sig").unlink()
+    bundle.write_bytes(b"newer")
+    pushed = _sgl_tune(server, "push", bundle, "s3://bundles/", *H200)
+    assert "It takes the place of s3://bundles/glm.tar.gz" in pushed.out
+    assert _names(server) == ["glm.tar.gz", "glm.tar.gz.json"]
+
+
+def test_of_a_folder_the_one_that_fits_is_taken_and_never_one_of_two(server: Server, tmp_path: Path) -> None:
+    for name, gpu in (("a.tar.gz", "h200"), ("b.tar.gz", "b200")):
+        assert _sgl_tune(server, "push", _bundle(tmp_path, name), "s3://bundles/", "--gpu", gpu).code == 0
+    out = tmp_path / "out.tar.gz"
+    assert _sgl_tune(server, "pull", "s3://bundles/", "-o", out, "--gpu", "b200").code == 0
+    assert out.read_bytes() == (tmp_path / "b.tar.gz").read_bytes()
+    none = _sgl_tune(server, "pull", "s3://bundles/", "-o", out, "--gpu", "h100")
+    assert none.code == 2 and "nothing there for H100" in none.err and "a.tar.gz (H200" in none.err
+    assert _sgl_tune(server, "push", _bundle(tmp_path, "c.tar.gz"), "s3://bundles/", *H200).code == 0
+    two = _sgl_tune(server, "pull", "s3://bundles/", "-o", out, *H200)
+    assert two.code == 2 and "2 fit H200" in two.err and "name one: s3://bundles/a.tar.gz" in two.err
+    other = _sgl_tune(server, "push", _bundle(tmp_path, "a.tar.gz"), "s3://bundles/", "--gpu", "b200")
+    assert other.code == 2 and "is for H200, sm90, linux/amd64, and this for B200" in other.err
+    listed = _sgl_tune(server, "pull", "--list", "s3://bundles/", "--format", "quiet")
+    assert listed.out.split() == [f"s3://bundles/{name}.tar.gz" for name in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("push", "FILE", "s3://elsewhere/x/"), "s3://elsewhere/x/glm.tar.gz: there is no such thing"),
+        (("pull", "s3://elsewhere/x/", "-o", "OUT"), "s3://elsewhere/x/: there is no such thing"),
+        (("pull", "s3://bundles/none.tar.gz", "-o", "OUT"), "none.tar.gz: there is no such thing"),
+        (("pull", "s3://bundles/none/", "-o", "OUT"), "s3://bundles/none/: there is no such thing"),
+        (("pull", "s3://me:hush@bundles/x", "-o", "OUT"), "'s3://***@bundles/x': a URL holds no name"),
+        (("pull", "ftp://me:hush@bundles/x", "-o", "OUT"), "ftp://***@bundles/x is no place"),
+    ],
+)
+def test_what_is_not_there_is_said(words: tuple[str, ...], told: str, server: Server, tmp_path: Path) -> None:
+    names = {"FILE": _bundle(tmp_path), "OUT": tmp_path / "out.tar.gz"}
+    ran = _sgl_tune(server, *(names.get(word, word) for word in words), *H200)
+    assert ran.code == 2 and told in ran.err and "hush" not in ran.err
+    assert not (tmp_path / "out.tar.gz").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("s3://bundles/../x.tar.gz", "names nothing to read from"),
+        ("s3://bundles//x.tar.gz", "names nothing to read from"),
+        ("s3://", "names nothing to read from"),
+        ("s3:///x.tar.gz", "names nothing to read from"),
+        ("s3://bundles/*.tar.gz", "is no plain path"),
+        ("s3://bundles/a\nb.tar.gz", "is no plain path"),
+        (f"s3://bundles/{'x' * 2000}", "is no plain path"),
+        ("s3://bundles/x::y.tar.gz", "is no name for a bundle"),
+        ("file://host/x.tar.gz", "names the host 'host'"),
+        ("hf://me:hush@datasets/x", "a URL holds no name and no password"),
+    ],
+)
+def test_a_url_is_read_strictly(url: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told) as refused:
+        parse_object_name(url)
+    assert "hush" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("url", "folder", "bundle"),
+    [
+        ("s3://bundles", "bundles", None),
+        ("s3://bundles/tuned", "bundles/tuned", None),
+        ("s3://bundles/tuned/", "bundles/tuned", None),
+        ("s3://bundles/tuned/x.tar.gz", "bundles/tuned", "x.tar.gz"),
+        ("s3://bundles/tuned/x.tar.gz/", "bundles/tuned/x.tar.gz", None),
+        ("file:///srv/x.tar.zst", "/srv", "x.tar.zst"),
+        ("hf://datasets/org/name@main/x.tgz", "datasets/org/name@main", "x.tgz"),
+    ],
+)
+def test_a_url_names_a_folder_or_a_bundle_in_it(url: str, folder: str, bundle: str | None) -> None:
+    name = parse_object_name(url)
+    assert (name.folder, name.bundle) == (folder, bundle)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"",
+        b"[]",
+        b"7",
+        b"[" * 4000,
+        b" " * 5000,
+        b'{"digest": "sha256:0", "bytes": 1, "schema_version": 1}',
+        json.dumps({"digest": f"sha256:{'0' * 64}", "bytes": -1, "schema_version": 1}).encode(),
+        json.dumps({"digest": f"sha256:{'0' * 64}", "bytes": 1, "schema_version": 2}).encode(),
+        json.dumps(
+            {"digest": f"sha256:{'0' * 64}", "bytes": 1, "schema_version": 1, "gpu": "\x1b[2J"}
+        ).encode(),
+    ],
+)
+def test_a_record_is_read_strictly(record: bytes) -> None:
+    with pytest.raises(CheckFailed, match="describes no bundle"):
+        parse_record(record, "x")
+
+
+def test_who_may_not_is_told_so(server: Server, tmp_path: Path) -> None:
+    bundle = _bundle(tmp_path)
+    nobody = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "HOME": str(tmp_path)}
+    ran = _sgl_tune(server, "push", bundle, "s3://bundles/", *H200, **nobody)
+    assert ran.code == 2 and "no credentials for it here" in ran.err and "AWS_PROFILE" in ran.err
+    server.door = lambda request: _refused(request["start"])
+    ran = _sgl_tune(server, "push", bundle, "s3://bundles/", *H200)
+    assert ran.code == 2 and "access is refused" in ran.err and "Traceback" not in ran.err
+
+
+def _refused(start: Any) -> Iterable[bytes]:
+    start("403 Forbidden", [("Content-Type", "application/xml")])
+    return [b"<Error><Code>InvalidAccessKeyId</Code><Message>The key is not known.</Message></Error>"]
+
+
+def test_what_was_cut_off_or_spoilt_there_is_refused(server: Server, tmp_path: Path) -> None:
+    bundle, out = _bundle(tmp_path), tmp_path / "out.tar.gz"
+    assert _sgl_tune(server, "push", bundle, "s3://bundles/", *H200).code == 0
+    url = "s3://bundles/glm.tar.gz"
+    spoilt = bytes(bundle.stat().st_size)
+    for content, told in [
+        (bundle.read_bytes()[:-100], "it was cut off"),
+        (spoilt, f"is sha256:{hashlib.sha256(spoilt).hexdigest()}, and glm.tar.gz.json says"),
+    ]:
+        _put(server, "glm.tar.gz", content)
+        ran = _sgl_tune(server, "pull", url, "-o", out)
+        assert ran.code == 1 and told in ran.err, ran.err
+    _put(server, "glm.tar.gz.json", b"[]")
+    ran = _sgl_tune(server, "pull", url, "-o", out)
+    assert ran.code == 1 and "s3://bundles/glm.tar.gz.json describes no bundle" in ran.err
+    assert not out.exists()
+
+
+def test_what_somebody_put_there_by_hand_is_pulled_by_its_name(server: Server, tmp_path: Path) -> None:
+    _put(server, "by-hand.tar.gz", b"no record")
+    out = tmp_path / "out.tar.gz"
+    assert _sgl_tune(server, "pull", "s3://bundles/by-hand.tar.gz", "-o", out).code == 0
+    assert out.read_bytes() == b"no record"
+
+
+def test_a_pull_that_was_killed_is_taken_up(server: Server, tmp_path: Path) -> None:
+    bundle, out = _bundle(tmp_path, size=PIECE + (1 << 20)), tmp_path / "out.tar.gz"
+    url = "s3://bundles/glm.tar.gz"
+    assert _sgl_tune(server, "push", bundle, url, *H200).code == 0
+    _killed(
+        server, ["pull", url, "-o", out], lambda request: request.get("HTTP_RANGE", "").startswith("bytes=8")
+    )
+    assert not out.exists()
+    server.asked.clear()
+    ran = _sgl_tune(server, "pull", url, "-o", out)
+    assert ran.code == 0 and "8.4 MB of it are here from an earlier pull" in ran.err
+    assert out.read_bytes() == bundle.read_bytes()
+    ranges = [bytes for _, path, bytes in server.asked if path.endswith(".gz") and bytes]
+    assert ranges == [f"bytes={PIECE}-{bundle.stat().st_size - 1}"]
+
+
+def test_a_push_that_was_killed_leaves_nothing_and_can_be_done_again(server: Server, tmp_path: Path) -> None:
+    bundle = _bundle(tmp_path, size=2 * PIECE + (1 << 20))
+    words = ["push", bundle, "s3://bundles/", *H200]
+    _killed(server, words, lambda request: "partNumber=2" in request["QUERY_STRING"])
+    assert _names(server) == []
+    assert _sgl_tune(server, *words).code == 0
+    got = server.client().get_object(Bucket="bundles", Key="glm.tar.gz")["Body"].read()
+    assert got == bundle.read_bytes()
+
+
+def _killed(server: Server, words: list[object], when: Any) -> None:
+    """Dead while the server has the request that `when` knows, and has not answered it."""
+    reached, over = threading.Event(), threading.Event()
+
+    def door(request: dict[str, Any]) -> Iterable[bytes] | None:
+        if not when(request):
+            return None
+        reached.set()
+        over.wait(SECONDS)
+        request["start"]("500 Gone", [])
+        return [b"gone"]
+
+    server.door = door
+    line = [*PROGRAM, *map(str, words)]
+    with subprocess.Popen(line, env=environment(**server.environment()), stderr=subprocess.DEVNULL) as child:
+        assert reached.wait(SECONDS)
+        child.send_signal(signal.SIGKILL)
+    server.door = lambda request: None
+    over.set()
+
+
+def test_a_server_that_fails_for_a_moment_is_asked_again(server: Server, tmp_path: Path) -> None:
+    _put(server, "glm.tar.gz", b"content")
+    failures = iter([b"first", b"second"])
+
+    def door(request: dict[str, Any]) -> Iterable[bytes] | None:
+        said = next(failures, None) if request["REQUEST_METHOD"] == "GET" else None
+        if said is not None:
+            request["start"]("503 Busy", [("Content-Length", str(len(said)))])
+        return None if said is None else [said]
+
+    server.door = door
+    out = tmp_path / "out.tar.gz"
+    assert _sgl_tune(server, "pull", "s3://bundles/glm.tar.gz", "-o", out).code == 0
+    assert out.read_bytes() == b"content"
+
+
+def test_a_server_that_stalls_or_sends_for_ever_is_left(server: Server, tmp_path: Path) -> None:
+    _put(server, "glm.tar.gz", b"content")
+    over = threading.Event()
+
+    def endless(request: dict[str, Any]) -> Iterable[bytes] | None:
+        if not request.get("HTTP_RANGE"):
+            return None
+        request["start"]("206 Partial Content", [("Content-Range", "bytes 0-6/7")])
+        return iter(lambda: b"x" * 65536, None)
+
+    def stalled(request: dict[str, Any]) -> Iterable[bytes] | None:
+        if not request.get("HTTP_RANGE"):
+            return None
+        over.wait(SECONDS)
+        return [b""]
+
+    out = tmp_path / "out.tar.gz"
+    words = ("pull", "s3://bundles/glm.tar.gz", "-o", out, "--timeout", 0.3)
+    server.door = endless
+    ran = _sgl_tune(server, *words)
+    assert ran.code == 3 and "bytes came of 7" in ran.err
+    server.door = stalled
+    began = time.monotonic()
+    ran = _sgl_tune(server, *words)
+    over.set()
+    assert ran.code == 3 and "s3://bundles/glm.tar.gz: " in ran.err
+    assert time.monotonic() - began < SECONDS / 2 and not out.exists()
+
+
+def test_a_folder_is_a_place_too(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    bundle, out = _bundle(tmp_path), tmp_path / "out.tar.gz"
+    assert run("push", bundle, store.as_uri(), *H200).code == 0
+    assert sorted(path.name for path in store.iterdir()) == ["glm.tar.gz", "glm.tar.gz.json"]
+    assert run("pull", store.as_uri(), "-o", out, *H200).code == 0
+    assert out.read_bytes() == bundle.read_bytes()
+    missing = run("push", bundle, (tmp_path / "none").as_uri(), *H200)
+    assert missing.code == 2 and "there is no such" in missing.err
+    os.mkfifo(store / "pipe.tar.gz")
+    waits_for_nobody = run("pull", f"{store.as_uri()}/pipe.tar.gz", "-o", out)
+    assert waits_for_nobody.code == 2 and "is no file" in waits_for_nobody.err
+
+
+def test_a_library_that_is_not_there_is_named_with_the_line_that_brings_it(tmp_path: Path) -> None:
+    ran = run("push", _bundle(tmp_path), "gs://bundles/", *H200)
+    if "gcsfs" in ran.err:
+        assert ran.code == 2 and "pip install 'sgl-tune[stores]' gcsfs" in ran.err
+    else:
+        pytest.skip("gcsfs is installed here")
