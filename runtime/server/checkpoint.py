@@ -50,7 +50,7 @@ class Checkpoint:
     @property
     def architecture(self) -> str:
         listed = self.hf.get("architectures")
-        return str(listed[0]) if isinstance(listed, (list, tuple)) and listed else ""
+        return str(listed[0]) if isinstance(listed, list) and listed else ""
 
     def string(self, name: str) -> str:
         value = self.hf.get(name)
@@ -103,7 +103,7 @@ class Checkpoint:
         found = self.get(name)
         if found is None:
             return ()
-        if not isinstance(found, (list, tuple)) or not all(isinstance(one, str) for one in found):
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
             raise ConfigError(f"config.json: {name} is {repr(found)[:60]}, not a list of names")
         return tuple(found)
 

@@ -141,7 +141,7 @@ def excluded_of(section: Mapping[str, Any], method: str | None) -> Excluded:
     if key is None:
         return NOTHING
     listed = section[key]
-    if not isinstance(listed, (list, tuple)) or not all(isinstance(one, str) for one in listed):
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise ConfigError(f"quantization_config: {key} is {repr(listed)[:60]}: a list of modules is needed")
     listed = tuple(dict.fromkeys((*listed, *_of_the_text(listed))))
     way = _WAYS.get(method or "", "paths")

@@ -44,7 +44,7 @@ def is_block_fp8_of_32(model: Checkpoint) -> bool:
     """What MXFP8's GEMMs take as it is."""
     section = model.mapping("quantization_config")
     block = section.get("weight_block_size")
-    by_32 = isinstance(block, (list, tuple)) and len(block) == 2 and block[1] == 32
+    by_32 = isinstance(block, list) and len(block) == 2 and block[1] == 32
     return by_32 and section.get("scale_fmt") == "ue8m0"
 
 

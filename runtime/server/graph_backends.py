@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from runtime.server import architectures
 from runtime.server.bounds import TOKENS, check_size
@@ -86,7 +87,7 @@ def _ask(c: Choices) -> None:
     _lock(c.prefill, {**_prefill_flags(c), **_in_json(c, "prefill")}, c.release.prefill_graph_backends)
 
 
-def _decode_flags(c: Choices) -> dict[str, object]:
+def _decode_flags(c: Choices) -> dict[str, Any]:
     return _given(
         backend=c.cuda_graph_backend_decode,
         max_bs=_first(c.cuda_graph_max_bs_decode, c.cuda_graph_max_bs),
@@ -94,7 +95,7 @@ def _decode_flags(c: Choices) -> dict[str, object]:
     )
 
 
-def _prefill_flags(c: Choices) -> dict[str, object]:
+def _prefill_flags(c: Choices) -> dict[str, Any]:
     largest = _MUSE_TOP if c.model.architecture in architectures.MUSE_GLIMMER else None
     return _given(
         backend=c.cuda_graph_backend_prefill,
@@ -103,11 +104,11 @@ def _prefill_flags(c: Choices) -> dict[str, object]:
     )
 
 
-def _given(**flags: object) -> dict[str, object]:
+def _given(**flags: object) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is not None}
 
 
-def _lock(graphs: Graphs, given: dict[str, object], possible: tuple[str, ...]) -> None:
+def _lock(graphs: Graphs, given: dict[str, Any], possible: tuple[str, ...]) -> None:
     if "backend" in given:
         graphs.lock(backend=given["backend"])
         graphs.off = ASKED_FOR
@@ -120,7 +121,7 @@ def _lock(graphs: Graphs, given: dict[str, object], possible: tuple[str, ...]) -
     if largest is not None:
         check_size(f"the largest {graphs.phase} graph", largest, TOKENS)
         graphs.lock(max_bs=largest)
-    if isinstance(sizes, (list, tuple)):
+    if sizes is not None:
         if not sizes or not all(type(size) is int for size in sizes):
             raise ConfigError(f"sizes of {graphs.phase} graphs are whole numbers, not {repr(sizes)[:60]}")
         for size in sizes:
@@ -128,7 +129,7 @@ def _lock(graphs: Graphs, given: dict[str, object], possible: tuple[str, ...]) -
         graphs.lock(sizes=tuple(sizes))
 
 
-def _in_json(c: Choices, phase: str) -> dict[str, object]:
+def _in_json(c: Choices, phase: str) -> dict[str, Any]:
     settings = (c.cuda_graph_config or {}).get(phase, {})
     if not isinstance(settings, dict):
         raise ConfigError(f"--cuda-graph-config: {phase!r} holds {repr(settings)[:60]}, not an object")

@@ -96,7 +96,7 @@ class MLAConfig:
     qk_nope_head_dim: int
     qk_rope_head_dim: int
     v_head_dim: int
-    indexer: IndexerConfig | None = None
+    indexer: IndexerConfig | None
 
     @property
     def qk_head_dim(self) -> int:

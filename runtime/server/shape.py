@@ -14,7 +14,7 @@ from runtime.server.config import ParallelConfig, RuntimeConfig, SpeculativeConf
 from runtime.server.deepep import DeepEP
 from runtime.server.encoders.place import EncoderPlace
 from runtime.server.gpus import GpuModel
-from runtime.server.recurrent import STATE_RULES, StateRules
+from runtime.server.recurrent import StateRules
 from runtime.server.releases import Release
 
 _FULL_NAMES = {"bf16": "bfloat16"}
@@ -26,7 +26,7 @@ class Speculation:
     steps: int
     topk: int
     draft_tokens: int
-    is_counted: bool = True  # its layers' keys and values, when the pool is sized
+    is_counted: bool  # its layers' keys and values, when the pool is sized
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +87,15 @@ class Server:
     tunes_because: str
     key_parts: tuple[str, ...]
     draft: DraftServer | None
-    fuses_all_reduce: bool = False  # with norms, by FlashInfer
-    encoder: EncoderPlace = "split"  # where a multimodal model's lies
-    fp4_gemm_backend: str = ""
-    compiles_prefills: bool = False  # their CUDA graphs are pieces of torch.compile
-    dispatch_tokens: int | None = None  # a rank's in FlashInfer's all-to-all, where the environment says
-    deepep: DeepEP | None = None
+    fuses_all_reduce: bool  # with norms, by FlashInfer
+    encoder: EncoderPlace  # where a multimodal model's lies
+    fp4_gemm_backend: str
+    compiles_prefills: bool  # their CUDA graphs are pieces of torch.compile
+    dispatch_tokens: int | None  # a rank's in FlashInfer's all-to-all, where the environment says
+    deepep: DeepEP | None
+    states: StateRules
+    reasons: Mapping[str, tuple[Reason, ...]] = field(compare=False)
     is_draft: bool = False
-    states: StateRules = STATE_RULES
-    reasons: Mapping[str, tuple[Reason, ...]] = field(default_factory=dict, compare=False)
 
     @property
     def key(self) -> str:

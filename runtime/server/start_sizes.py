@@ -28,7 +28,7 @@ class StartSizes:
         }
 
 
-def start_sizes(model: ModelConfig, runtime: RuntimeConfig, stages: int = 1) -> StartSizes:
+def start_sizes(model: ModelConfig, runtime: RuntimeConfig, stages: int) -> StartSizes:
     captures = stages == 1 or runtime.release.captures_stages_prefills
     return StartSizes(
         mem_fraction=runtime.mem_fraction_static,

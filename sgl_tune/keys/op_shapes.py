@@ -98,7 +98,7 @@ def cutlass_moe(
     output: Dtype,
     fused_finalize: bool,
     alltoall: bool = False,
-    packed: int = 1,
+    packed: int,
     rows_packed: int = 1,
     biases: bool = False,
     mxfp8_rows: bool = False,
@@ -167,7 +167,7 @@ def trtllm_bf16_moe(experts: Experts, routing: Routing) -> OpShape:
     return OpShape("flashinfer::trtllm_bf16_moe", COLD, _trtllm_profile(experts, routing), extras)
 
 
-def trtllm_nvfp4_moe(experts: Experts, routing: Routing, by_token: bool = False) -> OpShape:
+def trtllm_nvfp4_moe(experts: Experts, routing: Routing, by_token: bool) -> OpShape:
     """Activations are packed two a byte, a scale for sixteen, and another for each token or for all."""
     h = experts.hidden
     profile = _trtllm_profile(

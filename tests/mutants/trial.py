@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import resource
 import select
@@ -14,6 +15,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from heapq import merge
+from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,6 +40,8 @@ from tests.mutants.units import Unit
 
 CPU_SECONDS, WALL_SECONDS = 60, 900  # of one unit, of a whole trial
 PATIENCE = 60.0  # CPU seconds until a mutant is taken for one that survives: the quick units come first
+_QUICK = 0.1  # seconds of a unit
+_KEEPS = re.compile(r"@(lru_)?cache|@cached_property")
 SURVIVES, TIME = "survives", "time"
 
 
@@ -98,7 +104,7 @@ class Trials:
         names = callers.get(function, set())
         mask = sum(1 << line for line in lines_of(_source(file)[0], mutant.change.start))
         reaching = {name for name in names if self.runs[name].lines.get(file, 0) & mask}
-        if again or "cache" in _source(file)[0]:  # what is kept is called once, whoever asks
+        if again or _KEEPS.search(_source(file)[0]):  # what is kept is called once, whoever asks
             names = set().union(*callers.values()) or {*self.by_name}
             names |= {one.name for one in self.units if one.file in importers(file)}
         elif reaching:
@@ -125,7 +131,17 @@ class Trials:
         orders = [sorted(found, key=lambda one: likely(one, rank)) for rank in (0, 1)]
         orders.append(sorted(found, key=lambda one: not again or one.file not in importers(file)))
         orders.append(sorted(found, key=lambda one: (seldom[one.name], likely(one, 0))))
-        return [*{one.name: one for pair in zip(*orders, strict=True) for one in pair}.values()], again
+        by_chance = random.Random(str(mutant)).sample(found, len(found))  # the quickest are much alike
+        orders.append(sorted(by_chance, key=lambda one: self.runs[one.name].seconds > _QUICK))
+        return self._in_turns(orders), again
+
+    def _in_turns(self, orders: Sequence[Sequence[Unit]]) -> list[Unit]:
+        """Each order has as much of the time as the others, so that one slow unit holds up no quick ones."""
+        timed = [
+            [*zip(accumulate(self.runs[one.name].seconds for one in order), order, strict=True)]
+            for order in orders
+        ]
+        return [*{one.name: one for _, one in merge(*timed, key=itemgetter(0))}.values()]
 
     def _seldom(self, units: Sequence[Unit], file: str, start: int, words: set[str]) -> dict[str, int]:
         """How many run the line that fewest run: of the function, or of those that read what a table says."""

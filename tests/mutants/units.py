@@ -32,6 +32,7 @@ _FILES = {
     "sgl_tune/cache": ("flashinfer_versions", "loader", "environment", "access"),
     "stock": ("keys_stock", "runtime_keys_stock", "lookup_rules"),
     "oracle": ("mistakes", "lookups", "published_commands"),
+    "warm": ("tunable",),
 }
 # What asks no rule: processes, terminals, kernels, allocators, the search.
 _ELSEWHERE = {

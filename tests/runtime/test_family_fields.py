@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -190,6 +191,97 @@ def test_layers_behind_a_window_are_those_of_the_config_class(name: str, told: d
     assert {kind: one.window for kind, one in model.attention.items()} == {
         kind: 8 if kind == "sliding" else None for kind in kinds
     }
+
+
+_ALIKE = "sliding_attention"
+_STEP = {
+    "num_hidden_layers": 4,
+    "layer_types": [_ALIKE, "full_attention"] * 2,
+    "rope_parameters": None,
+    "sliding_window": 512,
+}
+_HEADS_APART = {"num_attention_heads": 64, "num_sliding_attention_heads": 96}
+_NO_STATES_ALONE = "no layer has attention"
+# What is one step from what this runtime computes, and what it says of it.
+_BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
+    ("llama4_text", {}, {"layer_types": ["chunked_attention"] * 48}, "layer_types are not those of"),
+    ("phi3", {}, {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "'linear': models of this"),
+    (
+        "granitemoehybrid",
+        {"time_step_limit": [0, math.inf]},
+        {"time_step_limit": [0, 9.0]},
+        "time_step_limit",
+    ),
+    (
+        "granitemoehybrid",
+        {"layer_types": ["attention"] * 32},
+        {"layer_types": ["mamba"] * 32},
+        _NO_STATES_ALONE,
+    ),
+    ("nemotron_h", {}, {"layers_block_type": ["mamba", "mlp"]}, _NO_STATES_ALONE),
+    ("nemotron_h", {"n_shared_experts": 1}, {"n_shared_experts": 2}, "n_shared_experts is 2"),
+    ("qwen3_next", {}, {"layer_types": ["linear_attention"] * 48}, _NO_STATES_ALONE),
+    ("qwen3_5_text", {}, {"layer_types": ["linear_attention"] * 32}, _NO_STATES_ALONE),
+    (
+        "deepseek_v2",
+        {"num_experts_per_tok": 1},
+        {"num_experts_per_tok": None},
+        "num_experts_per_tok is missing",
+    ),
+    (
+        "deepseek_v2",
+        {"topk_method": "group_limited_greedy", "n_group": 8, "topk_group": 1, "num_experts_per_tok": 8},
+        {"num_experts_per_tok": 9},
+        "num_experts_per_tok is 9: 1 of 8 groups have fewer experts",
+    ),
+    ("hunyuan_v1_moe", {"moe_topk": [2, 2]}, {"moe_topk": [2, 1]}, "computes one number for all layers"),
+    ("hunyuan_v1_moe", {"num_shared_expert": [1, 1]}, {"num_shared_expert": [2, 2]}, "computes 1"),
+    *(
+        (name, {"head_dim": size}, {"head_dim": size + 2}, f"head_dim is {size + 2}")
+        for name, size in (("qwen2_vl_text", 128), ("glm4v_text", 128), ("olmoe", 128))
+    ),
+    (
+        "step3p5",
+        {**_STEP, "attention_other_setting": {"num_attention_heads": 96, "num_attention_groups": 8}},
+        {"attention_other_setting": {"num_attention_heads": 96, "num_attention_groups": 4}},
+        "KV heads of its own",
+    ),
+    (
+        "step3p5",
+        {
+            **_STEP,
+            **_HEADS_APART,
+            "per_layer_config": {"0": {"num_attention_heads": 96}, "02": {"num_attention_heads": 96}},
+        },
+        {"per_layer_config": {"0": {"num_attention_heads": 96}}},
+        "per_layer_config of layer 2 is not",
+    ),
+    (
+        "step3p5",
+        {**_STEP, "rope_theta": [9.0, 5.0] * 2},
+        {"rope_theta": [9.0, 5.0, 9.0, 4.0]},
+        "of layer 3 are not those",
+    ),
+    (
+        "step3p5",
+        {
+            **_STEP,
+            "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+            "yarn_only_types": ["full_attention"],
+        },
+        {"yarn_only_types": [_ALIKE]},
+        "yarn_only_types names others",
+    ),
+)
+
+
+@pytest.mark.parametrize(("name", "computed", "other", "said"), _BESIDE_COMPUTED)
+def test_what_stands_beside_what_is_computed_is_named(
+    name: str, computed: dict[str, Any], other: dict[str, Any], said: str
+) -> None:
+    file = {**_file(name), **computed}
+    assert not [why for why in model_config(file).obstacles if said in why]
+    assert [why for why in model_config({**file, **other}).obstacles if said in why]
 
 
 # What this runtime computes of a field, by how the models themselves are written in SGLang.

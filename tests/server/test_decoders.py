@@ -370,7 +370,7 @@ _LLAMA_4 = {"model_type": "llama4_text", "num_local_experts": 4, "num_experts_pe
     ("told", "kinds"),
     [
         ([1, 0, 1, 0], "sfsf"),
-        ((1, 0, 1, 0, 1), "sfsf"),
+        ([1, 0, 1, 0, 1], "sfsf"),
         ([0, 0, 0, 0], "ffff"),
         (None, "sssf"),
         ([], "sssf"),

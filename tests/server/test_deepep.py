@@ -139,8 +139,9 @@ def test_a_dispatch_is_of_one_token_to_1024(tokens: int, dispatched: bool) -> No
 
 
 def test_buffers_over_nvlink_are_in_whole_pages_of_the_driver() -> None:
-    for ranks, hidden, nvlink, _ in NORMAL:
-        assert DeepEP("normal").buffers(ranks, hidden, 256).nvlink == -(-nvlink // (2 * MIB)) * 2 * MIB
+    for ranks, hidden, nvlink, rdma in NORMAL:
+        found = DeepEP("normal").buffers(ranks, hidden, 256)
+        assert (found.nvlink, found.heap) == (-(-nvlink // (2 * MIB)) * 2 * MIB, heap_bytes(rdma))
     assert DeepEP().buffers(8, 7168, 256).workspace == 32 * MIB
 
 

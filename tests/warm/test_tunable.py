@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -32,9 +31,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _whole_plans() -> Iterator[Plan]:
+def _whole_plans(gpu: str, release: str) -> Iterator[Plan]:
     """As the server is, or else as it is advised to be."""
-    for model, gpu, release in product(target_models(), ("H200", "B200"), ("0.5.17", "0.5.23")):
+    for model in target_models():
         flags = ServerFlags(model_path=published()[model].path, gpu=gpu, sglang_version=release, tp=8)
         try:
             plan = make_plan(resolve_deployment(flags, environ={}), gpus=())
@@ -57,14 +56,17 @@ def _fails(plan: Plan) -> bool:
     return False
 
 
+@pytest.mark.parametrize("release", ["0.5.17", "0.5.23"])
+@pytest.mark.parametrize("gpu", ["H200", "B200"])
 def test_a_plan_is_tunable_where_the_runtime_runs_it(
-    checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: str, release: str, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(checkpoints)
     outcomes = [
         (plan.deployment.model_path, cannot_tune(plan) is not None, _fails(plan))
-        for plan in _whole_plans()
+        for plan in _whole_plans(gpu, release)
         if not any(name in plan.deployment.model_path for name in _RUN_OTHERWISE)
     ]
     assert [model for model, said, real in outcomes if said != real] == []
-    assert {said for _, said, _ in outcomes} == {True, False} and len(outcomes) > 40
+    assert {said for _, said, _ in outcomes} == ({True, False} if gpu == "B200" else {False})
+    assert len(outcomes) > 12

@@ -74,7 +74,7 @@ class Fields:
         listed = self.get(name)
         if listed is None:
             return None
-        if not isinstance(listed, (list, tuple)) or len(listed) < layers:
+        if not isinstance(listed, list) or len(listed) < layers:
             raise ConfigError(f"config.json: {name} is {_shown(listed)}: a list of {layers} names is needed")
         for word in listed:
             if not isinstance(word, str) or word not in kinds:
@@ -82,8 +82,8 @@ class Fields:
         return [kinds[word] for word in listed[:layers]]
 
     def layer_numbers(self, name: str) -> frozenset[int]:
-        listed = self.get(name) or ()
-        if not isinstance(listed, (list, tuple)) or not all(type(one) is int for one in listed):
+        listed = self.get(name) or []
+        if not isinstance(listed, list) or not all(type(one) is int for one in listed):
             raise ConfigError(f"config.json: {name} is {_shown(listed)}: a list of layers is needed")
         return frozenset(listed)
 

@@ -54,7 +54,7 @@ def _attention(f: Fields) -> AttentionConfig:
 
 def _mamba(f: Fields) -> Mamba2Config:
     limits = f.get("time_step_limit")
-    told = [*limits] if isinstance(limits, (list, tuple)) else limits
+    told = [*limits] if isinstance(limits, list) else limits
     if told is not None and told not in [[0, one] for one in _NO_LIMIT]:
         f.cannot(f"time_step_limit is {repr(limits)[:60]}: this runtime computes steps of any size")
     count, inner = f.size("mamba_n_heads"), f.size("mamba_expand") * f.size("hidden_size")

@@ -38,9 +38,7 @@ def _moe(f: Fields) -> ModelConfig:
 def _alike(f: Fields, name: str, wanted: int | None = None) -> int:
     """A number, or as many of them as layers, which are then one and the same here."""
     value = f.get(name)
-    listed: Sequence[Any] = (
-        value if isinstance(value, (list, tuple)) else [wanted if value is None else value]
-    )
+    listed: Sequence[Any] = value if isinstance(value, list) else [wanted if value is None else value]
     if not listed or not all(type(one) is int and 0 < one < 1 << 24 for one in listed):
         raise ConfigError(f"config.json: {name} is {repr(value)[:60]}: a positive whole number is needed")
     if len({*listed, listed[0] if wanted is None else wanted}) > 1:

@@ -59,7 +59,7 @@ def _kinds(f: Fields) -> list[str]:
     """Layers that turn nothing are those that see all, and no others."""
     layers, every = f.size("num_hidden_layers"), f.size("no_rope_layer_interval")
     turns = f.get("no_rope_layers") or [int((i + 1) % every != 0) for i in range(layers)]
-    if not isinstance(turns, (list, tuple)) or len(turns) < layers or not {*turns} <= {0, 1}:
+    if not isinstance(turns, list) or len(turns) < layers or not {*turns} <= {0, 1}:
         raise ConfigError(f"config.json: no_rope_layers is {repr(turns)[:60]}: a 0 or 1 a layer is needed")
     ours = ["sliding" if one else "full" for one in turns[:layers]]
     told = f.per_layer("layer_types", layers, _CHUNKS)

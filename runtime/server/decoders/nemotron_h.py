@@ -60,7 +60,7 @@ def _layers(f: Fields) -> list[str]:
         if not isinstance(pattern, str | None):
             raise ConfigError("config.json: hybrid_override_pattern is no text")
         listed = _USUAL if pattern is None else [_LETTERS.get(letter, letter) for letter in pattern]
-    if not isinstance(listed, (list, tuple)) or not listed:
+    if not isinstance(listed, list) or not listed:
         raise ConfigError("config.json: layers_block_type is no list of layers")
     check_size("config.json: the layers of layers_block_type", len(listed), LAYERS)
     kinds = [_WORDS.get(one, one) if isinstance(one, str) else one for one in listed]

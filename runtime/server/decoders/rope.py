@@ -58,7 +58,7 @@ def _without_sections(told: Mapping[str, Any]) -> Mapping[str, Any]:
     sections = told.get("mrope_section")
     if sections is None:
         return told
-    if not isinstance(sections, (list, tuple)) or not all(type(one) is int and one > 0 for one in sections):
+    if not isinstance(sections, list) or not all(type(one) is int and one > 0 for one in sections):
         raise ConfigError(
             f"config.json: mrope_section is {repr(sections)[:60]}: a list of whole numbers is needed"
         )
@@ -86,7 +86,7 @@ def _check(f: Fields, parameters: Mapping[str, Any]) -> None:
             checked_number(f"rope_parameters: {name}", parameters[name])
 
 
-def interleaved(rope: RopeConfig, is_so: bool = True) -> RopeConfig:
+def interleaved(rope: RopeConfig, is_so: bool) -> RopeConfig:
     return replace(rope, interleaved=is_so)
 
 

@@ -64,7 +64,7 @@ def _mlps(f: Fields, layers: int) -> list[str]:
     if told is not None or listed is None:
         return told or which(layers, lambda i: i >= 3)
     words = listed.split(",") if isinstance(listed, str) else listed
-    if not isinstance(words, (list, tuple)) or not all(str(one).strip().isdecimal() for one in words):
+    if not isinstance(words, list) or not all(str(one).strip().isdecimal() for one in words):
         raise ConfigError(f"config.json: moe_layers_enum is {repr(listed)[:60]}: layers are needed, as 3,4,5")
     sparse = {int(one) for one in words}
     return which(layers, lambda i: i in sparse)
@@ -135,7 +135,7 @@ def _rope(f: Fields, kinds: list[str], kind: str) -> RopeConfig:
 def _published_rope(f: Fields, kinds: list[str], kind: str) -> dict[str, Any]:
     layers, first = len(kinds), kinds.index(kind)
     theta = f.get("rope_theta")
-    bases = _numbers(f, "rope_theta", layers) if isinstance(theta, (list, tuple)) else [theta] * layers
+    bases = _numbers(f, "rope_theta", layers) if isinstance(theta, list) else [theta] * layers
     shares = _numbers(f, "partial_rotary_factors", layers) or [1.0] * layers
     for layer, one in enumerate(kinds):
         if one == kind and (bases[layer], shares[layer]) != (bases[first], shares[first]):
@@ -151,7 +151,7 @@ def _numbers(f: Fields, name: str, layers: int) -> list[float]:
     listed = f.get(name)
     if not listed:
         return []
-    if not isinstance(listed, (list, tuple)) or len(listed) < layers:
+    if not isinstance(listed, list) or len(listed) < layers:
         raise ConfigError(f"config.json: {name} is {repr(listed)[:60]}: a list of {layers} numbers is needed")
     return [0.0 if one is None else checked_number(name, one) for one in listed[:layers]]
 

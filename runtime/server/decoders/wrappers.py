@@ -86,7 +86,7 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
 
 def _of_text(section: HF) -> HF:
     """Modules by the names that they have in a model of text alone."""
-    listed = {name: section[name] for name in _LISTS if isinstance(section.get(name), (list, tuple))}
+    listed = {name: section[name] for name in _LISTS if isinstance(section.get(name), list)}
     return {**section, **{name: [alone(one) for one in names] for name, names in listed.items()}}
 
 

@@ -12,7 +12,7 @@ from runtime.server.encoders.weight import Weights, attention, layer_norm, layer
 _DEFAULTS = {
     "patch_size": 14, "init_pos_emb_height": 64, "init_pos_emb_width": 64, "vt_num_attention_heads": 16,
     "vt_num_hidden_layers": 27, "vt_hidden_size": 1152, "vt_intermediate_size": 4304,
-    "merge_kernel_size": (2, 2),
+    "merge_kernel_size": 2,
 }  # fmt: skip
 
 

@@ -77,7 +77,7 @@ def qwen2_5_vl(hf: Mapping[str, Any], _text_width: int) -> Weights:
 
 
 def qwen3_vl(hf: Mapping[str, Any], _text_width: int) -> Weights:
-    return _qwen3(Section(hf, defaults={**_QWEN3, "deepstack_visual_indexes": (8, 16, 24)}))
+    return _qwen3(Section(hf, defaults={**_QWEN3, "deepstack_visual_indexes": [8, 16, 24]}))
 
 
 def qwen3_5(hf: Mapping[str, Any], _text_width: int) -> Weights:

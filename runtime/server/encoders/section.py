@@ -27,7 +27,7 @@ class Section:
         """Of a pair, its first."""
         value = self.get(*names)
         where = f"config.json: {self.name}: {names[0]}"
-        if isinstance(value, (list, tuple)) and value:
+        if isinstance(value, list) and value:
             value = value[0]
         if type(value) is not int or value < 1:
             raise ConfigError(f"{where} is {repr(value)[:60]}: a positive whole number is needed")
@@ -38,7 +38,7 @@ class Section:
         return bool(self.get(name))
 
     def count_of(self, name: str) -> int:
-        listed = self.get(name) or ()
-        if not isinstance(listed, (list, tuple)):
+        listed = self.get(name) or []
+        if not isinstance(listed, list):
             raise ConfigError(f"config.json: {self.name}: {name} is {repr(listed)[:60]}: a list is needed")
         return len(listed)

@@ -40,7 +40,7 @@ class Parsed:
     command_line: CommandLine
     given: dict[str, Any]
     spelled: dict[str, str]
-    ignored: tuple[str, ...] = ()  # flags without any effect, by name
+    ignored: tuple[str, ...]  # flags without any effect, by name
     deprecated: dict[str, str] = field(default_factory=dict)  # flag -> what to write instead
 
     @property

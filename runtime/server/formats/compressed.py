@@ -53,7 +53,7 @@ def _of_linears(section: Section, targets: Mapping[str, Kind]) -> Kind | None:
 
 def _names(group: Section) -> list[str]:
     found = group.get("targets")
-    if not isinstance(found, (list, tuple)) or not all(isinstance(one, str) for one in found):
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise ConfigError(f"quantization_config: targets is {repr(found)[:60]}: a list of modules is needed")
     return list(found)
 

@@ -45,7 +45,7 @@ def block_of(of: Section, name: str) -> tuple[int, int] | None:
     found = of.get(name)
     if found is None:
         return None
-    fits = isinstance(found, (list, tuple)) and len(found) == 2
+    fits = isinstance(found, list) and len(found) == 2
     if not fits or not all(type(one) is int and 0 < one <= _MOST for one in found):
         raise ConfigError(f"quantization_config: {name} is {repr(found)[:60]}: two sizes are needed")
     return found[0], found[1]

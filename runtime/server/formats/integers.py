@@ -111,9 +111,7 @@ def wna16(bits: int, group: int, hidden: int, inner: int) -> Format:
     )
 
 
-def packed(
-    bits: int, group: int, symmetric: bool = True, by_activation: bool = False, whole_scales: bool = False
-) -> Format:
+def packed(bits: int, group: int, symmetric: bool, by_activation: bool, whole_scales: bool) -> Format:
     """Of compressed-tensors. A group of -1 is a whole row; `whole_scales`: of experts, those of all ranks."""
     pack = 32 // bits
     groups = _groups(group, by_activation and group != -1)

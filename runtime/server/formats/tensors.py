@@ -24,7 +24,7 @@ class Matrix:
     rows: tuple[int, ...]
     columns: int
     all_columns: int  # of all ranks
-    cuts_rows: bool = False
+    cuts_rows: bool
     experts: int = 0  # of this rank; 0: of none
     all_experts: int = 0
     is_down: bool = False  # of experts: back from the inner size
