@@ -68,7 +68,8 @@ SGL_TUNE = {
     "start_report": "server errors processes units log_lines writing web_page cli",
     "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys",
     "export": "server errors processes units reading deployment cache",
-    "ship": "server errors processes units records reading writing cli deployment cache stores keys verify",
+    "ship": "server sgl_tune errors processes units records reading writing cli deployment cache stores keys"
+    " verify",
     "commands": "errors processes units records writing cli deployment cache stores keys verify explain"
     " memory start_report warm export ship fleet sgl_tune",
 }

@@ -21,6 +21,8 @@ COMMANDS = {
     "inspect": "List the caches on this disk.",
     "diff": "Compare two caches, or two files.",
     "export": "Write a cache where vLLM or FlashInfer's managed store looks for it.",
+    "pack": "Put caches and stores into one file, the same bytes for the same contents.",
+    "unpack": "Check such a file, and put what is in it where a server looks.",
     "relocate": "Make stores of kernels that were moved work where they are.",
     "push": "Send a bundle to a registry.",
     "pull": "Get a bundle from a registry.",

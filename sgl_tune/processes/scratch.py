@@ -36,8 +36,11 @@ class Scratch:
 
 
 @contextmanager
-def scratch() -> Iterator[Scratch]:
+def scratch(above: Path | None = None) -> Iterator[Scratch]:
+    """`above`: where it is made, if not where temporary files go; it is hidden there."""
     folder = Path(tempfile.gettempdir()) / f"sgl-tune-{token_hex(8)}"
+    if above is not None:
+        folder = above.absolute() / f".sgl-tune-{token_hex(8)}"
     theirs, ours = os.pipe()
     try:
         # In a session of its own: Ctrl-C on a terminal is not for it.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ def _groups(stored: Stored, folder: Folder, place: str, dry_run: bool, step: Ste
         step()
         try:
             told = read_json(below, group)
-            wanted = _renamed(told, where, found)
+            wanted = group_at(told, where, found.files)
         except (OSError, ValueError) as error:
             unmended.append(f"{below.path / group}: {error}")
             continue
@@ -91,13 +91,13 @@ def _each_group(folder: Folder, place: str, depth: int) -> Iterator[tuple[Folder
             yield from _each_group(below, f"{place}/{name}", depth - 1)
 
 
-def _renamed(told: Any, place: str, found: Listing) -> Any:
-    """The same group with its files where they lie; ValueError where one of them is not there."""
+def group_at(told: Any, place: str, there: Collection[str]) -> Any:
+    """The same group with its files at `place`; ValueError where one of them is not `there`."""
     children = told.get("child_paths") if isinstance(told, dict) else None
     if not isinstance(children, dict) or not all(isinstance(path, str) for path in children.values()):
         raise ValueError("it names no files")
     files = {name: path.rpartition("/")[2] for name, path in children.items()}
-    missing = next((file for file in files.values() if file not in found.files), None)
+    missing = next((file for file in files.values() if file not in there), None)
     if missing is not None:
         raise ValueError(f"{missing} is missing, so the kernel is compiled again")
     return {**told, "child_paths": {name: f"{place}/{file}" for name, file in files.items()}}

@@ -115,7 +115,7 @@ def _place(stored: Stored, named: str | None) -> str:
 
 
 def _judged(item: Item, machine: Machine, access: Access | None) -> FileReport:
-    elsewhere = _for_another(item, machine)
+    elsewhere = for_another(item, machine)
     if elsewhere:
         return FileReport(item.path, Verdict.IGNORED, (elsewhere,), item.store)
     blocked = [*access.reading(item.path), *_closed(item, access.user)] if access else []
@@ -149,7 +149,7 @@ def _fate(fault: Fault) -> tuple[Verdict, Finding]:
     return verdict, finding(code, fault.message, remedy)
 
 
-def _for_another(item: Item, machine: Machine) -> Finding | None:
+def for_another(item: Item, machine: Machine) -> Finding | None:
     """What a server like that never looks at."""
     for name, version in item.versions.items():
         wanted = machine.libraries.get(name)

@@ -1,0 +1,139 @@
+"""`sgl-tune pack`: caches and stores in one file, the same bytes for the same contents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sgl_tune.cache.completion import keys
+from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.out import Output
+from sgl_tune.deployment.options import ServerFlags, takes_server_flags
+from sgl_tune.deployment.project_option import DeploymentOption
+from sgl_tune.deployment.server_command import split_positionals
+from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.ship.choice import Asked, Choice, choose, not_for, packed_cache
+from sgl_tune.ship.compression import codec_of_name
+from sgl_tune.ship.contents import Contents, add_cache, add_store
+from sgl_tune.ship.manifest import DEFAULT_PLACE
+from sgl_tune.ship.pack import Packed, manifest_of, write_bundle
+from sgl_tune.ship.page import manifest_json, show_manifest
+from sgl_tune.units import human_bytes
+from sgl_tune.verify.environment import Target, read_target
+from sgl_tune.verify.stores import machine_of
+from sgl_tune.writing import check_place
+
+_OWN = Target(None, "each file's own environment")
+_MOST_OBJECTIONS = 5
+
+
+@takes_server_flags
+def pack(
+    flags: ServerFlags,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The bundle: .tar.gz or .tar.zst.")
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH|KEY ...] [-- SERVER COMMAND]",
+            help="Caches by the beginning of their keys, or folders; after --, a server command.",
+            show_default=False,
+            autocompletion=keys,
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option("--target", metavar="ENV.JSON", help="The serving machine, as its `sgl-tune env` says."),
+    ] = None,
+    store: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--store",
+            metavar="ID|all",
+            help="Repeatable: with what else a start compiles and keeps; tactics: without.",
+        ),
+    ] = None,
+    deployment: DeploymentOption = None,
+    at: Annotated[
+        str,
+        typer.Option("--at", metavar="PATH", help="The place for which absolute paths in it are right."),
+    ] = DEFAULT_PLACE,
+    force: Annotated[bool, typer.Option("--force", help="Pack what a server would not use, too.")] = False,
+    format: FormatOption = Format.human,
+    quiet: QuietOption = False,
+) -> None:
+    """Put caches, and stores of compiled kernels, into one file that is also a layer of an image.
+
+    The same contents give the same bytes, whoever packs them, when and where. Tactics are chosen by key, by
+    folder or by a deployment's flags; a folder's stores come with it. What `verify` would not call a hit is
+    refused, for --target or else for the machine that the files themselves name. Locks, half-written items
+    and what is of this machine alone stay. quiet prints the digest.
+
+    Example: sgl-tune pack 8e60 -o cache.tar.gz
+    """
+    out = Output(sink(format, quiet))
+    codec = codec_of_name(output)
+    check_place(output)
+    if not at.startswith("/"):
+        raise UsageError(f"--at {at} is no absolute path", "give the path as a server will see it")
+    paths, command = split_positionals(arguments or ())
+    asked = Asked(flags, tuple(paths), tuple(command), deployment, tuple(store or ()))
+    machine = read_target(target) if target else _OWN
+    choice = choose(asked, machine, lambda error: out.warn(f"{error.filename}: {error.strerror}"))
+    _say(out, choice, force)
+    contents = Contents(at.rstrip("/") or "/")
+    with out.progress("reading") as progress:
+        for one in choice.checked:
+            add_cache(contents, one.cache)
+        wanted = not_for(machine_of(flags, machine, None, None))
+        for stored in choice.stores:
+            add_store(contents, stored, progress.advance, wanted)
+    caches = [packed_cache(one) for one in choice.checked]
+    with out.progress("hashing") as progress:
+        manifest = manifest_of(contents, caches, lambda size: progress.advance())
+    with out.progress("packing", len(manifest.files)) as progress:
+        packed = write_bundle(manifest, contents, output, codec, lambda size: progress.advance())
+    out.result(
+        _as_json(packed, contents, choice),
+        human=lambda: _show(out, packed, contents),
+        quiet=[packed.digest],
+    )
+
+
+def _say(out: Output, choice: Choice, force: bool) -> None:
+    for text in choice.warnings:
+        out.warn(text)
+    for note in choice.notes:
+        out.note(note)
+    if not choice.objections:
+        return
+    shown = choice.objections[:_MOST_OBJECTIONS]
+    more = len(choice.objections) - len(shown)
+    for text in shown:
+        out.warn(text)
+    if more:
+        out.warn(f"and {more} more; `sgl-tune verify` says all of it")
+    if not force:
+        raise CheckFailed("a server would not use all of this", "mend or warm it, or pack it with --force")
+
+
+def _as_json(packed: Packed, contents: Contents, choice: Choice) -> dict[str, Any]:
+    return {
+        "path": str(packed.path),
+        "digest": packed.digest,
+        "diff_id": packed.diff_id,
+        "bytes": packed.bytes,
+        **manifest_json(packed.manifest),
+        "left_out": dict(sorted(contents.left_out.items())),
+        "objections": list(choice.objections),
+    }
+
+
+def _show(out: Output, packed: Packed, contents: Contents) -> None:
+    show_manifest(out, packed.manifest)
+    for what, many in sorted(contents.left_out.items()):
+        out.line(f"left out: {many:,} {what}", style="dim")
+    out.line(f"{packed.path}: {human_bytes(packed.bytes)}, {packed.digest}", style="green")

@@ -1,0 +1,223 @@
+"""A bundle as anybody may have made it: read once, from its first byte to its last, and believed in nothing.
+
+The manifest comes first, and with it all that may follow is known to the byte. What follows is compared with
+that; no member's header is ever acted on, so there is no name, link or size in it that could lead anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from sgl_tune.errors import UsageError
+from sgl_tune.reading import open_regular
+from sgl_tune.ship.ahead import ahead
+from sgl_tune.ship.compression import decompressed
+from sgl_tune.ship.manifest import (
+    LARGEST_BUNDLE,
+    LARGEST_MANIFEST,
+    NAME,
+    BadBundle,
+    BundleManifest,
+    parse_bundle_manifest,
+)
+from sgl_tune.ship.members import BLOCK, END, Member, header, manifest_member, members, padding
+from sgl_tune.ship.objection import objection, size_told
+from sgl_tune.units import human_bytes
+
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
+_AGAIN = "get it again from where it was packed"
+_PIECE = 1 << 20
+_STEEPEST = 300  # of what compilers write, nothing shrinks to a tenth of that
+_SMALL = 256 << 20
+
+
+class Archive:
+    """One pass over an opened bundle: `manifest` is there at once, `each` gives the rest."""
+
+    def __init__(self, stream: _Stream, size: int) -> None:
+        self._stream = stream
+        self.compressed = size
+        block = stream.take(BLOCK, short=True)
+        told = size_told(block)
+        if told > LARGEST_MANIFEST:
+            raise BadBundle(f"its manifest has {human_bytes(told)}, which none can have")
+        if block != header(manifest_member(told)):
+            raise BadBundle(objection(block, manifest_member(told), None, stream.some))
+        raw = stream.take(told)
+        self._padding(told, NAME)
+        self.manifest: BundleManifest = parse_bundle_manifest(raw)
+        self._bounded()
+
+    def each(self) -> Iterator[tuple[Member, Iterator[bytes]]]:
+        """Every member after the manifest. Its content is checked when it has been taken to its end."""
+        for member in members(self.manifest):
+            self._expect(header(member), member)
+            if member.kind == "file":
+                yield member, self._content(member)
+                self._padding(member.size, member.path)
+            else:
+                yield member, iter(())
+        end = self._stream.take(len(END), short=True)
+        if end != END:
+            told = objection(end[:BLOCK], None, self.manifest, self._stream.some)
+            raise BadBundle(told if end.strip(b"\0") else "it is cut off before the end of its tar")
+        if self._stream.take(1, short=True):
+            raise BadBundle("bytes follow the end of its tar")
+
+    def _bounded(self) -> None:
+        stored = sum(member.size for member in members(self.manifest) if member.kind == "file")
+        if stored > max(_SMALL, _STEEPEST * self.compressed):
+            declared, there = human_bytes(stored), human_bytes(self.compressed)
+            raise BadBundle(f"it declares {declared} in a file of {there}, which no bundle comes to")
+
+    def _expect(self, wanted: bytes, member: Member) -> None:
+        there = self._stream.take(len(wanted), short=True)
+        if there != wanted:
+            raise BadBundle(objection(there[:BLOCK], member, self.manifest, self._after(there)))
+
+    def _after(self, taken: bytes) -> _Rest:
+        return _Rest(taken[BLOCK:], self._stream)
+
+    def _content(self, member: Member) -> Iterator[bytes]:
+        left, seen = member.size, sha256()
+        while left:
+            piece = self._stream.take(min(left, _PIECE))
+            seen.update(piece)
+            left -= len(piece)
+            if not left and seen.hexdigest() != member.sha256:
+                raise BadBundle(f"{member.path}: its content has another digest than the manifest says")
+            yield piece
+        if not member.size and seen.hexdigest() != member.sha256:
+            raise BadBundle(f"{member.path}: its content has another digest than the manifest says")
+
+    def _padding(self, size: int, path: str) -> None:
+        wanted = padding(size)
+        if self._stream.take(len(wanted)) != wanted:
+            raise BadBundle(f"{path}: bytes are hidden behind its end")
+
+
+class _Stream:
+    """Exactly as many bytes as are asked for, of pieces of any size."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._buffer = b""
+        self._at = 0
+
+    def some(self, size: int) -> bytes:
+        return self.take(size, short=True)
+
+    def take(self, size: int, short: bool = False) -> bytes:
+        """`short`: fewer where the stream ends."""
+        end = self._at + size
+        if end <= len(self._buffer):
+            found = self._buffer[self._at : end]
+            self._at = end
+            return found
+        parts = [self._buffer[self._at :]]
+        there = len(parts[0])
+        self._buffer, self._at = b"", 0
+        while there < size:
+            piece = next(self._pieces, b"")
+            if not piece:
+                break
+            parts.append(piece)
+            there += len(piece)
+        whole = b"".join(parts)
+        if there < size and not short:
+            raise BadBundle("it is cut off: its tar ends in the middle of a member", "get it again")
+        self._buffer, self._at = whole, min(size, there)
+        return whole[:size]
+
+
+class _Rest:
+    """What is left of a header that was taken, and then the stream."""
+
+    def __init__(self, taken: bytes, stream: _Stream) -> None:
+        self._taken, self._stream = taken, stream
+
+    def __call__(self, size: int) -> bytes:
+        found, self._taken = self._taken[:size], self._taken[size:]
+        return found + self._stream.take(size - len(found), short=True)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What its bytes hash to is known once `archive` has been read to its end."""
+
+    archive: Archive
+    _read: Hash
+    _tar: Hash
+
+    @property
+    def digest(self) -> str:
+        return f"sha256:{self._read.hexdigest()}"
+
+    @property
+    def diff_id(self) -> str:
+        """Of the tar in it, where that was asked for: what an image calls its layer's."""
+        return f"sha256:{self._tar.hexdigest()}"
+
+
+@contextmanager
+def opened(path: Path, pinned: str | None = None, with_diff_id: bool = False) -> Iterator[Opened]:
+    """With a digest that is `pinned`, nothing is decompressed before the file has it."""
+    read, tar = sha256(), sha256()
+    with named(path), _file(path) as file:
+        if pinned is not None:
+            _check_pinned(file, pinned)
+        pieces = decompressed(file, read.update)
+        with ahead(_seen(pieces, tar.update) if with_diff_id else pieces) as made:
+            archive = Archive(_Stream(made), os.fstat(file.fileno()).st_size)
+            yield Opened(archive, read, tar)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """What is wrong with a bundle is said of its file."""
+    try:
+        yield
+    except BadBundle as error:
+        raise type(error)(f"{path}: {error.message}", error.remedy or _AGAIN) from None
+
+
+def digest_of(path: Path) -> str:
+    with _file(path) as file:
+        return _digest(file)
+
+
+def _file(path: Path) -> BinaryIO:
+    try:
+        return open_regular(path, LARGEST_BUNDLE)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}", "name a file of `sgl-tune pack`"
+        ) from None
+
+
+def _check_pinned(file: BinaryIO, pinned: str) -> None:
+    there = _digest(file)
+    if there != pinned:
+        raise BadBundle(f"its digest is {there}, and not {pinned}", "this is another bundle: do not use it")
+    file.seek(0)
+
+
+def _digest(file: BinaryIO) -> str:
+    found = sha256()
+    while piece := file.read(_PIECE):
+        found.update(piece)
+    return f"sha256:{found.hexdigest()}"
+
+
+def _seen(pieces: Iterator[bytes], tap: Callable[[bytes], object]) -> Iterator[bytes]:
+    for piece in pieces:
+        tap(piece)
+        yield piece

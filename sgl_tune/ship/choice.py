@@ -1,0 +1,184 @@
+"""What to pack: the caches and stores that are meant, and whether a server would use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.manifest import Manifest
+from sgl_tune.cache.scan import Scanner
+from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.errors import UsageError
+from sgl_tune.ship.manifest import PackedCache
+from sgl_tune.stores.find import TACTICS, OnError, Stored, find_stores, store_asked_for, stores_of_this_user
+from sgl_tune.stores.item import Item
+from sgl_tune.verify.elsewhere import is_elsewhere
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.expected import Checked
+from sgl_tune.verify.findings import Severity, Verdict, VerifyReport
+from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
+from sgl_tune.verify.stores import Machine, for_another
+from sgl_tune.verify.verify import Server, verify
+
+_OF_THIS_PLACE = ("not-writable",)  # what is packed lands elsewhere
+
+
+class Asked(NamedTuple):
+    """The command line, as far as it says what to pack."""
+
+    flags: ServerFlags
+    paths: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    deployment: str | None = None
+    stores: tuple[str, ...] = ()
+
+    def options(self, path: str | None, stores: frozenset[Path]) -> VerifyOptions:
+        return VerifyOptions(self.flags, path, self.command, self.deployment, stores)
+
+    @property
+    def cache_dir(self) -> Path | None:
+        return Path(self.flags.cache_dir) if self.flags.cache_dir else None
+
+
+class Choice(NamedTuple):
+    """`objections`: why a server would not call them a hit."""
+
+    checked: tuple[Checked, ...]
+    stores: tuple[Stored, ...]
+    objections: tuple[str, ...]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def choose(asked: Asked, target: Target, on_error: OnError) -> Choice:
+    stores = list(dict.fromkeys(_stores(asked, on_error)))
+    there = frozenset(stored.path for stored in stores)
+    scopes = [_scope(asked, path, target, there) for path in asked.paths or (None,)]
+    checked = tuple(_distinct(one for scope in scopes if scope for one in _own(asked, scope)))
+    if not checked and not stores:
+        why = [str(found) for scope in scopes if scope for found in scope.findings]
+        said = ": ".join(["there is nothing to pack", *why[:1]])
+        raise UsageError(said, "`sgl-tune inspect` lists what there is")
+    for one in checked:
+        _check_place(one.cache)
+    scopes_used = [scope for scope in scopes if scope]
+    return Choice(
+        checked,
+        tuple(stores),
+        tuple(dict.fromkeys(_objections(checked, scopes_used))),
+        tuple(note for scope in scopes_used for note in scope.notes),
+        tuple(text for scope in scopes_used for text in scope.warnings),
+    )
+
+
+def _stores(asked: Asked, on_error: OnError) -> Iterator[Stored]:
+    """Those that were asked for, else those of a folder that was named."""
+    folders = [Path(path) for path in asked.paths if Path(path).is_dir()]
+    named = [store_asked_for(name) for name in asked.stores]
+    if asked.stores and not folders:
+        for only in filter(None, named):
+            wanted = None if only == "all" else only
+            if asked.cache_dir:
+                yield from find_stores(asked.cache_dir, on_error, wanted)
+            else:
+                yield from stores_of_this_user(wanted)
+        return
+    every = not asked.stores or "all" in named
+    for folder in folders:
+        for stored in find_stores(folder, on_error):
+            if every or stored.store in named:
+                yield stored
+
+
+def _scope(asked: Asked, path: str | None, target: Target, stores: frozenset[Path]) -> Scope | None:
+    """None where only stores are meant."""
+    options = asked.options(path, stores)
+    if path is None and not options.names_a_deployment:
+        only_stores = asked.stores and TACTICS not in asked.stores
+        if only_stores and not (asked.cache_dir or default_cache_dir()).is_dir():
+            return None
+    return scope_of(options, target)
+
+
+def _own(asked: Asked, scope: Scope) -> Iterator[Checked]:
+    """With a deployment: the folders that its server looks into, and no key under other versions."""
+    for one in scope.checked:
+        if not (scope.plans and is_elsewhere(one.cache, scope.target)):
+            yield one
+
+
+def _distinct(found: Iterator[Checked]) -> Iterator[Checked]:
+    seen: set[Path] = set()
+    for one in found:
+        if one.cache.path not in seen and (one.cache.files or one.expected):
+            seen.add(one.cache.path)
+            yield one
+
+
+def _check_place(cache: Cache) -> None:
+    if cache.layout != "sglang" or not (cache.flashinfer and cache.arch and cache.key):
+        raise UsageError(
+            f"{cache.path}: is no cache of SGLang's in its place, so no server would find it elsewhere",
+            "name a folder below flashinfer/autotune, or its key",
+        )
+
+
+def _objections(checked: Sequence[Checked], scopes: Sequence[Scope]) -> Iterator[str]:
+    for scope in scopes:
+        mine = [one for one in checked if one in scope.checked]
+        report = verify(mine, Server(scope.target))
+        report = report._replace(findings=(*scope.findings, *report.findings))
+        yield from _of_report(report)
+
+
+def _of_report(report: VerifyReport) -> Iterator[str]:
+    for file in report.files:
+        if file.verdict is not Verdict.HIT:
+            why = file.findings[0].message if file.findings else ""
+            yield f"{file.path}: {file.verdict.value}: {why}"
+    for found in report.findings:
+        if found.severity is Severity.ERROR and found.code not in _OF_THIS_PLACE:
+            yield str(found)
+
+
+def packed_cache(checked: Checked) -> PackedCache:
+    scanned = Scanner().scan(checked.cache)
+    cache, manifest = checked.cache, checked.manifest or Manifest({})
+    environment = {
+        name: value
+        for name, value in sorted((scanned.environment or {}).items())
+        if isinstance(value, str) and len(value) < 200
+    }
+    name = manifest.deployment.get("name")
+    return PackedCache(
+        path=f"flashinfer/autotune/{cache.flashinfer}/{cache.arch}/{cache.key}",
+        key=str(cache.key),
+        flashinfer=str(cache.flashinfer),
+        arch=str(cache.arch),
+        files=len(cache.files) + (cache.manifest is not None),
+        entries=scanned.entries,
+        environment=environment,
+        key_parts=manifest.key_parts,
+        deployment=name if isinstance(name, str) else None,
+        sglang=manifest.sglang,
+        driver=manifest.driver,
+    )
+
+
+def not_for(machine: Machine) -> Callable[[Item], str | None]:
+    """Why a server like that would never look at an item."""
+
+    def why(item: Item) -> str | None:
+        other = for_another(item, machine)
+        return (
+            {"store-other-version": "are of another version", "store-other-arch": "are for another GPU"}.get(
+                other.code, "are for another Python"
+            )
+            if other
+            else None
+        )
+
+    return why

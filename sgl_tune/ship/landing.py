@@ -1,0 +1,193 @@
+"""From the staging folder to where servers look: items of stores by a rename, or file by file where one is
+there already.
+
+A process that is killed here leaves some items landed, each of them whole, and none of the others; to unpack
+again lands those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.server.stores import AOT_PACKAGE
+from sgl_tune.cache.folder import Folder, LeadsOut, open_folder
+from sgl_tune.cache.transaction import explained
+from sgl_tune.errors import UsageError
+from sgl_tune.ship.staging import Owner
+from sgl_tune.stores.readers.triton import GROUP
+
+TACTICS_ROOT = "flashinfer"
+_PIECE = 1 << 20
+_NOT_HERE = (TACTICS_ROOT, AOT_PACKAGE)
+_FULL = (errno.ENOTEMPTY, errno.EEXIST)
+
+
+@dataclass
+class Landed:
+    """Files by what became of them. `replaced` were there with another content; `removed` are folders."""
+
+    same: int = 0
+    replaced: int = 0
+    removed: int = 0
+
+
+def check_way(staged: Path, root: Path) -> None:
+    """Nothing that would stop the landing half-way: no file or link where a folder belongs."""
+    if root.is_dir():
+        with explained(root), open_folder(staged, staged) as source, open_folder(root, root) as target:
+            _check_way(source, target)
+
+
+def land_stores(staged: Path, root: Path, replace: bool, owner: Owner | None, dry_run: bool) -> Landed:
+    landed = Landed()
+    with explained(root), open_folder(staged, staged) as source, open_folder(root, root) as target:
+        if replace:
+            for parts in _units(source):
+                landed.removed += _moved_away(source, target, parts, dry_run)
+        for name in sorted(source.names()):
+            if name not in _NOT_HERE:
+                _land(name, source, target, landed, owner, dry_run)
+        target.sync() if not dry_run else None
+    return landed
+
+
+def _check_way(source: Folder, target: Folder) -> None:
+    for name in source.names():
+        status, there = source.status(name), target.status(name)
+        if status is None or there is None or not stat.S_ISDIR(status.st_mode):
+            if there is not None and stat.S_ISDIR(there.st_mode):
+                raise UsageError(
+                    f"{target.path / name}: is a folder, where a file belongs",
+                    "move it away, and unpack again",
+                )
+            continue
+        with contextlib.ExitStack() as both:
+            inner = both.enter_context(contextlib.closing(source.enter(name)))
+            try:
+                other = both.enter_context(contextlib.closing(target.enter(name)))
+            except NotADirectoryError:
+                raise UsageError(
+                    f"{target.path / name}: is no folder, and one belongs there",
+                    "move it away, and unpack again",
+                ) from None
+            _check_way(inner, other)
+
+
+def _land(
+    name: str, source: Folder, target: Folder, landed: Landed, owner: Owner | None, dry_run: bool
+) -> None:
+    status = source.status(name)
+    if status is not None and stat.S_ISDIR(status.st_mode):
+        if target.status(name) is None and (dry_run or _renamed(name, source, target)):
+            return
+        with contextlib.ExitStack() as both:
+            inner = both.enter_context(contextlib.closing(source.enter(name)))
+            other = both.enter_context(contextlib.closing(target.enter(name, create=not dry_run)))
+            for below in sorted(inner.names(), key=_groups_last):
+                _land(below, inner, other, landed, owner, dry_run)
+        return
+    there = target.status(name)
+    if there is not None:
+        if stat.S_ISREG(there.st_mode) and _are_equal(name, source, target):
+            landed.same += 1
+            return
+        landed.replaced += 1
+    if not dry_run and not _renamed(name, source, target):
+        _copy(name, source, target, owner)
+
+
+def _groups_last(name: str) -> tuple[bool, str]:
+    """A group that is there names files that are there."""
+    return name.startswith(GROUP), name
+
+
+def _renamed(name: str, source: Folder, target: Folder) -> bool:
+    """False where a folder is there already, or the place is on another file system."""
+    try:
+        os.rename(name, name, src_dir_fd=source.descriptor, dst_dir_fd=target.descriptor)
+    except OSError as error:
+        if error.errno in _FULL or error.errno == errno.EXDEV:
+            return False
+        if error.errno == errno.ENOTDIR:
+            raise LeadsOut(target.path / name) from None
+        raise OSError(error.errno, error.strerror, str(target.path / name)) from error
+    return True
+
+
+def _copy(name: str, source: Folder, target: Folder, owner: Owner | None) -> None:
+    temporary = f".sgl-tune-{os.getpid()}-{os.urandom(4).hex()}.tmp"
+    given, taken = source.open(name, os.O_RDONLY), -1
+    try:
+        taken = target.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        while os.sendfile(taken, given, None, _PIECE):  # type: ignore[arg-type]
+            pass
+        os.fchmod(taken, os.fstat(given).st_mode & 0o777)
+        if owner:
+            os.fchown(taken, *owner)
+        os.fsync(taken)
+        target.rename(temporary, name)
+    except BaseException:
+        target.unlink(temporary)
+        raise
+    finally:
+        for file in (given, taken):
+            if file >= 0:
+                os.close(file)
+
+
+def _are_equal(name: str, source: Folder, target: Folder) -> bool:
+    with _opened(name, source) as ours, _opened(name, target) as theirs:
+        if os.fstat(ours).st_size != os.fstat(theirs).st_size:
+            return False
+        while piece := os.read(ours, _PIECE):
+            if os.read(theirs, len(piece)) != piece:
+                return False
+        return True
+
+
+@contextlib.contextmanager
+def _opened(name: str, folder: Folder) -> Iterator[int]:
+    file = folder.open(name, os.O_RDONLY)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _units(source: Folder) -> list[tuple[str, ...]]:
+    """What `--replace` replaces as a whole: a store's folder, and of FlashInfer's a version's."""
+    found: list[tuple[str, ...]] = []
+    for name in source.names():
+        if name in _NOT_HERE:
+            continue
+        if name != ".cache":
+            found.append((name,))
+            continue
+        with (
+            contextlib.closing(source.enter(name)) as cache,
+            contextlib.closing(cache.enter("flashinfer")) as one,
+        ):
+            found += [(name, "flashinfer", below) for below in one.names()]
+    return found
+
+
+def _moved_away(source: Folder, target: Folder, parts: tuple[str, ...], dry_run: bool) -> bool:
+    """Into the staging folder, which goes at the end with all that is in it."""
+    with contextlib.ExitStack() as way:
+        folder = target
+        for name in parts[:-1]:
+            if folder.status(name) is None:
+                return False
+            folder = way.enter_context(contextlib.closing(folder.enter(name)))
+        if folder.status(parts[-1]) is None:
+            return False
+        if not dry_run:
+            away = f".replaced-{os.urandom(4).hex()}"
+            os.rename(parts[-1], away, src_dir_fd=folder.descriptor, dst_dir_fd=source.descriptor)
+    return True

@@ -1,0 +1,85 @@
+"""Options that the commands on bundles share, spelled alike on each."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sgl_tune.errors import UsageError
+from sgl_tune.ship.staging import Owner
+from sgl_tune.verify.access import find_user
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+DigestOption = Annotated[
+    str | None,
+    typer.Option(
+        "--digest", metavar="sha256:...", help="Take this bundle and no other, as `pack` said its digest."
+    ),
+]
+ReplaceOption = Annotated[
+    bool,
+    typer.Option(
+        "--replace/--merge",
+        help="Replace the caches and stores that are there, or add to them.",
+        show_default="--merge",
+    ),
+]
+RekeyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rekey",
+        metavar="model_path=PATH",
+        help="The deployment types its model so: the key becomes its own.",
+    ),
+]
+PlaceOption = Annotated[
+    str | None,
+    typer.Option("--at", metavar="PATH", help="Where the server will find it, if not where it is unpacked."),
+]
+OwnerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--owner", metavar="NAME|UID", help="As root: whose the files become. Default: whose the folder is."
+    ),
+]
+
+
+def digest_asked(text: str | None) -> str | None:
+    if text is not None and not _DIGEST.fullmatch(text):
+        raise UsageError(f"--digest {text}: is no digest", "write it as `pack` said it: sha256:4f0c...")
+    return text
+
+
+def place_asked(text: str | None, root: Path) -> str:
+    if text is not None and not text.startswith("/"):
+        raise UsageError(f"--at {text} is no absolute path", "give the path as the server will see it")
+    return text.rstrip("/") or "/" if text else str(root.absolute())
+
+
+def owner_asked(name: str | None, root: Path) -> Owner | None:
+    """None where files are whose they are made by: only root may give them to another."""
+    if os.geteuid() != 0:
+        if name is not None:
+            raise UsageError(f"--owner {name}: only root may give files to somebody", "leave it out")
+        return None
+    if name is not None:
+        user = find_user(name)
+        return Owner(user.uid, _group(user.uid))
+    try:
+        status = root.stat()
+    except OSError:
+        return None
+    return Owner(status.st_uid, status.st_gid) if status.st_uid else None
+
+
+def _group(uid: int) -> int:
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return uid

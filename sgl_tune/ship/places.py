@@ -1,0 +1,113 @@
+"""Where a file of a bundle may lie: below SGLang's cache directory, in the folder of a store that ships.
+
+A name that is none of pack's would lead elsewhere, or mean another file on another system: it is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from runtime.server.stores import AOT_PACKAGE, BY_ID
+from sgl_tune.cache.layouts import KEY, MANIFEST
+from sgl_tune.cache.rank_names import RankName
+from sgl_tune.stores.find import TACTICS
+
+LONGEST_PATH = 1000
+_LONGEST_NAME = 255
+_DEEPEST = 16
+_JIT = "jit"  # of SGLang's own kernels, whose store is tvm-ffi's
+_COMPILED = "torch_compile_cache"
+OFFER_PACKAGE = f"{AOT_PACKAGE}/flashinfer_jit_cache"
+OFFERS = (f"{OFFER_PACKAGE}/__init__.py", f"{OFFER_PACKAGE}/offer.json")
+_FOLDERS = {
+    **{row.folder: row.id for row in BY_ID.values() if row.ships},
+    _JIT: "tvm-ffi",
+    _COMPILED: "inductor",
+}
+_BY_LENGTH = sorted(_FOLDERS, key=len, reverse=True)
+_MODULE = re.compile(r"\d[^/]*/[^/]+/cached_ops/[^/]+/.+")
+_PLAIN = re.compile(r"[\w+=@,~ -][\w.+=@,~ -]{0,99}(?:/[\w+=@,~ -][\w.+=@,~ -]{0,99}){0,9}", re.ASCII)
+
+
+def store_of(path: str) -> str | None:
+    """The store that a file belongs to; None where no store would hold it."""
+    if path in OFFERS:
+        return "flashinfer-jit"
+    folder = next((one for one in _BY_LENGTH if path.startswith(f"{one}/")), None)
+    if folder is None:
+        return None
+    store, below = _FOLDERS[folder], path[len(folder) + 1 :]
+    if store == TACTICS:
+        return store if _is_tactic(below) else None
+    if store == "flashinfer-jit":
+        return store if _MODULE.fullmatch(below) else None
+    return store
+
+
+def place_of(store: str, folder_name: str, has_targets: bool = False) -> str:
+    """Where a store lies in a bundle, whatever folder it was found in."""
+    if store == "inductor" and folder_name == _COMPILED:
+        return _COMPILED
+    return _JIT if store == "tvm-ffi" and has_targets else BY_ID[store].folder
+
+
+def folders_of(store: str) -> list[str]:
+    return [folder for folder, one in _FOLDERS.items() if one == store]
+
+
+def _is_tactic(below: str) -> bool:
+    parts = below.split("/")
+    return (
+        len(parts) == 4
+        and bool(KEY.fullmatch(parts[2]))
+        and (parts[3] == MANIFEST or RankName.parse(parts[3]) is not None)
+    )
+
+
+def name_fault(path: str) -> str | None:
+    """What is wrong with a path, whoever wrote it."""
+    if _PLAIN.fullmatch(path):
+        return None
+    if path.startswith("/"):
+        return "is absolute"
+    if not path.isprintable():
+        return "holds a character that is not printed"
+    if "\\" in path:
+        return "holds a backslash"
+    parts = path.split("/")
+    if ".." in parts:
+        return "leads out with `..`"
+    if "" in parts or "." in parts:
+        return "has an empty part, or `.`"
+    if len(path.encode()) > LONGEST_PATH or max(len(part.encode()) for part in parts) > _LONGEST_NAME:
+        return f"is longer than {LONGEST_PATH} bytes, or a part of it than {_LONGEST_NAME}"
+    if len(parts) > _DEEPEST:
+        return f"is more than {_DEEPEST} folders deep"
+    if unicodedata.normalize("NFC", path) != path:
+        return "is not in Unicode's composed form"
+    return None
+
+
+def clash(paths: Iterable[str], folders: Iterable[str] = ()) -> str | None:
+    """Of names that some system takes for one, and of what is both a file and a folder."""
+    files = set(paths)
+    above = {one for path in files for one in parents(path)}
+    above |= {one for path in folders for one in (path, *parents(path))}
+    both = next(iter(sorted(files & above)), None)
+    if both is not None:
+        return f"{both} is a file and a folder"
+    seen: dict[str, str] = {}
+    for path in (*files, *above):
+        other = seen.setdefault(path.casefold(), path)
+        if other != path:
+            first, second = sorted((other, path))
+            return f"{first} and {second} differ only by case"
+    return None
+
+
+def parents(path: str) -> list[str]:
+    """The folders above, the outermost first."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]

@@ -1,0 +1,132 @@
+"""Unpack a bundle: all of it is checked in a staging folder before any of it comes where a server looks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.server.stores import BY_ID
+from sgl_tune.cache.folder import open_folder
+from sgl_tune.cache.layouts import Cache, find_caches
+from sgl_tune.cache.transaction import explained, locked
+from sgl_tune.processes.scratch import scratch
+from sgl_tune.ship.archive import opened
+from sgl_tune.ship.landing import Landed, check_way, land_stores
+from sgl_tune.ship.landing_tactics import LandedCache, check_cache, land_cache
+from sgl_tune.ship.manifest import BundleManifest
+from sgl_tune.ship.places import OFFER_PACKAGE
+from sgl_tune.ship.rekey import Rekeyed, rekeyed
+from sgl_tune.ship.staging import Owner, Staged, Staging, check_room
+from sgl_tune.stores.find import Stored
+from sgl_tune.stores.relocate import Mended, relocate
+
+_FLASHINFER = "flashinfer-jit"
+Progress = Callable[[int], None]
+Say = Callable[[str], None]
+Judge = Callable[[Path, BundleManifest], None]
+
+
+@dataclass(frozen=True)
+class How:
+    """What was asked of an unpacking. `place`: where the server will find the folder."""
+
+    root: Path
+    place: str
+    replace: bool = False
+    rekey: tuple[str, ...] = ()
+    pinned: str | None = None
+    owner: Owner | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    manifest: BundleManifest
+    digest: str
+    staged: Staged
+    changes: tuple[Rekeyed, ...]
+    caches: tuple[LandedCache, ...]
+    stores: Landed
+    mended: tuple[Mended, ...]
+
+
+def unpack(
+    bundle: Path, how: How, progress: Progress, say: Say, judge: Judge = lambda folder, manifest: None
+) -> Unpacked:
+    """`judge` sees the staged folder when all in it is checked, and may refuse it."""
+    with opened(bundle, how.pinned) as found:
+        manifest = found.archive.manifest
+        changes = tuple(rekeyed(manifest, how.rekey))
+        with _staging_folder(how) as folder:
+            check_room(folder, manifest)
+            with Staging(folder, how.place, changes, how.owner) as staging:
+                staged = staging.take(found.archive, progress)
+            judge(folder, manifest)
+            check_way(folder, how.root)
+            caches = find_caches(folder) if manifest.caches else []
+            for cache in caches:
+                check_cache(cache, folder, how.root, how.replace)
+            landed, stores, mended = _land(caches, folder, manifest, how, say)
+        return Unpacked(manifest, found.digest, staged, changes, landed, stores, mended)
+
+
+def _land(
+    caches: Sequence[Cache], folder: Path, manifest: BundleManifest, how: How, say: Say
+) -> tuple[tuple[LandedCache, ...], Landed, tuple[Mended, ...]]:
+    with contextlib.ExitStack() as held:
+        if not how.dry_run:
+            _settle(manifest, how, say, held)
+        landed = tuple(
+            land_cache(cache, folder, how.root, how.replace, how.owner, how.dry_run, say) for cache in caches
+        )
+        stores = land_stores(folder, how.root, how.replace, how.owner, how.dry_run)
+        return landed, stores, tuple(_offered(manifest, how))
+
+
+def _settle(manifest: BundleManifest, how: How, say: Say, held: contextlib.ExitStack) -> None:
+    """Caches have locks of their own. What a library loads reaches the disk before its name does."""
+    if manifest.stores:
+        os.sync()
+        held.enter_context(locked(how.root, say=say, root=how.root))
+
+
+def _offered(manifest: BundleManifest, how: How) -> Iterator[Mended]:
+    """All of FlashInfer's modules that are there now, the bundle's among them."""
+    stored = Stored(_FLASHINFER, how.root / BY_ID[_FLASHINFER].folder, how.root)
+    if all(row.store != _FLASHINFER for row in manifest.stores) or not stored.path.is_dir():
+        return
+    mended = relocate(stored, f"{how.place}/{BY_ID[_FLASHINFER].folder}", how.dry_run, lambda: None)
+    if mended:
+        yield mended
+    if how.owner and not how.dry_run:
+        for path in (OFFER_PACKAGE, OFFER_PACKAGE.rpartition("/")[0]):
+            with explained(how.root), open_folder(how.root / path, how.root) as folder:
+                os.fchown(folder.descriptor, *how.owner)
+                for name in folder.names():
+                    os.chown(name, *how.owner, dir_fd=folder.descriptor, follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def _staging_folder(how: How) -> Iterator[Path]:
+    """On the file system where the files land, so that a rename is enough; elsewhere for a dry run."""
+    if how.dry_run:
+        with scratch() as place:
+            yield place.folder
+        return
+    missing = [path for path in (how.root, *how.root.parents) if not path.exists()]
+    with explained(how.root):
+        how.root.mkdir(parents=True, exist_ok=True)
+    if how.owner:
+        for path in missing:
+            os.chown(path, *how.owner, follow_symlinks=False)
+    try:
+        with scratch(how.root) as place:
+            yield place.folder
+    except BaseException:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise

@@ -1,0 +1,72 @@
+"""Packed and unpacked: the same bytes, wherever and by whomever, and what lands is a hit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sgl_tune.running import ROOT, run, run_here
+from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.stores.make import whole_root
+
+CACHES = ROOT / "cache-examples" / "cache"
+TARGET = ROOT / "cache-examples" / "h200.env.json"
+
+
+def _json(*arguments: object) -> Any:
+    ran = run_here(*arguments, "--format", "json")
+    assert ran.code == 0, ran.err
+    printed = json.loads(ran.out)
+    assert schema_faults(str(arguments[0]), printed) == []
+    return printed
+
+
+def _files(root: Path) -> dict[str, bytes]:
+    found = (path for path in root.rglob("*") if path.is_file() and path.name != ".sgl-tune.lock")
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "root"
+    shutil.copytree(CACHES, folder)
+    return whole_root(folder)
+
+
+@pytest.mark.parametrize("suffix", ["tar.gz", "tar.zst"])
+def test_what_is_unpacked_is_what_was_packed(root: Path, tmp_path: Path, suffix: str) -> None:
+    bundle = tmp_path / f"bundle.{suffix}"
+    packed = _json("pack", root, "-o", bundle)
+    assert packed["digest"] == f"sha256:{sha256(bundle.read_bytes()).hexdigest()}"
+    done = _json("unpack", bundle, "--cache-dir", tmp_path / "new", "--digest", packed["digest"])
+    before, after = _files(root), _files(tmp_path / "new")
+    rewritten = {row["path"] for row in done["rewritten"]}
+    assert rewritten and all("__grp__" in path for path in rewritten)
+    offered = {path for path in after if path.startswith("flashinfer-aot/")}
+    assert {path for path in after if before.get(path) != after[path]} == rewritten | offered
+    left = before.keys() - after.keys()
+    assert all("ninja" in path or path.endswith(".cuda.o") or path.startswith("nv/") for path in left)
+    assert run_here("verify", tmp_path / "new", "--target", TARGET).code == 0
+
+
+def test_two_folders_users_umasks_and_days_give_the_same_bytes(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root, tmp_path / "elsewhere/copy")
+    for path in (tmp_path / "elsewhere").rglob("*"):
+        os.utime(path, (10**9, 10**9))
+    assert run_here("relocate", tmp_path / "elsewhere/copy").code == 0
+    digests = {_json("pack", root, "-o", tmp_path / "a.tar.gz")["digest"]}
+    before = os.umask(0o077)
+    try:
+        again = run(
+            "pack", tmp_path / "elsewhere/copy", "-o", tmp_path / "b.tar.gz", "-q", LC_ALL="C", TZ="X-9"
+        )
+    finally:
+        os.umask(before)
+    assert {again.out.strip()} == digests
+    assert (tmp_path / "a.tar.gz").read_bytes() == (tmp_path / "b.tar.gz").read_bytes()
