@@ -84,7 +84,7 @@ class Repository:
             return answer
         if answer.status_code == 401:
             raise self.auth.refusal()
-        words = _own_words(answer) if answer.raw.closed or not kwargs.get("stream") else ""
+        words = own_words(answer) if answer.raw.closed or not kwargs.get("stream") else ""
         told = f"{self.name.registry} answers {answer.status_code} to a {method}{words}"
         raise Absent(told) if answer.status_code == 404 else Broken(told)
 
@@ -153,7 +153,7 @@ def json_object(raw: bytes, what: str) -> dict[str, Any]:
     return content
 
 
-def _own_words(answer: requests.Response) -> str:
+def own_words(answer: requests.Response) -> str:
     try:
         first = answer.json()["errors"][0]
         return f": {str(first['message'])[:200]}"

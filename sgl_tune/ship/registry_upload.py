@@ -8,10 +8,12 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 import requests
 
-from sgl_tune.errors import CheckFailed
-from sgl_tune.ship.registry_client import Repository
+from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.ship.registry_client import Repository, own_words
 from sgl_tune.ship.registry_download import Blob
 from sgl_tune.ship.registry_session import Broken
+from sgl_tune.ship.upload_note import UploadNote
+from sgl_tune.units import human_bytes
 
 CHUNK = 8 << 20
 _LARGEST_CHUNK = 64 << 20
@@ -19,39 +21,56 @@ _RANGE = re.compile(r"(?:bytes=)?0-([0-9]{1,15})")
 _BINARY = {"Content-Type": "application/octet-stream"}
 
 
-def upload(repository: Repository, blob: Blob, file: BinaryIO) -> int:
+def upload(repository: Repository, blob: Blob, file: BinaryIO, note: UploadNote | None = None) -> int:
     """How many bytes were sent."""
     url = repository.url(f"blobs/{blob.digest}")
     if repository.again(lambda: repository.ask("HEAD", url, 200, 404)).status_code == 200:
         return 0
-    sending = _Upload(repository, blob, file)
+    sending = _Upload(repository, blob, file, note)
     repository.again(sending.go_on, lambda: sending.there)
+    if note:
+        note.forget()
     return sending.sent
 
 
 class _Upload:
     """`_at` is where the registry wants what comes next."""
 
-    def __init__(self, repository: Repository, blob: Blob, file: BinaryIO) -> None:
-        self._repository, self._blob, self._file = repository, blob, file
-        self._at: str | None = None
+    def __init__(self, repository: Repository, blob: Blob, file: BinaryIO, note: UploadNote | None) -> None:
+        self._repository, self._blob, self._file, self._note = repository, blob, file, note
+        self._at = note.read(repository.url(""), blob.digest) if note else None
         self._chunk = CHUNK
         self.there = self.sent = 0
 
     def go_on(self) -> None:
-        self._find()
-        if self._blob.bytes > self._chunk:
-            while self.there < self._blob.bytes:
-                self._send(self._read())
-        self._finish(b"" if self.there else self._read())
+        resumed = self._found()
+        if not resumed:
+            self._begin()
+        try:
+            if self._blob.bytes > self._chunk:
+                while self.there < self._blob.bytes:
+                    self._send(self._read())
+            self._finish(self._read())
+        except UsageError:
+            if not resumed:
+                raise
+            self._at = None
+            raise Broken(f"{self._repository.name.registry} lost what was sent before", again=0) from None
 
-    def _find(self) -> None:
-        """Of what broke off, how far it came; else a beginning."""
-        if self._at:
-            answer = self._repository.ask("GET", self._at, 204, 200, 400, 404, 405, 416)
-            if answer.status_code == 204:
-                self._stands_at(answer, 0)
-                return
+    def _found(self) -> bool:
+        """Of what broke off, how far it came."""
+        if self._at is None:
+            return False
+        answer = self._repository.ask("GET", self._at, 204, 200, 400, 404, 405, 416)
+        if answer.status_code != 204:
+            return False
+        self._stands_at(answer, 0)
+        if self.there and not self.sent:
+            self._repository.how.note(f"{human_bytes(self.there)} of it are there from an earlier push")
+        return True
+
+    def _begin(self) -> None:
+        self._at = None
         url = self._repository.url("blobs/uploads/")
         headers = {**_BINARY, "Content-Length": "0"}
         self._moved(self._repository.ask("POST", url, 202, headers=headers), url)
@@ -78,8 +97,12 @@ class _Upload:
         query = urlencode([*parse_qsl(at.query, keep_blank_values=True), ("digest", self._blob.digest)])
         headers = {**_BINARY, "Content-Length": str(len(piece))}
         answer = self._repository.ask(
-            "PUT", at._replace(query=query).geturl(), 201, 202, 204, data=piece, headers=headers
+            "PUT", at._replace(query=query).geturl(), 201, 202, 204, 400, data=piece, headers=headers
         )
+        if answer.status_code == 400:  # what it has is not what was sent
+            raise UsageError(
+                f"{self._repository.name.registry} does not keep {self._blob.digest}{own_words(answer)}"
+            )
         self.sent += len(piece)
         told = answer.headers.get("Docker-Content-Digest", self._blob.digest)
         if told != self._blob.digest:
@@ -100,6 +123,8 @@ class _Upload:
         if not location and not self._at:
             raise Broken(f"{self._repository.name.registry} does not say where an upload goes")
         self._at = urljoin(url, location) if location else self._at
+        if self._note:
+            self._note.write(str(self._at), self._repository.url(""), self._blob.digest)
         least = answer.headers.get("OCI-Chunk-Min-Length", "")
         if least.isascii() and least.isdigit() and len(least) < 12:
             self._chunk = min(max(self._chunk, int(least)), _LARGEST_CHUNK)

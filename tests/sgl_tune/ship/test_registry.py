@@ -20,6 +20,7 @@ import pytest
 
 pytest.importorskip("oras")
 
+from sgl_tune.ship.remotes import How, Machine, remote
 from tests.sgl_tune.running import PROGRAM, Ran, environment, run_here
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.ship.registries import (
@@ -226,17 +227,33 @@ def test_a_registry_that_dies_and_comes_back(
     assert (tmp_path / "x.tar.gz").read_bytes() == bundle.read_bytes()
 
 
-def test_a_push_that_was_killed_succeeds_when_repeated(registry: Registry, tmp_path: Path) -> None:
-    bundle, url = make_bundle(tmp_path / "b.tar.gz", 4_000_000, seed=7), f"{registry.url}:repeated"
+@pytest.mark.parametrize("at", ["between two pieces", "in the middle of one"])
+def test_a_push_that_was_killed_succeeds_when_repeated(
+    registry: Registry, tmp_path: Path, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docker-registry forgets an upload that breaks off within a piece, and goes on with any other."""
+    monkeypatch.setattr("sgl_tune.ship.registry_upload.CHUNK", 1 << 20)
+    between = at == "between two pieces"
+    bundle = make_bundle(tmp_path / "b.tar.gz", 4_000_000, seed=7 + between)
+    wire = Wire(registry.port, 1 << 40 if between else 2_500_000, lambda: os.kill(child, 9), up=True)
+    url = f"oci://localhost:{wire.port}/caches/glm:repeated-{between:d}"
+
+    def die(done: int, total: int) -> None:
+        if between and done > 2_000_000:
+            os.kill(os.getpid(), 9)
+
     child = os.fork()
     if not child:
-        wire = Wire(registry.port, 2_000_000, lambda: os.kill(os.getpid(), 9), up=True)
-        push(bundle, url.replace(str(registry.port), str(wire.port)))
+        remote(url, How(plain_http=True, progress=die)).push(bundle, Machine(), False, None)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 9
     assert pull(url, "-o", tmp_path / "x").code == 2
-    assert push(bundle, url).code == 0 and pull(url, "-o", tmp_path / "x").code == 0
+    again = push(bundle, url, "--format", "json")
+    wire.close()
+    assert (told(again)["sent"] < 2_000_000) == between == ("from an earlier push" in again.err)
+    assert pull(f"{registry.url}:repeated-{between:d}", "-o", tmp_path / "x").code == 0
     assert (tmp_path / "x").read_bytes() == bundle.read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"b.tar.gz", "x"}
 
 
 def test_tls_and_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
