@@ -20,6 +20,8 @@ from sgl_tune.reading import read_object
 from sgl_tune.verify.environment import read_target
 from sgl_tune.verify.scope import VerifyOptions
 
+_MOST_SAID = 20
+
 
 class FleetOptions(NamedTuple):
     """`beside`: flags that were given, and that are about one machine."""
@@ -37,9 +39,13 @@ def verify_fleet(out: Output, options: FleetOptions, asked: VerifyOptions) -> bo
     _check(options, asked)
     reference = read_reference(options.target) if options.target else None
     cold = read_cold_start(options.cold_start) if options.cold_start else None
+    planner = Planner(asked)
     with out.progress("bytes read") as progress:
-        found = survey(options.path, Planner(asked), reference, cold, progress.advance)
-    for note in found.notes:
+        found = survey(options.path, planner, reference, cold, progress.advance)
+    deployments = [plan.deployment for plan in planner.plans]
+    for doubt in _distinct((one.name, text) for one in deployments for text in one.warnings):
+        out.warn(doubt)
+    for note in (*_distinct((one.name, text) for one in deployments for text in one.notes), *found.notes):
         out.note(note)
     ok = found.ok(options.strict)
     verdict = found.verdict(ok)
@@ -49,6 +55,10 @@ def verify_fleet(out: Output, options: FleetOptions, asked: VerifyOptions) -> bo
         quiet=_lines(options.format, found, verdict),
     )
     return ok
+
+
+def _distinct(said: Iterable[tuple[str, str]]) -> list[str]:
+    return list(dict.fromkeys(f"{name}: {text}" for name, text in said))[:_MOST_SAID]
 
 
 def _check(options: FleetOptions, asked: VerifyOptions) -> None:

@@ -49,7 +49,6 @@ class HeldCache:
 
     path: str
     contents: tuple[Content, ...] = ()
-    driver: str | None = None  # that it was tuned on
     findings: tuple[Told, ...] = ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -25,7 +26,11 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[Line]:
+    """`-` is the standard input."""
     try:
+        if str(path) == "-":
+            yield from _lines(sys.stdin.buffer)
+            return
         with open_regular(path, _LARGEST_FILE) as file:
             yield from _lines(file)
     except OSError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -56,6 +56,10 @@ class Planned:
         return None if named == default_cache_dir() else named
 
 
+class NoGpu(UsageError):
+    """Of a machine, where any other is of the command line."""
+
+
 class Planner:
     """Plans each kind of machine once."""
 
@@ -75,6 +79,18 @@ class Planner:
             raise found
         return found
 
+    @property
+    def refusal(self) -> UsageError | None:
+        """Where no machine at all can start such a server: then it is not the machines."""
+        errors = [found for found in self._kinds.values() if isinstance(found, UsageError)]
+        return errors[0] if errors and len(errors) == len(self._kinds) else None
+
+    @property
+    def plans(self) -> Iterator[Plan]:
+        for found in self._kinds.values():
+            if not isinstance(found, UsageError):
+                yield from (one.plan for one in found)
+
     def _plan(self, kind: Kind) -> Sequence[Planned] | UsageError:
         given = self._asked.flags
         flags = replace(
@@ -93,7 +109,7 @@ class Planner:
     def _planned(self, deployment: Deployment, kind: Kind) -> Planned:
         plan = make_plan(deployment, gpus=())
         if kind.arch is None and deployment.arch != CPU.arch and not self._asked.flags.gpu:
-            raise UsageError(
+            raise NoGpu(
                 "no GPU answered where its env was taken, and nothing else says which one serves",
                 "take it in the server's environment; or give --target, or --gpu",
             )

@@ -15,7 +15,7 @@ from sgl_tune.fleet.judge import judge, signatures
 from sgl_tune.fleet.lines import Line, read_lines
 from sgl_tune.fleet.node import Node
 from sgl_tune.fleet.outcome import STATES, Outcome, State
-from sgl_tune.fleet.plans import Planned, Planner
+from sgl_tune.fleet.plans import NoGpu, Planned, Planner
 from sgl_tune.units import count
 
 _MOST_PROBLEMS = 1000
@@ -49,6 +49,7 @@ class Survey:
     nodes: list[Judged] = field(default_factory=list)
     problems: list[Line] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
+    asides: tuple[str, ...] = ()  # of flags that no rule follows
     has_reference: bool = False
 
     @property
@@ -92,6 +93,7 @@ class Survey:
             said.append(
                 f"{len(contents):,} different contents among them, and the nodes of one start need equal ones"
             )
+        said += self.asides
         if not self.has_reference:
             said.append("what their stores lack is not known without --target")
         return f"{'good' if ok else 'bad'}: of {total}, {'; '.join(said)}"
@@ -125,7 +127,9 @@ def survey(
 ) -> Survey:
     found = Survey(has_reference=bool(reference and reference.holdings))
     seen: dict[tuple[str, object], Judged] = {}
+    alike: dict[Alike, Alike] = {}  # a hundred thousand nodes are few kinds
     tools: dict[str, None] = {}
+    as_root = 0
     for line in read_lines(path):
         advance(line.size)
         node = line.node
@@ -140,16 +144,26 @@ def survey(
             found.notes[
                 f"line {line.number}: {node.name} again, after line {seen[identity].line}: this one counts"
             ] = None
-        seen[identity] = _judged(line.number, node, planner, reference, cold)
+        judged = _judged(line.number, node, planner, reference, cold)
+        seen[identity] = judged._replace(alike=tuple(alike.setdefault(one, one) for one in judged.alike))
+        as_root += node.holdings is not None and node.holdings.user == "root"
     if not seen:
         first = found.problems[0] if found.problems else None
         why = f"line {first.number}: {first.problem}" if first else "it is empty"
         raise UsageError(
             f"--fleet {path} has no node: {why}", "one line of `sgl-tune env --format json` each"
         )
+    if planner.refusal and not isinstance(planner.refusal, NoGpu):
+        raise planner.refusal
     found.nodes = _apart(list(seen.values()))
+    found.asides = tuple(
+        dict.fromkeys(filter(None, (plan.deployment.not_modelled for plan in planner.plans)))
+    )
     if len(tools) > 1:
         found.notes[f"written by sgl-tune {', '.join(list(tools)[:8])}"] = None
+    if as_root:
+        says = "were written as root: whether the server's user can read and save there is not told"
+        found.notes[f"{count(as_root, 'line')} {says}"] = None
     return found
 
 

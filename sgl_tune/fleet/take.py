@@ -10,7 +10,6 @@ from pathlib import Path
 
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.loader import Loaded, load_document
-from sgl_tune.cache.manifest import BrokenManifest, read_manifest
 from sgl_tune.cache.record import CacheFile
 from sgl_tune.fleet.digests import digest, joined, lookups_of
 from sgl_tune.fleet.holdings import Content, HeldCache, HeldStore, Holdings, Told
@@ -83,13 +82,7 @@ def _cache(cache: Cache, cache_dir: Path, letters: int) -> HeldCache:
     contents = [_content(reads, judge, letters) for reads in list(alike.values())[:_MOST_CONTENTS]]
     folder = [*own_writing(cache.path), *leftovers(cache)]
     path = cache.path.relative_to(cache_dir).as_posix()
-    return HeldCache(path, tuple(contents), _driver(cache), _told(folder))
-
-
-def _driver(cache: Cache) -> str | None:
-    with suppress(BrokenManifest):
-        return read_manifest(cache.manifest, cache.root).driver if cache.manifest else None
-    return None
+    return HeldCache(path, tuple(contents), _told(folder))
 
 
 def _content(reads: list[Read], judge: Judge, letters: int) -> Content:

@@ -50,7 +50,7 @@ def node(cache_dir: Path, name: str = "a", **changes: Any) -> dict[str, Any]:
         "schema_version": 1, "name": name, "tool": "0.1.0", "metadata": TARGET, "arch": "sm90",
         "driver": "580.95", "torch": "2.11.0", "sglang": SGLANG, "libraries": {}, "gpus": gpus, "unknown": [],
     }  # fmt: skip
-    return {**told, **holdings_json(holdings), **changes}
+    return {**told, **holdings_json(holdings), "user": "sglang", **changes}
 
 
 def fleet_file(path: Path, *nodes: dict[str, Any]) -> Path:

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import resource
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sgl_tune.fleet.node import UnreadLine, parse_node
 from tests.sgl_tune.cache.corpus import TARGET
 from tests.sgl_tune.fleet.nodes import SGLANG, WORDS, fleet_file, judged, node, warmed
-from tests.sgl_tune.running import run, run_here
+from tests.sgl_tune.running import PROGRAM, environment, run, run_here
 from tests.sgl_tune.schemas import schema_faults
 
 HOSTILE = 'a"} 1\nsgl_tune_fleet_nodes{state="good"} 9 \\ \x1b[2J | `x` <b>&amp;\ud800'
@@ -88,8 +89,8 @@ def test_a_member_of_another_kind_is_named(change: dict[str, Any], good: dict[st
 def test_a_machine_that_cannot_be_is_judged_or_named(
     change: dict[str, Any], good: dict[str, Any], tmp_path: Path
 ) -> None:
-    ran, told = judged(_file(tmp_path / "f.jsonl", {**good, **change}))
-    assert ran.code in (0, 1) and told["nodes"] == 1, ran.err
+    ran, told = judged(_file(tmp_path / "f.jsonl", {**good, "name": "b"}, {**good, **change}))
+    assert ran.code in (0, 1) and told["nodes"] == 2 and told["states"]["good"] >= 1, ran.err
 
 
 def test_an_older_env_is_no_good_node(good: dict[str, Any], tmp_path: Path) -> None:
@@ -230,3 +231,22 @@ def test_a_machine_of_another_release_is_planned_as_its_own(good: dict[str, Any]
     _, told = judged(_file(tmp_path / "f.jsonl", good, older))
     assert {row["nodes"][0]: row["state"] for row in told["rows"]} == {"a": "good", "old": "tunes"}
     assert SGLANG in told["rows"][1]["machine"] and "0.5.16" in told["rows"][0]["machine"]
+
+
+def test_what_is_doubtful_of_a_plan_is_said_once(good: dict[str, Any], tmp_path: Path) -> None:
+    nodes = [{**good, "name": f"n{number}", "sglang": "0.9.0", "user": "root"} for number in range(3)]
+    path = _file(tmp_path / "f.jsonl", *nodes)
+    ran, told = judged(path)
+    assert ran.err.count("warning: ") == 1 and "0.9.0" in ran.err
+    assert told["notes"][-1].startswith("3 lines were written as root")
+    command = "python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --cpu-offload-gb 8"
+    ran = run_here("verify", "--fleet", path, "--format", "json", "--", *command.split())
+    assert "not counting --cpu-offload-gb 8" in json.loads(ran.out)["verdict"]
+
+
+def test_lines_come_from_a_pipe_too(good: dict[str, Any], tmp_path: Path) -> None:
+    command = [*PROGRAM, "verify", "--fleet", "-", *map(str, WORDS), "--format", "json"]
+    done = subprocess.run(
+        command, input=json.dumps(good) + "\n", capture_output=True, text=True, env=environment(), timeout=60
+    )
+    assert done.returncode == 0 and json.loads(done.stdout)["nodes"] == 1
