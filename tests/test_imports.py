@@ -66,12 +66,13 @@ SGL_TUNE = {
     "memory": "server simulate devices forward moe graphs start errors processes units records reading"
     " log_lines writing web_page cli deployment",
     "start_report": "server errors processes units log_lines writing web_page cli",
+    "compile": "server errors processes units cli deployment stores",
     "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys",
     "export": "server errors processes units reading deployment cache",
     "ship": "server sgl_tune errors processes units records reading writing cli deployment cache stores keys"
     " verify",
     "commands": "errors processes units records writing cli deployment cache stores keys verify explain"
-    " memory start_report warm export ship fleet sgl_tune",
+    " memory start_report compile warm export ship fleet sgl_tune",
 }
 HOUSE = RUNTIME | SGL_TUNE
 

@@ -37,6 +37,15 @@ class FindingsFormat(str, Enum):
     prometheus = "prometheus"
 
 
+class EnvironmentFormat(str, Enum):
+    """Of a command that tells a server's variables."""
+
+    human = "human"
+    json = "json"
+    quiet = "quiet"
+    kubernetes = "kubernetes"
+
+
 def sink(format: Enum, quiet: bool) -> Format:
     """What the one sink prints by itself; lines of any other format are made by the command."""
     if quiet and format.value not in (Format.human.value, Format.quiet.value):
@@ -51,6 +60,9 @@ DocumentFormatOption = Annotated[
 ]
 FindingsFormatOption = Annotated[
     FindingsFormat, typer.Option("--format", help="How to print the result.", show_default=True)
+]
+EnvironmentFormatOption = Annotated[
+    EnvironmentFormat, typer.Option("--format", help="How to print the result.", show_default=True)
 ]
 QuietOption = Annotated[
     bool, typer.Option("-q", "--quiet", help="Only what a script reads on, a line each: --format quiet.")

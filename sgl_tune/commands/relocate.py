@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
 from typing import Annotated
 
 import typer
 
-from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.stores.find import Stored
 from sgl_tune.stores.page import stores_below
 from sgl_tune.stores.relocate import Mended
-from sgl_tune.stores.relocate import relocate as mend
-from sgl_tune.stores.variables import variables
+from sgl_tune.stores.root import mend
+from sgl_tune.stores.variables import export_lines, kubernetes_lines, variables
 from sgl_tune.units import count
 
 _COLUMNS = (
@@ -51,7 +50,7 @@ def relocate(
         typer.Option("--scratch", metavar="PATH", help="With --read-only: where FlashInfer may write."),
     ] = "/tmp/sgl-tune",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
-    format: FormatOption = Format.human,
+    format: EnvironmentFormatOption = EnvironmentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
     """Make stores that were copied, unpacked or mounted elsewhere work there: nothing is compiled again.
@@ -59,7 +58,7 @@ def relocate(
     Triton's groups name files by absolute paths: they are rewritten. FlashInfer's modules are offered by a
     small package, which needs no ninja and no times. What a library would have to make in a read-only place
     is made. Run it once where the root can be written; then it may be mounted read-only. quiet prints the
-    variables that the server needs, as `export` lines.
+    variables that the server needs, as `export` lines, and kubernetes as a container's `env:`.
 
     Example: sgl-tune relocate /srv/root --at /mnt/root
     """
@@ -71,10 +70,9 @@ def relocate(
         raise UsageError(f"--at {at} is no absolute path", "give the path as the server will see it")
     place = at.rstrip("/") or "/" if at else str(root.absolute())
     stored = stores_below(out, root)
-    mended, failed = _mend_all(out, stored, root, place, dry_run)
-    there = {one.store for one in stored if one.store == "flashinfer-cubins"}
-    there |= {one.store for one in mended if one.changed + one.right}
-    needed, doubt = variables(sglang_version, place, there, scratch if read_only else None)
+    with out.progress("relocating") as progress:
+        done = mend(stored, root, place, dry_run, progress.advance, out.warn)
+    needed, doubt = variables(sglang_version, place, done.stores(stored), scratch if read_only else None)
     if doubt:
         out.warn(doubt)
     out.result(
@@ -82,47 +80,24 @@ def relocate(
             "root": str(root),
             "place": place,
             "dry_run": dry_run,
-            "stores": [_as_json(one) for one in mended],
+            "stores": [_as_json(one) for one in done.mended],
             "environment": needed,
         },
-        human=lambda: _show(out, mended, needed, dry_run),
-        quiet=(f"export {name}={quote(value)}" for name, value in needed.items()),
+        human=lambda: _show(out, done.mended, needed, dry_run),
+        quiet=kubernetes_lines(needed) if format is EnvironmentFormat.kubernetes else export_lines(needed),
     )
-    for one in mended:
+    for one in done.mended:
         for text in one.unmended[:3]:
             out.warn(text)
-    if failed:
-        raise WorkFailed(f"{count(failed, 'store')} could not be made right", "see the warnings above")
-
-
-def _mend_all(
-    out: Output, stored: list[Stored], root: Path, place: str, dry_run: bool
-) -> tuple[list[Mended], int]:
-    """What cannot be mended keeps none of the others from it."""
-    mended: list[Mended] = []
-    failed = 0
-    with out.progress("relocating") as progress:
-        for one in stored:
-            try:
-                done = mend(one, _seen(one, root, place), dry_run, progress.advance)
-            except WorkFailed as error:
-                out.warn(f"{error.message}; {error.remedy}" if error.remedy else error.message)
-                failed += 1
-            else:
-                mended += [done] if done else []
-    return mended, failed
-
-
-def _seen(stored: Stored, root: Path, place: str) -> str:
-    below = stored.path.relative_to(root).as_posix()
-    return place if below == "." else f"{place.rstrip('/')}/{below}"
+    if done.failed:
+        raise WorkFailed(f"{count(done.failed, 'store')} could not be made right", "see the warnings above")
 
 
 def _as_json(one: Mended) -> dict[str, object]:
     return {**one._asdict(), "path": str(one.path), "unmended": list(one.unmended)}
 
 
-def _show(out: Output, mended: list[Mended], needed: dict[str, str], dry_run: bool) -> None:
+def _show(out: Output, mended: Sequence[Mended], needed: dict[str, str], dry_run: bool) -> None:
     rows = [(one.store, one.changed, one.right, one.what, one.path) for one in mended]
     if not rows:
         out.line("No store here needs it.")
@@ -131,5 +106,5 @@ def _show(out: Output, mended: list[Mended], needed: dict[str, str], dry_run: bo
     out.line()
     changed = sum(one.changed for one in mended)
     out.line(f"{'Would change' if dry_run else 'Changed'} {changed:,}. A server finds them with:")
-    for name, value in needed.items():
-        out.line(f"export {name}={quote(value)}", indent=2)
+    for line in export_lines(needed):
+        out.line(line, indent=2)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sgl_tune.cache.disk import kind_of
-from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.commands.warm_outcome import Outcome, show_dry_run
+from sgl_tune.compile.everything import Wanted, check_can_compile, fill, planned_modules
+from sgl_tune.compile.toolkit import Toolkit
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.deployment.versions import local_gpus
-from sgl_tune.errors import CheckFailed, SglTuneError, UsageError
+from sgl_tune.deployment.versions import Gpu, local_gpus
+from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.keys.advice import advised
 from sgl_tune.keys.plan import Plan, make_plan
-from sgl_tune.keys.plan_view import show_plans, show_verdict
-from sgl_tune.keys.verdict import Verdict, verdict_of
+from sgl_tune.keys.verdict import Verdict
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
-from sgl_tune.warm.devices import DeviceKind, check_target, choose_devices, target_doubts
-from sgl_tune.warm.result_page import show_warmed
+from sgl_tune.warm.devices import DeviceKind, Devices, check_target, choose_devices, target_doubts
 
 if TYPE_CHECKING:
     from sgl_tune.warm.main_job import Settings
@@ -73,17 +74,46 @@ def warm(
             " and do not know whether the server will tune again.",
         ),
     ] = True,
-    format: FormatOption = Format.human,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--everything", help="Also compile what a start compiles, and tell the server's variables."
+        ),
+    ] = False,
+    compile_only: Annotated[
+        bool, typer.Option("--compile-only", help="With --everything: only what needs no GPU here.")
+    ] = False,
+    module: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--module", metavar="NAME", help="With --everything: only this of FlashInfer's modules."
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            min=1,
+            help="With --everything: compilers at once. Default: the cores, as far as the memory goes.",
+            show_default=False,
+        ),
+    ] = None,
+    format: EnvironmentFormatOption = EnvironmentFormat.human,
     quiet: QuietOption = False,
 ) -> None:
     """Tune a deployment's FlashInfer caches once, for every rank, and prove that its server will use them.
 
     The deployment is given by SGLang's own flags, by a server command after --, or by sgl-tune.toml.
     A second warm reuses what is there. Under torchrun or srun the processes found are the workers.
+    With --everything the cache directory becomes the root of all that a start compiles.
 
     Example: sgl-tune warm --model-path Qwen/Qwen3-30B-A3B --moe-runner-backend flashinfer_cutlass --tp 4
+
+    Example: sgl-tune warm --everything --compile-only --model-path Qwen/Qwen3-30B-A3B --gpu h200
     """
     out = Output(sink(format, quiet))
+    wanted = Wanted(tuple(module or ()), compile_only, jobs) if everything else None
+    _check_wanted(wanted, bool(compile_only or module or jobs), format)
     here = local_gpus()
     plans = [make_plan(chosen, here) for chosen in select_deployments(flags, command or (), deployment)]
     for plan in plans:
@@ -92,40 +122,46 @@ def warm(
             out.warn(f"{plan.deployment.name}: {doubt}")
     judged = [(plan, advised(plan)) for plan in plans]
     if dry_run:
-        _show_dry_run(judged, out)
+        compiled = [planned_modules(plan.deployment, wanted) for plan in plans] if wanted else []
+        show_dry_run(judged, compiled, out)
         raise typer.Exit(max(verdict.exit_code for _, verdict in judged))
-    from sgl_tune.warm.main_job import Settings
+    toolkit = check_can_compile([plan.deployment for plan in plans]) if wanted else None
+    devices = None if compile_only else choose_devices(device, gpus, workers, here)
+    if devices is not None:
+        _check_targets(judged, devices, here, out)
+    came = Outcome(judged, out, format is EnvironmentFormat.kubernetes)
+    try:
+        with interruptible():
+            if devices is not None:
+                from sgl_tune.warm.main_job import Settings
 
-    devices = choose_devices(device, gpus, workers, here)
+                _warm_all(came, Settings(devices, timeout, replace, prove, secret_file))
+            if wanted is not None and toolkit is not None:
+                _fill_all(came, wanted, toolkit)
+    except Interruption as interruption:
+        came.show_what_is_done()
+        out.error(str(interruption))
+        raise typer.Exit(end_by(interruption)) from None
+    came.show()
+    raise typer.Exit(came.code)
+
+
+def _check_wanted(wanted: Wanted | None, has_details: bool, format: EnvironmentFormat) -> None:
+    if wanted is None and has_details:
+        raise UsageError("--compile-only, --module and --jobs are of --everything", "add --everything")
+    if wanted is None and format is EnvironmentFormat.kubernetes:
+        raise UsageError("--format kubernetes tells the variables of a root", "add --everything")
+
+
+def _check_targets(
+    judged: Sequence[tuple[Plan, Verdict]], devices: Devices, here: tuple[Gpu, ...], out: Output
+) -> None:
     for plan, verdict in judged:
         if not plan.caches or verdict.obstacle or not verdict.runs:
             continue
         check_target(plan.deployment, devices, here)
         for doubt in target_doubts(plan.deployment):
             out.warn(f"{plan.deployment.name}: {doubt}")
-    try:
-        with interruptible():
-            code = _warm_all(judged, Settings(devices, timeout, replace, prove, secret_file), out)
-    except Interruption as interruption:
-        out.error(str(interruption))
-        code = end_by(interruption)
-    raise typer.Exit(code)
-
-
-def _show_dry_run(judged: Sequence[tuple[Plan, Verdict]], out: Output) -> None:
-    out.result(
-        _one_or_all([_planned_json(plan, verdict) for plan, verdict in judged]),
-        human=lambda: show_plans(out, judged),
-        quiet=(str(path) for plan, _ in judged for path in plan.paths),
-    )
-    if out.format is Format.quiet:
-        _warn_of_the_rest(judged, out)
-
-
-def _warn_of_the_rest(judged: Sequence[tuple[Plan, Verdict]], out: Output) -> None:
-    for plan, verdict in judged:
-        if verdict.tunes != "planned":
-            out.warn(f"{plan.deployment.name}: {verdict.says}")
 
 
 def _check_tunable(verdict: Verdict) -> None:
@@ -144,35 +180,20 @@ def _check_place(cache_dir: Path) -> None:
         )
 
 
-def _warm_all(judged: Sequence[tuple[Plan, Verdict]], settings: Settings, out: Output) -> int:
-    """One deployment's failure is no reason to leave the others cold; what was done before Ctrl-C is told."""
+def _warm_all(came: Outcome, settings: Settings) -> None:
+    """One deployment's failure is no reason to leave the others cold."""
     from sgl_tune.warm.main_job import workforce
 
-    done: list[Warmed] = []
-    code = max(verdict.exit_code for _, verdict in judged)
-    try:
-        with workforce() as force:
-            planned = [(plan, verdict) for plan, verdict in judged if plan.caches]
-            for number, (plan, verdict) in enumerate(planned, start=1):
-                try:
-                    warmed = _warm_one(plan, verdict, settings, out, force, number == len(planned))
-                except SglTuneError as error:
-                    if len(judged) == 1:
-                        raise
-                    out.error(f"{plan.deployment.name}: {error.message}", error.remedy)
-                    code = max(code, error.exit_code)
-                    continue
+    planned = [(number, plan) for number, (plan, _) in enumerate(came.judged) if plan.caches]
+    came.code = max(verdict.exit_code for _, verdict in came.judged)
+    with workforce() as force:
+        for number, plan in planned:
+            with came.failure_of(number):
+                is_last = number == planned[-1][0]
+                warmed = _warm_one(plan, came.judged[number][1], settings, came.out, force, is_last)
                 if warmed is not None:
-                    done.append(warmed)
-                    code = max(code, 0 if warmed.is_proven else MISSED)
-    except Interruption:
-        if done:
-            _show(done, [], out, named=True)
-        raise
-    left = [(plan, verdict) for plan, verdict in judged if verdict.tunes != "planned"]
-    if done or left:
-        _show(done, left, out, named=len(judged) > 1)
-    return code
+                    came.warmed[number] = warmed
+                    came.code = max(came.code, 0 if warmed.is_proven else MISSED)
 
 
 def _warm_one(
@@ -186,26 +207,9 @@ def _warm_one(
     return warm_deployment(plan, settings, out, force, is_last)
 
 
-def _show(done: Sequence[Warmed], left: Sequence[tuple[Plan, Verdict]], out: Output, named: bool) -> None:
-    """What was not warmed whole comes first, and says so."""
-
-    def human() -> None:
-        for plan, verdict in left:
-            show_verdict(out, plan, verdict, named)
-        for warmed in done:
-            show_warmed(out, warmed)
-
-    results = [_planned_json(plan, verdict) for plan, verdict in left if not plan.caches]
-    results += [{**warmed.to_json(), "verdict": verdict_of(warmed.plan).to_json()} for warmed in done]
-    paths = (str(path) for warmed in done for cache in warmed.caches for path in cache.written.paths)
-    out.result(_one_or_all(results), human=human, quiet=paths)
-    if out.format is Format.quiet:
-        _warn_of_the_rest(left, out)
-
-
-def _planned_json(plan: Plan, verdict: Verdict) -> dict[str, Any]:
-    return {**plan.to_json(), "verdict": verdict.to_json()}
-
-
-def _one_or_all(results: list[dict[str, Any]]) -> dict[str, Any]:
-    return results[0] if len(results) == 1 else {"plans": results}
+def _fill_all(came: Outcome, wanted: Wanted, toolkit: Toolkit) -> None:
+    for number, (plan, verdict) in enumerate(came.judged):
+        if verdict.runs:
+            with came.failure_of(number):
+                filled = came.filled[number] = fill(plan.deployment, wanted, toolkit, came.out)
+                came.code = max(came.code, filled.exit_code)

@@ -57,6 +57,19 @@ def require_torch(what: str) -> None:
         raise UsageError(f"{what} needs torch", "pip install 'sgl-tune[runtime]'")
 
 
+def require_flashinfer(version: str) -> None:
+    """What is tuned or compiled is so by the FlashInfer that will read it, or not at all."""
+    installed = installed_version("flashinfer")
+    if find_spec("torch") is None or installed is None:
+        wanted = f"flashinfer-python=={version}"
+        raise UsageError("this needs torch and FlashInfer", f"pip install 'sgl-tune[runtime]' {wanted}")
+    if installed != version:
+        raise UsageError(
+            f"the target reads caches of FlashInfer {version}, here is {installed}",
+            f"--flashinfer-version {installed}, or install the target's version here",
+        )
+
+
 def local_gpus() -> tuple[Gpu, ...]:
     """The GPUs that a process started here would see, in its order; none without a driver."""
     gpus = parse_gpus(_asked_driver("name,compute_cap,memory.total,uuid"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from sgl_tune.processes.descendants import below
 
 LOOK_SECONDS = 0.1
 MOST_TURNS = 5_000
@@ -113,20 +114,3 @@ def _whose(text: str) -> tuple[str, str]:
     if phase == "FlashInfer JIT" and "cached_ops/" in text:
         what = text.split("cached_ops/", 1)[1].split("\0")[0].split("/")[0].strip()[:200]
     return phase, what
-
-
-def below(root: int) -> set[int]:
-    """All descendants that there are now."""
-    parents: dict[int, int] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                stat = Path(f"/proc/{entry.name}/stat").read_bytes()
-                parents[int(entry.name)] = int(stat[stat.rindex(b")") + 2 :].split()[1])
-            except (OSError, ValueError, IndexError):
-                continue
-    found, more = set[int](), {root}
-    while more:
-        more = {pid for pid, parent in parents.items() if parent in more} - found
-        found |= more
-    return found

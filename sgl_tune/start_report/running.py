@@ -20,8 +20,9 @@ from typing import IO, BinaryIO
 
 from sgl_tune.errors import UsageError
 from sgl_tune.log_lines import line_parser
+from sgl_tune.processes.descendants import below
 from sgl_tune.processes.scratch import scratch
-from sgl_tune.start_report.compilers import Compilers, below
+from sgl_tune.start_report.compilers import Compilers
 from sgl_tune.start_report.listener import Listener
 from sgl_tune.start_report.report import StartReport, report_of
 from sgl_tune.start_report.written import written_since

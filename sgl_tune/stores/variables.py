@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Iterator, Mapping
+from shlex import quote
 
 from runtime.server.errors import ConfigError
 from runtime.server.releases import Named, release_named
@@ -28,3 +30,16 @@ def variables(
     named = release_meant(sglang_version)
     modules, cubins = "flashinfer-jit" in stores, "flashinfer-cubins" in stores
     return gathering(named.release, place, modules, cubins, scratch), named.warning
+
+
+def export_lines(variables: Mapping[str, str]) -> Iterator[str]:
+    """For a shell."""
+    return (f"export {name}={quote(value)}" for name, value in variables.items())
+
+
+def kubernetes_lines(variables: Mapping[str, str]) -> Iterator[str]:
+    """The `env:` of a container. Kubernetes replaces $(NAME) in a value, unless it is escaped."""
+    yield "env:"
+    for name, value in variables.items():
+        yield f"- name: {name}"
+        yield f"  value: {json.dumps(value.replace('$(', '$$('))}"

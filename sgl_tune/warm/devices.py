@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from importlib.util import find_spec
 
 from runtime.server.bounds import is_number
 from runtime.server.flashinfer import doubt_of, flashinfer_of
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.versions import Gpu, installed_version
+from sgl_tune.deployment.versions import Gpu, installed_version, require_flashinfer
 from sgl_tune.errors import UsageError, WorkFailed
 
 ALL_GPUS = "all"
@@ -87,15 +86,8 @@ def target_doubts(deployment: Deployment) -> Iterator[str]:
 
 def check_target(deployment: Deployment, devices: Devices, here: tuple[Gpu, ...]) -> None:
     """A cache is tuned by the FlashInfer and on the GPU that will read it, or not at all."""
-    if find_spec("torch") is None or installed_version("flashinfer") is None:
-        wanted = f"flashinfer-python=={deployment.flashinfer_version}"
-        raise UsageError("tuning needs torch and FlashInfer", f"pip install 'sgl-tune[runtime]' {wanted}")
-    installed = installed_version("flashinfer")
-    if installed != deployment.flashinfer_version:
-        raise UsageError(
-            f"the target reads caches of FlashInfer {deployment.flashinfer_version}, here is {installed}",
-            f"--flashinfer-version {installed}, or install the target's version here",
-        )
+    installed = deployment.flashinfer_version
+    require_flashinfer(installed)
     skipped = deployment.server.asked.flashinfer_autotune_skip_ops
     if skipped and not flashinfer_of(installed).skips_ops:
         raise UsageError(

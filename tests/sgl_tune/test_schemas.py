@@ -41,6 +41,7 @@ def _printed(*arguments: object, cwd: Path | None = None) -> Any:
         ("prune", "--cache-dir", CACHE, "--max-size", "1kB", "--dry-run"),
         ("warm", "--dry-run", *MODEL, *TUNED),
         ("warm", "--dry-run", *MODEL),
+        ("warm", "--everything", "--dry-run", *MODEL, *TUNED),
         ("warm", "--dry-run", *DRAFT, "--moe-runner-backend", "flashinfer_trtllm"),
         ("explain", *MODEL, *TUNED),
         ("explain", *DRAFT, "--sglang-version", "0.5.17", "--against", "0.5.23"),

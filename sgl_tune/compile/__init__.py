@@ -1,0 +1,1 @@
+"""What a start compiles, compiled before it."""

@@ -1,0 +1,46 @@
+"""What was compiled beforehand, for a person; and what would be."""
+
+from __future__ import annotations
+
+from runtime.server.modules import Modules
+from sgl_tune.cli.out import Output
+from sgl_tune.cli.table import Column
+from sgl_tune.compile.everything import Filled
+from sgl_tune.stores.variables import export_lines
+from sgl_tune.units import count
+
+_COLUMNS = (Column("MODULE"), Column("IT IS"), Column("SECONDS", right=True))
+_STATES = {
+    "built": "built now",
+    "there": "there already",
+    "offered": "in an installed package",
+    "refused": "not made here",
+    "failed": "not built",
+}
+
+
+def show_filled(out: Output, filled: Filled) -> None:
+    built = [one for one in filled.built if one.state == "built"]
+    took = max((one.seconds for one in built), default=0.0)
+    longest = f", the longest in {took:.0f} s" if built else ""
+    out.line(f"{count(len(built), 'module')} compiled in {filled.root}{longest}", style="bold")
+    if filled.built:
+        out.table(_COLUMNS, [(one.name, _STATES[one.state], f"{one.seconds:.0f}") for one in filled.built])
+    _show_gaps(out, filled.unknown)
+    for what in filled.left:
+        out.line(f"not here: {what}", indent=2)
+    out.line("A server finds it with:")
+    for line in export_lines(filled.environment):
+        out.line(line, indent=2)
+
+
+def show_modules(out: Output, modules: Modules) -> None:
+    out.line(f"compiles {count(len(modules.known), 'module')} of FlashInfer", indent=2)
+    for module in modules.known:
+        out.line(f"{module.name}: {module.used_by}", indent=4)
+    _show_gaps(out, modules.unknown)
+
+
+def _show_gaps(out: Output, unknown: tuple[str, ...]) -> None:
+    for what in unknown:
+        out.line(f"not known here, which modules FlashInfer loads for {what}", "yellow", indent=2)

@@ -1,0 +1,178 @@
+"""The CUDA toolkit that compiles FlashInfer's modules: found where FlashInfer finds one, or where pip put it.
+
+Packages of one CUDA release come from a dozen wheels, and pip takes the newest of each that nobody pinned: a
+compiler of one release before an assembler of another fails after minutes. Such a mixture is refused at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from sgl_tune.errors import UsageError
+
+PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
+LIBRARIES = ("nvidia-cublas", "nvidia-cuda-nvrtc")
+USUAL = "13.0"
+_CURAND = {"12.8": "10.3.9.*", "12.9": "10.3.10.*", "13.0": "10.4.0.*"}
+_RELEASE = re.compile(r"release (\d+)\.(\d+)")
+_HEADER = re.compile(r"#define\s+CUDART_VERSION\s+(\d+)")
+_SHARED = re.compile(r"(lib\w+\.so)\.\d[\d.]*")
+_SECONDS = 30
+# Programs and headers that modules are made with, below the toolkit's folder.
+_PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "nvvm/bin/cicc")
+_HEADERS = ("cuda_runtime.h", "crt/host_config.h", "cublasLt.h", "curand_kernel.h", "nvrtc.h")
+
+
+@dataclass(frozen=True, slots=True)
+class Toolkit:
+    """`links`: a folder of names that a linker looks for, where the packages have none."""
+
+    home: Path
+    release: str
+    links: Path | None = None
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        found = {"CUDA_HOME": str(self.home)}
+        if self.links is not None:
+            flags = (f"-L{self.links}", environ.get("FLASHINFER_EXTRA_LDFLAGS"))
+            found["FLASHINFER_EXTRA_LDFLAGS"] = " ".join(filter(None, flags))
+        return found
+
+
+def pip_command(release: str = USUAL) -> str:
+    pinned = [f"'{name}=={release}.*'" for name in (*PACKAGES, *LIBRARIES)]
+    if release in _CURAND:
+        pinned.append(f"'nvidia-curand=={_CURAND[release]}'")
+    return f"pip install {' '.join(pinned)}"
+
+
+def find_toolkit(environ: Mapping[str, str]) -> Toolkit:
+    """The first that is there; what it lacks is an error and no reason to take another."""
+    home = next(_places(environ), None)
+    if home is None:
+        raise UsageError("no CUDA compiler is here: CUDA_HOME is not set, nvcc not found", pip_command())
+    release = _check(home)
+    return Toolkit(home, release, _links(home))
+
+
+def find_tool(name: str, environ: Mapping[str, str]) -> str:
+    """Of this Python's own folder too, where pip puts programs: it need not be on the path."""
+    found = shutil.which(name, path=program_path(environ))
+    if found is None:
+        package = "pip install ninja" if name == "ninja" else "install g++, the system's C++ compiler"
+        raise UsageError(f"{name} is not here, and FlashInfer's modules are built with it", package)
+    return found
+
+
+def program_path(environ: Mapping[str, str]) -> str:
+    own = str(Path(sys.executable).parent)
+    return os.pathsep.join([environ.get("PATH", os.defpath), own])
+
+
+def _places(environ: Mapping[str, str]) -> Iterator[Path]:
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if environ.get(name):
+            yield Path(environ[name])
+            return
+    for entry in filter(Path.is_absolute, map(Path, sys.path)):
+        yield from (
+            one for one in sorted(entry.glob("nvidia/cu*"), reverse=True) if (one / "bin/nvcc").exists()
+        )
+    nvcc = shutil.which("nvcc", path=program_path(environ))
+    if nvcc:
+        yield Path(nvcc).parent.parent
+    if Path("/usr/local/cuda/bin/nvcc").exists():
+        yield Path("/usr/local/cuda")
+
+
+def _check(home: Path) -> str:
+    missing = [name for name in _PROGRAMS if not (home / name).exists()]
+    missing += [f"include/{name}" for name in _HEADERS if not (home / "include" / name).exists()]
+    if missing:
+        says = f"the CUDA toolkit in {home} has no {missing[0]}"
+        raise UsageError(says, pip_command(_release_or_usual(home)))
+    release = _told(home / "bin/nvcc")
+    if release is None:
+        raise UsageError(f"{home}/bin/nvcc does not run", pip_command())
+    told = {"ptxas": _told(home / "bin/ptxas"), "its headers": _of_headers(home), **_of_packages(home)}
+    odd = next((name for name, other in told.items() if other not in (release, None)), None)
+    if odd is not None:
+        says = f"the CUDA toolkit in {home} is a mixture: nvcc is of {release}, {odd} of {told[odd]}"
+        raise UsageError(says, pip_command(release))
+    return release
+
+
+def _release_or_usual(home: Path) -> str:
+    return (_told(home / "bin/nvcc") if (home / "bin/nvcc").exists() else None) or USUAL
+
+
+def _told(program: Path) -> str | None:
+    match = _RELEASE.search(_output(program, "--version"))
+    return f"{match[1]}.{match[2]}" if match else None
+
+
+def _of_packages(home: Path) -> dict[str, str]:
+    """cicc does not say of which release it is; where pip put it, its package does."""
+    found = {}
+    for name in PACKAGES:
+        for told in home.parent.parent.glob(f"{name.replace('-', '_')}-*.dist-info"):
+            version = told.name.removesuffix(".dist-info").rpartition("-")[2]
+            found[name] = ".".join(version.split(".")[:2])
+    return found
+
+
+def _of_headers(home: Path) -> str | None:
+    try:
+        match = _HEADER.search((home / "include/cuda_runtime_api.h").read_text(errors="replace"))
+    except OSError:
+        return None
+    return f"{int(match[1]) // 1000}.{int(match[1]) % 1000 // 10}" if match else None
+
+
+def _output(*words: str | Path) -> str:
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr
+
+
+def _links(home: Path) -> Path | None:
+    """pip's libraries bear a version, and none stands for the driver's: a folder of the names without."""
+    if (home / "lib64/libcudart.so").exists():
+        return None
+    own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sgl-tune"
+    folder = own / f"cuda-{sha256(str(home.resolve()).encode()).hexdigest()[:16]}"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for library in sorted((home / "lib").glob("lib*.so.*")):
+        match = _SHARED.fullmatch(library.name)
+        if match and not (folder / match[1]).exists():
+            (folder / match[1]).symlink_to(library)
+    if not (folder / "libcuda.so").exists():
+        _stand_in(folder)
+    return folder
+
+
+def _stand_in(folder: Path) -> None:
+    """Empty, with the name of the driver's library: what is linked to it asks for that at the start."""
+    made = folder / f".libcuda.{os.getpid()}.so"
+    words = [find_tool("c++", os.environ), "-shared", "-Wl,-soname,libcuda.so.1", "-x", "c++", os.devnull]
+    done = subprocess.run([*words, "-o", made], capture_output=True, text=True, timeout=_SECONDS)
+    if done.returncode:
+        raise UsageError(f"c++ cannot link a library: {done.stderr.strip()[-300:]}", "repair the compiler")
+    made.replace(folder / "libcuda.so")

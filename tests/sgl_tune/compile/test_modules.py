@@ -1,0 +1,99 @@
+"""Which modules a deployment loads, and whether FlashInfer names them so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from runtime.server.modules import Module
+from tests.sgl_tune.planning import HOPPER, TARGET, plan
+from tests.sgl_tune.running import run
+
+MOE = ("--model", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
+ASK = """
+import json, sys
+from sgl_tune.compile.generate import _argument
+from importlib import import_module
+told = {}
+for one in json.loads(sys.argv[1]):
+    place, _, name = one["maker"].partition(":")
+    maker = getattr(import_module("flashinfer.jit." + place), name)
+    told[one["name"]] = maker(*map(_argument, one["arguments"])).name
+print(json.dumps(told))
+"""
+
+
+def asked(*arguments: object) -> dict[str, list[str]]:
+    told = plan("--everything", "--compile-only", *arguments)["everything"]
+    return {"modules": [one["name"] for one in told["modules"]], "unknown": told["unknown"]}
+
+
+def test_a_plain_moe_on_hopper_is_known_whole() -> None:
+    assert asked(*MOE, *HOPPER) == {
+        "modules": ["norm", "sampling", "fused_moe_90", "trtllm_utils"],
+        "unknown": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "unknown"),
+    [
+        (("--attention-backend", "trtllm_mha", "--arch", "sm100"), "attention by trtllm_mha"),
+        (("--quantization", "modelopt_fp8", "--arch", "sm90"), "layers quantized by modelopt_fp8"),
+        (("--gpu", "H20"), "experts by flashinfer_cutlass on an H20"),
+        (("--speculative-algorithm", "NGRAM", "--arch", "sm90"), "speculation by NGRAM"),
+    ],
+)
+def test_what_nobody_read_is_named(flags: tuple[str, ...], unknown: str) -> None:
+    assert any(one.startswith(unknown) for one in asked(*MOE, *TARGET, *flags)["unknown"])
+
+
+def test_a_module_that_the_deployment_does_not_load_is_refused() -> None:
+    ran = run("warm", "--everything", "--dry-run", "--module", "nrm", *MOE, *HOPPER)
+    assert ran.code == 2 and "--module nrm" in ran.err and "norm, sampling" in ran.err
+
+
+@pytest.mark.parametrize("flag", ["--compile-only", "--module=norm", "--jobs=2", "--format=kubernetes"])
+def test_flags_of_everything_are_refused_without_it(flag: str) -> None:
+    ran = run("warm", "--dry-run", flag, *MOE, *HOPPER)
+    assert ran.code == 2 and "add --everything" in ran.err
+
+
+def test_flashinfer_names_the_modules_so(tmp_path: Path) -> None:
+    pytest.importorskip("flashinfer")
+    known = [*_known(*MOE, *HOPPER), *_known(*MOE, *HOPPER, "--attention-backend", "flashinfer")]
+    known += _known(*MOE, *HOPPER, "--attention-backend", "flashinfer", "--tp", 16)
+    modules = {one.name: one for one in known}
+    if shutil.which("nvcc") is None:  # it is asked for its release
+        del modules["fused_moe_90"]
+    assert len(modules) >= 6
+    settings = {"FLASHINFER_WORKSPACE_BASE": str(tmp_path), "FLASHINFER_CUDA_ARCH_LIST": "9.0"}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, json.dumps([asdict(one) for one in modules.values()])],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **settings},
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {name: name for name in modules}
+
+
+def _known(*arguments: object) -> list[Module]:
+    """As they are planned, with what their makers are called with."""
+    from sgl_tune.compile.modules import modules_for
+    from sgl_tune.deployment.options import ServerFlags
+    from sgl_tune.deployment.selection import select_deployments
+
+    names = {"--model": "model_path"}
+    given = {
+        names.get(a, a[2:].replace("-", "_")): b for a, b in zip(arguments[::2], arguments[1::2], strict=True)
+    }
+    return list(modules_for(select_deployments(ServerFlags(**given), (), None)[0]).known)
