@@ -20,6 +20,9 @@ from sgl_tune.ship.contents import Contents, add_cache, add_store
 from sgl_tune.ship.manifest import DEFAULT_PLACE
 from sgl_tune.ship.pack import Packed, manifest_of, write_bundle
 from sgl_tune.ship.page import manifest_json, show_manifest
+from sgl_tune.ship.private_key import read_private_key
+from sgl_tune.ship.signature import signature_of, signature_path, write_signature
+from sgl_tune.ship.trust_options import SignOption
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.environment import Target, read_target
 from sgl_tune.verify.stores import machine_of
@@ -61,6 +64,7 @@ def pack(
         str,
         typer.Option("--at", metavar="PATH", help="The place for which absolute paths in it are right."),
     ] = DEFAULT_PLACE,
+    sign: SignOption = None,
     force: Annotated[bool, typer.Option("--force", help="Pack what a server would not use, too.")] = False,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
@@ -79,6 +83,7 @@ def pack(
     check_place(output)
     if not at.startswith("/"):
         raise UsageError(f"--at {at} is no absolute path", "give the path as a server will see it")
+    key = read_private_key(sign) if sign else None
     paths, command = split_positionals(arguments or ())
     asked = Asked(flags, tuple(paths), tuple(command), deployment, tuple(store or ()))
     machine = read_target(target) if target else _OWN
@@ -96,9 +101,12 @@ def pack(
         manifest = manifest_of(contents, caches, lambda size: progress.advance())
     with out.progress("packing", len(manifest.files)) as progress:
         packed = write_bundle(manifest, contents, output, codec, lambda size: progress.advance())
+    signature = write_signature(output, signature_of(key, packed.digest)) if key else None
+    if signature is None and signature_path(output).exists():
+        out.warn(f"{signature_path(output)} was there before: it is good if this was packed before, too")
     out.result(
-        _as_json(packed, contents, choice),
-        human=lambda: _show(out, packed, contents),
+        _as_json(packed, contents, choice, signature),
+        human=lambda: _show(out, packed, contents, signature),
         quiet=[packed.digest],
     )
 
@@ -120,9 +128,10 @@ def _say(out: Output, choice: Choice, force: bool) -> None:
         raise CheckFailed("a server would not use all of this", "mend or warm it, or pack it with --force")
 
 
-def _as_json(packed: Packed, contents: Contents, choice: Choice) -> dict[str, Any]:
+def _as_json(packed: Packed, contents: Contents, choice: Choice, signature: Path | None) -> dict[str, Any]:
     return {
         "path": str(packed.path),
+        "signature": str(signature) if signature else None,
         "digest": packed.digest,
         "diff_id": packed.diff_id,
         "bytes": packed.bytes,
@@ -132,8 +141,10 @@ def _as_json(packed: Packed, contents: Contents, choice: Choice) -> dict[str, An
     }
 
 
-def _show(out: Output, packed: Packed, contents: Contents) -> None:
+def _show(out: Output, packed: Packed, contents: Contents, signature: Path | None) -> None:
     show_manifest(out, packed.manifest)
     for what, many in sorted(contents.left_out.items()):
         out.line(f"left out: {many:,} {what}", style="dim")
     out.line(f"{packed.path}: {human_bytes(packed.bytes)}, {packed.digest}", style="green")
+    if signature:
+        out.line(f"{signature}: its signature, as cosign makes it")

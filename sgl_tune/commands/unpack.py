@@ -13,6 +13,7 @@ from sgl_tune.cli.out import Output
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.errors import CheckFailed
+from sgl_tune.ship.guard import Guard
 from sgl_tune.ship.judging import Judgement, judge
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.options import (
@@ -69,7 +70,7 @@ def unpack(
         place_asked(at, root),
         replace,
         tuple(rekey or ()),
-        pinned,
+        Guard(pinned),
         owner_asked(owner, root),
         dry_run,
     )

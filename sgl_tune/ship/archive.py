@@ -42,8 +42,8 @@ _SMALL = 256 << 20
 class Archive:
     """One pass over an opened bundle: `manifest` is there at once, `each` gives the rest."""
 
-    def __init__(self, stream: _Stream, size: int) -> None:
-        self._stream = stream
+    def __init__(self, stream: _Stream, size: int, at_end: Callable[[], None]) -> None:
+        self._stream, self._at_end = stream, at_end
         self.compressed = size
         block = stream.take(BLOCK, short=True)
         told = size_told(block)
@@ -71,6 +71,7 @@ class Archive:
             raise BadBundle(told if end.strip(b"\0") else "it is cut off before the end of its tar")
         if self._stream.take(1, short=True):
             raise BadBundle("bytes follow the end of its tar")
+        self._at_end()
 
     def _bounded(self) -> None:
         stored = sum(member.size for member in members(self.manifest) if member.kind == "file")
@@ -151,9 +152,11 @@ class _Rest:
 
 @dataclass(frozen=True)
 class Opened:
-    """What its bytes hash to is known once `archive` has been read to its end."""
+    """What its bytes hash to is known once `archive` has been read to its end, and is then what was
+    `checked`."""
 
     archive: Archive
+    checked: str | None
     _read: Hash
     _tar: Hash
 
@@ -168,16 +171,26 @@ class Opened:
 
 
 @contextmanager
-def opened(path: Path, pinned: str | None = None, with_diff_id: bool = False) -> Iterator[Opened]:
-    """With a digest that is `pinned`, nothing is decompressed before the file has it."""
+def opened(
+    path: Path, check: Callable[[str], None] | None = None, with_diff_id: bool = False
+) -> Iterator[Opened]:
+    """Nothing is decompressed before `check` has seen the digest, and what has another is not believed."""
     read, tar = sha256(), sha256()
     with named(path), _file(path) as file:
-        if pinned is not None:
-            _check_pinned(file, pinned)
+        checked = None
+        if check:
+            checked = _digest(file)
+            check(checked)
+            file.seek(0)
+
+        def at_end() -> None:
+            if checked and f"sha256:{read.hexdigest()}" != checked:
+                raise BadBundle("somebody wrote to it while it was read")
+
         pieces = decompressed(file, read.update)
         with ahead(_seen(pieces, tar.update) if with_diff_id else pieces) as made:
-            archive = Archive(_Stream(made), os.fstat(file.fileno()).st_size)
-            yield Opened(archive, read, tar)
+            archive = Archive(_Stream(made), os.fstat(file.fileno()).st_size, at_end)
+            yield Opened(archive, checked, read, tar)
 
 
 @contextmanager
@@ -201,13 +214,6 @@ def _file(path: Path) -> BinaryIO:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}", "name a file of `sgl-tune pack`"
         ) from None
-
-
-def _check_pinned(file: BinaryIO, pinned: str) -> None:
-    there = _digest(file)
-    if there != pinned:
-        raise BadBundle(f"its digest is {there}, and not {pinned}", "this is another bundle: do not use it")
-    file.seek(0)
 
 
 def _digest(file: BinaryIO) -> str:

@@ -94,7 +94,7 @@ class RegistryRemote:
         self._repository.put_document(manifest, image.IMAGE, digest)
         if key:
             signed = signed_statement(key, digest, f"{self.name.registry}/{self.name.repository}")
-            put_signature(self._repository, signed, digest)
+            put_signature(self._repository, signed, digest, key.public_key())
         return image.make_entry(digest, len(manifest), about.platform, about.told), sent
 
     def _write_tag(self, entry: dict[str, Any], alone: bool) -> list[dict[str, Any]]:

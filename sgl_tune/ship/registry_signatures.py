@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sgl_tune.errors import CheckFailed
 from sgl_tune.ship import registry_image as image
@@ -20,6 +20,9 @@ from sgl_tune.ship.signature import (
     statement_found,
     statement_tag,
 )
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey as PublicKey
 
 CARRIED = "sgl-tune.signature"
 _MOST = 20
@@ -37,11 +40,16 @@ def signatures(repository: Repository, manifest: Mapping[str, Any], digest: str)
     return found
 
 
-def put_signature(repository: Repository, signature: Signature, digest: str) -> None:
-    """Beside those that others have put there."""
+def put_signature(repository: Repository, signature: Signature, digest: str, key: PublicKey) -> None:
+    """Beside those that others have put there, of the same statement too; an older one of this key goes."""
     statement = signature.statement or b""
     blob = Blob(digest_of(statement), len(statement))
-    there = [layer for layer in _layers(repository, digest) if layer["digest"] != blob.digest]
+
+    def is_older(layer: Mapping[str, Any]) -> bool:
+        text = image.told_by(layer).get(ANNOTATION, "")
+        return bool(layer["digest"] == blob.digest) and Signature(text, statement).is_by(key, digest)
+
+    there = [layer for layer in _layers(repository, digest) if not is_older(layer)]
     told = {ANNOTATION: signature.text}
     layers = [*there, image.descriptor(STATEMENT_TYPE, *blob, annotations=told)]
     upload(repository, blob, BytesIO(statement))

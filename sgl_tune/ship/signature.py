@@ -13,6 +13,7 @@ from sgl_tune.errors import CheckFailed
 from sgl_tune.reading import bounded_bytes
 from sgl_tune.ship.curve import sign, verifies
 from sgl_tune.units import shown
+from sgl_tune.writing import write_text
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import (
@@ -71,6 +72,17 @@ def read_signature(bundle: Path) -> Signature | None:
         return None
     except OSError as error:
         raise CheckFailed(f"{path} cannot be read: {error.strerror}") from None
+
+
+def signatures_beside(bundle: Path) -> tuple[Signature, ...]:
+    found = read_signature(bundle)
+    return (found,) if found else ()
+
+
+def write_signature(bundle: Path, signature: Signature) -> Path:
+    path = signature_path(bundle)
+    write_text(path, signature.text)
+    return path
 
 
 def statement_about(manifest: str, reference: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtime.server.stores import BY_ID
@@ -14,12 +14,14 @@ from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.transaction import explained, locked
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.ship.archive import opened
+from sgl_tune.ship.guard import Guard
 from sgl_tune.ship.landing import Landed, check_way, land_stores
 from sgl_tune.ship.landing_tactics import LandedCache, check_cache, land_cache
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.places import OFFER_PACKAGE
 from sgl_tune.ship.rekey import Rekeyed, rekeyed
 from sgl_tune.ship.staging import Owner, Staged, Staging, check_room
+from sgl_tune.ship.trust import Verdict
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.relocate import Mended, relocate
 
@@ -37,7 +39,7 @@ class How:
     place: str
     replace: bool = False
     rekey: tuple[str, ...] = ()
-    pinned: str | None = None
+    guard: Guard = field(default_factory=Guard)
     owner: Owner | None = None
     dry_run: bool = False
 
@@ -46,6 +48,7 @@ class How:
 class Unpacked:
     manifest: BundleManifest
     digest: str
+    trust: Verdict
     staged: Staged
     changes: tuple[Rekeyed, ...]
     caches: tuple[LandedCache, ...]
@@ -57,8 +60,9 @@ def unpack(
     bundle: Path, how: How, progress: Progress, say: Say, judge: Judge = lambda folder, manifest: None
 ) -> Unpacked:
     """`judge` sees the staged folder when all in it is checked, and may refuse it."""
-    with opened(bundle, how.pinned) as found:
+    with opened(bundle, how.guard.check) as found:
         manifest = found.archive.manifest
+        trust = how.guard.judge(found.checked, manifest)
         changes = tuple(rekeyed(manifest, how.rekey))
         with _staging_folder(how) as folder:
             check_room(folder, manifest)
@@ -70,7 +74,7 @@ def unpack(
             for cache in caches:
                 check_cache(cache, folder, how.root, how.replace)
             landed, stores, mended = _land(caches, folder, manifest, how, say)
-        return Unpacked(manifest, found.digest, staged, changes, landed, stores, mended)
+        return Unpacked(manifest, found.digest, trust, staged, changes, landed, stores, mended)
 
 
 def _land(
