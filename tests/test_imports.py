@@ -67,7 +67,8 @@ SGL_TUNE = {
     " log_lines writing web_page cli deployment",
     "start_report": "server errors processes units log_lines writing web_page cli",
     "compile": "server errors processes units cli deployment stores",
-    "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys",
+    "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys"
+    " start_report",
     "export": "server errors processes units reading deployment cache",
     "ship": "server sgl_tune errors processes units records reading writing cli deployment cache stores keys"
     " verify",

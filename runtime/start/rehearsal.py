@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from runtime.devices.base import Device
-from runtime.forward.batch import dummy_decode_batch
+from runtime.forward.batch import ForwardBatch, dummy_decode_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.dp_attention import plan_dp_tokens
 from runtime.forward.kv_pool import make_kv_pool
@@ -51,6 +52,16 @@ class Rehearsal:
 
     def forward(self, rows: int) -> None:
         """The layers alone, on at least `rows` rows of the experts: each DP rank brings its share."""
+        self._run(self._batch(rows))
+
+    def capture(self, rows: int) -> None:
+        """The same forward as a CUDA graph, replayed once."""
+        batch = self._batch(rows)
+        run = partial(self._run, batch)
+        self._device.capture(run, self._device.graph_pool(), name=f"decode {rows}").replay()
+        self._device.synchronize()
+
+    def _batch(self, rows: int) -> ForwardBatch:
         local = -(-rows // self._parallel.attn_dp)
         target = self._device.torch_device
         batch = dummy_decode_batch(local, 1, target)
@@ -59,5 +70,8 @@ class Rehearsal:
         dp = plan_dp_tokens(
             local, "eager", self._parallel, moe_a2a_backend=self._runtime.moe_a2a_backend, device=target
         )
+        return replace(batch, input_ids=tokens, dp=dp)
+
+    def _run(self, batch: ForwardBatch) -> None:
         with torch.inference_mode():
-            self._decoder.run_layers(replace(batch, input_ids=tokens, dp=dp), self._pool)
+            self._decoder.run_layers(batch, self._pool)

@@ -62,9 +62,9 @@ class Turn(NamedTuple):
 class Compilers:
     """A thread that looks ten times a second; what lives shorter than that may go unseen."""
 
-    def __init__(self, root: int) -> None:
+    def __init__(self, root: int, names: frozenset[str] = NAMES) -> None:
         self._turns: list[Turn] = []
-        self._root = root
+        self._root, self._names = root, names
         self._running: dict[tuple[str, str], tuple[float, float]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -83,7 +83,7 @@ class Compilers:
     def _watch(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
             now = time.time()
-            for seen in set(_seen(self._root)):
+            for seen in set(_seen(self._root, self._names)):
                 begin, _ = self._running.get(seen, (now - LOOK_SECONDS, now))
                 self._running[seen] = (begin, now)
             self._end([seen for seen, (_, last) in self._running.items() if last < now - 3 * LOOK_SECONDS])
@@ -95,11 +95,11 @@ class Compilers:
                 self._turns.append(Turn(phase, what, begin, last))
 
 
-def _seen(root: int) -> Iterator[tuple[str, str]]:
+def _seen(root: int, names: frozenset[str]) -> Iterator[tuple[str, str]]:
     for pid in below(root):
         try:
             name = Path(f"/proc/{pid}/comm").read_text().strip()
-            if name in NAMES:
+            if name in names:
                 place = Path(f"/proc/{pid}/cwd").readlink()
                 line = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
                 yield _whose(f"{place}\0{line}")

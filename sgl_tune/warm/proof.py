@@ -40,10 +40,19 @@ class Proof:
     profiled: dict[str, int]
     load_seconds: float
     forward: Forward
+    compiled: dict[str, list[str]]  # by the forward that it was seen in
+    own_kernels: int  # of this runtime, by Triton: a server has others
+    uncaptured: str | None  # why no graph was captured
+
+    @property
+    def compiled_for_a_server(self) -> list[str]:
+        """Kernels of the chosen tactics; no server with these files runs what the untuned forward took."""
+        return list(dict.fromkeys((*self.compiled["tuned"], *self.compiled["captured"])))
 
     @property
     def is_good(self) -> bool:
-        return not (self.misses or self.ignored or self.profiled) and self.asked > 0
+        spoilt = self.misses or self.ignored or self.profiled or self.compiled_for_a_server
+        return not spoilt and self.asked > 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -54,6 +63,9 @@ class Proof:
             "profiled": self.profiled,
             "load_seconds": self.load_seconds,
             "forward": asdict(self.forward),
+            "compiled": self.compiled,
+            "own_kernels": self.own_kernels,
+            "uncaptured": self.uncaptured,
         }
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sgl_tune.processes.child import Child
+from sgl_tune.warm.compilations import Compilations, counted
 from sgl_tune.warm.events import DONE
 from sgl_tune.warm.job import CacheJob, make_device, read_job
 from sgl_tune.warm.turns import in_turns
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from runtime.start.rehearsal import Rehearsal
 
 _PATIENCE_SECONDS = 3.0
+_FIRST_LINE = 300
 
 
 def main(child: Child) -> None:
@@ -82,18 +84,21 @@ def _prove(cache: CacheJob, device: Device, tuner: AutoTuner) -> dict[str, Any]:
     accepted = [tuner.load_configs(str(path)) for path in cache.files]
     load_seconds = time.perf_counter() - started
     started = time.perf_counter()
-    rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, device)
-    built, started = time.perf_counter() - started, time.perf_counter()
-    with record_asked() as record:
-        rehearsal.forward_all(cache.serving_rows)
-        missing = {entry.file_key for entry in record.missed}
-        if all(accepted) and not missing:
-            _ask_as_a_start_does(cache, rehearsal, device)
+    with counted() as tuned:
+        rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, device)
+        built, started = time.perf_counter() - started, time.perf_counter()
+        with record_asked() as record:
+            rehearsal.forward_all(cache.serving_rows)
+            missing = {entry.file_key for entry in record.missed}
+            if all(accepted) and not missing:
+                _ask_as_a_start_does(cache, rehearsal, device)
     replayed, started = time.perf_counter() - started, time.perf_counter()
     missing |= {entry.file_key for entry in record.missed}
     missing |= set(cache.keys) - tuner._file_configs.keys()
-    forward = _compare(tuner, rehearsal.forward, cache.serving_rows[0], device)
-    compared = time.perf_counter() - started
+    forward, untuned = _compare(tuner, rehearsal.forward, cache.serving_rows[0], device)
+    compared, started = time.perf_counter() - started, time.perf_counter()
+    captured, uncaptured = _capture(rehearsal, cache, device)
+    graphed = time.perf_counter() - started
     return {
         "asked": len(record.asked),
         "hits": record.hits,
@@ -102,8 +107,35 @@ def _prove(cache: CacheJob, device: Device, tuner: AutoTuner) -> dict[str, Any]:
         "profiled": dict(tuner.stats.tuned_op_successful_configs),
         "load_seconds": load_seconds,
         "forward": forward,
-        "steps": {"load": load_seconds, "layer": built, "replay": replayed, "compare": compared},
+        "compiled": {
+            "tuned": tuned.of_a_server,
+            "untuned": untuned.of_a_server,
+            "captured": captured.of_a_server,
+        },
+        "own_kernels": sum(len(one.triton) for one in (tuned, untuned, captured)),
+        "uncaptured": uncaptured,
+        "steps": {
+            "load": load_seconds,
+            "layer": built,
+            "replay": replayed,
+            "compare": compared,
+            "capture": graphed,
+        },
     }
+
+
+def _capture(rehearsal: Rehearsal, cache: CacheJob, device: Device) -> tuple[Compilations, str | None]:
+    """As a decode graph, which a CPU has not, and why it could not be: that says nothing of the files."""
+    if device.torch_device.type != "cuda":
+        return Compilations(), None
+    rows = max(cache.runtime.decode_graphs, default=cache.serving_rows[-1])
+    uncaptured = None
+    with counted() as seen:
+        try:
+            rehearsal.capture(rows)
+        except Exception as error:
+            uncaptured = (str(error).strip() or type(error).__name__).splitlines()[0][:_FIRST_LINE]
+    return seen, uncaptured
 
 
 def _ask_as_a_start_does(cache: CacheJob, rehearsal: Rehearsal, device: Device) -> None:
@@ -116,7 +148,7 @@ def _ask_as_a_start_does(cache: CacheJob, rehearsal: Rehearsal, device: Device) 
 
 def _compare(
     tuner: AutoTuner, forward: Callable[[int], None], rows: int, device: Device
-) -> dict[str, float | int | bool]:
+) -> tuple[dict[str, float | int | bool], Compilations]:
     found = tuner._file_configs
 
     def timed(configs: Any) -> Callable[[], float]:
@@ -128,12 +160,13 @@ def _compare(
 
     tuned, untuned = timed(found), timed({})
     try:
-        for warm_up in (tuned, untuned):
-            warm_up()
+        tuned()
+        with counted() as compiled:
+            untuned()
         seen = in_turns(tuned, untuned, _PATIENCE_SECONDS)
     finally:
         tuner._file_configs = found
-    return {
+    told = {
         "rows": rows,
         "tuned_ms": seen.one_ms,
         "untuned_ms": seen.other_ms,
@@ -141,6 +174,7 @@ def _compare(
         "turns": seen.turns,
         "clear": seen.clear,
     }
+    return told, compiled
 
 
 def _milliseconds(forward: Callable[[int], None], rows: int, device: Device) -> float:

@@ -53,10 +53,18 @@ def _show_next(out: Output, deployment: Deployment) -> None:
 def _show_proof(out: Output, proof: Proof) -> None:
     if proof.is_good:
         out.line(
-            f"proof: {proof.asked} lookups in a fresh process, no miss, nothing tuned", "green", indent=2
+            f"proof: {proof.asked} lookups in a fresh process, no miss, nothing tuned, nothing compiled",
+            "green",
+            indent=2,
         )
-    else:
+    elif proof.misses or not proof.compiled_for_a_server:
         out.line(f"proof: {len(proof.misses)} entries are missing", "red", indent=2)
+    for what in proof.compiled_for_a_server:
+        out.line(f"proof: {what} was compiled: a server would have waited; it is there now", "red", indent=2)
+    for what in proof.compiled["untuned"]:
+        out.line(f"without the files {what} was compiled, which a server with them does not need", indent=2)
+    if proof.uncaptured:
+        out.line(f"no CUDA graph was captured: {proof.uncaptured}", "yellow", indent=2)
     for path in proof.ignored:
         out.line(f"FlashInfer's loader ignores {path}", "red", indent=4)
     for key in proof.misses:
