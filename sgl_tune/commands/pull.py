@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
-from sgl_tune.errors import UsageError
+from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.options import CacheDirOption
+from sgl_tune.errors import CheckFailed
+from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived
+from sgl_tune.ship.guard import Guard
 from sgl_tune.ship.machine import machine_for
+from sgl_tune.ship.options import (
+    DigestOption,
+    OwnerOption,
+    PlaceOption,
+    RekeyOption,
+    ReplaceOption,
+    digest_asked,
+    owner_asked,
+    place_asked,
+)
 from sgl_tune.ship.remote_options import (
     CaOption,
     GpuOption,
     PlainHttpOption,
     PlatformOption,
     TimeoutOption,
-    how,
+    way,
 )
-from sgl_tune.ship.remotes import PATIENCE_SECONDS, Listing, offer_json, remote
+from sgl_tune.ship.remotes import PATIENCE_SECONDS, Listing, Machine, Pulled, Remote, offer_json, remote
 from sgl_tune.ship.trust import vouched
-from sgl_tune.ship.trust_options import TrustOption, policy_of
+from sgl_tune.ship.trust_options import AllowUnsignedCodeOption, TrustOption, policy_of
+from sgl_tune.ship.unpack import How
 from sgl_tune.units import human_bytes
+from sgl_tune.verify.environment import read_target
 from sgl_tune.writing import check_place, written
 
 _COLUMNS = (
@@ -52,11 +71,26 @@ def pull(
     list_only: Annotated[
         bool, typer.Option("--list", help="Only say what is there; without a tag, the tags.")
     ] = False,
+    digest: DigestOption = None,
+    trust: TrustOption = None,
+    allow_unsigned_code: AllowUnsignedCodeOption = False,
+    cache_dir: CacheDirOption = None,
+    replace: ReplaceOption = False,
+    rekey: RekeyOption = None,
     target: Annotated[
         Path | None,
-        typer.Option("--target", metavar="ENV.JSON", help="The serving machine, as its `sgl-tune env` says."),
+        typer.Option(
+            "--target",
+            metavar="ENV.JSON",
+            help="What is for this machine, and nothing that its server would not use.",
+        ),
     ] = None,
-    trust: TrustOption = None,
+    at: PlaceOption = None,
+    owner: OwnerOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --target: unpack what it would not use, too.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Fetch and check it, and only say.")] = False,
     gpu: GpuOption = None,
     platform: PlatformOption = None,
     plain_http: PlainHttpOption = False,
@@ -65,34 +99,62 @@ def pull(
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Get a bundle for this machine from a registry.
+    """Get a bundle for this machine, and put its caches and stores where a server looks.
 
-    Of several at a tag, it takes the one that is for this machine's GPU and processor. Its digest is checked,
-    and what broke off, by Ctrl-C too, is taken up by the next pull.
+    Of several at a place, it takes the one for this machine's GPU and processor. Its digest is checked, and
+    what broke off, by Ctrl-C too, is taken up by the next pull. Then it is as with `unpack`; but code that
+    nobody has signed does not land.
 
-    Example: sgl-tune pull oci://registry.local/caches/glm:0.5.23 -o glm.tar.gz
+    Example: sgl-tune pull oci://registry.local/caches/glm:0.5.23 --trust cosign.pub
     """
     out = Output(sink(format, quiet))
-    policy = policy_of(trust)
-    place = remote(url, how(out, plain_http, ca, timeout, "pulling"))
+    policy = policy_of(trust, allow_unsigned_code)
+    place = remote(url, way(out, plain_http, ca, timeout, "pulling"))
     if list_only:
         _list(out, url, place.listing())
         return
-    if output is None:
-        raise UsageError("where to?", "-o FILE")
-    check_place(output)
-    folder = output.absolute().parent / ".sgl-tune-pulls"
-    with place.pull(folder, machine_for(target, gpu, platform)) as pulled:
-        vouched(policy, pulled.signatures, pulled.offer.digest)
-        with written(output) as part:
-            shutil.copyfile(pulled.file, part)
+    pinned = digest_asked(digest)
+    wanted = machine_for(target, gpu, platform)
+    if output:
+        check_place(output)
+        with _pulled(place, output.absolute().parent, wanted, pinned) as pulled:
+            vouched(policy, pulled.signatures, pulled.offer.digest)
+            with written(output) as part:
+                shutil.copyfile(pulled.file, part)
+        _say_kept(out, url, pulled, output)
+        return
+    root = cache_dir or default_cache_dir()
+    how = How(
+        root, place_asked(at, root), replace, tuple(rekey or ()), Guard(), owner_asked(owner, root), dry_run
+    )
+    machine = read_target(target) if target else None
+    with _pulled(place, root, wanted, pinned) as pulled:
+        guard = Guard(pulled.offer.digest, policy, pulled.signatures, True, allow_unsigned_code)
+        arrived = arrive(out, pulled.file, url, dataclasses.replace(how, guard=guard), machine, force)
     out.result(
-        {
-            "url": url,
-            "bundle": offer_json(pulled.offer),
-            "received": pulled.received,
-            "file": str(output),
-        },
+        {**_as_json(url, pulled), "unpacked": arrived_json(arrived)},
+        human=lambda: show_arrived(out, arrived),
+        quiet=(str(root / cache.path) for cache in arrived.done.caches),
+    )
+
+
+@contextmanager
+def _pulled(place: Remote, folder: Path, machine: Machine, pinned: str | None) -> Iterator[Pulled]:
+    with place.pull(folder / ".sgl-tune-pulls", machine) as pulled:
+        if pinned not in (None, pulled.offer.digest):
+            raise CheckFailed(
+                f"its digest is {pulled.offer.digest}, and not {pinned}", "it is another bundle"
+            )
+        yield pulled
+
+
+def _as_json(url: str, pulled: Pulled) -> dict[str, Any]:
+    return {"url": url, "bundle": offer_json(pulled.offer), "received": pulled.received}
+
+
+def _say_kept(out: Output, url: str, pulled: Pulled, output: Path) -> None:
+    out.result(
+        {**_as_json(url, pulled), "file": str(output)},
         human=lambda: out.line(f"{output}: {human_bytes(pulled.offer.bytes)}, {pulled.offer.digest}"),
         quiet=[str(output)],
     )

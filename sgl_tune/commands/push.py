@@ -18,7 +18,7 @@ from sgl_tune.ship.remote_options import (
     PlainHttpOption,
     PlatformOption,
     TimeoutOption,
-    how,
+    way,
 )
 from sgl_tune.ship.remotes import PATIENCE_SECONDS, Pushed, offer_json, remote
 from sgl_tune.ship.trust_options import SignOption
@@ -61,7 +61,7 @@ def push(
     if not bundle.is_file():
         raise UsageError(f"{bundle}: no such file", "`sgl-tune pack` writes one")
     key = read_private_key(sign) if sign else None
-    place = remote(url, how(out, plain_http, ca, timeout, "pushing"))
+    place = remote(url, way(out, plain_http, ca, timeout, "pushing"))
     pushed = place.push(bundle, machine_for(None, gpu, platform), replace, key)
     out.result(
         {

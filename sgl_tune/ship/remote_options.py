@@ -38,7 +38,7 @@ PlatformOption = Annotated[
 ]
 
 
-def how(out: Output, plain_http: bool, ca: Path | None, timeout: float, label: str) -> How:
+def way(out: Output, plain_http: bool, ca: Path | None, timeout: float, label: str) -> How:
     line = out.progress(label)
 
     def progress(done: int, total: int) -> None:
