@@ -27,7 +27,7 @@ MOST_FILES = 200_000
 LARGEST_FILE = 4 << 30
 LARGEST_TACTICS = 16 << 20
 LARGEST_BUNDLE = 64 << 30
-_MOST_MARKS = 4 * MOST_FILES  # commas and brackets: what each would take in memory is many times its byte
+_MOST_MARKS = 3 * MOST_FILES + 50_000  # commas and brackets: in memory each is many bytes
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _AS_PACK_WRITES = "get it again, or pack it again with `sgl-tune pack`"
 

@@ -1,0 +1,123 @@
+"""Manifests that are none, or lie."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tests.sgl_tune.ship.forge import CACHE, CU, KERNEL, KEY, MANIFEST, RANK0, of_files, of_members, of_raw
+
+
+def _named(path: str) -> bytes:
+    """A manifest that lists a file under this name."""
+    return of_files(lambda files: files.update({path: files.pop(CU)}))
+
+
+def _rows(**members: Any) -> bytes:
+    rows = json.loads(MANIFEST.to_bytes())["stores"]
+    return of_members(stores=[{**rows[0], **members}])
+
+
+def _text(old: bytes, new: bytes) -> bytes:
+    raw = MANIFEST.to_bytes()
+    assert old in raw
+    return of_raw(raw.replace(old, new, 1))
+
+
+CASES: dict[str, tuple[Callable[[], bytes], str]] = {
+    # the manifest
+    "no JSON": (lambda: of_raw(b"import os"), "is not JSON"),
+    "JSON that is no object": (lambda: of_raw(b"[]"), "not a JSON object"),
+    "another schema": (lambda: of_members(schema_version=2), "schema_version is 2"),
+    "a schema that is text": (lambda: of_members(schema_version="1"), "schema_version is '1'"),
+    "a key twice": (lambda: _text(b'"at":', b'"at":"/evil","at":'), "'at' stands in it twice"),
+    "a file twice": (
+        lambda: _text(f'"{CU}":'.encode(), f'"{CU}":["{"0" * 64}",1],"{CU}":'.encode()),
+        "stands in it twice",
+    ),
+    "NaN": (lambda: _text(b'"entries":1', b'"entries":NaN'), "holds NaN"),
+    "infinity": (lambda: _text(b'"entries":1', b'"entries":1e999'), "entries is inf"),
+    "a number of 5,000 digits": (
+        lambda: _text(b'"entries":1', b'"entries":' + b"9" * 5000),
+        "is not JSON|too long",
+    ),
+    "nested deep": (lambda: of_raw(b"[" * 100_000 + b"]" * 100_000), "nested too deep"),
+    "nested deep inside": (lambda: of_members(x=json.loads("[" * 90 + "]" * 90)), "nested too deep"),
+    "a name of a megabyte": (lambda: _named("triton/" + "x" * (1 << 20)), "longer than 1000 bytes"),
+    "bytes that are no ASCII": (
+        lambda: of_raw(MANIFEST.to_bytes().replace(b"sgl-tune 0", "sgl-tune é".encode())),
+        "no ASCII",
+    ),
+    "a digest that is none": (
+        lambda: of_files(lambda files: files[CU].__setitem__(0, "md5")),
+        "is no SHA-256",
+    ),
+    "a digest in capitals": (
+        lambda: of_files(lambda files: files[CU].__setitem__(0, "A" * 64)),
+        "is no SHA-256",
+    ),
+    "a negative size in it": (lambda: of_files(lambda files: files[CU].__setitem__(1, -1)), "has -1 bytes"),
+    "a size that is no number": (
+        lambda: of_files(lambda files: files[CU].__setitem__(1, True)),
+        "not a digest and a size",
+    ),
+    "a row that is no row": (
+        lambda: of_files(lambda files: files.update({CU: "x"})),
+        "not a digest and a size",
+    ),
+    "files that are a list": (lambda: of_members(files=[CU]), "not a JSON object"),
+    "an absolute name": (lambda: _named("/etc/ld.so.preload"), "is absolute"),
+    "a name above": (lambda: _named("triton/../../x"), "leads out"),
+    "an empty part": (lambda: _named("triton//x"), "empty part"),
+    "a dot": (lambda: _named("triton/./x"), "empty part"),
+    "a backslash": (lambda: _named("triton\\..\\x"), "backslash"),
+    "a line break in a name": (lambda: _named("triton/a\nb"), "is not printed"),
+    "a NUL in a name": (lambda: _named("triton/a\0b"), "is not printed"),
+    "a name that reads backwards": (lambda: _named("triton/\u202egnp.so"), "is not printed"),
+    "half a character in a name": (lambda: _named("triton/\ud800"), "is not printed"),
+    "a name 30 folders deep": (lambda: _named("triton" + "/x" * 30), "folders deep"),
+    "a name that is not composed": (lambda: _named("triton/e\u0301"), "composed form"),
+    "a name of no store": (lambda: _named("bin/sh"), "lies in no store"),
+    "a module for PYTHONPATH": (lambda: _named("flashinfer-aot/torch/__init__.py"), "lies in no store"),
+    "a lock of a cache": (lambda: _named(f"{CACHE}/.sgl-tune.lock"), "lies in no store"),
+    "a journal of a cache": (lambda: _named(f"{CACHE}/.sgl-tune.journal"), "lies in no store"),
+    "a store that never ships": (lambda: _named("nv/index"), "lies in no store"),
+    "two names that differ by case": (
+        lambda: of_files(lambda files: files.update({CU.replace("kernel.cu", "Kernel.cu"): files[CU]})),
+        "differ only by case",
+    ),
+    "a file that is a folder": (
+        lambda: of_files(lambda files: files.update({KERNEL: files[CU]})),
+        "is a file and a folder",
+    ),
+    "rank files of 100 MB": (
+        lambda: of_files(lambda files: files.update({RANK0: ["0" * 64, 100 << 20]})),
+        "more bytes than a cache file",
+    ),
+    "a summary that lists another store": (lambda: _rows(store="triton"), "`stores` are not those"),
+    "a summary that counts fewer files": (lambda: _rows(files=1), "`stores` are not those"),
+    "a summary that says no code": (lambda: _rows(executable=False), "said to hold no code"),
+    "a summary without its stores": (lambda: of_members(stores=[]), "`stores` are not those"),
+    "a summary without its caches": (lambda: of_members(caches=[]), "`caches` are not those"),
+    "a store twice": (
+        lambda: of_members(stores=json.loads(MANIFEST.to_bytes())["stores"] * 2),
+        "`stores` are not those",
+    ),
+    "a cache of another key": (
+        lambda: _text(f'"key":"{KEY}"'.encode(), b'"key":"0123456789abcdef"'),
+        "said to be another",
+    ),
+    "an empty folder outside": (lambda: of_members(folders=["../x"]), "leads out"),
+    "an empty folder of no store": (lambda: of_members(folders=["etc"]), "lies in no store"),
+    "a place that is none": (lambda: of_members(at="relative"), "no absolute path"),
+    "a place that leads out": (lambda: of_members(at="/x/../../y"), "no absolute path"),
+    "an environment that is a list": (
+        lambda: _text(b'"environment":{}', b'"environment":[]'),
+        "environment is",
+    ),
+    "files that it does not hold": (
+        lambda: of_files(lambda files: files.update({f"{KERNEL}/more": files[CU]})),
+        "`stores` are not those",
+    ),
+}

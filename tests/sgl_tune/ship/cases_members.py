@@ -1,0 +1,214 @@
+"""Members that lead out, pretend, repeat, hide or lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sgl_tune.ship.manifest import NAME
+from sgl_tune.ship.members import END, header, manifest_member, padded
+from tests.sgl_tune.ship.forge import (
+    CU,
+    CUBIN,
+    FILES,
+    KERNEL,
+    MANIFEST,
+    PLAIN,
+    RANK0,
+    RANK1,
+    Change,
+    added,
+    before,
+    changed,
+    edited,
+    edited_at,
+    extended,
+    instead,
+    member,
+    parts_of,
+    squeezed,
+    tar,
+)
+
+
+def _first(name: str, content: bytes = b"x", **fields: bytes) -> bytes:
+    part = member("x", content, name=name.encode(), **fields)
+    return squeezed(part.head + padded(part.content) + tar(MANIFEST.to_bytes(), []))
+
+
+def _linked(link: str) -> Change:
+    return edited_at(RANK1, link=link.encode())
+
+
+CASES: dict[str, tuple[Callable[[], bytes], str]] = {
+    # the first member
+    "no manifest": (
+        lambda: squeezed(b"".join(p.head + padded(p.content) for p in parts_of(MANIFEST, FILES)) + END),
+        "first member",
+    ),
+    "an absolute first member": (lambda: _first("/etc/cron.d/x"), "is absolute"),
+    "a first member above": (lambda: _first("../../x"), "leads out with `..`"),
+    "a first member that is a link": (lambda: _first(NAME, kind=b"2", link=b"/etc/passwd"), "symbolic link"),
+    "a manifest that anybody may write": (
+        lambda: squeezed(edited(header(manifest_member(9)), mode=b"0000666\0") + padded(b"{}")),
+        "its mode",
+    ),
+    "nothing but the end": (lambda: squeezed(END), "ends before sgl-tune-bundle.json"),
+    # kinds of members
+    "a symbolic link": (
+        lambda: changed(instead(CU, member(CU, kind=b"2", link=b"/etc/passwd"))),
+        "is a symbolic link",
+    ),
+    "a link and a file through it": (
+        lambda: changed(instead(CU, member(KERNEL, kind=b"2", link=b"/tmp"), member(CU, b"x"))),
+        "is a symbolic link",
+    ),
+    "a character device": (
+        lambda: changed(instead(CU, member(CU, kind=b"3", devmajor=b"0000001\0"))),
+        "character device",
+    ),
+    "a block device": (lambda: changed(instead(CU, member(CU, kind=b"4"))), "block device"),
+    "a FIFO": (lambda: changed(instead(CU, member(CU, kind=b"6"))), "is a FIFO"),
+    "a contiguous file": (lambda: changed(edited_at(CU, kind=b"7")), "contiguous"),
+    "a sparse file of GNU's": (lambda: changed(edited_at(CU, kind=b"S")), "sparse file"),
+    "a sparse file by extended header": (
+        lambda: changed(
+            before(CU, extended(("GNU.sparse.major", "1"), ("GNU.sparse.realsize", "9999999999")))
+        ),
+        "a sparse file",
+    ),
+    "a long name of GNU's": (
+        lambda: changed(before(CU, member("././@LongLink", b"x" * 200, kind=b"L").head)),
+        "long name of GNU",
+    ),
+    "a long link of GNU's": (
+        lambda: changed(before(CU, member("././@LongLink", b"x" * 200, kind=b"K").head)),
+        "long link of GNU",
+    ),
+    "a global extended header": (
+        lambda: changed(before(CU, extended(("path", "x"), kind=b"g"))),
+        "global extended header",
+    ),
+    "an old member": (lambda: changed(edited_at(CU, kind=b"\0")), "before ustar"),
+    "an unknown kind": (lambda: changed(edited_at(CU, kind=b"Z")), "unknown kind"),
+    "a volume's label": (lambda: changed(edited_at(CU, kind=b"V")), "volume's label"),
+    "a folder for a file": (lambda: changed(edited_at(CU, kind=b"5")), "is a folder, where a file belongs"),
+    "a file for a folder": (
+        lambda: changed(edited_at(KERNEL, name=KERNEL.encode(), kind=b"0")),
+        "is a file, where a folder belongs",
+    ),
+    # links
+    "a hard link outside": (
+        lambda: changed(_linked("/etc/shadow")),
+        "is a link to '/etc/shadow', which is absolute",
+    ),
+    "a hard link above": (lambda: changed(_linked("../../../etc/shadow")), "which leads out"),
+    "a hard link forward": (
+        lambda: changed(edited_at(RANK0, kind=b"1", link=RANK1.encode(), size=b"00000000000\0")),
+        "which comes later",
+    ),
+    "a hard link to itself": (lambda: changed(_linked(RANK1)), "which comes later"),
+    "a hard link to another content": (lambda: changed(_linked(CU)), "which has another content"),
+    "a hard link to nothing": (lambda: changed(_linked("triton/x")), "which is not in its manifest"),
+    "an equal file stored twice": (
+        lambda: changed(instead(RANK1, member(RANK1, b"{}"))),
+        "is a file, where a link to its equal",
+    ),
+    "a link that is no equal": (
+        lambda: changed(instead(CU, member(CU, kind=b"1", link=CUBIN.encode()))),
+        "which comes later",
+    ),
+    # extended headers
+    "a path by extended header": (lambda: changed(before(CU, extended(("path", "../../x")))), "leads out"),
+    "a size by extended header": (
+        lambda: changed(before(CU, extended(("size", "99999999999")))),
+        "the word 'size'",
+    ),
+    "an owner by extended header": (lambda: changed(before(CU, extended(("uid", "0")))), "the word 'uid'"),
+    "a word twice": (lambda: changed(before(CU, extended(("path", CU), ("path", "x")))), "says a word twice"),
+    "an extended header of no records": (
+        lambda: changed(before(CU, extended(raw=b"no records at all"))),
+        "cannot be read",
+    ),
+    "a record that lies about its length": (
+        lambda: changed(before(CU, extended(raw=b"9999 path=x\n"))),
+        "cannot be read|not as|stands|not in",
+    ),
+    "an extended header of a megabyte": (
+        lambda: changed(before(CU, extended(raw=b"x" * (1 << 20)))),
+        "extended header of 1,048,576 bytes",
+    ),
+    "two extended headers": (lambda: changed(before(CU, extended(("path", CU)) * 2)), "two extended headers"),
+    "a superfluous extended header": (
+        lambda: changed(before(CU, extended(("path", CU)))),
+        "not as `pack` writes it",
+    ),
+    # names and order
+    "a member twice": (lambda: changed(added(member(CU, FILES[CU]))), "stands in it twice"),
+    "a member that nobody lists": (
+        lambda: changed(added(member("triton/x", b"y"))),
+        "'triton/x' is not in its manifest",
+    ),
+    "a second manifest": (
+        lambda: changed(added(member(NAME, MANIFEST.to_bytes()))),
+        "manifest stands in it twice",
+    ),
+    "a member that is missing": (
+        lambda: changed(instead(CU)),
+        "is missing: its manifest lists it|belongs there",
+    ),
+    "members out of order": (
+        lambda: changed(lambda there: [*there[:-2], there[-1], there[-2]]),
+        "is missing|out of its order",
+    ),
+    "a name in capitals": (
+        lambda: changed(edited_at(CU, name=CU.upper().encode())),
+        "differs from .* only by case",
+    ),
+    "a name with a control character": (
+        lambda: changed(edited_at(CU, name=b"deep_gemm/\x1b[2J")),
+        "is not printed",
+    ),
+    "a name that is no UTF-8": (
+        lambda: changed(edited_at(CU, name=b"deep_gemm/\xff\xfe")),
+        "is not in its manifest|backslash",
+    ),
+    "a prefix that leads out": (lambda: changed(edited_at(CU, prefix=b"../..")), "leads out"),
+    "a prefix": (lambda: changed(edited_at(CU, name=CU.encode()[10:], prefix=b"deep_gemm")), "its prefix"),
+    # fields
+    "a set-uid bit": (lambda: changed(edited_at(CU, mode=b"0004755\0")), "its mode"),
+    "another owner": (lambda: changed(edited_at(CU, uid=b"0001750\0")), "its owner"),
+    "an owner by name": (lambda: changed(edited_at(CU, uname=b"root")), "owner's name"),
+    "a time": (lambda: changed(edited_at(CU, mtime=b"14000000000\0")), "its time"),
+    "a binary size": (lambda: changed(edited_at(CU, size=b"\x80" + b"\xff" * 11)), "no octal number"),
+    "a negative size": (lambda: changed(edited_at(CU, size=b"-0000000001\0")), "no octal number"),
+    "a larger size": (lambda: changed(edited_at(CU, size=b"00000777777\0")), "and its manifest says 8"),
+    "another magic": (lambda: changed(edited_at(CU, magic=b"ustar  \0")), "not of the kind ustar"),
+    "a wrong header checksum": (
+        lambda: changed(
+            lambda there: [p._replace(head=p.head[:-1] + b"x") if p.path == CU else p for p in there]
+        ),
+        "wrong checksum",
+    ),
+    # contents
+    "another content": (
+        lambda: changed(
+            lambda there: [p._replace(content=b"// evil\n") if p.path == CU else p for p in there]
+        ),
+        "another digest",
+    ),
+    "bytes behind a file's end": (
+        lambda: squeezed(PLAIN.replace(b"// code\n" + bytes(504), b"// code\n" + bytes(500) + b"evil")),
+        "hidden behind its end",
+    ),
+    "bytes behind the tar's end": (
+        lambda: changed(lambda there: there, end=END + b"x"),
+        "follow the end of its tar",
+    ),
+    "more zeros behind the tar's end": (
+        lambda: changed(lambda there: there, end=END * 9),
+        "follow the end of its tar",
+    ),
+    "one block of zeros": (lambda: changed(lambda there: there, end=END[:512]), "cut off before the end"),
+    "no end": (lambda: changed(lambda there: there, end=b""), "cut off"),
+    "cut in a member": (lambda: squeezed(PLAIN[:-1600]), "cut off: its tar ends"),
+}
