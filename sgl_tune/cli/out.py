@@ -33,27 +33,33 @@ class Output:
         self.format = format
         self._stdout = stdout or sys.stdout
         self._stderr = stderr or sys.stderr
+        self._path = self._called = ""
+
+    def calls(self, path: str, name: str) -> None:
+        """What lies at this path for a moment has a name that a user gave: that is printed from here on."""
+        self._path, self._called = path, name
 
     def result(self, data: Mapping[str, Any], human: Callable[[], None], quiet: Iterable[str] = ()) -> None:
         """Print the data in the asked format; `human` calls `line` and `table` of this object."""
         if self.format is Format.json:
             indent = 2 if self._stdout.isatty() else None  # indenting a megabyte takes longer than reading it
-            self._stdout.write(to_json({"schema_version": SCHEMA_VERSION, **data}, indent) + "\n")
+            text = to_json({"schema_version": SCHEMA_VERSION, **data}, indent)
+            self._stdout.write(self._as_called(text, json.dumps(self._called)[1:-1]) + "\n")
         elif self.format is Format.quiet:
-            self._stdout.writelines(printable(line) + "\n" for line in quiet)
+            self._stdout.writelines(printable(self._as_called(line)) + "\n" for line in quiet)
         else:
             human()
 
     def line(self, text: str = "", style: str | None = None, indent: int = 0, hanging: int = 2) -> None:
         """One paragraph of human output, folded at the terminal's width with a hanging indent."""
         if self.format is Format.human:
-            for part in _fold(text, _width(self._stdout), indent, hanging):
+            for part in _fold(self._as_called(text), _width(self._stdout), indent, hanging):
                 self._stdout.write(_styled(part, style, self._stdout) + "\n")
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
         if self.format is not Format.human:
             return
-        cells = [[printable(str(cell)) for cell in row] for row in rows]
+        cells = [[printable(self._as_called(str(cell))) for cell in row] for row in rows]
         head, *lines = laid_out(columns, cells, self.width)
         self._stdout.writelines(_styled(line, "bold", self._stdout) + "\n" for line in head)
         self._stdout.writelines(line + "\n" for row in lines for line in row)
@@ -103,8 +109,11 @@ class Output:
         silent = self.format is Format.quiet or (self.format is Format.json and not self.is_live)
         return ProgressLine(None if silent else self._stderr, label, total)
 
+    def _as_called(self, text: str, name: str | None = None) -> str:
+        return text.replace(self._path, self._called if name is None else name) if self._path else text
+
     def _say(self, prefix: str, text: str, style: str | None) -> None:
-        lines = _fold(prefix + text, _width(self._stderr), 0, hanging=len(prefix))
+        lines = _fold(prefix + self._as_called(text), _width(self._stderr), 0, hanging=len(prefix))
         if prefix and style:
             lines[0] = _styled(prefix, style, self._stderr) + lines[0][len(prefix) :]
         self._stderr.write("\n".join(lines) + "\n")

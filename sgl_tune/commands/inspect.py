@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -29,6 +29,7 @@ from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.errors import UsageError
+from sgl_tune.ship.unfolded import as_listing, is_bundle
 from sgl_tune.stores.describe import Summary
 from sgl_tune.stores.find import TACTICS, store_asked_for
 from sgl_tune.stores.page import as_json, show_stores, show_summaries, stores_beside
@@ -64,8 +65,8 @@ def inspect(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="PATH|KEY",
-            help="A folder, a file, or the beginning of a cache's key.",
+            metavar="PATH|KEY|BUNDLE",
+            help="A folder, a file, a bundle, or the beginning of a cache's key.",
             autocompletion=keys,
         ),
     ] = None,
@@ -92,7 +93,8 @@ def inspect(
 ) -> None:
     """List the caches on this disk: age, size, entries, ranks, and whether the ranks have the same content.
 
-    PATH may be SGLang's or vLLM's cache directory, FlashInfer's managed store, any folder below, or one file.
+    PATH may be SGLang's or vLLM's cache directory, FlashInfer's managed store, any folder below, or one file;
+    a bundle of `sgl-tune pack` is checked to its last byte.
     Stores of compiled kernels in it are listed too; with --store one of them by itself, item by item. Without
     a PATH, --store looks where a server started here would.
 
@@ -100,27 +102,52 @@ def inspect(
     """
     out = Output(sink(format, quiet))
     only = store_asked_for(store)
-    if only:
-        show_stores(out, target, only, cache_dir, limit)
-        return
-    filters = parse_filters(where or [])
+    asked = _Asked(entries, parse_filters(where or []), sort, limit)
     root = cache_dir or default_cache_dir()
-    stores = [] if filters or store == TACTICS else stores_beside(out, target, cache_dir)
+    without_stores = bool(asked.filters) or store == TACTICS
+    if target and is_bundle(target):
+        if only:
+            raise UsageError(f"--store {only}: a bundle's stores are listed as wholes", "unpack it first")
+        with as_listing(out, target) as found:
+            _list(out, asked, str(found.folder), root, [] if without_stores else found.stores, found.told)
+    elif only:
+        show_stores(out, target, only, cache_dir, limit)
+    else:
+        _list(out, asked, target, root, [] if without_stores else stores_beside(out, target, cache_dir))
+
+
+class _Asked(NamedTuple):
+    entries: bool
+    filters: Sequence[Filter]
+    sort: Sort
+    limit: int | None
+
+
+def _list(
+    out: Output,
+    asked: _Asked,
+    target: str | None,
+    root: Path,
+    stores: Sequence[Summary],
+    bundle: Mapping[str, Any] | None = None,
+) -> None:
+    entries, filters, sort, limit = asked
 
     def on_error(error: OSError) -> None:
         out.warn(f"{error.filename}: {error.strerror}")
 
     found = resolve(target, root, on_error, {summary.stored.path for summary in stores})
-    scanned = list(map(Scanner(digests=format is Format.json).scan, found))
+    scanned = list(map(Scanner(digests=out.format is Format.json).scan, found))
     if target and Path(target).is_file() and any(cache.is_foreign for cache in scanned):
         raise UsageError(f"{target}: not a cache file", "`sgl-tune inspect` lists the caches there are")
     caches = [cache for cache in scanned if all(f.keeps(cache) for f in filters)]
     if sort in _ORDER:
         caches.sort(key=_ORDER[sort])
     caches = caches[:limit]
-    listed = [cache_json(cache, entries, filters, limit) for cache in caches] if format is Format.json else []
+    as_printed = caches if out.format is Format.json else []
+    listed = [cache_json(cache, entries, filters, limit) for cache in as_printed]
     out.result(
-        as_json(listed, stores, with_items=False),
+        {**as_json(listed, stores, with_items=False), **({"bundle": bundle} if bundle else {})},
         human=lambda: _show(out, caches, stores, entries, filters, limit, target or str(root)),
         quiet=(
             *(line for cache in caches for line in _paths(cache)),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -20,12 +20,13 @@ from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import UsageError
 from sgl_tune.fleet.command import FleetOptions, verify_fleet
+from sgl_tune.ship.unfolded import as_folder, is_bundle
 from sgl_tune.stores.find import TACTICS, Stored, store_asked_for
 from sgl_tune.stores.page import stores_below, stores_meant
 from sgl_tune.units import count
-from sgl_tune.verify.access import find_user
+from sgl_tune.verify.access import User, find_user
 from sgl_tune.verify.annotations import github_lines
-from sgl_tune.verify.environment import read_target, target_here
+from sgl_tune.verify.environment import Target, read_target, target_here
 from sgl_tune.verify.expected import plan_of
 from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport
 from sgl_tune.verify.replayed import ReplayedCache, judge_replay
@@ -47,8 +48,8 @@ def verify(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PATH|KEY] [-- SERVER COMMAND]",
-            help="A folder, a file, or the beginning of a key; after --, a server command as you start it.",
+            metavar="[PATH|KEY|BUNDLE] [-- SERVER COMMAND]",
+            help="A folder, a file, a bundle, or the beginning of a key; after --, a server command.",
             show_default=False,
             autocompletion=keys,
         ),
@@ -120,9 +121,32 @@ def verify(
     if cold_start is not None or format in _OF_FLEETS:
         what = "--cold-start" if cold_start is not None else f"--format {format.value}"
         raise UsageError(f"{what} goes with --fleet", "sgl-tune verify --help")
+    if is_bundle(asked.path) and (as_user or replay):
+        flag = "--as-user" if as_user else "--replay"
+        raise UsageError(f"{flag} is about files where a server finds them", "unpack the bundle first")
     machine = read_target(target) if target else target_here()
-    user = find_user(as_user) if as_user else None
-    stores = verify_stores(_stores(out, asked, store), machine_of(flags, machine, user, at))
+    with as_folder(out, asked.path, at) as (path, place):
+        told = _Told(
+            asked._replace(path=path), machine, find_user(as_user) if as_user else None, store, place
+        )
+        ok = _judge(out, told, timeout if replay else None, strict, format)
+    raise typer.Exit(0 if ok else 1)
+
+
+class _Told(NamedTuple):
+    """What is judged, for which server. `at`: where that finds the folder."""
+
+    asked: VerifyOptions
+    machine: Target
+    user: User | None
+    store: str | None
+    at: str | None
+
+
+def _judge(out: Output, told: _Told, replay: float | None, strict: bool, format: FindingsFormat) -> bool:
+    """`replay`: seconds without progress."""
+    asked, machine, user, store, at = told
+    stores = verify_stores(_stores(out, asked, store), machine_of(asked.flags, machine, user, at))
     if store_asked_for(store):
         scope = Scope((), machine)
     else:
@@ -133,7 +157,7 @@ def verify(
         out.note(note)
     report = predict(scope.checked, Server(scope.target, user))
     report = report._replace(findings=(*scope.findings, *report.findings))
-    replayed = _replay_all(scope, report, timeout, out) if replay else []
+    replayed = _replay_all(scope, report, replay, out) if replay else []
     timings = [found for one in replayed for found in one.findings]
     report = with_stores(report._replace(findings=(*report.findings, *timings)), stores, scope.target)
     ok = report.ok(strict)
@@ -149,7 +173,7 @@ def verify(
         human=lambda: _show(out, report, stores, replayed, verdict, ok),
         quiet=github_lines(report) if format is FindingsFormat.github else _unused(report),
     )
-    raise typer.Exit(0 if ok else 1)
+    return ok
 
 
 def _stores(out: Output, asked: VerifyOptions, only: str | None) -> list[Stored]:

@@ -120,7 +120,7 @@ def item_json(item: Item) -> dict[str, Any]:
 
 
 def _size_json(size: Size) -> dict[str, Any]:
-    age = max(0.0, time.time() - size.modified) if size.files else None
+    age = max(0.0, time.time() - size.modified) if size.files and size.modified else None
     return {"files": size.files, "bytes": size.bytes, "age_seconds": age}
 
 
@@ -171,7 +171,8 @@ def _made_for(versions: Sequence[str], archs: Iterable[str], pythons: Iterable[s
 
 
 def _age(size: Size) -> str:
-    return human_age(max(0.0, time.time() - size.modified)) if size.files else "-"
+    is_known = size.files and size.modified
+    return human_age(max(0.0, time.time() - size.modified)) if is_known else "-"
 
 
 @cache

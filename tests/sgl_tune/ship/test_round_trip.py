@@ -70,3 +70,28 @@ def test_two_folders_users_umasks_and_days_give_the_same_bytes(root: Path, tmp_p
         os.umask(before)
     assert {again.out.strip()} == digests
     assert (tmp_path / "a.tar.gz").read_bytes() == (tmp_path / "b.tar.gz").read_bytes()
+
+
+def test_a_bundle_is_listed_and_judged_as_a_folder_is(root: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle.tar.gz"
+    digest = _json("pack", root, "-o", bundle)["digest"]
+    listed = _json("inspect", bundle)
+    assert listed["bundle"]["digest"] == digest
+    assert {cache["path"] for cache in listed["caches"]} == {
+        str(bundle / path.relative_to(root).parent) for path in root.rglob("rank_tp0_pp0_dp0.json")
+    }
+    assert {store["store"] for store in listed["stores"]} == {
+        row["store"] for row in listed["bundle"]["stores"]
+    }
+    judged = _json("verify", bundle, "--target", TARGET)
+    assert {file["verdict"] for file in judged["files"]} == {"hit"}
+    assert all(file["path"].startswith(f"{bundle}/") for file in judged["files"])
+    for command in ("inspect", "verify"):
+        ran = run_here(command, bundle)
+        assert ran.code == 0 and "sgl-tune-" not in ran.out.replace("sgl-tune-bundle", ""), ran.out
+    other = tmp_path / "env.json"
+    other.write_text(TARGET.read_text().replace("NVIDIA H200", "NVIDIA H100"))
+    ran = run_here("verify", bundle, "--target", other)
+    assert ran.code == 1 and "other-environment" in ran.out
+    ran = run_here("unpack", bundle, "--target", other, "--cache-dir", tmp_path / "new")
+    assert ran.code == 1 and not (tmp_path / "new").exists()
