@@ -10,7 +10,7 @@ import typer
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
-from sgl_tune.ship.machine import machine_for
+from sgl_tune.ship.machine import machine_of
 from sgl_tune.ship.private_key import read_private_key
 from sgl_tune.ship.remote_options import (
     CaOption,
@@ -62,7 +62,7 @@ def push(
         raise UsageError(f"{bundle}: no such file", "`sgl-tune pack` writes one")
     key = read_private_key(sign) if sign else None
     place = remote(url, way(out, plain_http, ca, timeout, "pushing"))
-    pushed = place.push(bundle, machine_for(None, gpu, platform), replace, key)
+    pushed = place.push(bundle, machine_of(bundle, gpu, platform), replace, key)
     out.result(
         {
             "url": url,

@@ -68,6 +68,12 @@ def codec_of_name(path: Path) -> Codec:
     return found
 
 
+def media_type(bundle: Path) -> str:
+    """By what it begins with, whatever its name."""
+    with bundle.open("rb") as file:
+        return MEDIA_TYPES["zstd" if file.read(4) == ZSTD_MAGIC else "gzip"]
+
+
 def compressor(codec: Codec) -> Compressor:
     return _Gzip() if codec == "gzip" else _Zstd()
 

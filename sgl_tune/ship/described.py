@@ -2,54 +2,97 @@
 
 from __future__ import annotations
 
-import hashlib
-import zlib
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from sgl_tune.errors import UsageError
-from sgl_tune.reading import open_regular
-from sgl_tune.ship.registry_image import ARCH, GPU, OURS, PLATFORM
+from sgl_tune.ship.archive import opened
+from sgl_tune.ship.manifest import BundleManifest
+from sgl_tune.ship.registry_image import ARCH, BYTES, GPU, KEYS, OURS, PLATFORM
 from sgl_tune.ship.remotes import Machine
 
-_LARGEST = 64 << 30
-_PIECE = 1 << 20
+_WARP = 32
+_ARCH = re.compile(r"sm_?([0-9]{2,3})[a-z]?")
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
+    """`told` stands in the index and the manifest, where `pull` chooses by it; `labels` in the image."""
+
     digest: str
     diff_id: str
     bytes: int
-    compressor: str
     platform: str
     told: Mapping[str, str]
     labels: Mapping[str, str]
 
 
 def described(bundle: Path, machine: Machine) -> Described:
-    packed, plain, size = hashlib.sha256(), hashlib.sha256(), 0
-    inflate = zlib.decompressobj(31)
-    try:
-        with open_regular(bundle, _LARGEST) as file:
-            while piece := file.read(_PIECE):
-                packed.update(piece)
-                size += len(piece)
-                while piece:
-                    plain.update(inflate.decompress(piece, _PIECE))
-                    piece = inflate.unconsumed_tail
-    except OSError as error:
-        raise UsageError(f"{bundle} cannot be read: {error.strerror}") from None
-    except zlib.error:
-        raise UsageError(f"{bundle} is no bundle", "`sgl-tune pack` makes one") from None
-    digest = f"sha256:{packed.hexdigest()}"
+    """Read to its end, so that nothing is pushed which no pull would take."""
+    with opened(bundle, with_diff_id=True) as found:
+        for _, content in found.archive.each():
+            for _ in content:
+                pass
+        size, manifest = found.archive.compressed, found.archive.manifest
+        told = {OURS: found.digest, BYTES: str(size), **_told(manifest, machine)}
+        labels = {**told, **_labels(manifest)}
+        return Described(found.digest, found.diff_id, size, str(machine.platform), told, labels)
+
+
+def _told(manifest: BundleManifest, machine: Machine) -> dict[str, str]:
     told = {
-        OURS: digest,
-        "sgl-tune.bytes": str(size),
         GPU: machine.gpu,
         ARCH: machine.arch,
         PLATFORM: machine.platform,
+        KEYS: _joined(sorted(manifest.keys)),
+        "sgl-tune.models": _joined(cache.key_parts[0] for cache in manifest.caches if cache.key_parts),
+        "sgl-tune.sglang": _joined(cache.sglang for cache in manifest.caches),
+        "sgl-tune.flashinfer": _joined(cache.flashinfer for cache in manifest.caches),
+        "sgl-tune.stores": _joined(store.store for store in manifest.stores),
+        "sgl-tune.code": "yes" if manifest.has_code else "no",
+        "sgl-tune.contents": manifest.digest,
+        "sgl-tune.tool": manifest.tool,
     }
-    known = {name: value for name, value in told.items() if value}
-    return Described(digest, f"sha256:{plain.hexdigest()}", size, "gzip", str(machine.platform), known, known)
+    return {name: value for name, value in told.items() if value}
+
+
+def _joined(words: Iterable[str | None]) -> str:
+    return ",".join(dict.fromkeys(filter(None, words)))
+
+
+def _labels(manifest: BundleManifest) -> dict[str, str]:
+    """Counts, and what the Model Cache Vault's tools look for in an image."""
+    tactics = sum(cache.entries for cache in manifest.caches)
+    items = {store.store: store.items for store in manifest.stores}
+    kinds = [*(["tactics"] if manifest.caches else []), *items]
+    labels = {
+        "sgl-tune.files": str(len(manifest.files)),
+        "sgl-tune.unpacked-bytes": str(manifest.bytes),
+        "sgl-tune.tactics": str(tactics),
+        **{f"sgl-tune.items.{store}": str(many) for store, many in items.items()},
+        "sgl-tune.at": manifest.at,
+        "model.cache.image/type": "triton" if "triton" in items else "sglang",
+        "model.cache.image/components": json.dumps(kinds),
+        "model.cache.image/entry-count": str(tactics + sum(items.values())),
+        "model.cache.image/cache-size-bytes": str(manifest.bytes),
+        "model.cache.image/summary": _summary(manifest.archs),
+    }
+    triton = next((store for store in manifest.stores if store.store == "triton"), None)
+    if triton:
+        labels |= {
+            "cache.triton.image/entry-count": str(triton.items),
+            "cache.triton.image/cache-size-bytes": str(triton.bytes),
+            "cache.triton.image/summary": _summary(triton.archs or manifest.archs),
+        }
+    return labels
+
+
+def _summary(archs: Iterable[str]) -> str:
+    numbers = sorted({found[1] for arch in archs if (found := _ARCH.fullmatch(arch))})
+    targets: list[dict[str, Any]] = [
+        {"backend": "cuda", "arch": number, "warp_size": _WARP} for number in numbers
+    ]
+    return json.dumps({"targets": targets})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from runtime.server.flags.nearest import meant
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.ship import registry_image as image
+from sgl_tune.ship.compression import media_type
 from sgl_tune.ship.described import Described, described
 from sgl_tune.ship.registry_client import INDEX, Absent, Document, Repository, digest_of
 from sgl_tune.ship.registry_download import Blob, downloaded
@@ -86,7 +87,7 @@ class RegistryRemote:
         sent += upload(self._repository, blob, BytesIO(config))
         manifest = image.make_manifest(
             image.descriptor(image.CONFIG, *blob),
-            [image.descriptor(image.LAYERS[about.compressor], *layer)],
+            [image.descriptor(media_type(bundle), *layer)],
             artifactType=image.ARTIFACT,
             annotations={**about.told, **({CARRIED: signature.text} if signature else {})},
         )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sgl_tune.errors import CheckFailed
+from sgl_tune.ship.compression import MEDIA_TYPES
 from sgl_tune.ship.registry_name import DIGEST
 from sgl_tune.ship.remotes import Machine, Offer, fits
 from sgl_tune.units import shown
@@ -16,11 +17,7 @@ ARTIFACT = "application/vnd.sgl-tune.bundle.v1"
 IMAGE = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
-LAYERS = {
-    "gzip": "application/vnd.oci.image.layer.v1.tar+gzip",
-    "zstd": "application/vnd.oci.image.layer.v1.tar+zstd",
-}
-OURS = "sgl-tune.bundle"
+OURS, BYTES = "sgl-tune.bundle", "sgl-tune.bytes"
 GPU, ARCH, PLATFORM, KEYS = "sgl-tune.gpu", "sgl-tune.arch", "sgl-tune.platform", "sgl-tune.keys"
 FOR_WHOM = (GPU, ARCH, PLATFORM, KEYS)
 _PLATFORM = re.compile(r"linux/[a-z0-9]{1,16}(?:/[a-z0-9]{1,16})?")
@@ -107,7 +104,7 @@ def layer_of(manifest: Mapping[str, Any], what: str) -> dict[str, Any]:
     if not is_ours(manifest) or not isinstance(layers, list) or len(layers) != 1:
         raise CheckFailed(f"{what} is an image, and no bundle of sgl-tune's", "`sgl-tune push` makes such")
     layer = checked(layers[0], what)
-    if layer.get("mediaType") not in LAYERS.values():
+    if layer.get("mediaType") not in MEDIA_TYPES.values():
         raise CheckFailed(f"{what}: its layer is {shown(layer.get('mediaType'))}, which no bundle is")
     if told_by(manifest)[OURS] != layer["digest"]:
         raise CheckFailed(f"{what} says that its bundle is {shown(told_by(manifest)[OURS])}, and has another")
@@ -127,7 +124,7 @@ def check_line(line: Mapping[str, Any], manifest: Mapping[str, Any], what: str) 
 def offer_of(entry: Mapping[str, Any], place: str) -> Offer:
     """An index's line, or an image's own description."""
     told = told_by(entry)
-    size = told.get("sgl-tune.bytes", "")
+    size = told.get(BYTES, "")
     return Offer(
         reference=f"{place}@{entry['digest']}",
         digest=told.get(OURS, ""),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import socket
@@ -11,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
+
+from tests.sgl_tune.ship.bundles import tactics
 
 IMAGE = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -44,7 +45,7 @@ def digest(raw: bytes) -> str:
 class Good:
     """An image as `push` writes it, changed by whoever makes it."""
 
-    def __init__(self, layer: bytes = gzip.compress(bytes(5000), mtime=0), **changes: Any) -> None:
+    def __init__(self, layer: bytes = tactics(bytes(range(256)) * 20, "NVIDIA H200"), **changes: Any) -> None:
         self.layer = layer
         about = {"mediaType": LAYER, "digest": digest(layer), "size": len(layer)}
         about |= changes.pop("layer_says", {})

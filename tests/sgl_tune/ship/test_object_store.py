@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -25,6 +26,7 @@ from sgl_tune.ship.object_name import parse_object_name
 from sgl_tune.ship.object_record import parse_record
 from tests.sgl_tune.running import PROGRAM, Ran, environment, run
 from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.ship.bundles import make_bundle
 from tests.sgl_tune.ship.s3 import Server
 
 PIECE = 8 << 20
@@ -50,8 +52,7 @@ def server(running: Server) -> Iterator[Server]:
 
 def _bundle(folder: Path, name: str = "glm.tar.gz", size: int = 1000) -> Path:
     path = folder / name
-    path.write_bytes(hashlib.sha256(name.encode()).digest() * (size // 32))
-    return path
+    return make_bundle(path, size, crc32(name.encode()), gpu=None)
 
 
 def _sgl_tune(server: Server, *words: object, **changes: str) -> Ran:
@@ -90,7 +91,7 @@ def test_the_signature_of_an_older_bundle_does_not_stay(server: Server, tmp_path
     bundle.with_name("glm.tar.gz.sig").write_text(SIGNATURE)
     assert _sgl_tune(server, "push", bundle, "s3://bundles/", *H200).code == 0
     bundle.with_name("glm.tar.gz.sig").unlink()
-    bundle.write_bytes(b"newer")
+    make_bundle(bundle, 2000, gpu=None)
     pushed = _sgl_tune(server, "push", bundle, "s3://bundles/", *H200)
     assert "It takes the place of s3://bundles/glm.tar.gz" in pushed.out
     assert _names(server) == ["glm.tar.gz", "glm.tar.gz.json"]

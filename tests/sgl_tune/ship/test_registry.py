@@ -5,14 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
 import tarfile
 import time
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ pytest.importorskip("oras")
 from sgl_tune.ship.remotes import How, Machine, remote
 from tests.sgl_tune.running import PROGRAM, Ran, environment, run_here
 from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.ship.bundles import make_bundle
 from tests.sgl_tune.ship.registries import (
     PASSWORD,
     SECONDS,
@@ -48,19 +47,6 @@ def nobody_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
 
 
-def make_bundle(path: Path, size: int = 100_000, seed: int = 1) -> Path:
-    """Bytes that no compressor shortens, so that a transfer has a middle."""
-    with tarfile.open(path, "w:gz") as tar:
-        for name, content in (
-            ("sgl-tune-bundle.json", b"{}"),
-            ("flashinfer/x.json", random.Random(seed).randbytes(size)),
-        ):
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, BytesIO(content))
-    return path
-
-
 def push(bundle: Path, url: str, *more: object) -> Ran:
     return run_here("push", bundle, url, "--plain-http", *more)
 
@@ -76,9 +62,9 @@ def told(ran: Ran) -> Any:
 
 def test_there_and_back(registry: Registry, tmp_path: Path) -> None:
     bundle, url = make_bundle(tmp_path / "b.tar.gz"), f"{registry.url}:there"
-    first = told(push(bundle, url, "--gpu", "h200", "--format", "json"))
+    first = told(push(bundle, url, "--format", "json"))
     assert schema_faults("push", first) == [] and first["sent"] > bundle.stat().st_size
-    again = told(push(bundle, url, "--gpu", "h200", "--format", "json"))
+    again = told(push(bundle, url, "--format", "json"))
     assert again["sent"] == 0 and again["bundle"] == first["bundle"] and again["replaced"] == []
     listed = told(pull(url, "--list", "--format", "json"))
     assert schema_faults("pull", listed) == [] and listed["bundles"] == [first["bundle"]]
@@ -111,25 +97,26 @@ def test_an_image_for_everybody_else(registry: Registry, tmp_path: Path) -> None
 
 def test_a_tag_holds_one_bundle_for_each_gpu(registry: Registry, tmp_path: Path) -> None:
     url = f"{registry.url}:gpus"
-    bundles = {gpu: make_bundle(tmp_path / f"{gpu}.tar.gz", seed=n) for n, gpu in enumerate(("h100", "b200"))}
-    pushed = {gpu: told(push(path, url, "--gpu", gpu, "--format", "json")) for gpu, path in bundles.items()}
-    assert [one["gpu"] for one in pushed["b200"]["beside"]] == ["H100"]
+    names = {"h100": "NVIDIA H100 80GB HBM3", "b200": "NVIDIA B200"}
+    bundles = {gpu: make_bundle(tmp_path / f"{gpu}.tar.gz", gpu=name) for gpu, name in names.items()}
+    pushed = {gpu: told(push(path, url, "--format", "json")) for gpu, path in bundles.items()}
+    assert [one["gpu"] for one in pushed["b200"]["beside"]] == [names["h100"]]
     for gpu, path in bundles.items():
         assert pull(url, "--gpu", gpu, "-o", tmp_path / "got").code == 0
         assert (tmp_path / "got").read_bytes() == path.read_bytes()
     other = pull(url, "--gpu", "h200", "-o", tmp_path / "none")
     assert other.code == 2 and "nothing there for H200, sm90" in other.err and "B200" in other.err
-    newer = make_bundle(tmp_path / "newer.tar.gz", seed=9)
-    replaced = told(push(newer, url, "--gpu", "h100", "--format", "json"))
+    newer = make_bundle(tmp_path / "newer.tar.gz", seed=9, gpu=names["h100"])
+    replaced = told(push(newer, url, "--format", "json"))
     assert replaced["replaced"] == [pushed["h100"]["bundle"]] and len(replaced["beside"]) == 1
-    alone = told(push(newer, url, "--gpu", "h100", "--replace", "--format", "json"))
+    alone = told(push(newer, url, "--replace", "--format", "json"))
     assert alone["beside"] == []
 
 
 def test_several_that_fit_are_listed(registry: Registry, tmp_path: Path) -> None:
     url = f"{registry.url}:several"
-    for number, gpu in enumerate(("h100", "h200")):
-        assert push(make_bundle(tmp_path / f"{gpu}.tar.gz", seed=number), url, "--gpu", gpu).code == 0
+    for gpu in ("NVIDIA H100 80GB HBM3", "NVIDIA H200"):
+        assert push(make_bundle(tmp_path / "b.tar.gz", gpu=gpu), url).code == 0
     ran = pull(url, "-o", tmp_path / "x")  # there is no GPU here
     assert ran.code == 2 and "2 fit linux/" in ran.err and "H100" in ran.err and "--gpu NAME" in ran.err
 
