@@ -66,7 +66,7 @@ SGL_TUNE = {
     "memory": "server simulate devices forward moe graphs start errors processes units records reading"
     " log_lines writing web_page cli deployment",
     "start_report": "server errors processes units log_lines writing web_page cli",
-    "compile": "server errors processes units cli deployment stores",
+    "compile": "server errors processes units cli deployment stores start_report",
     "warm": "server devices autotune start sgl_tune errors processes units records cli deployment cache keys"
     " start_report",
     "export": "server errors processes units reading deployment cache",

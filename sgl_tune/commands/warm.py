@@ -12,11 +12,11 @@ from sgl_tune.cache.disk import kind_of
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_outcome import Outcome, show_dry_run
-from sgl_tune.compile.everything import Wanted, check_can_compile, fill, planned_modules
-from sgl_tune.compile.toolkit import Toolkit
+from sgl_tune.commands.warm_root import Root
+from sgl_tune.compile.everything import Wanted, check_can_compile, planned_modules
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
-from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.deployment.selection import select_deployments, select_launches
 from sgl_tune.deployment.versions import Gpu, local_gpus
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.keys.advice import advised
@@ -112,10 +112,11 @@ def warm(
     Example: sgl-tune warm --everything --compile-only --model-path Qwen/Qwen3-30B-A3B --gpu h200
     """
     out = Output(sink(format, quiet))
-    wanted = Wanted(tuple(module or ()), compile_only, jobs) if everything else None
+    wanted = Wanted(tuple(module or ()), compile_only, jobs, timeout) if everything else None
     _check_wanted(wanted, bool(compile_only or module or jobs), format)
     here = local_gpus()
     plans = [make_plan(chosen, here) for chosen in select_deployments(flags, command or (), deployment)]
+    launches = select_launches(flags, command or (), deployment) if everything else ()
     for plan in plans:
         _check_place(plan.deployment.cache_dir)
         for doubt in plan.deployment.warnings:
@@ -130,14 +131,17 @@ def warm(
     if devices is not None:
         _check_targets(judged, devices, here, out)
     came = Outcome(judged, out, format is EnvironmentFormat.kubernetes)
+    root = Root(came, wanted, toolkit, launches, here) if wanted and toolkit else None
     try:
         with interruptible():
+            if root is not None:
+                root.compile()
             if devices is not None:
                 from sgl_tune.warm.main_job import Settings
 
                 _warm_all(came, Settings(devices, timeout, replace, prove, secret_file))
-            if wanted is not None and toolkit is not None:
-                _fill_all(came, wanted, toolkit)
+            if root is not None:
+                root.finish()
     except Interruption as interruption:
         came.show_what_is_done()
         out.error(str(interruption))
@@ -205,11 +209,3 @@ def _warm_one(
         out.note(f"{plan.deployment.name}: {note}")
     _check_tunable(verdict)
     return warm_deployment(plan, settings, out, force, is_last)
-
-
-def _fill_all(came: Outcome, wanted: Wanted, toolkit: Toolkit) -> None:
-    for number, (plan, verdict) in enumerate(came.judged):
-        if verdict.runs:
-            with came.failure_of(number):
-                filled = came.filled[number] = fill(plan.deployment, wanted, toolkit, came.out)
-                came.code = max(came.code, filled.exit_code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,12 @@ from runtime.server.modules import Modules as Modules
 from sgl_tune.cli.out import Output
 from sgl_tune.compile.build import Built
 from sgl_tune.compile.modules import chosen_of, compile_modules, modules_for
+from sgl_tune.compile.server_start import Started, start
+from sgl_tune.compile.server_words import why_not_started
 from sgl_tune.compile.toolkit import Toolkit, find_toolkit
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.versions import require_flashinfer
+from sgl_tune.deployment.launch import Launch
+from sgl_tune.deployment.versions import Gpu, require_flashinfer
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.stores.find import find_stores
@@ -30,6 +33,7 @@ class Wanted:
     only: tuple[str, ...] = ()
     compiles_only: bool = False
     jobs: int | None = None
+    timeout: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class Filled:
     root: Path
     built: tuple[Built, ...]
     unknown: tuple[str, ...]
+    started: Started | None
     left: tuple[str, ...]
     environment: Mapping[str, str]
 
@@ -50,16 +55,21 @@ class Filled:
     def exit_code(self) -> int:
         if self.failed:
             return WorkFailed.exit_code
-        return int(bool(self.unknown) or any(one.state == "refused" for one in self.built))
+        gaps = self.unknown or [one for one in self.built if one.state == "refused"]
+        return int(bool(gaps) and self.started is None)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "root": str(self.root),
             "modules": [{**asdict(one), "seconds": round(one.seconds, 3)} for one in self.built],
             "unknown": list(self.unknown),
+            "start": self.started.to_json() if self.started else None,
             "left": list(self.left),
             "environment": dict(self.environment),
         }
+
+
+Compiled = tuple[Modules, list[Built]]
 
 
 def planned_modules(deployment: Deployment, wanted: Wanted) -> Modules:
@@ -80,13 +90,36 @@ def check_can_compile(deployments: Iterable[Deployment]) -> Toolkit:
     return find_toolkit(os.environ)
 
 
-def fill(deployment: Deployment, wanted: Wanted, toolkit: Toolkit, out: Output) -> Filled:
+def compile_all(deployment: Deployment, wanted: Wanted, toolkit: Toolkit, out: Output) -> Compiled:
+    """First: what follows then loads them."""
     modules = planned_modules(deployment, wanted)
     deployment.cache_dir.mkdir(parents=True, exist_ok=True)
     with scratch() as private:
-        built = compile_modules(deployment, modules.known, toolkit, wanted.jobs, private, out)
+        return modules, compile_modules(deployment, modules.known, toolkit, wanted.jobs, private, out)
+
+
+def variables_while_filling(deployment: Deployment) -> dict[str, str]:
+    """With which what tunes and starts here compiles into the root."""
+    return variables(deployment.sglang_version, str(deployment.cache_dir.absolute()), ())[0]
+
+
+def finish(
+    deployment: Deployment,
+    wanted: Wanted,
+    compiled: Compiled,
+    launch: Launch | None,
+    here: Sequence[Gpu],
+    out: Output,
+) -> Filled:
+    """Last: the server's own start, where it can be started here, and a root that can move."""
+    modules, built = compiled
+    why_not = why_not_started(deployment, here)
+    started = None
+    if why_not is None and not wanted.compiles_only:
+        started = start(deployment, launch, variables_while_filling(deployment), wanted.timeout, out)
     environment = _made_right(deployment, out)
-    return Filled(deployment.cache_dir, tuple(built), modules.unknown, _left(wanted), environment)
+    left = () if started else _left(wanted, why_not)
+    return Filled(deployment.cache_dir, tuple(built), modules.unknown, started, left, environment)
 
 
 def _made_right(deployment: Deployment, out: Output) -> dict[str, str]:
@@ -99,8 +132,8 @@ def _made_right(deployment: Deployment, out: Output) -> dict[str, str]:
     return variables(deployment.sglang_version, str(root.absolute()), done.stores(stored))[0]
 
 
-def _left(wanted: Wanted) -> tuple[str, ...]:
-    found = ["SGLang's own kernels and Triton's, which a start with SGLang installed here would fill in"]
+def _left(wanted: Wanted, why_not: str | None) -> tuple[str, ...]:
+    kernels = "what its own start compiles beside, SGLang's kernels and Triton's"
     if wanted.compiles_only:
-        found.insert(0, "tactics, which need a GPU")
-    return tuple(found)
+        return ("tactics, which need a GPU", f"{kernels}: it is not started")
+    return (f"{kernels}: {why_not}",)

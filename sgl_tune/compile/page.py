@@ -6,6 +6,7 @@ from runtime.server.modules import Modules
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.compile.everything import Filled
+from sgl_tune.compile.server_start import Started
 from sgl_tune.stores.variables import export_lines
 from sgl_tune.units import count
 
@@ -26,12 +27,24 @@ def show_filled(out: Output, filled: Filled) -> None:
     out.line(f"{count(len(built), 'module')} compiled in {filled.root}{longest}", style="bold")
     if filled.built:
         out.table(_COLUMNS, [(one.name, _STATES[one.state], f"{one.seconds:.0f}") for one in filled.built])
-    _show_gaps(out, filled.unknown)
+    if filled.started:
+        _show_start(out, filled.started)
+    else:
+        _show_gaps(out, filled.unknown)
     for what in filled.left:
         out.line(f"not here: {what}", indent=2)
     out.line("A server finds it with:")
     for line in export_lines(filled.environment):
         out.line(line, indent=2)
+
+
+def _show_start(out: Output, started: Started) -> None:
+    cut = started.cut
+    layers = f"{cut.layers} of {cut.of} layers" if cut.layers < cut.of else "all layers"
+    ranks = count(started.ranks, "rank")
+    out.line(f"its server's own start, {layers}, {ranks}: ready after {started.seconds:.0f} s", indent=2)
+    for store, files in started.written.items():
+        out.line(f"{store}: {count(files, 'file')} written", indent=4)
 
 
 def show_modules(out: Output, modules: Modules) -> None:

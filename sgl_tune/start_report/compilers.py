@@ -76,6 +76,15 @@ class Compilers:
         now = [Turn(*whose, *times) for whose, times in self._running.copy().items()]
         return [*self._turns, *now]
 
+    @property
+    def at_work(self) -> list[str]:
+        """What is compiled now."""
+        return sorted({what or phase for phase, what in self._running.copy()})
+
+    @property
+    def are_at_work(self) -> bool:
+        return bool(self._running)
+
     def close(self) -> None:
         self._stop.set()
         self._thread.join()

@@ -62,10 +62,34 @@ def run_server(
         return Ended(server.code, report)
 
 
+def start_and_stop(
+    command: list[str], environment: dict[str, str], silence: float, tick: Callable[[str], None]
+) -> StartReport:
+    """Until it is ready, without its output. `silence`: seconds without a word of it, and without a compiler
+    at work, before it is given up; its report then says where it stands."""
+    with scratch() as place, _adopting(), Path(os.devnull).open("wb") as nothing:
+        outputs = (nothing, nothing)
+        with _Server(command, environment, None, outputs) as server:
+            place.watch(server.pid)
+            for _ in server.until_ready():
+                tick(server.doing)
+                if time.monotonic() - server.moved_at > silence:
+                    break
+            report = server.report()
+            server.stop()
+        place.forget(server.pid)
+        return report
+
+
 class _Server:
     def __init__(
-        self, command: list[str], environment: dict[str, str], ready: re.Pattern[str] | None
+        self,
+        command: list[str],
+        environment: dict[str, str],
+        ready: re.Pattern[str] | None,
+        outputs: tuple[BinaryIO | IO[bytes], BinaryIO | IO[bytes]] | None = None,
     ) -> None:
+        self._moved_at = time.monotonic()
         self._environment, self._listener = environment, Listener(ready)
         self._command = shlex.join(command)
         self._parse = line_parser()
@@ -85,10 +109,11 @@ class _Server:
         self._compilers = Compilers(self._process.pid)
         self._selector = selectors.DefaultSelector()
         self._rest: dict[int, bytes] = {}
-        for pipe, ours in ((self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr)):
+        ours = outputs or (sys.stdout.buffer, sys.stderr.buffer)
+        for pipe, sink in zip((self._process.stdout, self._process.stderr), ours, strict=True):
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
-            self._selector.register(pipe, selectors.EVENT_READ, ours.buffer)
+            self._selector.register(pipe, selectors.EVENT_READ, sink)
 
     def __enter__(self) -> _Server:
         return self
@@ -104,6 +129,16 @@ class _Server:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def moved_at(self) -> float:
+        """When it said something last, or a compiler of its was at work."""
+        return time.monotonic() if self._compilers.are_at_work else self._moved_at
+
+    @property
+    def doing(self) -> str:
+        compiling = " and ".join(self._compilers.at_work)
+        return f"compiling {compiling}" if compiling else self._listener.starts[-1].capturing
 
     @property
     def code(self) -> int:
@@ -154,6 +189,7 @@ class _Server:
                 self._process.wait(0.2)
 
     def _hear(self, pipe: int, chunk: bytes) -> None:
+        self._moved_at = time.monotonic()
         now = time.time()
         *lines, rest = (self._rest.get(pipe, b"") + chunk).split(b"\n")
         if len(rest) > _LONGEST_LINE:

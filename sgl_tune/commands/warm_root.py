@@ -1,0 +1,58 @@
+"""`sgl-tune warm --everything`: what is compiled before the tactics are tuned, and what comes after them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sgl_tune.commands.warm_outcome import Outcome
+from sgl_tune.compile.everything import (
+    Compiled,
+    Toolkit,
+    Wanted,
+    compile_all,
+    finish,
+    variables_while_filling,
+)
+from sgl_tune.deployment.launch import Launch
+from sgl_tune.deployment.versions import Gpu
+from sgl_tune.errors import UsageError
+
+
+@dataclass
+class Root:
+    """Of all deployments of this warm: the one cache directory that they share."""
+
+    came: Outcome
+    wanted: Wanted
+    toolkit: Toolkit
+    launches: Sequence[Launch | None]
+    here: Sequence[Gpu]
+    compiled: dict[int, Compiled] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        deployments = [plan.deployment for plan, _ in self.came.judged]
+        odd = next((d for d in deployments if d.cache_dir != deployments[0].cache_dir), None)
+        if odd is not None:
+            raise UsageError(
+                f"--everything fills one root, and {odd.name} has another than {deployments[0].name}",
+                "warm them one by one, or give --cache-dir",
+            )
+
+    def compile(self) -> None:
+        for number, (plan, verdict) in enumerate(self.came.judged):
+            if verdict.runs:
+                with self.came.failure_of(number):
+                    one = compile_all(plan.deployment, self.wanted, self.toolkit, self.came.out)
+                    self.compiled[number] = one
+        # For the workers: what tuning compiles is what a server with these tactics loads.
+        os.environ.update(variables_while_filling(self.came.judged[0][0].deployment))
+
+    def finish(self) -> None:
+        for number, compiled in self.compiled.items():
+            deployment, launch = self.came.judged[number][0].deployment, self.launches[number]
+            with self.came.failure_of(number):
+                filled = finish(deployment, self.wanted, compiled, launch, self.here, self.came.out)
+                self.came.filled[number] = filled
+                self.came.code = max(self.came.code, filled.exit_code)

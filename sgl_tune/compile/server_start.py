@@ -1,0 +1,72 @@
+"""The server's own start, for what it compiles: dummy weights, few layers, and an end when it is ready."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sgl_tune.cli.out import Output
+from sgl_tune.compile.cut import Cut, cut_of
+from sgl_tune.compile.server_words import server_words
+from sgl_tune.compile.toolkit import program_path
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.launch import Launch
+from sgl_tune.errors import WorkFailed
+from sgl_tune.processes.command import safe_environment
+from sgl_tune.start_report.report import StartReport
+from sgl_tune.start_report.running import start_and_stop
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """`compiled` as the start's report tells it; `written` files of each store."""
+
+    cut: Cut
+    seconds: float
+    ranks: int
+    compiled: tuple[str, ...]
+    written: Mapping[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "layers": self.cut.layers,
+            "of_layers": self.cut.of,
+            "uncut_because": self.cut.why or None,
+            "seconds": round(self.seconds, 3),
+            "ranks": self.ranks,
+            "compiled": list(self.compiled),
+            "written": dict(self.written),
+        }
+
+
+def start(
+    deployment: Deployment,
+    launch: Launch | None,
+    variables: Mapping[str, str],
+    silence: float,
+    out: Output,
+) -> Started:
+    cut = cut_of(deployment)
+    if cut.why:
+        out.note(f"{deployment.name}: all of its layers, {cut.why}")
+    words, settings = server_words(deployment, launch, cut)
+    path = {"PATH": program_path(os.environ)}
+    environment = {**safe_environment(), **settings, **path, **variables}
+    with out.progress("starting its server with dummy weights") as progress:
+        report = start_and_stop(words, environment, silence, lambda doing: progress.advance(0, doing))
+    if not report.ready:
+        raise WorkFailed(f"its server did not get ready: {_last_words(report)}", _remedy(words))
+    written = {one.store: one.files for one in report.written or ()}
+    return Started(cut, report.wall_seconds, report.ranks, report.compiled, written)
+
+
+def _last_words(report: StartReport) -> str:
+    word = report.failure or next(iter(report.last_words), None)
+    stands = f"it stands in {report.stands_in}" if report.stands_in else "it said nothing"
+    return word.text if word is not None else stands
+
+
+def _remedy(words: list[str]) -> str:
+    return f"`sgl-tune start-report -- {' '.join(words[1:3])} ...` shows its output"

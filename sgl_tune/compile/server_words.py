@@ -1,0 +1,84 @@
+"""The command that starts a deployment's own server here, with dummy weights and for this machine alone."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+
+from runtime.server.asked import Asked
+from runtime.server.flags.spelling import line_of, name_of
+from runtime.server.releases import release_named
+from sgl_tune.compile.cut import Cut
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.launch import Launch
+from sgl_tune.deployment.server_command import arguments_of
+from sgl_tune.deployment.versions import Gpu, installed_version
+from sgl_tune.errors import UsageError
+
+_LOOPBACK = "127.0.0.1"
+
+
+def why_not_started(deployment: Deployment, here: Sequence[Gpu]) -> str | None:
+    """What keeps its server from being started on this machine; None where nothing does."""
+    installed, server = installed_version("sglang"), deployment.server
+    if installed is None:
+        return "SGLang is not installed here"
+    if installed != deployment.sglang_version:
+        return f"SGLang {installed} is installed here, and {deployment.sglang_version} is meant"
+    if server.asked.nnodes > 1:
+        return "its ranks are on several nodes"
+    if server.disaggregation_mode not in ("", "null"):
+        return f"it only does the {server.disaggregation_mode} of a pair of servers"
+    ranks = server.tp_size * server.pp_size
+    if len(here) < ranks:
+        return f"it has {ranks} ranks, and {len(here)} GPUs are here"
+    return None
+
+
+def server_words(deployment: Deployment, launch: Launch | None, cut: Cut) -> tuple[list[str], dict[str, str]]:
+    """`launch`: the command that the deployment was given by, where it was. What is added stands last: of a
+    flag that is given twice the last counts."""
+    words = _of_launch(deployment, launch) if launch is not None else _of_asked(deployment)
+    own = ["--load-format", "dummy", "--host", _LOOPBACK, "--port", str(_free_port())]
+    if deployment.server.dp_size > 1 and deployment.server.attn_dp_size <= 1:
+        own += ["--dp-size", "1"]  # replicas are alike
+    settings = {name: str(value) for name, value in launch.environment.items()} if launch is not None else {}
+    program = [sys.executable, "-m", "sglang.launch_server"]
+    return [*program, *words, *own, *cut.flags(deployment)], settings
+
+
+def _of_launch(deployment: Deployment, launch: Launch) -> list[str]:
+    if launch.container is not None:
+        raise UsageError(
+            "--everything starts the server itself, and this command starts a container",
+            "run it in the image, with the server's own command after --",
+        )
+    for word in (*launch.arguments, *launch.environment.values()):
+        if word.expands:
+            raise UsageError(f"{word[:200]}: {word.expands[:200]} is not expanded", "put its value")
+    return arguments_of(launch, line_of(release_named(deployment.sglang_version).release))
+
+
+def _of_asked(deployment: Deployment) -> list[str]:
+    release = release_named(deployment.sglang_version).release
+    words: list[str] = []
+    plain = Asked()
+    for one in fields(Asked):
+        value = getattr(deployment.server.asked, one.name)
+        if value == getattr(plain, one.name) or one.name == "served_as":
+            continue
+        words.append(name_of(release, one.name))
+        if isinstance(value, (tuple, list)):
+            words += map(str, value)
+        elif value is not True:
+            words.append(str(value))
+    return words
+
+
+def _free_port() -> int:
+    """SGLang takes more behind it; the ports that a system gives away lie high."""
+    with socket.socket() as asker:
+        asker.bind((_LOOPBACK, 0))
+        return int(asker.getsockname()[1])
