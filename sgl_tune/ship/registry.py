@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,6 +28,7 @@ from sgl_tune.units import human_bytes
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as PrivateKey
 
+SETTLE_SECONDS = 0.3
 _WRITES = 3  # of a tag that somebody else writes at the same time
 
 
@@ -99,13 +101,15 @@ class RegistryRemote:
         return image.make_entry(digest, len(manifest), about.platform, about.told), sent
 
     def _write_tag(self, entry: dict[str, Any], alone: bool) -> list[dict[str, Any]]:
-        """What else is there in the end. A registry has no lock: who writes at once is seen after it."""
+        """What else is there in the end. A registry has no lock: who wrote at the same time and did not see
+        this line has taken it away by now."""
         for _ in range(_WRITES):
             old = [] if alone else self._pushed_before()
             beside = [one for one in old if not image.is_same_place(one, entry)]
             lines = sorted([*beside, entry], key=lambda one: str(one["digest"]))
             raw = image.make_index(lines)
             self._repository.put_document(raw, INDEX, str(self.name.tag))
+            time.sleep(SETTLE_SECONDS)
             now = self._pushed_before()
             if any(one["digest"] == entry["digest"] for one in now):
                 return [one for one in now if one["digest"] != entry["digest"]]
@@ -153,7 +157,9 @@ class RegistryRemote:
         """Of an index its lines, of an image itself as one."""
         if found.kind == INDEX:
             return image.entries_of(found.content, str(self.name))
-        return [{**found.content, "digest": found.digest, "size": len(found.raw)}]
+        told = image.told_by(found.content)
+        platform = told.get(image.PLATFORM, "")
+        return [image.make_entry(found.digest, len(found.raw), platform, told)]
 
     def _choose(self, found: Document, machine: Machine) -> Mapping[str, Any]:
         entries = self._entries(found)

@@ -26,7 +26,7 @@ _MOST_BUNDLES = 1000
 
 
 def as_bytes(content: Mapping[str, Any]) -> bytes:
-    """The same content has the same digest."""
+    """Equal contents have equal digests."""
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -63,8 +63,8 @@ def make_index(entries: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def make_entry(digest: str, size: int, platform: str, told: Mapping[str, str]) -> dict[str, Any]:
-    there = platform_json(platform)
-    return descriptor(IMAGE, digest, size, platform=there, artifactType=ARTIFACT, annotations=dict(told))
+    there = {"platform": platform_json(platform)} if is_platform(platform) else {}
+    return descriptor(IMAGE, digest, size, artifactType=ARTIFACT, annotations=dict(told), **there)
 
 
 def entries_of(index: Mapping[str, Any], what: str) -> list[dict[str, Any]]:

@@ -23,9 +23,6 @@ _BINARY = {"Content-Type": "application/octet-stream"}
 
 def upload(repository: Repository, blob: Blob, file: BinaryIO, note: UploadNote | None = None) -> int:
     """How many bytes were sent."""
-    url = repository.url(f"blobs/{blob.digest}")
-    if repository.again(lambda: repository.ask("HEAD", url, 200, 404)).status_code == 200:
-        return 0
     sending = _Upload(repository, blob, file, note)
     repository.again(sending.go_on, lambda: sending.there)
     if note:
@@ -43,6 +40,9 @@ class _Upload:
         self.there = self.sent = 0
 
     def go_on(self) -> None:
+        url = self._repository.url(f"blobs/{self._blob.digest}")
+        if self._repository.ask("HEAD", url, 200, 404).status_code == 200:
+            return
         resumed = self._found()
         if not resumed:
             self._begin()

@@ -30,6 +30,7 @@ BLOB = HEAD + b"Content-Length: %d\r\n\r\n"
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
     monkeypatch.setattr("sgl_tune.ship.registry_client.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("sgl_tune.ship.registry.SETTLE_SECONDS", 0)
 
 
 def pull(server: Hostile, tmp_path: Path, reference: str = ":1") -> Ran:

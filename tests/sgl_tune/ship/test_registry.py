@@ -11,6 +11,8 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,12 @@ import pytest
 
 pytest.importorskip("oras")
 
+from sgl_tune.ship.private_key import read_private_key
 from sgl_tune.ship.remotes import How, Machine, remote
-from tests.sgl_tune.running import PROGRAM, Ran, environment, run_here
-from tests.sgl_tune.schemas import schema_faults
+from sgl_tune.ship.signature import signature_of, write_signature
+from tests.sgl_tune.cache.children import finish_child, start_child
+from tests.sgl_tune.running import PROGRAM, ROOT, Ran, environment, run_here
+from tests.sgl_tune.schemas import SCHEMAS, schema_faults
 from tests.sgl_tune.ship.bundles import make_bundle
 from tests.sgl_tune.ship.registries import (
     PASSWORD,
@@ -32,7 +37,9 @@ from tests.sgl_tune.ship.registries import (
     needs_registry,
     started,
 )
+from tests.sgl_tune.ship.signing import make_keys
 
+CACHES = ROOT / "cache-examples" / "cache"
 pytestmark = needs_registry
 
 
@@ -45,6 +52,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 @pytest.fixture(autouse=True)
 def nobody_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    monkeypatch.setattr("sgl_tune.ship.registry.SETTLE_SECONDS", 0)
 
 
 def push(bundle: Path, url: str, *more: object) -> Ran:
@@ -119,6 +127,91 @@ def test_several_that_fit_are_listed(registry: Registry, tmp_path: Path) -> None
         assert push(make_bundle(tmp_path / "b.tar.gz", gpu=gpu), url).code == 0
     ran = pull(url, "-o", tmp_path / "x")  # there is no GPU here
     assert ran.code == 2 and "2 fit linux/" in ran.err and "H100" in ran.err and "--gpu NAME" in ran.err
+
+
+def test_two_who_push_at_once_are_both_there(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sgl_tune.ship.registry.SETTLE_SECONDS", 0.3)
+    url, children = f"{registry.url}:at-once", []
+    for gpu in ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA B200"):
+        bundle = make_bundle(tmp_path / f"{gpu}.tar.gz", gpu=gpu)
+        children.append(start_child(partial(push, bundle, url)))
+    assert [finish_child(*child).code for child in children] == [0, 0, 0]
+    assert len(told(pull(url, "--list", "--format", "json"))["bundles"]) == 3
+
+
+def test_an_image_that_was_copied_is_a_tag_of_one(registry: Registry, tmp_path: Path) -> None:
+    """Tools that copy take one image of an index, and leave the index behind."""
+    import requests
+
+    pushed = told(push(make_bundle(tmp_path / "b.tar.gz"), f"{registry.url}:index", "--format", "json"))
+    place = f"http://localhost:{registry.port}/v2/caches/glm/manifests"
+    kind = "application/vnd.oci.image.manifest.v1+json"
+    digest = pushed["bundle"]["reference"].partition("@")[2]
+    image = requests.get(f"{place}/{digest}", headers={"Accept": kind}, timeout=5).content
+    requests.put(f"{place}/copy", image, headers={"Content-Type": kind}, timeout=5).raise_for_status()
+    assert pull(f"{registry.url}:copy", "--gpu", "h200", "-o", tmp_path / "x").code == 0
+    other = make_bundle(tmp_path / "c.tar.gz", gpu="NVIDIA B200")
+    beside = told(push(other, f"{registry.url}:copy", "--format", "json"))["beside"]
+    assert beside == [pushed["bundle"]]
+    for gpu in ("h200", "b200"):
+        assert pull(f"{registry.url}:copy", "--gpu", gpu, "-o", tmp_path / "x").code == 0
+
+
+@pytest.mark.parametrize("when", ["packed", "pushed"])
+def test_who_vouches_for_code_is_asked_before_it_lands(registry: Registry, tmp_path: Path, when: str) -> None:
+    pytest.importorskip("cryptography")
+    (private, public), (_, other) = make_keys(tmp_path), make_keys(tmp_path, "other")
+    bundle, url = make_bundle(tmp_path / "b.tar.gz", gpu=None), f"{registry.url}:signed-{when}"
+    unsigned = f"{registry.url}:unsigned-{when}"
+    assert push(make_bundle(tmp_path / "u.tar.gz", seed=2, gpu=None), unsigned).code == 0
+    if when == "packed":
+        digest = sha256(bundle.read_bytes()).hexdigest()
+        write_signature(bundle, signature_of(read_private_key(private), f"sha256:{digest}"))
+    assert push(bundle, url, *(("--sign", private) if when == "pushed" else ())).code == 0
+    root = ("--cache-dir", tmp_path / "root")
+    for reference, more, code, words in (
+        (url, ("--trust", public), 0, ""),
+        (url, ("--trust", other), 1, "by no key of"),
+        (url, (), 2, "holds code (tilelang)"),
+        (unsigned, ("--trust", public), 1, "is not signed"),
+        (unsigned, (), 2, "nobody has signed it"),
+        (unsigned, ("--allow-unsigned-code",), 0, ""),
+    ):
+        ran = pull(reference, *more, *root)
+        assert ran.code == code and words in ran.err, (more, ran.err)
+        assert (tmp_path / "root" / "tilelang").exists() == (code == 0), more
+        shutil.rmtree(tmp_path / "root")
+
+
+def test_a_pull_lands_as_unpack_does_it(registry: Registry, tmp_path: Path) -> None:
+    bundle, url = tmp_path / "b.tar.gz", f"{registry.url}:real"
+    assert run_here("pack", CACHES, "-o", bundle).code == 0
+    pushed = told(push(bundle, url, "--format", "json"))["bundle"]
+    env = ("--target", ROOT / "cache-examples" / "h200.env.json")
+    pulled = told(pull(url, *env, "--cache-dir", tmp_path / "one", "--format", "json"))
+    unpacked = told(run_here("unpack", bundle, *env, "--cache-dir", tmp_path / "two", "--format", "json"))
+    assert schema_faults("pull", pulled) == [] and pulled["bundle"] == pushed
+    assert pulled["unpacked"]["tactics"] == unpacked["tactics"] and pulled["unpacked"]["verdict"]
+    assert files(tmp_path / "one") == files(tmp_path / "two") != {}
+    assert run_here("verify", tmp_path / "one", *env).code == 0
+    other = pull(url, "--cache-dir", tmp_path / "three", "--digest", f"sha256:{'0' * 64}")
+    assert other.code == 1 and "another bundle" in other.err and not files(tmp_path / "three")
+
+
+def files(root: Path) -> dict[str, bytes]:
+    found = (path for path in root.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {str(path.relative_to(root)): path.read_bytes() for path in found if path.suffix != ".part"}
+
+
+def test_the_schema_of_pull_holds_that_of_unpack() -> None:
+    pull_schema, unpack_schema = (
+        json.loads((SCHEMAS / f"{name}.json").read_text()) for name in ("pull", "unpack")
+    )
+    assert pull_schema["properties"]["unpacked"]["properties"] == {
+        name: value for name, value in unpack_schema["properties"].items() if name != "schema_version"
+    }
 
 
 def test_what_is_not_there(registry: Registry, tmp_path: Path) -> None:
