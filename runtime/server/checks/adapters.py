@@ -50,7 +50,6 @@ _ENABLED = (
             and "experimental_sgl_trtllm" in (c.moe_runner_backend, c.speculative_moe_runner_backend)
         ),
         "LoRA adapters under speculation do not run on experimental_sgl_trtllm",
-        since=(0, 5, 19),
     ),
     Refusal(
         lambda c: "all" in (c.lora_target_modules or ()) and len(set(c.lora_target_modules)) > 1,
@@ -97,7 +96,6 @@ ROWS = (
     *under(
         lambda c: has_adapters(c) and c.lora_backend == "triton_v2" and not _runs_on_lora(c),
         _second_version("lora_backend"),
-        since=(0, 5, 23),
     ),
     Refusal(
         lambda c: (
@@ -105,7 +103,6 @@ ROWS = (
             and (c.asked.speculative_moe_runner_backend or "").startswith("lora_")
         ),
         "[speculative_moe_runner_backend] does not draft",
-        since=(0, 5, 23),
     ),
-    *under(_runs_on_lora, _RUNNER, since=(0, 5, 23)),
+    *under(_runs_on_lora, _RUNNER),
 )

@@ -66,7 +66,6 @@ _SPARSE = (
     Refusal(
         lambda c: "triton" in (c.dsa_prefill_backend, c.dsa_decode_backend),
         "sparse attention on triton is for ROCm",
-        since=(0, 5, 20),
     ),
     Refusal(
         lambda c: (
@@ -96,18 +95,15 @@ ROWS = (
     Refusal(
         lambda c: used_backends(c)[0] == "trtllm_mha" and c.gpu.major != 10 and c.attn_cp_size > 1,
         "attention backend trtllm_mha on this GPU does not go with [attn_cp_size]",
-        since=(0, 5, 19),
     ),
     Refusal(
         lambda c: c.asked.prefill_attention_backend == "cutedsl_mla",
         "[prefill_attention_backend] only decodes",
         "--decode-attention-backend cutedsl_mla",
-        since=(0, 5, 13),
     ),
     Refusal(
         lambda c: _names(c, "cutedsl_mla") and c.gpu.major != 10,
         "attention backend cutedsl_mla needs sm100",
-        since=(0, 5, 13),
     ),
     Refusal(
         lambda c: (
@@ -130,13 +126,11 @@ ROWS = (
     Refusal(
         lambda c: c.kv_cache_dtype == "mxfp8" and c.gpu.major not in (10, 11, 12),
         "[kv_cache_dtype] needs a Blackwell GPU",
-        since=(0, 5, 16),
     ),
     Refusal(
         lambda c: c.kv_cache_dtype == "nvfp4" and c.gpu.major not in (10, 12),
         "[kv_cache_dtype] needs sm100 or sm120",
         "--kv-cache-dtype fp4_mx_block16",
-        since=(0, 5, 16),
     ),
     Refusal(
         lambda c: c.kv_cache_dtype in _FP4 and c.enable_unified_memory,

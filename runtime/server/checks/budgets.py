@@ -159,7 +159,6 @@ ROWS = (
         ),
         f"[max_prefill_tokens]: more than {FLASHINFER} holds on all ranks",
         f"raise {FLASHINFER}, or lower --max-prefill-tokens",
-        since=(0, 5, 13),
         until=(0, 5, 22),
     ),
     Refusal(
@@ -180,7 +179,6 @@ ROWS = (
         ),
         f"[chunked_prefill_size]: more than {PPLX} holds",
         f"raise {PPLX}, or lower --chunked-prefill-size",
-        since=(0, 5, 17),
     ),
     *under(
         lambda c: c.moe_a2a_backend == "deepep_v2",
@@ -205,7 +203,6 @@ ROWS = (
                 f"raise {DEEPEP_2}",
             ),
         ),
-        since=(0, 5, 19),
     ),
     *under(
         lambda c: c.moe_a2a_backend == "megamoe" and c.model.architecture == "DeepseekV4ForCausalLM",

@@ -152,7 +152,6 @@ _HISPARSE = (
             for backend in (c.dsa_prefill_backend, c.dsa_decode_backend)
         ),
         "[enable_hisparse] does not run on the sparse backends that were asked for",
-        since=(0, 5, 13),
     ),
 )  # fmt: skip
 _WITHOUT_CACHE = (
@@ -184,7 +183,6 @@ ROWS = (
         lambda c: c.radix_eviction_policy == "tlru" and (min(_tlru(c)) < 0 or _tlru(c)[0] <= _tlru(c)[1]),
         "[radix_eviction_policy]: --radix-eviction-policy-config needs a threshold above"
         " next_prompt_estimate, and neither below 0",
-        since=(0, 5, 21),
     ),
     Refusal(
         lambda c: c.enable_session_radix_cache and c.radix_eviction_policy != "priority",
@@ -216,7 +214,6 @@ ROWS = (
     Refusal(
         lambda c: not 0 <= c.disaggregation_decode_host_receive_threshold <= 1,
         "[disaggregation_decode_host_receive_threshold] is not between 0 and 1",
-        since=(0, 5, 21),
     ),
     Refusal(
         lambda c: _receives_on_host(c) and (c.enable_hisparse or c.enable_pd_role_switch),

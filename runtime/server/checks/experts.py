@@ -154,7 +154,7 @@ _SCALED = (
     Refusal(lambda c: c.ep_size != c.tp_size, "[max_ep_size]: [ep_size] is not [tp_size]"),
     Refusal(lambda c: c.attn_dp_size != c.tp_size, "[max_ep_size] needs as many attention-DP groups as"
             " [tp_size]", until=(0, 5, 23)),
-    *under(lambda c: _attention_ranks(c) > 1, _SCALED_REPLICAS, since=(0, 5, 23)),
+    *under(lambda c: _attention_ranks(c) > 1, _SCALED_REPLICAS),
     Refusal(lambda c: c.moe_a2a_backend != "nixl", "[max_ep_size] needs --moe-a2a-backend nixl"),
 )  # fmt: skip
 _ELASTIC_ROWS = (
@@ -192,14 +192,13 @@ _ELASTIC_ROWS = (
 )
 
 ROWS = (
-    *under(lambda c: c.moe_a2a_backend == "flashinfer_megamoe", _MEGAMOE_A2A, since=(0, 5, 20)),
-    *under(lambda c: c.moe_a2a_backend == "deepep_v2", _DEEPEP_2, since=(0, 5, 19)),
+    *under(lambda c: c.moe_a2a_backend == "flashinfer_megamoe", _MEGAMOE_A2A),
+    *under(lambda c: c.moe_a2a_backend == "deepep_v2", _DEEPEP_2),
     Refusal(
         lambda c: c.speculative_moe_a2a_backend == "deepep_v2",
         "[speculative_moe_a2a_backend] does not draft",
-        since=(0, 5, 19),
     ),
-    *under(lambda c: c.moe_a2a_backend == "pplx", _PPLX, since=(0, 5, 17)),
+    *under(lambda c: c.moe_a2a_backend == "pplx", _PPLX),
     Refusal(
         lambda c: c.moe_a2a_backend == "megamoe" and _overlaps(c),
         "[moe_a2a_backend] does not overlap batches",
@@ -217,7 +216,6 @@ ROWS = (
             and c.quantization == "nvfp4_online"
         ),
         "[moe_a2a_backend] does not go with [quantization] on [moe_runner_backend]",
-        since=(0, 5, 18),
     ),
     Refusal(
         lambda c: c.enable_eplb and c.ep_size <= 1 and c.ep_join_mode != "scale",

@@ -69,7 +69,6 @@ _DEEPSEEK_V4 = (
     Refusal(
         lambda c: c.dsv4_attn_backend == "flashmla_mega",
         "[dsv4_attn_backend] does not run this model",
-        since=(0, 5, 23),
     ),
     Refusal(
         lambda c: (

@@ -157,21 +157,14 @@ ROWS = (
     Refusal(
         lambda c: c.mm_feature_transport == "cuda_vmm" and c.pp_size != 1 and not c.encoder_only,
         "[mm_feature_transport] does not go with [pp_size]",
-        since=(0, 5, 18),
     ),
     Refusal(
         lambda c: c.mm_feature_transport == "cuda_ipc" and c.nnodes != 1 and not c.encoder_only,
         "[mm_feature_transport] does not go with [nnodes]",
     ),
     Refusal(
-        lambda c: c.keep_mm_feature_on_device and c.mm_feature_transport == "cpu",
-        "[keep_mm_feature_on_device] does not go with [mm_feature_transport]",
-        until=(0, 5, 18),
-    ),
-    Refusal(
         lambda c: c.keep_mm_feature_on_device and c.mm_feature_transport not in (None, "cuda_ipc"),
         "[keep_mm_feature_on_device] does not go with [mm_feature_transport]",
-        since=(0, 5, 18),
     ),
     Refusal(
         lambda c: ":" in _name(c) and not _name(c).lower().startswith(_STORES),

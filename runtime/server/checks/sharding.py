@@ -59,7 +59,6 @@ _SHARDED = (
     Refusal(
         lambda c: c.enable_hierarchical_cache and c.hicache_storage_backend is not None,
         "[enable_kv_cache_sharding] does not go with [hicache_storage_backend]",
-        since=(0, 5, 23),
     ),
     Refusal(
         lambda c: c.enable_dynamic_chunking and c.pp_size > 1,
@@ -73,7 +72,6 @@ _SHARDED = (
     Refusal(
         lambda c: is_sparse(c) and _sparse_otherwise(c),
         "[enable_kv_cache_sharding] wants sparse attention on trtllm, interleaved, in an fp8 cache",
-        since=(0, 5, 23),
     ),
     Refusal(
         lambda c: is_mla(c) and c.attn_cp_size <= 1 and (has_dp_attention(c) or c.tp_size <= 1),

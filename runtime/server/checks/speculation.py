@@ -77,7 +77,6 @@ _DFLASH = (
     Refusal(
         lambda c: has_dp_attention(c) and c.attn_cp_size != 1,
         "DFLASH with DP attention does not go with [attn_cp_size]",
-        since=(0, 5, 23),
     ),
 )
 _DSPARK = (

@@ -48,7 +48,6 @@ _REPLAY = (
     Refusal(
         lambda c: _decode(c) not in ("triton", "helion"),
         "[enable_linear_replayssm] needs linear attention to decode on triton or helion",
-        since=(0, 5, 18),
     ),
     Refusal(keeps_states_now, "[enable_linear_replayssm] needs --mamba-radix-cache-strategy no_buffer"),
     Refusal(is_disaggregated, "[enable_linear_replayssm] does not go with [disaggregation_mode]"),
@@ -94,7 +93,6 @@ ROWS = (
     Refusal(
         lambda c: c.mamba_max_states_per_path == 0 or c.mamba_max_states_per_path < -1,
         "[mamba_max_states_per_path]: -1 or a number above 0 is possible",
-        since=(0, 5, 17),
     ),
     *under(lambda c: c.enable_mamba_cache_stochastic_rounding, _ROUNDING),
     *under(lambda c: c.enable_int8_mamba_checkpoint, _INT8),
@@ -102,7 +100,6 @@ ROWS = (
         lambda c: c.linear_attn_decode_backend == "flashkda",
         "[linear_attn_decode_backend] only prefills",
         "--linear-attn-prefill-backend flashkda",
-        since=(0, 5, 15),
     ),
     Refusal(
         lambda c: _verify(c) == "flashinfer" and c.mamba_ssm_dtype != "bfloat16" and c.gpu.major >= 10,

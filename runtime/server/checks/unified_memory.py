@@ -98,7 +98,6 @@ _PD = (
     Refusal(
         lambda c: c.disaggregation_transfer_backend not in ("mooncake", "mooncake_tcp"),
         "[enable_unified_memory] does not go with [disaggregation_transfer_backend]",
-        since=(0, 5, 18),
     ),
     Refusal(lambda c: c.pp_size != 1, "[enable_unified_memory] and [disaggregation_mode] with [pp_size]"),
     Refusal(
@@ -175,7 +174,7 @@ _UNIFIED = (
         "[enable_unified_memory] does not go with [speculative_eagle_topk]",
         since=(0, 5, 22),
     ),
-    *under(lambda c: c.speculative_algorithm in ("EAGLE", "EAGLE3"), _EAGLE, since=(0, 5, 22)),
+    *under(lambda c: c.speculative_algorithm in ("EAGLE", "EAGLE3"), _EAGLE),
     Refusal(
         lambda c: c.enable_two_batch_overlap,
         "[enable_unified_memory] does not go with [enable_two_batch_overlap]",
@@ -186,7 +185,7 @@ _UNIFIED = (
         "[enable_unified_memory] does not go with a cache on the host",
         until=(0, 5, 21),
     ),
-    apart("enable_unified_memory", "enable_lmcache", since=(0, 5, 21)),
+    apart("enable_unified_memory", "enable_lmcache"),
     apart("enable_unified_memory", "enable_unified_cache_external_linker", since=(0, 5, 22)),
     Refusal(lambda c: c.dcp_size != 1, "[enable_unified_memory] with [dcp_size]", until=(0, 5, 20)),
     Refusal(
@@ -206,12 +205,11 @@ _UNIFIED = (
     Refusal(
         lambda c: c.prefill.is_on and c.cuda_graph_backend_prefill is not None,
         "[enable_unified_memory] does not go with [cuda_graph_backend_prefill]",
-        since=(0, 5, 19),
         until=(0, 5, 20),
     ),
 )
 
 ROWS = (
-    *under(lambda c: c.enable_page_major_kv_layout or c.enable_unified_memory, _PAGES, since=(0, 5, 15)),
+    *under(lambda c: c.enable_page_major_kv_layout or c.enable_unified_memory, _PAGES),
     *under(lambda c: c.enable_unified_memory, _UNIFIED),
 )
