@@ -323,3 +323,48 @@ def test_quarks_fp8_is_of_a_tensor_or_of_each_row(
 def test_quarks_other_formats_are_named(told: dict[str, Any]) -> None:
     with pytest.raises(Unsupported, match="quark"):
         quantized_of({"quant_method": "quark", **told}, "quark")
+
+
+@pytest.mark.parametrize(
+    ("weights", "kind"),
+    [
+        ({"num_bits": 4, "strategy": "tensor_group"}, "nvfp4_packed"),
+        ({"num_bits": 4, "strategy": "tensor_group", "group_size": 16}, "nvfp4_packed"),
+        ({"num_bits": 4, "strategy": "tensor_group", "group_size": 32}, None),
+        ({"num_bits": 4, "strategy": "group", "group_size": 32}, "mxfp4"),
+        ({"num_bits": 4, "strategy": "group", "group_size": 64}, None),
+        ({"num_bits": 4, "strategy": "group"}, None),
+        ({"num_bits": 6, "strategy": "channel"}, None),
+    ],
+)
+def test_four_bits_in_groups_of_16_are_nvfp4_and_of_32_mxfp4(
+    weights: dict[str, Any], kind: str | None
+) -> None:
+    section = _compressed([], {"targets": ["Linear"], "weights": {"type": "float", **weights}})
+    if kind is None:
+        with pytest.raises(Unsupported, match="unknown here"):
+            quantized_of(section, "compressed-tensors").of_linear(QKV)
+    else:
+        found = quantized_of(section, "compressed-tensors").of_linear(QKV)
+        assert found is not None and found.name == kind
+
+
+def test_a_block_of_no_size_is_of_128_rows_and_columns() -> None:
+    weights = {**FP8, "strategy": "block"}
+    for told, block in (({}, (128, 128)), ({"block_structure": [64, 32]}, (64, 32))):
+        section = _compressed([], {"targets": ["Linear"], "weights": {**weights, **told}})
+        found = quantized_of(section, "compressed-tensors").of_linear(QKV)
+        assert found is not None and (found.per, found.block) == ("block", block)
+
+
+def test_a_target_that_is_a_name_stands_for_itself_alone() -> None:
+    name = "model.layers.3.self_attn.qkv_proj"
+    for target in (
+        name,
+        name.replace("_attn", ".attn"),
+        name.removesuffix("_proj"),
+        name.removeprefix("model."),
+    ):
+        groups = {"targets": [target], "weights": FP8}, {"targets": ["Linear"], "weights": INT4}
+        found = quantized_of(_compressed([], *groups), "compressed-tensors").of_linear([name])
+        assert found is not None and (found.name == "fp8") is (target == name)

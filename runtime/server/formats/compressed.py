@@ -6,6 +6,7 @@ module is in: by its name, else by its class, else by the names of what is run a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,7 +63,7 @@ def _as_expression(target: str) -> str:
     """A name stands for itself alone."""
     if target.startswith(_EXPRESSION):
         return target.removeprefix(_EXPRESSION)
-    return "".join(one if one.isalnum() else f"\\{one}" for one in target) + "$"
+    return re.escape(target) + "$"
 
 
 def _kind(group: Section, form: str) -> Kind:

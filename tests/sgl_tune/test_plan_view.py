@@ -1,0 +1,54 @@
+"""The page of a plan, beside the same plan as JSON."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sgl_tune.planning import BLACKWELL, HOPPER, plan, warm
+
+_QWEN = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass", *HOPPER)
+_R1 = (*BLACKWELL, "--", "sglang", "serve", "--model-path", "deepseek-ai/DeepSeek-V3", "--tp-size", "8")
+_DRAFTED = (*_R1, "--moe-runner-backend", "flashinfer_trtllm", "--speculative-algorithm", "EAGLE")
+_NODES = (*_R1, "--nnodes", "2", "--node-rank", "1", "--dp-size", "2", "--enable-dp-attention")
+PLANS = {
+    "one file": (_QWEN, "tp 1, pp 1, ep 1"),
+    "replicas": ((*_QWEN, "--dp", "2"), "tp 1, pp 1, ep 1, dp 2 (replicas)"),
+    "nodes": (_NODES, "tp 8, pp 1, ep 1, dp 2 (attention), node 1 of 2"),
+    "a draft": (_DRAFTED, "tp 8, pp 1, ep 1"),
+}
+
+
+@pytest.mark.parametrize("what", PLANS)
+def test_the_page_tells_what_the_json_does(what: str) -> None:
+    arguments, sizes = PLANS[what]
+    data, page = plan(*arguments), warm(*arguments).out.splitlines()
+    assert page[0] == data["verdict"]["says"] and page[1] == f"  {data['deployment']['model_path']}: {sizes}"
+    assert [line for line in page if line.startswith("  - ")] == [f"  - {note}" for note in data["notes"]]
+    drafts = [line for line in page if line.startswith("Key of the draft worker: ")]
+    assert drafts == ([f"Key of the draft worker: {data['draft']['key']}"] if what == "a draft" else [])
+    target = page[page.index(f"Key: {data['key']}") : page.index(drafts[0]) if drafts else None]
+    files = "1 file" if len(data["files"]) == 1 else f"{len(data['files'])} files"
+    at = target.index(f"{files} in {data['cache_dir']}/{data['files'][0].rpartition('/')[0]}")
+    for line, group in zip(target[at + 1 :], data["groups"], strict=False):
+        first, last = (group[i].rpartition("/")[2] for i in (0, -1))
+        many = f"  {first} .. {last}: {len(group)}, the same bytes in each"
+        assert line == (f"  {first}" if len(group) == 1 else many)
+    rows = {line.split()[0]: line.split()[1:] for line in target[at:] if "::" in line}
+    for op in data["ops"]:
+        serving = op["serving_only"]
+        ends = ["..", str(serving[-1])] if len(serving) > 2 else []
+        shown = [f"{one}," for one in serving[:-1]] + [str(serving[-1])] if len(serving) == 2 else []
+        tail = shown or [str(one) for one in serving[:1]] + ends
+        assert rows[op["op"]][:4] == [
+            str(len(op["keys"])),
+            str(op["buckets"][0]),
+            "..",
+            str(op["buckets"][-1]),
+        ]
+        assert rows[op["op"]][4:] == tail
+    assert any(line.startswith(f"{data['workers']} worker") for line in page)
+
+
+def test_a_page_of_several_names_each_and_a_plan_of_nothing_ends_early() -> None:
+    idle = warm("--model-path", "Qwen/Qwen3-30B-A3B", *HOPPER)
+    assert idle.out.splitlines()[0].startswith("tunes nothing") and "Key: " not in idle.out
