@@ -29,7 +29,14 @@ OWN = {
     "DIR": "out", "MODEL": "Qwen3-30B-A3B", "M": "Qwen3-30B-A3B",
 }  # fmt: skip
 NEEDS_MORE = {"env", "mem-report", "warm", "push", "pull"}  # torch, a GPU, a registry: their words are read
-WITHOUT_A_MACHINE = ("--replay", "--measure", "--deployment NAME", "flashinfer-store", "report -")
+WITHOUT_A_MACHINE = (
+    "--replay",
+    "--measure",
+    "--deployment NAME",
+    "--deployment chat",
+    "flashinfer-store",
+    "report -",
+)
 
 
 def _calls(page: Path) -> Iterator[str]:

@@ -1,0 +1,140 @@
+"""The files under examples/ are what those who read them take, by the schemas that are to be had."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.project_file import tomllib
+from sgl_tune.deployment.selection import select_deployments
+from tests.examples.recipes import EXAMPLES, containers, pod_of, servers
+from tests.sgl_tune.running import ROOT, run_here
+from tests.sgl_tune.stores.make import flashinfer_module
+
+FILES = sorted(EXAMPLES.iterdir())
+PODS = [path for path in EXAMPLES.glob("*.yaml") if "compose" not in path.name]
+SECONDS = 60
+
+
+def _ends_well(*command: object) -> None:
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", PODS, ids=lambda path: path.name)
+def test_kubernetes_takes_it(path: Path) -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    content = yaml.safe_load(path.read_text())
+    if content["kind"] == "LeaderWorkerSet":
+        _check_leader_worker_set(content)
+        content = _as_pod(content["spec"]["leaderWorkerTemplate"]["workerTemplate"])
+    kubernetes_validate.validate(content, "1.35", strict=True)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**content, "spec": {**content["spec"], "odd": 1}}, "1.35", strict=True)
+
+
+def _as_pod(template: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "worker"}, "spec": template["spec"]}
+
+
+def _check_leader_worker_set(content: dict[str, Any]) -> None:
+    """By the members that its definition, leaderworkerset.x-k8s.io/v1, names."""
+    spec = content["spec"]
+    assert content["apiVersion"] == "leaderworkerset.x-k8s.io/v1" and spec.keys() == {
+        "replicas",
+        "leaderWorkerTemplate",
+    }
+    template = spec["leaderWorkerTemplate"]
+    assert template.keys() == {"size", "restartPolicy", "workerTemplate"}
+    assert (
+        template["restartPolicy"] in ("Default", "RecreateGroupOnPodRestart", "None")
+        and template["size"] == 2
+    )
+
+
+@pytest.mark.parametrize("path", PODS, ids=lambda path: path.name)
+def test_what_is_mounted_is_a_volume_that_is_there(path: Path) -> None:
+    pod = pod_of(path)
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    mounted = {mount["name"] for one in containers(pod) for mount in one["volumeMounts"]}
+    assert mounted == volumes
+    for container in containers(pod):
+        writable = [m["mountPath"] for m in container["volumeMounts"] if not m.get("readOnly")]
+        (cache_dir,) = [e["value"] for e in container["env"] if e["name"] == "SGLANG_CACHE_DIR"]
+        assert any(cache_dir == path or cache_dir.startswith(f"{path}/") for path in writable)
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [("github-workflows", "github-actions.yml"), ("compose-spec", "read-only-image.compose.yaml")],
+)
+def test_github_and_compose_take_it(schema: str, name: str) -> None:
+    pytest.importorskip("check_jsonschema")
+    _ends_well(
+        sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", EXAMPLES / name
+    )
+
+
+def test_the_linter_of_dockerfiles_has_nothing_to_say() -> None:
+    hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:/usr/bin:/usr/local/bin")
+    if hadolint is None:
+        pytest.skip("no hadolint for this processor")
+    _ends_well(hadolint, EXAMPLES / "Dockerfile")
+
+
+def test_a_shell_takes_the_script() -> None:
+    _ends_well("sh", "-n", EXAMPLES / "read-only-image.sh")
+
+
+@pytest.mark.parametrize(("name", "command"), sorted(servers()))
+def test_a_server_has_the_key_that_is_warmed(name: str, command: list[str]) -> None:
+    flags = ServerFlags(gpu="h200", sglang_version="0.5.23")
+    started = select_deployments(flags, command)[0]
+    warmed = {one.name: one for one in select_deployments(flags, folder=EXAMPLES)}
+    wanted = warmed["wide" if "leader" in name else "chat"]
+    assert started.server.key == wanted.server.key and started.server.tunes
+
+
+def test_every_server_was_looked_at() -> None:
+    assert {name for name, _ in servers()} == {
+        "Dockerfile", "image-volume.yaml", "init-container.yaml", "leader-worker-set.yaml",
+        "read-only-image.compose.yaml",
+    }  # fmt: skip
+
+
+def test_the_image_volume_sets_what_relocate_prints(tmp_path: Path) -> None:
+    flashinfer_module(tmp_path / ".cache" / "flashinfer", "norm")
+    place = ("--at", "/sgl-tune", "--read-only", "--scratch", "/caches/scratch")
+    ran = run_here("relocate", tmp_path, *place, "--sglang-version", "0.5.23", "--format", "json")
+    printed = json.loads(ran.out)["environment"]
+    (server,) = pod_of(EXAMPLES / "image-volume.yaml")["containers"]
+    given = {one["name"]: one["value"] for one in server["env"]}
+    assert given.pop("SGLANG_CACHE_DIR") == "/caches" and printed.pop("SGLANG_CACHE_DIR") == "/sgl-tune"
+    assert given == printed
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_no_host_stands_in_it_and_it_is_told_of(path: Path) -> None:
+    text = path.read_text()
+    assert set(re.findall(r"\b(?:[\w-]+\.)+(?:com|io|org|net|ai|dev|example)\b(?!/(?:v\d|gpu))", text)) <= {
+        "registry.example"
+    }
+    assert path.name == "README.md" or f"({path.name})" in (EXAMPLES / "README.md").read_text()
+
+
+def test_the_wheel_and_its_extras_are_ours() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    installed = re.search(
+        r"/tmp/sgl_tune-(.*?)-py3-none-any\.whl\[(.*?)\]", (EXAMPLES / "Dockerfile").read_text()
+    )
+    assert installed and installed[1] == project["version"]
+    assert set(installed[2].split(",")) <= project["optional-dependencies"].keys()
