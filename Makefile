@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup warm test suite lint test-base oracle flashinfer-versions vllm-reader clean
+.PHONY: setup warm test suite lint test-base oracle flashinfer-versions vllm-reader compile-only clean
 
 setup: $(VENV)/.installed
 
@@ -44,9 +44,13 @@ oracle: setup
 flashinfer-versions: setup
 	$(BIN)/python -m tests.stock.flashinfer_versions --work .flashinfer-versions
 
+# FlashInfer's module `norm` by the nvcc that is here, without a GPU; some minutes.
+compile-only: setup
+	$(BIN)/python -m tests.stock.compile_only --work .compile-only
+
 # vLLM's own code, from its wheel, reads what `sgl-tune export --to vllm` writes; two minutes and 340 MB.
 vllm-reader: setup
 	$(BIN)/python -m tests.stock.vllm_reader --work .vllm-reader
 
 clean:
-	rm -rf $(VENV) .flashinfer-versions .vllm-reader .venv-base .oracle build *.egg-info
+	rm -rf $(VENV) .flashinfer-versions .vllm-reader .compile-only .venv-base .oracle build *.egg-info

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from runtime.server.asked import Asked
+from runtime.server.flags import parse
 from runtime.server.flags.spelling import line_of, name_of
 from runtime.server.releases import release_named
 from sgl_tune.compile.cut import Cut
@@ -18,6 +19,7 @@ from sgl_tune.deployment.versions import Gpu, installed_version
 from sgl_tune.errors import UsageError
 
 _LOOPBACK = "127.0.0.1"
+_OTHER_SERVERS = ("grpc_mode", "smg_grpc_mode", "encoder_only", "use_ray")
 
 
 def why_not_started(deployment: Deployment, here: Sequence[Gpu]) -> str | None:
@@ -58,7 +60,13 @@ def _of_launch(deployment: Deployment, launch: Launch) -> list[str]:
     for word in (*launch.arguments, *launch.environment.values()):
         if word.expands:
             raise UsageError(f"{word[:200]}: {word.expands[:200]} is not expanded", "put its value")
-    return arguments_of(launch, line_of(release_named(deployment.sglang_version).release))
+    line = line_of(release_named(deployment.sglang_version).release)
+    words = arguments_of(launch, line)
+    odd = next((name for name in _OTHER_SERVERS if parse(line, words).given.get(name)), None)
+    if odd is not None:
+        says = f"--everything cannot tell when a server with --{odd.replace('_', '-')} is ready"
+        raise UsageError(says, "--compile-only starts none")
+    return words
 
 
 def _of_asked(deployment: Deployment) -> list[str]:

@@ -101,6 +101,8 @@ def test_a_command_is_taken_as_it_is_written_and_ours_stands_last() -> None:
     assert given["host"] == "127.0.0.1" and given["log_level"] == "debug" and settings == {"FOO": "1"}
     with pytest.raises(UsageError, match="is not expanded"):
         server_words(chosen, launch_of([f"{line} --tokenizer-path $HERE"]), cut_of(chosen))
+    with pytest.raises(UsageError, match="--grpc-mode is ready"):
+        server_words(chosen, launch_of([f"{line} --grpc-mode"]), cut_of(chosen))
 
 
 def test_why_a_server_is_not_started_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
