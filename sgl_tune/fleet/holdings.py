@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sgl_tune.records import WrongMember
+from sgl_tune.units import shown
 from sgl_tune.verify.findings import Finding
 
 Fate = Literal["hit", "partial", "ignored", "replaced", "deleted", "crash", "missing"]
@@ -65,6 +67,10 @@ class HeldStore:
     ends_start: int = 0
     names: str = ""
     findings: tuple[Told, ...] = ()
+
+    def __post_init__(self) -> None:
+        if min(self.found, self.built_again, self.not_looked_at, self.ends_start) < 0:
+            raise WrongMember(f"a number of its store {shown(self.store)} is less than none")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from sgl_tune.fleet.node import Node
 from sgl_tune.fleet.outcome import Fault, Outcome
 from sgl_tune.fleet.plans import Planned, Planner
 from sgl_tune.fleet.stores import store_faults
+from sgl_tune.verify.environment import may_be
 from sgl_tune.verify.expected import NOT_AT_ALL
 
 _THERE = "sgl-tune verify on that machine"
@@ -20,15 +21,14 @@ _NEWER = "take its env again, with this sgl-tune"
 
 def filled(node: Node, reference: Node | None) -> Node:
     """What a machine could not say of its server, as the reference says it."""
-    if reference is None or node.gpus:
+    if reference is None:
         return node
-    return replace(
-        node,
-        metadata=reference.metadata,
-        arch=reference.arch,
-        sglang=node.sglang or reference.sglang,
-        gpus=reference.gpus,
-    )
+    sglang = node.sglang or reference.sglang
+    if not node.gpus:
+        metadata, arch, gpus = reference.metadata, reference.arch, reference.gpus
+        return replace(node, metadata=metadata, arch=arch, sglang=sglang, gpus=gpus)
+    is_like = may_be((reference.metadata or {}).get("gpu", ""), node.gpus[0].name)
+    return replace(node, metadata=node.metadata or (reference.metadata if is_like else None), sglang=sglang)
 
 
 def judge(node: Node, planner: Planner, reference: Node | None) -> Iterator[tuple[Planned | None, Outcome]]:

@@ -27,8 +27,8 @@ def show_survey(out: Output, survey: Survey, verdict: str, ok: bool) -> None:
         out.line(f"-> {fault.remedy}", indent=4)
     for problem in survey.problems[:_MOST_PROBLEMS]:
         out.line(f"line {problem.number}: {problem.problem}", "yellow")
-    if len(survey.problems) > _MOST_PROBLEMS:
-        out.line(f"{len(survey.problems) - _MOST_PROBLEMS:,} more lines could not be read", "yellow")
+    if survey.unread > _MOST_PROBLEMS:
+        out.line(f"{survey.unread - _MOST_PROBLEMS:,} more lines could not be read", "yellow")
     for source in sources(survey):
         out.line(f"seconds: {source}", "dim")
     out.line(verdict, style="green" if ok else "red")

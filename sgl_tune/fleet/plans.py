@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from runtime.server.gpus import CPU, find_gpu
+from runtime.server.gpus import CPU, GpuModel, find_gpu
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.deployment import Deployment, deploy
+from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import Gpu, local_model
 from sgl_tune.errors import UsageError
@@ -56,7 +57,7 @@ class Planned:
         return None if named == default_cache_dir() else named
 
 
-class NoGpu(UsageError):
+class NotServing(UsageError):
     """Of a machine, where any other is of the command line."""
 
 
@@ -101,15 +102,32 @@ class Planner:
         )
         gpu = local_model(kind.gpu) if kind.gpu and not (given.gpu or given.arch) else None
         try:
-            chosen = select_deployments(flags, self._asked.command, self._asked.deployment, gpu=gpu)
-            return [self._planned(one, kind) for one in chosen]
+            return [self._planned(one, kind) for one in self._chosen(flags, gpu)]
         except UsageError as error:
-            return error
+            return self._of_another_image(kind, gpu) or error
+
+    def _chosen(self, flags: ServerFlags, gpu: GpuModel | None) -> tuple[Deployment, ...]:
+        return select_deployments(flags, self._asked.command, self._asked.deployment, gpu=gpu)
+
+    def _of_another_image(self, kind: Kind, gpu: GpuModel | None) -> UsageError | None:
+        """A command's image may name the release, and the env be of another."""
+        if self._asked.flags.sglang_version or not kind.sglang:
+            return None
+        try:
+            versions = {one.sglang_version for one in self._chosen(self._asked.flags, gpu)}
+        except UsageError:
+            return None
+        if versions <= {kind.sglang}:
+            return None
+        return NotServing(
+            f"its env is of SGLang {kind.sglang}, and the server's image of {', '.join(sorted(versions))}",
+            "take it in the server's image",
+        )
 
     def _planned(self, deployment: Deployment, kind: Kind) -> Planned:
         plan = make_plan(deployment, gpus=())
         if kind.arch is None and deployment.arch != CPU.arch and not self._asked.flags.gpu:
-            raise NoGpu(
+            raise NotServing(
                 "no GPU answered where its env was taken, and nothing else says which one serves",
                 "take it in the server's environment; or give --target, or --gpu",
             )

@@ -18,7 +18,7 @@ def prometheus_lines(survey: Survey) -> Iterator[str]:
         "Nodes by what their next start comes to.",
         (({"state": state}, survey.counted[state]) for state in STATES),
     )
-    yield from _family("sgl_tune_fleet_lines_unread", "Lines that are no node.", [({}, len(survey.problems))])
+    yield from _family("sgl_tune_fleet_lines_unread", "Lines that are no node.", [({}, survey.unread)])
     yield from _family(
         "sgl_tune_fleet_next_start",
         "1 for what the next start of a deployment on a node comes to.",

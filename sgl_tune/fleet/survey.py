@@ -15,10 +15,10 @@ from sgl_tune.fleet.judge import judge, signatures
 from sgl_tune.fleet.lines import Line, read_lines
 from sgl_tune.fleet.node import Node
 from sgl_tune.fleet.outcome import STATES, Outcome, State
-from sgl_tune.fleet.plans import NoGpu, Planned, Planner
+from sgl_tune.fleet.plans import NotServing, Planned, Planner
 from sgl_tune.units import count
 
-_MOST_PROBLEMS = 1000
+_MOST_KEPT, _MOST_NOTES = 1000, 20
 
 
 class Alike(NamedTuple):
@@ -48,13 +48,19 @@ class Judged(NamedTuple):
 class Survey:
     nodes: list[Judged] = field(default_factory=list)
     problems: list[Line] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)
+    unread: int = 0  # lines with a problem, those that are not kept too
+    notes: tuple[str, ...] = ()
     asides: tuple[str, ...] = ()  # of flags that no rule follows
     has_reference: bool = False
 
     @property
     def not_compared(self) -> int:
         return sum(not node.compared for node in self.nodes)
+
+    @property
+    def contents(self) -> int:
+        """Of the files that starts on several nodes compare."""
+        return len({node.shared for node in self.nodes if node.shared})
 
     @property
     def counted(self) -> Counter[State]:
@@ -75,23 +81,21 @@ class Survey:
     def ok(self, strict: bool) -> bool:
         good = all(not one.outcome.bad for node in self.nodes for one in node.alike)
         doubtful = any(one.outcome.faults for node in self.nodes for one in node.alike)
-        doubtful = doubtful or len({node.shared for node in self.nodes}) > 1
-        return good and not self.problems and not (strict and doubtful)
+        return good and not self.unread and not (strict and (doubtful or self.contents > 1))
 
     def verdict(self, ok: bool) -> str:
         states = self.counted
         total = count(len(self.nodes), "node")
         said = [f"{states[state]:,} {says}" for state, says in STATES.items() if states[state]]
-        if self.problems:
-            said.append(f"{count(len(self.problems), 'line')} could not be read")
+        if self.unread:
+            said.append(f"{count(self.unread, 'line')} could not be read")
         if self.not_compared:
             said.append(
                 f"the files of {self.not_compared:,} were judged as if they are read where they were tuned"
             )
-        contents = {node.shared for node in self.nodes}
-        if len(contents) > 1:
+        if self.contents > 1:
             said.append(
-                f"{len(contents):,} different contents among them, and the nodes of one start need equal ones"
+                f"{self.contents:,} different contents among them, and the nodes of one start need equal ones"
             )
         said += self.asides
         if not self.has_reference:
@@ -128,43 +132,61 @@ def survey(
     found = Survey(has_reference=bool(reference and reference.holdings))
     seen: dict[tuple[str, object], Judged] = {}
     alike: dict[Alike, Alike] = {}  # a hundred thousand nodes are few kinds
-    tools: dict[str, None] = {}
-    as_root = 0
+    said = _Said()
     for line in read_lines(path):
         advance(line.size)
         node = line.node
         if node is None:
-            if len(found.problems) < _MOST_PROBLEMS:
-                found.problems.append(line)
+            found.unread += 1
+            found.problems += [line] if len(found.problems) < _MOST_KEPT else []
             continue
-        if node.tool:
-            tools.setdefault(node.tool[:20])
         identity = (node.name, _identity(node))
-        if identity in seen:
-            found.notes[
-                f"line {line.number}: {node.name} again, after line {seen[identity].line}: this one counts"
-            ] = None
+        said.hear(line.number, node, seen.get(identity))
         judged = _judged(line.number, node, planner, reference, cold)
         seen[identity] = judged._replace(alike=tuple(alike.setdefault(one, one) for one in judged.alike))
-        as_root += node.holdings is not None and node.holdings.user == "root"
     if not seen:
         first = found.problems[0] if found.problems else None
         why = f"line {first.number}: {first.problem}" if first else "it is empty"
         raise UsageError(
             f"--fleet {path} has no node: {why}", "one line of `sgl-tune env --format json` each"
         )
-    if planner.refusal and not isinstance(planner.refusal, NoGpu):
+    if planner.refusal and not isinstance(planner.refusal, NotServing):
         raise planner.refusal
     found.nodes = _apart(list(seen.values()))
-    found.asides = tuple(
-        dict.fromkeys(filter(None, (plan.deployment.not_modelled for plan in planner.plans)))
-    )
-    if len(tools) > 1:
-        found.notes[f"written by sgl-tune {', '.join(list(tools)[:8])}"] = None
-    if as_root:
-        says = "were written as root: whether the server's user can read and save there is not told"
-        found.notes[f"{count(as_root, 'line')} {says}"] = None
+    asides = (plan.deployment.not_modelled for plan in planner.plans)
+    found.asides = tuple(dict.fromkeys(filter(None, asides)))
+    found.notes = tuple(said.notes())
     return found
+
+
+class _Said:
+    """What is worth knowing of the lines themselves."""
+
+    def __init__(self) -> None:
+        self._again: list[str] = []
+        self._tools: set[str] = set()
+        self._twice = self._as_root = 0
+
+    def hear(self, number: int, node: Node, before: Judged | None) -> None:
+        if before:
+            self._twice += 1
+            if len(self._again) < _MOST_NOTES:
+                self._again.append(
+                    f"line {number}: {before.name} again, after line {before.line}: this one counts"
+                )
+        if node.tool and len(self._tools) < _MOST_NOTES:
+            self._tools.add(node.tool[:20])
+        self._as_root += node.holdings is not None and node.holdings.user == "root"
+
+    def notes(self) -> Iterator[str]:
+        yield from self._again
+        if self._twice > len(self._again):
+            yield f"{self._twice - len(self._again):,} more lines of machines that are there twice"
+        if len(self._tools) > 1:
+            yield f"written by sgl-tune {', '.join(sorted(self._tools))}"
+        if self._as_root:
+            says = "written as root: whether the server's user can read and save there is not told"
+            yield f"{count(self._as_root, 'line')} {says}"
 
 
 def _identity(node: Node) -> object:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from typing import NamedTuple
 
-from runtime.server.flashinfer import FlashInfer, flashinfer_of
+from runtime.server.flashinfer import flashinfer_of
 from runtime.server.releases import Release
 from sgl_tune.cache.loader import Ignored, metadata_mismatches
 from sgl_tune.fleet.digests import asked_lookups, split
 from sgl_tune.fleet.holdings import Content, HeldCache
 from sgl_tune.fleet.outcome import Fault
-from sgl_tune.keys.keys import TunedOp
 from sgl_tune.units import count
 from sgl_tune.verify.entries import some
 from sgl_tune.verify.environment import Target, ignored_finding
 from sgl_tune.verify.expected import Expected
 
 _LOADS = ("hit", "partial")
+_Lacks = Sequence[tuple[str, Sequence[int]]]  # buckets by op
+
+
+class _Op(NamedTuple):
+    """Digests of lookups, and the bucket of each."""
+
+    name: str
+    tuning: Mapping[str, int]
+    serving: Mapping[str, int]
 
 
 class Asked:
@@ -28,7 +36,10 @@ class Asked:
         """`of` so many entries, with those of its draft."""
         self.expected, self.release, self.target, self.of = expected, release, target, of
         self.reader = flashinfer_of(expected.folder.split("/")[2])
-        self.everything = {op.op: len(_tuning(op, self.reader)) for op in expected.ops}
+        self._ops = [
+            _Op(op.op, *(asked_lookups(op, self.reader, asked_by) for asked_by in ("tuning", "serving")))
+            for op in expected.ops
+        ]
 
     def judge(self, caches: Mapping[str, HeldCache], uuids: Sequence[str]) -> Iterator[Fault]:
         held = caches.get(self.expected.folder)
@@ -99,20 +110,12 @@ class Asked:
             yield Fault("unknown", "keys-unknown", why, "sgl-tune verify on that machine")
             return
         held = frozenset(split(content.lookups))
-        lacks = {
-            op.op: [b for one, b in _tuning(op, self.reader).items() if one not in held] for op in self._ops
-        }
-        lacks = {op: buckets for op, buckets in lacks.items() if buckets}
-        if lacks:
-            yield self._tunes(
-                "keys-missing", f"it lacks {_entries(lacks)}", {op: len(b) for op, b in lacks.items()}
-            )
-        serves = {
-            op.op: [b for one, b in _serving(op, self.reader).items() if one not in held] for op in self._ops
-        }
-        serves = {op: buckets for op, buckets in serves.items() if buckets}
-        if serves:
-            why = f"it lacks {_entries(serves)}, which only requests ask for: they run on the fallback tactic"
+        tuned = [(op.name, _missing(op.tuning, held)) for op in self._ops]
+        if any(buckets for _, buckets in tuned):
+            yield self._tunes("keys-missing", f"it lacks {_entries(tuned)}", tuned)
+        served = [(op.name, _missing(op.serving, held)) for op in self._ops]
+        if any(buckets for _, buckets in served):
+            why = f"it lacks {_entries(served)}, which only requests ask for: they run on the fallback tactic"
             yield Fault("good", "keys-missing", why, self.expected.way_out)
 
     def _of_folder(self, held: HeldCache) -> Iterator[Fault]:
@@ -124,31 +127,16 @@ class Asked:
             elif told.code != "not-writable":
                 yield Fault("good", told.code, told.message, "sgl-tune verify on that machine")
 
-    def _tunes(self, code: str, message: str, builds: Mapping[str, int] | None = None) -> Fault:
+    def _tunes(self, code: str, message: str, lacks: _Lacks | None = None) -> Fault:
+        builds: Counter[str] = Counter()
+        for name, buckets in lacks or [(op.name, list(op.tuning.values())) for op in self._ops]:
+            builds[name] += len(buckets)
         expected = self.expected
-        return Fault(
-            "tunes",
-            code,
-            message,
-            expected.way_out,
-            builds=builds or self.everything,
-            of=self.of,
-            part=expected.key,
-        )
-
-    @property
-    def _ops(self) -> Sequence[TunedOp]:
-        return self.expected.ops
+        return Fault("tunes", code, message, expected.way_out, builds=builds, of=self.of, part=expected.key)
 
 
-@lru_cache(maxsize=512)
-def _tuning(op: TunedOp, reader: FlashInfer) -> Mapping[str, int]:
-    return asked_lookups(op, reader, "tuning")
-
-
-@lru_cache(maxsize=512)
-def _serving(op: TunedOp, reader: FlashInfer) -> Mapping[str, int]:
-    return asked_lookups(op, reader, "serving")
+def _missing(asked: Mapping[str, int], held: frozenset[str]) -> list[int]:
+    return [bucket for lookup, bucket in asked.items() if lookup not in held]
 
 
 def _named(groups: Sequence[Sequence[str]], uuids: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -172,13 +160,14 @@ def _nothing_there(expected: Expected, caches: Mapping[str, HeldCache]) -> str:
 
 def _odd(names: Sequence[str], members: Sequence[Content | None]) -> str:
     contents = [content.signature if content else None for content in members]
-    usual = Counter(filter(None, contents)).most_common(1)[0][0]
+    usual = Counter(one for one in contents if one is not None).most_common(1)[0][0]
     odd = [name.removesuffix(".json") for name, one in zip(names, contents, strict=True) if one != usual]
     return f"the ranks of a group are not equal ({some(odd)})"
 
 
-def _entries(lacks: Mapping[str, Sequence[int]]) -> str:
+def _entries(lacks: _Lacks) -> str:
     return "; ".join(
         f"{op.rsplit('::', 1)[-1]} at {buckets[0] if len(buckets) == 1 else count(len(buckets), 'bucket')}"
-        for op, buckets in lacks.items()
+        for op, buckets in lacks
+        if buckets
     )

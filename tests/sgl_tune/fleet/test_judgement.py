@@ -181,3 +181,29 @@ def test_nodes_of_one_start_are_each_asked_for_their_ranks(tmp_path: Path) -> No
     path = fleet_file(tmp_path / "f.jsonl", *two.values())
     assert judged(path, "--nnodes", 2)[0].code == 0
     assert judged(path)[0].code == 1
+
+
+def test_a_host_without_flashinfer_is_taken_for_a_target_with_its_gpu(tmp_path: Path) -> None:
+    warmed(tmp_path / "caches", cuda_version="12.9")
+    target = fleet_file(tmp_path / "t.json", node(tmp_path / "caches", "t"))
+    host = node(tmp_path / "caches", metadata=None, sglang=None)
+    _, told = judged(fleet_file(tmp_path / "f.jsonl", host), "--target", target)
+    assert told["rows"][0]["reasons"][0]["code"] == "other-environment"
+    other = {**host, "gpus": [{**gpu, "name": "NVIDIA H100 80GB HBM3"} for gpu in host["gpus"]]}
+    _, told = judged(fleet_file(tmp_path / "f.jsonl", other), "--target", target)
+    assert (
+        told["verdict"].startswith("good") and "as if they are read where they were tuned" in told["verdict"]
+    )
+
+
+def test_nodes_of_one_start_that_hold_different_files_are_said(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        folder = warmed(tmp_path / name)
+        if name == "b":
+            other = {key: [value[0], 2, *value[2:]] for key, value in entries().items()}
+            for path in folder.iterdir():
+                path.write_bytes(serialise(TARGET, other))
+    path = fleet_file(tmp_path / "f.jsonl", node(tmp_path / "a"), node(tmp_path / "b", "b"))
+    ran, told = judged(path, "--nnodes", 2)
+    assert ran.code == 0 and "2 different contents among them" in told["verdict"]
+    assert judged(path, "--nnodes", 2, "--strict")[0].code == 1 and judged(path, "--strict")[0].code == 0

@@ -238,7 +238,7 @@ def test_what_is_doubtful_of_a_plan_is_said_once(good: dict[str, Any], tmp_path:
     path = _file(tmp_path / "f.jsonl", *nodes)
     ran, told = judged(path)
     assert ran.err.count("warning: ") == 1 and "0.9.0" in ran.err
-    assert told["notes"][-1].startswith("3 lines were written as root")
+    assert told["notes"][-1].startswith("3 lines written as root")
     command = "python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --cpu-offload-gb 8"
     ran = run_here("verify", "--fleet", path, "--format", "json", "--", *command.split())
     assert "not counting --cpu-offload-gb 8" in json.loads(ran.out)["verdict"]
@@ -250,3 +250,33 @@ def test_lines_come_from_a_pipe_too(good: dict[str, Any], tmp_path: Path) -> Non
         command, input=json.dumps(good) + "\n", capture_output=True, text=True, env=environment(), timeout=60
     )
     assert done.returncode == 0 and json.loads(done.stdout)["nodes"] == 1
+
+
+def test_what_is_too_much_to_say_is_counted(good: dict[str, Any], tmp_path: Path) -> None:
+    ran, told = judged(_file(tmp_path / "f.jsonl", *[good] * 40, *[b"{}\n"] * 1200))
+    assert ran.code == 1 and "1,200 lines could not be read" in told["verdict"] and len(told["lines"]) == 1000
+    assert told["nodes"] == 1 and told["notes"][-1] == "19 more lines of machines that are there twice"
+
+
+def test_numbers_that_cannot_be_are_named(good: dict[str, Any]) -> None:
+    with pytest.raises(UnreadLine, match="less than none"):
+        parse_node(json.dumps({**good, "stores": [{"store": "triton", "path": "p", "found": -1}]}).encode())
+
+
+def test_signatures_of_nobodys_making_are_unequal_ranks(good: dict[str, Any], tmp_path: Path) -> None:
+    (cache,) = good["caches"]
+    (content,) = cache["contents"]
+    first, second = content["files"]
+    odd = [{**content, "files": [first], "signature": ""}, {"files": [second], "alone": "crash"}]
+    ran, told = judged(_file(tmp_path / "f.jsonl", {**good, "caches": [{**cache, "contents": odd}]}))
+    assert ran.code == 1 and told["rows"][0]["reasons"][0]["code"] == "ranks-differ"
+
+
+def test_an_env_of_another_image_is_not_judged(good: dict[str, Any], tmp_path: Path) -> None:
+    command = (
+        "docker run lmsysorg/sglang:v0.5.22 python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B"
+    )
+    path = _file(tmp_path / "f.jsonl", good)
+    told = json.loads(run_here("verify", "--fleet", path, "--format", "json", "--", command).out)
+    (reason,) = told["rows"][0]["reasons"]
+    assert reason["message"] == "its env is of SGLang 0.5.23, and the server's image of 0.5.22"
