@@ -39,6 +39,7 @@ from sgl_tune.ship.remote_options import (
     way,
 )
 from sgl_tune.ship.remotes import PATIENCE_SECONDS, Listing, Machine, Pulled, Remote, offer_json, remote
+from sgl_tune.ship.signature import keep_signature
 from sgl_tune.ship.trust import vouched
 from sgl_tune.ship.trust_options import AllowUnsignedCodeOption, TrustOption, policy_of
 from sgl_tune.ship.unpack import How
@@ -121,6 +122,7 @@ def pull(
             vouched(policy, pulled.signatures, pulled.offer.digest)
             with written(output) as part:
                 shutil.copyfile(pulled.file, part)
+            keep_signature(output, pulled.signatures)
         _say_kept(out, url, pulled, output)
         return
     root = cache_dir or default_cache_dir()

@@ -23,6 +23,8 @@ from sgl_tune.ship.options import (
     owner_asked,
     place_asked,
 )
+from sgl_tune.ship.signature import signatures_beside
+from sgl_tune.ship.trust_options import TrustOption, policy_of
 from sgl_tune.ship.unpack import How
 from sgl_tune.verify.environment import read_target
 
@@ -38,6 +40,7 @@ def unpack(
     ] = None,
     at: PlaceOption = None,
     digest: DigestOption = None,
+    trust: TrustOption = None,
     owner: OwnerOption = None,
     force: Annotated[
         bool, typer.Option("--force", help="With --target: unpack what it would not use, too.")
@@ -49,20 +52,21 @@ def unpack(
     """Check a bundle to its last byte, and then put its caches and stores where a server looks.
 
     Nothing is written before all of it is checked. Caches that are there are added to, or replaced; paths in
-    stores are made right for their new place. quiet prints the folders of the caches.
+    stores are made right for their new place. With --trust, FILE.sig is checked before anything is opened.
+    quiet prints the folders of the caches.
 
     Example: sgl-tune unpack cache.tar.gz --target env.json
     """
     out = Output(sink(format, quiet))
     root = cache_dir or default_cache_dir()
-    pinned = digest_asked(digest)
+    guard = Guard(digest_asked(digest), policy_of(trust), signatures_beside(bundle))
     machine = read_target(target) if target else None
     how = How(
         root,
         place_asked(at, root),
         replace,
         tuple(rekey or ()),
-        Guard(pinned),
+        guard,
         owner_asked(owner, root),
         dry_run,
     )

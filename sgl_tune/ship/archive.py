@@ -172,11 +172,15 @@ class Opened:
 
 @contextmanager
 def opened(
-    path: Path, check: Callable[[str], None] | None = None, with_diff_id: bool = False
+    path: Path,
+    check: Callable[[str], None] | None = None,
+    with_diff_id: bool = False,
+    called: str | None = None,
 ) -> Iterator[Opened]:
-    """Nothing is decompressed before `check` has seen the digest, and what has another is not believed."""
+    """Nothing is decompressed before `check` has seen the digest, and what has another is not believed.
+    `called`: what the user knows it as, if not by its path."""
     read, tar = sha256(), sha256()
-    with named(path), _file(path) as file:
+    with named(called or path), _file(path) as file:
         checked = None
         if check:
             checked = _digest(file)
@@ -194,7 +198,7 @@ def opened(
 
 
 @contextmanager
-def named(path: Path) -> Iterator[None]:
+def named(path: Path | str) -> Iterator[None]:
     """What is wrong with a bundle is said of its file."""
     try:
         yield

@@ -42,7 +42,9 @@ def arrive(out: Output, bundle: Path, called: str, how: How, machine: Target | N
             raise CheckFailed(told, "nothing was unpacked; --force does it all the same")
 
     with out.progress("unpacking") as progress:
-        done = unpack(bundle, how, lambda size: progress.advance(), out.note, check)
+        done = unpack(bundle, how, lambda size: progress.advance(), out.note, check, called)
+    if done.trust.doubt:
+        out.warn(done.trust.words)
     return Arrived(done, how, verdicts[0] if verdicts else None)
 
 
@@ -77,7 +79,8 @@ def show_arrived(out: Output, arrived: Arrived) -> None:
             out.line(note, indent=4)
     for text in _stores_said(done):
         out.line(text, indent=2)
-    out.line(done.trust.words, style="yellow" if done.trust.doubt else None)
+    if not done.trust.doubt:
+        out.line(done.trust.words)
     if arrived.verdict:
         out.line(arrived.verdict)
     did = "Would be unpacked" if how.dry_run else "Unpacked"

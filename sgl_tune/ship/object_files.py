@@ -29,7 +29,13 @@ _CREDENTIALS = {
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, or the machine's own account",
     "hf": "HF_TOKEN, or `hf auth login`",
 }
-_WITHOUT = ("NoCredentialsError", "PartialCredentialsError", "LocalTokenNotFoundError", "RefreshError")
+_WITHOUT = (
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "ProfileNotFound",
+    "LocalTokenNotFoundError",
+    "RefreshError",
+)
 
 Answer = TypeVar("Answer")
 
@@ -166,7 +172,7 @@ class ObjectFiles:
         if isinstance(error, (NotADirectoryError, IsADirectoryError)):
             return UsageError(f"{what}: {error.strerror or type(error).__name__}")
         if type(error).__name__ in _WITHOUT:
-            return UsageError(f"{what}: no credentials for it here", credentials)
+            return UsageError(f"{what}: no credentials for it ({_first_line(error)})", credentials)
         if isinstance(error, PermissionError):
             return UsageError(f"{what}: access is refused ({_first_line(error)})", credentials)
         return WorkFailed(f"{what}: {type(error).__name__}: {_first_line(error)}", "try again")

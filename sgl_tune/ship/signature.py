@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,6 +84,15 @@ def write_signature(bundle: Path, signature: Signature) -> Path:
     path = signature_path(bundle)
     write_text(path, signature.text)
     return path
+
+
+def keep_signature(bundle: Path, signatures: Iterable[Signature]) -> None:
+    """Beside it, for whoever asks later. One of another file, which would have this one refused, goes."""
+    found = next((one for one in signatures if one.statement is None), None)
+    if found is None:
+        signature_path(bundle).unlink(missing_ok=True)
+    else:
+        write_signature(bundle, found)
 
 
 def statement_about(manifest: str, reference: str) -> bytes:

@@ -52,20 +52,18 @@ def judge(given: Vouched, contents: Contents, pulled: bool, allow_unsigned_code:
         return _of_signers(given.policy, given.signers, contents)
     if not code:
         return Verdict((), "tactics alone, signed by nobody: nothing in it is code")
-    nobody = Verdict(
-        (), f"nobody vouches for the code in it ({code}), and a server that loads it runs it", True
-    )
+    unknown = f"nobody vouches for the code in it ({code}), and a server that loads it runs it"
+    nobody = Verdict((), unknown, doubt=True)
+    holds = f"the bundle holds code ({code})"
     if given.policy is not None:
         if given.policy.unsigned == "anything":
             return nobody
-        raise CheckFailed(f"it holds code ({code}) and is not signed", f"{given.policy.where} asks for that")
+        raise CheckFailed(f"{holds} and is not signed", f"{given.policy.where} asks for that")
     if not pulled or allow_unsigned_code:
         return nobody
     if given.unchecked:
-        raise UsageError(
-            f"it holds code ({code}), signed by nobody knows whom", f"add --trust KEY, or {ALLOW}"
-        )
-    raise UsageError(f"it holds code ({code}), and nobody has signed it", f"have it signed, or add {ALLOW}")
+        raise UsageError(f"{holds}, signed by nobody knows whom", f"add --trust KEY, or {ALLOW}")
+    raise UsageError(f"{holds}, and nobody has signed it", f"have it signed, or add {ALLOW}")
 
 
 def _of_signers(policy: Policy, signers: Sequence[Signer], contents: Contents) -> Verdict:
@@ -74,6 +72,6 @@ def _of_signers(policy: Policy, signers: Sequence[Signer], contents: Contents) -
     if not good:
         name, what = next(iter(beyond.items()))
         raise CheckFailed(
-            f"it is signed by {name}, who may not sign {what}", f"{policy.where} limits that key"
+            f"the bundle is signed by {name}, who may not sign {what}", f"{policy.where} limits that key"
         )
     return Verdict(good, f"signed by {', '.join(good)}")

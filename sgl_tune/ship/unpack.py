@@ -57,10 +57,15 @@ class Unpacked:
 
 
 def unpack(
-    bundle: Path, how: How, progress: Progress, say: Say, judge: Judge = lambda folder, manifest: None
+    bundle: Path,
+    how: How,
+    progress: Progress,
+    say: Say,
+    judge: Judge = lambda folder, manifest: None,
+    called: str | None = None,
 ) -> Unpacked:
     """`judge` sees the staged folder when all in it is checked, and may refuse it."""
-    with opened(bundle, how.guard.check) as found:
+    with opened(bundle, how.guard.check, called=called) as found:
         manifest = found.archive.manifest
         trust = how.guard.judge(found.checked, manifest)
         changes = tuple(rekeyed(manifest, how.rekey))

@@ -6,12 +6,14 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from sgl_tune.cli.pages import COMMANDS, Pages
 from tests.sgl_tune.running import ROOT, run_here
+from tests.sgl_tune.ship.signing import make_keys
 from tests.sgl_tune.start_report.logs import head, loaded, served
 from tests.sgl_tune.stores.make import whole_root
 
@@ -72,6 +74,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("server.log", "yesterday.log"):
         (folder / name).write_text(head() + loaded() + served(31))
     whole_root(folder / "root")
+    if find_spec("cryptography"):
+        make_keys(folder, "cosign")
     rank = next((folder / "caches").rglob("rank_tp0_pp0_dp0.json"))
     for name in ("rank_tp0_pp0_dp0.json", "rank_tp1_pp0_dp0.json"):
         shutil.copy(rank, folder / name)
@@ -97,6 +101,8 @@ def test_a_command_is_taken_as_it_is_written(call: str) -> None:
     ],
 )
 def test_a_command_on_files_does_its_work(call: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "--sign" in call or "--trust" in call:
+        pytest.importorskip("cryptography")
     monkeypatch.chdir(place)
     monkeypatch.setenv("SGLANG_CACHE_DIR", "caches")
     words = [OWN.get(word, "out" if word.startswith("~") else word) for word in shlex.split(call)]

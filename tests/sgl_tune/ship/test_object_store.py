@@ -195,7 +195,7 @@ def test_who_may_not_is_told_so(server: Server, tmp_path: Path) -> None:
     bundle = _bundle(tmp_path)
     nobody = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "HOME": str(tmp_path)}
     ran = _sgl_tune(server, "push", bundle, "s3://bundles/", *H200, **nobody)
-    assert ran.code == 2 and "no credentials for it here" in ran.err and "AWS_PROFILE" in ran.err
+    assert ran.code == 2 and "no credentials for it (" in ran.err and "AWS_PROFILE" in ran.err
     server.door = lambda request: _refused(request["start"])
     ran = _sgl_tune(server, "push", bundle, "s3://bundles/", *H200)
     assert ran.code == 2 and "access is refused" in ran.err and "Traceback" not in ran.err

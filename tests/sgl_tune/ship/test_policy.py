@@ -78,7 +78,7 @@ def test_a_policy_says_what_needs_no_signature(tmp_path: Path) -> None:
     usual = _policy(tmp_path, text)
     assert _judged(usual, signed, CODE) == "signed by release"
     assert "tactics alone" in _judged(usual, [], TACTICS)
-    with pytest.raises(CheckFailed, match=r"it holds code \(triton\) and is not signed"):
+    with pytest.raises(CheckFailed, match=r"the bundle holds code \(triton\) and is not signed"):
         _judged(usual, [], CODE, pulled=False)
     assert "nobody vouches" in _judged(_policy(tmp_path, 'unsigned = "anything"\n' + text), [], CODE)
     with pytest.raises(CheckFailed, match="is not signed"):
