@@ -20,12 +20,13 @@ Argument = str | int | bool
 @dataclass(frozen=True, slots=True)
 class Module:
     """`maker` is FlashInfer's own function, MODULE:NAME below `flashinfer.jit`; a word of its arguments that
-    names a dtype stands for torch's."""
+    names a dtype stands for torch's. `headers` are CUDA's, beside those of its runtime."""
 
     name: str
     maker: str
     used_by: str
     arguments: tuple[Argument, ...] = ()
+    headers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +36,24 @@ class Modules:
 
 
 # srt/layers/layernorm.py and sgl_kernel/elementwise.py: every RMSNorm of half precision
-_NORM = Module("norm", "norm:gen_norm_module", "norms, where nvidia-cutlass-dsl is not installed")
+_NORM = Module(
+    "norm",
+    "norm:gen_norm_module",
+    "norms, where nvidia-cutlass-dsl is not installed",
+    headers=("cublasLt.h", "curand_kernel.h"),
+)
 # srt/layers/sampler.py and sgl_kernel/sampling.py: the first request that does not take the best token
-_SAMPLING = Module("sampling", "sampling:gen_sampling_module", "sampling")
+_SAMPLING = Module("sampling", "sampling:gen_sampling_module", "sampling", headers=("curand_kernel.h",))
 # flashinfer/autotuner: the clock of a measurement starts behind a kernel that waits
-_CLOCK = Module("trtllm_utils", "tllm_utils:gen_trtllm_utils_module", "the tuner's clock")
+_CLOCK = Module(
+    "trtllm_utils", "tllm_utils:gen_trtllm_utils_module", "the tuner's clock", headers=("cublasLt.h",)
+)
 # srt/layers/attention/flashinfer_backend.py: a prompt whose beginning is cached
 _CASCADE = Module("cascade", "cascade:gen_cascade_module", "FlashInfer's attention")
 
 _CUTLASS_EXPERTS = {"sm89": "89", "sm90": "90", "sm100": "100", "sm103": "103", "sm120": "120"}
 _NOT_FLASHINFER = ("fa3", "fa4", "triton", "torch_native", "flex_attention", "flashmla", "cutlass_mla")
+_EXPERTS_HEADERS = ("cublasLt.h", "curand_kernel.h", "nvrtc.h")
 _OWN_EXPERTS = ("auto", "triton", "triton_kernel", "deep_gemm", "cutlass", "marlin", "torch")
 _SHORT = {"bfloat16": "bf16", "float16": "f16"}
 _FA3_HEADS = (64, 128, 256)
@@ -101,7 +110,7 @@ def _experts(server: Server, model: ModelConfig | None) -> Iterator[Module | str
     else:
         number = _CUTLASS_EXPERTS[arch]
         maker = f"fused_moe:gen_cutlass_fused_moe_sm{number}_module"
-        yield Module(f"fused_moe_{number}", maker, "experts")
+        yield Module(f"fused_moe_{number}", maker, "experts", headers=_EXPERTS_HEADERS)
 
 
 def _attention(server: Server, model: ModelConfig | None) -> Iterator[Module | str]:

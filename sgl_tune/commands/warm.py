@@ -126,7 +126,7 @@ def warm(
         compiled = [planned_modules(plan.deployment, wanted) for plan in plans] if wanted else []
         show_dry_run(judged, compiled, out)
         raise typer.Exit(max(verdict.exit_code for _, verdict in judged))
-    toolkit = check_can_compile([plan.deployment for plan in plans]) if wanted else None
+    toolkit = check_can_compile([plan.deployment for plan in plans], wanted) if wanted else None
     devices = None if compile_only else choose_devices(device, gpus, workers, here)
     if devices is not None:
         _check_targets(judged, devices, here, out)

@@ -25,7 +25,7 @@ from sgl_tune.processes.descendants import below
 from sgl_tune.processes.pump import CHUNK, Pump
 from sgl_tune.processes.scratch import Scratch
 
-State = Literal["built", "there", "offered", "refused", "failed", "unfinished"]
+State = Literal["built", "there", "offered", "refused", "failed"]
 _STEP = re.compile(rb"^\[(\d+)/(\d+)\]", re.MULTILINE)
 _POLL_SECONDS = 0.2
 _PATIENCE_SECONDS = 5.0

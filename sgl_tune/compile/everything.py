@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -81,13 +81,14 @@ def modules_json(modules: Modules) -> dict[str, Any]:
     return {"modules": known, "unknown": list(modules.unknown)}
 
 
-def check_can_compile(deployments: Iterable[Deployment]) -> Toolkit:
+def check_can_compile(deployments: Sequence[Deployment], wanted: Wanted) -> Toolkit:
     """Before anything is tuned, too."""
     for deployment in deployments:
         if deployment.arch == CPU.arch:
             raise UsageError("--everything compiles for GPUs, and this deployment is for none", "add --gpu")
         require_flashinfer(deployment.flashinfer_version)
-    return find_toolkit(os.environ)
+    modules = (module for one in deployments for module in planned_modules(one, wanted).known)
+    return find_toolkit(os.environ, dict.fromkeys(name for module in modules for name in module.headers))
 
 
 def compile_all(deployment: Deployment, wanted: Wanted, toolkit: Toolkit, out: Output) -> Compiled:

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -22,13 +22,14 @@ PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-r
 LIBRARIES = ("nvidia-cublas", "nvidia-cuda-nvrtc")
 USUAL = "13.0"
 _CURAND = {"12.8": "10.3.9.*", "12.9": "10.3.10.*", "13.0": "10.4.0.*"}
+_TOP = re.compile(r"^#\$ TOP=(.+)$", re.MULTILINE)
 _RELEASE = re.compile(r"release (\d+)\.(\d+)")
 _HEADER = re.compile(r"#define\s+CUDART_VERSION\s+(\d+)")
 _SHARED = re.compile(r"(lib\w+\.so)\.\d[\d.]*")
 _SECONDS = 30
 # Programs and headers that modules are made with, below the toolkit's folder.
 _PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "nvvm/bin/cicc")
-_HEADERS = ("cuda_runtime.h", "crt/host_config.h", "cublasLt.h", "curand_kernel.h", "nvrtc.h")
+_HEADERS = ("cuda_runtime.h", "crt/host_config.h")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,12 @@ def pip_command(release: str = USUAL) -> str:
     return f"pip install {' '.join(pinned)}"
 
 
-def find_toolkit(environ: Mapping[str, str]) -> Toolkit:
+def find_toolkit(environ: Mapping[str, str], headers: Iterable[str] = ()) -> Toolkit:
     """The first that is there; what it lacks is an error and no reason to take another."""
     home = next(_places(environ), None)
     if home is None:
         raise UsageError("no CUDA compiler is here: CUDA_HOME is not set, nvcc not found", pip_command())
-    release = _check(home)
+    release = _check(home, (*_HEADERS, *headers))
     return Toolkit(home, release, _links(home))
 
 
@@ -88,14 +89,20 @@ def _places(environ: Mapping[str, str]) -> Iterator[Path]:
         )
     nvcc = shutil.which("nvcc", path=program_path(environ))
     if nvcc:
-        yield Path(nvcc).parent.parent
+        yield _home_of(nvcc)
     if Path("/usr/local/cuda/bin/nvcc").exists():
         yield Path("/usr/local/cuda")
 
 
-def _check(home: Path) -> str:
+def _home_of(nvcc: str) -> Path:
+    """As it tells itself: on a path lie links, and scripts that call it."""
+    match = _TOP.search(_output(nvcc, "--dryrun", "-x", "cu", os.devnull))
+    return Path(match[1] if match else Path(nvcc).resolve().parent.parent).resolve()
+
+
+def _check(home: Path, headers: Sequence[str]) -> str:
     missing = [name for name in _PROGRAMS if not (home / name).exists()]
-    missing += [f"include/{name}" for name in _HEADERS if not (home / "include" / name).exists()]
+    missing += [f"include/{name}" for name in headers if not (home / "include" / name).exists()]
     if missing:
         says = f"the CUDA toolkit in {home} has no {missing[0]}"
         raise UsageError(says, pip_command(_release_or_usual(home)))
