@@ -1,10 +1,10 @@
-"""Work on bytes in a thread of its own: compressors and hashes let the interpreter go on meanwhile."""
+"""Pieces of bytes made in a thread of their own: decompressors let the interpreter go on meanwhile."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 _DEPTH = 8  # pieces of a megabyte at most
@@ -48,47 +48,3 @@ def ahead(pieces: Iterator[bytes]) -> Iterator[Iterator[bytes]]:
     finally:
         ended.set()
         thread.join()
-
-
-@contextmanager
-def behind(take: Callable[[bytes], object]) -> Iterator[Callable[[bytes], None]]:
-    """A function that hands pieces over to `take`, which works on them later, in their order. When the block
-    ends, all are taken."""
-    given: queue.Queue[bytes | None] = queue.Queue(_DEPTH)
-    failed: list[BaseException] = []
-    ended = threading.Event()
-
-    def work() -> None:
-        try:
-            while not ended.is_set() and (piece := given.get()) is not None:
-                take(piece)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-
-    def give(piece: bytes | None) -> None:
-        while not failed:
-            try:
-                given.put(piece, timeout=_PATIENCE)
-                return
-            except queue.Full:
-                continue
-        raise failed[0]
-
-    try:
-        yield give
-        give(None)
-        thread.join()
-        if failed:
-            raise failed[0]
-    except BaseException:
-        ended.set()
-        while thread.is_alive():
-            try:
-                given.put(None, timeout=_PATIENCE)
-            except queue.Full:
-                continue
-            thread.join(_PATIENCE)
-        raise

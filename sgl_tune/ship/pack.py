@@ -14,8 +14,7 @@ from runtime.server.stores import BY_ID
 from sgl_tune.cache.folder import Folder, open_folder
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.ship.ahead import behind
-from sgl_tune.ship.compression import Codec, compressor
+from sgl_tune.ship.compression import Codec, compressed
 from sgl_tune.ship.contents import Contents, Source
 from sgl_tune.ship.manifest import (
     BadBundle,
@@ -83,26 +82,21 @@ def write_bundle(
     manifest: BundleManifest, contents: Contents, path: Path, codec: Codec, progress: Progress
 ) -> Packed:
     digest, tar, size = sha256(), sha256(), 0
-    squeeze = compressor(codec)
-    with written(path) as part, part.open("wb") as file:
-
-        def out(squeezed: bytes) -> None:
-            nonlocal size
-            digest.update(squeezed)
-            size += len(squeezed)
-            file.write(squeezed)
-
-        def take(piece: bytes) -> None:
-            tar.update(piece)
-            out(squeeze.compress(piece))
-
-        with behind(take) as give, _Reader() as reader:
-            for piece in _in_large_pieces(_tar(manifest, contents, reader, progress)):
-                give(piece)
-        out(squeeze.finish())
+    with written(path) as part, part.open("wb") as file, _Reader() as reader:
+        plain = _seen(_tar(manifest, contents, reader, progress), tar.update)
+        for piece in compressed(plain, codec):
+            digest.update(piece)
+            size += len(piece)
+            file.write(piece)
         file.flush()
         os.fsync(file.fileno())
     return Packed(path, manifest, f"sha256:{digest.hexdigest()}", f"sha256:{tar.hexdigest()}", size)
+
+
+def _seen(pieces: Iterator[bytes], tap: Callable[[bytes], object]) -> Iterator[bytes]:
+    for piece in pieces:
+        tap(piece)
+        yield piece
 
 
 def _tar(
@@ -135,18 +129,6 @@ def _content(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
         )
 
 
-def _in_large_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    parts: list[bytes] = []
-    there = 0
-    for piece in pieces:
-        parts.append(piece)
-        there += len(piece)
-        if there >= _PIECE:
-            yield b"".join(parts)
-            parts, there = [], 0
-    yield b"".join(parts)
-
-
 class _Reader:
     """Files of one folder after the other: each folder is opened once."""
 
@@ -165,7 +147,7 @@ class _Reader:
         if source.content is not None:
             yield source.content
             return
-        with explained(source.folder / source.name):
+        with explained(source.folder):
             descriptor = self._entered(source).open(source.name, os.O_RDONLY)
             try:
                 while piece := os.read(descriptor, _PIECE):
