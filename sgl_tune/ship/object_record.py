@@ -1,4 +1,4 @@
-"""`NAME.json` beside a bundle in a store that knows no digests: its digest, its size, and whom it is for.
+"""`NAME.json` beside a bundle in a store that knows no digests: digest, size, for whom and of what.
 
 Nobody signs it, and it decides nothing but which bundle is fetched and when one is whole.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 
 from sgl_tune.errors import CheckFailed
 from sgl_tune.records import WrongMember, from_plain
 from sgl_tune.ship.remotes import Machine
 
 SUFFIX = ".json"
-LARGEST_RECORD = 4 << 10
+LARGEST_RECORD = 64 << 10
+_MOST_TOLD = 50
 _VERSION = 1
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _WORD = re.compile(r"[\w .,:()/+-]{1,100}", re.ASCII)
@@ -27,6 +29,7 @@ class ObjectRecord:
     gpu: str | None = None
     arch: str | None = None
     platform: str | None = None
+    told: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def machine(self) -> Machine:
@@ -43,7 +46,9 @@ def parse_record(raw: bytes, where: str) -> ObjectRecord:
         told = [one for one in (record.gpu, record.arch, record.platform) if one is not None]
         if content.get("schema_version") != _VERSION or record.bytes < 0:
             raise WrongMember("it is of another version")
-        if not _DIGEST.fullmatch(record.digest) or not all(map(_WORD.fullmatch, told)):
+        if not _DIGEST.fullmatch(record.digest) or not all(map(_WORD.fullmatch, (*told, *record.told))):
+            raise WrongMember("a member of it is none that `push` writes")
+        if len(record.told) > _MOST_TOLD or not all(type(one) is str for one in record.told.values()):
             raise WrongMember("a member of it is none that `push` writes")
     except (ValueError, RecursionError) as error:
         what = f"{where} describes no bundle: {str(error)[:200]}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sgl_tune.errors import CheckFailed, UsageError, WorkFailed
-from sgl_tune.reading import open_regular
+from sgl_tune.ship.described import described
 from sgl_tune.ship.object_files import PIECE, Absent, Found, ObjectFiles
 from sgl_tune.ship.object_name import ObjectName, checked_bundle, parse_object_name
 from sgl_tune.ship.object_record import LARGEST_RECORD, ObjectRecord, parse_record
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 LARGEST_BUNDLE = 64 << 30
 _MOST_BUNDLES = 200
-_READ = 1 << 20
 
 
 def remote(url: str, how: How) -> ObjectStore:
@@ -175,19 +174,12 @@ class ObjectStore:
             self._files.write(name, Path(file.name))
 
     def _offer(self, name: str, record: ObjectRecord) -> Offer:
-        return Offer(self.name.of(name), record.digest, record.bytes, record.machine)
+        return Offer(self.name.of(name), record.digest, record.bytes, record.machine, dict(record.told))
 
 
 def _recorded(bundle: Path, machine: Machine) -> ObjectRecord:
-    digest, size = hashlib.sha256(), 0
-    try:
-        with open_regular(bundle, LARGEST_BUNDLE) as file:
-            while piece := file.read(_READ):
-                digest.update(piece)
-                size += len(piece)
-    except OSError as error:
-        raise UsageError(f"{bundle} cannot be read: {error.strerror}") from None
-    return ObjectRecord(f"sha256:{digest.hexdigest()}", size, machine.gpu, machine.arch, machine.platform)
+    about = described(bundle, machine)
+    return ObjectRecord(about.digest, about.bytes, machine.gpu, machine.arch, machine.platform, about.told)
 
 
 def _is_bundle(name: str) -> bool:

@@ -76,6 +76,7 @@ def test_a_bundle_goes_to_s3_and_comes_back(server: Server, tmp_path: Path) -> N
     assert schema_faults("push", told) == []
     assert told["sent"] == bundle.stat().st_size and told["bundle"]["gpu"] == "H200"
     assert told["bundle"]["reference"] == "s3://bundles/tuned/glm.tar.gz"
+    assert told["bundle"]["told"]["sgl-tune.stores"] == "tilelang"
     assert _names(server) == [f"tuned/glm.tar.gz{end}" for end in ("", ".json", ".sig")]
     again = _sgl_tune(server, "push", bundle, "s3://bundles/tuned/", *H200)
     assert "nothing to send" in again.out
@@ -83,7 +84,8 @@ def test_a_bundle_goes_to_s3_and_comes_back(server: Server, tmp_path: Path) -> N
     pulled = _sgl_tune(server, "pull", "s3://bundles/tuned", "-o", back, *H200, "--format", "json")
     assert schema_faults("pull", json.loads(pulled.out)) == []
     assert back.read_bytes() == bundle.read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["back.tar.gz", "glm.tar.gz", "glm.tar.gz.sig"]
+    assert back.with_name("back.tar.gz.sig").read_text() == SIGNATURE
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".gz", ".gz", ".sig", ".sig"]
 
 
 def test_the_signature_of_an_older_bundle_does_not_stay(server: Server, tmp_path: Path) -> None:
