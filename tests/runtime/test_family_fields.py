@@ -14,6 +14,7 @@ from transformers import CONFIG_MAPPING
 from runtime.server.decoders.family import HARMLESS
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.known import FAMILIES, model_config
+from runtime.server.errors import ConfigError
 from tests.oracle.published import published
 
 # Served by SGLang under the class of another family.
@@ -191,6 +192,65 @@ def test_layers_behind_a_window_are_those_of_the_config_class(name: str, told: d
     assert {kind: one.window for kind, one in model.attention.items()} == {
         kind: 8 if kind == "sliding" else None for kind in kinds
     }
+
+
+_GROWS = {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 4096}
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"step3p5"}))  # whose kinds of layers each have one
+def test_a_base_that_is_not_told_is_that_of_the_config_class(name: str) -> None:
+    told = {"rope_type": "default", **(_GROWS if name == "ministral3" else {})}
+    said = _file(name, rope_parameters=told)
+    assert model_config({**said, "rope_parameters": told}) == model_config(said)
+
+
+@pytest.mark.parametrize(("name", "share"), [("phi3", 0.75), ("phi3", 1.0), ("mixtral", 1.0)])
+def test_a_share_of_a_head_is_turned_as_it_is_told(name: str, share: float) -> None:
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": share}
+    model = model_config({**_file(name), "rope_parameters": rope})
+    attention = model.main_attention
+    assert attention.rope is not None and attention.rope.dim == attention.head_dim * share
+    assert model.obstacles == ()
+
+
+def test_steps_kv_heads_are_called_groups_where_it_is_published() -> None:
+    file = published()["stepfun-ai/Step-3.5-Flash"].config
+    told = model_config({**file, "num_attention_groups": 4, "attention_other_setting": {}}).attention
+    assert {kind: one.num_kv_heads for kind, one in told.items()} == {"full": 4, "sliding": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "said"),
+    [
+        ("hunyuan_v1_moe", {"moe_topk": []}, "moe_topk is"),
+        ("hunyuan_v1_moe", {"moe_topk": [2, 0]}, "moe_topk is"),
+        ("hunyuan_v1_moe", {"moe_topk": [2, True]}, "moe_topk is"),
+        ("hunyuan_v1_moe", {"num_experts": 1 << 24}, "num_experts is"),
+        ("hunyuan_v1_dense", {"head_dim": 3, "rope_scaling": {"type": "dynamic", "alpha": 9.0}}, "alpha is"),
+        ("hunyuan_v1_dense", {"rope_scaling": {"type": "dynamic", "alpha": -9.0}}, "alpha is"),
+        (
+            "qwen2_vl_text",
+            {"rope_parameters": {"rope_type": "default", "mrope_section": [16, "x"]}},
+            "mrope_section",
+        ),
+        (
+            "qwen2_vl_text",
+            {"rope_parameters": {"rope_type": "default", "mrope_section": [16, 0]}},
+            "mrope_section",
+        ),
+    ],
+)
+def test_a_list_or_a_number_that_is_none_is_refused_by_name(
+    name: str, told: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        model_config({**_file(name), **told})
+
+
+def test_hunyuans_heads_of_four_may_be_stretched() -> None:
+    told = {"head_dim": 4, "rope_scaling": {"type": "dynamic", "alpha": 9.0}, "rope_theta": 10.0}
+    rope = model_config({**_file("hunyuan_v1_dense"), **told}).main_attention.rope
+    assert rope is not None and rope.theta == 10.0 * 9.0**2
 
 
 _ALIKE = "sliding_attention"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from runtime.server.encoders import glm, llama4, moonvit, pixtral, qwen, siglip, step
@@ -29,7 +29,6 @@ class Wrapper:
     is_flat: bool = False
     # Who says whether the head is the embedding, where SGLang looks.
     tied_by: Literal["whole", "either", "section"] = "section"
-    defaults: HF = field(default_factory=dict)  # of the section, other than its family's
 
 
 _QUANTIZED: Mapping[str, Any] = {"is_quantized": True}
@@ -75,7 +74,7 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
         raise Unsupported(f"config.json: {wrapper.model_type} without a {wrapper.section}")
     if not isinstance(found, Mapping):
         raise ConfigError(f"config.json: {wrapper.section} is {repr(found)[:60]}: an object is needed")
-    text = {"model_type": wrapper.text_type, **wrapper.defaults, **found}
+    text = {"model_type": wrapper.text_type, **found}
     text |= {name: hf[name] for name in _OF_THE_WHOLE if hf.get(name) is not None and name not in found}
     if wrapper.tied_by == "whole" or (wrapper.tied_by == "either" and not found.get(_TIES)):
         text[_TIES] = hf.get(_TIES) or False

@@ -1,0 +1,29 @@
+"""What a checkpoint calls its parts, beside the names that transformers loads."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.server.decoders.known import model_config
+from tests.runtime.families import FAMILIES, make_reference
+
+# transformers builds it from the parts of others, under other names than its checkpoints have.
+_RENAMED = {"nemotron_h", "step3p5", "minimax_m2", "mixtral", "granitemoe", "granitemoehybrid"}
+_DENSE_GRANITE = {"num_local_experts": 0, "num_experts_per_tok": 0}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [*((name, {}) for name in FAMILIES if name not in _RENAMED), ("granitemoehybrid", _DENSE_GRANITE)],
+)
+def test_layers_and_their_halves_are_named_as_transformers_names_them(
+    family: str, changes: dict[str, int]
+) -> None:
+    reference = make_reference(family, **changes)
+    model = model_config(reference.config.to_dict())
+    theirs, names = [*reference.state_dict()], model.names
+    for i, (mixer, mlp) in enumerate(zip(model.attention_kinds, model.layer_kinds, strict=True)):
+        for part in (names.recurrent if mixer == "recurrent" else names.attention, names.mlp):
+            layer = f"{names.layers}.{i}.{part}."
+            assert any(name.startswith(layer) for name in theirs), (layer, mlp)
+    assert f"{names.embedding}.weight" in theirs and f"{names.norm}.weight" in theirs
