@@ -268,6 +268,19 @@ def test_awqs_groups_are_halved_until_both_sizes_are_of_them(hidden: int, inner:
     assert group == 128 or made != wna16(4, 2 * group, 2048, 2048)
 
 
+@pytest.mark.parametrize(
+    ("group", "inner", "marlin"), [(128, 256, True), (128, 192, False), (32, 64, True), (16, 96, False)]
+)
+def test_awqs_experts_of_sizes_that_marlin_does_not_take_have_groups_of_32_at_least(
+    group: int, inner: int, marlin: bool
+) -> None:
+    """check_moe_marlin_supports_layer: rows of 128, columns of 64 and of whole groups."""
+    kind = Kind("awq", bits=8, group=group)
+    found = format_of_experts(kind, Served(), 256, inner)
+    assert found == (format_of(kind, Served()) if marlin else wna16(8, max(group, 32), 256, inner))
+    assert format_of_experts(kind, Served(), 192, 256) == wna16(8, max(group, 32), 192, 256)
+
+
 @pytest.mark.parametrize(("hidden", "inner"), [(256, 80), (80, 256)])
 def test_awqs_groups_end_at_32(hidden: int, inner: int) -> None:
     with pytest.raises(ConfigError, match="ends at groups below 32"):

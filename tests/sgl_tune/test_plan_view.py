@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from runtime.server.cache_key import named_parts
 from tests.sgl_tune.planning import BLACKWELL, HOPPER, plan, warm
 
 _QWEN = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass", *HOPPER)
@@ -23,9 +24,13 @@ def test_the_page_tells_what_the_json_does(what: str) -> None:
     arguments, sizes = PLANS[what]
     data, page = plan(*arguments), warm(*arguments).out.splitlines()
     assert page[0] == data["verdict"]["says"] and page[1] == f"  {data['deployment']['model_path']}: {sizes}"
+    arch = "sm100" if arguments[: len(BLACKWELL)] == BLACKWELL else "sm90"
+    assert page[2] == f"  SGLang 0.5.23, FlashInfer 0.7.2, {arch}"
     assert [line for line in page if line.startswith("  - ")] == [f"  - {note}" for note in data["notes"]]
     drafts = [line for line in page if line.startswith("Key of the draft worker: ")]
     assert drafts == ([f"Key of the draft worker: {data['draft']['key']}"] if what == "a draft" else [])
+    for name, part in named_parts(tuple(data["key_parts"])).items():
+        assert f"  {name:<21}{part}".rstrip() in page
     target = page[page.index(f"Key: {data['key']}") : page.index(drafts[0]) if drafts else None]
     files = "1 file" if len(data["files"]) == 1 else f"{len(data['files'])} files"
     at = target.index(f"{files} in {data['cache_dir']}/{data['files'][0].rpartition('/')[0]}")

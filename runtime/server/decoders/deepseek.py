@@ -61,8 +61,6 @@ def decoder(f: Fields, is_interleaved: bool, sparse: IndexerConfig | None = None
     return model(f, {"full": attention}, everywhere(f, "full"), dense_first(f), moe=moe, mla=mla)
 
 
-# Heads are as wide as the latents say, and as many for keys as for queries.
-FOLLOWS = frozenset(("num_key_value_heads", "head_dim", "qk_head_dim", "layer_types"))
 _V3 = {
     "intermediate_size": 18432,
     "moe_intermediate_size": 2048,
@@ -100,8 +98,8 @@ _V2 = {
 }
 
 FAMILIES = (
-    Family("deepseek_v2", _v2, _V2, FOLLOWS),
-    Family("deepseek_v3", _v3, _V3, FOLLOWS),
-    Family("kimi_k2", _v3, _V3, FOLLOWS),
-    Family("deepseek_v32", _v32, {**_V3, **_SPARSE}, FOLLOWS),
+    Family("deepseek_v2", _v2, _V2),
+    Family("deepseek_v3", _v3, _V3),
+    Family("kimi_k2", _v3, _V3),
+    Family("deepseek_v32", _v32, {**_V3, **_SPARSE}),
 )

@@ -131,7 +131,6 @@ FAMILIES = (
             "rms_norm_eps": 1e-5,
             "rope_interleave": True,
         },
-        deepseek.FOLLOWS,
     ),
     Family(
         "glm_moe_dsa",
@@ -156,6 +155,5 @@ FAMILIES = (
             "index_head_dim": 128,
             "index_n_heads": 32,
         },
-        deepseek.FOLLOWS,
     ),
 )

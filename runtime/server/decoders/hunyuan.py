@@ -77,7 +77,6 @@ FAMILIES = (
         "hunyuan_v1_dense",
         _dense,
         {"intermediate_size": 11008, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5},
-        frozenset(("eod_token_id",)),
     ),
     Family(
         "hunyuan_v1_moe",
@@ -89,6 +88,5 @@ FAMILIES = (
             "num_experts": 1,
             "moe_topk": 1,
         },
-        frozenset(("eod_token_id",)),
     ),
 )

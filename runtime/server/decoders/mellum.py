@@ -43,6 +43,5 @@ FAMILIES = (
             "num_experts_per_tok": 8,
             "norm_topk_prob": True,
         },
-        frozenset(("mtp_layer_types", "mtp_mlp_layer_types")),
     ),
 )

@@ -117,15 +117,5 @@ _DEFAULTS = {
     "vocab_size": 131072,
     "hidden_size": 4096,
 }
-# Of initial values, of other servers' kernels, and of attention that never has a bias or a window.
-_HARMLESS = frozenset(
-    (
-        *("expand", "mamba_expand", "time_step_max", "time_step_limit", "time_step_floor"),
-        *("mamba_dt_max", "mamba_dt_limit", "mamba_dt_init_floor", "rescale_prenorm_residual"),
-        *("mamba_proj_bias", "mamba_ssm_cache_dtype", "use_mamba_kernels", "num_logits_to_keep"),
-        *("moe_shared_expert_overlap", "residual_in_fp32", "mtp_layers_block_type"),
-        *("attention_bias", "sliding_window", "mtp_hybrid_override_pattern", "num_hidden_layers"),
-    )
-)
 
-FAMILIES = (Family("nemotron_h", _nemotron_h, _DEFAULTS, _HARMLESS),)
+FAMILIES = (Family("nemotron_h", _nemotron_h, _DEFAULTS),)

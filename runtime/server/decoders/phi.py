@@ -23,6 +23,5 @@ FAMILIES = (
         "phi3",
         _phi3,
         {"intermediate_size": 8192, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
-        frozenset(("original_max_position_embeddings",)),  # of longrope
     ),
 )

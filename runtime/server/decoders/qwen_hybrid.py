@@ -82,8 +82,6 @@ _COMMON = {
     "linear_num_value_heads": 32,
 }
 _EXPERTS = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
-# Sections of a position that text has thrice the same.
-_OF_IMAGES = frozenset(("mrope_section", "mrope_interleaved"))
 
 FAMILIES = (
     Family(
@@ -103,12 +101,10 @@ FAMILIES = (
         "qwen3_5_text",
         _qwen3_5,
         {**_COMMON, "intermediate_size": 12288, "num_key_value_heads": 4},
-        _OF_IMAGES,
     ),
     Family(
         "qwen3_5_moe_text",
         _qwen3_5_moe,
         {**_COMMON, **_EXPERTS, "num_experts_per_tok": 8, "num_experts": 256},
-        _OF_IMAGES,
     ),
 )

@@ -172,6 +172,5 @@ FAMILIES = (
             "share_expert_dim": 1280,
             "rope_theta": 10000.0,
         },
-        frozenset(("mtp_layer_types", "mtp_mlp_layer_types", "num_local_experts")),
     ),
 )

@@ -1,0 +1,54 @@
+"""Fields of config classes that no forward depends on: of training, of generation, of bookkeeping."""
+
+from __future__ import annotations
+
+HARMLESS = frozenset((
+    *("architectures", "attention_dropout", "bos_token_id", "chunk_size_feed_forward", "dtype"),
+    *("embd_pdrop", "eos_token_id", "hidden_dropout", "id2label", "initializer_range"),
+    *("is_encoder_decoder", "label2id", "num_mtp_layers", "num_nextn_predict_layers"),
+    *("output_hidden_states", "output_router_logits", "pad_token_id", "pretraining_tp"),
+    *("problem_type", "resid_pdrop", "return_dict", "router_aux_loss_coef"),
+    *("router_jitter_noise", "sep_token_id", "transformers_version", "use_cache"),
+))  # fmt: skip
+# Those of one family: of initial values, of other servers' kernels, of what its models never have.
+OF_FAMILY: dict[str, frozenset[str]] = {
+    "deepseek_v2": frozenset((
+        *("head_dim", "num_key_value_heads"),
+    )),
+    "deepseek_v3": frozenset((
+        *("num_key_value_heads",),
+    )),
+    "kimi_k2": frozenset((
+        *("num_key_value_heads",),
+    )),
+    "deepseek_v32": frozenset((
+        *("head_dim", "layer_types", "num_key_value_heads"),
+    )),
+    "glm4_moe_lite": frozenset((
+        *("num_key_value_heads",),
+    )),
+    "glm_moe_dsa": frozenset((
+        *("head_dim", "layer_types", "num_key_value_heads"),
+    )),
+    "phi3": frozenset((
+        *("original_max_position_embeddings",),
+    )),
+    "mellum": frozenset((
+        *("mtp_layer_types", "mtp_mlp_layer_types"),
+    )),
+    "nemotron_h": frozenset((
+        *("attention_bias", "expand", "mamba_proj_bias", "mamba_ssm_cache_dtype"),
+        *("moe_shared_expert_overlap", "mtp_layers_block_type", "num_logits_to_keep"),
+        *("rescale_prenorm_residual", "residual_in_fp32", "sliding_window", "time_step_floor"),
+        *("time_step_limit", "time_step_max", "use_mamba_kernels"),
+    )),
+    "hunyuan_v1_dense": frozenset((
+        *("eod_token_id",),
+    )),
+    "hunyuan_v1_moe": frozenset((
+        *("eod_token_id",),
+    )),
+    "step3p5": frozenset((
+        *("mtp_layer_types", "mtp_mlp_layer_types"),
+    )),
+}  # fmt: skip
