@@ -154,9 +154,14 @@ class ProgressLine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """For what else is said on the same terminal."""
         if self._shown and self._stream is not None:
             self._stream.write("\r" + " " * self._shown + "\r")
             self._stream.flush()
+            self._shown = 0
 
     def _count(self) -> str:
         return f"{self._done}/{self._total}" if self._total else (str(self._done) if self._done else "")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -38,7 +37,8 @@ from sgl_tune.ship.remote_options import (
     TimeoutOption,
     way,
 )
-from sgl_tune.ship.remotes import PATIENCE_SECONDS, Listing, Machine, Pulled, Remote, offer_json, remote
+from sgl_tune.ship.remotes import PATIENCE_SECONDS, Listing, Machine, Pulled, offer_json, remote
+from sgl_tune.ship.remotes import How as WayThere
 from sgl_tune.ship.signature import keep_signature
 from sgl_tune.ship.trust import vouched
 from sgl_tune.ship.trust_options import AllowUnsignedCodeOption, TrustOption, policy_of
@@ -110,18 +110,19 @@ def pull(
     """
     out = Output(sink(format, quiet))
     policy = policy_of(trust, allow_unsigned_code)
-    place = remote(url, way(out, plain_http, ca, timeout, "pulling"))
+    there = way(out, plain_http, ca, timeout)
     if list_only:
-        _list(out, url, place.listing())
+        with there as how_there:
+            _list(out, url, remote(url, how_there).listing())
         return
-    pinned = digest_asked(digest)
-    wanted = machine_for(target, gpu, platform)
+    wanted = Wanted(url, machine_for(target, gpu, platform), digest_asked(digest))
     if output:
         check_place(output)
-        with _pulled(place, output.absolute().parent, wanted, pinned) as pulled:
+        with _pulled(wanted, there, output.absolute().parent) as pulled:
             vouched(policy, pulled.signatures, pulled.offer.digest)
             with written(output) as part:
-                shutil.copyfile(pulled.file, part)
+                pulled.file.chmod(part.stat().st_mode)
+                pulled.file.replace(part)
             keep_signature(output, pulled.signatures)
         _say_kept(out, url, pulled, output)
         return
@@ -130,7 +131,7 @@ def pull(
         root, place_asked(at, root), replace, tuple(rekey or ()), Guard(), owner_asked(owner, root), dry_run
     )
     machine = read_target(target) if target else None
-    with _pulled(place, root, wanted, pinned) as pulled:
+    with _pulled(wanted, there, root) as pulled:
         guard = Guard(pulled.offer.digest, policy, pulled.signatures, True, allow_unsigned_code)
         arrived = arrive(out, pulled.file, url, dataclasses.replace(how, guard=guard), machine, force)
     out.result(
@@ -140,13 +141,21 @@ def pull(
     )
 
 
+class Wanted(NamedTuple):
+    url: str
+    machine: Machine
+    digest: str | None
+
+
 @contextmanager
-def _pulled(place: Remote, folder: Path, machine: Machine, pinned: str | None) -> Iterator[Pulled]:
-    with place.pull(folder / ".sgl-tune-pulls", machine) as pulled:
-        if pinned not in (None, pulled.offer.digest):
-            raise CheckFailed(
-                f"its digest is {pulled.offer.digest}, and not {pinned}", "it is another bundle"
-            )
+def _pulled(wanted: Wanted, way_there: AbstractContextManager[WayThere], folder: Path) -> Iterator[Pulled]:
+    with (
+        way_there as how,
+        remote(wanted.url, how).pull(folder / ".sgl-tune-pulls", wanted.machine) as pulled,
+    ):
+        if wanted.digest not in (None, pulled.offer.digest):
+            told = f"its digest is {pulled.offer.digest}, and not {wanted.digest}"
+            raise CheckFailed(told, "this is another bundle: do not use it")
         yield pulled
 
 

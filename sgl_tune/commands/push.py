@@ -61,8 +61,8 @@ def push(
     if not bundle.is_file():
         raise UsageError(f"{bundle}: no such file", "`sgl-tune pack` writes one")
     key = read_private_key(sign) if sign else None
-    place = remote(url, way(out, plain_http, ca, timeout, "pushing"))
-    pushed = place.push(bundle, machine_of(bundle, gpu, platform), replace, key)
+    with way(out, plain_http, ca, timeout) as there:
+        pushed = remote(url, there).push(bundle, machine_of(bundle, gpu, platform), replace, key)
     out.result(
         {
             "url": url,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.registry_image import ARCH, BYTES, GPU, KEYS, OURS, PLATFORM
 from sgl_tune.ship.remotes import Machine
 
+Progress = Callable[[str, int, int], None]
 _WARP = 32
 _ARCH = re.compile(r"sm_?([0-9]{2,3})[a-z]?")
 
@@ -30,12 +31,14 @@ class Described:
     labels: Mapping[str, str]
 
 
-def described(bundle: Path, machine: Machine) -> Described:
+def described(bundle: Path, machine: Machine, progress: Progress) -> Described:
     """Read to its end, so that nothing is pushed which no pull would take."""
     with opened(bundle, with_diff_id=True) as found:
+        done, total = 0, found.archive.manifest.bytes
         for _, content in found.archive.each():
-            for _ in content:
-                pass
+            for piece in content:
+                done += len(piece)
+                progress("checked", done, total)
         size, manifest = found.archive.compressed, found.archive.manifest
         told = {OURS: found.digest, BYTES: str(size), **_told(manifest, machine)}
         labels = {**told, **_labels(manifest)}

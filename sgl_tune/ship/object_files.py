@@ -187,7 +187,7 @@ class _Told(Callback):
 
     def call(self, *arguments: Any, **more: Any) -> None:
         self._begin()
-        self._how.progress(int(self.value), int(self.size or self.value))
+        self._how.progress("sent", int(self.value), int(self.size or self.value))
 
 
 def _settings(place: ObjectName, how: How) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class ObjectStore:
 
     def push(self, bundle: Path, machine: Machine, alone: bool, key: PrivateKey | None) -> Pushed:
         name = self.name.bundle or checked_bundle(bundle.name)
-        record = _recorded(bundle, machine)
+        record = _recorded(bundle, machine, self._how)
         signature = signature_of(key, record.digest) if key else read_signature(bundle)
         old = self._record(name)
         if old and not fits(old.machine, machine) and not alone:
@@ -132,7 +132,7 @@ class ObjectStore:
                 told = f"{self.name.of(name)}: {len(piece):,} bytes came of {wanted:,}"
                 raise WorkFailed(told, "pull again")
             partial.take(piece)
-            self._how.progress(partial.bytes, size)
+            self._how.progress("here", partial.bytes, size)
         return partial.bytes - before
 
     def _check_size(self, name: str, size: int, record: ObjectRecord | None) -> None:
@@ -177,8 +177,8 @@ class ObjectStore:
         return Offer(self.name.of(name), record.digest, record.bytes, record.machine, dict(record.told))
 
 
-def _recorded(bundle: Path, machine: Machine) -> ObjectRecord:
-    about = described(bundle, machine)
+def _recorded(bundle: Path, machine: Machine, how: How) -> ObjectRecord:
+    about = described(bundle, machine, how.progress)
     return ObjectRecord(about.digest, about.bytes, machine.gpu, machine.arch, machine.platform, about.told)
 
 

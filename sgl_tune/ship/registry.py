@@ -46,7 +46,7 @@ class RegistryRemote:
         if not self.name.tag or self.name.digest:
             raise UsageError(f"{self.name}: a push needs a tag", f"write {self.name.place}:TAG")
         old = [] if alone else self._pushed_before()
-        about = described(bundle, machine)
+        about = described(bundle, machine, self._how.progress)
         entry, sent = self._push_image(bundle, about, key)
         replaced = [one for one in old if image.is_same_place(one, entry)]
         beside = self._write_tag(entry, alone)

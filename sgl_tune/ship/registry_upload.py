@@ -116,7 +116,7 @@ class _Upload:
         if self.there > self._blob.bytes:
             raise Broken(f"{self._repository.name.registry} has more of the upload than there is")
         self._moved(answer, str(self._at))
-        self._repository.how.progress(self.there, self._blob.bytes)
+        self._repository.how.progress("sent", self.there, self._blob.bytes)
 
     def _moved(self, answer: requests.Response, url: str) -> None:
         location = answer.headers.get("Location")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -38,10 +40,17 @@ PlatformOption = Annotated[
 ]
 
 
-def way(out: Output, plain_http: bool, ca: Path | None, timeout: float, label: str) -> How:
-    line = out.progress(label)
+@contextmanager
+def way(out: Output, plain_http: bool, ca: Path | None, timeout: float) -> Iterator[How]:
+    with out.progress("") as line:
 
-    def progress(done: int, total: int) -> None:
-        line.advance(0, f"{human_bytes(done)} of {human_bytes(total)}")
+        def progress(what: str, done: int, total: int) -> None:
+            line.advance(0, f"{what} {human_bytes(done)} of {human_bytes(total)}")
+            if done == total:
+                line.clear()
 
-    return How(plain_http, ca, timeout, out.note, progress)
+        def note(text: str) -> None:
+            line.clear()
+            out.note(text)
+
+        yield How(plain_http, ca, timeout, note, progress)

@@ -7,11 +7,11 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 
-from sgl_tune.ship.compression import compressor
+from sgl_tune.ship.compression import compressed
 from sgl_tune.ship.manifest import BundleManifest, PackedCache, PackedFile, PackedStore
 from sgl_tune.ship.members import END, header, manifest_member, members, padded
 
-_PIECE = 1 << 24
+_PIECE = 1 << 20
 KEY = "4aaede739ed1db5a"
 _ARCHS = {"NVIDIA H100 80GB HBM3": "sm90", "NVIDIA H200": "sm90", "NVIDIA B200": "sm100"}
 
@@ -44,8 +44,10 @@ def _listed(files: Mapping[str, bytes]) -> dict[str, PackedFile]:
 
 
 def _bundle(manifest: BundleManifest, files: Mapping[str, bytes]) -> bytes:
-    raw, gzip = manifest.to_bytes(), compressor("gzip")
+    raw = manifest.to_bytes()
     parts = [header(manifest_member(len(raw))), padded(raw)]
     for member in members(manifest):
         parts += [header(member), padded(files[member.path]) if member.kind == "file" else b""]
-    return b"".join(map(gzip.compress, [*parts, END])) + gzip.finish()
+    whole = b"".join([*parts, END])
+    pieces = (whole[at : at + _PIECE] for at in range(0, len(whole), _PIECE))
+    return b"".join(compressed(pieces, "gzip"))

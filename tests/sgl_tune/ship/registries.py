@@ -20,6 +20,10 @@ PROGRAM = shutil.which("docker-registry")
 SECONDS = 15
 USER, PASSWORD = "carol", "secret"
 _HTPASSWD = f"{USER}:$2b$04$e6uFeQFf9nUF3innUrCnfuwAM5on01HJORUBxp.oEi2.Jzl9D4R7m\n"
+_USAGES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+    "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
 
 needs_registry = pytest.mark.skipif(PROGRAM is None, reason="docker-registry is not installed")
 
@@ -138,6 +142,8 @@ def certificates(folder: Path) -> tuple[Path, tuple[Path, Path]]:
         made = made.not_valid_before(now - datetime.timedelta(days=1))
         made = made.not_valid_after(now + datetime.timedelta(days=30))
         made = made.add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+        usage = dict.fromkeys(_USAGES, False) | {"digital_signature": True, "key_cert_sign": is_authority}
+        made = made.add_extension(x509.KeyUsage(**usage), critical=True)
         loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost"), loopback]), False)
         signer = authority.public_key()

@@ -318,8 +318,8 @@ def test_a_push_that_was_killed_succeeds_when_repeated(
     wire = Wire(registry.port, 1 << 40 if between else 2_500_000, lambda: os.kill(child, 9), up=True)
     url = f"oci://localhost:{wire.port}/caches/glm:repeated-{between:d}"
 
-    def die(done: int, total: int) -> None:
-        if between and done > 2_000_000:
+    def die(what: str, done: int, total: int) -> None:
+        if between and what == "sent" and done > 2_000_000:
             os.kill(os.getpid(), 9)
 
     child = os.fork()
