@@ -178,3 +178,10 @@ def test_what_runs_as_one_is_excluded_whole_or_named(
     said = [*excluded_of({list_: listed}, method).doubts(2)]
     assert [one for one in said if "only some are excluded" in one] == (said if doubted else [])
     assert bool(said) == doubted
+
+
+def test_layers_that_are_kept_alike_are_told_apart_from_others() -> None:
+    kept = _fp8("model.layers.3.self_attn.o_proj")
+    assert kept.of_layer(3) != kept.of_layer(2) == kept.of_layer(1)
+    assert kept.of_layer(3).count(True) == 1
+    assert Excluded().of_layer(3) == ()

@@ -11,7 +11,6 @@ from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.formats.integers import wna16
 from runtime.server.formats.kinds import Kind, Served, format_of, format_of_experts
 from runtime.server.formats.read import quantized_of
-from tests.oracle.weights import MAJORS, METHODS, recorded
 
 QKV = [f"model.layers.3.self_attn.{one}_proj" for one in "qkv"]
 GATE_UP = [f"model.layers.3.mlp.{one}_proj" for one in ("gate", "up")]
@@ -228,35 +227,6 @@ def test_a_matrix_that_is_run_as_one_is_of_one_kind() -> None:
     experts = {up: {"quant_algo": "FP8"}, down: {"quant_algo": "NVFP4"}}
     with pytest.raises(ConfigError, match=r"the experts of .* are of several kinds"):
         quantized_of({"quantized_layers": experts}, "modelopt_mixed").of_experts(EXPERTS)
-
-
-@pytest.mark.parametrize("what", METHODS)
-def test_what_is_changed_after_loading_is_there_and_a_file_holds_what_is_loaded(what: str) -> None:
-    """A tensor that is copied or dropped is one that was created, or was added before."""
-    for case, answer in recorded():
-        if case["what"] != what or "refused" in answer:
-            continue
-        quantized, served = (
-            quantized_of(case["section"], _method(case)),
-            Served(MAJORS[case["gpu"]], case["backend"]),
-        )
-        if "experts" in case:
-            kind = quantized.of_experts(case["name"])
-            made = format_of_experts(kind, served, case["hidden"], case["inner"])
-            created, changes = made.experts, made.after_experts
-        else:
-            made = format_of(quantized.linear, served)
-            created, changes = made.linear, made.after_linear
-        names = {one.name for one in created}
-        for change in changes:
-            assert change.how in ("copied", "replaced", "added", "dropped")
-            assert change.how == "added" or change.tensor.name in names, change
-            names = names - {change.tensor.name} if change.how == "dropped" else names | {change.tensor.name}
-
-
-def _method(case: dict[str, Any]) -> str:
-    told: str = case["section"]["quant_method"]
-    return case["method"] if told == "modelopt" else told
 
 
 @pytest.mark.parametrize(
