@@ -68,5 +68,12 @@ def fills_channels(model: ModelConfig, parallel: ParallelConfig, runtime: Runtim
     return message(model, rows) >= (32 if is_short else 128) * MIB
 
 
+def warms_up_long(model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig, rows: int) -> bool:
+    """Whether the forwards before a capture send what the shared buffer takes in graphs alone."""
+    if parallel.gathers_mlp or not shared_buffer(parallel, runtime):
+        return False
+    return message(model, rows) > _SHARED and not fills_channels(model, parallel, runtime, rows)
+
+
 def message(model: ModelConfig, rows: int) -> int:
     return 2 * model.hidden_size * rows

@@ -78,6 +78,11 @@ _H200 = GpuConstants(
             _STARTS + "growth while prefills are captured, 163 to 431 MiB in five starts",
             190 * MIB,
         ),
+        "nccl warm-ups": Constant(
+            150 * MIB,
+            _STARTS + "growth while prefills are captured beyond one GPU's, 32 to 408 MiB in five starts",
+            290 * MIB,
+        ),
     },
     nccl={
         2: Constant(544 * MIB, _STARTS + "growth at a group's first collective", 64 * MIB),
@@ -90,7 +95,7 @@ _H200 = GpuConstants(
     },
 )
 _DEEPEP = "deepseek-ai/DeepEP at 79bbb54, "
-OF_PEERS = ("nccl", "nccl channels", "custom all-reduce")
+OF_PEERS = ("nccl", "nccl channels", "nccl warm-ups", "custom all-reduce")
 FORMULAS: Mapping[str, Constant] = {
     "custom all-reduce": Constant(
         0, "srt/distributed/device_communicators/custom_all_reduce_v2.py of SGLang 0.5.17", 2 * MIB

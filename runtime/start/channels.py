@@ -13,6 +13,7 @@ from runtime.server.channels import (
     own_groups,
     shared_buffer,
     shared_pointers,
+    warms_up_long,
 )
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 
@@ -70,6 +71,8 @@ class Channels:
         self._open_waiting()
         if fills_channels(self._model, self._parallel, self._runtime, rows):
             self._device.claim("nccl channels")
+        elif warms_up_long(self._model, self._parallel, self._runtime, rows):
+            self._device.claim("nccl warm-ups")
 
     def _open_waiting(self) -> None:
         while self._waiting:
