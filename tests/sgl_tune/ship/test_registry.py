@@ -15,6 +15,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -183,6 +184,36 @@ def test_who_vouches_for_code_is_asked_before_it_lands(registry: Registry, tmp_p
         assert ran.code == code and words in ran.err, (more, ran.err)
         assert (tmp_path / "root" / "tilelang").exists() == (code == 0), more
         shutil.rmtree(tmp_path / "root")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
+def test_two_sign_an_image_and_each_is_found_where_cosign_looks(registry: Registry, tmp_path: Path) -> None:
+    bundle, url = make_bundle(tmp_path / "b.tar.gz", gpu=None), f"{registry.url}:by-two"
+    pairs = [make_keys(tmp_path, name) for name in ("first", "second")]
+    for private, _ in (*pairs, pairs[0]):
+        pushed = push(bundle, url, "--sign", private, "--format", "json")
+        assert pushed.code == 0, pushed.err
+    digest = json.loads(pushed.out)["bundle"]["reference"].partition("@")[2]
+    place = f"http://localhost:{registry.port}/v2/caches/glm"
+    kept = _got(f"{place}/manifests/{digest.replace(':', '-')}.sig")
+    layers = json.loads(kept)["layers"]
+    assert len(layers) == 2, "one of each, however often they sign"
+    for (_, public), layer in zip(pairs[::-1], layers, strict=True):  # the first has signed again
+        assert layer["mediaType"] == "application/vnd.dev.cosign.simplesigning.v1+json"
+        statement, signature = tmp_path / "statement", tmp_path / "signature"
+        statement.write_bytes(_got(f"{place}/blobs/{layer['digest']}"))
+        signature.write_bytes(base64.b64decode(layer["annotations"]["dev.cosignproject.cosign/signature"]))
+        line = ["openssl", "dgst", "-sha256", "-verify", public, "-signature", signature, statement]
+        assert subprocess.run(line, capture_output=True, timeout=SECONDS).stdout == b"Verified OK\n"
+        assert json.loads(statement.read_bytes())["critical"]["image"] == {"docker-manifest-digest": digest}
+        into = tmp_path / public.stem
+        assert pull(url, "--trust", public, "--cache-dir", into).code == 0
+
+
+def _got(url: str) -> bytes:
+    asked = Request(url, headers={"Accept": "application/vnd.oci.image.manifest.v1+json"})
+    with urlopen(asked, timeout=SECONDS) as answer:
+        return bytes(answer.read())
 
 
 def test_a_pull_lands_as_unpack_does_it(registry: Registry, tmp_path: Path) -> None:
