@@ -127,6 +127,7 @@ def model_bytes(model: CachingAllocator) -> tuple[int, int, int]:
 
 
 def compare(steps: int, seed: int, streams: int) -> Outcome:
+    torch.cuda.init()
     torch.cuda.empty_cache()
     if any(base := torch_bytes()):
         raise SystemExit(

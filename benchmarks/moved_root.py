@@ -72,9 +72,10 @@ class _Starts:
     def all(self) -> dict[str, Any]:
         self.made.mkdir()
         cold = self._start("a", self.made)
-        tactics = self.folder / "tactics"
-        shutil.copytree(self.made / TACTICS, tactics / TACTICS)
-        self._start("b", tactics)
+        if (self.made / TACTICS).exists():
+            tactics = self.folder / "tactics"
+            shutil.copytree(self.made / TACTICS, tactics / TACTICS)
+            self._start("b", tactics)
         self._start("c warm-up", self.made)
         self._move()
         warm, moved = [], []
@@ -85,7 +86,12 @@ class _Starts:
         programs = self._programs()
         spared = cold - median(warm)
         return {
-            "seconds": {"a": cold, "b": self._seconds("b"), "c": warm, "d": moved},
+            "seconds": {
+                "a": cold,
+                "b": self._seconds("b") if "b" in self.reports else None,
+                "c": warm,
+                "d": moved,
+            },
             "d of c, medians": round(median(moved) / median(warm), 3),
             "a: attributed": round(1 - self.reports["a"]["unexplained_seconds"] / cold, 4),
             "a: predicted saving": self.reports["a"]["saves_seconds"],
@@ -95,7 +101,9 @@ class _Starts:
             "d: written into the root": sorted(set(_listing(self.moved).items()) - set(before.items()))[:20],
             "d: compiled, by its reports": self._compiled("d"),
             "d: programs started": programs,
-            "d: compilers started": {name: n for name, n in programs.items() if name in COMPILERS},
+            "d: compilers started": {
+                told: count for told, count in programs.items() if told.split()[0] in COMPILERS
+            },
             "reports": self.reports,
         }
 
@@ -166,12 +174,12 @@ class _Starts:
         return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
 
     def _programs(self) -> dict[str, int]:
-        """Every program that a start of (d) executes, by its name."""
+        """Every program that a start of (d) executes; a compiler with its arguments."""
         strace = shutil.which("strace")
         if strace is None:
             return {}
         trace = self.scratch / "trace"
-        command = [strace, "-f", "-qq", "-e", "trace=execve", "-o", str(trace)]
+        command = [strace, "-f", "-qq", "-s", "200", "-e", "trace=execve", "-o", str(trace)]
         subprocess.run(
             [*self._as_who(True), *command, *self.asked.command],
             env=self._environment(self.moved, True),
@@ -182,8 +190,16 @@ class _Starts:
         )
         if not trace.exists():
             return {}
-        started = re.findall(r'execve\("([^"]+)".* = 0$', trace.read_text(errors="replace"), re.MULTILINE)
-        return dict(Counter(path.rpartition("/")[2] for path in started))
+        started = re.findall(
+            r'execve\("([^"]+)", \[(.*?)\], .* = 0$', trace.read_text(errors="replace"), re.MULTILINE
+        )
+        return dict(Counter(_told(path.rpartition("/")[2], words) for path, words in started))
+
+
+def _told(program: str, words: str) -> str:
+    if program not in COMPILERS:
+        return program
+    return " ".join([program, *re.findall(r'"([^"]*)"', words)[1:]])
 
 
 def _listing(root: Path) -> dict[str, tuple[int, int]]:

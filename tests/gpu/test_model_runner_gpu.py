@@ -88,7 +88,8 @@ def test_every_phase_is_predicted(tmp_path: Path) -> None:
         assert phase["within"], phase["phase"]
         measured, predicted = phase["measured"], phase["predicted"]
         kept = predicted["persistent_bytes"] - measured["persistent_bytes"]
-        assert abs(kept) <= 16 * MIB, phase["phase"]
+        # The pool takes what the rest leaves, which differs from host to host.
+        assert abs(kept) <= max(16 * MIB, 0.0005 * measured["persistent_bytes"]), phase["phase"]
 
 
 def test_history_names_the_largest() -> None:

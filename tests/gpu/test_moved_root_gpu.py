@@ -44,6 +44,8 @@ def _started(root: Path, *more: object) -> dict[str, object]:
     script.write_text(WORK)
     printed = run_here("relocate", root, *more, "--format", "json").out
     given = json.loads(printed)["environment"]
+    ours = (given.get("PYTHONPATH"), os.environ.get("PYTHONPATH"))
+    given["PYTHONPATH"] = os.pathsep.join(filter(None, ours))
     done = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, env={**os.environ, **given}, timeout=1200
     )
