@@ -224,6 +224,8 @@ def _digest(file: BinaryIO) -> str:
     found = sha256()
     while piece := file.read(_PIECE):
         found.update(piece)
+        if file.tell() > LARGEST_BUNDLE:
+            raise BadBundle("it grows while it is read")
     return f"sha256:{found.hexdigest()}"
 
 

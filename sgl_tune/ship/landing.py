@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,12 +47,12 @@ def check_way(staged: Path, root: Path) -> None:
 def land_stores(staged: Path, root: Path, replace: bool, owner: Owner | None, dry_run: bool) -> Landed:
     landed = Landed()
     with explained(root), open_folder(staged, staged) as source, open_folder(root, root) as target:
+        names = sorted(name for name in source.names() if name not in _NOT_HERE)
         if replace:
-            for parts in _units(source):
+            for parts in _units(source, names):
                 landed.removed += _moved_away(source, target, parts, dry_run)
-        for name in sorted(source.names()):
-            if name not in _NOT_HERE:
-                _land(name, source, target, landed, owner, dry_run)
+        for name in names:
+            _land(name, source, target, landed, owner, dry_run)
         target.sync() if not dry_run else None
     return landed
 
@@ -160,12 +160,10 @@ def _opened(name: str, folder: Folder) -> Iterator[int]:
         os.close(file)
 
 
-def _units(source: Folder) -> list[tuple[str, ...]]:
+def _units(source: Folder, names: Sequence[str]) -> list[tuple[str, ...]]:
     """What `--replace` replaces as a whole: a store's folder, and of FlashInfer's a version's."""
     found: list[tuple[str, ...]] = []
-    for name in source.names():
-        if name in _NOT_HERE:
-            continue
+    for name in names:
         if name != ".cache":
             found.append((name,))
             continue

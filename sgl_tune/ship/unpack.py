@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtime.server.stores import BY_ID
 from sgl_tune.cache.folder import open_folder
-from sgl_tune.cache.layouts import Cache, find_caches
+from sgl_tune.cache.layouts import LOCK, Cache, find_caches
 from sgl_tune.cache.transaction import explained, locked
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.ship.archive import opened
@@ -65,7 +66,7 @@ def unpack(
     called: str | None = None,
 ) -> Unpacked:
     """`judge` sees the staged folder when all in it is checked, and may refuse it."""
-    with opened(bundle, how.guard.check, called=called) as found:
+    with _closed_to_others(), opened(bundle, how.guard.check, called=called) as found:
         manifest = found.archive.manifest
         trust = how.guard.judge(found.checked, manifest)
         changes = tuple(rekeyed(manifest, how.rekey))
@@ -80,6 +81,17 @@ def unpack(
                 check_cache(cache, folder, how.root, how.replace)
             landed, stores, mended = _land(caches, folder, manifest, how, say)
         return Unpacked(manifest, found.digest, trust, staged, changes, landed, stores, mended)
+
+
+@contextlib.contextmanager
+def _closed_to_others() -> Iterator[None]:
+    """Whoever may write to what a server loads runs code in it, whatever this user's umask says."""
+    before = os.umask(0)
+    os.umask(before | stat.S_IWOTH)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _land(
@@ -99,7 +111,9 @@ def _settle(manifest: BundleManifest, how: How, say: Say, held: contextlib.ExitS
     """Caches have locks of their own. What a library loads reaches the disk before its name does."""
     if manifest.stores:
         os.sync()
-        held.enter_context(locked(how.root, say=say, root=how.root))
+        folder, _ = held.enter_context(locked(how.root, say=say, root=how.root))
+        if how.owner:
+            os.chown(LOCK, *how.owner, dir_fd=folder.descriptor, follow_symlinks=False)
 
 
 def _offered(manifest: BundleManifest, how: How) -> Iterator[Mended]:
