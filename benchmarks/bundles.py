@@ -2,8 +2,8 @@
 
     python benchmarks/bundles.py
 
-Every command is a process of its own, and they take turns; of several rounds the best counts. The files are as
-a fleet has them, mostly Triton's, filled with what this Python's own library holds.
+Every command is a process of its own, and they take turns; of several rounds the best counts. The files are
+as a fleet has them, mostly Triton's, filled with what this Python's own library holds.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def _offer(stored: Stored, folder: Folder, place: str, dry_run: bool) -> Mended:
     if many and not dry_run:
         with open_folder(at, stored.root, create=True) as package:
             for name, content in files.items():
-                temporary = f".{name}.{os.getpid()}"
+                temporary = f".{name}.new"  # which the next one takes, if this one is killed
                 package.unlink(temporary)
                 with os.fdopen(package.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
                     stream.write(content)
