@@ -65,8 +65,10 @@ _TRTLLM = MoEBackendRow(
     stood_in=False,
     marks_with_minus_one=True,
     defers_finalising=True,
-    takes=_all("modelopt_fp4", "fp8", "mxfp8", "modelopt_fp8", "modelopt_mixed", "compressed-tensors", None)
-    | {"nvfp4_online": (0, 5, 14)},
+    takes=_all(
+        *("modelopt_fp4", "fp8", "mxfp8", "modelopt_fp8", "modelopt_mixed", "compressed-tensors"),
+        *("nvfp4_online", None),
+    ),
     under_flashinfer_a2a_since=(0, 5, 19),
     mxfp8_since=FIRST,
 )
@@ -105,8 +107,8 @@ BACKENDS = {
             kernel_majors=_BLACKWELL_SERVER,
             stood_in=False,
             routed=True,
-            takes=_all("fp8", "mxfp8", "modelopt_fp4", None)
-            | {"nvfp4_online": (0, 5, 14), "modelopt_mixed": (0, 5, 16), "minimax_m3_nvfp4": (0, 5, 23)},
+            takes=_all("fp8", "mxfp8", "modelopt_fp4", "nvfp4_online", None)
+            | {"modelopt_mixed": (0, 5, 16), "minimax_m3_nvfp4": (0, 5, 23)},
             under_flashinfer_a2a_since=(0, 5, 15),
             mxfp8_since=FIRST,
         ),
@@ -121,8 +123,8 @@ BACKENDS = {
             all_to_alls={"deepep": FIRST, "flashinfer": (0, 5, 13)},
             under_flashinfer_a2a_since=(0, 5, 13),
         ),
-        MoEBackendRow("flashinfer_megamoe", (0, 5, 22), files_by_gpu=True, mxfp8_since=(0, 5, 20)),
-        MoEBackendRow("experimental_sgl_trtllm", takes={method: (0, 5, 13) for method in _TRTLLM.takes}),
+        MoEBackendRow("flashinfer_megamoe", (0, 5, 22), files_by_gpu=True, mxfp8_since=FIRST),
+        MoEBackendRow("experimental_sgl_trtllm", takes=_TRTLLM.takes),
     )
 }
 
@@ -132,10 +134,8 @@ def backend_row(name: str) -> MoEBackendRow:
     return BACKENDS.get(name) or MoEBackendRow(name)
 
 
-# Those that spread the experts over all TP ranks, whatever --ep says, since when.
-SPREADS_EXPERTS: Mapping[str, Number] = {
-    **dict.fromkeys(("megamoe", "deepep", "mooncake", "nixl", "ascend_fuseep", "flashinfer", "mori"), FIRST),
-    "pplx": (0, 5, 17),
-    "deepep_v2": (0, 5, 19),
-    "flashinfer_megamoe": (0, 5, 20),
-}
+# Those that spread the experts over all TP ranks, whatever --ep says.
+SPREADS_EXPERTS = frozenset((
+    *("megamoe", "deepep", "mooncake", "nixl", "ascend_fuseep", "flashinfer", "mori"),
+    *("pplx", "deepep_v2", "flashinfer_megamoe"),
+))  # fmt: skip

@@ -139,7 +139,7 @@ def settle_all_to_all(c: Choices) -> None:
         if c.moe_a2a_backend == "flashinfer" and c.release.checks_a2a_as_asked:
             _flashinfer_a2a(c)
         c.settle("waterfill runs over DeepEP", moe_a2a_backend="deepep")
-    if _reached(SPREADS_EXPERTS.get(c.moe_a2a_backend), c.release):
+    if c.moe_a2a_backend in SPREADS_EXPERTS:
         c.settle(f"{c.moe_a2a_backend} spreads the experts over all TP ranks", ep_size=c.tp_size)
     check = {
         "flashinfer": _flashinfer_a2a,

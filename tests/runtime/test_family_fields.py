@@ -219,9 +219,19 @@ def test_steps_kv_heads_are_called_groups_where_it_is_published() -> None:
     assert {kind: one.num_kv_heads for kind, one in told.items()} == {"full": 4, "sliding": 4}
 
 
+def test_steps_sparse_layers_are_listed_or_written_out() -> None:
+    file = published()["stepfun-ai/Step-3.5-Flash"].config
+    kinds = [
+        model_config({**file, "moe_layers_enum": told}).layer_kinds for told in ("4, 6", [4, 6], ["4", "6"])
+    ]
+    assert kinds[0] == kinds[1] == kinds[2]
+    assert [i for i, kind in enumerate(kinds[0]) if kind == "moe"] == [4, 6]
+
+
 @pytest.mark.parametrize(
     ("name", "told", "said"),
     [
+        ("step3p5", {"mlp_layer_types": None, "moe_layers_enum": [4, "x"]}, "moe_layers_enum is"),
         ("hunyuan_v1_moe", {"moe_topk": []}, "moe_topk is"),
         ("hunyuan_v1_moe", {"moe_topk": [2, 0]}, "moe_topk is"),
         ("hunyuan_v1_moe", {"moe_topk": [2, True]}, "moe_topk is"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runtime.server import family_backends
-from runtime.server.backends import BACKENDS, FIRST, SPREADS_EXPERTS, Number
+from runtime.server.backends import BACKENDS, FIRST, Number
 from runtime.server.checks import ROWS
 from runtime.server.checks.row import NEVER
 from runtime.server.families import GEMMA_WRITES_BACK_SINCE, WRITE_BACKS
@@ -25,7 +25,6 @@ def _begins() -> Iterator[tuple[str, Number | None]]:
         yield f"{name} takes mxfp8", row.mxfp8_since
         yield from ((f"{name} takes {method}", since) for method, since in row.takes.items())
         yield from ((f"{name} goes with {a2a}", since) for a2a, since in row.all_to_alls.items())
-    yield from ((f"{a2a} spreads experts", since) for a2a, since in SPREADS_EXPERTS.items())
     yield from ((f"{sorted(row.architectures)[0]} writes back", row.since) for row in WRITE_BACKS)
     yield "Gemma writes back", GEMMA_WRITES_BACK_SINCE
 

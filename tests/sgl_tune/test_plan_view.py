@@ -51,7 +51,8 @@ def test_the_page_tells_what_the_json_does(what: str) -> None:
             str(op["buckets"][-1]),
         ]
         assert rows[op["op"]][4:] == tail
-    assert any(line.startswith(f"{data['workers']} worker") for line in page)
+    (last,) = (i for i, line in enumerate(page) if line.startswith(f"{data['workers']} worker"))
+    assert page[last - 1] == page[last + 1] == target[at - 1] == ""
 
 
 def test_a_page_of_several_names_each_and_a_plan_of_nothing_ends_early() -> None:

@@ -176,7 +176,7 @@ _ELASTIC_ROWS = (
         "[ep_join_mode] needs --node-rank 1 and --elastic-ep-join-rank-offset above 0",
     ),
     Refusal(
-        lambda c: c.ep_join_rank_offset not in (0, None) and c.ep_join_mode != "scale",
+        lambda c: c.ep_join_rank_offset and c.ep_join_mode != "scale",
         "[ep_join_rank_offset] needs --elastic-ep-join-mode scale",
     ),
     Refusal(
