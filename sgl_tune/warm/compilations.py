@@ -18,7 +18,7 @@ from typing import Any
 
 from sgl_tune.start_report.compilers import NAMES, Compilers
 
-_LOOKS_ONLY = frozenset(("ninja",))
+_TELL_NOT_WHOSE = frozenset(("ninja", "as", "ld", "collect2"))  # and ninja may only look
 _FLASHINFER, _TRITON = "FlashInfer JIT", "Triton"
 
 
@@ -37,15 +37,18 @@ class Compilations:
 
 
 @contextmanager
-def counted() -> Iterator[Compilations]:
-    """Around a forward, in the process that runs it."""
+def counted(watches: bool = True) -> Iterator[Compilations]:
+    """Around a forward, in the process that runs it; to watch costs a busy CPU some of its time."""
     seen = Compilations()
-    watch = Compilers(os.getpid(), NAMES - _LOOKS_ONLY)
-    try:
-        with _flashinfer(seen), _triton(seen):
+    with _flashinfer(seen), _triton(seen):
+        if not watches:
             yield seen
-    finally:
-        watch.close()
+            return
+        watch = Compilers(os.getpid(), NAMES - _TELL_NOT_WHOSE)
+        try:
+            yield seen
+        finally:
+            watch.close()
     for turn in watch.turns:
         if turn.phase == _FLASHINFER and (turn.what in seen.flashinfer or not turn.what):
             continue

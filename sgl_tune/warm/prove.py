@@ -84,7 +84,8 @@ def _prove(cache: CacheJob, device: Device, tuner: AutoTuner) -> dict[str, Any]:
     accepted = [tuner.load_configs(str(path)) for path in cache.files]
     load_seconds = time.perf_counter() - started
     started = time.perf_counter()
-    with counted() as tuned:
+    on_gpu = device.torch_device.type == "cuda"
+    with counted(on_gpu) as tuned:
         rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, device)
         built, started = time.perf_counter() - started, time.perf_counter()
         with record_asked() as record:
@@ -161,7 +162,7 @@ def _compare(
     tuned, untuned = timed(found), timed({})
     try:
         tuned()
-        with counted() as compiled:
+        with counted(device.torch_device.type == "cuda") as compiled:
             untuned()
         seen = in_turns(tuned, untuned, _PATIENCE_SECONDS)
     finally:
