@@ -48,7 +48,7 @@ def push(
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
-    """Send a bundle to a registry, as an image that anything can pull.
+    """Send a bundle to a registry, as an image that anything can pull, or to a folder or an object store.
 
     A tag holds one bundle for each GPU and set of caches: a second GPU's is added, a newer one of the same
     takes the place of the older. What the registry has is not sent again, and what broke off is taken up.

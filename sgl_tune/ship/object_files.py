@@ -22,6 +22,7 @@ from sgl_tune.units import shown
 PIECE = 8 << 20
 _PART = 8 << 20
 _READ = 256 << 10
+_MARKS = ("ETag", "mtime")
 _PAUSES = (0.5, 1.0, 2.0)
 _MOST_NAMES = 10_000
 _CREDENTIALS = {
@@ -49,6 +50,14 @@ class Found(NamedTuple):
     bytes: int
 
 
+class State(NamedTuple):
+    """Two that are equal are of the same content, as far as a store tells."""
+
+    bytes: int
+    tag: str
+    time: str
+
+
 class ObjectFiles:
     """Of one folder. Every name is a plain one, of a file right in it."""
 
@@ -64,11 +73,11 @@ class ObjectFiles:
         rows = [(str(one["name"]).rpartition("/")[2], one) for one in listed if one["type"] == "file"]
         return sorted(Found(name, int(one["size"] or 0)) for name, one in rows if name)
 
-    def size(self, name: str) -> int:
+    def state(self, name: str) -> State:
         told = self._ask(self._place.of(name), lambda: self._files.info(self._path(name)))
         if told["type"] != "file":
             raise UsageError(f"{self._place.of(name)} is no file")
-        return int(told["size"])
+        return State(int(told["size"]), *(str(told.get(mark)) for mark in _MARKS))
 
     def read(self, name: str, start: int, end: int) -> bytes:
         """No more than that, even from a server that sends more."""
@@ -99,7 +108,7 @@ class ObjectFiles:
     def small(self, name: str, most: int) -> bytes | None:
         """None: there is none. What is longer than `most` comes one byte too long."""
         try:
-            size = self.size(name)
+            size = self.state(name).bytes
         except Absent:
             return None
         return self.read(name, 0, min(size, most + 1)) if size else b""

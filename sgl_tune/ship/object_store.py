@@ -66,11 +66,14 @@ class ObjectStore:
     @contextmanager
     def pull(self, folder: Path, machine: Machine) -> Iterator[Pulled]:
         name = self.name.bundle or self._choose(machine)
-        size, record = self._files.size(name), self._record(name)
+        state, record = self._files.state(name), self._record(name)
+        size = state.bytes
         self._check_size(name, size, record)
         kept = record.digest if record else hashlib.sha256(self.name.of(name).encode()).hexdigest()
         with arriving(folder, kept.removeprefix("sha256:"), size) as partial:
             received = self._fetch(name, size, record, partial)
+            if record is None and self._files.state(name) != state:
+                raise WorkFailed(f"{self.name.of(name)} changed while it was read", "pull again")
             found = record or ObjectRecord(partial.digest, size)
             signature = self._signature(name)
             yield Pulled(self._offer(name, found), partial.path, received, (signature,) if signature else ())
@@ -148,7 +151,7 @@ class ObjectStore:
 
     def _is_whole(self, name: str, size: int) -> bool:
         try:
-            return self._files.size(name) == size
+            return self._files.state(name).bytes == size
         except Absent:
             return False
 

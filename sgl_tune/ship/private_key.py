@@ -48,10 +48,11 @@ def read_private_key(path: Path, environ: Mapping[str, str] = os.environ) -> Ell
     password = _password(path, environ) if kind in (*_OF_COSIGN, _LOCKED) else None
     try:
         if kind in _OF_COSIGN:
-            body, password = _opened(body, password or b""), None
+            return private_key(_opened(body, password or b""), None)
         return private_key(body, password)
     except WrongKey as error:
-        raise UsageError(f"--sign {path} {error}", HOW_TO_MAKE) from None
+        remedy = HOW_TO_MAKE if password is None else f"it is in {PASSWORD}, or asked for"
+        raise UsageError(f"--sign {path} {error}", remedy) from None
 
 
 def _read(path: Path) -> bytes:
@@ -68,7 +69,10 @@ def _password(path: Path, environ: Mapping[str, str]) -> bytes:
         return environ[PASSWORD].encode(errors="surrogateescape")
     if not sys.stdin.isatty():
         raise UsageError(f"--sign {path} needs a password, and nobody can type it here", f"set {PASSWORD}")
-    return getpass.getpass(f"Password of {path}: ").encode()
+    try:
+        return getpass.getpass(f"Password of {path}: ").encode()
+    except EOFError:
+        raise UsageError(f"--sign {path} needs a password, and none was typed", f"set {PASSWORD}") from None
 
 
 def _opened(envelope: bytes, password: bytes) -> bytes:

@@ -233,6 +233,21 @@ def test_what_somebody_put_there_by_hand_is_pulled_by_its_name(server: Server, t
     assert out.read_bytes() == b"no record"
 
 
+def test_what_changes_while_it_is_read_and_has_no_record_is_refused(server: Server, tmp_path: Path) -> None:
+    url, out = "s3://bundles/by-hand.tar.gz", tmp_path / "out.tar.gz"
+    _put(server, "by-hand.tar.gz", b"1" * (PIECE + 10))
+
+    def door(request: dict[str, Any]) -> Iterable[bytes] | None:
+        if request.get("HTTP_RANGE", "").startswith(f"bytes={PIECE}-"):
+            server.door = lambda request: None
+            _put(server, "by-hand.tar.gz", b"2" * (PIECE + 10))
+        return None
+
+    server.door = door
+    ran = _sgl_tune(server, "pull", url, "-o", out)
+    assert ran.code == 3 and f"{url} changed while it was read" in ran.err and not out.exists()
+
+
 def test_a_pull_that_was_killed_is_taken_up(server: Server, tmp_path: Path) -> None:
     bundle, out = _bundle(tmp_path, size=PIECE + (1 << 20)), tmp_path / "out.tar.gz"
     url = "s3://bundles/glm.tar.gz"

@@ -166,7 +166,7 @@ def test_a_policy_limits_what_a_key_may_sign(made: Made, tmp_path: Path) -> None
     assert not _landed(tmp_path / "code")
 
 
-def _typed(words: Sequence[object], prompt: str, answer: str) -> str:
+def _typed(words: Sequence[object], prompt: str, answer: str, code: int = 0) -> str:
     """What a terminal showed on which somebody answered when he was asked."""
     ours, theirs = pty.openpty()
     line = [*PROGRAM, *map(str, words)]
@@ -186,7 +186,7 @@ def _typed(words: Sequence[object], prompt: str, answer: str) -> str:
         else:
             child.kill()
         os.close(ours)
-    assert child.returncode == 0, seen
+    assert child.returncode == code, seen
     return seen.decode()
 
 
@@ -195,6 +195,7 @@ def test_a_password_comes_from_its_variable_or_from_the_terminal(tmp_path: Path)
     key.touch(0o600)
     key.write_bytes((COSIGN / "legacy.key").read_bytes())
     words = ("pack", caches, "-o", tmp_path / "a.tar.gz", "--sign", key)
+    assert "none was typed" in _typed(words, f"Password of {key}: ", "\x04", code=2)
     said = _typed(words, f"Password of {key}: ", "hello\n")
     assert "a.tar.gz.sig: its" in said and "hello" not in said
     public = Path(shutil.copyfile(COSIGN / "legacy.pub", tmp_path / "cosign.pub"))
