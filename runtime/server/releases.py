@@ -262,8 +262,6 @@ class Release:
     keys_kernels_by_content: bool = False
     # A lock file a group of DeepGEMM's kernels, below its folder: layers/deep_gemm_wrapper/compile_utils.py
     locks_deep_gemm: bool = False
-    # ... a library that lies there is loaded without ninja: jit_kernel/utils.py, kernels/jit/utils/compile.py
-    loads_kernels_by_name: bool = False
     # CuTe DSL's: ops/attention/flash_attn/cute/cache_utils.py, then kernels/jit/cute_aot_cache.py
     cute_objects: CuteObjects = "not kept"
 
@@ -309,7 +307,6 @@ _14 = replace(
     fused_all_reduce=_14_FUSED,
     fuses_all_reduce_over_nodes=True,
     loads_drafts_before_pool=True,
-    loads_kernels_by_name=True,
     adaptive_steps=(0, 1, 3, 7),
     adaptive_sizes=True,
     fp8_gemm_gates=True,
@@ -427,7 +424,6 @@ _18 = replace(
     gathered_caches=_GATHERED_18,
     gathers_deep_gemm=True,
     keys_kernels_by_content=True,
-    loads_kernels_by_name=False,
     deep_gemm_layout="by memory",
     flashinfer="0.6.17",
     always_skipped_ops=(),

@@ -46,7 +46,12 @@ PRESENT = {
     "has_cutlass_mla": (_ARGUMENTS, '"cutlass_mla"'),
     "fuses_nvfp4_swiglu": ("srt/models/deepseek_v2.py", "(?i)swiglu.*nvfp4|nvfp4.*swiglu"),
     "fuses_all_reduce_over_nodes": (_ARGUMENTS, r"nnodes == 1 or (get_platform\(\)\.)?is_sm100"),
-    "has_qwen3_vl_defaults": ("srt/arg_groups/model_overrides/qwen3_vl.py", "."),
+    "runs_fp8_experts_elsewhere": (
+        "srt/layers/quantization/fp8.py",
+        r"moe_runner_backend\.is_flashinfer_cutlass\(\)",
+    ),
+    "keeps_sink_kv_wide": (_ARGUMENTS, "has_attention_sinks = bool"),
+    "has_qwen3_vl_defaults": ("srt/arg_groups/model_overrides/qwen3_vl.py", "def large_hopper_qwen3_vl"),
 }
 
 # What stands there where the release does not have it.
