@@ -110,7 +110,7 @@ def pull(
     """
     out = Output(sink(format, quiet))
     policy = policy_of(trust, allow_unsigned_code)
-    there = way(out, plain_http, ca, timeout)
+    there = way(out, plain_http, ca, timeout, "pulling")
     if list_only:
         with there as how_there:
             _list(out, url, remote(url, how_there).listing())

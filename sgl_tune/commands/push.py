@@ -61,7 +61,7 @@ def push(
     if not bundle.is_file():
         raise UsageError(f"{bundle}: no such file", "`sgl-tune pack` writes one")
     key = read_private_key(sign) if sign else None
-    with way(out, plain_http, ca, timeout) as there:
+    with way(out, plain_http, ca, timeout, "pushing") as there:
         pushed = remote(url, there).push(bundle, machine_of(bundle, gpu, platform), replace, key)
     out.result(
         {

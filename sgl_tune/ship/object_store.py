@@ -135,7 +135,7 @@ class ObjectStore:
                 told = f"{self.name.of(name)}: {len(piece):,} bytes came of {wanted:,}"
                 raise WorkFailed(told, "pull again")
             partial.take(piece)
-            self._how.progress("here", partial.bytes, size)
+            self._how.progress("got", partial.bytes, size)
         return partial.bytes - before
 
     def _check_size(self, name: str, size: int, record: ObjectRecord | None) -> None:

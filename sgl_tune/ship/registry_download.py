@@ -87,7 +87,7 @@ class _Download:
                 f"{self._registry} sends more than the {self._blob.bytes:,} bytes of {self._blob.digest}"
             )
         self._partial.take(piece)
-        self._repository.how.progress("here", self._partial.bytes, self._blob.bytes)
+        self._repository.how.progress("got", self._partial.bytes, self._blob.bytes)
 
 
 def _goes_on(status: int, headers: Mapping[str, str], start: int) -> bool:

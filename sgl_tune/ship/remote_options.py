@@ -41,8 +41,8 @@ PlatformOption = Annotated[
 
 
 @contextmanager
-def way(out: Output, plain_http: bool, ca: Path | None, timeout: float) -> Iterator[How]:
-    with out.progress("") as line:
+def way(out: Output, plain_http: bool, ca: Path | None, timeout: float, label: str) -> Iterator[How]:
+    with out.progress(label) as line:
 
         def progress(what: str, done: int, total: int) -> None:
             line.advance(0, f"{what} {human_bytes(done)} of {human_bytes(total)}")
