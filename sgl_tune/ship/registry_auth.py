@@ -69,7 +69,7 @@ class Auth(TokenAuth):
         self.session.let_in(header.realm)
         where = urlsplit(header.realm).netloc
         if self._login and where != self._name.registry and not self._told:
-            self._how.note(f"{self._name.registry} has passwords looked at by {where}: it was sent there")
+            self._how.note(f"{self._name.registry} names {where} to look at passwords: yours is sent there")
             self._told = True
         try:
             token = self.request_token(header) if self._login else self.request_anonymous_token(header)

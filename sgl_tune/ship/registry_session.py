@@ -14,6 +14,7 @@ import urllib3
 
 from sgl_tune.errors import WorkFailed
 from sgl_tune.ship.deadline import TooSlow, within
+from sgl_tune.ship.registry_name import is_loopback
 from sgl_tune.ship.remotes import How
 from sgl_tune.units import human_bytes
 
@@ -44,6 +45,7 @@ class Session(requests.Session):
         self._home, self._how = urlsplit(home), how
         self._lets_in: str | None = None
         self.headers.update({"User-Agent": "sgl-tune", "Accept-Encoding": "identity"})
+        self.trust_env = not how.plain_http  # a proxy is no part of this machine
         self.auth = _as_it_is  # or requests would look into ~/.netrc
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
@@ -73,7 +75,7 @@ class Session(requests.Session):
         there = _split(url)
         if there.scheme not in _PORTS or not there.hostname:
             raise Broken(f"{self._home.netloc} {what} {url[:200]}, which is no address of the web")
-        if there.scheme == "http" and self._home.scheme == "https":
+        if there.scheme == "http" and not (self._how.plain_http and is_loopback(there.hostname)):
             raise Broken(f"{self._home.netloc} {what} {there.netloc} without TLS, which is refused")
         if there.hostname != self._home.hostname and _depth(there) > _depth(self._home):
             raise Broken(
@@ -111,15 +113,20 @@ class _Told:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            return
         slow = (TooSlow, requests.Timeout, urllib3.exceptions.TimeoutError)
         if isinstance(error, slow):
             words = f"{self._peer} does not answer, or too slowly, for {self._patience:g} s"
             raise Broken(words, "try again later; --timeout gives it longer", again=0) from None
         if isinstance(error, requests.exceptions.SSLError):
-            words = f"{self._peer}: no trusted TLS: {_reason(error)}"
-            raise Broken(words, "--ca FILE names the certificate of who signed") from None
+            plain = "WRONG_VERSION" in _reason(error)
+            remedy = "--plain-http, if it is on this machine" if plain else "--ca FILE names who signed it"
+            raise Broken(f"{self._peer}: no trusted TLS: {_reason(error)}", remedy) from None
         if isinstance(error, (requests.exceptions.ChunkedEncodingError, urllib3.exceptions.ProtocolError)):
             raise Broken(f"{self._peer} stopped before the end", "try again", again=0) from None
+        if _is_unknown_name(error):
+            raise Broken(f"{self._peer}: {_reason(error)}", "is it spelled so?") from None
         if isinstance(error, (requests.RequestException, urllib3.exceptions.HTTPError)):
             raise Broken(f"{self._peer}: {_reason(error)}", again=0) from None
         if isinstance(error, (UnicodeError, ValueError)):
@@ -128,12 +135,18 @@ class _Told:
 
 def _reason(error: BaseException) -> str:
     """The innermost: what the system said, without the names of libraries around it."""
-    while (
-        inner := getattr(error, "reason", None) or (error.args[-1] if error.args else None)
-    ) and isinstance(inner, BaseException):
-        error = inner
-    text = str(getattr(error, "strerror", None) or error)
-    return " ".join(text.split())[:300] or type(error).__name__
+    seen: list[BaseException] = []
+    inner: object = error
+    while isinstance(inner, BaseException) and inner not in seen:
+        seen.append(inner)
+        inner = getattr(inner, "reason", None) or inner.__cause__ or (inner.args[-1] if inner.args else None)
+    text = str(getattr(seen[-1], "strerror", None) or seen[-1])
+    return " ".join(text.split())[:300] or type(seen[-1]).__name__
+
+
+def _is_unknown_name(error: BaseException) -> bool:
+    cause = getattr(error.args[0] if error.args else None, "reason", None)
+    return isinstance(cause, urllib3.exceptions.NameResolutionError) and "Temporary" not in str(cause)
 
 
 def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -43,6 +43,7 @@ def _ask_shell(shell: str, script: str, folder: Path) -> str:
     ("line", "expected"),
     [
         ("sgl-tune in", ["inspect"]),
+        ("sgl-tune pu", ["pull", "push"]),
         ("sgl-tune warm --gpu h1", ["h100", "h100-nvl"]),
         ("sgl-tune warm --model-path Qwen3-3", ["Qwen3-30B-A3B"]),
         ("sgl-tune warm --sglang-version 0.5.2", ["0.5.20", "0.5.21", "0.5.22", "0.5.23"]),

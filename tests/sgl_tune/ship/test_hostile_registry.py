@@ -299,11 +299,37 @@ def test_a_password_goes_to_whom_the_registry_names_and_that_is_said(tmp_path: P
         with hostile(GET_manifests_1=asking) as server:
             log_in(server, tmp_path)
             ran = pull(server, tmp_path)
-    assert ran.code == 0 and f"has passwords looked at by 127.0.0.1:{realm.port}" in ran.err
+    assert ran.code == 0 and f"names 127.0.0.1:{realm.port} to look at passwords" in ran.err
     assert [asked.headers["authorization"] for asked in realm.seen] == [
         f"Basic {base64.b64encode(b'carol:secret').decode()}"
     ]
     assert "scope=repository" in realm.seen[0].path
+
+
+def test_tokens_are_fetched_anew_and_by_nobody_in_particular(tmp_path: Path) -> None:
+    """Without a login; and each token is good for one answer."""
+    given: list[str] = []
+
+    def token(asked: Asked) -> bytes:
+        given.append(f"t{len(given)}")
+        return answer(200, json.dumps({"access_token": given[-1]}).encode())
+
+    with hostile(GET=token) as realm:
+        where = f'Bearer realm="http://127.0.0.1:{realm.port}/token"'
+        used: set[str] = set()
+
+        def asking(asked: Asked) -> bytes:
+            shown = asked.headers.get("authorization", "")
+            if shown != f"Bearer {given[-1] if given else ''}" or shown in used:
+                return answer(401, WWW_Authenticate=where)
+            used.add(shown)
+            good = "/blobs/" in asked.path
+            return answer(200, Good().layer if good else Good().raw, Content_Type=IMAGE)
+
+        missing = {"GET_manifests_sha256": lambda asked: answer(404)}
+        with hostile(**missing, GET=asking) as server:
+            assert pull(server, tmp_path).code == 0
+    assert len(given) == 2 and not any("authorization" in asked.headers for asked in realm.seen)
 
 
 @pytest.mark.parametrize(
@@ -347,6 +373,8 @@ def test_tokens_that_lead_nowhere(body: bytes, words: str, tmp_path: Path) -> No
 def test_nobody_is_led_inside(home: str, there: str, words: str) -> None:
     with pytest.raises(Broken, match=words):
         Session(home, How()).check(there, "sends on to")
+    with pytest.raises(Broken, match="without TLS"):
+        Session("http://127.0.0.1", How(plain_http=True)).check("http://8.8.8.8/x", "sends on to")
     Session("https://10.0.0.1", How()).check("https://8.8.8.8/x", "sends on to")
     Session("https://10.0.0.1", How()).check("https://10.0.0.2/x", "sends on to")
 
@@ -364,7 +392,8 @@ def test_nobody_is_led_inside(home: str, there: str, words: str) -> None:
         ("oci://host/a@sha256:12", "is no digest"),
         ("ocy://host/a:1", "did you mean oci?"),
         ("host/a:1", "is no place"),
-        ("oci://localhost:1/a:1 --ca nowhere", "no such file"),
+        ("oci://localhost:1/a:1 --ca nowhere", "No such file"),
+        ("oci://localhost:1/a:1 --ca /etc/passwd", "holds no certificate"),
     ],
 )
 def test_urls_that_are_none(url: str, words: str, tmp_path: Path) -> None:
