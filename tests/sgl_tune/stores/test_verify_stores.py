@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from runtime.server.flashinfer import NEWEST
 from sgl_tune.stores import variables
@@ -72,6 +73,15 @@ def test_a_root_in_its_place_is_found_but_for_what_ninja_does_not_know(root: Pat
         *((store, "hit") for store in ("cute-dsl", "tilelang")),
     }
     assert data["verdict"].startswith("good: of 16 items in 10 stores, 15 found when asked for, 1 compiled")
+
+
+def test_a_containers_variables_are_the_roots(root: Path) -> None:
+    place = "/mnt/$(HOME)/a root"
+    told = run_here("relocate", root, "--at", place, "--format", "kubernetes")
+    block = yaml.safe_load(told.out)["env"]
+    data = _relocate(root, "--at", place)["environment"]
+    assert {one["name"]: one["value"].replace("$$(", "$(") for one in block} == data
+    assert all("$$(" in one["value"] for one in block if place in one["value"].replace("$$(", "$("))
 
 
 def test_a_moved_root_is_bad_and_relocate_mends_it(root: Path) -> None:
