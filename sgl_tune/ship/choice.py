@@ -23,6 +23,7 @@ from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
 from sgl_tune.verify.stores import Machine, for_another
 from sgl_tune.verify.verify import Server, verify
 
+_NOT_PLACED = "is not packed: it is no cache of SGLang's in its place, where a server would find it"
 _OF_THIS_PLACE = ("not-writable",)  # what is packed lands elsewhere
 
 
@@ -62,14 +63,16 @@ def choose(asked: Asked, target: Target, on_error: OnError) -> Choice:
         why = [str(found) for scope in scopes if scope for found in scope.findings]
         said = ": ".join(["there is nothing to pack", *why[:1]])
         raise UsageError(said, "`sgl-tune inspect` lists what there is")
-    for one in checked:
-        _check_place(one.cache)
+    placed = tuple(one for one in checked if _is_placed(one.cache))
+    others = [f"{one.cache.path}: {_NOT_PLACED}" for one in checked if one not in placed]
+    if others and not placed and not stores:
+        raise UsageError(others[0], "name a folder below flashinfer/autotune, or its key")
     scopes_used = [scope for scope in scopes if scope]
     return Choice(
-        checked,
+        placed,
         tuple(stores),
-        tuple(dict.fromkeys(_objections(checked, scopes_used))),
-        tuple(note for scope in scopes_used for note in scope.notes),
+        tuple(dict.fromkeys((*_objections(placed, scopes_used), *_of_one_gpu(placed)))),
+        (*others, *(note for scope in scopes_used for note in scope.notes)),
         tuple(text for scope in scopes_used for text in scope.warnings),
     )
 
@@ -118,12 +121,15 @@ def _distinct(found: Iterator[Checked]) -> Iterator[Checked]:
             yield one
 
 
-def _check_place(cache: Cache) -> None:
-    if cache.layout != "sglang" or not (cache.flashinfer and cache.arch and cache.key):
-        raise UsageError(
-            f"{cache.path}: is no cache of SGLang's in its place, so no server would find it elsewhere",
-            "name a folder below flashinfer/autotune, or its key",
-        )
+def _is_placed(cache: Cache) -> bool:
+    return cache.layout == "sglang" and bool(cache.flashinfer and cache.arch and cache.key)
+
+
+def _of_one_gpu(checked: Sequence[Checked]) -> Iterator[str]:
+    for one in checked:
+        named = next((file for file in one.cache.files if file.rank and file.rank.gpu), None)
+        if named:
+            yield f"{named.path}: is named by one GPU, and a server on any other does not look for it"
 
 
 def _objections(checked: Sequence[Checked], scopes: Sequence[Scope]) -> Iterator[str]:

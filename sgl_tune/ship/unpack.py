@@ -13,6 +13,7 @@ from runtime.server.stores import BY_ID
 from sgl_tune.cache.folder import open_folder
 from sgl_tune.cache.layouts import LOCK, Cache, find_caches
 from sgl_tune.cache.transaction import explained, locked
+from sgl_tune.errors import SglTuneError, WorkFailed
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.ship.archive import opened
 from sgl_tune.ship.guard import Guard
@@ -136,8 +137,8 @@ def _offered(manifest: BundleManifest, how: How) -> Iterator[Mended]:
 def _staging_folder(how: How) -> Iterator[Path]:
     """On the file system where the files land, so that a rename is enough; elsewhere for a dry run."""
     if how.dry_run:
-        with scratch() as place:
-            yield place.folder
+        with scratch() as place, _held(place.folder) as folder:
+            yield folder
         return
     missing = [path for path in (how.root, *how.root.parents) if not path.exists()]
     with explained(how.root):
@@ -146,10 +147,28 @@ def _staging_folder(how: How) -> Iterator[Path]:
         for path in missing:
             os.chown(path, *how.owner, follow_symlinks=False)
     try:
-        with scratch(how.root) as place:
-            yield place.folder
+        with explained(how.root), scratch(how.root) as place, _held(place.folder) as folder:
+            yield folder
     except BaseException:
         for path in missing:
             with contextlib.suppress(OSError):
                 path.rmdir()
         raise
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[Path]:
+    """A path that leads to this very folder, whatever its name comes to mean: who owns the cache directory
+    may put another in its place, and what is in that would be moved."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    held = Path(f"/proc/self/fd/{descriptor}")
+    try:
+        status = os.fstat(descriptor)
+        is_ours = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == stat.S_IRWXU
+        if not is_ours or os.listdir(descriptor):  # noqa: PTH208 a descriptor is no path
+            raise WorkFailed(f"{folder}: somebody put another folder in its place", "see who writes there")
+        yield held
+    except SglTuneError as error:
+        raise type(error)(error.message.replace(str(held), str(folder)), error.remedy) from error
+    finally:
+        os.close(descriptor)
