@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import fields
 from typing import Any
 
 import pytest
 import transformers
-from transformers import CONFIG_MAPPING
 
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.known import FAMILIES, model_config
 from runtime.server.errors import ConfigError
 from tests.oracle.published import published
+from tests.runtime.config_files import config_class, config_file
 from tests.runtime.harmless_fields import HARMLESS, OF_FAMILY
 
-# Served by SGLang under the class of another family.
-_SAME_AS = {"kimi_k2": "deepseek_v3", "mimo": "qwen2"}
 _ACTIVATION = {
     "nemotron_h": "mlp_hidden_act",
     "gemma2": "hidden_activation",
@@ -28,26 +25,16 @@ _ALSO = {"gemma": "gelu"}  # which transformers makes the other
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
-def _class(family: str) -> Any:
-    return CONFIG_MAPPING[_SAME_AS.get(family, family)]
-
-
-def _file(family: str, **told: Any) -> dict[str, Any]:
-    """What transformers would write of such a config."""
-    config = _class(family)(**told).to_dict()
-    return {**json.loads(json.dumps(config)), "model_type": family}
-
-
 def _optional(family: str) -> list[str]:
-    return [field.name for field in fields(_class(family)) if field.name not in (*_SIZES, "model_type")]
+    return [field.name for field in fields(config_class(family)) if field.name not in (*_SIZES, "model_type")]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_field_of_the_config_class_is_read_or_known_not_to_matter(name: str) -> None:
-    family, file = FAMILIES[name], _file(name)
+    family, file = FAMILIES[name], config_file(name)
     reading = Fields(file, family.defaults)
     family.read(reading)
-    own = {field.name for field in fields(_class(name))}
+    own = {field.name for field in fields(config_class(name))}
     unread = own - reading.seen - HARMLESS - OF_FAMILY.get(name, frozenset())
     assert not unread, f"{name} of transformers {transformers.__version__} has {sorted(unread)}"
 
@@ -121,26 +108,26 @@ def _beside() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_what_a_file_says_beside_its_config_class_is_read(name: str) -> None:
-    reading = Fields(_file(name), FAMILIES[name].defaults)
+    reading = Fields(config_file(name), FAMILIES[name].defaults)
     FAMILIES[name].read(reading)
-    own = {field.name for field in fields(_class(name))}
+    own = {field.name for field in fields(config_class(name))}
     assert reading.seen - own - _USUAL == _beside().get(name, set())
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_field_that_is_left_out_is_as_its_config_class_says(name: str) -> None:
-    sizes = {one: value for one, value in _file(name).items() if one in _SIZES}
-    assert model_config({"model_type": name, **sizes}) == model_config(_file(name, **sizes))
+    sizes = {one: value for one, value in config_file(name).items() if one in _SIZES}
+    assert model_config({"model_type": name, **sizes}) == model_config(config_file(name, **sizes))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_each_field_left_out_alone(name: str) -> None:
-    whole = _file(name)
+    whole = config_file(name)
     for field in _optional(name):
         file = {one: value for one, value in whole.items() if one != field}
         kept = {one: value for one, value in file.items() if one != "model_type"}
         try:
-            said = _file(name, **kept)
+            said = config_file(name, **kept)
         except (TypeError, ValueError):
             continue  # transformers refuses it as well
         assert model_config(file) == model_config(said), field
@@ -165,7 +152,7 @@ def test_each_field_left_out_alone(name: str) -> None:
 )
 def test_step_as_published_is_what_transformers_makes_of_it(told: dict[str, Any]) -> None:
     file = {**published()["stepfun-ai/Step-3.5-Flash"].config, **told}
-    rewritten = _class("step3p5")(**json.loads(json.dumps(file))).to_dict()
+    rewritten = config_class("step3p5")(**json.loads(json.dumps(file))).to_dict()
     model = model_config(file)
     assert model == model_config({**json.loads(json.dumps(rewritten)), "model_type": "step3p5"})
     assert not model.obstacles and model.attention["sliding"].num_heads == 96
@@ -174,7 +161,7 @@ def test_step_as_published_is_what_transformers_makes_of_it(told: dict[str, Any]
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_no_other_activation_is_computed_silently(name: str) -> None:
-    file, field = _file(name), _ACTIVATION.get(name, "hidden_act")
+    file, field = config_file(name), _ACTIVATION.get(name, "hidden_act")
     for act in {"gelu", "relu", "gelu_pytorch_tanh", 7} - {file[field], _ALSO.get(name)}:
         assert any(f"{field} is" in why for why in model_config({**file, field: act}).obstacles)
 
@@ -183,7 +170,7 @@ def test_no_other_activation_is_computed_silently(name: str) -> None:
 @pytest.mark.parametrize("told", [{"max_window_layers": most} for most in range(7)] + [{}])
 def test_layers_behind_a_window_are_those_of_the_config_class(name: str, told: dict[str, int]) -> None:
     window = {"use_sliding_window": True, "sliding_window": 8, "num_hidden_layers": 6 if told else 30}
-    file = _file(name, **window, **told)
+    file = config_file(name, **window, **told)
     kinds = tuple(one.removesuffix("_attention") for one in file.pop("layer_types"))
     if not told:
         del file["max_window_layers"]
@@ -200,14 +187,14 @@ _GROWS = {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 4096}
 @pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"step3p5"}))  # whose kinds of layers each have one
 def test_a_base_that_is_not_told_is_that_of_the_config_class(name: str) -> None:
     told = {"rope_type": "default", **(_GROWS if name == "ministral3" else {})}
-    said = _file(name, rope_parameters=told)
+    said = config_file(name, rope_parameters=told)
     assert model_config({**said, "rope_parameters": told}) == model_config(said)
 
 
 @pytest.mark.parametrize(("name", "share"), [("phi3", 0.75), ("phi3", 1.0), ("mixtral", 1.0)])
 def test_a_share_of_a_head_is_turned_as_it_is_told(name: str, share: float) -> None:
     rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": share}
-    model = model_config({**_file(name), "rope_parameters": rope})
+    model = model_config({**config_file(name), "rope_parameters": rope})
     attention = model.main_attention
     assert attention.rope is not None and attention.rope.dim == attention.head_dim * share
     assert model.obstacles == ()
@@ -254,190 +241,10 @@ def test_a_list_or_a_number_that_is_none_is_refused_by_name(
     name: str, told: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
-        model_config({**_file(name), **told})
+        model_config({**config_file(name), **told})
 
 
 def test_hunyuans_heads_of_four_may_be_stretched() -> None:
     told = {"head_dim": 4, "rope_scaling": {"type": "dynamic", "alpha": 9.0}, "rope_theta": 10.0}
-    rope = model_config({**_file("hunyuan_v1_dense"), **told}).main_attention.rope
+    rope = model_config({**config_file("hunyuan_v1_dense"), **told}).main_attention.rope
     assert rope is not None and rope.theta == 10.0 * 9.0**2
-
-
-_ALIKE = "sliding_attention"
-_STEP = {
-    "num_hidden_layers": 4,
-    "layer_types": [_ALIKE, "full_attention"] * 2,
-    "rope_parameters": None,
-    "sliding_window": 512,
-}
-_HEADS_APART = {"num_attention_heads": 64, "num_sliding_attention_heads": 96}
-_NO_STATES_ALONE = "no layer has attention"
-# What is one step from what this runtime computes, and what it says of it.
-_BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
-    ("llama4_text", {}, {"layer_types": ["chunked_attention"] * 48}, "layer_types are not those of"),
-    ("phi3", {}, {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "'linear': models of this"),
-    (
-        "granitemoehybrid",
-        {"time_step_limit": [0, math.inf]},
-        {"time_step_limit": [0, 9.0]},
-        "time_step_limit",
-    ),
-    (
-        "granitemoehybrid",
-        {"layer_types": ["attention"] * 32},
-        {"layer_types": ["mamba"] * 32},
-        _NO_STATES_ALONE,
-    ),
-    ("nemotron_h", {}, {"layers_block_type": ["mamba", "mlp"]}, _NO_STATES_ALONE),
-    ("nemotron_h", {"n_shared_experts": 1}, {"n_shared_experts": 2}, "n_shared_experts is 2"),
-    ("qwen3_next", {}, {"layer_types": ["linear_attention"] * 48}, _NO_STATES_ALONE),
-    ("qwen3_5_text", {}, {"layer_types": ["linear_attention"] * 32}, _NO_STATES_ALONE),
-    (
-        "deepseek_v2",
-        {"num_experts_per_tok": 1},
-        {"num_experts_per_tok": None},
-        "num_experts_per_tok is missing",
-    ),
-    (
-        "deepseek_v2",
-        {"topk_method": "group_limited_greedy", "n_group": 8, "topk_group": 1, "num_experts_per_tok": 8},
-        {"num_experts_per_tok": 9},
-        "num_experts_per_tok is 9: 1 of 8 groups have fewer experts",
-    ),
-    ("hunyuan_v1_moe", {"moe_topk": [2, 2]}, {"moe_topk": [2, 1]}, "computes one number for all layers"),
-    ("hunyuan_v1_moe", {"num_shared_expert": [1, 1]}, {"num_shared_expert": [2, 2]}, "computes 1"),
-    *(
-        (name, {"head_dim": size}, {"head_dim": size + 2}, f"head_dim is {size + 2}")
-        for name, size in (("qwen2_vl_text", 128), ("glm4v_text", 128), ("olmoe", 128))
-    ),
-    (
-        "step3p5",
-        {**_STEP, "attention_other_setting": {"num_attention_heads": 96, "num_attention_groups": 8}},
-        {"attention_other_setting": {"num_attention_heads": 96, "num_attention_groups": 4}},
-        "KV heads of its own",
-    ),
-    (
-        "step3p5",
-        {
-            **_STEP,
-            **_HEADS_APART,
-            "per_layer_config": {"0": {"num_attention_heads": 96}, "02": {"num_attention_heads": 96}},
-        },
-        {"per_layer_config": {"0": {"num_attention_heads": 96}}},
-        "per_layer_config of layer 2 is not",
-    ),
-    (
-        "step3p5",
-        {**_STEP, "rope_theta": [9.0, 5.0] * 2},
-        {"rope_theta": [9.0, 5.0, 9.0, 4.0]},
-        "of layer 3 are not those",
-    ),
-    (
-        "step3p5",
-        {
-            **_STEP,
-            "rope_scaling": {"rope_type": "linear", "factor": 2.0},
-            "yarn_only_types": ["full_attention"],
-        },
-        {"yarn_only_types": [_ALIKE]},
-        "yarn_only_types names others",
-    ),
-)
-
-
-@pytest.mark.parametrize(("name", "computed", "other", "said"), _BESIDE_COMPUTED)
-def test_what_stands_beside_what_is_computed_is_named(
-    name: str, computed: dict[str, Any], other: dict[str, Any], said: str
-) -> None:
-    file = {**_file(name), **computed}
-    assert not [why for why in model_config(file).obstacles if said in why]
-    assert [why for why in model_config({**file, **other}).obstacles if said in why]
-
-
-# What this runtime computes of a field, by how the models themselves are written in SGLang.
-_COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
-    "llama": {"mlp_bias": (False,), "hidden_act": ("silu", "swish")},
-    "mimo": {"attention_bias": (True,)},
-    "qwen3_vl_moe_text": {"norm_topk_prob": (True,)},
-    "qwen3_next": {"attn_output_gate": (True,)},
-    "deepseek_v2": {
-        "scoring_func": ("softmax",),
-        "norm_topk_prob": (False,),
-        "topk_method": ("greedy", "group_limited_greedy"),
-        "mlp_bias": (False,),
-    },
-    "deepseek_v3": {
-        "scoring_func": ("sigmoid",),
-        "topk_method": ("noaux_tc",),
-    },
-    "deepseek_v32": {"rope_interleave": (True,), "mlp_bias": (False,)},
-    "glm_moe_dsa": {"rope_interleave": (True,), "mlp_bias": (False,)},
-    "minimax_m2": {
-        "use_qk_norm": (True,),
-        "qk_norm_type": ("per_layer",),
-        "scoring_func": ("sigmoid",),
-        "use_routing_bias": (True,),
-        "shared_intermediate_size": (0,),
-    },
-    "nemotron_h": {
-        "mlp_hidden_act": ("relu2",),
-        "mamba_hidden_act": ("silu", "swish"),
-        "mlp_bias": (False,),
-        "tie_word_embeddings": (False,),
-    },
-    "olmoe": {"clip_qkv": (None,)},
-    "ernie4_5_moe": {"moe_norm_min": (1e-12,), "use_bias": (False,)},
-    "granite": {"mlp_bias": (False,)},
-    "granitemoehybrid": {"position_embedding_type": ("rope", "nope", None)},
-    "hunyuan_v1_moe": {"use_cla": (False,), "use_qk_norm": (True,)},
-    "gemma": {
-        "hidden_act": ("gelu_pytorch_tanh", "gelu"),
-        "hidden_activation": ("gelu_pytorch_tanh",),
-        "use_bidirectional_attention": (False,),
-    },
-    "gemma2": {"hidden_activation": ("gelu_pytorch_tanh",), "use_bidirectional_attention": (False,)},
-    "gemma3_text": {"attn_logit_softcapping": (None,)},
-    "arcee": {"hidden_act": ("relu2",), "mlp_bias": (False,)},
-}
-
-
-@pytest.mark.parametrize(("name", "what"), [(one, what) for one, told in _COMPUTED.items() for what in told])
-def test_a_field_is_computed_as_it_is_told_or_named(name: str, what: str) -> None:
-    computed = _COMPUTED[name][what]
-
-    def is_named(value: Any) -> bool:
-        return any(f"{what} is" in why for why in model_config({**_file(name), what: value}).obstacles)
-
-    assert [value for value in computed if is_named(value)] == []
-    others = {not computed[0]} if isinstance(computed[0], bool) else {"other", 7, 0.5} - {*computed}
-    assert [value for value in others if not is_named(value)] == []
-
-
-def test_a_position_is_turned_or_none_has_one() -> None:
-    attention = {
-        told: model_config({**_file("granitemoehybrid"), "position_embedding_type": told}).main_attention
-        for told in ("rope", "nope", None)
-    }
-    assert [told for told, one in attention.items() if one.rope is not None] == ["rope"]
-
-
-def test_step_names_the_kind_of_layer_whose_positions_it_is_not_told() -> None:
-    published_file = published()["stepfun-ai/Step-3.5-Flash"].config
-    base = {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 1.0}
-    told = {"sliding_attention": base, "full_attention": {**base, "partial_rotary_factor": 0.5}}
-
-    def unsaid(*kinds: str) -> list[str]:
-        ropes = {kind: told[kind] for kind in kinds}
-        why = model_config({**published_file, "rope_parameters": ropes}).obstacles
-        return [one for one in why if "by itself" in one]
-
-    assert unsaid("sliding_attention", "full_attention") == [] == unsaid()
-    (why,) = unsaid("full_attention")
-    assert "not told of sliding_attention" in why
-
-
-def test_granites_hybrids_have_plain_layers_alone() -> None:
-    section = {"quantization_config": {"quant_method": "fp8"}}
-    why = model_config({**_file("granitemoehybrid"), **section}).obstacles
-    assert any("plain layers of this family alone" in one for one in why)
-    assert not any("plain layers" in one for one in model_config(_file("granitemoehybrid")).obstacles)

@@ -1,0 +1,20 @@
+"""What the installed transformers would write of a family's config."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from transformers import CONFIG_MAPPING
+
+# Served by SGLang under the class of another family.
+_SAME_AS = {"kimi_k2": "deepseek_v3", "mimo": "qwen2"}
+
+
+def config_class(family: str) -> Any:
+    return CONFIG_MAPPING[_SAME_AS.get(family, family)]
+
+
+def config_file(family: str, **told: Any) -> dict[str, Any]:
+    config = config_class(family)(**told).to_dict()
+    return {**json.loads(json.dumps(config)), "model_type": family}

@@ -1,0 +1,193 @@
+"""What of a config this runtime computes, and what it names."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from runtime.server.decoders.known import model_config
+from tests.oracle.published import published
+from tests.runtime.config_files import config_file
+
+_ALIKE = "sliding_attention"
+_STEP = {
+    "num_hidden_layers": 4,
+    "layer_types": [_ALIKE, "full_attention"] * 2,
+    "rope_parameters": None,
+    "sliding_window": 512,
+}
+_HEADS_APART = {"num_attention_heads": 64, "num_sliding_attention_heads": 96}
+_NO_STATES_ALONE = "no layer has attention"
+# What is one step from what this runtime computes, and what it says of it.
+_BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
+    ("llama4_text", {}, {"layer_types": ["chunked_attention"] * 48}, "layer_types are not those of"),
+    ("phi3", {}, {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "'linear': models of this"),
+    (
+        "granitemoehybrid",
+        {"time_step_limit": [0, math.inf]},
+        {"time_step_limit": [0, 9.0]},
+        "time_step_limit",
+    ),
+    (
+        "granitemoehybrid",
+        {"layer_types": ["attention"] * 32},
+        {"layer_types": ["mamba"] * 32},
+        _NO_STATES_ALONE,
+    ),
+    ("nemotron_h", {}, {"layers_block_type": ["mamba", "mlp"]}, _NO_STATES_ALONE),
+    ("nemotron_h", {"n_shared_experts": 1}, {"n_shared_experts": 2}, "n_shared_experts is 2"),
+    ("qwen3_next", {}, {"layer_types": ["linear_attention"] * 48}, _NO_STATES_ALONE),
+    ("qwen3_5_text", {}, {"layer_types": ["linear_attention"] * 32}, _NO_STATES_ALONE),
+    (
+        "deepseek_v2",
+        {"num_experts_per_tok": 1},
+        {"num_experts_per_tok": None},
+        "num_experts_per_tok is missing",
+    ),
+    (
+        "deepseek_v2",
+        {"topk_method": "group_limited_greedy", "n_group": 8, "topk_group": 1, "num_experts_per_tok": 8},
+        {"num_experts_per_tok": 9},
+        "num_experts_per_tok is 9: 1 of 8 groups have fewer experts",
+    ),
+    ("hunyuan_v1_moe", {"moe_topk": [2, 2]}, {"moe_topk": [2, 1]}, "computes one number for all layers"),
+    ("hunyuan_v1_moe", {"num_shared_expert": [1, 1]}, {"num_shared_expert": [2, 2]}, "computes 1"),
+    *(
+        (name, {"head_dim": size}, {"head_dim": size + 2}, f"head_dim is {size + 2}")
+        for name, size in (("qwen2_vl_text", 128), ("glm4v_text", 128), ("olmoe", 128))
+    ),
+    (
+        "step3p5",
+        {**_STEP, "attention_other_setting": {"num_attention_heads": 96, "num_attention_groups": 8}},
+        {"attention_other_setting": {"num_attention_heads": 96, "num_attention_groups": 4}},
+        "KV heads of its own",
+    ),
+    (
+        "step3p5",
+        {
+            **_STEP,
+            **_HEADS_APART,
+            "per_layer_config": {"0": {"num_attention_heads": 96}, "02": {"num_attention_heads": 96}},
+        },
+        {"per_layer_config": {"0": {"num_attention_heads": 96}}},
+        "per_layer_config of layer 2 is not",
+    ),
+    (
+        "step3p5",
+        {**_STEP, "rope_theta": [9.0, 5.0] * 2},
+        {"rope_theta": [9.0, 5.0, 9.0, 4.0]},
+        "of layer 3 are not those",
+    ),
+    (
+        "step3p5",
+        {
+            **_STEP,
+            "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+            "yarn_only_types": ["full_attention"],
+        },
+        {"yarn_only_types": [_ALIKE]},
+        "yarn_only_types names others",
+    ),
+)
+
+
+@pytest.mark.parametrize(("name", "computed", "other", "said"), _BESIDE_COMPUTED)
+def test_what_stands_beside_what_is_computed_is_named(
+    name: str, computed: dict[str, Any], other: dict[str, Any], said: str
+) -> None:
+    file = {**config_file(name), **computed}
+    assert not [why for why in model_config(file).obstacles if said in why]
+    assert [why for why in model_config({**file, **other}).obstacles if said in why]
+
+
+# What this runtime computes of a field, by how the models themselves are written in SGLang.
+_COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
+    "llama": {"mlp_bias": (False,), "hidden_act": ("silu", "swish")},
+    "mimo": {"attention_bias": (True,)},
+    "qwen3_vl_moe_text": {"norm_topk_prob": (True,)},
+    "qwen3_next": {"attn_output_gate": (True,)},
+    "deepseek_v2": {
+        "scoring_func": ("softmax",),
+        "norm_topk_prob": (False,),
+        "topk_method": ("greedy", "group_limited_greedy"),
+        "mlp_bias": (False,),
+    },
+    "deepseek_v3": {
+        "scoring_func": ("sigmoid",),
+        "topk_method": ("noaux_tc",),
+    },
+    "deepseek_v32": {"rope_interleave": (True,), "mlp_bias": (False,)},
+    "glm_moe_dsa": {"rope_interleave": (True,), "mlp_bias": (False,)},
+    "minimax_m2": {
+        "use_qk_norm": (True,),
+        "qk_norm_type": ("per_layer",),
+        "scoring_func": ("sigmoid",),
+        "use_routing_bias": (True,),
+        "shared_intermediate_size": (0,),
+    },
+    "nemotron_h": {
+        "mlp_hidden_act": ("relu2",),
+        "mamba_hidden_act": ("silu", "swish"),
+        "mlp_bias": (False,),
+        "tie_word_embeddings": (False,),
+    },
+    "olmoe": {"clip_qkv": (None,)},
+    "ernie4_5_moe": {"moe_norm_min": (1e-12,), "use_bias": (False,)},
+    "granite": {"mlp_bias": (False,)},
+    "granitemoehybrid": {"position_embedding_type": ("rope", "nope", None)},
+    "hunyuan_v1_moe": {"use_cla": (False,), "use_qk_norm": (True,)},
+    "gemma": {
+        "hidden_act": ("gelu_pytorch_tanh", "gelu"),
+        "hidden_activation": ("gelu_pytorch_tanh",),
+        "use_bidirectional_attention": (False,),
+    },
+    "gemma2": {"hidden_activation": ("gelu_pytorch_tanh",), "use_bidirectional_attention": (False,)},
+    "gemma3_text": {"attn_logit_softcapping": (None,)},
+    "arcee": {"hidden_act": ("relu2",), "mlp_bias": (False,)},
+}
+
+
+@pytest.mark.parametrize(("name", "what"), [(one, what) for one, told in _COMPUTED.items() for what in told])
+def test_a_field_is_computed_as_it_is_told_or_named(name: str, what: str) -> None:
+    computed = _COMPUTED[name][what]
+
+    def is_named(value: Any) -> bool:
+        return any(f"{what} is" in why for why in model_config({**config_file(name), what: value}).obstacles)
+
+    assert [value for value in computed if is_named(value)] == []
+    others = {not computed[0]} if isinstance(computed[0], bool) else {"other", 7, 0.5} - {*computed}
+    assert [value for value in others if not is_named(value)] == []
+
+
+def test_a_position_is_turned_or_none_has_one() -> None:
+    attention = {
+        told: model_config(
+            {**config_file("granitemoehybrid"), "position_embedding_type": told}
+        ).main_attention
+        for told in ("rope", "nope", None)
+    }
+    assert [told for told, one in attention.items() if one.rope is not None] == ["rope"]
+
+
+def test_step_names_the_kind_of_layer_whose_positions_it_is_not_told() -> None:
+    published_file = published()["stepfun-ai/Step-3.5-Flash"].config
+    base = {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 1.0}
+    told = {"sliding_attention": base, "full_attention": {**base, "partial_rotary_factor": 0.5}}
+
+    def unsaid(*kinds: str) -> list[str]:
+        ropes = {kind: told[kind] for kind in kinds}
+        why = model_config({**published_file, "rope_parameters": ropes}).obstacles
+        return [one for one in why if "by itself" in one]
+
+    assert unsaid("sliding_attention", "full_attention") == [] == unsaid()
+    (why,) = unsaid("full_attention")
+    assert "not told of sliding_attention" in why
+
+
+def test_granites_hybrids_have_plain_layers_alone() -> None:
+    section = {"quantization_config": {"quant_method": "fp8"}}
+    why = model_config({**config_file("granitemoehybrid"), **section}).obstacles
+    assert any("plain layers of this family alone" in one for one in why)
+    assert not any("plain layers" in one for one in model_config(config_file("granitemoehybrid")).obstacles)
