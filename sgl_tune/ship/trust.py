@@ -62,7 +62,7 @@ def judge(given: Vouched, contents: Contents, pulled: bool, allow_unsigned_code:
     if not pulled or allow_unsigned_code:
         return nobody
     if given.unchecked:
-        raise UsageError(f"{holds}, signed by nobody knows whom", f"add --trust KEY, or {ALLOW}")
+        raise UsageError(f"{holds}, and nothing to check its signature with", f"add --trust KEY, or {ALLOW}")
     raise UsageError(f"{holds}, and nobody has signed it", f"have it signed, or add {ALLOW}")
 
 
