@@ -24,6 +24,7 @@ from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import Verdict
 from sgl_tune.processes.interruption import Interruption, end_by, interruptible
 from sgl_tune.warm.devices import DeviceKind, Devices, check_target, choose_devices, target_doubts
+from sgl_tune.warm.foreign_launcher import joined
 
 if TYPE_CHECKING:
     from sgl_tune.warm.main_job import Settings
@@ -155,6 +156,11 @@ def _check_wanted(wanted: Wanted | None, has_details: bool, format: EnvironmentF
         raise UsageError("--compile-only, --module and --jobs are of --everything", "add --everything")
     if wanted is None and format is EnvironmentFormat.kubernetes:
         raise UsageError("--format kubernetes tells the variables of a root", "add --everything")
+    if wanted is not None and joined() is not None:
+        raise UsageError(
+            "--everything under torchrun or srun would be done once for each of their processes",
+            "run it by itself, then warm the tactics under the launcher",
+        )
 
 
 def _check_targets(

@@ -10,7 +10,7 @@ from sgl_tune.compile.server_start import Started
 from sgl_tune.stores.variables import export_lines
 from sgl_tune.units import count
 
-_COLUMNS = (Column("MODULE"), Column("IT IS"), Column("SECONDS", right=True))
+_COLUMNS = (Column("MODULE", path=True), Column("IT IS"), Column("SECONDS", right=True))
 _STATES = {
     "built": "built now",
     "there": "there already",
@@ -43,6 +43,8 @@ def _show_start(out: Output, started: Started) -> None:
     layers = f"{cut.layers} of {cut.of} layers" if cut.layers < cut.of else "all layers"
     ranks = count(started.ranks, "rank")
     out.line(f"its server's own start, {layers}, {ranks}: ready after {started.seconds:.0f} s", indent=2)
+    if started.compiled:
+        out.line(f"compiled: {', '.join(started.compiled)}", indent=4)
     for store, files in started.written.items():
         out.line(f"{store}: {count(files, 'file')} written", indent=4)
 

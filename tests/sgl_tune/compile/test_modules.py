@@ -66,6 +66,12 @@ def test_flags_of_everything_are_refused_without_it(flag: str) -> None:
     assert ran.code == 2 and "add --everything" in ran.err
 
 
+def test_everything_is_not_done_once_for_each_process_of_a_launcher() -> None:
+    launched = {"TORCHELASTIC_RUN_ID": "1", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
+    ran = run("warm", "--everything", "--dry-run", *MOE, *HOPPER, **launched)
+    assert ran.code == 2 and "run it by itself" in ran.err
+
+
 def test_flashinfer_names_the_modules_so(tmp_path: Path) -> None:
     pytest.importorskip("flashinfer")
     known = [*_known(*MOE, *HOPPER), *_known(*MOE, *HOPPER, "--attention-backend", "flashinfer")]
