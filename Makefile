@@ -8,7 +8,7 @@ setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e '.[runtime,flashinfer,oci,sign,stores,test]'
+	$(BIN)/pip install -q -c constraints.txt -e '.[runtime,flashinfer,oci,sign,stores,zstd,test]'
 	@touch $@
 
 warm: setup

@@ -32,6 +32,7 @@ OWN = {
 }  # fmt: skip
 NEEDS_MORE = {"env", "mem-report", "warm", "push", "pull"}  # torch, a GPU, a registry: their words are read
 WITHOUT_A_MACHINE = (
+    *(() if find_spec("zstandard") else (".zst",)),
     "--replay",
     "--measure",
     "--deployment NAME",
@@ -74,6 +75,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("server.log", "yesterday.log"):
         (folder / name).write_text(head() + loaded() + served(31))
     whole_root(folder / "root")
+    assert run_here("pack", "4393", "--cache-dir", folder / "caches", "-o", folder / "cache.tar.gz").code == 0
+    for bundle in ("root.tar.gz", *(("root.tar.zst",) if find_spec("zstandard") else ())):
+        assert run_here("pack", folder / "root", "-o", folder / bundle).code == 0
     if find_spec("cryptography"):
         make_keys(folder, "cosign")
     rank = next((folder / "caches").rglob("rank_tp0_pp0_dp0.json"))

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
+import pytest
+
 from sgl_tune.ship.members import header, manifest_member
 from tests.sgl_tune.ship.forge import (
     CU,
@@ -59,8 +61,7 @@ def _many(files: int) -> bytes:
 
 
 def _zstd(plain: bytes, **settings: Any) -> bytes:
-    import zstandard
-
+    zstandard = pytest.importorskip("zstandard")
     made: bytes = zstandard.ZstdCompressor(**settings).compress(plain)
     return made
 

@@ -41,6 +41,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("suffix", ["tar.gz", "tar.zst"])
 def test_what_is_unpacked_is_what_was_packed(root: Path, tmp_path: Path, suffix: str) -> None:
+    if suffix.endswith("zst"):
+        pytest.importorskip("zstandard")
     bundle = tmp_path / f"bundle.{suffix}"
     packed = _json("pack", root, "-o", bundle)
     assert packed["digest"] == f"sha256:{sha256(bundle.read_bytes()).hexdigest()}"
