@@ -40,6 +40,9 @@ class Auth(TokenAuth):
         sent = str(original.request.headers.get("Authorization", "")).partition(" ")[0]
         kind = asked.partition(" ")[0].lower() if original.status_code == 401 else ""
         original.close()
+        if not self.session.is_home(str(original.url)):
+            where = urlsplit(str(original.url)).netloc
+            raise Broken(f"{self._name.registry} sends on to {where}, which wants a password: it gets none")
         if kind == "basic" and self._login and sent != "Basic":
             self.token = get_basic_auth(*self._login)
             self._header = {"Authorization": f"Basic {self.token}"}

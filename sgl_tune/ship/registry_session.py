@@ -87,7 +87,7 @@ class Session(requests.Session):
         kwargs |= {"allow_redirects": False, "timeout": (_CONNECT_SECONDS, self._how.patience)}
         for _ in range(_MOST_REDIRECTS + 1):
             self.check(url, "sends on to")
-            seen = headers if self._may_know(url) else _without_password(headers)
+            seen = headers if url == self._lets_in or self.is_home(url) else _without_password(headers)
             response = super().request(method, url, headers=seen, stream=True, **kwargs)
             target = response.headers.get("Location")
             if response.status_code not in _MOVED or not target:
@@ -99,8 +99,8 @@ class Session(requests.Session):
             kwargs.pop("params", None)
         raise Broken(f"{self._home.netloc} sends on more than {_MOST_REDIRECTS} times")
 
-    def _may_know(self, url: str) -> bool:
-        return url == self._lets_in or _origin(_split(url)) == _origin(self._home)
+    def is_home(self, url: str) -> bool:
+        return _origin(_split(url)) == _origin(self._home)
 
 
 class _Told:
@@ -182,6 +182,7 @@ def _depth(url: SplitResult) -> int:
 
 
 def _depth_of(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> int:
+    address = getattr(address, "ipv4_mapped", None) or address
     if address.is_loopback or address.is_link_local or address.is_unspecified:
         return 2
     return 0 if address.is_global else 1
@@ -215,7 +216,7 @@ def _complain(response: requests.Response) -> None:
     if response.status_code not in _AGAIN:
         return
     wait = response.headers.get("Retry-After", "")
-    seconds = float(wait) if wait.isascii() and wait.isdigit() and len(wait) < 10 else 0.0
+    seconds = float(wait[:15]) if wait.isascii() and wait.isdigit() else 0.0
     response.close()
     words = f"{_peer(response)} answers {response.status_code}"
     if seconds > _LONGEST_WAIT:

@@ -267,14 +267,15 @@ def _asking(asked: Asked) -> bytes:
     return answer(200, Good().raw, Content_Type=IMAGE) if known else answer(401, WWW_Authenticate=BASIC)
 
 
-def test_a_password_stays_with_its_registry(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asks", [BASIC, 'Bearer realm="http://127.0.0.1:1/token"'])
+def test_a_password_stays_with_its_registry(asks: str, tmp_path: Path) -> None:
     """A blob may lie elsewhere. Whoever keeps it there, and asks for a password, is shown none."""
-    with hostile(GET=lambda asked: answer(401, WWW_Authenticate=BASIC)) as other:
+    with hostile(GET=lambda asked: answer(401, WWW_Authenticate=asks)) as other:
         elsewhere = f"http://127.0.0.1:{other.port}/blob"
         away = lambda asked: answer(307, Location=elsewhere)  # noqa: E731
         with hostile(GET_manifests_1=_asking, GET_blobs=away) as server:
             log_in(server, tmp_path)
-            one_line(pull(server, tmp_path), "does not let carol do that", 2)
+            one_line(pull(server, tmp_path), f"127.0.0.1:{other.port}, which wants a password", 3)
         assert any("authorization" in asked.headers for asked in server.seen)
         assert other.seen and not any("authorization" in asked.headers for asked in other.seen)
     with hostile(GET=lambda asked: answer(200, Good().layer)) as other:
@@ -366,6 +367,8 @@ def test_tokens_that_lead_nowhere(body: bytes, words: str, tmp_path: Path) -> No
         ("https://8.8.8.8", "https://[::ffff:127.0.0.1]/x", "inside this network"),
         ("https://8.8.8.8", "https://10.0.0.1/x", "inside this network"),
         ("https://10.0.0.1", "https://127.0.0.1/x", "inside this network"),
+        ("https://10.0.0.1", "https://[::ffff:127.0.0.1]/x", "inside this network"),
+        ("https://8.8.8.8", "https://2130706433/x", "inside this network"),
         ("https://8.8.8.8", "ssh://8.8.8.8/x", "no address of the web"),
         ("https://8.8.8.8", "https://", "no address of the web"),
     ],
