@@ -52,6 +52,7 @@ _COLUMNS = (
     Column("ARCH"),
     Column("PLATFORM"),
     Column("SIZE", right=True),
+    Column("MODELS"),
     Column("PULL", path=True),
 )
 
@@ -191,6 +192,7 @@ def _show(out: Output, url: str, listing: Listing) -> None:
                 one.machine.arch or "-",
                 one.machine.platform or "-",
                 human_bytes(one.bytes) if one.digest else "no bundle",
+                one.told.get("sgl-tune.models", "-"),
                 one.reference,
             )
             for one in listing.offers

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sgl_tune.ship.archive import opened
+from sgl_tune.ship.machine import platform_here
 from sgl_tune.ship.manifest import BundleManifest
-from sgl_tune.ship.registry_image import ARCH, BYTES, GPU, KEYS, OURS, PLATFORM
+from sgl_tune.ship.registry_image import ARCH, BYTES, GPU, KEYS, MODELS, OURS, PLATFORM
 from sgl_tune.ship.remotes import Machine
 
 Progress = Callable[[str, int, int], None]
@@ -42,7 +43,7 @@ def described(bundle: Path, machine: Machine, progress: Progress) -> Described:
         size, manifest = found.archive.compressed, found.archive.manifest
         told = {OURS: found.digest, BYTES: str(size), **_told(manifest, machine)}
         labels = {**told, **_labels(manifest)}
-        return Described(found.digest, found.diff_id, size, str(machine.platform), told, labels)
+        return Described(found.digest, found.diff_id, size, machine.platform or platform_here(), told, labels)
 
 
 def _told(manifest: BundleManifest, machine: Machine) -> dict[str, str]:
@@ -51,7 +52,7 @@ def _told(manifest: BundleManifest, machine: Machine) -> dict[str, str]:
         ARCH: machine.arch,
         PLATFORM: machine.platform,
         KEYS: _joined(sorted(manifest.keys)),
-        "sgl-tune.models": _joined(cache.key_parts[0] for cache in manifest.caches if cache.key_parts),
+        MODELS: _joined(cache.key_parts[0] for cache in manifest.caches if cache.key_parts),
         "sgl-tune.sglang": _joined(cache.sglang for cache in manifest.caches),
         "sgl-tune.flashinfer": _joined(cache.flashinfer for cache in manifest.caches),
         "sgl-tune.stores": _joined(store.store for store in manifest.stores),

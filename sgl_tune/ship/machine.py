@@ -31,7 +31,8 @@ def machine_for(target: Path | None, gpu: str | None, processor: str | None) -> 
 
 
 def machine_of(bundle: Path, gpu: str | None, processor: str | None) -> Machine:
-    """Whom a bundle is for, as its files say it; where they do not, as it is said."""
+    """Whom a bundle is for, as its files say it; where they do not, as it is said. Tactics are for any
+    processor."""
     with opened(bundle) as found:
         manifest = found.archive.manifest
     named = find_gpu(gpu) if gpu else None
@@ -40,14 +41,18 @@ def machine_of(bundle: Path, gpu: str | None, processor: str | None) -> Machine:
     archs = {cache.arch for cache in manifest.caches} or set(manifest.archs)
     arch = archs.pop() if len(archs) == 1 else named.arch if named else None
     only = manifest.gpus[0] if len(manifest.gpus) == 1 else named.name if named else None
-    return Machine(only, arch, _platform(processor))
+    return Machine(only, arch, _platform(processor) if processor or manifest.has_code else None)
+
+
+def platform_here() -> str:
+    processor = platform.machine()
+    here = f"linux/{_PROCESSORS.get(processor, processor)}"
+    return here if is_platform(here) else "linux/amd64"
 
 
 def _platform(named: str | None) -> str:
     if named is None:
-        processor = platform.machine()
-        here = f"linux/{_PROCESSORS.get(processor, processor)}"
-        return here if is_platform(here) else "linux/amd64"
+        return platform_here()
     if not is_platform(named):
         raise UsageError(f"--platform {named} is no platform", "linux/amd64, linux/arm64")
     return named

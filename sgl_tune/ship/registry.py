@@ -180,7 +180,8 @@ class RegistryRemote:
 
     def _in_words(self, entry: Mapping[str, Any]) -> str:
         offer = self._offer(entry)
-        return f"{offer.machine} ({human_bytes(offer.bytes)}, {entry['digest']})"
+        what = offer.told.get(image.MODELS) or offer.told.get(image.KEYS) or "kernels"
+        return f"{offer.machine}: {what} ({human_bytes(offer.bytes)}, {entry['digest']})"
 
     def _offer(self, entry: Mapping[str, Any]) -> Offer:
         return image.offer_of(entry, self.name.place)

@@ -19,6 +19,7 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 OURS, BYTES = "sgl-tune.bundle", "sgl-tune.bytes"
 GPU, ARCH, PLATFORM, KEYS = "sgl-tune.gpu", "sgl-tune.arch", "sgl-tune.platform", "sgl-tune.keys"
+MODELS = "sgl-tune.models"
 FOR_WHOM = (GPU, ARCH, PLATFORM, KEYS)
 _PLATFORM = re.compile(r"linux/[a-z0-9]{1,16}(?:/[a-z0-9]{1,16})?")
 _LARGEST = 1 << 50

@@ -127,7 +127,13 @@ def test_several_that_fit_are_listed(registry: Registry, tmp_path: Path) -> None
     for gpu in ("NVIDIA H100 80GB HBM3", "NVIDIA H200"):
         assert push(make_bundle(tmp_path / "b.tar.gz", gpu=gpu), url).code == 0
     ran = pull(url, "-o", tmp_path / "x")  # there is no GPU here
-    assert ran.code == 2 and "2 fit linux/" in ran.err and "H100" in ran.err and "--gpu NAME" in ran.err
+    assert (
+        ran.code == 2
+        and "2 fit linux/" in ran.err
+        and ": Qwen/Qwen3-30B-A3B (" in ran.err
+        and "H100" in ran.err
+        and "--gpu NAME" in ran.err
+    )
 
 
 def test_two_who_push_at_once_are_both_there(
