@@ -50,9 +50,10 @@ def judge(given: Vouched, contents: Contents, pulled: bool, allow_unsigned_code:
     code = ", ".join(contents.code)
     if given.policy is not None and given.signers:
         return _of_signers(given.policy, given.signers, contents)
+    unread = "; --trust KEY would check its signature" if given.unchecked else ""
     if not code:
-        return Verdict((), "tactics alone, signed by nobody: nothing in it is code")
-    unknown = f"nobody vouches for the code in it ({code}), and a server that loads it runs it"
+        return Verdict((), f"tactics alone, nothing in it is code{unread}")
+    unknown = f"nobody vouches for the code in it ({code}), and a server that loads it runs it{unread}"
     nobody = Verdict((), unknown, doubt=True)
     holds = f"the bundle holds code ({code})"
     if given.policy is not None:

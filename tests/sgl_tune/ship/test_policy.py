@@ -57,7 +57,8 @@ def test_a_key_asks_for_its_signature_whatever_is_in_the_bundle(tmp_path: Path) 
 
 def test_without_a_key_code_is_landed_when_it_was_not_pulled_or_when_somebody_said_so(tmp_path: Path) -> None:
     signed, _ = _signed(tmp_path)
-    assert "tactics alone" in _judged(None, [], TACTICS)
+    assert _judged(None, [], TACTICS) == "tactics alone, nothing in it is code"
+    assert _judged(None, signed, TACTICS).endswith("; --trust KEY would check its signature")
     assert "nobody vouches for the code in it (triton)" in _judged(None, [], CODE, pulled=False)
     assert judge(vouched(None, [], DIGEST), CODE, pulled=True, allow_unsigned_code=True).doubt
     with pytest.raises(UsageError, match="nobody has signed it"):
