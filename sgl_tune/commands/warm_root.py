@@ -46,8 +46,9 @@ class Root:
                 with self.came.failure_of(number):
                     one = compile_all(plan.deployment, self.wanted, self.toolkit, self.came.out)
                     self.compiled[number] = one
-        # For the workers: what tuning compiles is what a server with these tactics loads.
+        # For workers and the server: they compile into the root, and ninja finds what is there made alike.
         os.environ.update(variables_while_filling(self.came.judged[0][0].deployment))
+        os.environ.update(self.toolkit.environment(os.environ))
 
     def finish(self) -> None:
         for number, compiled in self.compiled.items():

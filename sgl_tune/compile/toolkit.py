@@ -43,8 +43,11 @@ class Toolkit:
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         found = {"CUDA_HOME": str(self.home)}
         if self.links is not None:
-            flags = (f"-L{self.links}", environ.get("FLASHINFER_EXTRA_LDFLAGS"))
-            found["FLASHINFER_EXTRA_LDFLAGS"] = " ".join(filter(None, flags))
+            before = environ.get("FLASHINFER_EXTRA_LDFLAGS", "").split(" ")
+            own = f"-L{self.links}"
+            found["FLASHINFER_EXTRA_LDFLAGS"] = " ".join(
+                [own, *(one for one in before if one and one != own)]
+            )
         return found
 
 
@@ -95,7 +98,11 @@ def _places(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _home_of(nvcc: str) -> Path:
-    """As it tells itself: on a path lie links, and scripts that call it."""
+    """As FlashInfer takes it, for ninja compares the path; else as it tells itself: on a path lie links, and
+    scripts that call it."""
+    home = Path(nvcc).parent.parent
+    if (home / "include/cuda_runtime.h").exists():
+        return home
     match = _TOP.search(_output(nvcc, "--dryrun", "-x", "cu", os.devnull))
     return Path(match[1] if match else Path(nvcc).resolve().parent.parent).resolve()
 

@@ -21,6 +21,13 @@ from tests.sgl_tune.schemas import schema_faults
 
 MODEL = ("--model-path", "Qwen/Qwen3-30B-A3B", "--gpu", "h200", "--sglang-version", "0.5.23")
 COMPILERS = (b"cicc", b"ptxas", b"cudafe++", b"nvcc", b"cc1plus", b"ninja")
+BUILD = """
+from sgl_tune.warm.compilations import counted
+from flashinfer.jit.norm import gen_norm_module
+with counted() as seen:
+    gen_norm_module().build()
+print(seen.of_a_server)
+"""
 LOAD = "import sys, ctypes, tvm_ffi; ctypes.CDLL(sys.argv[1]); print(tvm_ffi.load_module(sys.argv[2]))"
 
 
@@ -39,7 +46,19 @@ def main() -> None:
         done = _done([*PROGRAM, command, *(["--store", "all"] if command == "inspect" else []), str(root)])
         assert done.returncode == 0, done.stdout + done.stderr
         print(done.stdout.splitlines()[-1])
+    _found_by_flashinfer(root)
     _load(root)
+
+
+def _found_by_flashinfer(root: Path) -> None:
+    """In place, and with the same toolkit, its own build compiles nothing."""
+    from sgl_tune.compile.toolkit import find_toolkit, program_path
+
+    settings = {"FLASHINFER_WORKSPACE_BASE": str(root), "FLASHINFER_CUDA_ARCH_LIST": "9.0"}
+    settings |= {"PATH": program_path(os.environ), **find_toolkit(os.environ).environment({})}
+    done = _done([sys.executable, "-c", BUILD], **settings)
+    assert done.returncode == 0 and done.stdout == "[]\n", done.stdout + done.stderr
+    print("FlashInfer's own build finds it fresh")
 
 
 def _interrupt(words: list[str], root: Path) -> None:
@@ -78,8 +97,8 @@ def _run(words: list[str]) -> dict[str, Any]:
     return dict(told["everything"])
 
 
-def _done(words: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=3600)
+def _done(words: list[str], **settings: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, env=environment(**settings), timeout=3600)
 
 
 def _load(root: Path) -> None:
