@@ -38,6 +38,7 @@ tp = 2
 [deployments.chat]
 [deployments.wide]
 """  # so that one warm is enough for both
+CONTAINERS = re.compile(r"(\S+)\s(/(?:caches|sgl-tune|srv|keys|docker|run/docker|work/c\w+)\b)")
 REMOTE = re.compile(r"sgl-tune (push|pull)\b")
 
 
@@ -87,6 +88,8 @@ class Bench:
             names = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
             path = re.compile(rf"(?<![\w./:-])(?<!--at=)({names})(?![\w.-])")
             text = path.sub(lambda found: str(places[found[1]]), text)
+        left = [before for before, _ in CONTAINERS.findall(text) if before != "--at"]
+        assert not left, f"would touch this machine: {text}"
         text = REMOTE.sub(r"sgl-tune \1 --plain-http", text)
         text = text.replace("registry.example", f"localhost:{self._registry.port}")
         text = text.replace("1000:1000", f"{os.getuid()}:{os.getgid()}")

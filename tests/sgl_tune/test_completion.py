@@ -51,6 +51,7 @@ def _ask_shell(shell: str, script: str, folder: Path) -> str:
         ("sgl-tune explain --deployment ", ["chat", "reason"]),
         ("sgl-tune inspect --form", ["--format"]),
         ("sgl-tune inspect --format j", ["json"]),
+        ("sgl-tune verify --fl", ["--flashinfer-autotune-skip-ops", "--flashinfer-version", "--fleet"]),
     ],
 )
 def test_bash_completes(line: str, expected: list[str], tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from sgl_tune.fleet.node import UnreadLine, parse_node
 from tests.sgl_tune.cache.corpus import TARGET
@@ -134,6 +133,7 @@ def test_what_is_no_file_of_lines_is_refused(kind: str, tmp_path: Path) -> None:
 
 
 def test_hostile_names_stay_labels_and_text(good: dict[str, Any], tmp_path: Path) -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
     bad = {**good, "name": HOSTILE, "caches": [], "gpus": [{**good["gpus"][0], "name": HOSTILE}]}
     path = _file(tmp_path / "f.jsonl", bad, good)
     said = {
@@ -145,7 +145,7 @@ def test_hostile_names_stay_labels_and_text(good: dict[str, Any], tmp_path: Path
     }
     assert {ran.code for ran in said.values()} == {1}
     assert not any(letter in ran.out for ran in said.values() for letter in "\x1b\r")
-    families = {one.name: one for one in text_string_to_metric_families(said["prometheus"].out)}
+    families = {one.name: one for one in parser.text_string_to_metric_families(said["prometheus"].out)}
     counted = {sample.labels["state"]: sample.value for sample in families["sgl_tune_fleet_nodes"].samples}
     assert counted == {"fails": 0, "tunes": 1, "compiles": 0, "unknown": 0, "good": 1}
     assert all(family.documentation and family.type == "gauge" for family in families.values())
