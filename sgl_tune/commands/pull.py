@@ -13,7 +13,6 @@ import typer
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
-from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.errors import CheckFailed
 from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived
@@ -28,6 +27,7 @@ from sgl_tune.ship.options import (
     digest_asked,
     owner_asked,
     place_asked,
+    root_asked,
 )
 from sgl_tune.ship.remote_options import (
     CaOption,
@@ -127,7 +127,7 @@ def pull(
             keep_signature(output, pulled.signatures)
         _say_kept(out, url, pulled, output)
         return
-    root = cache_dir or default_cache_dir()
+    root = root_asked(cache_dir)
     how = How(
         root, place_asked(at, root), replace, tuple(rekey or ()), Guard(), owner_asked(owner, root), dry_run
     )

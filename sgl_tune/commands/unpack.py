@@ -9,7 +9,6 @@ import typer
 
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived
 from sgl_tune.ship.guard import Guard
@@ -22,6 +21,7 @@ from sgl_tune.ship.options import (
     digest_asked,
     owner_asked,
     place_asked,
+    root_asked,
 )
 from sgl_tune.ship.signature import signatures_beside
 from sgl_tune.ship.trust_options import TrustOption, policy_of
@@ -58,7 +58,7 @@ def unpack(
     Example: sgl-tune unpack cache.tar.gz --target env.json
     """
     out = Output(sink(format, quiet))
-    root = cache_dir or default_cache_dir()
+    root = root_asked(cache_dir)
     guard = Guard(digest_asked(digest), policy_of(trust), signatures_beside(bundle))
     machine = read_target(target) if target else None
     how = How(

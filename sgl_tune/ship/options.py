@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from sgl_tune.cache.disk import kind_of
+from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.staging import Owner
 from sgl_tune.verify.access import find_user
@@ -48,6 +50,13 @@ OwnerOption = Annotated[
         "--owner", metavar="NAME|UID", help="As root: whose the files become. Default: whose the folder is."
     ),
 ]
+
+
+def root_asked(cache_dir: Path | None) -> Path:
+    root = cache_dir or default_cache_dir()
+    if root.exists() and not root.is_dir():
+        raise UsageError(f"--cache-dir {root}: {kind_of(root)}, not a folder", "name a folder")
+    return root
 
 
 def digest_asked(text: str | None) -> str | None:
