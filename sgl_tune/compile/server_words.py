@@ -46,6 +46,8 @@ def server_words(deployment: Deployment, launch: Launch | None, cut: Cut) -> tup
     own = ["--load-format", "dummy", "--host", _LOOPBACK, "--port", str(_free_port())]
     if deployment.server.dp_size > 1 and deployment.server.attn_dp_size <= 1:
         own += ["--dp-size", "1"]  # replicas are alike
+    if deployment.inputs.dist_init_addr is not None:
+        own += ["--dist-init-addr", f"{_LOOPBACK}:{_free_port()}"]
     settings = {name: str(value) for name, value in launch.environment.items()} if launch is not None else {}
     program = [sys.executable, "-m", "sglang.launch_server"]
     return [*program, *words, *own, *cut.flags(deployment)], settings

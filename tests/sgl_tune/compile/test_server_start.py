@@ -17,7 +17,9 @@ from runtime.server.flags.spelling import line_of
 from runtime.server.releases import RELEASES
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
+from sgl_tune.compile.build import Built
 from sgl_tune.compile.cut import cut_of
+from sgl_tune.compile.everything import Modules, Wanted, finish
 from sgl_tune.compile.server_start import start
 from sgl_tune.compile.server_words import server_words, why_not_started
 from sgl_tune.deployment.deployment import Deployment
@@ -26,6 +28,8 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import UsageError, WorkFailed
+from tests.sgl_tune.planning import HOPPER, plan
+from tests.sgl_tune.schemas import schema_faults
 
 SERVE = Path(__file__).parents[1] / "start_report" / "serve.sh"
 STAND_IN = (
@@ -95,9 +99,11 @@ def test_every_release_takes_the_command(release: str) -> None:
 
 def test_a_command_is_taken_as_it_is_written_and_ours_stands_last() -> None:
     line = "FOO=1 python -m sglang.launch_server --model-path Qwen3-30B-A3B --host 0.0.0.0 --log-level debug"
+    line += " --dist-init-addr 10.0.0.1:5000"
     chosen = deployment(line)
     words, settings = server_words(chosen, launch_of([line]), cut_of(chosen))
     given = parse(line_of(chosen.server.release), words[3:]).given
+    assert given["dist_init_addr"].startswith("127.0.0.1:")
     assert given["host"] == "127.0.0.1" and given["log_level"] == "debug" and settings == {"FOO": "1"}
     with pytest.raises(UsageError, match="is not expanded"):
         server_words(chosen, launch_of([f"{line} --tokenizer-path $HERE"]), cut_of(chosen))
@@ -135,12 +141,26 @@ def test_a_start_ends_when_it_is_ready_and_tells_what_it_compiled(
 ) -> None:
     _install(tmp_path, "0.5.23", monkeypatch)
     monkeypatch.setenv("HOW", "serves")
-    chosen = deployment(model_path="Qwen3-30B-A3B")
-    variables = {"TRITON_CACHE_DIR": f"{tmp_path}/.triton/cache"}
-    started = start(chosen, None, variables, 30, Output(Format.quiet))
-    assert started.compiled == ("norm",) and (started.cut.layers, started.cut.of) == (3, 48)
-    assert started.written["triton"] == 1 and started.seconds > 0.3
+    root = tmp_path / "root"
+    root.mkdir()
+    chosen = deployment(model_path="Qwen3-30B-A3B", cache_dir=str(root))
+    built = [Built("norm", "there")]
+    filled = finish(chosen, Wanted(timeout=30), (Modules((), ()), built), None, [H200], Output(Format.quiet))
+    started = filled.started
+    assert started is not None and started.compiled == ("norm",) and started.seconds > 0.3
+    assert (started.cut.layers, started.cut.of) == (3, 48) and not filled.left and filled.exit_code == 0
+    assert filled.environment["SGLANG_CACHE_DIR"] == str(root)
+    told = {**plan("--model-path", "Qwen3-30B-A3B", *HOPPER), "everything": filled.to_json()}
+    assert schema_faults("warm", told) == []
     assert _is_gone(int((tmp_path / "child").read_text()))
+
+
+def test_without_a_start_what_is_left_is_told(tmp_path: Path) -> None:
+    chosen = deployment(model_path="Qwen3-30B-A3B", cache_dir=str(tmp_path))
+    modules = Modules((), ("attention by somebody",))
+    filled = finish(chosen, Wanted(), (modules, []), None, [H200], Output(Format.quiet))
+    assert filled.started is None and filled.exit_code == 1
+    assert any("SGLang is not installed here" in one for one in filled.left)
 
 
 def test_a_start_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
