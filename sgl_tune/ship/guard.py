@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sgl_tune.ship.manifest import BadBundle, BundleManifest
 from sgl_tune.ship.policy import Contents, Policy
 from sgl_tune.ship.signature import Signature
-from sgl_tune.ship.trust import Verdict, Vouched, judge, vouched
+from sgl_tune.ship.trust import Verdict, judge, vouched
 from sgl_tune.stores.find import TACTICS
 
 _UNKNOWN = "(unknown)"
@@ -30,10 +30,8 @@ class Guard:
         return self._check if self.pinned or self.policy else None
 
     def judge(self, digest: str | None, manifest: BundleManifest) -> Verdict:
-        """`digest`: what was checked."""
-        given = Vouched(None, (), bool(self.signatures))
-        if self.policy is not None and digest is not None:
-            given = vouched(self.policy, self.signatures, digest)
+        """`digest`: what was checked; where nothing was, no policy is met."""
+        given = vouched(self.policy, self.signatures, digest or "")
         return judge(given, contents_of(manifest), self.pulled, self.allowed)
 
     def _check(self, digest: str) -> None:
