@@ -111,7 +111,8 @@ def _seen(root: int, names: frozenset[str]) -> Iterator[tuple[str, str]]:
             if name in names:
                 place = Path(f"/proc/{pid}/cwd").readlink()
                 line = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
-                yield _whose(f"{place}\0{line}")
+                if line:  # one that is ending has none any more
+                    yield _whose(f"{place}\0{line}")
         except OSError:
             continue  # it has ended meanwhile
 
