@@ -127,15 +127,19 @@ class ObjectFiles:
                 self._files.rm_file(part)
 
     def _put(self, name: str, file: Path) -> None:
-        """Each piece has its time: a whole file may take as long as it has to."""
-        parts = {"chunksize": _PART, "max_concurrency": 2} if self._place.scheme == "s3" else {}
+        """To S3 each piece has its time. Others send when all is handed over, and say nothing meanwhile."""
+        what, path = self._place.of(name), self._path(name)
 
         def put() -> None:
-            with self._patiently(self._place.of(name)) as begin:
+            if self._place.scheme != "s3":
+                self._files.put_file(str(file), path, callback=_Told(self._how, lambda: None))
+                return
+            with self._patiently(what) as begin:
                 told = _Told(self._how, begin)
-                self._files.put_file(str(file), self._path(name), callback=told, **parts)
+                parts = {"chunksize": _PART, "max_concurrency": 2}
+                self._files.put_file(str(file), path, callback=told, **parts)
 
-        self._try(self._place.of(name), put)
+        self._try(what, put)
 
     def remove(self, name: str) -> None:
         with suppress(Absent):
