@@ -15,7 +15,7 @@ from runtime.server.stores import BY_ID
 from sgl_tune.errors import CheckFailed
 from sgl_tune.reading import DEEPEST, is_deeper
 from sgl_tune.records import WrongMember, from_plain
-from sgl_tune.ship.places import OFFERS, clash, name_fault, store_of
+from sgl_tune.ship.places import OFFERS, clash, folders_above, name_fault, store_of
 from sgl_tune.stores.find import TACTICS
 from sgl_tune.units import human_bytes, shown
 
@@ -24,6 +24,7 @@ SCHEMA_VERSION = 1
 DEFAULT_PLACE = "/sgl-tune"
 LARGEST_MANIFEST = 32 << 20
 MOST_FILES = 200_000
+MOST_FOLDERS = 250_000
 LARGEST_FILE = 4 << 30
 LARGEST_TACTICS = 16 << 20
 LARGEST_BUNDLE = 64 << 30
@@ -100,6 +101,10 @@ class BundleManifest:
     def digest(self) -> str:
         """Of what it says: equal for equal contents, however they were compressed."""
         return f"sha256:{sha256(self.to_bytes()).hexdigest()}"
+
+    def all_folders(self, most: int | None = None) -> set[str]:
+        """Those on the way to files, and those that hold nothing."""
+        return folders_above((*self.files, *(f"{folder}/" for folder in self.folders)), most)
 
     @property
     def bytes(self) -> int:
@@ -224,7 +229,10 @@ def _check_names(manifest: BundleManifest) -> None:
             raise _bad(f"{shown(path, 200)} has more bytes than a cache file can hold")
     if len(set(manifest.folders)) < len(manifest.folders):
         raise _bad("a folder stands in it twice")
-    confused = clash(manifest.files, manifest.folders)
+    above = manifest.all_folders(MOST_FOLDERS)
+    if len(above) > MOST_FOLDERS:
+        raise _bad(f"has more than {MOST_FOLDERS:,} folders")
+    confused = clash(manifest.files, above)
     if confused:
         raise _bad(confused[:600])
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from sgl_tune.ship.manifest import NAME, BundleManifest, equal_files
-from sgl_tune.ship.places import parents
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
@@ -34,8 +33,7 @@ class Member(NamedTuple):
 
 def members(manifest: BundleManifest) -> Iterator[Member]:
     """All but the manifest itself, in the order of their names."""
-    folders = {above for path in manifest.files for above in parents(path)}
-    folders |= {above for path in manifest.folders for above in (*parents(path), path)}
+    folders = manifest.all_folders()
     names = sorted((*manifest.files, *folders))
     links = equal_files(manifest, (path for path in names if path in manifest.files))
     for path in names:

@@ -133,8 +133,7 @@ def _of_name(
 
 def _elsewhere(path: str, wanted: Member | None, manifest: BundleManifest) -> str:
     """A name at the wrong place, or of nothing."""
-    folders = {above for one in manifest.files for above in _above(one)}
-    known = folders | {above for one in manifest.folders for above in (one, *_above(one))} | {*manifest.files}
+    known = manifest.all_folders() | {*manifest.files}
     if path not in known:
         alike = {_folded(one): one for one in known}.get(_folded(path))
         if alike:
@@ -143,11 +142,6 @@ def _elsewhere(path: str, wanted: Member | None, manifest: BundleManifest) -> st
     if wanted is None or path < wanted.path:
         return f"{shown(path, 200)} stands in it twice, or out of its order"
     return f"{shown(wanted.path, 200)} is missing: its manifest lists it"
-
-
-def _above(path: str) -> list[str]:
-    parts = path.split("/")[:-1]
-    return ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
 
 
 def _folded(path: str) -> str:

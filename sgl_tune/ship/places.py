@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from runtime.server.stores import AOT_PACKAGE, BY_ID
 from sgl_tune.cache.layouts import KEY, MANIFEST
@@ -90,12 +90,9 @@ def name_fault(path: str) -> str | None:
     return None
 
 
-def clash(paths: Iterable[str], folders: Iterable[str] = ()) -> str | None:
+def clash(files: Collection[str], above: Collection[str]) -> str | None:
     """Of names that some system takes for one, and of what is both a file and a folder."""
-    files = set(paths)
-    above = {one for path in files for one in parents(path)}
-    above |= {one for path in folders for one in (path, *parents(path))}
-    both = next(iter(sorted(files & above)), None)
+    both = min((path for path in files if path in above), default=None)
     if both is not None:
         return f"{both} is a file and a folder"
     seen: dict[str, str] = {}
@@ -107,7 +104,14 @@ def clash(paths: Iterable[str], folders: Iterable[str] = ()) -> str | None:
     return None
 
 
-def parents(path: str) -> list[str]:
-    """The folders above, the outermost first."""
-    parts = path.split("/")[:-1]
-    return ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+def folders_above(paths: Iterable[str], most: int | None = None) -> set[str]:
+    """All folders on the way to them, until there are more than `most`."""
+    found: set[str] = set()
+    for path in paths:
+        above = path.rpartition("/")[0]
+        while above and above not in found:
+            found.add(above)
+            above = above.rpartition("/")[0]
+        if most is not None and len(found) > most:
+            break
+    return found

@@ -110,6 +110,12 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "an empty folder outside": (lambda: of_members(folders=["../x"]), "leads out"),
     "an empty folder of no store": (lambda: of_members(folders=["etc"]), "lies in no store"),
+    "300,000 folders": (
+        lambda: of_files(
+            lambda files: files.update({f"triton/{n}{'/x' * 9}/y": files[CU] for n in range(30_000)})
+        ),
+        "has more than 250,000 folders",
+    ),
     "a place that is none": (lambda: of_members(at="relative"), "no absolute path"),
     "a place that leads out": (lambda: of_members(at="/x/../../y"), "no absolute path"),
     "an environment that is a list": (
