@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
+from runtime.server.formats.kinds import Kind, Served, format_of
+from runtime.server.formats.tensors import BYTES, Matrix
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.keys import ExpectedEntry, TunedOp
@@ -20,6 +23,8 @@ R1_DOWN = 7168 * 1536 + 7168 * (512 + 64)
 R1_UP = 16 * (1536 * (128 + 64) + 512 * (128 + 128))
 R1_OUT = 16 * 128 * 7168
 R1_DENSE = 3 * 7168 * (18432 + 2048) // 8
+_QWEN = QWEN_ATTENTION + QWEN_EXPERTS
+_GPT_OSS = 2 * 2880 * 64 * 64 + 2 * 2880 * 8 * 64 + 32 * 3 * 2880 * 2880
 R1_EXPERTS = 256 * 3 * 7168 * 2048 // 8
 
 
@@ -62,3 +67,21 @@ def test_a_model_without_experts_is_attention_and_its_mlp() -> None:
     attention, mlp = 2 * 4096 * 32 * 128 + 2 * 4096 * 8 * 128, 3 * 4096 * 14336
     assert _bytes(model_path="Llama-3.1-8B") == 2 * (attention + mlp)
     assert _bytes(7, model_path="Llama-3.1-8B") == 2 * (attention + mlp) + 7 * 6 * 4096 * 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "weights", "kind"),
+    [
+        ({"model_path": "Qwen3-30B-A3B", "quantization": "modelopt_fp4"}, _QWEN, Kind("nvfp4")),
+        ({"model_path": "Qwen3-30B-A3B", "quantization": "modelopt_fp8"}, _QWEN, Kind("fp8", "tensor")),
+        ({"model_path": "gpt-oss-20b"}, _GPT_OSS, Kind("mxfp4")),
+    ],
+)
+def test_a_weight_is_as_large_as_in_its_format_or_a_little_more(
+    flags: dict[str, Any], weights: int, kind: Kind
+) -> None:
+    matrix = Matrix((1 << 11, 1 << 11), 1 << 12, 1 << 12, False, experts=8, all_experts=8)
+    form = format_of(kind, Served())
+    stored = [one.made(matrix) for one in form.experts if one.in_file and one.name != "bias"]
+    exact = sum(BYTES[one.dtype] * math.prod(one.shape) for one in stored) / (8 << 24)
+    assert exact - 1e-4 <= _bytes(arch="sm100", **flags) / weights < exact + 1 / 80
