@@ -185,3 +185,9 @@ def test_layers_that_are_kept_alike_are_told_apart_from_others() -> None:
     assert kept.of_layer(3) != kept.of_layer(2) == kept.of_layer(1)
     assert kept.of_layer(3).count(True) == 1
     assert Excluded().of_layer(3) == ()
+
+
+def test_an_expression_or_a_bracket_of_others_is_no_obstacle() -> None:
+    assert [*excluded_of({"ignore": ["re:.*mlp\\.(gate|up)_x"]}, "compressed-tensors").doubts(4)] == []
+    assert [*_fp8("model.layers[3]").doubts(4)] == []
+    assert len([*_modelopt("model.layers[3]").doubts(4)]) == 1

@@ -6,8 +6,10 @@ import pytest
 
 from runtime.server.cache_key import named_parts
 from tests.sgl_tune.planning import BLACKWELL, HOPPER, plan, warm
+from tests.sgl_tune.running import run_on_terminal
 
 _QWEN = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass", *HOPPER)
+_IDLE = ("--model-path", "Qwen/Qwen3-30B-A3B", *HOPPER)
 _R1 = (*BLACKWELL, "--", "sglang", "serve", "--model-path", "deepseek-ai/DeepSeek-V3", "--tp-size", "8")
 _DRAFTED = (*_R1, "--moe-runner-backend", "flashinfer_trtllm", "--speculative-algorithm", "EAGLE")
 _NODES = (*_R1, "--nnodes", "2", "--node-rank", "1", "--dp-size", "2", "--enable-dp-attention")
@@ -55,6 +57,12 @@ def test_the_page_tells_what_the_json_does(what: str) -> None:
     assert page[last - 1] == page[last + 1] == target[at - 1] == ""
 
 
-def test_a_page_of_several_names_each_and_a_plan_of_nothing_ends_early() -> None:
-    idle = warm("--model-path", "Qwen/Qwen3-30B-A3B", *HOPPER)
+def test_the_page_of_a_plan_of_nothing_ends_early() -> None:
+    idle = warm(*_IDLE)
     assert idle.out.splitlines()[0].startswith("tunes nothing") and "Key: " not in idle.out
+
+
+@pytest.mark.parametrize(("arguments", "style"), [(_QWEN, "1"), (_IDLE, "33")])
+def test_on_a_terminal_a_plan_is_bold_and_none_is_yellow(arguments: tuple[str, ...], style: str) -> None:
+    ran = run_on_terminal("warm", "--dry-run", *arguments, columns=200, TERM="xterm-256color")
+    assert ran.out.startswith(f"\x1b[{style}mtunes ")
