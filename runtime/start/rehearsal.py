@@ -14,7 +14,7 @@ import torch
 from runtime.devices.base import Device
 from runtime.forward.batch import ForwardBatch, dummy_decode_batch
 from runtime.forward.comm import VirtualCommunicator
-from runtime.forward.dp_attention import plan_dp_tokens
+from runtime.forward.dp_attention import RunnerKind, plan_dp_tokens
 from runtime.forward.kv_pool import make_kv_pool
 from runtime.models.decoder import Decoder, sample_layers
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
@@ -52,23 +52,23 @@ class Rehearsal:
 
     def forward(self, rows: int) -> None:
         """The layers alone, on at least `rows` rows of the experts: each DP rank brings its share."""
-        self._run(self._batch(rows))
+        self._run(self._batch(rows, "eager"))
 
     def capture(self, rows: int) -> None:
         """The same forward as a CUDA graph, replayed once."""
-        batch = self._batch(rows)
+        batch = self._batch(rows, "decode_graph")
         run = partial(self._run, batch)
         self._device.capture(run, self._device.graph_pool(), name=f"decode {rows}").replay()
         self._device.synchronize()
 
-    def _batch(self, rows: int) -> ForwardBatch:
+    def _batch(self, rows: int, kind: RunnerKind) -> ForwardBatch:
         local = -(-rows // self._parallel.attn_dp)
         target = self._device.torch_device
         batch = dummy_decode_batch(local, 1, target)
         # Equal tokens would all be routed to the same experts.
         tokens = torch.randint(self._vocabulary, (local,), device=target)
         dp = plan_dp_tokens(
-            local, "eager", self._parallel, moe_a2a_backend=self._runtime.moe_a2a_backend, device=target
+            local, kind, self._parallel, moe_a2a_backend=self._runtime.moe_a2a_backend, device=target
         )
         return replace(batch, input_ids=tokens, dp=dp)
 
