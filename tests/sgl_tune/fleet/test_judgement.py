@@ -16,6 +16,7 @@ from tests.sgl_tune.fleet.nodes import WORDS, entries, fleet_file, judged, node,
 from tests.sgl_tune.running import ROOT, run_here
 from tests.sgl_tune.stores.make import triton_kernel
 
+RESULTS = ROOT / "benchmarks" / "results"
 CORPUS = build_corpus(TARGET, entries())
 TUNES = ("ignored", "replaced", "deleted", "missing")
 
@@ -160,18 +161,45 @@ def test_a_moved_store_is_compiled_again(tmp_path: Path) -> None:
     assert ran.code == 1 and told["rows"][0]["reasons"][0]["code"] == "store-moved"
 
 
-def test_seconds_are_of_a_measured_start_or_of_a_measured_row(tmp_path: Path) -> None:
+def test_seconds_are_of_rows_that_were_measured(tmp_path: Path) -> None:
     warmed(tmp_path / "caches")
     _half(next((tmp_path / "caches").rglob("rank_*")).parent)
-    path = fleet_file(tmp_path / "f.jsonl", node(tmp_path / "caches"))
-    row = judged(path)[1]["rows"][0]
+    row = judged(fleet_file(tmp_path / "f.jsonl", node(tmp_path / "caches")))[1]["rows"][0]
     asked = sum(e.asked_by == "tuning" for op in plan().target.ops for e in op.entries)
-    assert row["seconds"]["least"] == pytest.approx(18.98 * (asked + 1) // 2 / 42, rel=0.05)
-    assert (ROOT / row["seconds"]["sources"][0].split("(")[1].rstrip(")")).is_file()
+    searches = json.loads((RESULTS / "tuning_search.json").read_text())["shapes"].values()
+    each = [
+        run["seconds"] / run["entries"] for one in searches for run in one["runs"] if run["search"] == "stock"
+    ]
+    each += [p["seconds"] / 40 for p in _cold_start()["phases"] if p["store"] == "tactics"]
+    assert row["seconds"]["least"] == pytest.approx(min(each) * asked / 2, rel=0.01)
+    assert row["seconds"]["most"] == pytest.approx(max(each) * asked / 2, rel=0.01)
+    assert all(
+        name in row["seconds"]["sources"][0] for name in ("moved_root_cutlass.json", "tuning_search.json")
+    )
+
+
+def _cold_start() -> dict[str, Any]:
+    """Of a stock start that found nothing, as it was reported."""
+    reports = json.loads((RESULTS / "moved_root_cutlass.json").read_text())["reports"]
+    return dict(reports["a"])
+
+
+def test_seconds_are_of_a_start_that_was_reported(tmp_path: Path) -> None:
     cold = tmp_path / "cold.json"
-    cold.write_text(json.dumps({"phases": [{"store": "tactics", "saves_seconds": 24.0}]}))
+    cold.write_text(json.dumps(_cold_start()))
+    warmed(tmp_path / "full")
+    triton_kernel(tmp_path / "full" / "triton", "one")
+    target = fleet_file(tmp_path / "t.json", {**node(tmp_path / "full", "full")})
+    (tmp_path / "none").mkdir()
+    path = fleet_file(tmp_path / "f.jsonl", node(tmp_path / "none", "none"))
+    seconds = judged(path, "--target", target, "--cold-start", cold)[1]["rows"][0]["seconds"]
+    told = {phase["store"]: phase["saves_seconds"] for phase in _cold_start()["phases"]}
+    assert seconds["least"] == seconds["most"] == pytest.approx(told["tactics"] + told["triton"], abs=0.01)
+    assert seconds["sources"] == [str(cold)]
+    _half(warmed(tmp_path / "half"))
+    path = fleet_file(tmp_path / "f.jsonl", node(tmp_path / "half", "half"))
     seconds = judged(path, "--cold-start", cold)[1]["rows"][0]["seconds"]
-    assert seconds["least"] == seconds["most"] == pytest.approx(12, abs=1)
+    assert seconds["least"] == seconds["most"] == pytest.approx(told["tactics"] / 2, abs=0.5)
 
 
 def test_nodes_of_one_start_are_each_asked_for_their_ranks(tmp_path: Path) -> None:
