@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from sgl_tune.ship.policy import Contents, Policy, read_policy
 from sgl_tune.ship.private_key import read_private_key
 from sgl_tune.ship.signature import Signature, signature_of
 from sgl_tune.ship.trust import judge, vouched
+from tests.sgl_tune.running import ROOT
 from tests.sgl_tune.ship.signing import make_keys
 
 DIGEST = f"sha256:{hashlib.sha256(b'a bundle').hexdigest()}"
@@ -136,6 +138,14 @@ def test_a_policy_is_read_strictly(text: str, told: str, tmp_path: Path) -> None
     make_keys(tmp_path)
     with pytest.raises(UsageError, match=told):
         _policy(tmp_path, text)
+
+
+def test_the_policy_that_the_page_shows_is_one(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```toml\n(unsigned.*?)```", (ROOT / "docs" / "ship.md").read_text(), re.DOTALL)
+    for name in ("release", "nightly"):
+        make_keys(tmp_path, name)
+    release, nightly = _policy(tmp_path, shown).signers
+    assert release.stores is None and nightly.stores == ("tactics", "triton")
 
 
 def test_a_key_that_others_may_write_decides_nothing(tmp_path: Path) -> None:
