@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -152,7 +153,7 @@ class Wanted(NamedTuple):
 def _pulled(wanted: Wanted, way_there: AbstractContextManager[WayThere], folder: Path) -> Iterator[Pulled]:
     with (
         way_there as how,
-        remote(wanted.url, how).pull(folder / ".sgl-tune-pulls", wanted.machine) as pulled,
+        remote(wanted.url, how).pull(folder / f".sgl-tune-pulls-{os.geteuid()}", wanted.machine) as pulled,
     ):
         if wanted.digest not in (None, pulled.offer.digest):
             told = f"its digest is {pulled.offer.digest}, and not {wanted.digest}"

@@ -70,7 +70,7 @@ class ObjectStore:
         size = state.bytes
         self._check_size(name, size, record)
         kept = record.digest if record else hashlib.sha256(self.name.of(name).encode()).hexdigest()
-        with arriving(folder, kept.removeprefix("sha256:"), size) as partial:
+        with arriving(folder, kept.removeprefix("sha256:"), size, self._how.note) as partial:
             received = self._fetch(name, size, record, partial)
             if record is None and self._files.state(name) != state:
                 raise WorkFailed(f"{self.name.of(name)} changed while it was read", "pull again")

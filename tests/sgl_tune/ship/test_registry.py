@@ -41,6 +41,7 @@ from tests.sgl_tune.ship.registries import (
 from tests.sgl_tune.ship.signing import make_keys
 
 CACHES = ROOT / "cache-examples" / "cache"
+PULLS = f".sgl-tune-pulls-{os.geteuid()}"
 pytestmark = needs_registry
 
 
@@ -293,7 +294,7 @@ def test_a_pull_that_was_killed_is_taken_up(registry: Registry, tmp_path: Path) 
     client = subprocess.Popen(
         [*PROGRAM, "pull", through, "--plain-http", "-o", tmp_path / "x.tar.gz"], env=environment()
     )
-    part = tmp_path / ".sgl-tune-pulls" / f"{digest.removeprefix('sha256:')}.part"
+    part = tmp_path / PULLS / f"{digest.removeprefix('sha256:')}.part"
     until = time.monotonic() + SECONDS
     while not (part.exists() and part.stat().st_size > 2_000_000) and time.monotonic() < until:
         time.sleep(0.02)
@@ -308,10 +309,21 @@ def test_a_pull_that_was_killed_is_taken_up(registry: Registry, tmp_path: Path) 
     assert not part.parent.exists()
 
 
+def test_two_who_pull_at_once_both_have_it(registry: Registry, tmp_path: Path) -> None:
+    """Into one folder: pods of a node that share a cache."""
+    bundle, url = make_bundle(tmp_path / "b.tar.gz", 3_000_000), f"{registry.url}:shared"
+    assert push(bundle, url).code == 0
+    words = [(url, "-o", tmp_path / f"x{number}", "--quiet") for number in range(3)]
+    children = [start_child(partial(pull, *one)) for one in words]
+    assert [finish_child(*child) for child in children] == [Ran(0, f"{one[2]}\n", "") for one in words]
+    assert all((tmp_path / f"x{number}").read_bytes() == bundle.read_bytes() for number in range(3))
+    assert not (tmp_path / PULLS).exists()
+
+
 def test_what_an_earlier_pull_left_may_be_spoilt(registry: Registry, tmp_path: Path) -> None:
     bundle, url = make_bundle(tmp_path / "b.tar.gz"), f"{registry.url}:spoilt"
     digest = told(push(bundle, url, "--format", "json"))["bundle"]["digest"]
-    part = tmp_path / ".sgl-tune-pulls" / f"{digest.removeprefix('sha256:')}.part"
+    part = tmp_path / PULLS / f"{digest.removeprefix('sha256:')}.part"
     for content in (b"x" * 5000, b"x" * bundle.stat().st_size, b"x" * 1_000_000):
         part.parent.mkdir()
         part.write_bytes(content)
