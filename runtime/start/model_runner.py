@@ -318,8 +318,13 @@ class ModelRunner(Serving):
             self.layers,
             draft_layers=self._draft_layers if self._counts_drafts else 0,
             sm_major=self.device.sm_major,
-            agree=lambda tokens: self.comm.min_over(tokens),
+            agree=self._agreed,
         )
+
+    def _agreed(self, tokens: int) -> int:
+        """Every stage has as many as the one with the fewest."""
+        most = self.options.most_tokens
+        return self.comm.min_over(tokens if most is None else min(tokens, most))
 
     def _draft_kv(self, draft: DraftModel) -> KVPool:
         """A draft's own keys and values in the target's slots; a frozen one reads the target's."""

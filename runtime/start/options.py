@@ -17,14 +17,15 @@ class StartOptions:
 
     `sample_layers` builds one layer of each kind, which is what tuning needs; the batch then cannot follow
     from the memory left over, so `max_running_requests` gives the requests of one rank. `kv_tokens` sizes the
-    KV pool where memory is not limited. `as_sglang` adds what SGLang allocates and this runtime has no need
-    of.
+    KV pool where memory is not limited, `most_tokens` is what other stages have room for. `as_sglang` adds
+    what SGLang allocates and this runtime has no need of.
     """
 
     weights: Path | None = None
     seed: int = 0
     sample_layers: bool = False
     kv_tokens: int | None = None
+    most_tokens: int | None = None
     max_running_requests: int | None = None
     lm_head_in_autotune: bool = False
     as_sglang: bool = False

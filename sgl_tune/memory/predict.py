@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,6 +106,20 @@ def _lost(member: Member) -> WorkFailed:
     return WorkFailed(f"a process that predicted a start {member.fate}", member.last_words or remedy)
 
 
+def settled(
+    starts: Sequence[Start],
+    reports: Sequence[MemoryReport],
+    predicted: Callable[[Sequence[Start]], Sequence[MemoryReport]],
+) -> list[MemoryReport]:
+    """Of one server: a stage that has room for more tokens than another gets as many as that one."""
+    fewest = min((report.sizes.kv_tokens or 0 for report in reports), default=0)
+    roomy = {i for i, report in enumerate(reports) if fewest and (report.sizes.kv_tokens or 0) > fewest}
+    if not roomy or starts[0].parallel.pp == 1:
+        return list(reports)
+    again = iter(predicted([replace(starts[i], most_tokens=fewest) for i in sorted(roomy)]))
+    return [next(again) if i in roomy else report for i, report in enumerate(reports)]
+
+
 def main(child: Child) -> None:
     """In a process of its own: one start after another."""
     for command in child.commands():
@@ -176,6 +190,7 @@ def run_start(start: Start, device: Device, recorder: PhaseRecorder, meeting: st
     options = StartOptions(
         lm_head_in_autotune=start.lm_head,
         as_sglang=True,
+        most_tokens=start.most_tokens,
         capture=CapturePolicy(order="ascending" if start.ascending else "descending"),
     )
     runner = ModelRunner(

@@ -23,6 +23,7 @@ class Start:
     """`lm_head` runs the head in the autotune dummy run, `ascending` captures the smallest graph first.
 
     `overdraft`: how many bytes beyond the GPU's the start may go, to tell what each phase would take.
+    `most_tokens`: what the other stages of its pipeline have room for, where they were predicted.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Start:
     lm_head: bool = False
     ascending: bool = False
     overdraft: int = 0
+    most_tokens: int | None = None
     notes: tuple[str, ...] = ()
 
     def packed(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.advice import remedies
-from sgl_tune.memory.predict import Predictor
-from sgl_tune.memory.ranks import choose_ranks, rank_name
+from sgl_tune.memory.predict import Predictor, settled
+from sgl_tune.memory.ranks import ALL, DISTINCT, choose_ranks, rank_name
 from sgl_tune.memory.report import MemoryReport, Remedy, worst
 from sgl_tune.memory.start import Start, starts_of
 from sgl_tune.memory.weight_files import beside_files, weight_files
@@ -68,7 +68,9 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
     with Predictor() as predict:
         with out.progress("predicting", len(starts)) as progress:
             reports = iter(predict.counted_by(progress.advance)(starts))
-        outcomes = [[next(reports) for _ in group] for group in groups]
+            alone = [[next(reports) for _ in group] for group in groups]
+            predict.counted_by(lambda: None)
+            outcomes = [settled(group, of, predict) for group, of in zip(groups, alone, strict=True)]
         lead = worst(outcomes[0])
         start = groups[0][outcomes[0].index(lead)]
         helpful: tuple[Remedy, ...] = ()
@@ -82,7 +84,7 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
         what_if={what_if.name: others[what_if.name] for what_if in what_ifs},
         ranks=_all_ranks(question, start, outcomes[0]),
         remedies=helpful,
-        notes=(*filter(None, [question.gpu.assumed]), *chosen.warnings, *chosen.notes, *start.notes),
+        notes=(*_doubts(question, start), *chosen.warnings, *chosen.notes, *start.notes),
         not_modelled=chosen.not_counted,
         flags=flags_asked(chosen),
         is_gpu_assumed=question.gpu.assumed is not None,
@@ -91,6 +93,13 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
     if folder.is_dir() and (files := weight_files(folder)):
         report = beside_files(report, files, start.model.num_layers, start.parallel.world_size)
     return Study(start, report, {step.name: others[step.name] for step in sweep})
+
+
+def _doubts(question: Question, start: Start) -> Iterator[str]:
+    if question.gpu.assumed:
+        yield question.gpu.assumed
+    if start.parallel.pp > 1 and question.ranks not in (DISTINCT, ALL):
+        yield "another stage may have room for fewer tokens, and this one then gets no more: --ranks distinct"
 
 
 def flags_asked(deployment: Deployment) -> str:

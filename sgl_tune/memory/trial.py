@@ -9,7 +9,7 @@ from typing import Any
 from runtime.server.flags.spelling import spelled
 from runtime.server.releases import Release
 from runtime.start.run_record import Phase
-from sgl_tune.memory.predict import predict
+from sgl_tune.memory.predict import predict, settled
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.start import Start
 
@@ -109,6 +109,11 @@ def _tightest(trials: Sequence[Trial]) -> Trial:
     return min(trials, key=lambda of: (of.report.verdict == "fits", of.slack))
 
 
+def _predicted(starts: Sequence[Start]) -> list[MemoryReport]:
+    """Of one server, together."""
+    return settled(starts, [predict(start) for start in starts], lambda again: [*map(predict, again)])
+
+
 class Trials:
     """Simulated starts of one deployment, all kinds of its ranks; each is done once."""
 
@@ -126,8 +131,8 @@ class Trials:
 
     def as_asked(self) -> MemoryReport:
         """Beyond the GPU where it must be."""
-        reports = [predict(replace(start, overdraft=OVERDRAFT)) for start in self._starts]
-        return _tightest([Trial.of(report) for report in reports]).report
+        starts = [replace(start, overdraft=OVERDRAFT) for start in self._starts]
+        return _tightest([Trial.of(report) for report in _predicted(starts)]).report
 
     def __call__(self, knobs: Knobs, notch: int, beyond: bool = False) -> Trial:
         """`beyond` the GPU's memory, or as the server would die."""
@@ -135,7 +140,7 @@ class Trials:
         if key not in self._done:
             flags = {"mem_fraction_static": notch / NOTCHES, **knobs.flags(self._graphs_flag)}
             starts = [start.asking(**flags) for start in self._starts]
-            reports = [predict(replace(start, overdraft=OVERDRAFT if beyond else 0)) for start in starts]
+            reports = _predicted([replace(start, overdraft=OVERDRAFT if beyond else 0) for start in starts])
             trials = [Trial(knobs, notch, flags, report) for report in reports]
             self._done[key] = _tightest(trials)
         return self._done[key]

@@ -13,7 +13,7 @@ import pytest
 
 from runtime.server.units import GIB, MIB
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.memory.predict import Predictor, predict
+from sgl_tune.memory.predict import Predictor, predict, settled
 from sgl_tune.memory.report import MemoryReport, worst
 from tests.memory.starts import DEMO, GLM, GLM_DP, make_start, make_starts, of_size
 from tests.warm.processes import children_of, command_of, until
@@ -116,6 +116,18 @@ def test_stages_are_predicted_apart_and_the_tightest_leads() -> None:
         first, last = predict_all(starts)
     assert worst([first, last]).free_at_peak_bytes == min(r.free_at_peak_bytes for r in (first, last))
     assert [report.rank for report in (first, last)] == [0, 1]
+
+
+def test_a_stage_has_no_more_tokens_than_the_one_with_the_fewest() -> None:
+    """The least that each would have alone is what SGLang agrees on, over all its ranks."""
+    starts = make_starts(pp=3, model_path="Llama-3.1-8B", gpu="l4", disable_cuda_graph=True)
+    alone = [predict(start) for start in starts]
+    tokens = [report.sizes.kv_tokens for report in alone]
+    assert len(set(tokens)) > 1
+    together = settled(starts, alone, lambda again: [*map(predict, again)])
+    assert {report.sizes.kv_tokens for report in together} == {min(filter(None, tokens))}
+    for before, after in zip(alone, together, strict=True):
+        assert after.rank == before.rank and after.free_at_peak_bytes >= before.free_at_peak_bytes
 
 
 def test_a_workspace_for_requests_alone_overflows_at_a_chunk() -> None:
