@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ def finish(
     if why_not is None and not wanted.compiles_only:
         started = start(deployment, launch, variables_while_filling(deployment), wanted.timeout, out)
     environment = _made_right(deployment, out)
-    left = () if started else _left(wanted, why_not)
+    left = () if started else tuple(_left(deployment, wanted, why_not))
     return Filled(deployment.cache_dir, tuple(built), modules.unknown, started, left, environment)
 
 
@@ -133,8 +133,8 @@ def _made_right(deployment: Deployment, out: Output) -> dict[str, str]:
     return variables(deployment.sglang_version, str(root.absolute()), done.stores(stored))[0]
 
 
-def _left(wanted: Wanted, why_not: str | None) -> tuple[str, ...]:
-    kernels = "what its own start compiles beside, SGLang's kernels and Triton's"
-    if wanted.compiles_only:
-        return ("tactics, which need a GPU", f"{kernels}: it is not started")
-    return (f"{kernels}: {why_not}",)
+def _left(deployment: Deployment, wanted: Wanted, why_not: str | None) -> Iterator[str]:
+    if wanted.compiles_only and deployment.server.tunes:
+        yield "tactics, which need a GPU"
+    why = "it is not started" if wanted.compiles_only else why_not
+    yield f"what its own start compiles beside, SGLang's kernels and Triton's: {why}"
