@@ -223,6 +223,8 @@ def test_what_was_cut_off_or_spoilt_there_is_refused(server: Server, tmp_path: P
     _put(server, "glm.tar.gz.json", b"[]")
     ran = _sgl_tune(server, "pull", url, "-o", out)
     assert ran.code == 1 and "s3://bundles/glm.tar.gz.json describes no bundle" in ran.err
+    assert _sgl_tune(server, "push", bundle, "s3://bundles/", *H200).code == 0
+    assert _sgl_tune(server, "pull", url, "-o", tmp_path / "mended.tar.gz").code == 0
     assert not out.exists()
 
 
