@@ -195,7 +195,7 @@ def _warm_all(came: Outcome, settings: Settings) -> None:
     from sgl_tune.warm.main_job import workforce
 
     planned = [(number, plan) for number, (plan, _) in enumerate(came.judged) if plan.caches]
-    came.code = max(verdict.exit_code for _, verdict in came.judged)
+    came.code = max(came.code, *(verdict.exit_code for _, verdict in came.judged))
     with workforce() as force:
         for number, plan in planned:
             with came.failure_of(number):

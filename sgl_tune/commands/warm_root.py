@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sgl_tune.commands.warm_outcome import Outcome
@@ -18,6 +19,15 @@ from sgl_tune.compile.everything import (
 from sgl_tune.deployment.launch import Launch
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import UsageError
+from sgl_tune.processes.interruption import Interruption
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    try:
+        yield
+    except Interruption as interruption:
+        raise interruption.saying("what is compiled is kept: the same command goes on from there") from None
 
 
 @dataclass
@@ -42,10 +52,12 @@ class Root:
 
     def compile(self) -> None:
         for number, (plan, verdict) in enumerate(self.came.judged):
-            if verdict.runs:
-                with self.came.failure_of(number):
-                    one = compile_all(plan.deployment, self.wanted, self.toolkit, self.came.out)
-                    self.compiled[number] = one
+            if not verdict.runs:
+                self.came.code = max(self.came.code, verdict.exit_code)
+                continue
+            with self.came.failure_of(number), _kept():
+                one = compile_all(plan.deployment, self.wanted, self.toolkit, self.came.out)
+                self.compiled[number] = one
         # For workers and the server: they compile into the root, and ninja finds what is there made alike.
         os.environ.update(variables_while_filling(self.came.judged[0][0].deployment))
         os.environ.update(self.toolkit.environment(os.environ))
@@ -53,7 +65,7 @@ class Root:
     def finish(self) -> None:
         for number, compiled in self.compiled.items():
             deployment, launch = self.came.judged[number][0].deployment, self.launches[number]
-            with self.came.failure_of(number):
+            with self.came.failure_of(number), _kept():
                 filled = finish(deployment, self.wanted, compiled, launch, self.here, self.came.out)
                 self.came.filled[number] = filled
                 self.came.code = max(self.came.code, filled.exit_code)

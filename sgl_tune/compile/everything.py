@@ -44,6 +44,7 @@ class Filled:
     built: tuple[Built, ...]
     unknown: tuple[str, ...]
     started: Started | None
+    start_failed: str | None
     left: tuple[str, ...]
     environment: Mapping[str, str]
 
@@ -53,7 +54,7 @@ class Filled:
 
     @property
     def exit_code(self) -> int:
-        if self.failed:
+        if self.failed or self.start_failed:
             return WorkFailed.exit_code
         gaps = self.unknown or [one for one in self.built if one.state == "refused"]
         return int(bool(gaps) and self.started is None)
@@ -64,6 +65,7 @@ class Filled:
             "modules": [{**asdict(one), "seconds": round(one.seconds, 3)} for one in self.built],
             "unknown": list(self.unknown),
             "start": self.started.to_json() if self.started else None,
+            "start_failed": self.start_failed,
             "left": list(self.left),
             "environment": dict(self.environment),
         }
@@ -115,12 +117,17 @@ def finish(
     """Last: the server's own start, where it can be started here, and a root that can move."""
     modules, built = compiled
     why_not = why_not_started(deployment, here)
-    started = None
+    started = failed = None
     if why_not is None and not wanted.compiles_only:
-        started = start(deployment, launch, variables_while_filling(deployment), wanted.timeout, out)
+        try:
+            started = start(deployment, launch, variables_while_filling(deployment), wanted.timeout, out)
+        except WorkFailed as error:  # what was compiled before it is of use
+            failed = why_not = error.message
+            out.error(f"{deployment.name}: {error.message}", error.remedy)
     environment = _made_right(deployment, out)
     left = () if started else tuple(_left(deployment, wanted, why_not))
-    return Filled(deployment.cache_dir, tuple(built), modules.unknown, started, left, environment)
+    unknown = modules.unknown
+    return Filled(deployment.cache_dir, tuple(built), unknown, started, failed, left, environment)
 
 
 def _made_right(deployment: Deployment, out: Output) -> dict[str, str]:

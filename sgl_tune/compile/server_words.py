@@ -36,6 +36,8 @@ def why_not_started(deployment: Deployment, here: Sequence[Gpu]) -> str | None:
     ranks = server.tp_size * server.pp_size
     if len(here) < ranks:
         return f"it has {ranks} ranks, and {len(here)} GPUs are here"
+    if here[0].arch != deployment.arch:
+        return f"it is for {deployment.arch}, and the GPUs here are {here[0].arch}"
     return None
 
 

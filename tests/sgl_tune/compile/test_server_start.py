@@ -20,14 +20,13 @@ from sgl_tune.cli.out import Output
 from sgl_tune.compile.build import Built
 from sgl_tune.compile.cut import cut_of
 from sgl_tune.compile.everything import Modules, Wanted, finish
-from sgl_tune.compile.server_start import start
 from sgl_tune.compile.server_words import server_words, why_not_started
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import Gpu
-from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.errors import UsageError
 from tests.sgl_tune.planning import HOPPER, plan
 from tests.sgl_tune.schemas import schema_faults
 
@@ -117,6 +116,7 @@ def test_why_a_server_is_not_started_is_said(monkeypatch: pytest.MonkeyPatch, tm
     _install(tmp_path, "0.5.23", monkeypatch)
     assert why_not_started(chosen, [H200]) == "it has 4 ranks, and 1 GPUs are here"
     assert why_not_started(chosen, [H200] * 4) is None
+    assert "it is for sm90" in str(why_not_started(chosen, [replace(H200, arch="sm100")] * 4))
     other = deployment(model_path="Qwen3-30B-A3B", sglang_version="0.5.17")
     assert "0.5.17 is meant" in str(why_not_started(other, [H200]))
 
@@ -166,9 +166,12 @@ def test_without_a_start_what_is_left_is_told(tmp_path: Path) -> None:
 def test_a_start_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _install(tmp_path, "0.5.23", monkeypatch)
     monkeypatch.setenv("HOW", "dies")
-    with pytest.raises(WorkFailed) as failure:
-        start(deployment(model_path="Qwen3-30B-A3B"), None, {}, 30, Output(Format.quiet))
-    assert "did not get ready: ValueError: no such thing" in failure.value.message
+    chosen = deployment(model_path="Qwen3-30B-A3B", cache_dir=str(tmp_path / "root"))
+    (tmp_path / "root").mkdir()
+    wanted, nothing = Wanted(timeout=30), (Modules((), ()), list[Built]())
+    filled = finish(chosen, wanted, nothing, None, [H200], Output(Format.quiet))
+    assert "did not get ready: ValueError: no such thing" in str(filled.start_failed)
+    assert filled.exit_code == 3 and filled.environment and filled.started is None
 
 
 def _is_gone(pid: int) -> bool:
