@@ -117,7 +117,9 @@ def test_what_a_file_says_beside_its_config_class_is_read(name: str) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_field_that_is_left_out_is_as_its_config_class_says(name: str) -> None:
     sizes = {one: value for one, value in config_file(name).items() if one in _SIZES}
-    assert model_config({"model_type": name, **sizes}) == model_config(config_file(name, **sizes))
+    twice_as_wide = {**sizes, "hidden_size": 2 * sizes["hidden_size"]}
+    for told in (sizes, twice_as_wide):
+        assert model_config({"model_type": name, **told}) == model_config(config_file(name, **told))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -351,3 +351,9 @@ def test_a_target_that_is_a_name_stands_for_itself_alone() -> None:
         groups = {"targets": [target], "weights": FP8}, {"targets": ["Linear"], "weights": INT4}
         found = quantized_of(_compressed([], *groups), "compressed-tensors").of_linear([name])
         assert found is not None and (found.name == "fp8") is (target == name)
+
+
+def test_int8_in_blocks_is_of_128_rows_and_columns_where_nobody_says() -> None:
+    for told, block in (({}, (128, 128)), ({"weight_block_size": [64, 32]}, (64, 32))):
+        section = {"quant_method": "blockwise_int8", "activation_scheme": "dynamic", **told}
+        assert quantized_of(section, "blockwise_int8").of_linear(QKV) == Kind("int8", "block", block)

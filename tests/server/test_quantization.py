@@ -311,3 +311,10 @@ def test_nemotrons_modelopt_is_fp8_unless_its_algorithm_says_otherwise(
 ) -> None:
     for version in (12, 23):
         assert server(model("nemotron", section), version, quantization="modelopt").quantization == argument
+
+
+def test_a_draft_takes_its_own_method_where_a_target_is_refused() -> None:
+    release, draft = release_named("0.5.23").release, Checkpoint({"quantization_config": FP8})
+    assert model_quantization("awq", draft, release, draft=True) == "fp8"
+    with pytest.raises(ConfigError, match="the checkpoint is quantized by fp8"):
+        model_quantization("awq", draft, release)

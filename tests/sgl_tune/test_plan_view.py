@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from runtime.server.cache_key import named_parts
 from tests.sgl_tune.planning import BLACKWELL, HOPPER, plan, warm
-from tests.sgl_tune.running import run_on_terminal
+from tests.sgl_tune.running import run, run_on_terminal
 
 _QWEN = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass", *HOPPER)
 _IDLE = ("--model-path", "Qwen/Qwen3-30B-A3B", *HOPPER)
@@ -66,3 +68,10 @@ def test_the_page_of_a_plan_of_nothing_ends_early() -> None:
 def test_on_a_terminal_a_plan_is_bold_and_none_is_yellow(arguments: tuple[str, ...], style: str) -> None:
     ran = run_on_terminal("warm", "--dry-run", *arguments, columns=200, TERM="xterm-256color")
     assert ran.out.startswith(f"\x1b[{style}mtunes ")
+
+
+def test_each_page_of_several_is_named(tmp_path: Path) -> None:
+    plans = "".join(f'[deployments.{name}]\nmodel-path = "Qwen/Qwen3-30B-A3B"\n' for name in "ab")
+    (tmp_path / "sgl-tune.toml").write_text(plans)
+    page = run("warm", "--dry-run", *HOPPER, cwd=tmp_path).out.splitlines()
+    assert [line[:16] for line in page if "tunes nothing" in line] == ["a: tunes nothing", "b: tunes nothing"]
