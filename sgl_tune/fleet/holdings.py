@@ -34,7 +34,7 @@ class Told:
 class Content:
     """One content and the rank files that have it. `alone` is the verdict where it was tuned; `signature` is
     equal where SGLang holds two files equal, None where it can parse none. `lookups`: a digest of each entry
-    that a lookup finds, sorted and written as one; None where they were too many."""
+    that a lookup finds, sorted and written as one; None where they were too many, or nobody looked."""
 
     files: tuple[str, ...]
     alone: Fate
@@ -43,6 +43,11 @@ class Content:
     entries: int = 0
     lookups: str | None = ""
     findings: tuple[Told, ...] = ()
+
+    @property
+    def is_unread(self) -> bool:
+        """A link that leads out of the cache: the server follows it, and nobody else."""
+        return self.signature is None and self.lookups is None
 
 
 @dataclass(frozen=True, slots=True)

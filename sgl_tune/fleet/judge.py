@@ -8,7 +8,7 @@ from dataclasses import replace
 from sgl_tune.errors import UsageError
 from sgl_tune.fleet.holdings import HeldCache, Holdings
 from sgl_tune.fleet.node import Node
-from sgl_tune.fleet.outcome import Fault, Outcome
+from sgl_tune.fleet.outcome import Fault, Outcome, State
 from sgl_tune.fleet.plans import Planned, Planner
 from sgl_tune.fleet.stores import store_faults
 from sgl_tune.verify.environment import may_be
@@ -60,8 +60,9 @@ def _tactics(planned: Planned, node: Node, holdings: Holdings) -> Iterator[Fault
             how = f"take its env with --cache-dir; --cache-dir {holdings.cache_dir} here says they are one"
             yield Fault("unknown", "other-folder", why, how)
             return
-        yield from _unseen(holdings)
-        yield from _best(planned, {cache.path: cache for cache in holdings.caches}, node)
+        caches = {cache.path: cache for cache in holdings.caches if cache.contents}
+        yield from _unseen(planned, holdings, caches)
+        yield from _best(planned, caches, node)
 
 
 def _best(planned: Planned, caches: dict[str, HeldCache], node: Node) -> tuple[Fault, ...]:
@@ -82,10 +83,13 @@ def signatures(planned: Planned, node: Node) -> frozenset[str]:
     return frozenset(filter(None, told))
 
 
-def _unseen(holdings: Holdings) -> Iterator[Fault]:
+def _unseen(planned: Planned, holdings: Holdings, caches: dict[str, HeldCache]) -> Iterator[Fault]:
+    """What is asked for may be what nobody saw."""
+    asked = {one.expected.folder for of_node in planned.asks for one in of_node}
     if holdings.unseen:
-        what = holdings.unseen[0]
-        yield Fault("unknown", "not-readable", f"its env could not look into all: {what}", _THERE)
+        state: State = "good" if asked <= caches.keys() else "unknown"
+        why = f"its env could not look into all: {holdings.unseen[0]}"
+        yield Fault(state, "not-readable", why, _THERE)
 
 
 def _unknown(code: str, message: str, remedy: str) -> Outcome:

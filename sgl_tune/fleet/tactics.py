@@ -18,6 +18,7 @@ from sgl_tune.verify.environment import Target, ignored_finding
 from sgl_tune.verify.expected import Expected
 
 _LOADS = ("hit", "partial")
+_THERE = "sgl-tune verify on that machine"
 _Lacks = Sequence[tuple[str, Sequence[int]]]  # buckets by op
 
 
@@ -60,7 +61,8 @@ class Asked:
                 "rank-missing", f"{count(len(names), 'rank file')} of {names[0]} on are missing"
             )
             return
-        unequal = len({content.signature if content else None for content in members}) > 1
+        seen = [one for one in members if one is None or not one.is_unread]
+        unequal = len({content.signature if content else None for content in seen}) > 1
         if unequal and self.release.deletes_unequal_ranks:
             yield self._tunes(
                 "ranks-differ", f"{_odd(names, members)}: SGLang deletes all of them, and tunes"
@@ -79,6 +81,9 @@ class Asked:
         elsewhere = self._elsewhere(content)
         if elsewhere:
             yield elsewhere
+        elif content.is_unread:
+            told = next(iter(content.findings), None)
+            yield Fault("unknown", "is-a-link", told.message if told else "nobody read it", _THERE)
         elif content.alone not in _LOADS:
             why = next(
                 (told.message for told in content.findings), f"its own machine calls it {content.alone}"
@@ -107,7 +112,7 @@ class Asked:
     def _lacking(self, content: Content) -> Iterator[Fault]:
         if content.lookups is None:
             why = f"its {count(content.entries, 'entry')} were too many to tell"
-            yield Fault("unknown", "keys-unknown", why, "sgl-tune verify on that machine")
+            yield Fault("unknown", "keys-unknown", why, _THERE)
             return
         held = frozenset(split(content.lookups))
         tuned = [(op.name, _missing(op.tuning, held)) for op in self._ops]
@@ -125,7 +130,7 @@ class Asked:
                     "fails", told.code, told.message, "mount it writable, or let the server's user own it"
                 )
             elif told.code != "not-writable":
-                yield Fault("good", told.code, told.message, "sgl-tune verify on that machine")
+                yield Fault("good", told.code, told.message, _THERE)
 
     def _tunes(self, code: str, message: str, lacks: _Lacks | None = None) -> Fault:
         builds: Counter[str] = Counter()

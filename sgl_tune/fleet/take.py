@@ -89,11 +89,13 @@ def _content(reads: list[Read], judge: Judge, letters: int) -> Content:
     judged = reads[0].judged
     names = tuple(read.path.name for read in reads)
     file = judged.file
+    lookups: str | None
     if file is None:
-        return Content(names, judged.verdict.value, findings=_told(judged.findings))
+        lookups = None if judged.unread else ""
+        return Content(names, judged.verdict.value, lookups=lookups, findings=_told(judged.findings))
     reader = judge.target.reader(file.metadata)
     loaded = load_document(file.document, judge.target.for_file(file.metadata), reader)
-    lookups: str | None = ""
+    lookups = ""
     if isinstance(loaded, Loaded):
         found = lookups_of(loaded, reader)
         lookups = joined(found, len(found)) if len(found) <= _MOST_LOOKUPS else None

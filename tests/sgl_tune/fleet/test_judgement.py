@@ -239,3 +239,25 @@ def test_nodes_of_one_start_that_hold_different_files_are_said(tmp_path: Path) -
     ran, told = judged(path, "--nnodes", 2)
     assert ran.code == 0 and "2 different contents among them" in told["verdict"]
     assert judged(path, "--nnodes", 2, "--strict")[0].code == 1 and judged(path, "--strict")[0].code == 0
+
+
+def test_a_link_out_of_the_cache_is_not_judged(tmp_path: Path) -> None:
+    folder = warmed(tmp_path / "caches")
+    rank = folder / "rank_tp1_pp0_dp0.json"
+    rank.rename(tmp_path / "elsewhere.json")
+    rank.symlink_to(tmp_path / "elsewhere.json")
+    ran, told = judged(fleet_file(tmp_path / "f.jsonl", node(tmp_path / "caches")))
+    (reason,) = told["rows"][0]["reasons"]
+    assert ran.code == 1 and reason["state"] == "unknown" and "it is a link to" in reason["message"]
+
+
+def test_what_could_not_be_seen_matters_where_it_may_be_what_is_asked_for(tmp_path: Path) -> None:
+    warmed(tmp_path / "caches")
+    one = node(tmp_path / "caches", unseen=["/caches/x: Permission denied"])
+    ran, told = judged(fleet_file(tmp_path / "f.jsonl", one))
+    assert ran.code == 0 and told["rows"][0]["reasons"][0]["code"] == "not-readable"
+    ran, told = judged(fleet_file(tmp_path / "f.jsonl", {**one, "caches": []}))
+    assert ran.code == 1 and {reason["state"] for reason in told["rows"][0]["reasons"]} == {
+        "unknown",
+        "tunes",
+    }
