@@ -31,7 +31,8 @@ class Login(NamedTuple):
 
 def login_for(registry: str, environ: Mapping[str, str] = os.environ) -> Login | None:
     folder = environ.get("DOCKER_CONFIG")
-    path = Path(folder or Path("~/.docker").expanduser()) / "config.json"
+    docker = Path(folder or Path("~/.docker").expanduser()) / "config.json"
+    path = Path(environ.get("REGISTRY_AUTH_FILE") or docker)  # as podman, skopeo and buildah call theirs
     if not path.exists():
         return None
     config = read_object(path, "`docker login` writes it")
@@ -81,7 +82,7 @@ def _asked_helper(name: str, registry: str, path: Path) -> Login | None:
         )
     except subprocess.TimeoutExpired:
         raise UsageError(
-            f"{program} says nothing for {HELPER_SECONDS} s", "it may wait for a password"
+            f"{program} gave no answer in {HELPER_SECONDS} s", "it may wait for a password"
         ) from None
     if done.returncode:
         return None

@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 import requests
 
-from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.ship.registry_client import Repository, own_words
+from sgl_tune.errors import CheckFailed, WorkFailed
+from sgl_tune.ship.registry_client import Absent, Repository, own_words
 from sgl_tune.ship.registry_download import Blob
 from sgl_tune.ship.registry_session import Broken
 from sgl_tune.ship.upload_note import UploadNote
@@ -28,6 +28,10 @@ def upload(repository: Repository, blob: Blob, file: BinaryIO, note: UploadNote 
     if note:
         note.forget()
     return sending.sent
+
+
+class NotKept(WorkFailed):
+    """The registry says that what it was sent has another digest."""
 
 
 class _Upload:
@@ -51,7 +55,7 @@ class _Upload:
                 while self.there < self._blob.bytes:
                     self._send(self._read())
             self._finish(self._read())
-        except UsageError:
+        except (Absent, NotKept):
             if not resumed:
                 raise
             self._at = None
@@ -66,7 +70,7 @@ class _Upload:
             return False
         self._stands_at(answer, 0)
         if self.there and not self.sent:
-            self._repository.how.note(f"{human_bytes(self.there)} of it are there from an earlier push")
+            self._repository.how.note(f"{human_bytes(self.there)} of it are there already")
         return True
 
     def _begin(self) -> None:
@@ -100,9 +104,8 @@ class _Upload:
             "PUT", at._replace(query=query).geturl(), 201, 202, 204, 400, data=piece, headers=headers
         )
         if answer.status_code == 400:  # what it has is not what was sent
-            raise UsageError(
-                f"{self._repository.name.registry} does not keep {self._blob.digest}{own_words(answer)}"
-            )
+            registry = self._repository.name.registry
+            raise NotKept(f"{registry} does not keep {self._blob.digest}{own_words(answer)}", "push again")
         self.sent += len(piece)
         told = answer.headers.get("Docker-Content-Digest", self._blob.digest)
         if told != self._blob.digest:
