@@ -176,14 +176,15 @@ def opened(
     check: Callable[[str], None] | None = None,
     with_diff_id: bool = False,
     called: str | None = None,
+    hashed: Callable[[int], object] = lambda there: None,
 ) -> Iterator[Opened]:
     """Nothing is decompressed before `check` has seen the digest, and what has another is not believed.
-    `called`: what the user knows it as, if not by its path."""
+    `called`: what the user knows it as, if not by its path. `hashed` hears how far the digest has come."""
     read, tar = sha256(), sha256()
     with named(called or path), _file(path) as file:
         checked = None
         if check:
-            checked = _digest(file)
+            checked = _digest(file, hashed)
             check(checked)
             file.seek(0)
 
@@ -206,11 +207,6 @@ def named(path: Path | str) -> Iterator[None]:
         raise type(error)(f"{path}: {error.message}", error.remedy or _AGAIN) from None
 
 
-def digest_of(path: Path) -> str:
-    with _file(path) as file:
-        return _digest(file)
-
-
 def _file(path: Path) -> BinaryIO:
     try:
         return open_regular(path, LARGEST_BUNDLE)
@@ -220,10 +216,11 @@ def _file(path: Path) -> BinaryIO:
         ) from None
 
 
-def _digest(file: BinaryIO) -> str:
+def _digest(file: BinaryIO, hashed: Callable[[int], object]) -> str:
     found = sha256()
     while piece := file.read(_PIECE):
         found.update(piece)
+        hashed(file.tell())
         if file.tell() > LARGEST_BUNDLE:
             raise BadBundle("it grows while it is read")
     return f"sha256:{found.hexdigest()}"

@@ -13,7 +13,7 @@ from sgl_tune.ship.judging import judge
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.page import manifest_json, show_manifest
 from sgl_tune.ship.unpack import How, Unpacked, unpack
-from sgl_tune.units import count
+from sgl_tune.units import count, human_bytes
 from sgl_tune.verify.environment import Target
 
 _MOST_LISTED = 10
@@ -42,7 +42,11 @@ def arrive(out: Output, bundle: Path, called: str, how: How, machine: Target | N
             raise CheckFailed(told, "nothing was unpacked; --force does it all the same")
 
     with out.progress("unpacking") as progress:
-        done = unpack(bundle, how, lambda size: progress.advance(), out.note, check, called)
+
+        def hashed(there: int) -> None:
+            progress.advance(0, f"{human_bytes(there)} hashed")
+
+        done = unpack(bundle, how, lambda size: progress.advance(), out.note, check, called, hashed)
     if done.trust.doubt:
         out.warn(done.trust.words)
     return Arrived(done, how, verdicts[0] if verdicts else None)

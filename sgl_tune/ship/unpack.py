@@ -65,9 +65,10 @@ def unpack(
     say: Say,
     judge: Judge = lambda folder, manifest: None,
     called: str | None = None,
+    hashed: Progress = lambda there: None,
 ) -> Unpacked:
     """`judge` sees the staged folder when all in it is checked, and may refuse it."""
-    with _closed_to_others(), opened(bundle, how.guard.check, called=called) as found:
+    with _closed_to_others(), opened(bundle, how.guard.check, called=called, hashed=hashed) as found:
         manifest = found.archive.manifest
         trust = how.guard.judge(found.checked, manifest)
         changes = tuple(rekeyed(manifest, how.rekey))
