@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
+from runtime.server.releases import release_named
 from sgl_tune.cache.record import serialise
+from sgl_tune.fleet.holdings import Content, HeldCache
+from sgl_tune.fleet.tactics import Asked
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.expected import Expected
 from tests.sgl_tune.cache.corpus import TARGET, build_corpus
 from tests.sgl_tune.fleet.nodes import WORDS, entries, fleet_file, judged, node, plan, warmed
 from tests.sgl_tune.running import ROOT, run_here
@@ -261,3 +266,14 @@ def test_what_could_not_be_seen_matters_where_it_may_be_what_is_asked_for(tmp_pa
         "unknown",
         "tunes",
     }
+
+
+def test_files_that_name_their_gpu_are_those_of_its_gpus() -> None:
+    names = tuple(f"rank_tp{t}_pp0_dp0_gpu<UUID>.json" for t in (0, 1))
+    folder = "flashinfer/autotune/0.7.2/sm100/8e60"
+    asked = Asked(Expected(folder, "8e60", (names,)), release_named("0.5.23").release, Target(None, ""), 0)
+    files = tuple(name.replace("<UUID>", f"1b3c-{t}") for t, name in enumerate(names))
+    held = {folder: HeldCache(folder, (Content(files, "hit", "aa"),))}
+    assert list(asked.judge(held, ["1b3c-0", "1b3c-1"])) == []
+    (fault,) = asked.judge(held, ["1b3c-1", "1b3c-0"])
+    assert (fault.state, fault.code) == ("tunes", "rank-missing")
