@@ -52,5 +52,9 @@ compile-only: setup
 vllm-reader: setup
 	$(BIN)/python -m tests.stock.vllm_reader --work .vllm-reader
 
+# A bundle of a gigabyte to Debian's docker-registry and back, killed on both ways; three minutes and 5 GB in /tmp.
+large-registry: setup
+	$(BIN)/python -m tests.sgl_tune.ship.large_registry --megabytes 1000
+
 clean:
 	rm -rf $(VENV) .flashinfer-versions .vllm-reader .compile-only .venv-base .oracle build *.egg-info
