@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup warm test suite lint test-base oracle flashinfer-versions vllm-reader compile-only clean
+.PHONY: setup warm test suite lint test-base oracle flashinfer-versions vllm-reader compile-only large-registry clean
 
 setup: $(VENV)/.installed
 
