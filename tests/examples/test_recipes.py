@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.examples.recipes import EXAMPLES, Step, docker_steps, pod_steps, workflow_steps
 from tests.sgl_tune.running import PROGRAM, environment
@@ -203,22 +204,25 @@ def test_the_image_is_built_from_what_was_pushed(
     assert len(_kernels(caches)) == 1
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="the script is for root")
 def test_what_a_server_saves_goes_over_a_read_only_cache(bench: Bench, pushed: Path, tmp_path: Path) -> None:
     script = (EXAMPLES / "read-only-image.sh").read_text()
     srv = tmp_path / "srv"
     bench.run(Step("read-only-image", script, {}, {}), bench.config, {"/srv/sgl-tune": srv})
-    options = f"lowerdir={srv / 'caches'},upperdir={srv / 'saved'},workdir={srv / 'work'}"
-    (tmp_path / "merged").mkdir()
-    save = "echo saved > merged/flashinfer/autotune/new && cat merged/flashinfer/autotune/*/*/*/rank_tp0*"
-    mounted = f"mount -t overlay overlay -o {options} merged && {save}"
-    done = subprocess.run(
-        ["unshare", "-Urm", "sh", "-ec", mounted],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-    if "mount" in done.stderr or "unshare" in done.stderr:
+    if _overlaid(tmp_path / "probe", "lowerdir=a,upperdir=b,workdir=c", "true").returncode:
         pytest.skip("this machine lets nobody mount an overlay")
-    assert done.returncode == 0 and json.loads(done.stdout)
+    compose = yaml.safe_load((EXAMPLES / "read-only-image.compose.yaml").read_text())
+    options = compose["volumes"]["caches"]["driver_opts"]["o"].replace("/srv/sgl-tune", str(srv))
+    save = "echo saved > merged/flashinfer/autotune/new && cat merged/flashinfer/autotune/*/*/*/rank_tp0*"
+    done = _overlaid(tmp_path / "mounted", options, save)
+    assert done.returncode == 0 and json.loads(done.stdout), done.stderr
     assert not list((srv / "caches").rglob("new")) and len(list((srv / "saved").rglob("new"))) == 1
+
+
+def _overlaid(folder: Path, options: str, command: str) -> subprocess.CompletedProcess[str]:
+    """`command` beside `merged`, which is mounted as a volume of these options is."""
+    for name in ("a", "b", "c", "merged"):
+        (folder / name).mkdir(parents=True)
+    script = f"mount -t overlay overlay -o {options} merged && {command}"
+    mount = ["unshare", "-Urm", "sh", "-ec", script]
+    return subprocess.run(mount, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
