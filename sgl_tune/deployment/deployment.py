@@ -9,6 +9,7 @@ from typing import Any
 
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.classes import is_guessed
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError, Unsupported
@@ -115,6 +116,14 @@ class Deployment:
         """For the line of a verdict; nothing where every flag is followed."""
         flags = self.inputs.not_modelled
         return f"not counting {', '.join(flags)}: not modelled" if flags else ""
+
+    @property
+    def guessed(self) -> str:
+        """For the line of a verdict that rests on a key; nothing where its class is known."""
+        model, release = self.inputs.checkpoint, self.server.release
+        if not is_guessed(model, release):
+            return ""
+        return f"its key is a guess: SGLang {release.version} knows no model_type {model.model_type}"
 
     @property
     def not_counted(self) -> str:

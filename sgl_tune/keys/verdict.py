@@ -46,8 +46,8 @@ class Verdict:
 
 def verdict_of(plan: Plan) -> Verdict:
     found = _verdict(plan)
-    aside = plan.deployment.not_modelled
-    return replace(found, says=f"{found.says}; {aside}") if aside else found
+    asides = filter(None, ["" if plan.is_idle else plan.deployment.guessed, plan.deployment.not_modelled])
+    return replace(found, says="; ".join([found.says, *asides]))
 
 
 def _verdict(plan: Plan) -> Verdict:
