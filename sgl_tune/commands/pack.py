@@ -23,6 +23,7 @@ from sgl_tune.ship.page import manifest_json, show_manifest
 from sgl_tune.ship.private_key import read_private_key
 from sgl_tune.ship.signature import signature_of, signature_path, write_signature
 from sgl_tune.ship.trust_options import SignOption
+from sgl_tune.stores.find import STORE_IDS, TACTICS
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.environment import Target, read_target
 from sgl_tune.verify.stores import machine_of
@@ -57,6 +58,7 @@ def pack(
             "--store",
             metavar="ID|all",
             help="Repeatable: with what else a start compiles and keeps; tactics: without.",
+            autocompletion=lambda: [*STORE_IDS, TACTICS, "all"],
         ),
     ] = None,
     deployment: DeploymentOption = None,

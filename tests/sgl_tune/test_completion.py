@@ -49,6 +49,8 @@ def _ask_shell(shell: str, script: str, folder: Path) -> str:
         ("sgl-tune warm --sglang-version 0.5.2", ["0.5.20", "0.5.21", "0.5.22", "0.5.23"]),
         ("sgl-tune verify --moe-a2a-backend deepep", ["deepep", "deepep_v2"]),
         ("sgl-tune explain --deployment ", ["chat", "reason"]),
+        ("sgl-tune pack --store tri", ["triton"]),
+        ("sgl-tune unpack --re", ["--rekey", "--replace"]),
         ("sgl-tune inspect --form", ["--format"]),
         ("sgl-tune inspect --format j", ["json"]),
         ("sgl-tune verify --fl", ["--flashinfer-autotune-skip-ops", "--flashinfer-version", "--fleet"]),
