@@ -22,6 +22,7 @@ ZSTD_LEVEL = 9
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # no name, no time, no system
 _CHUNK = 1 << 20
+_JOB = 4 << 20  # what is compressed at once: the bytes depend on it
 _WINDOW = 1 << 15
 _MOST_WORKERS = 8
 _ZSTD_WORKERS = 2  # the bytes are the same for every number but 0; each takes some 40 MB
@@ -91,10 +92,10 @@ def _chunks(pieces: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
     for piece in pieces:
         parts.append(piece)
         there += len(piece)
-        while there > _CHUNK:
+        while there > _JOB:
             whole = b"".join(parts)
-            yield whole[:_CHUNK], False
-            parts, there = [whole[_CHUNK:]], there - _CHUNK
+            yield whole[:_JOB], False
+            parts, there = [whole[_JOB:]], there - _JOB
     yield b"".join(parts), True
 
 
@@ -104,7 +105,7 @@ def _in_order(jobs: Iterator[Job], workers: int) -> Iterator[bytes]:
     with ThreadPoolExecutor(workers) as pool:
         for job in jobs:
             running.append(pool.submit(job))
-            if len(running) > 2 * workers:
+            if len(running) > workers + 1:
                 yield running.popleft().result()
         while running:
             yield running.popleft().result()

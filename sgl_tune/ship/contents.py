@@ -127,7 +127,7 @@ def _objection(item: Item) -> str | None:
 
 
 def _add_item(contents: Contents, stored: Stored, store: Folder, item: Item) -> None:
-    place = place_of(stored.store, stored.path.name, item.arch is not None)
+    place = place_of(stored.store, stored.path, item.arch is not None)
     parts = item.name.split("/") if item.name != "." else []
     path = "/".join((place, *parts))
     with contextlib.ExitStack() as way:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from runtime.server.stores import AOT_PACKAGE, BY_ID
 from sgl_tune.cache.layouts import KEY, MANIFEST
@@ -46,15 +47,12 @@ def store_of(path: str) -> str | None:
     return store
 
 
-def place_of(store: str, folder_name: str, has_targets: bool = False) -> str:
-    """Where a store lies in a bundle, whatever folder it was found in."""
-    if store == "inductor" and folder_name == _COMPILED:
-        return _COMPILED
+def place_of(store: str, found: Path, has_targets: bool = False) -> str:
+    """Where a store lies in a bundle, whatever folder it was found in. SGLang's own compiler keeps one for
+    each rank of each graph, below a folder that it knows."""
+    if store == "inductor" and _COMPILED in found.parts:
+        return _COMPILED + str(found).rpartition(f"/{_COMPILED}")[2]
     return _JIT if store == "tvm-ffi" and has_targets else BY_ID[store].folder
-
-
-def folders_of(store: str) -> list[str]:
-    return [folder for folder, one in _FOLDERS.items() if one == store]
 
 
 def _is_tactic(below: str) -> bool:
