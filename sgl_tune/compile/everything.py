@@ -144,4 +144,4 @@ def _left(deployment: Deployment, wanted: Wanted, why_not: str | None) -> Iterat
     if wanted.compiles_only and deployment.server.tunes:
         yield "tactics, which need a GPU"
     why = "it is not started" if wanted.compiles_only else why_not
-    yield f"what its own start compiles beside, SGLang's kernels and Triton's: {why}"
+    yield f"what its own start compiles beside, SGLang's kernels, Triton's, tvm-ffi's bridge to torch: {why}"
