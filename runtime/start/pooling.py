@@ -1,0 +1,107 @@
+"""How many tokens a starting rank has room for, and what its requests and drafts keep of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime.devices.base import Device
+from runtime.forward.comm import Communicator
+from runtime.forward.kv_pool import KVPool, make_cache
+from runtime.models.decoder import Decoder
+from runtime.models.draft import DraftModel, num_drafts
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
+from runtime.server.rows import aligned_rows
+from runtime.server.sizing import kv_bytes_per_token
+from runtime.server.start_sizes import StartSizes, captured_sizes
+from runtime.server.state_sizes import state_bytes
+from runtime.start.options import StartOptions
+from runtime.start.phases import PhaseRecorder
+
+
+class Pooling:
+    """The part of a model runner that plans its pools."""
+
+    model: ModelConfig
+    parallel: ParallelConfig
+    runtime: RuntimeConfig
+    device: Device
+    comm: Communicator
+    recorder: PhaseRecorder
+    options: StartOptions
+    sizes: StartSizes
+    decoder: Decoder
+    layers: Sequence[int]
+    kv: KVPool
+    plan: PoolPlan
+    baseline: int
+    max_running_requests: int
+
+    def _free_everywhere(self) -> int:
+        self.device.empty_cache()
+        return self.comm.min_over(self.device.memory().free)
+
+    def _plan_pool(self) -> PoolPlan:
+        tokens = self.options.given_tokens(limited=bool(self.device.memory().total))
+        if tokens is not None:
+            return plan_tokens(tokens, self.model, self.parallel, self.runtime, self.device.sm_major)
+        return plan_pool(
+            FreeMemory(self.baseline, self._free_everywhere()),
+            self.sizes.mem_fraction,
+            self.model,
+            self.parallel,
+            self.runtime,
+            self.layers,
+            draft_layers=self._draft_layers if self._counts_drafts else 0,
+            sm_major=self.device.sm_major,
+            agree=self._agreed,
+        )
+
+    def _agreed(self, tokens: int) -> int:
+        """Every stage has as many as the one with the fewest."""
+        most = self.options.most_tokens
+        return self.comm.min_over(tokens if most is None else min(tokens, most))
+
+    def _draft_kv(self, draft: DraftModel) -> KVPool:
+        """A draft's own keys and values in the target's slots; a frozen one reads the target's."""
+        if not self._draft_layers:
+            return self.kv
+        device = self.device.torch_device
+        cache = make_cache(self.plan, self.model, self.parallel, [draft.layer_id], device)
+        return KVPool(self.kv.requests, self.kv.slots, cache)
+
+    def _tell_pool(self) -> None:
+        plan, requests = self.plan, self.max_running_requests
+        bytes_per_token = kv_bytes_per_token(
+            self.model, self.parallel, plan.kv_dtype, self.layers, self._draft_layers, plan.packed
+        )
+        self.recorder.tell(
+            **self._told_states(),
+            kv_tokens=plan.tokens,
+            kv_bytes_per_token=round(bytes_per_token),
+            max_running_requests=requests,
+            dummy_batch_rows=aligned_rows(requests, self.sizes.width, self.parallel),
+            decode_graphs=captured_sizes(requests, self.parallel, self.runtime),
+        )
+
+    def _told_states(self) -> dict[str, int]:
+        if self.plan.states is None:
+            return {}
+        each = state_bytes(self.model, self.parallel, self.runtime)
+        return {"states": self.plan.states.slots, "state_bytes": each}
+
+    @property
+    def _counts_drafts(self) -> bool:
+        return self.runtime.speculative is not None and self.runtime.speculative.is_counted
+
+    @property
+    def _draft_layers(self) -> int:
+        """Those that keep keys and values of their own."""
+        speculative = self.runtime.speculative
+        frozen = speculative is not None and speculative.algorithm == "FROZEN_KV_MTP"
+        return 0 if frozen else self._num_drafts
+
+    @property
+    def _num_drafts(self) -> int:
+        """On the last stage, whose hidden states they go by."""
+        return num_drafts(self.runtime) if self.decoder.is_last else 0
