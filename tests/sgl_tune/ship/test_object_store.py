@@ -16,15 +16,14 @@ from zlib import crc32
 
 import pytest
 
-pytest.importorskip("s3fs")  # imported here, it need not be in each of the processes that are forked
-pytest.importorskip("aiobotocore.session")
+pytest.importorskip("s3fs")
 pytest.importorskip("moto")
 pytest.importorskip("flask_cors")
 
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.ship.object_name import parse_object_name
 from sgl_tune.ship.object_record import parse_record
-from tests.sgl_tune.running import PROGRAM, Ran, environment, run
+from tests.sgl_tune.running import PROGRAM, Ran, environment, run_here
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.ship.bundles import make_bundle
 from tests.sgl_tune.ship.s3 import Server
@@ -56,7 +55,10 @@ def _bundle(folder: Path, name: str = "glm.tar.gz", size: int = 1000) -> Path:
 
 
 def _sgl_tune(server: Server, *words: object, **changes: str) -> Ran:
-    return run(*words, **server.environment(**changes))
+    with pytest.MonkeyPatch.context() as here:
+        for name, value in server.environment(**changes).items():
+            here.setenv(name, value)
+        return run_here(*words)
 
 
 def _put(server: Server, name: str, content: bytes) -> None:
@@ -346,19 +348,19 @@ def test_a_folder_is_a_place_too(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
     bundle, out = _bundle(tmp_path), tmp_path / "out.tar.gz"
-    assert run("push", bundle, store.as_uri(), *H200).code == 0
+    assert run_here("push", bundle, store.as_uri(), *H200).code == 0
     assert sorted(path.name for path in store.iterdir()) == ["glm.tar.gz", "glm.tar.gz.json"]
-    assert run("pull", store.as_uri(), "-o", out, *H200).code == 0
+    assert run_here("pull", store.as_uri(), "-o", out, *H200).code == 0
     assert out.read_bytes() == bundle.read_bytes()
-    missing = run("push", bundle, (tmp_path / "none").as_uri(), *H200)
+    missing = run_here("push", bundle, (tmp_path / "none").as_uri(), *H200)
     assert missing.code == 2 and "there is no such" in missing.err
     os.mkfifo(store / "pipe.tar.gz")
-    waits_for_nobody = run("pull", f"{store.as_uri()}/pipe.tar.gz", "-o", out)
+    waits_for_nobody = run_here("pull", f"{store.as_uri()}/pipe.tar.gz", "-o", out)
     assert waits_for_nobody.code == 2 and "is no file" in waits_for_nobody.err
 
 
 def test_a_library_that_is_not_there_is_named_with_the_line_that_brings_it(tmp_path: Path) -> None:
-    ran = run("push", _bundle(tmp_path), "gs://bundles/", *H200)
+    ran = run_here("push", _bundle(tmp_path), "gs://bundles/", *H200)
     if "gcsfs" in ran.err:
         assert ran.code == 2 and "pip install 'sgl-tune[stores]' gcsfs" in ran.err
     else:
