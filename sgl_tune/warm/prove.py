@@ -49,7 +49,8 @@ def _import() -> None:
     """All that takes long and needs no GPU: a prover is started while the search still runs."""
     with suppress(Exception):  # it fails again, and is told, where it is used
         import flashinfer.fused_moe  # noqa: F401
-
+        import triton  # noqa: F401  to be heard from its first kernel on
+    with suppress(Exception):
         import runtime.autotune.record
         import runtime.devices.cuda
         import runtime.start.rehearsal  # noqa: F401
