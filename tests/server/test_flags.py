@@ -223,6 +223,14 @@ def test_a_config_file_cannot_hold_a_flag_that_is_deprecated_or_takes_both_ways(
         config_words(flags_of("0.5.17"), {"lora-strict-loading": True})
 
 
+def test_a_key_that_a_deprecated_flag_sets_too_is_refused_until_names_are_keys() -> None:
+    """server_args_config_parser.py of 0.5.14: `unsupported_actions` holds a field once one of its actions is."""
+    with pytest.raises(Refused, match="Unsupported config option 'cuda_graph_max_bs_decode'"):
+        config_words(flags_of("0.5.14"), {"cuda-graph-max-bs-decode": 64})
+    words = ["--cuda-graph-max-bs-decode", "64"]
+    assert config_words(flags_of("0.5.23"), {"cuda-graph-max-bs-decode": 64}) == words
+
+
 def test_a_key_of_a_config_file_is_a_switch_by_any_of_its_names_in_newer_releases() -> None:
     flag = next(
         f for f in flags_of("0.5.23").flags if f.action == "set" and len(f.names) > 1 and not f.instead
