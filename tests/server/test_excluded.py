@@ -191,3 +191,10 @@ def test_an_expression_or_a_bracket_of_others_is_no_obstacle() -> None:
     assert [*excluded_of({"ignore": ["re:.*mlp\\.(gate|up)_x"]}, "compressed-tensors").doubts(4)] == []
     assert [*_fp8("model.layers[3]").doubts(4)] == []
     assert len([*_modelopt("model.layers[3]").doubts(4)]) == 1
+
+
+@pytest.mark.parametrize("method", ["modelopt_fp8", "modelopt_fp4", "modelopt_mixed"])
+@pytest.mark.parametrize("key", ["ignore", "exclude_modules"])
+def test_modelopt_lists_what_it_leaves_under_one_of_two_names(method: str, key: str) -> None:
+    found = excluded_of({key: ["lm_head", "model.layers.3.*"]}, method)
+    assert found.one(f"{ATTENTION}.o_proj") and not found.one("model.layers.2.self_attn.o_proj")
