@@ -224,7 +224,7 @@ def test_a_config_file_cannot_hold_a_flag_that_is_deprecated_or_takes_both_ways(
 
 
 def test_a_key_that_a_deprecated_flag_sets_too_is_refused_until_names_are_keys() -> None:
-    """server_args_config_parser.py of 0.5.14: `unsupported_actions` holds a field once one of its actions is."""
+    """server_args_config_parser.py of 0.5.14: `unsupported_actions` holds a field with one such action."""
     with pytest.raises(Refused, match="Unsupported config option 'cuda_graph_max_bs_decode'"):
         config_words(flags_of("0.5.14"), {"cuda-graph-max-bs-decode": 64})
     words = ["--cuda-graph-max-bs-decode", "64"]
