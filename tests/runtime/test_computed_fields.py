@@ -191,3 +191,12 @@ def test_granites_hybrids_have_plain_layers_alone() -> None:
     why = model_config({**config_file("granitemoehybrid"), **section}).obstacles
     assert any("plain layers of this family alone" in one for one in why)
     assert not any("plain layers" in one for one in model_config(config_file("granitemoehybrid")).obstacles)
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_llama_4s_queries_grow_where_its_config_says_so(tuned: bool) -> None:
+    attention = model_config(config_file("llama4_text", attn_temperature_tuning=tuned)).attention
+    assert {kind: one.growth is not None for kind, one in attention.items()} == {
+        "full": tuned,
+        "sliding": False,
+    }

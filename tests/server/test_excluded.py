@@ -198,3 +198,9 @@ def test_an_expression_or_a_bracket_of_others_is_no_obstacle() -> None:
 def test_modelopt_lists_what_it_leaves_under_one_of_two_names(method: str, key: str) -> None:
     found = excluded_of({key: ["lm_head", "model.layers.3.*"]}, method)
     assert found.one(f"{ATTENTION}.o_proj") and not found.one("model.layers.2.self_attn.o_proj")
+
+
+def test_half_of_what_is_run_as_one_is_no_doubt_where_names_are_looked_for_anywhere() -> None:
+    """AWQ leaves a fused matrix plain where its own name is listed, or all of its parts'."""
+    listed = excluded_of({"modules_to_not_convert": ["q_proj"]}, "awq")
+    assert [*listed.doubts(2)] == [] and not listed.linear(QKV)
