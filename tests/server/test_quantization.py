@@ -318,3 +318,4 @@ def test_a_draft_takes_its_own_method_where_a_target_is_refused() -> None:
     assert model_quantization("awq", draft, release, draft=True) == "fp8"
     with pytest.raises(ConfigError, match="the checkpoint is quantized by fp8"):
         model_quantization("awq", draft, release)
+    assert model_quantization("quark_mxfp4", draft, release) == "quark_mxfp4"
