@@ -39,6 +39,7 @@ def judge(folder: Path, manifest: BundleManifest, target: Target, place: str) ->
         for found in file.findings
         if found.severity is Severity.ERROR
     )
-    others = (str(found) for found in report.findings if found.severity is Severity.ERROR)
+    errors = (found for found in report.findings if found.severity is Severity.ERROR)
+    others = (str(found).replace(f"{folder}/", "") for found in errors)
     line = verdict_line(report, (), ok, stores_line(judged) if judged else None)
     return Judgement(ok, line, tuple(dict.fromkeys((*said, *others))))
