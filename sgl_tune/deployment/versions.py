@@ -99,8 +99,8 @@ def visible(gpus: tuple[Gpu, ...], setting: str | None) -> tuple[Gpu, ...]:
 def held_bytes(gpu: int = 0) -> int | None:
     """What processes hold of a GPU, numbered as this process would; None where no driver says."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    listed = visible.split(",") if visible else []
-    name = listed[gpu].strip() if gpu < len(listed) else str(gpu)
+    listed = [str(gpu)] * (gpu + 1) if visible is None else visible.split(",")
+    name = listed[gpu].strip() if gpu < len(listed) else ""
     told = _asked_driver("memory.used", "-i", name).strip()
     return int(told) * MIB if is_number(told) else None
 

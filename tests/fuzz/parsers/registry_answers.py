@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
+
+import pytest
 
 from sgl_tune.ship import registry, registry_client
 from tests.fuzz.mutate import duplicated_key, mutated, of_bytes, of_json, of_lines
 from tests.fuzz.parser import Parser, Wrong, command
 from tests.sgl_tune.ship.hostile import IMAGE, INDEX, Asked, Good, answer, digest, hostile
-
-registry_client.ATTEMPTS, registry_client.PAUSE_SECONDS, registry.SETTLE_SECONDS = 2, 0.0, 0.0
 
 _GOOD = Good()
 _LINE = {
@@ -44,8 +43,15 @@ def _make(random: Random) -> _Made:
 
 def _read(made: _Made, folder: Path) -> None:
     (folder / "config.json").write_bytes(made.raw if made.which == 4 else b"{}")
-    os.environ["DOCKER_CONFIG"] = str(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_CONFIG", str(folder))
+        patch.setattr(registry_client, "ATTEMPTS", 2)
+        patch.setattr(registry_client, "PAUSE_SECONDS", 0.0)
+        patch.setattr(registry, "SETTLE_SECONDS", 0.0)
+        _pull(made, folder)
 
+
+def _pull(made: _Made, folder: Path) -> None:
     def answered(asked: Asked) -> bytes:
         if made.which == 3:
             return made.raw

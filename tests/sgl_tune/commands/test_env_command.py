@@ -53,7 +53,8 @@ def test_it_lists_the_caches_and_stores_that_a_server_here_would_find(tmp_path: 
     places = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": str(tmp_path), "HOME": str(tmp_path / "home")}
     ran = run_anew(
         "env", "--format", "json", "--name", "gpu-7", "--cache-dir", tmp_path / "root",
-        TRITON_CACHE_DIR=str(tmp_path / "home" / ".triton" / "cache"), **places,
+        TRITON_CACHE_DIR=str(tmp_path / "home" / ".triton" / "cache"),
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "nowhere"), **places,
     )  # fmt: skip
     data = json.loads(ran.out)
     assert schema_faults("env", data) == [] and data["name"] == "gpu-7" and len(ran.out) < 20_000
