@@ -95,6 +95,7 @@ class _Server:
         self._parse = line_parser()
         self._began = time.time()
         self._listener.launch(self._began)
+        self._ours = _children()
         try:
             self._process = subprocess.Popen(
                 command,
@@ -210,7 +211,7 @@ class _Server:
         for pid in below(self.pid):
             _end(pid)
         self._process.wait()
-        while orphans := _adopted():
+        while orphans := _children() - self._ours:
             for pid in orphans:
                 _end(pid)
                 with suppress(ChildProcessError):
@@ -263,7 +264,8 @@ def _adopting() -> Iterator[None]:
         ctypes.CDLL(None).prctl(_SUBREAPER, 0, 0, 0, 0)
 
 
-def _adopted() -> set[int]:
+def _children() -> set[int]:
+    """Of this process; its janitors are nobody's to end."""
     mine = {int(word) for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
     return {pid for pid in mine if not _is_janitor(pid)}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sgl_tune.start_report.running import start_and_stop
 from tests.sgl_tune.running import PROGRAM, environment
 from tests.sgl_tune.schemas import schema_faults
 
@@ -112,3 +113,16 @@ def test_a_command_that_is_not_there_is_wrong_usage() -> None:
     words = [*PROGRAM, "start-report", "--", "/no/such/server"]
     done = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=60)
     assert done.returncode == 2 and "error: /no/such/server cannot be started" in done.stderr
+
+
+def test_a_process_that_is_ours_does_not_end_with_a_server() -> None:
+    """Workers of a warm, say, that stay for the next deployment."""
+    ours = subprocess.Popen(["sleep", "60"])
+    try:
+        start_and_stop(
+            ["/bin/sh", "-c", "sleep 60 & echo started"], dict(os.environ), 20.0, lambda doing: None
+        )
+        assert ours.poll() is None
+    finally:
+        ours.kill()
+        ours.wait()
