@@ -134,9 +134,9 @@ def test_a_signature_beside_a_bundle_is_read_or_refused(tmp_path: Path) -> None:
 
 
 def test_a_statement_is_the_one_that_cosign_signs_and_binds_one_manifest(tmp_path: Path) -> None:
-    # As cosign's own test spells it: pkg/cosign/obsolete_test.go
-    assert statement_about(OTHER, "index.docker.io/namespace/image") == (
-        b'{"critical":{"identity":{"docker-reference":"index.docker.io/namespace/image"},"image":'
+    # As cosign's own test spells it, but for the name: pkg/cosign/obsolete_test.go
+    assert statement_about(OTHER, "registry.example/namespace/image") == (
+        b'{"critical":{"identity":{"docker-reference":"registry.example/namespace/image"},"image":'
         b'{"docker-manifest-digest":"' + OTHER.encode() + b'"},"type":"cosign container image signature"},'
         b'"optional":null}'
     )
