@@ -9,38 +9,23 @@ as a fleet has them, mostly Triton's, filled with what this Python's own library
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import random
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
-from datetime import date
+from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.timed import Cost, timed, write_result
 from sgl_tune.ship.compression import GZIP_LEVEL, ZSTD_LEVEL
 from tests.sgl_tune.stores import make
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = Path(__file__).parent / "results"
 _POOL = 200 << 20
 _KERNEL = {"cubin": 52_000, "ttgir": 15_000, "ttir": 10_000, "llir": 38_000, "ptx": 38_000, "source": 4_000}
 _LIBRARY = 2_000_000
-
-
-@dataclass(frozen=True)
-class Cost:
-    wall: float
-    cpu: float
-    megabytes: float
 
 
 def fill(root: Path) -> tuple[int, int]:
@@ -78,17 +63,6 @@ def _pool() -> bytes:
     return b"".join(parts)[:_POOL]
 
 
-def run(command: Sequence[str]) -> Cost:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    started = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT, env=environment)
-    _, status, usage = os.wait4(child.pid, 0)
-    wall = time.perf_counter() - started
-    if os.waitstatus_to_exitcode(status):
-        raise SystemExit(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
-    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000)
-
-
 def commands(root: Path, folder: Path) -> dict[str, list[str]]:
     program = [sys.executable, "-m", "sgl_tune.cli.app"]
     new, out = str(folder / "new"), folder / "out"
@@ -120,25 +94,22 @@ def main() -> None:
         costs: dict[str, list[Cost]] = {}
         for _ in range(arguments.rounds):
             for name, command in commands(folder / "root", folder).items():
-                costs.setdefault(name, []).append(run(command))
+                costs.setdefault(name, []).append(timed(command))
                 shutil.rmtree(folder / "new", ignore_errors=True)
         sizes = {name: (folder / name).stat().st_size for name in ("out.tar.gz", "out.tar.zst", "out.tgz")}
     best = {name: min(found, key=lambda cost: cost.wall) for name, found in costs.items()}
     print(f"{files:,} files, {size / 1e9:.2f} GB{'':<6}{'wall s':>9}{'CPU s':>9}{'MB':>8}")
     for name, cost in best.items():
         print(f"{name:<26}{cost.wall:>9.1f}{cost.cpu:>9.1f}{cost.megabytes:>8.0f}")
-    record = {
-        "command": "python benchmarks/bundles.py",
-        "date": date.today().isoformat(),
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.system()},
-        "rounds": arguments.rounds,
-        "files": files,
-        "bytes": size,
-        "packed": sizes,
-        "results": {name: asdict(cost) for name, cost in best.items()},
-        "all_wall_seconds": {name: [round(cost.wall, 1) for cost in found] for name, found in costs.items()},
-    }
-    (RESULTS / "bundles.json").write_text(json.dumps(record, indent=1) + "\n")
+    write_result(
+        "bundles",
+        arguments.rounds,
+        files=files,
+        bytes=size,
+        packed=sizes,
+        results={name: asdict(cost) for name, cost in best.items()},
+        all_wall_seconds={name: [round(cost.wall, 1) for cost in found] for name, found in costs.items()},
+    )
 
 
 if __name__ == "__main__":

@@ -11,24 +11,20 @@ and system), which is what the wall says on an idle machine and does not change 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.timed import Cost as Timed
+from benchmarks.timed import timed, write_result
 from sgl_tune.cache.record import read_cache_file, serialise
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "cache-examples/cache/flashinfer/autotune/0.7.2/sm90/4aaede739ed1db5a/rank_tp0_pp0_dp0.json"
-RESULTS = Path(__file__).parent / "results"
 FILES = 1000
 LOOP = """import json, sys
 for path in sys.argv[1:]:
@@ -42,7 +38,7 @@ class Cost:
     wall: float = float("inf")
     cpu: float = float("inf")
 
-    def best(self, other: Cost) -> Cost:
+    def best(self, other: Timed) -> Cost:
         return Cost(min(self.wall, other.wall), min(self.cpu, other.cpu))
 
 
@@ -63,23 +59,11 @@ def make_cache(root: Path, ranks: int) -> list[Path]:
     return paths
 
 
-def run(command: Sequence[str]) -> Cost:
-    # As after an installation: with compiled modules, which a shell may have forbidden to write.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    start = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT, env=environment)
-    _, status, usage = os.wait4(child.pid, 0)
-    wall = time.perf_counter() - start
-    if os.waitstatus_to_exitcode(status):
-        raise SystemExit(f"{' '.join(command[:5])} ended with {os.waitstatus_to_exitcode(status)}")
-    return Cost(wall, usage.ru_utime + usage.ru_stime)
-
-
 def measure(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, Cost]:
     best = dict.fromkeys(commands, Cost())
     for _ in range(rounds):
         for name, command in commands.items():
-            best[name] = best[name].best(run(command))
+            best[name] = best[name].best(timed(command))
     return best
 
 
@@ -114,16 +98,7 @@ def main() -> None:
         "--help"
     ]
     print(f"{'sgl-tune --help':<28}{help.wall:>9.3f}{help.cpu:>9.3f}")
-    record = {
-        "command": "python benchmarks/file_commands.py",
-        "date": date.today().isoformat(),
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.system()},
-        "rounds": arguments.rounds,
-        "help": asdict(help),
-        "results": results,
-    }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "file_commands.json").write_text(json.dumps(record, indent=1) + "\n")
+    write_result("file_commands", arguments.rounds, help=asdict(help), results=results)
 
 
 if __name__ == "__main__":

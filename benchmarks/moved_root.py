@@ -23,22 +23,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks.record import write_record
+from sgl_tune.start_report.compilers import NAMES
 
 PROGRAM = [sys.executable, "-m", "sgl_tune.cli.app"]
-COMPILERS = (
-    "nvcc",
-    "cicc",
-    "ptxas",
-    "ninja",
-    "g++",
-    "c++",
-    "gcc",
-    "cc",
-    "cudafe++",
-    "fatbinary",
-    "nvlink",
-    "ld",
-)
 TACTICS = "flashinfer/autotune"
 NOBODY = 65534
 LIMIT_SECONDS = 400
@@ -102,7 +89,7 @@ class _Starts:
             "d: compiled, by its reports": self._compiled("d"),
             "d: programs started": programs,
             "d: compilers started": {
-                told: count for told, count in programs.items() if told.split()[0] in COMPILERS
+                told: count for told, count in programs.items() if told.split()[0] in NAMES
             },
             "reports": self.reports,
         }
@@ -197,7 +184,7 @@ class _Starts:
 
 
 def _told(program: str, words: str) -> str:
-    if program not in COMPILERS:
+    if program not in NAMES:
         return program
     return " ".join([program, *re.findall(r'"([^"]*)"', words)[1:]])
 

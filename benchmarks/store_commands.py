@@ -9,31 +9,17 @@ The root is moved after it was made, so that verify asks for every kernel's old 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import date
+from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.timed import timed, write_result
 from tests.sgl_tune.stores import make
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = Path(__file__).parent / "results"
-FILES = 60_000
-
-
-@dataclass(frozen=True)
-class Cost:
-    wall: float
-    cpu: float
-    megabytes: float
+_ANSWERS = (0, 1)
 
 
 def fill(root: Path) -> int:
@@ -52,17 +38,6 @@ def fill(root: Path) -> int:
     return sum(len(files) for _, _, files in os.walk(root))
 
 
-def run(command: Sequence[str]) -> Cost:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    started = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT, env=environment)
-    _, status, usage = os.wait4(child.pid, 0)
-    wall = time.perf_counter() - started
-    if os.waitstatus_to_exitcode(status) not in (0, 1):
-        raise SystemExit(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
-    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
@@ -79,22 +54,15 @@ def main() -> None:
             "relocate": [*program, "relocate", root],
             "verify, relocated": [*program, "verify", root],
         }
-        costs = {name: [run(command)] for name, command in commands.items()}
+        costs = {name: [timed(command, _ANSWERS)] for name, command in commands.items()}
         for name in [name for name in commands if name != "relocate"] * (arguments.rounds - 1):
-            costs[name].append(run(commands[name]))
+            costs[name].append(timed(commands[name], _ANSWERS))
     best = {name: min(found, key=lambda cost: cost.wall) for name, found in costs.items()}
     print(f"{files:,} files{'':<18}{'wall s':>9}{'CPU s':>9}{'MB':>8}")
     for name, cost in best.items():
         print(f"{name:<30}{cost.wall:>9.2f}{cost.cpu:>9.2f}{cost.megabytes:>8.0f}")
-    record = {
-        "command": "python benchmarks/store_commands.py",
-        "date": date.today().isoformat(),
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.system()},
-        "rounds": arguments.rounds,
-        "files": files,
-        "results": {name: asdict(cost) for name, cost in best.items()},
-    }
-    (RESULTS / "store_commands.json").write_text(json.dumps(record, indent=1) + "\n")
+    results = {name: asdict(cost) for name, cost in best.items()}
+    write_result("store_commands", arguments.rounds, files=files, results=results)
 
 
 if __name__ == "__main__":

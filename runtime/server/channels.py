@@ -69,10 +69,10 @@ def fills_channels(model: ModelConfig, parallel: ParallelConfig, runtime: Runtim
 
 
 def warms_up_long(model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig, rows: int) -> bool:
-    """Whether the forwards before a capture send what the shared buffer takes in graphs alone."""
+    """Whether the forwards before a capture send more than the shared buffer takes outside graphs."""
     if parallel.gathers_mlp or not shared_buffer(parallel, runtime):
         return False
-    return message(model, rows) > _SHARED and not fills_channels(model, parallel, runtime, rows)
+    return message(model, rows) > _SHARED
 
 
 def message(model: ModelConfig, rows: int) -> int:

@@ -10,7 +10,7 @@ import typer
 from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.options import ServerFlags, takes_server_flags
+from sgl_tune.deployment.options import ServerFlags, TargetOption, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import CheckFailed, UsageError
@@ -48,10 +48,7 @@ def pack(
             autocompletion=keys,
         ),
     ] = None,
-    target: Annotated[
-        Path | None,
-        typer.Option("--target", metavar="ENV.JSON", help="The serving machine, as its `sgl-tune env` says."),
-    ] = None,
+    target: TargetOption = None,
     store: Annotated[
         list[str] | None,
         typer.Option(

@@ -21,6 +21,7 @@ from sgl_tune.ship.guard import Guard
 from sgl_tune.ship.machine import machine_for
 from sgl_tune.ship.options import (
     DigestOption,
+    ForceOption,
     OwnerOption,
     PlaceOption,
     RekeyOption,
@@ -90,9 +91,7 @@ def pull(
     ] = None,
     at: PlaceOption = None,
     owner: OwnerOption = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="With --target: unpack what it would not use, too.")
-    ] = False,
+    force: ForceOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Fetch and check it, and only say.")] = False,
     gpu: GpuOption = None,
     platform: PlatformOption = None,

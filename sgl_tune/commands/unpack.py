@@ -14,6 +14,7 @@ from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived
 from sgl_tune.ship.guard import Guard
 from sgl_tune.ship.options import (
     DigestOption,
+    ForceOption,
     OwnerOption,
     PlaceOption,
     RekeyOption,
@@ -42,9 +43,7 @@ def unpack(
     digest: DigestOption = None,
     trust: TrustOption = None,
     owner: OwnerOption = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="With --target: unpack what it would not use, too.")
-    ] = False,
+    force: ForceOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all of it, and only say.")] = False,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,

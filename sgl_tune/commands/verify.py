@@ -15,7 +15,7 @@ from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
-from sgl_tune.deployment.options import ServerFlags, takes_server_flags
+from sgl_tune.deployment.options import ServerFlags, TargetOption, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import UsageError
@@ -54,10 +54,7 @@ def verify(
             autocompletion=keys,
         ),
     ] = None,
-    target: Annotated[
-        Path | None,
-        typer.Option("--target", metavar="ENV.JSON", help="The serving machine, as its `sgl-tune env` says."),
-    ] = None,
+    target: TargetOption = None,
     as_user: Annotated[
         str | None,
         typer.Option("--as-user", metavar="NAME|UID", help="Can this user read the files, and save?"),

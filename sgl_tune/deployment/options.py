@@ -59,6 +59,10 @@ CacheDirOption = Annotated[
         show_default=False,
     ),
 ]
+TargetOption = Annotated[
+    Path | None,
+    typer.Option("--target", metavar="ENV.JSON", help="The serving machine, as its `sgl-tune env` says."),
+]
 ServerCommand = Annotated[
     list[str] | None,
     typer.Argument(

@@ -148,7 +148,7 @@ def _measured(asked: MemoryOptions, found: Study, out: Output) -> Answer:
 def _all_here(asked: MemoryOptions, start: Start) -> tuple[Start, ...]:
     """Every rank of the server, where this machine has a GPU for each and nobody asked for one of them."""
     ranks = start.parallel.world_size
-    if ranks == 1 or ranks > len(local_gpus()) or asked.ranks not in (DISTINCT, ALL) or asked.snapshot:
+    if ranks == 1 or asked.ranks not in (DISTINCT, ALL) or asked.snapshot or ranks > len(local_gpus()):
         return ()
     return tuple(replace(start, rank=rank) for rank in range(ranks))
 

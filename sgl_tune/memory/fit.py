@@ -95,7 +95,9 @@ class _Solver:
 
     def spare(self, trial: Trial, keeps_prefill_graphs: bool) -> int:
         spare, room = trial.slack - self.wanted(trial), trial.report.sizes.prefill_graphs_room
-        return min(spare, room - trial.report.margin_bytes) if keeps_prefill_graphs and room else spare
+        if not keeps_prefill_graphs or room is None:
+            return spare
+        return min(spare, room - trial.report.margin_bytes)
 
     def highest(
         self,

@@ -32,6 +32,9 @@ ReplaceOption = Annotated[
         show_default="--merge",
     ),
 ]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="With --target: unpack what it would not use, too.")
+]
 RekeyOption = Annotated[
     list[str] | None,
     typer.Option(
