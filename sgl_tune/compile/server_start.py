@@ -69,4 +69,4 @@ def _last_words(report: StartReport) -> str:
 
 
 def _remedy(words: list[str]) -> str:
-    return f"`sgl-tune start-report -- {' '.join(words[1:3])} ...` shows its output"
+    return f"`sgl-tune start-report -- {' '.join(words[:3])} ...` shows its output"
