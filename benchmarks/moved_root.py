@@ -3,8 +3,9 @@
     PYTHONPATH=. python benchmarks/moved_root.py --ready '^LOADED' --turns 5 -- COMMAND THAT STARTS A SERVER
 
 Starts COMMAND (a) with an empty root, (b) with its tactics alone, (c) with all, (d) with all of it moved;
-(c) and (d) in turns. A last start under `strace`, untimed, counts the programs that (d) starts. It writes
-moved_root.json. Nobody's user starts (d), and the root is root's, where this is run by root.
+(c) and (d) in turns. --without-b leaves (b) out. A last start under `strace`, untimed, counts the programs
+that (d) starts. It writes moved_root.json. Nobody's user starts (d), and the root is root's, where this is
+run by root.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -23,18 +23,17 @@ from statistics import median
 from typing import Any
 
 from benchmarks.record import write_record
+from benchmarks.started import AS_NOBODY, LIMIT_SECONDS, PROGRAM, Starter, out_of_reach
 from sgl_tune.start_report.compilers import NAMES
 
-PROGRAM = [sys.executable, "-m", "sgl_tune.cli.app"]
 TACTICS = "flashinfer/autotune"
-NOBODY = 65534
-LIMIT_SECONDS = 400
 
 
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--ready", default="^LOADED")
     options.add_argument("--turns", type=int, default=5)
+    options.add_argument("--without-b", action="store_true")
     options.add_argument("--release", default="0.5.17")
     options.add_argument("--name", default="moved_root")
     options.add_argument("command", nargs="+")
@@ -54,12 +53,13 @@ class _Starts:
             folder / "elsewhere" / "moved",
             folder / "scratch",
         )
+        self.starter = Starter(asked.release, asked.ready)
         self.reports: dict[str, dict[str, Any]] = {}
 
     def all(self) -> dict[str, Any]:
         self.made.mkdir()
         cold = self._start("a", self.made)
-        if (self.made / TACTICS).exists():
+        if (self.made / TACTICS).exists() and not self.asked.without_b:
             tactics = self.folder / "tactics"
             shutil.copytree(self.made / TACTICS, tactics / TACTICS)
             self._start("b", tactics)
@@ -108,57 +108,18 @@ class _Starts:
             [*PROGRAM, "relocate", str(self.moved)], capture_output=True, text=True, check=True
         )
         print(told.stdout, flush=True)
-        subprocess.run(["chmod", "-R", "a+rX,a-w", str(self.moved)], check=True)
-        self.scratch.mkdir()
-        self.scratch.chmod(0o777)
+        out_of_reach(self.moved, self.scratch)
 
     def _start(self, name: str, root: Path, read_only: bool = False) -> float:
-        out = self.folder / f"{name.replace(' ', '-')}.json"
-        out.touch()
-        out.chmod(0o666)
-        command = [*PROGRAM, "start-report", "--format", "json", "-o", str(out), "--ready", self.asked.ready]
-        log = self.folder / f"{name.replace(' ', '-')}.log"
-        with log.open("wb") as file:
-            subprocess.run(
-                [*command, "--stop-when-ready", "--", *self._as_who(read_only), *self.asked.command],
-                env=self._environment(root, read_only),
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                timeout=LIMIT_SECONDS,
-                check=False,
-            )
-        if not out.read_bytes():
-            raise SystemExit(f"{name} was not ready:\n{log.read_text(errors='replace')[-3000:]}")
-        self.reports[name] = json.loads(out.read_text())
+        place = self.folder / name.replace(" ", "-")
+        report = self.starter.start(place, root, self.asked.command, self.scratch if read_only else None)
+        self.reports[name] = report
         seconds = self._seconds(name)
-        print(name, seconds, "ready" if self.reports[name]["ready"] else "NOT READY", flush=True)
+        print(name, seconds, flush=True)
         return seconds
 
     def _seconds(self, name: str) -> float:
         return round(float(self.reports[name]["wall_seconds"]), 2)
-
-    def _environment(self, root: Path, read_only: bool) -> dict[str, str]:
-        command = [
-            *PROGRAM,
-            "relocate",
-            str(root),
-            "--sglang-version",
-            self.asked.release,
-            "--format",
-            "json",
-        ]
-        if read_only:
-            command += ["--read-only", "--scratch", str(self.scratch)]
-        told = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
-        given = dict(told["environment"])
-        paths = [given.pop("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")]
-        home = {"HOME": str(self.scratch)} if read_only else {}
-        return {**os.environ, **given, **home, "PYTHONPATH": ":".join(filter(None, paths))}
-
-    def _as_who(self, read_only: bool) -> list[str]:
-        if not read_only or os.geteuid():
-            return []
-        return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
 
     def _programs(self) -> dict[str, int]:
         """Every program that a start of (d) executes; a compiler with its arguments."""
@@ -166,10 +127,11 @@ class _Starts:
         if strace is None:
             return {}
         trace = self.scratch / "trace"
-        command = [strace, "-f", "-qq", "-s", "200", "-e", "trace=execve", "-o", str(trace)]
+        traced = [strace, "-f", "-qq", "-s", "200", "-e", "trace=execve", "-o", str(trace)]
+        report = [*PROGRAM, "start-report", "--ready", self.asked.ready, "--stop-when-ready", "--"]
         subprocess.run(
-            [*self._as_who(True), *command, *self.asked.command],
-            env=self._environment(self.moved, True),
+            [*report, *AS_NOBODY, *traced, *self.asked.command],
+            env=self.starter.environment(self.moved, self.scratch),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             timeout=LIMIT_SECONDS,
