@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import CONFIG_MAPPING
 
 from runtime.forward.comm import VirtualCommunicator
 from runtime.layers.linear import Linear
@@ -23,6 +24,7 @@ from runtime.models.draft import DraftModel
 from runtime.models.experts import Experts
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.decoders.wrappers import text_part, wrapper_of
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.formats.assigned import UNQUANTIZED
 from tests.oracle.published import MADE_UP, Published, published
@@ -66,6 +68,8 @@ def checkpoints() -> list[Published]:
     known = published()
     told = json.loads((DATA / "published_quantized.json").read_text())
     more = [Published(name, "", {**known[row.pop("like")].config, **row}) for name, row in told.items()]
+    families = json.loads((DATA / "published_families.json").read_text())
+    more += [Published(name, "", config) for name, config in families.items()]
     return [one for one in known.values() if not one.name.startswith(MADE_UP)] + more
 
 
@@ -124,7 +128,9 @@ def _decoder(model: ModelConfig) -> Decoder:
 
 def _parameters(config: dict[str, Any]) -> int:
     """With the routers' corrections, which transformers keeps in buffers."""
-    plain = {name: value for name, value in config.items() if name not in ("quantization_config", "auto_map")}
+    wrapper = wrapper_of(config)
+    text = config if wrapper is None or config["model_type"] in CONFIG_MAPPING else text_part(wrapper, config)
+    plain = {name: value for name, value in text.items() if name not in ("quantization_config", "auto_map")}
     parts = _transformers(plain.pop("model_type"), plain)
     corrections = (
         buffer.numel() for part in parts for name, buffer in part.named_buffers() if "correction_bias" in name

@@ -19,7 +19,9 @@ def test_a_checkpoint_is_as_large_as_its_files(name: str) -> None:
         assert found.ours == pytest.approx(found.theirs, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["Qwen/Qwen3-30B-A3B-GPTQ-Int4", "zai-org/GLM-4.5-Air-FP8"])
+@pytest.mark.parametrize(
+    "name", ["Qwen/Qwen3-30B-A3B-GPTQ-Int4", "zai-org/GLM-4.5-Air-FP8", "moonshotai/Kimi-VL-A3B-Instruct"]
+)
 def test_a_checkpoint_whose_size_nobody_states_has_transformers_parameters(name: str) -> None:
     found = beside_transformers(CHECKPOINTS[name])
     assert found.ours == found.theirs > 0

@@ -372,10 +372,22 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"model_type": "deepseek_v3", **_LATENT, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1},
         {**_PIXTRAL, "pos_emb_height": 4, "pos_emb_width": 4},
     ),
+    "kimi_vl": (
+        "Kimi_K25Config",
+        {"model_type": "deepseek_v3", **_LATENT, "q_lora_rank": None, "n_group": 1, "topk_group": 1},
+        {**_PIXTRAL, "pos_emb_height": 4, "pos_emb_width": 4},
+    ),
+    "internvl_chat": (
+        "InternVLConfig",
+        {"model_type": "qwen2"},
+        {**_PIXTRAL, "image_size": [56, 56], "attention_bias": True},
+    ),
 }
 # Of the whole that transformers has them inside of.
 _INSIDE = {"step3p5": "step3p7"}
-_BESIDE = {"kimi_k25": {"projection_hidden_size": 16}}
+_BESIDE = {name: {"projection_hidden_size": 16} for name in ("kimi_k25", "kimi_vl")}
+_LLMS = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
+_LLMS |= {"gpt_oss": "GptOssForCausalLM"}
 MOE_FAMILIES = tuple(name for name, (_, own) in FAMILIES.items() if any("experts" in one for one in own))
 
 
@@ -397,7 +409,46 @@ def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: A
     config._attn_implementation = "eager"
     model = getattr(transformers, auto).from_config(config).float().eval()
     _randomize(model)
+    if name in _AS_PUBLISHED:
+        model.saved_as = _AS_PUBLISHED[name](model.config.to_dict())
     return model
+
+
+def config_json(model: Any) -> dict[str, Any]:
+    """As its checkpoint has it."""
+    told: dict[str, Any] = json.loads(json.dumps(getattr(model, "saved_as", None) or model.config.to_dict()))
+    return told
+
+
+def _kimi_vl(hf: dict[str, Any]) -> dict[str, Any]:
+    """What transformers has as a Kimi-K2.5; a text that tells all that its class leaves open."""
+    text = {"scoring_func": "sigmoid", "topk_method": "noaux_tc", **hf["text_config"]}
+    vision = {**hf["vision_config"], "model_type": "moonvit"}
+    for side in ("height", "width"):
+        vision[f"init_pos_emb_{side}"] = vision.pop(f"pos_emb_{side}")
+    return {
+        "model_type": "kimi_vl",
+        "architectures": ["KimiVLForConditionalGeneration"],
+        "text_config": text,
+        "vision_config": vision,
+    }
+
+
+def _internvl_chat(hf: dict[str, Any]) -> dict[str, Any]:
+    """transformers rewrites these files, and has the same layers under other names."""
+    vision, text = hf["vision_config"], hf["text_config"]
+    vision = {**vision, "model_type": "intern_vit_6b", "qk_normalization": vision["use_qk_norm"]}
+    vision |= {"qkv_bias": vision.pop("attention_bias")}
+    return {
+        "model_type": "internvl_chat",
+        "architectures": ["InternVLChatModel"],
+        "downsample_ratio": hf["downsample_ratio"],
+        "llm_config": {**text, "architectures": [_LLMS[text["model_type"]]]},
+        "vision_config": vision,
+    }
+
+
+_AS_PUBLISHED = {"kimi_vl": _kimi_vl, "internvl_chat": _internvl_chat}
 
 
 def _wrapped(name: str, changes: dict[str, Any], tower: dict[str, Any]) -> Any:

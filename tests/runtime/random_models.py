@@ -379,6 +379,8 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     "step3p5": _STEP,
     "step3p7": _STEP,
     "kimi_k25": {**_LATENT, "rope_parameters": _MSCALES, "rope_interleave": (True, False)},
+    "kimi_vl": {**_LATENT, "rope_parameters": _MSCALES, "q_lora_rank": (None, 24)},
+    "internvl_chat": {**_HEADS, **_OPTIONAL_WINDOW, "max_window_layers": (0, 1, 9)},
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from runtime.server.decoders.known import model_config
 from runtime.server.decoders.wrappers import WRAPPERS, wrapper_of
 from runtime.server.encoders.weight import Encoder, EncoderWeight
 from runtime.server.errors import ConfigError
-from tests.runtime.families import WRAPPED, make_reference
+from tests.runtime.families import WRAPPED, config_json, make_reference
 
 # Sizes that nothing has to be padded to, and the sides of what would not show in so few of them.
 _SIZES: dict[str, dict[str, Any]] = {
@@ -36,6 +36,15 @@ _SIZES: dict[str, dict[str, Any]] = {
     "gemma3": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
     "step3p7": {"num_hidden_layers": 2, "hidden_size": 32, "mlp_ratio": 2.25},
     "kimi_k25": {"num_hidden_layers": 2, "pos_emb_height": 5, "merge_kernel_size": [3, 3]},
+    "kimi_vl": {"num_hidden_layers": 3, "pos_emb_width": 3, "patch_size": 7},
+    "internvl_chat": {
+        "num_hidden_layers": 2,
+        "use_qk_norm": True,
+        "attention_bias": False,
+        "norm_type": "rms_norm",
+        "image_size": [84, 84],
+        "patch_size": [7, 7],
+    },
 }
 
 
@@ -49,7 +58,7 @@ def test_it_has_as_many_parameters_as_transformers_counts(name: str, changed: bo
     """All of the model's but those of its language model and head."""
     with torch.device("meta"):
         model = make_reference(name, vision=_SIZES[name] if changed else {})
-    hf = json.loads(json.dumps(model.config.to_dict()))
+    hf = config_json(model)
     inner = getattr(model, "model", model)
     whole = {id(p): p.numel() for p in model.parameters()}
     for part in (inner.language_model, model.get_output_embeddings()):
@@ -59,10 +68,9 @@ def test_it_has_as_many_parameters_as_transformers_counts(name: str, changed: bo
 
 
 def _encoder(name: str) -> Encoder:
-    hf = make_reference(name).config.to_dict()
-    wrapper = wrapper_of(hf)
-    assert wrapper is not None
-    encoder = model_config(json.loads(json.dumps(hf))).encoder
+    hf = config_json(make_reference(name))
+    assert wrapper_of(hf) is not None
+    encoder = model_config(hf).encoder
     assert encoder is not None
     return encoder
 
@@ -97,11 +105,41 @@ def test_the_rows_of_positions_lie_on_the_first_stage() -> None:
     assert _of_rank(encoder, stages, 0) - _of_rank(encoder, stages, 1) == 64 * 16
 
 
-def test_heads_that_do_not_divide_are_padded_by_glm_alone() -> None:
+def test_heads_that_do_not_divide_are_padded_by_some_alone() -> None:
     qkv = EncoderWeight("attn.qkv_proj.weight", (3 * 12 * 8, 96), 0, units=12)
-    assert replace(qkv, pads=True).of_rank(8) == (3 * 2 * 8, 96)
+    padded = replace(qkv, pads=True)
+    assert padded.of_rank(8) == (3 * 2 * 8, 96)
+    assert padded.on_each().of_rank(8) == (3 * 16 * 8, 96) and qkv.on_each().of_rank(8) == qkv.shape
     with pytest.raises(ConfigError, match=r"the encoder's attn\.qkv_proj\.weight: 12 cannot be split over 8"):
         qkv.of_rank(8)
+
+
+def test_interns_norms_of_all_heads_have_the_dummies_of_all_ranks() -> None:
+    told = {"num_attention_heads": 5, "hidden_size": 40, "use_qk_norm": True}
+    hf = config_json(make_reference("internvl_chat", vision=told))
+    norm = next(
+        one for one in WRAPPERS["internvl_chat"].weights(hf, 64) if one.name.endswith("attn.q_norm.weight")
+    )
+    assert [norm.of_rank(ranks) for ranks in (1, 2, 5, 8)] == [(40,), (48,), (40,), (64,)]
+    assert norm.on_each() == norm
+
+
+@pytest.mark.parametrize("told", [None, "batch_norm", 7])
+def test_interns_norms_are_told_and_known(told: Any) -> None:
+    hf = config_json(make_reference("internvl_chat"))
+    with pytest.raises(ConfigError, match="vision_config: norm_type is"):
+        list(
+            WRAPPERS["internvl_chat"].weights(
+                {**hf, "vision_config": {**hf["vision_config"], "norm_type": told}}, 64
+            )
+        )
+
+
+@pytest.mark.parametrize("told", [["InternLM2ForCausalLM"], [], None, [7]])
+def test_interns_language_model_is_known_by_its_architecture(told: Any) -> None:
+    hf = config_json(make_reference("internvl_chat"))
+    with pytest.raises(ConfigError, match="llm_config: architectures is"):
+        model_config({**hf, "llm_config": {**hf["llm_config"], "architectures": told}})
 
 
 def test_kimi_spells_its_sizes_in_two_ways() -> None:
@@ -114,7 +152,12 @@ def test_kimi_spells_its_sizes_in_two_ways() -> None:
     assert _count(WRAPPERS["kimi_k25"].weights(same, 64)) == _count(_encoder("kimi_k25").weights)
 
 
-@pytest.mark.parametrize("name", WRAPPED)
+# The class is in files of the checkpoint, and tells no norm, or is SGLang's.
+_OWN_CLASS = ("internvl_chat", "kimi_vl")
+_OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
+
+
+@pytest.mark.parametrize("name", _OF_TRANSFORMERS)
 def test_a_size_that_is_not_told_is_that_of_its_config_class(name: str) -> None:
     config = make_reference(name).config
     told = json.loads(json.dumps(type(config.vision_config)().to_dict()))
@@ -123,7 +166,7 @@ def test_a_size_that_is_not_told_is_that_of_its_config_class(name: str) -> None:
     assert unsaid == said
 
 
-@pytest.mark.parametrize("name", WRAPPED)
+@pytest.mark.parametrize("name", _OF_TRANSFORMERS)
 def test_a_tower_that_is_not_told_at_all_is_its_models(name: str) -> None:
     hf = make_reference(name).config
     told = type(hf)(text_config=hf.text_config.to_dict()).to_dict()["vision_config"]
@@ -143,8 +186,13 @@ _SHARED = {
     "llama4": ("patch_embedding model.layers.mlp vision_adapter.mlp", "model.layers.attn"),
     "gemma3": ("embeddings encoder.layers.mlp", "encoder.layers.attn"),
     "kimi_k25": ("", "encoder.blocks.attn"),
+    "kimi_vl": ("", "encoder.blocks.attn encoder.blocks.mlp"),
+    "internvl_chat": ("encoder.layers.mlp", "encoder.layers.attn"),
     "step3p7": ("transformer.resblocks.mlp vit_large_projector", "transformer.resblocks.attn"),
 }
+
+
+_PADS = ("glm4v", "glm46v", "glm4v_moe", "internvl_chat")
 
 
 @pytest.mark.parametrize("name", WRAPPED)
@@ -158,7 +206,7 @@ def test_which_weights_ranks_share_and_how(name: str) -> None:
             splits = shared[weight.group].setdefault(parent, [])
             assert kind == "weight" or weight.split == splits[-1] == 0
             splits += [weight.split] if kind == "weight" else []
-            assert weight.pads == (name in ("glm4v", "glm46v", "glm4v_moe") and parent == "blocks.attn")
+            assert weight.pads == (name in _PADS and parent.endswith(".attn"))
             assert weight.on_first_stage_alone == (parent == "pos_embed")
         else:
             assert not weight.pads and not weight.on_first_stage_alone
@@ -180,5 +228,7 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
         "qwen3_5",
         "qwen3_5_moe",
         "kimi_k25",
+        "kimi_vl",
+        "internvl_chat",
         "step3p7",
     }

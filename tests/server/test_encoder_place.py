@@ -34,6 +34,13 @@ def test_which_server_has_one(architecture: str, asked: dict[str, Any], place: s
     assert server(_vl(architecture), **asked).encoder == place
 
 
+@pytest.mark.parametrize(("version", "place"), [(15, "whole"), (16, "split")])
+def test_kimi_vls_ranks_share_it_since_a_release(version: int, place: str) -> None:
+    text = model("deepseek").hf
+    hf = {"architectures": ["KimiVLForConditionalGeneration"], "model_type": "kimi_vl", "text_config": text}
+    assert server(Checkpoint(hf), version).encoder == place
+
+
 @pytest.mark.parametrize("place", ["nowhere", "split", "whole"])
 def test_where_there_is_none_there_stays_none(place: EncoderPlace) -> None:
     assert placed(None, place) is None

@@ -20,6 +20,7 @@ class Fields:
         self._hf, self._defaults = hf, defaults
         self.seen: set[str] = set()
         self.obstacles: list[str] = []
+        self.uncomputed: list[str] = []
 
     def get(self, name: str) -> Any:
         self.seen.add(name)
@@ -97,6 +98,10 @@ class Fields:
     def cannot(self, why: str) -> None:
         """The model can be planned for, as no size depends on it, and not be computed."""
         self.obstacles.append(f"config.json: {why}")
+
+    def sizes_alone(self, why: str) -> None:
+        """... and its memory is known."""
+        self.uncomputed.append(f"config.json: {why}")
 
 
 def checked_number(name: str, value: Any) -> float:

@@ -82,7 +82,7 @@ def _text_model(hf: HF) -> ModelConfig:
         return replace(model, obstacles=(*model.obstacles, error.message))
     if doubts:
         return replace(model, obstacles=(*model.obstacles, f"quantization_config: {doubts[0]}"))
-    return replace(model, uncomputed=tuple(_uncomputed(model)))
+    return replace(model, uncomputed=(*model.uncomputed, *_uncomputed(model)))
 
 
 def _uncomputed(model: ModelConfig) -> Iterator[str]:

@@ -50,6 +50,7 @@ def layered(
         attention_kinds=kinds,
         layer_kinds=tuple(mlp_kinds),
         obstacles=tuple(dict.fromkeys(f.obstacles)),
+        uncomputed=tuple(dict.fromkeys(f.uncomputed)),
         **own,
     )
 

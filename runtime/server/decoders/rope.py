@@ -11,12 +11,13 @@ from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import RopeConfig
 
-_KINDS: Mapping[str, tuple[str, ...]] = {
+_KINDS: dict[str, tuple[str, ...]] = {
     "default": (),
     "linear": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
     "yarn": ("factor",),
 }
+_SIZES_ALONE: dict[str, tuple[str, ...]] = {"dynamic": ("factor",)}
 _NUMBERS = (
     *("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"),
     "original_max_position_embeddings",
@@ -40,6 +41,9 @@ def read_rope(
     longest = f.size("max_position_embeddings")
     if parameters["rope_type"] in _STRETCHED:
         parameters.setdefault("original_max_position_embeddings", longest)
+    if parameters["rope_type"] == "dynamic":
+        f.sizes_alone("rope_type is 'dynamic': SGLang stretches all positions, transformers long requests'")
+        longest = int(longest * parameters["factor"])  # srt/layers/rotary_embedding: rows of its table
     turned = width * parameters.pop("partial_rotary_factor")
     return RopeConfig(int(turned), parameters["rope_theta"], longest, parameters=parameters)
 
@@ -71,9 +75,10 @@ def _without_sections(told: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _check(f: Fields, parameters: Mapping[str, Any]) -> None:
     kind = parameters["rope_type"]
-    if not isinstance(kind, str) or kind not in _KINDS:
+    needed = (_KINDS | _SIZES_ALONE).get(str(kind))
+    if needed is None:
         f.cannot(f"rope_type is {repr(kind)[:60]}: this runtime computes {', '.join(_KINDS)}")
-    for name in ("rope_theta", *_KINDS.get(str(kind), ())):
+    for name in ("rope_theta", *(needed or ())):
         if checked_number(f"rope_parameters: {name}", parameters.get(name)) <= 0:
             raise ConfigError(
                 f"config.json: rope_parameters: {name} is {parameters[name]}: it must be above 0"

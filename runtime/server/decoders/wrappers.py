@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from runtime.server.encoders import glm, llama4, moonvit, pixtral, qwen, siglip, step
+from runtime.server.encoders import glm, intern, llama4, moonvit, pixtral, qwen, siglip, step
 from runtime.server.encoders.weight import Encoder, EncoderWeight
 from runtime.server.errors import ConfigError, Unsupported
 
@@ -18,7 +18,8 @@ _LISTS = ("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """`text_type`: of a section that does not name its own. `section` may be missing where `is_flat`."""
+    """`text_type`: of a section that does not name its own, or its architecture does, where those are told.
+    `section` may be missing where `is_flat`."""
 
     model_type: str
     text_type: str
@@ -27,6 +28,8 @@ class Wrapper:
     is_quantized: bool = False
     section: str = "text_config"
     is_flat: bool = False
+    by_architecture: Mapping[str, str] = field(default_factory=dict)
+    text_defaults: HF = field(default_factory=dict)  # where the class has others than the text's own family
     # Who says whether the head is the embedding, where SGLang looks.
     tied_by: Literal["whole", "either", "section"] = "section"
 
@@ -34,6 +37,15 @@ class Wrapper:
 _QUANTIZED: Mapping[str, Any] = {"is_quantized": True}
 _EITHER: Mapping[str, Any] = {"is_quantized": True, "may_be_whole": True}
 _FLAT: Mapping[str, Any] = {"is_flat": True, "tied_by": "either"}
+_LLMS = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3_moe"}
+_LLMS |= {"GptOssForCausalLM": "gpt_oss"}
+# SGLang's DeepseekV2Config (srt/configs/deepseekvl2.py), which reads Kimi-VL's text.
+_KIMI_VL = {
+    "intermediate_size": 11008, "moe_intermediate_size": 1407, "n_shared_experts": None,
+    "n_routed_experts": None, "routed_scaling_factor": 1.0, "topk_method": "gready", "n_group": None,
+    "topk_group": None, "num_experts_per_tok": None, "first_k_dense_replace": 0, "norm_topk_prob": False,
+    "scoring_func": "softmax", "max_position_embeddings": 2048,
+}  # fmt: skip
 
 WRAPPERS: Mapping[str, Wrapper] = {
     one.model_type: one
@@ -52,6 +64,15 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
         Wrapper("step3p7", "step3p5", step.step3p7),
         Wrapper("kimi_k25", "kimi_k2", moonvit.kimi_k25, may_be_whole=True),
+        Wrapper("kimi_vl", "deepseek_v3", moonvit.kimi_vl, may_be_whole=True, text_defaults=_KIMI_VL),
+        Wrapper(
+            "internvl_chat",
+            "",
+            intern.internvl_chat,
+            may_be_whole=True,
+            section="llm_config",
+            by_architecture=_LLMS,
+        ),
     )
 }
 
@@ -74,13 +95,25 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
         raise Unsupported(f"config.json: {wrapper.model_type} without a {wrapper.section}")
     if not isinstance(found, Mapping):
         raise ConfigError(f"config.json: {wrapper.section} is {repr(found)[:60]}: an object is needed")
-    text = {"model_type": wrapper.text_type, **found}
+    text = {"model_type": wrapper.text_type, **wrapper.text_defaults, **found}
+    if wrapper.by_architecture:
+        text["model_type"] = _of_architecture(wrapper, found)
     text |= {name: hf[name] for name in _OF_THE_WHOLE if hf.get(name) is not None and name not in found}
     if wrapper.tied_by == "whole" or (wrapper.tied_by == "either" and not found.get(_TIES)):
         text[_TIES] = hf.get(_TIES) or False
     if isinstance(text.get("quantization_config"), Mapping):
         text["quantization_config"] = _of_text(text["quantization_config"])
     return text
+
+
+def _of_architecture(wrapper: Wrapper, text: HF) -> str:
+    listed = text.get("architectures")
+    name = listed[0] if isinstance(listed, list) and listed else listed
+    if not isinstance(name, str) or name not in wrapper.by_architecture:
+        known = ", ".join(wrapper.by_architecture)
+        where = f"config.json: {wrapper.section}: architectures"
+        raise Unsupported(f"{where} is {repr(listed)[:60]}: this runtime knows {known}")
+    return wrapper.by_architecture[name]
 
 
 def _of_text(section: HF) -> HF:

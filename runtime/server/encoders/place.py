@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
+from runtime.server.backends import FIRST, Number
 from runtime.server.choices import Choices
 from runtime.server.encoders.weight import Encoder
 from runtime.server.traits import is_multimodal
 
 # Others have it although they serve text alone.
 _ONLY_WHERE_USED = frozenset(("Llama4ForConditionalGeneration",))
+# Before, every rank had all of it (srt/models/kimi_vl_moonvit.py).
+_SPLIT_SINCE: Mapping[str, Number] = {"KimiVLForConditionalGeneration": (0, 5, 16)}
 
 EncoderPlace = Literal["nowhere", "split", "whole"]
 
@@ -18,7 +22,8 @@ def encoder_place(c: Choices) -> EncoderPlace:
     """--language-only leaves its weights unread, and makes room for them all the same."""
     if c.language_model_only or (c.model.architecture in _ONLY_WHERE_USED and not is_multimodal(c)):
         return "nowhere"
-    return "whole" if c.mm_enable_dp_encoder else "split"
+    is_split = c.release.number >= _SPLIT_SINCE.get(c.model.architecture, FIRST)
+    return "split" if is_split and not c.mm_enable_dp_encoder else "whole"
 
 
 def placed(encoder: Encoder | None, place: EncoderPlace) -> Encoder | None:

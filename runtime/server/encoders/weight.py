@@ -13,7 +13,8 @@ Group = Literal["tp", "attn_tp"]
 
 @dataclass(frozen=True, slots=True)
 class EncoderWeight:
-    """`split`: the dimension that the ranks of `group` share, in `units` of which none is divided."""
+    """`split`: the dimension that the ranks of `group` share, in `units` of which none is divided. `padded`:
+    one that each has whole, with what the others pad it to."""
 
     name: str
     shape: tuple[int, ...]
@@ -21,18 +22,25 @@ class EncoderWeight:
     group: Group = "tp"
     units: int = 0  # 0: the dimension's own
     pads: bool = False  # to as many units on every rank
+    padded: int | None = None
     layers: int = 1  # with one each
     on_first_stage_alone: bool = False
 
     def of_rank(self, ranks: int) -> tuple[int, ...]:
-        if self.split is None or ranks == 1:
+        along = self.padded if self.split is None else self.split
+        if along is None or ranks == 1:
             return self.shape
-        whole = self.shape[self.split]
+        whole = self.shape[along]
         units = self.units or whole
         if units % ranks and not self.pads:
             raise ConfigError(f"the encoder's {self.name}: {units} cannot be split over {ranks} ranks")
-        mine = whole // units * -(-units // ranks)
-        return (*self.shape[: self.split], mine, *self.shape[self.split + 1 :])
+        mine = whole // units * -(-units // ranks) * (1 if self.padded is None else ranks)
+        return (*self.shape[:along], mine, *self.shape[along + 1 :])
+
+    def on_each(self) -> EncoderWeight:
+        return replace(
+            self, split=None, padded=self.split if self.pads and self.split is not None else self.padded
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,7 @@ class Encoder:
     def whole(self) -> Encoder:
         if not self.may_be_whole:
             return self
-        return replace(self, weights=tuple(replace(weight, split=None) for weight in self.weights))
+        return replace(self, weights=tuple(weight.on_each() for weight in self.weights))
 
 
 Weights = Iterator[EncoderWeight]
