@@ -32,7 +32,7 @@ from sgl_tune.memory.start import starts_of
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
 MODELS = "benchmarks/real_starts/models/"
-ROUNDS = ("first", "second")
+ROUNDS = ("first", "second", "third")
 TOKENS, SHARE, LEAST = 0.005, 0.02, 256 * MIB
 # What the referee calls what `mem-report` tells apart
 NAMES = {"eager buffers": "eager", "draft graphs": "start", "ready": "start"}

@@ -1,4 +1,7 @@
-"""What runs eagerly in the midst of a captured forward, and is no part of the graph: a prediction is told."""
+"""Where a server's captured forward is not as this runtime's: a prediction is told.
+
+Some of it runs eagerly in the midst of the graph, and some of it is one kernel there and several here.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from contextvars import ContextVar
 Break = Callable[[], AbstractContextManager[None]]
 
 _break: ContextVar[Break] = ContextVar("graph_break", default=nullcontext)
+_fused: ContextVar[Break] = ContextVar("fused", default=nullcontext)
 
 
 @contextmanager
@@ -22,3 +26,16 @@ def breaks_told_to(told: Break) -> Iterator[None]:
 
 def outside_graph() -> AbstractContextManager[None]:
     return _break.get()()
+
+
+@contextmanager
+def fused_told_to(told: Break) -> Iterator[None]:
+    token = _fused.set(told)
+    try:
+        yield
+    finally:
+        _fused.reset(token)
+
+
+def fused_in_a_server() -> AbstractContextManager[None]:
+    return _fused.get()()

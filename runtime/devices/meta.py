@@ -13,7 +13,7 @@ import torch
 
 from runtime.devices.base import Graph, nothing
 from runtime.devices.counted import Counted
-from runtime.devices.graph_break import breaks_told_to
+from runtime.devices.graph_break import breaks_told_to, fused_told_to
 from runtime.devices.layer_loop import loop_with
 from runtime.devices.readings import MemoryReading
 from runtime.simulate.allocation import Recording
@@ -41,6 +41,7 @@ class Meta(Counted):
         constants: GpuConstants | None = None,
         overdraft: int = 0,
         known: KnownForwards | None = None,
+        by_own_kernels: bool = False,
     ) -> None:
         model = CachingAllocator(total + overdraft if total else total)
         if frames:
@@ -52,6 +53,7 @@ class Meta(Counted):
         self.torch_device = torch.device("meta")
         self._fold, self._overdraft = fold, overdraft
         self._known = None if frames or log else known
+        self._by_own_kernels = by_own_kernels
         self.claims: Counter[str] = Counter()
 
     @contextmanager
@@ -60,6 +62,8 @@ class Meta(Counted):
             if self._fold:
                 stack.enter_context(loop_with(partial(fold, tracker=self.tracker)))
             stack.enter_context(breaks_told_to(self.tracker.outside_graph))
+            if not self._by_own_kernels:
+                stack.enter_context(fused_told_to(self.tracker.as_one_kernel))
             stack.enter_context(self.tracker)
             yield
 
@@ -68,6 +72,8 @@ class Meta(Counted):
         return replace(reading, total=reading.total - self._overdraft, free=reading.free - self._overdraft)
 
     def claim(self, what: str, count: int = 1) -> None:
+        if not count:
+            return
         self.claims[what] += count
         self.tracker.allocator.non_torch += count * self.constants.claimed(what).bytes
 

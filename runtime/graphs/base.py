@@ -18,6 +18,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import logits_wanted
 from runtime.graphs.policy import CapturePolicy
 from runtime.models.decoder import Decoder
+from runtime.server.channels import captured_messages
 from runtime.server.config import ParallelConfig, RuntimeConfig
 
 Tensors = Mapping[str, torch.Tensor]
@@ -70,6 +71,11 @@ class GraphRunner(ABC):
         return size * self.width
 
     @property
+    def pieces(self) -> int:
+        """Graphs that one size takes."""
+        return 1
+
+    @property
     def tokens_each(self) -> int:
         """Of every request; 0 where they differ."""
         return self.tokens(1) // self.requests(1)
@@ -104,9 +110,26 @@ class GraphRunner(ABC):
         def run() -> Tensors:
             return {name: self._keep(name, result) for name, result in self.compute(batch).items()}
 
+        self._claim(size)
         policy, comm = self.site.policy, self.site.comm
         name = f"{self.name} {size}"
         return self.site.device.capture(run, self.site.graph_pool(), policy.warm_ups, comm.barrier, name)
+
+    def _claim(self, size: int) -> None:
+        """What the driver keeps of a graph, its kernels apart."""
+        site, model = self.site, self.decoder.model
+        messages = captured_messages(
+            model,
+            site.parallel,
+            site.runtime,
+            rows=self.tokens(size),
+            layers=len(self.decoder.layer_ids),
+            is_prefill=self.kind == "prefill_graph",
+            has_head=self.kind != "prefill_graph" and self.decoder.is_last,
+        )
+        site.device.claim("graph", self.pieces)
+        site.device.claim("nccl graph", self.pieces if messages else 0)
+        site.device.claim("nccl message", messages)
 
     def _keep(self, name: str, result: torch.Tensor) -> torch.Tensor:
         kept = self.outputs[name][: result.shape[0]]

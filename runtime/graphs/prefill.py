@@ -29,6 +29,11 @@ class PrefillGraphs(StageGraphs):
         return size
 
     @property
+    def pieces(self) -> int:
+        """Attention runs between them."""
+        return 1 if self.site.runtime.whole_prefills else len(self.decoder.layer_ids) + 1
+
+    @property
     def tokens_each(self) -> int:
         return 0
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from runtime.devices.graph_break import fused_in_a_server
 from runtime.layers.loading import Piece, Source
 from runtime.moe.weights import TopK
 from runtime.server.layer_config import MoEConfig
@@ -44,9 +45,10 @@ class Router(nn.Module):
         if self.moe.routes_in_fp32:
             logits = nn.functional.linear(x.float(), self.weight.float(), self.bias)
         else:
-            logits = nn.functional.linear(x.to(self.weight.dtype), self.weight, self.bias).float()
-        chosen = select_experts(logits, self.moe, self.correction)
-        return self._with_shared(chosen) if self.fused_shared else chosen
+            logits = nn.functional.linear(x.to(self.weight.dtype), self.weight, self.bias)
+        with fused_in_a_server():
+            chosen = select_experts(logits.float(), self.moe, self.correction)
+            return self._with_shared(chosen) if self.fused_shared else chosen
 
     def _with_shared(self, chosen: TopK) -> TopK:
         rows, first = chosen.ids.shape[0], self.moe.num_experts

@@ -10,15 +10,13 @@ from __future__ import annotations
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.units import KIB, MIB
 
-_SHARED = 16 * MIB  # SGLANG_CUSTOM_ALL_REDUCE_V2_MAX_SIZE_KB
-_SHORT = MIB  # what NCCL sends without more buffers than it has
+_SHARED = 16 * MIB  # SGLANG_CUSTOM_ALL_REDUCE_V2_MAX_SIZE_KB: what is longer goes by NCCL, in graphs too
 _POINTERS = 131_072  # of messages in graphs, for each rank
 _GRANULE = 2 * MIB
 # KiB that each rank pushes to each, in two phases: configs/custom_all_reduce_v2.py
 _PUSHED_90 = {2: 16_384, 3: 3_072, 4: 896, 5: 384, 6: 192, 7: 128, 8: 128}
 _PUSHED_100 = {2: 16_384, 3: 8_192, 4: 3_072, 5: 2_048, 6: 1_280, 7: 1_024, 8: 768, 16: 256}
 _PUSHED = {9: _PUSHED_90, 10: _PUSHED_100}
-_SHORT_IN_GRAPHS = {9: (5, 6, 7)}  # of these ranks messages up to 32 MiB, else 128
 
 
 def own_groups(parallel: ParallelConfig) -> tuple[int, ...]:
@@ -58,21 +56,27 @@ def shared_pointers(parallel: ParallelConfig, runtime: RuntimeConfig) -> int:
     return _POINTERS * parallel.tp if shared_buffer(parallel, runtime) else 0
 
 
-def fills_channels(model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig, rows: int) -> bool:
-    """Whether NCCL carries long messages in graphs: it then connects channels that short ones never need."""
+def captured_messages(
+    model: ModelConfig,
+    parallel: ParallelConfig,
+    runtime: RuntimeConfig,
+    rows: int,
+    layers: int,
+    is_prefill: bool,
+    has_head: bool,
+) -> int:
+    """How many messages of a captured forward of so many rows NCCL carries: each is kept in the graph.
+
+    The head's parts of the logits are always gathered by it.
+    """
     if parallel.tp == 1:
-        return False
-    if parallel.gathers_mlp or not shared_buffer(parallel, runtime):
-        return message(model, rows) > _SHORT
-    is_short = parallel.tp in _SHORT_IN_GRAPHS.get(runtime.sm_major, ())
-    return message(model, rows) >= (32 if is_short else 128) * MIB
-
-
-def warms_up_long(model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig, rows: int) -> bool:
-    """Whether the forwards before a capture send more than the shared buffer takes outside graphs."""
-    if parallel.gathers_mlp or not shared_buffer(parallel, runtime):
-        return False
-    return message(model, rows) > _SHARED
+        return 0
+    if parallel.gathers_mlp:
+        own = parallel.attn_tp > 1 and is_prefill  # attention's sum, which is short in a decode
+        return (2 + own) * layers + has_head
+    shared = shared_buffer(parallel, runtime) and message(model, rows) <= _SHARED
+    long = 0 if shared else 2 * layers + 1  # after attention, after the MLP, and of the embedding
+    return long + has_head
 
 
 def message(model: ModelConfig, rows: int) -> int:

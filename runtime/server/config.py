@@ -232,6 +232,7 @@ class RuntimeConfig:
     decode_graphs: tuple[int, ...] = ()
     prefill_graphs: tuple[int, ...] = ()
     prefill_graphs_asked: bool = False  # by a flag that chooses how they are captured
+    whole_prefills: bool = False  # each in one graph; SGLang's are in pieces, between which attention runs
     is_pd_decode: bool = False
     disable_autotune: bool = False
     # Every tactic is in the cache: the dummy forward still runs, but nothing is profiled.
@@ -245,6 +246,7 @@ class RuntimeConfig:
     # What decides how a server lays its weights out: its GPU, and its MoE backend where another stands in.
     sm_major: int = 9
     served_by: str = ""
+    by_own_kernels: bool = False  # this runtime's, as a measurement has them
     # The call's arguments and the dummy batch follow the SGLang version of the target.
     sglang_version: str = NEWEST.version
 

@@ -18,7 +18,7 @@ from runtime.server.traits import (
     is_sparse,
 )
 
-BREAKABLE, COMPILED = "breakable", "tc_piecewise"
+BREAKABLE, COMPILED, WHOLE = "breakable", "tc_piecewise", "full"
 _DEEPEP_ROWS, _DEEPEP_TOP = 8, 2048
 _MUSE_TOP = 512
 _ALIGNING = "DeepEP takes rows by eight"

@@ -31,6 +31,7 @@ from runtime.server.fused_all_reduce import fuses_all_reduce
 from runtime.server.gpus import GpuModel
 from runtime.server.graph_backends import (
     COMPILED,
+    WHOLE,
     settle_expert_graphs,
     settle_graph_backends,
     settle_trtllm_prefill,
@@ -144,6 +145,7 @@ def _server(c: Choices) -> Server:
         decode_graphs=decode_graphs,
         prefill_graphs=prefill_graphs,
         prefill_graphs_asked="backend" in c.prefill.locked,
+        whole_prefills=c.prefill.backend == WHOLE,
         fp4_gemm_backend=fp4_gemm_backend(c),
         compiles_prefills=c.prefill.backend == COMPILED,
         speculative=_speculation(c),

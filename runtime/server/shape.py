@@ -79,6 +79,7 @@ class Server:
     decode_graphs: tuple[int, ...]
     prefill_graphs: tuple[int, ...]
     prefill_graphs_asked: bool
+    whole_prefills: bool
     speculative: Speculation | None
     disaggregation_mode: str
     autotune_extend: bool
@@ -162,6 +163,7 @@ class Server:
             decode_graphs=self.decode_graphs,
             prefill_graphs=self.prefill_graphs,
             prefill_graphs_asked=self.prefill_graphs_asked,
+            whole_prefills=self.whole_prefills,
             is_pd_decode=self.is_pd_decode,
             disable_autotune=not self.tunes,
             autotune_extend=self.autotune_extend,

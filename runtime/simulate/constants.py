@@ -69,19 +69,18 @@ _H200 = GpuConstants(
         "torch kernels": Constant(73_400_320, _START + "growth of the same when tensors are first filled"),
         "cublas": Constant(69_206_016, _OWN + "growth of the same at the first GEMM"),
         "kernels": Constant(94_371_840, _OWN + "growth of the same in the first forward, the same in both"),
-        "graph node": Constant(4_810, _OWN + "growth during capture, over the 118634 kernels captured"),
+        "graph": Constant(
+            99_000, _START + "growth while prefills are captured, over 650 to 3770 pieces of six models"
+        ),
+        "graph node": Constant(3_700, _START + "growth while decodes are captured, over their kernels"),
         "nccl": Constant(
             288 * MIB, _STARTS + "what its first communicator takes beyond a later one", 64 * MIB
         ),
-        "nccl channels": Constant(
-            240 * MIB,
-            _STARTS + "growth while prefills are captured, 163 to 431 MiB in five starts",
-            190 * MIB,
+        "nccl graph": Constant(
+            99_000, _STARTS + "growth while graphs are captured, of those with messages by NCCL", 20_000
         ),
-        "nccl warm-ups": Constant(
-            150 * MIB,
-            _STARTS + "growth while prefills are captured beyond one GPU's, 32 to 408 MiB in five starts",
-            290 * MIB,
+        "nccl message": Constant(
+            130_000, _STARTS + "growth while graphs are captured, over 256 to 3760 messages by NCCL", 20_000
         ),
     },
     nccl={
@@ -95,7 +94,8 @@ _H200 = GpuConstants(
     },
 )
 _DEEPEP = "deepseek-ai/DeepEP at 79bbb54, "
-OF_PEERS = ("nccl", "nccl channels", "nccl warm-ups", "custom all-reduce")
+KEPT_OF_GRAPHS = ("graph", "nccl graph", "nccl message")  # beside their kernels
+OF_PEERS = ("nccl", "nccl graph", "nccl message", "custom all-reduce")
 FORMULAS: Mapping[str, Constant] = {
     "custom all-reduce": Constant(
         0, "srt/distributed/device_communicators/custom_all_reduce_v2.py of SGLang 0.5.17", 2 * MIB

@@ -164,6 +164,14 @@ class AllocationTracker(TorchDispatchMode):
         finally:
             self._is_outside_graph = False
 
+    @contextmanager
+    def as_one_kernel(self) -> Iterator[None]:
+        before = self.kernels
+        try:
+            yield
+        finally:
+            self.kernels = min(self.kernels, before + 1)
+
     @property
     def streams_with_workspace(self) -> frozenset[int]:
         return frozenset(self._workspaces.streams)

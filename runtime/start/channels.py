@@ -8,12 +8,10 @@ from runtime.devices.base import Device
 from runtime.forward.comm import Communicator
 from runtime.server.channels import (
     eager_groups,
-    fills_channels,
     groups_of_torch,
     own_groups,
     shared_buffer,
     shared_pointers,
-    warms_up_long,
 )
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 
@@ -57,23 +55,16 @@ class Channels:
             comm.all_reduce(one, group)
 
     @property
-    def has_loaded_torch(self) -> bool:
+    def has_own(self) -> bool:
         return bool(own_groups(self._parallel))
 
     def carry_eager(self, rows: int) -> None:
         """The first forward outside graphs."""
-        self._open_waiting()
+        self.open_waiting()
         for ranks in eager_groups(self._model, self._parallel, self._runtime, rows):
             self._device.claim(f"nccl:{ranks}")
 
-    def carry_captured(self, rows: int) -> None:
-        """Forwards in graphs, the longest of so many rows; 0 where they are short."""
-        self._open_waiting()
-        if fills_channels(self._model, self._parallel, self._runtime, rows):
-            self._device.claim("nccl channels")
-        elif warms_up_long(self._model, self._parallel, self._runtime, rows):
-            self._device.claim("nccl warm-ups")
-
-    def _open_waiting(self) -> None:
+    def open_waiting(self) -> None:
+        """Before the first forward, captured or not."""
         while self._waiting:
             self._device.claim(f"nccl:{self._waiting.pop()}")

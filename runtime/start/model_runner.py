@@ -108,7 +108,7 @@ class ModelRunner(Pooling, Serving):
         self.layers = sample_layers(self.model) if self.options.sample_layers else tuple(stage)
         dispatcher = self._make_dispatcher()
         with self.recorder.phase("weights"):
-            if not self.channels.has_loaded_torch:
+            if not self.channels.has_own:
                 self.device.claim("torch kernels")
             self.decoder = Decoder(
                 self.model, self.runtime, self.comm, self.device.torch_device, self.layers, dispatcher
@@ -215,7 +215,7 @@ class ModelRunner(Pooling, Serving):
             return
         with self.recorder.phase("prefill graphs"):
             self._load_kernels()
-            self.channels.carry_captured(max(self.sizes.prefill_graphs))
+            self.channels.open_waiting()
             self.prefill_graphs = PrefillGraphs(
                 self._site(), self.decoder, self.kv, self.sizes.prefill_graphs
             )
@@ -235,7 +235,7 @@ class ModelRunner(Pooling, Serving):
         self.device.empty_cache()
         with self.recorder.phase("decode graphs"):
             self._load_kernels()
-            self.channels.carry_captured(0)
+            self.channels.open_waiting()
             if self.sglang:
                 self.sglang.init_decode_graphs(sizes)
             self.decode_graphs = DecodeGraphs(self._site(), self.decoder, self.kv, sizes, self.sizes.width)
@@ -267,8 +267,18 @@ class ModelRunner(Pooling, Serving):
         if not self.kernels_loaded:
             for decoder in (self.decoder, *(draft.decoder for draft in self.drafts)):
                 decoder.tell_free(self.device.memory().free)
-            self.device.claim("kernels")
+            if self._takes_room_for_kernels:
+                self.device.claim("kernels")
             self.kernels_loaded = True
+
+    @property
+    def _takes_room_for_kernels(self) -> bool:
+        """Triton's take none, and what NCCL's have taken serves all: starts that were measured say so."""
+        runtime = self.runtime
+        if runtime.by_own_kernels:
+            return True
+        tunes_or_unread = not runtime.disable_autotune or runtime.attention_backend != "triton"
+        return tunes_or_unread and not self.channels.has_own
 
     def _open_deepep(self) -> None:
         """At the first forward, which without graphs is the first request's."""

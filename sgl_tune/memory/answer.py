@@ -169,7 +169,7 @@ def _from_run(asked: MemoryOptions, file: Path, out: Output) -> Answer:
 def _beside_prediction(measured: MemoryReport, found: Study, together: Sequence[Start] = ()) -> MemoryReport:
     """Compared with a prediction of what was measured, which is less than a server's start."""
     gpu = replace(found.start.gpu, cuda_bytes=measured.total_bytes)
-    twin = together[measured.rank].with_everything_cached() if together else found.start.alone()
+    twin = together[measured.rank].as_measured() if together else found.start.alone()
     notes = ["measured without profiling tactics, as a start does whose cache is warm"]
     nccl = sum(constant.bytes for constant in found.report.constants if constant.name.startswith("nccl"))
     if together:

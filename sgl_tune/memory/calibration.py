@@ -8,8 +8,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from runtime.simulate.constants import KEPT_OF_GRAPHS, GpuConstants, constants_for
 from runtime.simulate.constants import Constant as Known
-from runtime.simulate.constants import GpuConstants, constants_for
 from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.memory.measure import OTHERS_MOVED
@@ -52,6 +52,8 @@ def calibrated(measured: MemoryReport, predicted: MemoryReport) -> Calibration:
         if not times:
             raise WorkFailed("the start that calibrates captured no graphs", "leave --disable-cuda-graph out")
         grown = _outside(run, after) - (_outside(run, before) if before else 0)
+        if name == "graph node":
+            grown -= sum(of.bytes for of in predicted.constants if of.name in KEPT_OF_GRAPHS)
         constants.append(Constant(name, max(0, grown) // times, source + how))
     return Calibration(measured.gpu, tuple(constants))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from runtime.simulate.constants import KEPT_OF_GRAPHS
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.calibration import Calibration
 from sgl_tune.memory.rank_log import RankLog
@@ -136,6 +137,7 @@ def _nodes(predicted: MemoryReport, log: RankLog, source: str) -> Iterator[Const
     used = [bytes for bytes in logged.values() if bytes is not None]
     order = list(predicted.phases)
     grown = sum(of.reserved_bytes - order[order.index(of) - 1].reserved_bytes for of in phases)
+    grown += sum(of.bytes for of in predicted.constants if of.name in KEPT_OF_GRAPHS)
     each = (sum(used) - grown) // nodes
     if len(used) == len(phases) and 0 < each < _LARGEST_NODE:
         yield Constant("graph node", each, f"{source}what captures took beyond torch, over {nodes:,} kernels")

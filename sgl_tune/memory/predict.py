@@ -29,6 +29,7 @@ from sgl_tune.writing import written
 if TYPE_CHECKING:
     from runtime.devices.base import Device
     from runtime.devices.meta import Meta
+    from runtime.simulate.constants import Constant as Known
     from runtime.simulate.known_forwards import KnownForwards
     from runtime.start.phases import PhaseRecorder
 
@@ -150,6 +151,7 @@ def _run(start: Start, snapshot: Path | None = None) -> Run:
         constants=start.constants,
         overdraft=start.overdraft,
         known=_known_forwards(start),
+        by_own_kernels=start.runtime.by_own_kernels,
     )
     recorder = PhaseRecorder(device, about=start.about())
     run_start(start, device, recorder)
@@ -211,12 +213,13 @@ def run_start(start: Start, device: Device, recorder: PhaseRecorder, meeting: st
 
 def _constants(device: Meta) -> list[Constant]:
     """What was claimed beside torch's allocator, by its name."""
-    known = {what: device.constants.claimed(what) for what in device.claims}
-    return [
-        Constant(_name(what), times * known[what].bytes, known[what].source, times, known[what].doubt)
-        for what, times in device.claims.items()
-        if known[what].bytes
-    ]
+    claims = [(what, times, device.constants.claimed(what)) for what, times in device.claims.items()]
+    return [_times(known, times, _name(what)) for what, times, known in claims if known.bytes]
+
+
+def _times(known: Known, times: int, name: str) -> Constant:
+    doubt = None if known.doubt is None else times * known.doubt
+    return Constant(name, times * known.bytes, known.source, times, doubt)
 
 
 def _name(what: str) -> str:

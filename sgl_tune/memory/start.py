@@ -69,12 +69,14 @@ class Start:
         )
 
     def alone(self) -> Start:
-        """As one GPU measures it: peers are arithmetic and take no buffers, and no tactic is profiled."""
+        """As one GPU measures it: peers are arithmetic and take no buffers."""
         constants = replace(self.constants or constants_for(self.arch), has_peers=False)
-        return replace(self.with_everything_cached(), constants=constants)
+        return replace(self.as_measured(), constants=constants)
 
-    def with_everything_cached(self) -> Start:
-        return replace(self, runtime=replace(self.runtime, autotune_cached=True))
+    def as_measured(self) -> Start:
+        """By this runtime's own kernels, and no tactic is profiled."""
+        own = replace(self.runtime, autotune_cached=True, whole_prefills=True, by_own_kernels=True)
+        return replace(self, runtime=own)
 
     def shortened(self) -> Start:
         """The first layers, one of each kind among them, on one stage. A forward before the graphs, tuned or
