@@ -3,7 +3,7 @@ that gather all of them under one root."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -160,31 +160,37 @@ def _cute_objects(
 
 
 def gathering(
-    release: Release, root: str, modules: bool = False, cubins: bool = False, scratch: str | None = None
+    release: Release, root: str, there: Collection[str] = (), scratch: str | None = None
 ) -> dict[str, str]:
     """The variables with which a server of this release finds all its stores below `root`, which is arranged
     alike for every release. Said in full: what SGLang itself sets comes too late for a library that is there.
 
-    `modules`: a package there offers FlashInfer its compiled modules; `cubins`: it holds cubins. A server
-    that may not write there has a `scratch` folder: FlashInfer opens a log below its own when it is imported.
+    `there`: the stores that the root holds; of FlashInfer's modules, that a package offers them. A server that
+    may not write there has a `scratch` folder: FlashInfer opens a log below its own when it is imported, and
+    torch dies of a folder for Inductor that it cannot make.
     """
+
+    def base(id: str) -> str:
+        return root if scratch is None or id in there else scratch
+
     found = {"SGLANG_CACHE_DIR": root}
     for store in STORES:
         if store.ships and store.id not in ("tactics", "flashinfer-cubins", "cute-dsl"):
-            base = store.folder.removesuffix(store.below_variable).rstrip("/")
-            found[store.variable] = _joined(root, base)
+            folder = store.folder.removesuffix(store.below_variable).rstrip("/")
+            found[store.variable] = _joined(base(store.id), folder)
     if release.keys_kernels_by_content:
-        found[_JIT_VARIABLE] = f"{root}/{_OF_THE_KERNELS}"
+        found[_JIT_VARIABLE] = f"{base('tvm-ffi')}/{_OF_THE_KERNELS}"
+    cute = f"{base('cute-dsl')}/{BY_ID['cute-dsl'].folder}"
     if release.cute_objects == "kept":
-        found["SGLANG_CUTE_AOT_CACHE_DIR"] = f"{root}/cute_aot"
+        found["SGLANG_CUTE_AOT_CACHE_DIR"] = cute
     elif release.cute_objects == "on demand":
-        found |= {f"{_FLASH_ATTENTION}_ENABLED": "1", f"{_FLASH_ATTENTION}_DIR": f"{root}/cute_aot"}
-    if modules:
+        found |= {f"{_FLASH_ATTENTION}_ENABLED": "1", f"{_FLASH_ATTENTION}_DIR": cute}
+    if "flashinfer-jit" in there:
         found["PYTHONPATH"] = f"{root}/{AOT_PACKAGE}"
     if scratch is None:
         return found
     found["FLASHINFER_WORKSPACE_BASE"] = scratch
-    if cubins:
+    if "flashinfer-cubins" in there:
         found["FLASHINFER_CUBIN_DIR"] = f"{root}/{BY_ID['flashinfer-cubins'].folder}"
     if release.locks_deep_gemm:
         found["SGLANG_JIT_DEEPGEMM_PRECOMPILE"] = "0"

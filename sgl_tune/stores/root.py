@@ -19,9 +19,9 @@ class MendedRoot:
     failed: int
 
     def stores(self, stored: Sequence[Stored]) -> set[str]:
-        """Those that the variables of a server depend on."""
-        cubins = {one.store for one in stored if one.store == "flashinfer-cubins"}
-        return cubins | {one.store for one in self.mended if one.changed + one.right}
+        """Those that a server can look into. FlashInfer's modules are there when they are offered."""
+        offered = {one.store for one in self.mended if one.changed + one.right}
+        return {one.store for one in stored if one.store != "flashinfer-jit" or one.store in offered}
 
 
 def mend(

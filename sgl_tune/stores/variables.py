@@ -28,8 +28,7 @@ def variables(
     """And what is doubtful about that release: None is the installed one, else the newest known. `stores` are
     those that are there; with a `scratch` folder the server may not write in `place`."""
     named = release_meant(sglang_version)
-    modules, cubins = "flashinfer-jit" in stores, "flashinfer-cubins" in stores
-    return gathering(named.release, place, modules, cubins, scratch), named.warning
+    return gathering(named.release, place, stores, scratch), named.warning
 
 
 def export_lines(variables: Mapping[str, str]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from sgl_tune.deployment.project_file import tomllib
 from sgl_tune.deployment.selection import select_deployments
 from tests.examples.recipes import EXAMPLES, containers, pod_of, servers
 from tests.sgl_tune.running import ROOT, run_here
-from tests.sgl_tune.stores.make import flashinfer_module
+from tests.sgl_tune.stores.make import flashinfer_module, sglang_leaf, triton_kernel
 
 FILES = sorted(EXAMPLES.iterdir())
 PODS = [path for path in EXAMPLES.glob("*.yaml") if "compose" not in path.name]
@@ -113,6 +113,8 @@ def test_every_server_was_looked_at() -> None:
 
 def test_the_image_volume_sets_what_relocate_prints(tmp_path: Path) -> None:
     flashinfer_module(tmp_path / ".cache" / "flashinfer", "norm")
+    triton_kernel(tmp_path / "triton", "topk")
+    sglang_leaf(tmp_path / "jit", "norm")
     place = ("--at", "/sgl-tune", "--read-only", "--scratch", "/caches/scratch")
     ran = run_here("relocate", tmp_path, *place, "--sglang-version", "0.5.23", "--format", "json")
     printed = json.loads(ran.out)["environment"]
