@@ -74,6 +74,7 @@ SGL_TUNE = {
     " verify",
     "commands": "errors processes units records writing cli deployment cache stores keys verify explain"
     " memory start_report compile warm export ship fleet sgl_tune",
+    "__main__": "cli",
 }
 HOUSE = RUNTIME | SGL_TUNE
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import sys
 
-from sgl_tune.cli.failures import interrupted, say_lost, unexpected, wrong_usage
+from sgl_tune.cli.completion import asks_completion, complete
+from sgl_tune.cli.failures import guarded, interrupted, say_lost, unexpected, wrong_usage
 from sgl_tune.cli.streams import lost_output, steady
 from sgl_tune.errors import UsageError
 
 _TRACEBACK = "--traceback"
+_MAY_BE_EMPTY = "--flashinfer-autotune-skip-ops"
 
 
 def main() -> int:
@@ -25,9 +27,12 @@ def main() -> int:
 
 def _run() -> int:
     try:
+        words = words_of(sys.argv[1:])
+        if asks_completion(words):
+            return guarded(lambda: complete(words))
         from sgl_tune.cli.pages import app
 
-        sys.argv = [sys.argv[0], *words_of(sys.argv[1:])]
+        sys.argv = [sys.argv[0], *words]
         return app(prog_name="sgl-tune", standalone_mode=False) or 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
@@ -42,9 +47,20 @@ def words_of(typed: list[str]) -> list[str]:
     ours = typed[: typed.index("--")] if "--" in typed else typed
     if typed[-1:] == ["--"]:
         raise UsageError("after -- stands nothing", "a server's command: python -m sglang.launch_server ...")
+    _refuse_empty(ours)
     if _TRACEBACK not in ours:
         return typed
     return [_TRACEBACK, *(word for word in ours if word != _TRACEBACK), *typed[len(ours) :]]
+
+
+def _refuse_empty(words: list[str]) -> None:
+    """It is a variable that was not set, and as a path it would be the folder one stands in."""
+    for before, word in zip(["", *words], words, strict=False):
+        option, is_given, value = word.partition("=")
+        inside = word.startswith("--") and is_given and not value
+        name = option if inside else before if before.startswith("-") else "an argument"
+        if (inside or not word) and name != _MAY_BE_EMPTY:
+            raise UsageError(f"{name} is empty", "is a variable in it not set? leave it out, or give a value")
 
 
 if __name__ == "__main__":

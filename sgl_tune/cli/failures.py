@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from runtime.server.errors import ConfigError
@@ -56,9 +57,20 @@ def interrupted() -> int:
 def refused(error: OSError) -> int:
     """The system said no: a folder nobody may enter, a full disk under a file of ours."""
     _trace(error)
+    if _is_nowhere():
+        _say("the folder that this was started in is gone", "cd to one that is there")
+        return UsageError.exit_code
     where = f"{error.filename}: " if error.filename is not None else ""
     _say(f"{where}{error.strerror or error}", None if where else _SHOWS_WHERE)
     return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else SglTuneError.exit_code
+
+
+def _is_nowhere() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def unexpected(error: Exception) -> int:

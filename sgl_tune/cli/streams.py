@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import os
 import select
 import sys
 from typing import Any, TextIO
+
+_STAND_INS = "sgl_tune.stand_ins"
+_SIGNS = {"±": "+-", "…": "..."}
+
+
+def _stand_in(error: UnicodeError) -> tuple[str | bytes, int]:
+    """A sign of ours as ASCII has it; what is no sign of ours as an escape."""
+    if isinstance(error, UnicodeEncodeError) and (sign := _SIGNS.get(error.object[error.start])):
+        return sign, error.start + 1
+    return codecs.backslashreplace_errors(error)
 
 
 class Unfailing(io.FileIO):
@@ -28,6 +39,7 @@ class Unfailing(io.FileIO):
 
 def steady() -> None:
     """A closed descriptor is opened on nothing, lest the next file that is opened become our stdout."""
+    codecs.register_error(_STAND_INS, _stand_in)
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -44,7 +56,7 @@ def _unfailing(descriptor: int, stream: TextIO | None) -> TextIO:
     return io.TextIOWrapper(
         io.BufferedWriter(Unfailing(descriptor, "wb", closefd=False)),
         encoding=stream.encoding if stream else "utf-8",
-        errors="backslashreplace",  # file names need not be text
+        errors=_STAND_INS,  # file names need not be text, nor need a terminal know our signs
         line_buffering=descriptor == 2 or os.isatty(descriptor),
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sgl_tune.running import PROGRAM, ROOT, environment
+from tests.sgl_tune.running import PROGRAM, ROOT, environment, run
 
 _BASH = """
 eval "$(_SGL_TUNE_COMPLETE=source_bash sgl-tune)"
@@ -103,3 +103,33 @@ def test_a_key_is_completed_from_the_caches_there_are(tmp_path: Path) -> None:
 def test_a_broken_project_file_offers_nothing_and_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "sgl-tune.toml").write_text("[")
     assert _offered("sgl-tune warm --deployment ", tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("shell", "script", "read_by"),
+    [
+        ("bash", ".bash_completions/sgl-tune.sh", ".bashrc"),
+        ("zsh", ".zfunc/_sgl-tune", ".zshrc"),
+        ("fish", ".config/fish/completions/sgl-tune.fish", None),
+    ],
+)
+def test_completion_is_installed_for_the_shell_that_is_named(
+    shell: str, script: str, read_by: str | None, tmp_path: Path
+) -> None:
+    ran = run("--install-completion", shell, HOME=str(tmp_path), SHELL="/bin/other")
+    said = f"{shell} completion installed in {tmp_path / script}; the next {shell} has it\n"
+    assert (ran.code, ran.out, ran.err) == (0, said, "")
+    assert "_SGL_TUNE_COMPLETE" in (tmp_path / script).read_text()
+    assert read_by is None or (tmp_path / read_by).is_file()
+    shown = run(f"--show-completion={shell}", HOME=str(tmp_path))
+    assert shown.out.strip() == (tmp_path / script).read_text().strip()
+
+
+def test_another_shell_and_a_home_where_nothing_can_be_written_are_told(tmp_path: Path) -> None:
+    ran = run("--install-completion", "tcsh")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "error: --install-completion tcsh: no such shell\n  fix: one of bash, zsh, fish\n"
+    (tmp_path / "file").touch()
+    ran = run("--install-completion", "fish", HOME=str(tmp_path / "file"))
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err.startswith(f"error: {tmp_path}/file/.config") and "bug" not in ran.err

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import sgl_tune
 from sgl_tune.cli.app import words_of
-from tests.sgl_tune.running import run, run_here
+from tests.sgl_tune.running import PROGRAM, environment, run, run_anew, run_here
 
 
 @pytest.mark.parametrize(
@@ -103,3 +106,49 @@ def test_a_traceback_may_be_asked_for_anywhere_before_a_servers_command() -> Non
     asked = ["warm", "--", "sglang", "serve", "--traceback"]
     assert words_of(asked) == asked
     assert words_of(["warm", "--traceback", *asked[1:]]) == ["--traceback", *asked]
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["inspect", ""], "an argument"),
+        (["prune", "--cache-dir", "", "--stale"], "--cache-dir"),
+        (["prune", "--cache-dir=", "--stale"], "--cache-dir"),
+        (["warm", "--dry-run", "--model-path", ""], "--model-path"),
+        (["mem-report", "--html", "", "--", "sglang", "serve", "M"], "--html"),
+    ],
+)
+def test_an_empty_word_is_no_folder(words: list[str], name: str, tmp_path: Path) -> None:
+    """As a path it would be the one that one stands in, and `prune` would look for caches there."""
+    ran = run(*words, cwd=tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error: {name} is empty\n  fix: is a variable in it not set?")
+
+
+def test_ops_to_skip_may_be_none() -> None:
+    words = ["warm", "--dry-run", "--flashinfer-autotune-skip-ops", "", "--", "sglang", "serve", ""]
+    assert words_of(words) == words
+
+
+@pytest.mark.parametrize("command", ["warm --dry-run", "verify .", "prune . --stale"])
+def test_a_folder_that_is_gone_is_told(command: str, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    line = f"cd gone && rmdir ../gone && exec {' '.join(PROGRAM)} {command}"
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, cwd=tmp_path, env=environment(), timeout=60
+    )
+    assert (
+        "error: the folder that this was started in is gone\n  fix: cd to one that is there\n" in done.stderr
+    )
+    assert done.returncode == 2
+
+
+def test_it_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "sgl_tune", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    assert (done.returncode, done.stdout) == (0, f"sgl-tune {sgl_tune.__version__}\n")
+
+
+def test_signs_of_ours_have_a_stand_in_where_only_ascii_is_written() -> None:
+    ran = run_anew("inspect", "±5…é", PYTHONIOENCODING="ascii")
+    assert ran.err.startswith("error: +-5...\\xe9: no such file or folder")

@@ -1,0 +1,47 @@
+"""`--install-completion zsh`: for the shell that is named, or for the one that this was typed in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sgl_tune.errors import UsageError
+
+SHELLS = ("bash", "zsh", "fish")
+_INSTALL, _SHOW = "--install-completion", "--show-completion"
+
+
+def asks_completion(words: Sequence[str]) -> bool:
+    return bool(words) and words[0].partition("=")[0] in (_INSTALL, _SHOW)
+
+
+def complete(words: Sequence[str]) -> None:
+    """Typer's own options take no name: they are in the help, and answered here."""
+    from typer import completion  # the page of commands is not needed
+
+    option, _, named = words[0].partition("=")
+    shell = _shell(option, [*filter(None, [named]), *words[1:]])
+    variable = "_SGL_TUNE_COMPLETE"
+    if option == _SHOW:
+        print(completion.get_completion_script(prog_name="sgl-tune", complete_var=variable, shell=shell))
+        return
+    _, path = completion.install(shell=shell, prog_name="sgl-tune", complete_var=variable)
+    print(f"{shell} completion installed in {path}; the next {shell} has it")
+
+
+def _shell(option: str, named: Sequence[str]) -> str:
+    if named and (named[1:] or named[0] not in SHELLS):
+        raise UsageError(f"{option} {' '.join(named)}: no such shell", f"one of {', '.join(SHELLS)}")
+    found = named[0] if named else _running()
+    if found not in SHELLS:
+        says = f"this is {found}" if found else "no shell is found that this was typed in"
+        raise UsageError(f"{option}: {says}", f"name one: {option} {'|'.join(SHELLS)}")
+    return found
+
+
+def _running() -> str:
+    import shellingham
+
+    try:
+        return str(shellingham.detect_shell()[0])
+    except shellingham.ShellDetectionFailure:
+        return ""
