@@ -165,9 +165,9 @@ def gathering(
     """The variables with which a server of this release finds all its stores below `root`, which is arranged
     alike for every release. Said in full: what SGLang itself sets comes too late for a library that is there.
 
-    `there`: the stores that the root holds; of FlashInfer's modules, that a package offers them. A server that
-    may not write there has a `scratch` folder: FlashInfer opens a log below its own when it is imported, and
-    torch dies of a folder for Inductor that it cannot make.
+    `there`: the stores that the root holds; of FlashInfer's modules, that a package offers them. A server
+    that may not write there has a `scratch` folder: FlashInfer opens a log below its own when it is imported,
+    and torch dies of a folder for Inductor that it cannot make.
     """
 
     def base(id: str) -> str:
