@@ -1,6 +1,8 @@
 """Many starts over the GPUs of one machine, each on as many as it needs: see `referee.py`.
 
 python benchmarks/real_starts/drive.py OUT_FOLDER GPUS < commands.jsonl
+
+Of those that CUDA_VISIBLE_DEVICES names, where it does.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ REFEREE = Path(__file__).with_name("referee.py")
 @dataclass
 class Running:
     name: str
-    gpus: list[int]
+    gpus: list[str]
     process: subprocess.Popen[bytes]
     began: float
 
@@ -27,7 +29,10 @@ class Running:
 def main() -> None:
     out, count = Path(sys.argv[1]), int(sys.argv[2])
     waiting = [json.loads(line) for line in sys.stdin if line.strip()]
-    free, running, port = list(range(count)), [], 21000
+    running: list[Running] = []
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    free = (named.split(",") if named else [str(i) for i in range(count)])[:count]
+    port = int(os.environ.get("SGLANG_PORT", "21000"))
     while waiting or running:
         for job in [job for job in waiting if job["gpus"] <= len(free)][:1]:
             waiting.remove(job)
@@ -36,7 +41,7 @@ def main() -> None:
             environment = {
                 **os.environ,
                 **job.get("env", {}),
-                "CUDA_VISIBLE_DEVICES": ",".join(map(str, taken)),
+                "CUDA_VISIBLE_DEVICES": ",".join(taken),
                 "SGLANG_PORT": str(port),
             }
             command = [
