@@ -75,8 +75,11 @@ class Start:
 
     def as_measured(self) -> Start:
         """By this runtime's own kernels, and no tactic is profiled."""
-        own = replace(self.runtime, autotune_cached=True, whole_prefills=True, by_own_kernels=True)
-        return replace(self, runtime=own)
+        cached = self.with_everything_cached()
+        return replace(cached, runtime=replace(cached.runtime, whole_prefills=True, by_own_kernels=True))
+
+    def with_everything_cached(self) -> Start:
+        return replace(self, runtime=replace(self.runtime, autotune_cached=True))
 
     def shortened(self) -> Start:
         """The first layers, one of each kind among them, on one stage. A forward before the graphs, tuned or
