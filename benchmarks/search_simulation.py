@@ -14,202 +14,36 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean as mean
 from typing import Any
 
 from benchmarks.record import write_record
-from benchmarks.simulated_gpu import (
-    BUCKET_MS,
-    LAUNCH_MS,
-    SYNC_MS,
-    Bucket,
-    Gpu,
-    Noise,
-    buckets,
-    shapes,
-)
+from benchmarks.simulated_gpu import shapes
+from benchmarks.simulated_search import over, replayed, simulate_stock
 from benchmarks.svg import Curve, page
-from runtime.autotune.play_off import settle
-from runtime.autotune.search import (
-    Screened,
-    SearchPolicy,
-    best_time,
-    dealt,
-    finalists,
-    pilots,
-    screen,
-    shortlist,
-    worth_sweeping,
-)
+from runtime.autotune.search import SearchPolicy
 
-LAYER_MS = 0.02  # of a forward beside its two products
 SWITCHES: dict[str, tuple[Any, ...]] = {
-    "pilot_every": (2, 4, 8, 32),
+    "pilot_every": (2, 5, 8, 32),
     "sweep": ((1,), (1, 3), (1, 4, 10)),
     "stages": ((1,), (1, 3), (2, 4, 10)),
     "near": (0.1, 0.2, 0.35, 0.6),
     "most": (6, 10, 16, 30),
     "hopeless": (1.3, 1.7, 2.5, 4.0),
     "samples": (2, 4, 8, 16),
+    "unseen": (1.0, 1.5, 2.0, 3.0),
     "uneven": (0.03, 0.1, 0.3, math.inf),
-    "margin": (0.01, 0.02, 0.04, 0.08),
+    "margin": (0.01, 0.02, 0.03, 0.04, 0.08),
     "finalists": (1, 2, 4, 8),
     "crossed": (1, 2, 3, 6),
-    "rounds": (2, 4, 8, 12),
-    "round_margin": (0.005, 0.01, 0.02, 0.05),
+    "rounds": (2, 4, 6, 8, 12),
+    "round_margin": (0.006, 0.012, 0.02, 0.05),
 }
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Of all buckets of a shape. Regret: how much slower the winner is than the best, in truth."""
-
-    regret: float
-    worst: float
-    seconds: float
-    launches: float
-
-
-def simulate_search(shape: str, seed: int, workers: int = 1, policy: SearchPolicy | None = None) -> Outcome:
-    policy, chance = policy or SearchPolicy(), random.Random(seed)
-    team = _Team(policy, chance, workers)
-    found = [team.screened(op) for op in buckets(shape).values()]
-    together = list(zip(*found, strict=True))
-    costs = [sum(len(chosen) * (1.0 + best) for _, chosen, best in places) for places in together]
-    who = dealt(costs, workers)
-    won = [
-        winner
-        for worker, places in zip(who, together, strict=True)
-        for winner in team.settled(places, worker)
-    ]
-    return _outcome(won, max(team.spent) / 1e3, team.launches)
-
-
-@dataclass
-class _Team:
-    policy: SearchPolicy
-    chance: random.Random
-    workers: int
-    launches: int = 0
-
-    def __post_init__(self) -> None:
-        self.spent = [0.0] * self.workers
-        self._cost: dict[Bucket, float] = {}
-
-    def screened(self, op: tuple[Bucket, ...]) -> list[tuple[Bucket, list[int], float]]:
-        policy, swept = self.policy, dict[int, dict[int, Screened]]()
-        chosen = pilots([bucket.tokens for bucket in op], policy)
-        shared = [
-            p for p in chosen if self.workers > 1 and op[p].tokens * policy.pilot_every >= op[-1].tokens
-        ]
-        alone = [place for place in chosen if place not in shared]
-        for number, place in enumerate(alone):
-            before = swept[alone[number - 1]] if number and self.workers == 1 else None
-            chosen_ones = worth_sweeping(range(len(op[place].times)), before, policy)
-            swept[place] = self._screen(op[place], number % self.workers, chosen_ones, policy.sweep)
-        for place in shared:
-            before, seen = swept.get(chosen[chosen.index(place) - 1]), dict[int, Screened]()
-            for worker in range(self.workers):
-                share = range(len(op[place].times))[(worker - place) % self.workers :: self.workers]
-                seen |= self._screen(op[place], worker, worth_sweeping(share, before, policy), policy.sweep)
-            swept[place] = seen
-        found = dict(swept)
-        others = [place for place in range(len(op)) if place not in swept]
-        neighbours = {place: _neighbours(place, sorted(swept)) for place in others}
-        costs = [max(self._cost[op[near]] for near in neighbours[place]) for place in others]
-        for worker, place in zip(dealt(costs, self.workers), others, strict=True):
-            near = [swept[other] for other in neighbours[place]]
-            chosen = shortlist(range(len(op[place].times)), near, policy)
-            found[place] = self._screen(op[place], worker, chosen, policy.stages)
-        return [
-            (bucket, finalists(found[place], policy, self.workers if place in shared else 1), bucket.best)
-            for place, bucket in enumerate(op)
-        ]
-
-    def _screen(
-        self, bucket: Bucket, worker: int, chosen: Sequence[int], stages: tuple[int, ...]
-    ) -> dict[int, Screened]:
-        gpu = Gpu(bucket, Noise(), random.Random(self.chance.random()), self.workers == 1)
-        seen = screen(chosen, gpu.clock, self.policy, stages)
-        self.spent[worker] += gpu.spent_ms
-        self.launches += gpu.launches
-        self._cost[bucket] = best_time(seen) * gpu.launches / max(1, len(seen))
-        return seen
-
-    def settled(
-        self, places: Sequence[tuple[Bucket, list[int], float]], worker: int
-    ) -> Iterator[tuple[Bucket, int]]:
-        """In the layer, whose time is its products' and a rest."""
-
-        def clock(combinations: Sequence[tuple[int, ...]], launches: int) -> list[float]:
-            times = [
-                LAYER_MS + sum(place[0].times[tactic] for place, tactic in zip(places, tactics, strict=True))
-                for tactics in combinations
-            ]
-            self.spent[worker] += launches * sum(times) + SYNC_MS + LAUNCH_MS * len(times)
-            return [time * (1 + self.chance.gauss(0, Noise().layer)) for time in times]
-
-        layer_ms = LAYER_MS + sum(best for _, _, best in places)
-        done = settle([chosen for _, chosen, _ in places], clock, self.policy, layer_ms)
-        self.spent[worker] += BUCKET_MS * len(done.times)  # their first forwards and their graphs
-        yield from zip((bucket for bucket, _, _ in places), done.winners, strict=True)
-
-
-def _neighbours(place: int, swept: list[int]) -> tuple[int, int]:
-    return next((low, high) for low, high in pairwise(swept) if low < place < high)
-
-
-def simulate_stock(shape: str, seed: int) -> Outcome:
-    chance, spent, won, launches = random.Random(seed), 0.0, [], 0
-    for op in buckets(shape).values():
-        for bucket in op:
-            gpu = Gpu(bucket, Noise(), random.Random(chance.random()))
-            times = []
-            for tactic in range(len(bucket.times)):
-                gpu.clock([tactic], 3)
-                times += gpu.clock([tactic], 10)
-                gpu.spent_ms += 5.0  # FlashInfer lets the device wait for the host
-            won.append((bucket, times.index(min(times))))
-            spent += gpu.spent_ms
-            launches += gpu.launches
-    return _outcome(won, spent / 1e3, launches)
-
-
-def _outcome(won: Sequence[tuple[Bucket, int]], seconds: float, launches: float) -> Outcome:
-    regret = [bucket.times[tactic] / bucket.best - 1 for bucket, tactic in won]
-    return Outcome(mean(regret), max(regret), seconds, launches)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """`worst` is the worst of all replays, `usual_worst` the mean of each replay's worst bucket."""
-
-    seconds: float
-    regret: float
-    usual_worst: float
-    worst: float
-    launches: float
-
-
-def over(outcomes: Sequence[Outcome]) -> Summary:
-    return Summary(
-        mean(o.seconds for o in outcomes),
-        mean(o.regret for o in outcomes),
-        mean(o.worst for o in outcomes),
-        max(o.worst for o in outcomes),
-        mean(o.launches for o in outcomes),
-    )
-
-
-def replayed(shape: str, replays: int, workers: int = 1, policy: SearchPolicy | None = None) -> Summary:
-    return over([simulate_search(shape, seed, workers, policy) for seed in range(replays)])
 
 
 def main() -> None:

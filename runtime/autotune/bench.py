@@ -17,6 +17,7 @@ from runtime.autotune.effort import Effort
 from runtime.autotune.errors import AutotuneError, TuningOutOfMemory, first_line, is_out_of_memory
 from runtime.autotune.installed import (
     allowed,
+    launches_when_prepared,
     measured_alone,
     measurement_scope,
     plain_tactic,
@@ -58,19 +59,41 @@ class Bench:
         return found
 
     def prepare(self, share: Sequence[Candidate]) -> None:
-        """What FlashInfer does before timing a runner: only the tactics timed here are compiled."""
+        """What FlashInfer does before timing a runner: only the tactics timed here are compiled. The first
+        of them should be a likely winner."""
         for number, runner in enumerate(self.ask.runners):
             tactics = [candidate.tactic for candidate in share if candidate.runner == number]
             if not tactics or "do_preparation" not in inspect.signature(runner.forward).parameters:
                 continue
             with self._memory_watched("preparation"), self.tuner.measuring():
                 if not precompile(runner, self._tensors, tactics, self.profile, **self.ask.kwargs):
-                    runner(self._tensors, tactic=DEFAULT.tactic, do_preparation=True, **self.ask.kwargs)
+                    self._prepare(number, tactics[0])
+
+    def _prepare(self, number: int, likely: Any) -> None:
+        runner = self.ask.runners[number]
+        if launches_when_prepared(runner):
+            try:
+                runner(self._tensors, tactic=likely, do_preparation=True, **self.ask.kwargs)
+                return
+            except Exception as error:  # noted when it is timed
+                if is_out_of_memory(error):
+                    raise
+                self._clear_device_error(Candidate(number, likely), error)
+        runner(self._tensors, tactic=DEFAULT.tactic, do_preparation=True, **self.ask.kwargs)
+
+    def load(self, candidates: Sequence[Candidate]) -> None:
+        """The code of their kernels, which first launches load."""
+        self.prepare(candidates)
+        self._first_launches(candidates)
+
+    @property
+    def queues(self) -> bool:
+        return self.tuner.queues and not measured_alone(self.tuner, self.ask.config)
 
     def clock(self, candidates: Sequence[Candidate], launches: int) -> list[float]:
         """Milliseconds a launch of each; infinite, with the reason noted, where the tactic failed."""
         self.launches += launches * len(candidates)
-        if not self.tuner.queues or measured_alone(self.tuner, self.ask.config):
+        if not self.queues:
             effort = Effort(0, launches, self.tuner.delay_us(launches, self.expected_ms))
             return [self.measure(candidate, effort) for candidate in candidates]
         times: list[float] = []

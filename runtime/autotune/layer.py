@@ -95,11 +95,15 @@ class LayerRace:
         tactics = [candidate.tactic for candidate in combination]
         forward = partial(self._batch.forward, tactics)
         forward()
-        return _captured(forward) if self._as_graph else forward
+        return self._graphs.captured(forward) if self._as_graph else forward
 
     @property
     def _as_graph(self) -> bool:
         return self.layer_ms < _GRAPH_BELOW_MS
+
+    @cached_property
+    def _graphs(self) -> Graphs:
+        return Graphs()
 
     @cached_property
     def _queue(self) -> LaunchQueue:
@@ -118,17 +122,25 @@ class LayerRace:
             ) from error
 
 
-def _captured(run: Callable[[], object]) -> Callable[[], object]:
-    """Without torch.cuda.graph, which empties the allocator's cache each time. A graph's first replay is
-    slow: nobody measures it."""
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            run()
-        finally:
-            graph.capture_end()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph.replay()
-    return graph.replay
+class Graphs:
+    """They run one after the other, so that they share one stream and the memory of the first. Without
+    torch.cuda.graph, which empties the allocator's cache each time."""
+
+    def __init__(self) -> None:
+        self._stream = torch.cuda.Stream()
+        self._pool: Any = None
+
+    def captured(self, run: Callable[[], object]) -> Callable[[], object]:
+        """A graph's first replay is slow: nobody measures it."""
+        graph = torch.cuda.CUDAGraph()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(self._pool, capture_error_mode="thread_local")
+            try:
+                run()
+            finally:
+                graph.capture_end()
+        self._pool = graph.pool()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        graph.replay()
+        return graph.replay

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import inf
+from statistics import fmean
 
 from flashinfer.autotuner import OptimizationProfile
 
@@ -24,14 +25,16 @@ from runtime.autotune.search import (
     dealt,
     finalists,
     fitting,
+    part,
     pilots,
+    runs,
     screen,
     shortlist,
     worth_sweeping,
 )
 from runtime.autotune.timed_tuner import TimedTuner
 
-_CLOCK_WARM_UP_SECONDS = 0.05
+_CLOCK_WARM_UP_SECONDS = 0.025
 # Longer kernels have so many rows that their routings do not differ.
 _TURNS_BELOW_MS = 0.25
 
@@ -64,12 +67,12 @@ class OpSearch:
 
     def screened(self) -> list[Bucket]:
         places = range(len(self.profiles))
-        step, chosen, shared = f"screening {self.ask.op}", self._pilots, self._shared_pilots()
-        alone = [place for place in chosen if place not in shared]
-        swept = self._dealt(step, lambda: self._sweep_share(alone))
-        for place in shared:
-            told = self._team.together(step, lambda: self._sweep(place, swept, self._team.rank))  # noqa: B023
-            swept[place] = merge_reports(self.ask.where(self.profiles[place]), told)
+        step, shared = f"screening {self.ask.op}", self._shared_pilots()
+        alone = [place for place in self._pilots if place not in shared]
+        swept = self._dealt(step, lambda: self._sweep_own(alone))
+        if shared:
+            told = self._team.together(step, lambda: self._sweep_parts(shared, swept))
+            swept |= {place: self._merged(place, [own[place] for own in told]) for place in shared}
         others = [place for place in places if place not in swept]
         raced = self._dealt(step, lambda: self._race_share(others, swept))
         reports = {**swept, **raced}
@@ -92,54 +95,92 @@ class OpSearch:
         least = self._rows[-1] / self._policy.pilot_every
         return [place for place in self._pilots if self._rows[place] >= least]
 
+    def _merged(self, place: int, reports: Sequence[BucketReport]) -> BucketReport:
+        return merge_reports(self.ask.where(self.profiles[place]), reports)
+
     def _bucket(self, place: int, report: BucketReport, shared: bool) -> Bucket:
         devices = self._team.size if shared else 1
         chosen = finalists(report.screened, self._policy, devices)
         return Bucket(self.profiles[place], self._rows[place], report, chosen)
 
-    def _sweep_share(self, places: Sequence[int]) -> dict[int, BucketReport]:
-        listed = self._tactics_of(places)
+    def _sweep_own(self, places: Sequence[int]) -> dict[int, BucketReport]:
+        """Of the short pilots each worker has a run of neighbours."""
+        self._load_kernels()
         swept: dict[int, BucketReport] = {}
-        for place in places[self._team.rank :: self._team.size]:
-            swept[place] = self._sweep(place, swept, candidates=listed[place])
+        for place, bench, candidates in self._benches(places, self._own(places)):
+            swept[place] = self._sweep(place, bench, candidates, candidates, swept)
         return swept
+
+    def _own(self, places: Sequence[int]) -> Sequence[int]:
+        if not self._transfers:  # nothing is lost between neighbours, and the long ones are spread
+            return places[self._team.rank :: self._team.size]
+        return runs(places, self._team.size)[self._team.rank]
+
+    def _sweep_parts(
+        self, places: Sequence[int], before: Mapping[int, BucketReport]
+    ) -> dict[int, BucketReport]:
+        """Of the longest pilots each worker has a part of the tactics, the same in all of them."""
+        swept = dict(before)
+        for place, bench, candidates in self._benches(places, places):
+            share = part(candidates, self._team.size, self._team.rank)
+            swept[place] = self._sweep(place, bench, candidates, share, swept)
+        return {place: swept[place] for place in places}
 
     def _sweep(
         self,
         place: int,
+        bench: Bench,
+        candidates: list[Candidate],
+        share: list[Candidate],
         swept: Mapping[int, BucketReport],
-        part: int | None = None,
-        candidates: list[Candidate] | None = None,
     ) -> BucketReport:
         before = swept.get(self._pilot_before(place)) if self._transfers else None
-        bench = self._bench(place, before.screened if before else None)
-        candidates = bench.candidates() if candidates is None else candidates
+        _expect(bench, before.screened if before else {})
         seen = fitting(before.screened, candidates) if before else None
-        share = candidates
-        if part is not None:
-            share = [c for n, c in enumerate(candidates) if (n + place) % self._team.size == part]
         chosen = worth_sweeping(share, seen, self._policy)
         return self._screen(bench, candidates, _with_default(chosen, share), pilot=True)
 
     def _pilot_before(self, place: int) -> int:
         return max((pilot for pilot in self._pilots if pilot < place), default=-1)
 
-    def _tactics_of(self, places: Sequence[int]) -> dict[int, list[Candidate]]:
-        """All workers list the tactics of all: a list may be agreed on by the team (`rank_tactics`)."""
-        return {place: self._bench(place, None).candidates() for place in places}
+    def _benches(
+        self, places: Sequence[int], own: Sequence[int]
+    ) -> Iterator[tuple[int, Bench, list[Candidate]]]:
+        """This worker's own, after all workers have listed the tactics of all: a list may be agreed on by the
+        team (`rank_tactics`)."""
+        if self._team.size == 1:
+            for place in own:
+                bench = self._bench(place)
+                yield place, bench, bench.candidates()
+            return
+        listed = {place: self._bench(place).candidates() for place in places}
+        for place in own:
+            yield place, self._bench(place), listed[place]
+
+    def _load_kernels(self) -> None:
+        """By launches that are short on every worker, not by those of its own first bucket."""
+        if self._team.size == 1 or not self._transfers:
+            return
+        bench = self._bench(0)
+        if bench.queues:
+            candidates = bench.candidates()
+            bench.load(candidates)
+            self._warm_clock(bench, candidates)
 
     def _race_share(
         self, places: Sequence[int], swept: Mapping[int, BucketReport]
     ) -> dict[int, BucketReport]:
-        listed = self._tactics_of(places)
         who = dealt([self._race_cost(place, swept) for place in places], self._team.size)
         mine = [place for place, worker in zip(places, who, strict=True) if worker == self._team.rank]
-        return {place: self._race(place, listed[place], swept) for place in mine}
+        return {
+            place: self._race(place, bench, candidates, swept)
+            for place, bench, candidates in self._benches(places, mine)
+        }
 
     def _race_cost(self, place: int, swept: Mapping[int, BucketReport]) -> float:
         """A race launches each tactic about as often as its neighbours' pilots did."""
         near = [swept[pilot] for pilot in self._neighbours(place, swept)]
-        return max(
+        return fmean(
             best_time(report.screened) * report.launches / max(1, len(report.screened)) for report in near
         )
 
@@ -149,24 +190,22 @@ class OpSearch:
         return [pilot for pilot in (below, above) if pilot is not None]
 
     def _race(
-        self, place: int, candidates: list[Candidate], swept: Mapping[int, BucketReport]
+        self, place: int, bench: Bench, candidates: list[Candidate], swept: Mapping[int, BucketReport]
     ) -> BucketReport:
         neighbours = [swept[pilot].screened for pilot in self._neighbours(place, swept)]
-        bench = self._bench(place, neighbours[0])
+        _expect(bench, neighbours[0])
         chosen = shortlist(candidates, neighbours, self._policy)
         return self._screen(bench, candidates, _with_default(chosen, candidates), pilot=False)
 
-    def _bench(self, place: int, near: Mapping[Candidate, Screened] | None) -> Bench:
-        expected = min((seen.time for seen in (near or {}).values()), default=0.0)
-        return Bench(self.tuner, self.ask, self.profiles[place], expected)
+    def _bench(self, place: int) -> Bench:
+        return Bench(self.tuner, self.ask, self.profiles[place])
 
     def _screen(
         self, bench: Bench, candidates: list[Candidate], chosen: list[Candidate], pilot: bool
     ) -> BucketReport:
         policy = self._policy
         bench.prepare(chosen)
-        if chosen and not self.tuner.is_warm:
-            self._warm_clock(bench, chosen[0])
+        self._warm_clock(bench, chosen)
         screened = screen(chosen, bench.clock, policy, policy.sweep if pilot else policy.stages)
         standing = finalists(screened, policy)
         best = screened[standing[0]].time if standing else inf
@@ -177,11 +216,13 @@ class OpSearch:
         )
         return BucketReport(tuple(candidates), screened, dict(bench.failures), bench.launches)
 
-    def _warm_clock(self, bench: Bench, candidate: Candidate) -> None:
+    def _warm_clock(self, bench: Bench, candidates: Sequence[Candidate]) -> None:
+        if self.tuner.is_warm or not candidates:
+            return
         self.tuner.is_warm = True
         end = time.perf_counter() + _CLOCK_WARM_UP_SECONDS
         while time.perf_counter() < end:
-            bench.clock([candidate], WHOLE_TURN)
+            bench.clock(candidates[:1], WHOLE_TURN)
 
     def settle(self, bucket: Bucket) -> tuple[Settled[Candidate], dict[Candidate, str]]:
         """Where no layer is known: the finalists alone, in turns on one device."""
@@ -194,6 +235,10 @@ class OpSearch:
 
         settled = settle([bucket.finalists], clock, self._policy, bench.expected_ms, turn)
         return settled, bench.failures
+
+
+def _expect(bench: Bench, near: Mapping[Candidate, Screened]) -> None:
+    bench.expected_ms = min((seen.time for seen in near.values()), default=0.0)
 
 
 def _with_default(chosen: list[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:

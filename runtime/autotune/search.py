@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf, isfinite
 from typing import TypeVar
 
@@ -26,7 +27,7 @@ Clock = Callable[[Sequence[Candidate], int], list[float]]
 
 @dataclass(frozen=True, slots=True)
 class SearchPolicy:
-    pilot_every: int = 4  # times the rows of the pilot before
+    pilot_every: int = 5  # times the rows of the pilot before
     sweep: tuple[int, ...] = (1, 3)  # launches a stage of a pilot, whose candidates are all there are
     stages: tuple[int, ...] = (1, 3)  # of the others
     near: float = 0.35  # of a pilot's best, to be tried in its neighbours
@@ -35,8 +36,9 @@ class SearchPolicy:
     uneven: float = 0.1  # a swing of the last stage beyond which only whole turns are compared
     uneven_stages: tuple[int, ...] = (4, WHOLE_TURN)
     samples: int = WHOLE_TURN  # single launches of one tactic, which tell the swing
-    even_from_ms: float = 0.25  # longer kernels have so many rows that a quarter tells the swing
-    margin: float = 0.04
+    even_from_ms: float = 0.25  # longer kernels have so many rows that a quarter tells the swing,
+    unseen: float = 2.0  # which may be that many times as large
+    margin: float = 0.03
     jitter_ms: float = 0.003  # what a single launch may cost beyond its time
     other_device: float = 0.03  # two GPUs of one kind differ by this much
     finalists: int = 4
@@ -44,9 +46,9 @@ class SearchPolicy:
     # little there, and how a kernel meets the next one decides.
     short_ms: float = 0.06
     crossed: int = 2  # of each op, which run together once they ran alone
-    rounds: int = 8
+    rounds: int = 6
     turn_ms: float = 0.4  # of one finalist's turn in a round
-    round_margin: float = 0.02  # after the first two, and less with each two more
+    round_margin: float = 0.012  # after the first two, and less with each two more
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +117,10 @@ def screen(
     launches, *later = stages
     times = dict(zip(candidates, clock(candidates, launches), strict=True))
     sample = _sample(times, clock, policy)
-    if _swing(sample, stages[-1]) > policy.uneven:
+    if _swing(sample, stages[-1], policy) > policy.uneven:
         later = list(policy.uneven_stages)
     while times:
-        limit = _limit(min(times.values()), launches, _swing(sample, launches), policy)
+        limit = _limit(min(times.values()), launches, _swing(sample, launches, policy), policy)
         standing = [name for name, time in times.items() if isfinite(time) and time <= limit]
         found.update({name: Screened(time, name in standing) for name, time in times.items()})
         if len(standing) < 2 or not later:
@@ -154,13 +156,14 @@ def _sample(once: Mapping[Candidate, float], clock: Clock[Candidate], policy: Se
     return times + clock(likely * (policy.samples - len(times)), 1)
 
 
-def _swing(sample: Sequence[float], launches: int) -> float:
+def _swing(sample: Sequence[float], launches: int, policy: SearchPolicy) -> float:
     """How much slower that many launches in a row may be than as many others, by their routings alone."""
     if launches >= len(sample):
         return 0.0
     around = [*sample, *sample]
     sums = [sum(around[first : first + launches]) for first in range(len(sample))]
-    return max(sums) / min(sums) - 1
+    swing = max(sums) / min(sums) - 1
+    return swing if len(sample) == policy.samples else policy.unseen * swing
 
 
 def _limit(best: float, launches: int, swing: float, policy: SearchPolicy) -> float:
@@ -170,6 +173,18 @@ def _limit(best: float, launches: int, swing: float, policy: SearchPolicy) -> fl
 
 def _margin(best: float, policy: SearchPolicy) -> float:
     return policy.margin * (3 if best < policy.short_ms else 1)
+
+
+def runs(places: Sequence[int], workers: int) -> list[Sequence[int]]:
+    """Each worker's own, one after the other: who measured a bucket knows what it tells of the next."""
+    least, more = divmod(len(places), workers)
+    ends = [least * worker + min(worker, more) for worker in range(workers + 1)]
+    return [places[first:end] for first, end in pairwise(ends)]
+
+
+def part(candidates: Sequence[Candidate], workers: int, worker: int) -> list[Candidate]:
+    """A worker's share, the same in each bucket. Lists go by tile and cluster: it has some of every kind."""
+    return [c for n, c in enumerate(candidates) if (n // workers + n) % workers == worker]
 
 
 def dealt(costs: Sequence[float], workers: int) -> list[int]:

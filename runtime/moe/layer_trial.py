@@ -71,8 +71,9 @@ def routed(
     the work, some at one row too, where chance may give it none."""
     generator = torch.Generator(device).manual_seed(seed)
     local, ranks = experts.local, experts.ranks
-    ranked = (torch.arange(local, device=device) + 0.5) / local
-    popular = torch.special.ndtri(ranked)[torch.randperm(local, generator=generator, device=device)]
+    # Not on the device, for which torch would have to compile it first.
+    popular = torch.special.ndtri((torch.arange(local) + 0.5) / local).to(device)
+    popular = popular[torch.randperm(local, generator=generator, device=device)]
     logits = torch.randn(rows, local * ranks, generator=generator, device=device)
     scores, chosen = (logits + skew * popular.repeat(ranks)).softmax(-1).topk(experts.top_k)
     owners = (chosen // local).flatten()

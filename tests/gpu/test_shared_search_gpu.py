@@ -16,7 +16,7 @@ import torch
 from flashinfer.autotuner import AutoTuner, autotune
 
 from runtime.autotune.launch_queue import LaunchQueue
-from runtime.autotune.layer import LayerBatch, LayerTrial, _captured
+from runtime.autotune.layer import Graphs, LayerBatch, LayerTrial
 from runtime.autotune.record import record_asked
 from runtime.autotune.tuner import SearchTuner
 from tests.runtime.tuned_layer import installed
@@ -72,10 +72,13 @@ def test_the_layer_s_graph_takes_the_routing_of_the_day(layer: Layer) -> None:
     batch = taker.trial.batch(4, 1)
     batch.route(0)
     batch.forward([0, 60])
-    replay = _captured(lambda: batch.forward([0, 60]))
+    graphs = Graphs()
+    replay = graphs.captured(lambda: batch.forward([0, 60]))
+    other = graphs.captured(lambda: batch.forward([1, 61]))
     outputs = []
     for routing in (0, 3, 0):
         batch.route(routing)
+        other()
         replay()
         outputs.append(batch._arguments["output"].clone())
     assert torch.equal(outputs[0], outputs[2]) and not torch.equal(outputs[0], outputs[1])

@@ -32,8 +32,8 @@ def best_by_shape(rows: int) -> int:
 
 
 def best_by_size(rows: int) -> int:
-    """A tactic is one kernel: neighbouring buckets have the same best one."""
-    return 1 if rows < 8 else 3
+    """A tactic is one kernel: neighbouring buckets have the same best one, which changes between two pilots."""
+    return 1 if rows < 16 else 3
 
 
 class Spinning(Module):

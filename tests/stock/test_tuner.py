@@ -12,6 +12,8 @@ import torch
 from flashinfer import autotune_v2
 from flashinfer.autotuner import AutoTuner, autotune
 
+from runtime.autotune.bench import Bench
+from runtime.autotune.candidate import Ask, Candidate
 from runtime.autotune.cpu_clock import CpuClock, CpuSearchTuner
 from runtime.autotune.errors import TuningOutOfMemory
 from tests.runtime.tuned_layer import BUCKETS, Layer, installed
@@ -169,3 +171,35 @@ def test_stock_alone_cannot_tune_here() -> None:
     """Why the clock exists: without it FlashInfer would end without entries, and silently so."""
     with installed(AutoTuner()), pytest.raises((RuntimeError, AssertionError)), autotune(True):
         ask(Timed(TIMES))
+
+
+class LaunchesWhenPrepared(Timed):
+    """As FlashInfer's CUTLASS MoE."""
+
+    fused_moe_runner = None
+
+    def forward(self, inputs: list[Any], tactic: Any = -1, do_preparation: bool = False, **_: Any) -> None:
+        super().forward(inputs, tactic)
+
+
+def _prepared(runner: Timed, tactics: list[Any]) -> None:
+    profile = AutoTuner.get()._generate_optimization_profiles(CONFIG, [torch.ones(1, 3)])[0]
+    bench = Bench(AutoTuner.get(), Ask(OP, [runner], CONFIG, [torch.ones(1, 3)], {}), profile)
+    bench.prepare([Candidate(0, tactic) for tactic in tactics])
+
+
+def test_a_preparation_that_launches_a_tactic_is_given_a_likely_one() -> None:
+    runner, plain = LaunchesWhenPrepared(TIMES), Timed(TIMES)
+    _prepared(runner, [1, 0, -1])
+    assert runner.launches == {1: 1}
+    _prepared(plain, [1, 0, -1])
+    assert plain.prepared == 1 and not plain.launches
+
+
+def test_a_likely_tactic_that_fails_does_not_fail_the_preparation() -> None:
+    runner = LaunchesWhenPrepared(TIMES, {1: lambda: RuntimeError("invalid configuration argument")})
+    _prepared(runner, [1, 0, -1])
+    assert runner.launches == {1: 1, -1: 1}
+    full = LaunchesWhenPrepared(TIMES, {1: lambda: RuntimeError("CUDA error: out of memory")})
+    with pytest.raises(TuningOutOfMemory, match="out of memory in preparation"):
+        _prepared(full, [1, 0, -1])
