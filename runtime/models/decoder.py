@@ -85,10 +85,12 @@ class Decoder(nn.Module):
         return TokenEmbedding(name, self.model, self.comm, "attn_tp", build.dtype, build.device)
 
     def make_head(self) -> VocabTable:
-        if self.model.tie_word_embeddings:
+        is_tied = self.model.tie_word_embeddings
+        if is_tied and not self.model.holds_head:
             return self._embedding() if self.embedding is None else self.embedding
         build, scheme = self.build, self.build.head_scheme()
-        return VocabTable("lm_head", self.model, self.comm, "tp", build.dtype, build.device, scheme)
+        name = self.model.names.embedding if is_tied else "lm_head"
+        return VocabTable(name, self.model, self.comm, "tp", build.dtype, build.device, scheme)
 
     @torch.no_grad()
     def forward(

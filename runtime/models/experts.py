@@ -161,6 +161,7 @@ class Experts(nn.Module):
             return (Source(f"{self.shared_name}.{own}.{name}", index),)
         return (
             Source(f"{self.name}.experts.{number}.{own}.{name}", index),
+            Source(f"{self.name}.experts.{number}.{other}.{name}", index),
             Source(f"{self.sparse}.experts.{number}.{other}.{name}", index),
             *self._fused(matrix, name, number),
             *self._granite(matrix, name, number),

@@ -38,7 +38,7 @@ class GroupedQueryAttention(nn.Module):
             _parts(name, config, asked, kv), slice(0, model.hidden_size), bias=config.bias, rows_over=ranks
         )
         self.out = build.linear(
-            [Part(f"{name}.o_proj", slice(0, model.hidden_size))],
+            [Part(f"{name}.{model.names.attention_out}", slice(0, model.hidden_size))],
             q,
             bias=config.output_bias,
             adds_bias=rank == 0,

@@ -17,10 +17,11 @@ from runtime.models.gqa import GroupedQueryAttention
 from runtime.models.mamba2 import Mamba2Mixer
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
+from runtime.models.short_conv import ShortConv
 from runtime.models.sublayer import around_attention, around_mlp
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
-from runtime.server.recurrent import Mamba2Config
+from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config, ShortConvConfig
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,14 +71,19 @@ class DecoderLayer(nn.Module):
                 yield from part.pieces()
 
 
-Mixer = LatentAttention | GroupedQueryAttention | GatedDeltaNet | Mamba2Mixer
+Mixer = LatentAttention | GroupedQueryAttention | GatedDeltaNet | Mamba2Mixer | ShortConv
+_RECURRENT: dict[type, type[GatedDeltaNet | Mamba2Mixer | ShortConv]] = {
+    GatedDeltaConfig: GatedDeltaNet,
+    Mamba2Config: Mamba2Mixer,
+    ShortConvConfig: ShortConv,
+}
 
 
 def _mixer(build: Build, layer_id: int, layer: str) -> Mixer | None:
     """What tells the tokens of a request of each other."""
     model = build.model
     if model.is_recurrent(layer_id):
-        recurrent = Mamba2Mixer if isinstance(model.recurrent, Mamba2Config) else GatedDeltaNet
+        recurrent = _RECURRENT[type(model.recurrent)]
         return recurrent(build, layer_id, f"{layer}.{model.names.recurrent}")
     if not model.keeps_tokens(layer_id):
         return None

@@ -149,7 +149,7 @@ def _gated(
     both, ups = f"{name}.{names.gate_up}", slice(intermediate + rows.start, intermediate + rows.stop)
     down = build.linear([Part(f"{name}.{names.down}", hidden)], rows, columns_over=size)
     if not build.model.gated_mlps:
-        return SquaredMLP(build.linear([Part(f"{name}.up_proj", rows)], hidden, rows_over=size), down)
-    gate = Part(f"{name}.gate_proj", rows, within=(both, rows))
-    up = Part(f"{name}.up_proj", rows, within=(both, ups))
+        return SquaredMLP(build.linear([Part(f"{name}.{names.up}", rows)], hidden, rows_over=size), down)
+    gate = Part(f"{name}.{names.gate}", rows, within=(both, rows))
+    up = Part(f"{name}.{names.up}", rows, within=(both, ups))
     return GatedMLP(build.linear([gate, up], hidden, rows_over=size), down, build.model.activation, cap)

@@ -11,24 +11,30 @@ from runtime.forward.batch import ForwardBatch, ForwardMode
 from runtime.layers.loading import Piece, Source, length
 from runtime.layers.recurrence import RecurrentInputs, Rows, convolve
 from runtime.models.build import Build
-from runtime.server.recurrent import GatedDeltaConfig, RecurrentConfig
+from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config
 
 
 class Convolution(nn.Module):
     """Of each channel by itself; `blocks` are the channels of a checkpoint that this rank has."""
 
     def __init__(
-        self, build: Build, name: str, blocks: Sequence[slice], width: int, bias: bool = False
+        self,
+        build: Build,
+        name: str,
+        blocks: Sequence[slice],
+        width: int,
+        bias: bool = False,
+        opens: bool = True,
     ) -> None:
         super().__init__()
-        self.name, self.blocks = name, list(blocks)
+        self.name, self.blocks, self.opens = name, list(blocks), opens
         channels = sum(length(block) for block in blocks)
         weight = torch.empty(channels, width, dtype=build.dtype, device=build.device)
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = head_vector(channels, build.dtype, build) if bias else None
 
     def forward(self, x: torch.Tensor, state: torch.Tensor, rows: Rows) -> torch.Tensor:
-        return convolve(x, self.weight, self.bias, state, rows)
+        return convolve(x, self.weight, self.bias, state, rows, self.opens)
 
     def pieces(self) -> Iterator[Piece]:
         start = 0
@@ -44,7 +50,9 @@ def head_vector(count: int, dtype: torch.dtype, build: Build) -> nn.Parameter:
     return nn.Parameter(torch.empty(count, dtype=dtype, device=build.device), requires_grad=False)
 
 
-def workspaces(config: RecurrentConfig, inputs: RecurrentInputs, batch: ForwardBatch) -> list[torch.Tensor]:
+def workspaces(
+    config: GatedDeltaConfig | Mamba2Config, inputs: RecurrentInputs, batch: ForwardBatch
+) -> list[torch.Tensor]:
     """What SGLang's chunked kernels hold beside their answer. A step of a decode needs none."""
     if batch.mode is not ForwardMode.EXTEND:
         return []

@@ -17,6 +17,7 @@ _ATTENTION = {
     "sandwich": ("input_layernorm", "post_attention_layernorm"),
     "after": (None, "post_attention_layernorm"),
     "alone": ("norm", None),
+    "operator": ("operator_norm", None),
 }
 _MLP = {
     "before": ("post_attention_layernorm", None),
@@ -24,6 +25,7 @@ _MLP = {
     "sandwich": ("pre_feedforward_layernorm", "post_feedforward_layernorm"),
     "after": (None, "post_feedforward_layernorm"),
     "alone": ("norm", None),
+    "operator": ("ffn_norm", None),
 }
 
 

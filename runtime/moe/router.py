@@ -73,7 +73,7 @@ def _corrections(names: tuple[str, ...]) -> Iterator[Source]:
         block = name.rpartition(".")[0]
         for place in (name, block, f"{name}.moe_statics", f"{block}.moe_statics"):
             yield Source(f"{place}.e_score_correction_bias", view=torch.flatten)
-        yield Source(f"{block}.router_bias")
+        yield from (Source(f"{block}.{one}") for one in ("router_bias", "expert_bias"))
 
 
 def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tensor | None) -> TopK:
@@ -85,7 +85,7 @@ def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tenso
     ids = choice.topk(moe.top_k, dim=-1).indices
     weights = scores.gather(1, ids)
     if moe.renormalize:
-        weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-20)
+        weights = weights / (weights.sum(dim=-1, keepdim=True) + moe.least_sum)
     if moe.routed_scaling_factor != 1.0:
         weights = weights * moe.routed_scaling_factor
     return TopK(ids.to(torch.int32), weights, logits, correction)

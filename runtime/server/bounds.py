@@ -55,7 +55,9 @@ ASKED: Mapping[str, Bound] = {
 MODEL: Mapping[str, Bound] = {
     **dict.fromkeys(("num_layers", "num_hidden_layers"), LAYERS),
     **dict.fromkeys(("num_heads", "num_kv_heads", "num_attention_heads", "num_key_value_heads"), HEADS),
-    **dict.fromkeys(("head_dim", "hidden_size", "vocab_size", "kv_lora_rank", "v_head_dim"), WIDTH),
+    **dict.fromkeys(
+        ("head_dim", "hidden_size", "channels", "vocab_size", "kv_lora_rank", "v_head_dim"), WIDTH
+    ),
     **dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim", "q_lora_rank"), WIDTH),
     **dict.fromkeys(("intermediate_size", "shared_intermediate_size"), Bound(0, WIDTH.most)),
     **dict.fromkeys(("num_experts", "num_experts_per_tok", "num_groups", "top_k_groups"), EXPERTS),
@@ -64,7 +66,9 @@ MODEL: Mapping[str, Bound] = {
     **dict.fromkeys(("key_head_dim", "value_head_dim", "state_size", "ssm_state_size"), WIDTH),
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "mamba_head_dim"), WIDTH),
     **dict.fromkeys(("latent_size", "moe_latent_size"), WIDTH),
-    **dict.fromkeys(("conv_kernel", "linear_conv_kernel_dim", "mamba_d_conv"), Bound(1, 1 << 10)),
+    **dict.fromkeys(
+        ("conv_kernel", "conv_L_cache", "linear_conv_kernel_dim", "mamba_d_conv"), Bound(1, 1 << 10)
+    ),
     **dict.fromkeys(("chunk", "chunk_size", "mamba_chunk_size"), Bound(1, 1 << 16)),
     "top_k": Bound(1, WIDTH.most),  # of experts, and of keys in sparse attention
     **dict.fromkeys(("max_position", "max_position_embeddings", "sliding_window"), TOKENS),

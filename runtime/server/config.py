@@ -42,7 +42,10 @@ class TensorNames:
     shared: str = "shared_experts"
     shared_in_mlp: bool = True  # or beside it
     gate_up: str = "gate_up_proj"  # where the two are one matrix
+    gate: str = "gate_proj"
+    up: str = "up_proj"
     down: str = "down_proj"
+    attention_out: str = "o_proj"
     q_norm: str = "q_norm"
     k_norm: str = "k_norm"
 
@@ -63,7 +66,9 @@ class ModelConfig:
     layer_kinds: tuple[str, ...] = ()
     rms_eps: float = 1e-6
     tie_word_embeddings: bool = False
-    norms: Literal["before", "around", "sandwich", "after", "alone"] = "before"  # where a layer norms
+    holds_head: bool = False  # a tied one too, apart from the embedding
+    # Where a layer norms, and by which names.
+    norms: Literal["before", "around", "sandwich", "after", "alone", "operator"] = "before"
     centred_norms: bool = False  # weights are told less one
     gated_mlps: bool = True  # silu(gate) * up; without a gate, the square of what is positive of up
     activation: Literal["silu", "gelu_tanh"] = "silu"

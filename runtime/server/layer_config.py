@@ -17,6 +17,7 @@ class MoEConfig:
     shared_intermediate_size: int = 0
     scoring: Literal["softmax", "sigmoid"] = "softmax"
     renormalize: bool = True
+    least_sum: float = 1e-20  # added to what shares are divided by
     correction_bias: bool = False
     num_groups: int = 1
     top_k_groups: int = 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from runtime.server.config import ModelConfig, ParallelConfig
 from runtime.server.layer_config import AttentionConfig
-from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config
+from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config, ShortConvConfig
 
 _FUSED_ROWS = 128
 # Whose attention asks for TP's ranks, not for attention's: srt/models.
@@ -18,6 +18,7 @@ _SPLIT_OVER_TP = (
     *("llama", "mistral", "mixtral", "qwen2", "glm4", "glm4_moe_lite", "ernie4_5", "ernie4_5_moe"),
     *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3", "gemma3_text", "granite"),
     *("granitemoe", "granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
+    *("lfm2", "lfm2_moe"),
 )
 
 
@@ -81,7 +82,7 @@ def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iter
     heads, kv_heads = (max(1, count // ranks) for count in (attention.num_heads, attention.num_kv_heads))
     asked = 2 * heads if attention.output_gate else heads
     yield ("q_proj", "k_proj", "v_proj"), model.hidden_size, (asked + 2 * kv_heads) * attention.head_dim
-    yield ("o_proj",), heads * attention.head_dim, model.hidden_size
+    yield (model.names.attention_out,), heads * attention.head_dim, model.hidden_size
 
 
 def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:
@@ -117,6 +118,9 @@ def _recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
         groups = max(1, config.num_groups // ranks)  # where they do not go round, each rank has one
         yield ("in_proj",), hidden, 2 * inner + 2 * groups * config.state_size + heads
         yield ("out_proj",), inner, hidden
+    elif isinstance(config, ShortConvConfig):
+        yield ("in_proj",), hidden, 3 * config.channels // ranks
+        yield ("out_proj",), config.channels // ranks, hidden
 
 
 def _dense(model: ModelConfig, spread: Spread) -> Iterator[Product]:
@@ -142,9 +146,10 @@ def _beside_experts(model: ModelConfig, spread: Spread) -> Iterator[Product]:
 
 
 def _mlp(model: ModelConfig, name: str, width: int) -> Iterator[Product]:
-    ups = ("gate_proj", "up_proj") if model.gated_mlps else ("up_proj",)
+    names = model.names
+    ups = (names.gate, names.up) if model.gated_mlps else (names.up,)
     yield tuple(f"{name}.{one}" for one in ups), model.hidden_size, len(ups) * width
-    yield (f"{name}.down_proj",), width, model.hidden_size
+    yield (f"{name}.{names.down}",), width, model.hidden_size
 
 
 def _is_quantized(model: ModelConfig, size: LinearSize) -> bool:

@@ -99,6 +99,19 @@ class Mamba2Config:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortConvConfig:
+    """A gated convolution of each channel, which remembers nothing but its inputs."""
+
+    channels: int
+    conv_kernel: int
+    bias: bool
+
+    def state_shape(self, ranks: int) -> StateShape:
+        _check_split("the number of convolved channels", self.channels, ranks)
+        return StateShape((self.channels // ranks, self.conv_kernel - 1), (1, self.channels, 0))
+
+
+@dataclass(frozen=True, slots=True)
 class StateRules:
     """How many states a server keeps: a request's own, and those of prefixes beside it."""
 
@@ -124,4 +137,4 @@ def _check_split(what: str, count: int, ranks: int) -> None:
         raise ConfigError(f"{what} {count} cannot be split over {ranks} ranks: choose sizes that divide it")
 
 
-RecurrentConfig = GatedDeltaConfig | Mamba2Config
+RecurrentConfig = GatedDeltaConfig | Mamba2Config | ShortConvConfig

@@ -162,7 +162,7 @@ def deploy(inputs: Inputs) -> Deployment:
     server = server_of(inputs)
     shape = Shape.of(inputs.checkpoint)
     if shape.model is not None:
-        check_stages(shape.model.num_layers, server.parallel)
+        check_stages(shape.model.model_type, shape.model.num_layers, server.parallel)
     drafts = Shape.of(inputs.draft_checkpoint or inputs.checkpoint) if server.draft else None
     return Deployment(inputs, server, shape, drafts)
 

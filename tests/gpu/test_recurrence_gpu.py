@@ -33,8 +33,9 @@ def _close(got: torch.Tensor, want: torch.Tensor, relative: float) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("opens", [True, False])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_convolution(seed: int, keeps: bool, dtype: torch.dtype) -> None:
+def test_the_convolution(seed: int, opens: bool, keeps: bool, dtype: torch.dtype) -> None:
     rows, dim, width = RaggedRows.random(seed), (96, 384)[seed % 2], (2, 3, 4)[seed % 3]
     count = rows.total + rows.padding
     wide, weight = _random(count, dim + 32, dtype=dtype), _random(dim, width, dtype=dtype)
@@ -51,6 +52,7 @@ def test_the_convolution(seed: int, keeps: bool, dtype: torch.dtype) -> None:
                 *(x, weight.to(device), taps, own, told["slots"], told["seq_lens"], told["query_starts"]),
                 longest,
                 keeps,
+                opens,
             )[: rows.total],
             own,
         )

@@ -90,7 +90,7 @@ def beside_transformers(one: Published) -> Beside:
         model = _model(one)
         stored = file_bytes(_decoder(model))
         plain = replace(model, quantized=UNQUANTIZED, checkpoint_quantization=None, quantization_block=None)
-        ours, theirs = sum(one.numel() for one in _decoder(plain).parameters()), _parameters(one.config)
+        ours, theirs = sum(one.numel() for one in _of_a_file(_decoder(plain))), _parameters(one.config)
     except (ConfigError, Unsupported) as error:
         return Beside(one.name, "parameters", 0, 0, error.message)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -100,8 +100,16 @@ def beside_transformers(one: Published) -> Beside:
 
 def file_bytes(module: torch.nn.Module) -> int:
     """Of what a file has, not of the room that a server makes beside it."""
-    own = sum(parameter.nbytes for parameter in module.parameters())
+    own = sum(parameter.nbytes for parameter in _of_a_file(module))
     return own - sum(tensor.nbytes for tensor in _rooms(module))
+
+
+def _of_a_file(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+    """A tied head is there once, also where a server has it twice."""
+    is_twice = isinstance(module, Decoder) and module.model.holds_head and module.model.tie_word_embeddings
+    for name, parameter in module.named_parameters():
+        if not (is_twice and name.startswith("head.")):
+            yield parameter
 
 
 def _rooms(module: torch.nn.Module) -> Iterator[torch.Tensor]:
@@ -133,7 +141,10 @@ def _parameters(config: dict[str, Any]) -> int:
     plain = {name: value for name, value in text.items() if name not in ("quantization_config", "auto_map")}
     parts = _transformers(plain.pop("model_type"), plain)
     corrections = (
-        buffer.numel() for part in parts for name, buffer in part.named_buffers() if "correction_bias" in name
+        buffer.numel()
+        for part in parts
+        for name, buffer in part.named_buffers()
+        if "correction_bias" in name or "expert_bias" in name
     )
     return sum(parameter.numel() for part in parts for parameter in part.parameters()) + sum(corrections)
 

@@ -197,6 +197,17 @@ _STEP = {
     "swiglu_limits_shared": (None, [0.0, 0.6, 0.0], [0.3, None, 16.0]),
     "rope_parameters": (None, *_ROPES_BY_KIND),
 }  # fmt: skip
+_CONVOLVED = (
+    ["conv", "conv", "full_attention"],
+    ["full_attention", "conv", "conv"],
+    ["conv", "full_attention", "full_attention"],
+    ["full_attention"] * 3,
+)
+_LFM2 = {
+    **_without(_HEADS, "hidden_act", "rms_norm_eps", "head_dim"), "num_hidden_layers": (3,),
+    "norm_eps": (1e-6, 1e-2), "conv_bias": (False, True), "conv_L_cache": (2, 3, 4),
+    "tie_embedding": (None, False, True),
+}  # fmt: skip
 # What varies, beside the sizes of FAMILIES.
 SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     "llama": {**_HEADS, "attention_bias": (False, True), "mlp_bias": (False,) * 5 + (True,)},
@@ -325,6 +336,16 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "mamba_d_conv": (2, 3, 4), "mamba_expand": (1, 2), "mamba_chunk_size": (4, 8, 128),
         "mamba_conv_bias": (False, True), "mamba_proj_bias": (False, True),
         "time_step_limit": (None,) * 5 + ((0.1, 0.5),),
+    },
+    "lfm2": {
+        **_LFM2, "layer_types": (None, *_CONVOLVED), "full_attn_idxs": (None, [0], [0, 2], [1]),
+        "block_multiple_of": (16, 32), "block_ffn_dim_multiplier": (1.0, 1.5, 0.75),
+        "block_auto_adjust_ff_dim": (True, False), "block_ff_dim": (None, 72),
+    },
+    "lfm2_moe": {
+        **_LFM2, **_EXPERTS, "layer_types": _CONVOLVED, "num_dense_layers": (0, 1, 9),
+        "moe_intermediate_size": (16, 32), "num_experts": (4, 8), "use_expert_bias": (False, True),
+        "routed_scaling_factor": (1.0, 2.5), "norm_topk_prob": (False, True),
     },
     "gpt_oss": {
         **_HEADS, **_EXPERTS,

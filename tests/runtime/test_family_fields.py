@@ -94,6 +94,8 @@ _BESIDE = """
         moe_top_k need_fp32_gate norm_expert_weight num_attention_groups per_layer_config
         share_expert_dims use_bidirectional_attention use_head_wise_attn_gate use_moe_router_bias
         zero_centered
+    lfm2 block_ff_dim head_dim quantization_config tie_embedding
+    lfm2_moe head_dim quantization_config tie_embedding
     granitemoehybrid head_dim layers_block_type num_experts quantization_config
 """
 
@@ -161,7 +163,14 @@ def test_step_as_published_is_what_transformers_makes_of_it(told: dict[str, Any]
     assert bool(model.caps) is bool(told)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+_WITH_ACTIVATION = [name for name in FAMILIES if _ACTIVATION.get(name, "hidden_act") in config_file(name)]
+
+
+def test_which_families_have_one_activation_that_is_not_told() -> None:
+    assert FAMILIES.keys() - _WITH_ACTIVATION == {"lfm2", "lfm2_moe"}
+
+
+@pytest.mark.parametrize("name", _WITH_ACTIVATION)
 def test_no_other_activation_is_computed_silently(name: str) -> None:
     file, field = config_file(name), _ACTIVATION.get(name, "hidden_act")
     for act in {"gelu", "relu", "gelu_pytorch_tanh", 7} - {file[field], _ALSO.get(name)}:

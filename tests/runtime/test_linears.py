@@ -26,10 +26,7 @@ _STORED = {
     **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj"),
 }
 
-_GRANITES = {
-    "shared_mlp.gate_up_proj": "shared_mlp.input_linear",
-    "shared_mlp.down_proj": "shared_mlp.output_linear",
-}
+_GRANITES = {"shared_mlp.gate_up_proj": "shared_mlp.input_linear"}
 
 
 def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int, ...]]]:
@@ -68,7 +65,7 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
 
 # What each rank has whole: low ranks, the indexer, a latent between experts.
 _WHOLE = re.compile(r"(q_a_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|experts\.0\.w[12])$")
-_BY_COLUMNS = re.compile(r"(o_proj|out_proj|down_proj|dense)$")
+_BY_COLUMNS = re.compile(r"(o_proj|out_proj|down_proj|output_linear|w2|dense)$")
 
 
 def _by_modules(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> dict[Any, LinearSize]:
@@ -91,6 +88,9 @@ def test_ranks_share_rows_of_what_fans_out_and_columns_of_what_comes_together(na
             assert (half.k, half.n) == (whole.k, whole.n // 2), last
 
 
+_OF_MLPS = ("gate_proj", "up_proj", "down_proj", "output_linear", "feed_forward")
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_mlps_are_split_over_ranks_of_their_own(name: str) -> None:
     """Not over attention's: those of dense layers and those beside experts each over theirs."""
@@ -100,7 +100,7 @@ def test_mlps_are_split_over_ranks_of_their_own(name: str) -> None:
         others = _by_modules(model, ParallelConfig(), spread)
         for (modules, layers), one in alone.items():
             shared = "share" in modules[0]
-            is_mlp = any(part in modules[0] for part in ("gate_proj", "up_proj", "down_proj"))
+            is_mlp = any(part in modules[0] for part in _OF_MLPS)
             moves = is_mlp and shared == (changed == "shared")
             assert (others[modules, layers] != one) == moves, modules
 
@@ -117,6 +117,7 @@ _OVER_ALL = {
     *("llama", "mistral", "mixtral", "qwen2", "glm4", "glm4_moe_lite", "ernie4_5", "ernie4_5_moe"),
     *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3_text", "granite", "granitemoe"),
     *("granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
+    *("lfm2", "lfm2_moe"),
 }
 
 
@@ -124,8 +125,8 @@ _OVER_ALL = {
 def test_under_dp_attention_heads_are_shared_by_a_group_where_the_model_knows_of_it(name: str) -> None:
     model, _ = _reference(name)
     kind = next(one for one in model.attention_kinds if one in model.attention)
-    heads = model.attention[kind].num_heads
-    out = next(one for one in linears(model, _DP, ALONE) if one.modules[0].endswith(".o_proj"))
+    heads, attended = model.attention[kind].num_heads, f"{model.names.attention}.{model.names.attention_out}"
+    out = next(one for one in linears(model, _DP, ALONE) if one.modules[0].endswith(attended))
     wide = next(one for one in linears(model, ParallelConfig(), ALONE) if one.modules == out.modules)
     assert heads == 4 or heads % 4 == 0
     assert wide.k // out.k == (4 if name in _OVER_ALL else 2)

@@ -50,11 +50,16 @@ class RecurrentInputs:
 
 
 def convolve(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, state: torch.Tensor, rows: Rows
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    state: torch.Tensor,
+    rows: Rows,
+    opens: bool = True,
 ) -> torch.Tensor:
-    """silu of a causal convolution of each channel: x [T, channels], weight [channels, width]."""
+    """A causal convolution of each channel, `opens`: its silu. x [T, channels], weight [channels, width]."""
     return ops.causal_conv(
-        x, weight, bias, state, rows.slots, rows.seq_lens, rows.query_starts, rows.longest, rows.keeps
+        x, weight, bias, state, rows.slots, rows.seq_lens, rows.query_starts, rows.longest, rows.keeps, opens
     )
 
 

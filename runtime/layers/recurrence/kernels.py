@@ -15,7 +15,8 @@ _VALUES = 16  # of a state that one program holds
 @triton.jit
 def _convolve(
     x, weight, bias, state, out, slots, seq_lens, starts, x_row, state_slot, DIM,
-    WIDTH: tl.constexpr, HAS_BIAS: tl.constexpr, TOKENS: tl.constexpr, BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr, HAS_BIAS: tl.constexpr, OPENS: tl.constexpr, TOKENS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program a (request, tokens, channels). What lies before its rows is in the state."""
     request = tl.program_id(0)
@@ -37,7 +38,7 @@ def _convolve(
             old = tl.load(place, mask=inside & (back < 0) & goes_on, other=0.0)
             factor = tl.load(weight + column * WIDTH + tap, mask=inside, other=0.0)
             total += (new.to(tl.float32) + old.to(tl.float32)) * factor.to(tl.float32)
-        answer = total / (1.0 + tl.exp(-total))
+        answer = total / (1.0 + tl.exp(-total)) if OPENS else total
         tl.store(out + (first + at) * DIM + column, answer.to(out.dtype.element_ty), mask=inside)
         at += 1
 
@@ -142,6 +143,7 @@ def convolve(
     query_starts: torch.Tensor,
     longest: int,
     keeps: bool,
+    opens: bool,
 ) -> None:
     dim, width = weight.shape
     if not x.numel():
@@ -151,7 +153,7 @@ def convolve(
     _convolve[(requests, triton.cdiv(longest, _TOKENS), columns)](
         x, weight, weight if bias is None else bias, state, out, slots, seq_lens, query_starts,
         x.stride(0), state.stride(0), dim,
-        WIDTH=width, HAS_BIAS=bias is not None, TOKENS=_TOKENS, BLOCK=block, num_warps=1,
+        WIDTH=width, HAS_BIAS=bias is not None, OPENS=opens, TOKENS=_TOKENS, BLOCK=block, num_warps=1,
     )  # fmt: skip
     if keeps:
         _keep_inputs[(requests, columns)](

@@ -19,15 +19,16 @@ def causal_conv(
     query_starts: torch.Tensor,
     longest: int,
     keeps: bool,
+    opens: bool,
 ) -> torch.Tensor:
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if x.is_cuda:
         from runtime.layers.recurrence import kernels
 
-        kernels.convolve(x, weight, bias, state, out, slots, seq_lens, query_starts, longest, keeps)
+        kernels.convolve(x, weight, bias, state, out, slots, seq_lens, query_starts, longest, keeps, opens)
     else:
         requests = reference.Requests(slots, seq_lens, query_starts)
-        reference.convolve(x, weight, bias, state, out, requests, keeps)
+        reference.convolve(x, weight, bias, state, out, requests, keeps, opens)
     return out
 
 

@@ -39,6 +39,7 @@ def convolve(
     out: torch.Tensor,
     requests: Requests,
     keeps: bool,
+    opens: bool,
 ) -> None:
     earlier = weight.shape[1] - 1
     for slot, rows, goes_on in requests:
@@ -47,7 +48,7 @@ def convolve(
         answer = F.conv1d(
             seen[None], weight.float()[:, None], None if bias is None else bias.float(), groups=len(seen)
         )
-        out[rows] = F.silu(answer[0].T).to(out.dtype)
+        out[rows] = (F.silu(answer[0].T) if opens else answer[0].T).to(out.dtype)
         if keeps:
             state[slot] = seen[:, seen.shape[1] - earlier :].to(state.dtype)
 

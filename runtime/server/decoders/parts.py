@@ -38,20 +38,22 @@ def layered(
 ) -> ModelConfig:
     """As many layers as have a kind."""
     kinds = tuple(attention_kinds)
+    shared = {
+        "intermediate_size": f.count("intermediate_size"),
+        "tie_word_embeddings": f.flag("tie_word_embeddings"),
+    }
     return ModelConfig(
         model_type=str(f.get("model_type")),
         hidden_size=f.size("hidden_size"),
         num_layers=len(kinds),
-        intermediate_size=f.count("intermediate_size"),
         vocab_size=f.size("vocab_size"),
         max_position=f.size("max_position_embeddings"),
-        tie_word_embeddings=f.flag("tie_word_embeddings"),
         attention=dict(attention),
         attention_kinds=kinds,
         layer_kinds=tuple(mlp_kinds),
         obstacles=tuple(dict.fromkeys(f.obstacles)),
         uncomputed=tuple(dict.fromkeys(f.uncomputed)),
-        **own,
+        **{**shared, **own},
     )
 
 
