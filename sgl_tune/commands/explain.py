@@ -17,8 +17,8 @@ from sgl_tune.explain.against_page import show_comparison
 from sgl_tune.explain.explain import Explanation
 from sgl_tune.explain.markdown import comparison_lines, explanation_lines
 from sgl_tune.explain.page import show_explanation
+from sgl_tune.keys.advice import advised
 from sgl_tune.keys.plan import Plan, make_plan
-from sgl_tune.keys.verdict import verdict_of
 
 Answers = Sequence[tuple[Plan, Explanation, Comparison | None]]
 
@@ -85,7 +85,7 @@ def _markdown(answers: Answers, everything: bool) -> Iterable[str]:
 
 
 def _as_json(plan: Plan, explanation: Explanation, comparison: Comparison | None) -> dict[str, Any]:
-    data = {**plan.to_json(), "verdict": verdict_of(plan).to_json(), **explanation.to_json()}
+    data = {**plan.to_json(), "verdict": advised(plan).to_json(), **explanation.to_json()}
     return data if comparison is None else {**data, "against": comparison.to_json()}
 
 

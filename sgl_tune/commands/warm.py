@@ -16,7 +16,7 @@ from sgl_tune.commands.warm_root import Root
 from sgl_tune.compile.everything import Wanted, check_can_compile, planned_modules
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
 from sgl_tune.deployment.project_option import DeploymentOption
-from sgl_tune.deployment.selection import select_deployments, select_launches
+from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import Gpu, local_gpus
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.keys.advice import advised
@@ -117,7 +117,6 @@ def warm(
     _check_wanted(wanted, bool(compile_only or module or jobs), format)
     here = local_gpus()
     plans = [make_plan(chosen, here) for chosen in select_deployments(flags, command or (), deployment)]
-    launches = select_launches(flags, command or (), deployment) if everything else ()
     for plan in plans:
         _check_place(plan.deployment.cache_dir)
         for doubt in plan.deployment.warnings:
@@ -132,7 +131,7 @@ def warm(
     if devices is not None:
         _check_targets(judged, devices, here, out)
     came = Outcome(judged, out, format is EnvironmentFormat.kubernetes)
-    root = Root(came, wanted, toolkit, launches, here) if wanted and toolkit else None
+    root = Root(came, wanted, toolkit, here) if wanted and toolkit else None
     try:
         with interruptible():
             if root is not None:

@@ -16,7 +16,6 @@ from sgl_tune.compile.everything import (
     finish,
     variables_while_filling,
 )
-from sgl_tune.deployment.launch import Launch
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import UsageError
 from sgl_tune.processes.interruption import Interruption
@@ -37,7 +36,6 @@ class Root:
     came: Outcome
     wanted: Wanted
     toolkit: Toolkit
-    launches: Sequence[Launch | None]
     here: Sequence[Gpu]
     compiled: dict[int, Compiled] = field(default_factory=dict)
 
@@ -64,8 +62,8 @@ class Root:
 
     def finish(self) -> None:
         for number, compiled in self.compiled.items():
-            deployment, launch = self.came.judged[number][0].deployment, self.launches[number]
+            deployment = self.came.judged[number][0].deployment
             with self.came.failure_of(number), _kept():
-                filled = finish(deployment, self.wanted, compiled, launch, self.here, self.came.out)
+                filled = finish(deployment, self.wanted, compiled, self.here, self.came.out)
                 self.came.filled[number] = filled
                 self.came.code = max(self.came.code, filled.exit_code)

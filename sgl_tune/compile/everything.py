@@ -17,7 +17,6 @@ from sgl_tune.compile.server_start import Started, start
 from sgl_tune.compile.server_words import why_not_started
 from sgl_tune.compile.toolkit import Toolkit, find_toolkit
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.launch import Launch
 from sgl_tune.deployment.versions import Gpu, require_flashinfer
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.processes.scratch import scratch
@@ -110,7 +109,6 @@ def finish(
     deployment: Deployment,
     wanted: Wanted,
     compiled: Compiled,
-    launch: Launch | None,
     here: Sequence[Gpu],
     out: Output,
 ) -> Filled:
@@ -120,7 +118,7 @@ def finish(
     started = failed = None
     if why_not is None and not wanted.compiles_only:
         try:
-            started = start(deployment, launch, variables_while_filling(deployment), wanted.timeout, out)
+            started = start(deployment, variables_while_filling(deployment), wanted.timeout, out)
         except WorkFailed as error:  # what was compiled before it is of use
             failed = why_not = error.message
             out.error(f"{deployment.name}: {error.message}", error.remedy)

@@ -12,7 +12,6 @@ from sgl_tune.compile.cut import Cut, cut_of
 from sgl_tune.compile.server_words import server_words
 from sgl_tune.compile.toolkit import program_path
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.launch import Launch
 from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.command import safe_environment
 from sgl_tune.start_report.report import StartReport
@@ -43,7 +42,6 @@ class Started:
 
 def start(
     deployment: Deployment,
-    launch: Launch | None,
     variables: Mapping[str, str],
     silence: float,
     out: Output,
@@ -51,7 +49,7 @@ def start(
     cut = cut_of(deployment)
     if cut.why:
         out.note(f"{deployment.name}: all of its layers, {cut.why}")
-    words, settings = server_words(deployment, launch, cut)
+    words, settings = server_words(deployment, cut)
     path = {"PATH": program_path(os.environ)}
     environment = {**safe_environment(), **settings, **path, **variables}
     with out.progress("starting its server with dummy weights") as progress:

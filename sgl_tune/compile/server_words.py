@@ -41,9 +41,9 @@ def why_not_started(deployment: Deployment, here: Sequence[Gpu]) -> str | None:
     return None
 
 
-def server_words(deployment: Deployment, launch: Launch | None, cut: Cut) -> tuple[list[str], dict[str, str]]:
-    """`launch`: the command that the deployment was given by, where it was. What is added stands last: of a
-    flag that is given twice the last counts."""
+def server_words(deployment: Deployment, cut: Cut) -> tuple[list[str], dict[str, str]]:
+    """What is added stands last: of a flag that is given twice the last counts."""
+    launch = deployment.launch
     words = _of_launch(deployment, launch) if launch is not None else _of_asked(deployment)
     own = ["--load-format", "dummy", "--host", _LOOPBACK, "--port", str(_free_port())]
     if deployment.server.dp_size > 1 and deployment.server.attn_dp_size <= 1:

@@ -19,6 +19,7 @@ from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
 from runtime.server.uncounted import uncounted
+from sgl_tune.deployment.launch import Launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,13 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
+    """`launch`: the server command that it was given by, where it was."""
+
     inputs: Inputs
     server: Server
     shape: Shape
     draft_shape: Shape | None = None
+    launch: Launch | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from sgl_tune.deployment.container import Container, docker_run, kubectl_run
+from sgl_tune.deployment.hub_cache import is_hub_id
 from sgl_tune.deployment.manifest_yaml import containers_of
 from sgl_tune.deployment.shell_words import Word, shell_commands
 from sgl_tune.errors import UsageError
@@ -154,6 +155,8 @@ def _launch(words: Sequence[Word]) -> Launch:
 def _instead_of(word: str) -> str:
     if word.endswith((".yaml", ".yml", ".sh", ".json")):
         return f'a file is given by what it holds: -- "$(cat {shlex.quote(word)})"'
+    if is_hub_id(word) or word.startswith(("/", "./")):
+        return f"a model is given by --model-path {shlex.quote(word)}, a server by its whole command after --"
     return "give the whole command, after --: python -m sglang.launch_server --model-path ..."
 
 

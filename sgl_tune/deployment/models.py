@@ -55,13 +55,14 @@ def presets() -> tuple[Preset, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """`path` as the server's command has it; `files`: where it lies here, if elsewhere; `config`: the file
-    that the user named in their place."""
+    """`path` as the server's command has it; `files`: where it lies here, if elsewhere; `config`: the file,
+    or the preset, that the user named in their place."""
 
     path: str
     files: str | None = None
     config: Path | None = None
     revision: str | None = None
+    is_draft: bool = False
 
 
 def find_model(sought: Sought | str, environ: Mapping[str, str]) -> FoundModel:
@@ -70,9 +71,9 @@ def find_model(sought: Sought | str, environ: Mapping[str, str]) -> FoundModel:
     if isinstance(sought, str):
         sought = Sought(sought)
     model_path = sought.files or sought.path
-    preset = next((preset for preset in presets() if preset.answers_to(model_path)), None)
+    preset = _preset_of(model_path)
     if sought.config is not None:
-        return _beside(_from_file(sought.config), preset)
+        return _beside(_named(sought.config), preset)
     if Path(model_path).is_dir():
         return _whatever_revision(_from_file(Path(model_path) / "config.json"), sought)
     cached = hub_config(model_path, environ, sought.revision)
@@ -81,7 +82,24 @@ def find_model(sought: Sought | str, environ: Mapping[str, str]) -> FoundModel:
         return _beside(replace(found, source=f"the Hugging Face cache, {found.source}"), preset)
     if preset is not None:
         return _whatever_revision(FoundModel(Checkpoint(preset.config), f"preset {preset.name}"), sought)
-    raise _not_found(model_path)
+    raise _not_found(model_path, sought.is_draft)
+
+
+def _preset_of(name: str) -> Preset | None:
+    return next((preset for preset in presets() if preset.answers_to(name)), None)
+
+
+def _named(config: Path) -> FoundModel:
+    """By --model-config."""
+    if os.path.lexists(config):
+        return _from_file(config)
+    preset = _preset_of(str(config))
+    if preset is None:
+        raise UsageError(
+            f"--model-config {config}: there is no such file, and no such preset",
+            _near(config.name) or f"the presets are {_names()}",
+        )
+    return FoundModel(Checkpoint(preset.config), f"preset {preset.name}, as --model-config says")
 
 
 def _whatever_revision(found: FoundModel, sought: Sought) -> FoundModel:
@@ -113,16 +131,30 @@ def _shape(checkpoint: Checkpoint) -> dict[str, Any]:
     return {name: value for name, value in {**shape, **flat}.items() if name not in _A_LAYER_EACH}
 
 
-def _not_found(model_path: str) -> UsageError:
-    names = ", ".join(preset.name for preset in presets())
-    ways = [f"name its config.json with --model-config, or one of the presets: {names}"]
+def _not_found(model_path: str, is_draft: bool) -> UsageError:
+    near = _near(model_path.rpartition("/")[2])
+    named = f"name its config.json, or a preset of its shape, with --model-config: {_names()}"
+    ways = ["give the folder that holds its config.json" if is_draft else named]
     if is_hub_id(model_path):
         ways.insert(0, f"`hf download {model_path} config.json`")
-    close = meant(model_path, (preset.name for preset in presets()))
+    which = "draft model" if is_draft else "model"
     return UsageError(
-        f"no model at {model_path!r}: it is no folder here, no preset and not in the Hugging Face cache",
-        f"{f'{close} ' if close else ''}{'; or '.join(ways)}",
+        f"no {which} at {model_path!r}: it is no folder here, no preset and not in the Hugging Face cache",
+        f"{f'{near} ' if near else ''}{'; or '.join(ways)}",
     )
+
+
+def _names() -> str:
+    return ", ".join(preset.name for preset in presets())
+
+
+def _near(name: str) -> str | None:
+    """What differs in a number is another model."""
+    return meant(name, (one.name for one in presets() if _digits(one.name) == _digits(name)))
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
 
 
 def _from_file(file: Path) -> FoundModel:

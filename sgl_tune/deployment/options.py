@@ -168,7 +168,9 @@ class ServerFlags:
     model_config: Annotated[
         str | None,
         _target(
-            "--model-config", help="The model's config.json, where its path leads to none.", metavar="FILE"
+            "--model-config",
+            help="The model's config.json, or a preset.",
+            metavar="FILE",
         ),
     ] = None
     cache_dir: Annotated[

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runtime.server.flags.nearest import meant
 from sgl_tune.deployment.options import ServerFlags, flag_names, flag_types
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_text
@@ -86,8 +87,10 @@ def _flags(path: Path, where: str, members: Mapping[str, Any]) -> dict[str, Any]
     for name, value in members.items():
         field = flag_names().get(f"--{name.replace('_', '-')}")
         if field is None:
+            near = meant(name.replace("_", "-"), (flag.lstrip("-") for flag in flag_names()))
             raise UsageError(
-                f"{path}: {where}.{name} is no flag", "write SGLang's flags without their dashes: tp = 8"
+                f"{path}: {where}.{name} is no flag",
+                near or "write SGLang's flags without their dashes: tp = 8",
             )
         flags[field] = _checked(path, f"{where}.{name}", flag_types()[field], value)
     return flags

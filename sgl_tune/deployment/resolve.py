@@ -12,6 +12,7 @@ from runtime.server.asked import Asked, changed
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.classes import is_guessed
 from runtime.server.errors import ConfigError
+from runtime.server.flashinfer import doubt_of
 from runtime.server.gpus import CPU, GpuModel, gpu_for
 from runtime.server.parallelism import check_layout
 from runtime.server.releases import Named, Release, release_named
@@ -123,7 +124,8 @@ def _deployed(
     gpu = target.gpu or _gpu(target, asked.model_path, said)
     draft_path = asked.speculative_draft_model_path
     apart = draft_path is not None and draft_path != asked.model_path
-    draft = find_model(draft_path, environ).checkpoint if apart and draft_path else None
+    sought = Sought(draft_path, is_draft=True) if apart and draft_path else None
+    draft = find_model(sought, environ).checkpoint if sought else None
     return _started(
         Inputs(
             name=name or asked.model_path.rstrip("/").rsplit("/", 1)[-1],
@@ -198,6 +200,7 @@ def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:
 def _flashinfer(target: Target, release: Release, notes: list[str]) -> str:
     """What is installed beside the installed server; a server that is only named brings what it pins."""
     if target.flashinfer is not None:
+        notes.extend(filter(None, [doubt_of(target.flashinfer)]))
         return target.flashinfer
     here = installed_version("flashinfer")
     if here is None or here == release.flashinfer:
@@ -209,6 +212,7 @@ def _flashinfer(target: Target, release: Release, notes: list[str]) -> str:
         )
         return release.flashinfer
     notes.append(f"FlashInfer {here} is installed here; SGLang {release.version} pins {release.flashinfer}")
+    notes.extend(filter(None, [doubt_of(here)]))
     return here
 
 

@@ -15,7 +15,7 @@ from sgl_tune.deployment.container import Container
 from sgl_tune.deployment.container_place import placed_in
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.hub_cache import HUB_ENVIRONMENT
-from sgl_tune.deployment.launch import Launch, launch_of
+from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
 from sgl_tune.deployment.project_file import PROJECT_FILE, ProjectDeployment, read_project_file
 from sgl_tune.deployment.resolve import Target, deployed, given_by, resolve_deployment
@@ -51,19 +51,6 @@ def select_deployments(
         where = "a model is given too" if flags.model_path else f"there is no {project}"
         raise UsageError(f"--deployment {name}: {where}", f"--deployment picks one of {PROJECT_FILE}")
     return (resolve_deployment(replace(flags, **changes), environ=environ, gpu=gpu),)
-
-
-def select_launches(
-    flags: ServerFlags, command: Sequence[str] = (), name: str | None = None, folder: Path | None = None
-) -> tuple[Launch | None, ...]:
-    """Of the same deployments: the server commands that they were given by, None for one of flags."""
-    if command:
-        return (launch_of(list(command)),)
-    project = (folder or Path.cwd()) / PROJECT_FILE
-    if flags.model_path is None and os.path.lexists(project):
-        chosen = _chosen(project, read_project_file(project), name)
-        return tuple(launch_of([one.command]) if one.command is not None else None for one in chosen)
-    return (None,)
 
 
 def _chosen(
@@ -105,7 +92,8 @@ def _from_command(
     twice = set(beside.given()) - TARGET_FIELDS
     if twice:
         flag = min(twice).replace("_", "-")
-        raise UsageError(f"--{flag} is given beside a server command", "write it into the command, after --")
+        of = f"{name}'s in {PROJECT_FILE}" if name else "after --"
+        raise UsageError(f"--{flag} is given beside a server command, {of}", "write it into the command")
     launch = launch_of(list(command))
     target, notes = _of_image(Target.of(beside, gpu), launch.container if asks_image else None)
     line = read_launch(launch, target.release.release)
@@ -122,9 +110,12 @@ def _from_command(
         revision=line.revision,
     )
     if line.container is None:
-        return deployed(asked, target, name, {**environ, **line.environment}, notes)
+        found = deployed(asked, target, name, {**environ, **line.environment}, notes)
+        return replace(found, launch=launch)
     placed = placed_in(line.container, target, asked.model_path, {**_hub(environ), **line.environment})
-    return deployed(asked, placed.target, name, placed.environ, [*notes, *placed.notes], placed.warnings)
+    notes += placed.notes
+    found = deployed(asked, placed.target, name, placed.environ, notes, placed.warnings)
+    return replace(found, launch=launch)
 
 
 def _hub(environ: Mapping[str, str]) -> dict[str, str]:

@@ -17,14 +17,14 @@ from sgl_tune.explain.explain import Explanation
 from sgl_tune.explain.fields import GROUPS
 from sgl_tune.explain.page import is_news, reason_text, since_text
 from sgl_tune.explain.words import in_words
+from sgl_tune.keys.advice import advised
 from sgl_tune.keys.plan import Plan
 from sgl_tune.keys.plan_view import how_it_runs
-from sgl_tune.keys.verdict import verdict_of
 
 
 def explanation_lines(plan: Plan, explanation: Explanation, everything: bool) -> Iterator[str]:
     deployment = plan.deployment
-    yield f"## {deployment.name}: {verdict_of(plan).says}"
+    yield f"## {deployment.name}: {advised(plan).says}"
     yield ""
     yield f"{how_it_runs(plan)}; SGLang {deployment.sglang_version}, {deployment.inputs.gpu.name}"
     for group in GROUPS:

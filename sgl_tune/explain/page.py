@@ -8,9 +8,9 @@ from sgl_tune.cli.out import Output
 from sgl_tune.explain.explain import Explained, ExplainedPart, Explanation
 from sgl_tune.explain.fields import GROUPS, matters
 from sgl_tune.explain.words import asked_text, in_words
+from sgl_tune.keys.advice import advised
 from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.keys.plan_view import how_it_runs, show_verdict
-from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.units import count
 
 _LABEL, _MOST_VALUE = 24, 20
@@ -18,7 +18,7 @@ _LABEL, _MOST_VALUE = 24, 20
 
 def show_explanation(out: Output, plan: Plan, explanation: Explanation, everything: bool) -> None:
     chosen, server = plan.deployment, explanation.server
-    show_verdict(out, plan, verdict_of(plan), named=True)
+    show_verdict(out, plan, advised(plan), named=True)
     where = f"{server.gpu.name} ({server.gpu.arch})" if server.gpu.name.lower() != "cpu" else "CPU"
     out.line(how_it_runs(plan), indent=2)
     out.line(f"SGLang {chosen.sglang_version}, FlashInfer {chosen.flashinfer_version}, {where}", indent=2)

@@ -159,7 +159,7 @@ def test_a_config_without_its_model_is_wrong_usage(tmp_path: Path) -> None:
         (b" " * ((8 << 20) + 1), "more than such a file can hold"),
         (b"\xff", "is not UTF-8"),
         (b'{"model_type": "llama", "num_hidden_layers": 1e999}', "config.json: num_"),
-        (None, "is missing"),
+        (None, "there is no such file, and no such preset"),
     ],
 )
 def test_a_hostile_config_is_one_sentence(tmp_path: Path, content: bytes | None, message: str) -> None:
@@ -196,3 +196,42 @@ def test_a_model_that_no_release_knows_is_a_guess_and_said(tmp_path: Path) -> No
     (tmp_path / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
     told = run_here("explain", "--model-path", tmp_path, "--gpu", "h200", "--format", "json")
     assert "tells no length" not in told.out
+
+
+def test_a_preset_may_give_the_shape_of_a_path_that_leads_nowhere_here() -> None:
+    asked = ("--model-path", "/models/ours", "--moe-runner-backend", "flashinfer_cutlass", *HOPPER)
+    ours = plan(*asked, "--model-config", "qwen3-30b-a3b")
+    theirs = plan("--model-path", "Qwen/Qwen3-30B-A3B", *asked[2:])
+    assert "model shape: preset Qwen3-30B-A3B, as --model-config says" in ours["notes"]
+    assert ours["ops"] == theirs["ops"] and ours["key"] != theirs["key"]
+    assert ours["key_parts"][0] == "/models/ours"
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "fix"),
+    [
+        (["--model-path", "/m", "--model-config", "qwen3-30b-a3"], "and no such preset", "Qwen3-30B-A3B?"),
+        (["--model-path", "Qwen/Qwen3-30B-A3"], "no model at", "did you mean Qwen3-30B-A3B? `hf download"),
+        # Another size is another model.
+        (["--model-path", "meta-llama/Llama-3.1-405B"], "no model at", "fix: `hf download"),
+        (
+            ["--model-path", "Qwen3-30B-A3B", "--speculative-algorithm", "EAGLE3",
+             "--speculative-draft-model-path", "foo/bar"],
+            "no draft model at 'foo/bar'", "or give the folder that holds its config.json",
+        ),
+        (["Qwen/Qwen3-30B-A3B"], "starts no SGLang server", "given by --model-path Qwen/Qwen3-30B-A3B"),
+    ],
+)  # fmt: skip
+def test_what_is_not_found_is_named_with_what_is_near(words: list[str], error: str, fix: str) -> None:
+    ran = run("warm", "--dry-run", *words)
+    first, second = ran.err.splitlines()
+    assert ran.code == 2 and error in first and fix in second and "405B?" not in second
+
+
+def test_a_flashinfer_that_nobody_read_is_said_to_be_one() -> None:
+    asked = ("--model-path", "Qwen3-30B-A3B", "--arch", "sm90", "--sglang-version", "0.5.23")
+    doubt = "FlashInfer 0.8 is not known here: its files are taken to be as those of 0.7.2"
+    assert doubt in plan(*asked, "--flashinfer-version", "0.8")["notes"]
+    assert not any(
+        "not known here" in note for note in plan(*asked, "--flashinfer-version", "0.7.1")["notes"]
+    )

@@ -85,6 +85,12 @@ def test_what_does_not_belong_is_named(tmp_path: Path, content: str, message: st
     assert str(tmp_path / PROJECT_FILE) in caught.value.message
 
 
+def test_the_flag_that_was_meant_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="mem-fraction-statc is no flag") as caught:
+        read_project_file(_write(tmp_path, "[defaults]\nmem-fraction-statc = 0.9"))
+    assert caught.value.remedy == "did you mean mem-fraction-static?"
+
+
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     (tmp_path / PROJECT_FILE).write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="is not TOML"):
@@ -108,7 +114,7 @@ def test_one_by_name_and_flags_over_it(tmp_path: Path) -> None:
 
 def test_a_flag_over_a_command_is_refused(tmp_path: Path) -> None:
     _write(tmp_path, TWO)
-    with pytest.raises(UsageError, match="--skip-ops is given beside a server command"):
+    with pytest.raises(UsageError, match=f"is given beside a server command, reason's in {PROJECT_FILE}"):
         select_deployments(ServerFlags(), name="reason", environ={}, folder=tmp_path)
 
 

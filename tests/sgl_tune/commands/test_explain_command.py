@@ -83,11 +83,12 @@ def test_the_page_is_quiet_about_defaults_unless_all_is_asked() -> None:
     assert "goes without saying" in few and "goes without saying" not in all_of_it
 
 
-def test_a_server_that_tunes_nothing_says_so_first() -> None:
+def test_a_server_that_tunes_nothing_says_so_first_and_what_would_make_it_tune() -> None:
     first = run_here("explain", *QWEN).out.splitlines()[0]
-    assert (
-        first == "Qwen3-235B-A22B: tunes nothing: SGLang tunes neither MoE backend auto nor unquantized GEMMs"
-    )
+    says = "tunes nothing: SGLang tunes neither MoE backend auto nor unquantized GEMMs; "
+    says += "with --moe-runner-backend flashinfer_cutlass it tunes 2 ops, 42 entries in 8 files"
+    assert first == f"Qwen3-235B-A22B: {says}"
+    assert explained(*QWEN)["verdict"]["says"] == says
 
 
 @pytest.mark.parametrize("columns", [80, 120])

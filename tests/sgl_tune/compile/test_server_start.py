@@ -22,7 +22,6 @@ from sgl_tune.compile.cut import cut_of
 from sgl_tune.compile.everything import Modules, Wanted, finish
 from sgl_tune.compile.server_words import server_words, why_not_started
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import Gpu
@@ -87,7 +86,7 @@ def test_every_release_takes_the_command(release: str) -> None:
     chosen = deployment(
         model_path="Qwen3-30B-A3B", tp=2, dp=2, enable_dp_attention=True, sglang_version=release
     )
-    words, _ = server_words(chosen, None, cut_of(chosen))
+    words, _ = server_words(chosen, cut_of(chosen))
     assert words[1:3] == ["-m", "sglang.launch_server"]
     given = parse(line_of(chosen.server.release), words[3:]).given
     assert (given["model_path"], given["tp_size"], given["dp_size"]) == ("Qwen3-30B-A3B", 2, 2)
@@ -100,14 +99,13 @@ def test_a_command_is_taken_as_it_is_written_and_ours_stands_last() -> None:
     line = "FOO=1 python -m sglang.launch_server --model-path Qwen3-30B-A3B --host 0.0.0.0 --log-level debug"
     line += " --dist-init-addr 10.0.0.1:5000"
     chosen = deployment(line)
-    words, settings = server_words(chosen, launch_of([line]), cut_of(chosen))
+    words, settings = server_words(chosen, cut_of(chosen))
     given = parse(line_of(chosen.server.release), words[3:]).given
     assert given["dist_init_addr"].startswith("127.0.0.1:")
     assert given["host"] == "127.0.0.1" and given["log_level"] == "debug" and settings == {"FOO": "1"}
-    with pytest.raises(UsageError, match="is not expanded"):
-        server_words(chosen, launch_of([f"{line} --tokenizer-path $HERE"]), cut_of(chosen))
-    with pytest.raises(UsageError, match="--grpc-mode is ready"):
-        server_words(chosen, launch_of([f"{line} --grpc-mode"]), cut_of(chosen))
+    for more, why in (("--tokenizer-path $HERE", "is not expanded"), ("--grpc-mode", "--grpc-mode is ready")):
+        with pytest.raises(UsageError, match=why):
+            server_words(deployment(f"{line} {more}"), cut_of(chosen))
 
 
 def test_why_a_server_is_not_started_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -145,7 +143,7 @@ def test_a_start_ends_when_it_is_ready_and_tells_what_it_compiled(
     root.mkdir()
     chosen = deployment(model_path="Qwen3-30B-A3B", cache_dir=str(root))
     built = [Built("norm", "there")]
-    filled = finish(chosen, Wanted(timeout=30), (Modules((), ()), built), None, [H200], Output(Format.quiet))
+    filled = finish(chosen, Wanted(timeout=30), (Modules((), ()), built), [H200], Output(Format.quiet))
     started = filled.started
     assert started is not None and started.compiled == ("norm",) and started.seconds > 0.3
     assert (started.cut.layers, started.cut.of) == (3, 48) and not filled.left and filled.exit_code == 0
@@ -158,7 +156,7 @@ def test_a_start_ends_when_it_is_ready_and_tells_what_it_compiled(
 def test_without_a_start_what_is_left_is_told(tmp_path: Path) -> None:
     chosen = deployment(model_path="Qwen3-30B-A3B", cache_dir=str(tmp_path))
     modules = Modules((), ("attention by somebody",))
-    filled = finish(chosen, Wanted(), (modules, []), None, [H200], Output(Format.quiet))
+    filled = finish(chosen, Wanted(), (modules, []), [H200], Output(Format.quiet))
     assert filled.started is None and filled.exit_code == 1
     assert any("SGLang is not installed here" in one for one in filled.left)
 
@@ -169,7 +167,7 @@ def test_a_start_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp
     chosen = deployment(model_path="Qwen3-30B-A3B", cache_dir=str(tmp_path / "root"))
     (tmp_path / "root").mkdir()
     wanted, nothing = Wanted(timeout=30), (Modules((), ()), list[Built]())
-    filled = finish(chosen, wanted, nothing, None, [H200], Output(Format.quiet))
+    filled = finish(chosen, wanted, nothing, [H200], Output(Format.quiet))
     assert "did not get ready: ValueError: no such thing" in str(filled.start_failed)
     assert filled.exit_code == 3 and filled.environment and filled.started is None
 
