@@ -152,10 +152,10 @@ class ModelRunner(Pooling, Serving):
         """What the static fraction leaves after the weights becomes tokens, and tokens bound the requests."""
         with self.recorder.phase("kv pool"):
             self.plan = self._plan_pool()
+            self.max_running_requests = self.options.max_running_requests or self.plan.max_running_requests
+            self._tell_pool()
             device = self.device.torch_device
             self.kv = make_kv_pool(self.plan, self.model, self.parallel, self.layers, device)
-        self.max_running_requests = self.options.max_running_requests or self.plan.max_running_requests
-        self._tell_pool()
         self.sglang = None
         if self.options.as_sglang:
             self.sglang = SglangBuffers(

@@ -10,7 +10,8 @@ from typing import Any
 from runtime.server.errors import ConfigError
 from runtime.server.flags.spelling import spelled
 from runtime.server.releases import Release
-from sgl_tune.memory.report import MemoryReport, Remedy
+from sgl_tune.memory.predict import together
+from sgl_tune.memory.report import MemoryReport, Remedy, worst
 from sgl_tune.memory.start import Start
 
 Predict = Callable[[Sequence[Start]], list[MemoryReport]]
@@ -32,15 +33,16 @@ class Attempt:
         values = {name: f"{v:.2f}" if isinstance(v, float) else v for name, v in self.changes.items()}
         return " ".join(spelled(release, name, value) for name, value in values.items())
 
-    def of(self, start: Start) -> Start | None:
+    def of(self, starts: Sequence[Start]) -> list[Start]:
         try:
-            return start.asking(**self.changes)
+            return [start.asking(**self.changes) for start in starts]
         except ConfigError:
-            return None
+            return []
 
 
-def remedies(start: Start, report: MemoryReport, predict: Predict) -> tuple[Remedy, ...]:
-    """Of each kind the mildest that fits; those that keep most of the KV cache first."""
+def remedies(starts: Sequence[Start], report: MemoryReport, predict: Predict) -> tuple[Remedy, ...]:
+    """Of each kind the mildest that fits all kinds of ranks; those that keep most of the KV cache first."""
+    start = starts[0]
     if report.run.failed_in in _LOADING:
         kinds: tuple[list[Attempt], ...] = (_ranks(start),)
     else:
@@ -51,19 +53,21 @@ def remedies(start: Start, report: MemoryReport, predict: Predict) -> tuple[Reme
             _graphs(report),
             _ranks(start) if report.oom is None else [],
         )
-    found = [remedy for attempts in kinds if (remedy := _first_that_fits(attempts, start, report, predict))]
+    found = [remedy for attempts in kinds if (remedy := _first_that_fits(attempts, starts, report, predict))]
     return tuple(sorted(found, key=lambda remedy: -(remedy.kv_tokens or 0)))
 
 
 def _first_that_fits(
-    attempts: Sequence[Attempt], start: Start, report: MemoryReport, predict: Predict
+    attempts: Sequence[Attempt], starts: Sequence[Start], report: MemoryReport, predict: Predict
 ) -> Remedy | None:
     for i in range(0, len(attempts), _AT_ONCE):
-        tried = [(attempt, other) for attempt in attempts[i : i + _AT_ONCE] if (other := attempt.of(start))]
-        for (attempt, _), outcome in zip(tried, predict([other for _, other in tried]), strict=True):
+        tried = [(attempt, of) for attempt in attempts[i : i + _AT_ONCE] if (of := attempt.of(starts))]
+        outcomes = together([of for _, of in tried], predict)
+        for (attempt, _), reports in zip(tried, outcomes, strict=True):
+            outcome = worst(reports)
             if outcome.verdict == "fits" and outcome.free_at_peak_bytes > outcome.margin_bytes:
                 return Remedy(
-                    flags=attempt.flags(start.deployment.server.release),
+                    flags=attempt.flags(starts[0].deployment.server.release),
                     free_at_peak_bytes=outcome.free_at_peak_bytes,
                     kv_tokens=outcome.sizes.kv_tokens,
                     cost=", ".join(filter(None, (attempt.cost, _kv_change(outcome, report)))),

@@ -131,26 +131,28 @@ def _predicted(asked: MemoryOptions, found: Study) -> Answer:
 def _measured(asked: MemoryOptions, found: Study, out: Output) -> Answer:
     with scratch() as private:
         file = asked.out or private.folder / "run.jsonl"
-        together = _all_here(asked, found.start)
+        together, snapshot = _all_here(asked, found.start), asked.snapshot
         if together:
-            ranks = measure_together(together, file, out)
+            ranks = measure_together(together, file, out, snapshot)
             report = replace(_beside_prediction(_lead(ranks), found, together), ranks=ranks)
             file = file_of(file, report.rank)
+            snapshot = snapshot and file_of(snapshot, report.rank)
         else:
-            measured = measure(found.start, file, out, asked.snapshot)
+            measured = measure(found.start, file, out, snapshot)
             report = _beside_prediction(measured, found)
-        snapshot = asked.snapshot or file.with_suffix(SNAPSHOT_SUFFIX)
+        snapshot = snapshot or file.with_suffix(SNAPSHOT_SUFFIX)
         if snapshot.exists() and (asked.snapshot or asked.out):
-            report = replace(report, notes=(*report.notes, f"torch's memory snapshot: {snapshot}"))
+            note = f"torch's memory snapshot of {report.rank_name}: {snapshot}"
+            report = replace(report, notes=(*report.notes, note))
     return Answer(report, found.sweep)
 
 
 def _all_here(asked: MemoryOptions, start: Start) -> tuple[Start, ...]:
     """Every rank of the server, where this machine has a GPU for each and nobody asked for one of them."""
     ranks = start.parallel.world_size
-    if ranks == 1 or asked.ranks not in (DISTINCT, ALL) or asked.snapshot or ranks > len(local_gpus()):
+    if ranks == 1 or asked.ranks not in (DISTINCT, ALL) or ranks > len(local_gpus()):
         return ()
-    return tuple(replace(start, rank=rank) for rank in range(ranks))
+    return tuple(replace(start, rank=rank, most_tokens=None) for rank in range(ranks))
 
 
 def _lead(ranks: Sequence[MemoryReport]) -> MemoryReport:
@@ -169,7 +171,9 @@ def _from_run(asked: MemoryOptions, file: Path, out: Output) -> Answer:
 def _beside_prediction(measured: MemoryReport, found: Study, together: Sequence[Start] = ()) -> MemoryReport:
     """Compared with a prediction of what was measured, which is less than a server's start."""
     gpu = replace(found.start.gpu, cuda_bytes=measured.total_bytes)
-    twin = together[measured.rank].as_measured() if together else found.start.alone()
+    twin = found.start.alone()
+    if together:
+        twin = replace(found.start.as_measured(), rank=measured.rank)
     notes = ["measured without profiling tactics, as a start does whose cache is warm"]
     nccl = sum(constant.bytes for constant in found.report.constants if constant.name.startswith("nccl"))
     if together:

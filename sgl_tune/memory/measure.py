@@ -50,12 +50,19 @@ def measure(
 
 
 def measure_together(
-    starts: Sequence[Start], file: Path, out: Output, device: DeviceKind = "cuda"
+    starts: Sequence[Start],
+    file: Path,
+    out: Output,
+    snapshot: Path | None = None,
+    device: DeviceKind = "cuda",
 ) -> tuple[MemoryReport, ...]:
     """All ranks of a server, a process and a GPU each, with the collectives among them. The files of all but
-    the first have their rank's number in their names.
+    the first have their rank's number in their names, and their snapshots too.
     """
-    ranks = [_Rank(start, file_of(file, start.rank), start.rank) for start in starts]
+    ranks = [
+        _Rank(start, file_of(file, start.rank), start.rank, snapshot and file_of(snapshot, start.rank))
+        for start in starts
+    ]
     return _measured(ranks, out, device, together=True)
 
 

@@ -121,6 +121,15 @@ def settled(
     return [next(again) if i in roomy else report for i, report in enumerate(reports)]
 
 
+def together(
+    servers: Sequence[Sequence[Start]], predicted: Callable[[Sequence[Start]], Sequence[MemoryReport]]
+) -> list[list[MemoryReport]]:
+    """Several servers side by side, each with the kinds of its ranks, `settled`."""
+    reports = iter(predicted([start for starts in servers for start in starts]))
+    alone = [[next(reports) for _ in starts] for starts in servers]
+    return [settled(starts, of, predicted) for starts, of in zip(servers, alone, strict=True)]
+
+
 def main(child: Child) -> None:
     """In a process of its own: one start after another."""
     for command in child.commands():

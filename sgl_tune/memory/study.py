@@ -16,7 +16,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.advice import remedies
-from sgl_tune.memory.predict import Predictor, settled
+from sgl_tune.memory.predict import Predictor, together
 from sgl_tune.memory.ranks import ALL, DISTINCT, choose_ranks, rank_name
 from sgl_tune.memory.report import MemoryReport, Remedy, worst
 from sgl_tune.memory.start import Start, starts_of
@@ -64,19 +64,15 @@ class Study:
 def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf], out: Output) -> Study:
     asked = (AS_IS, *what_ifs, *sweep)
     groups = [question.starts(what_if) for what_if in asked]
-    starts = [start for group in groups for start in group]
     with Predictor() as predict:
-        with out.progress("predicting", len(starts)) as progress:
-            reports = iter(predict.counted_by(progress.advance)(starts))
-            alone = [[next(reports) for _ in group] for group in groups]
-            predict.counted_by(lambda: None)
-            outcomes = [settled(group, of, predict) for group, of in zip(groups, alone, strict=True)]
+        with out.progress("predicting", sum(map(len, groups))) as progress:
+            outcomes = together(groups, predict.counted_by(progress.advance))
         lead = worst(outcomes[0])
-        start = groups[0][outcomes[0].index(lead)]
+        start = _as_settled(groups[0][outcomes[0].index(lead)], lead)
         helpful: tuple[Remedy, ...] = ()
         if lead.verdict != "fits":
             with out.progress("simulating what would help") as progress:
-                helpful = remedies(start, lead, predict.counted_by(progress.advance))
+                helpful = remedies(groups[0], lead, predict.counted_by(progress.advance))
     chosen = start.deployment
     others = {what_if.name: worst(outcome) for what_if, outcome in zip(asked, outcomes, strict=True)}
     report = replace(
@@ -93,6 +89,11 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
     if folder.is_dir() and (files := weight_files(folder)):
         report = beside_files(report, files, start.model.num_layers, start.parallel.world_size)
     return Study(start, report, {step.name: others[step.name] for step in sweep})
+
+
+def _as_settled(start: Start, report: MemoryReport) -> Start:
+    """With no more tokens than the other stages have room for."""
+    return replace(start, most_tokens=report.sizes.kv_tokens) if start.parallel.pp > 1 else start
 
 
 def _doubts(question: Question, start: Start) -> Iterator[str]:

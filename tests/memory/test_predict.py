@@ -13,7 +13,8 @@ import pytest
 
 from runtime.server.units import GIB, MIB
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.memory.predict import Predictor, predict, settled
+from sgl_tune.memory.advice import remedies
+from sgl_tune.memory.predict import Predictor, predict, settled, together
 from sgl_tune.memory.report import MemoryReport, worst
 from tests.memory.starts import DEMO, GLM, GLM_DP, make_start, make_starts, of_size
 from tests.warm.processes import children_of, command_of, until
@@ -124,10 +125,33 @@ def test_a_stage_has_no_more_tokens_than_the_one_with_the_fewest() -> None:
     alone = [predict(start) for start in starts]
     tokens = [report.sizes.kv_tokens for report in alone]
     assert len(set(tokens)) > 1
-    together = settled(starts, alone, lambda again: [*map(predict, again)])
-    assert {report.sizes.kv_tokens for report in together} == {min(filter(None, tokens))}
-    for before, after in zip(alone, together, strict=True):
+    settled_ones = settled(starts, alone, lambda again: [*map(predict, again)])
+    assert {report.sizes.kv_tokens for report in settled_ones} == {min(filter(None, tokens))}
+    for before, after in zip(alone, settled_ones, strict=True):
         assert after.rank == before.rank and after.free_at_peak_bytes >= before.free_at_peak_bytes
+
+
+def test_a_stage_that_dies_of_its_own_pool_gets_what_the_others_have_room_for() -> None:
+    """SGLang agrees on the tokens before any stage makes its pool."""
+    flags = {"model_path": "Llama-3.1-8B", "gpu": "l4", "disable_cuda_graph": True}
+    starts = make_starts(pp=3, mem_fraction_static=0.967, **flags)
+    alone = [predict(start) for start in starts]
+    assert "kv pool" in {report.run.failed_in for report in alone}
+    tokens = {report.sizes.kv_tokens for report in together([starts], lambda few: [*map(predict, few)])[0]}
+    assert tokens == {min(report.sizes.kv_tokens or 0 for report in alone)} != {0}
+
+
+def test_a_remedy_is_of_all_stages() -> None:
+    """With the tokens of the stage that has the fewest, not of the one that leads."""
+    flags = {"model_path": "Llama-3.1-8B", "gpu": "l4", "disable_cuda_graph": True}
+    starts = make_starts(pp=3, mem_fraction_static=0.95, **flags)
+    lead = worst([predict(start) for start in starts])
+    assert lead.verdict == "oom"
+    first, *_ = remedies(starts, lead, lambda few: [*map(predict, few)])
+    assert first.flags.startswith("--mem-fraction-static")
+    again = [start.asking(mem_fraction_static=float(first.flags.split()[1])) for start in starts]
+    tokens = {start.rank: predict(start).sizes.kv_tokens for start in again}
+    assert first.kv_tokens == min(filter(None, tokens.values())) < max(filter(None, tokens.values()))
 
 
 def test_a_workspace_for_requests_alone_overflows_at_a_chunk() -> None:

@@ -64,7 +64,7 @@ def _predict(starts: Sequence[Start]) -> list[MemoryReport]:
 
 
 def test_a_lower_fraction_and_fewer_requests_help_a_dummy_run_that_dies() -> None:
-    found = remedies(_make_start(), _failing(), _predict)
+    found = remedies([_make_start()], _failing(), _predict)
     assert [remedy.flags for remedy in found] == [
         "--max-running-requests 8192",
         "--mem-fraction-static 0.83",
@@ -86,7 +86,7 @@ def test_a_lower_fraction_and_fewer_requests_help_a_dummy_run_that_dies() -> Non
     ],
 )
 def test_what_is_made_smaller_is_what_the_failing_phase_needs(phase: str, flags: set[str]) -> None:
-    found = {remedy.flags for remedy in remedies(_make_start(), _failing(phase), _predict)}
+    found = {remedy.flags for remedy in remedies([_make_start()], _failing(phase), _predict)}
     assert found == flags | {"--mem-fraction-static 0.83"}
 
 
@@ -107,7 +107,7 @@ def test_a_pool_without_room_needs_a_higher_fraction() -> None:
         ]
         return [make_report(failed=not of) for of in fits]
 
-    found = [remedy.flags for remedy in remedies(_make_start(0.5), report, predict)]
+    found = [remedy.flags for remedy in remedies([_make_start(0.5)], report, predict)]
     assert found == ["--mem-fraction-static 0.86", "--tp-size 16"]
 
 
@@ -115,7 +115,7 @@ def test_what_only_just_fits_is_no_remedy() -> None:
     def barely(starts: Sequence[Start]) -> list[MemoryReport]:
         return [make_report(free=0.1) for _ in starts]
 
-    assert remedies(_make_start(), _failing(), barely) == ()
+    assert remedies([_make_start()], _failing(), barely) == ()
 
 
 def test_nothing_is_advised_below_no_fraction() -> None:
@@ -125,13 +125,13 @@ def test_nothing_is_advised_below_no_fraction() -> None:
         tried.extend(start.runtime.mem_fraction_static or 0 for start in starts)
         return [make_report(failed=True) for _ in starts]
 
-    assert remedies(_make_start(0.12), _failing(fraction=0.12), record) == ()
+    assert remedies([_make_start(0.12)], _failing(fraction=0.12), record) == ()
     assert all(0 < fraction <= 0.97 for fraction in tried)
 
 
 def test_what_the_server_refuses_is_not_tried() -> None:
-    assert Attempt({"attention_backend": "trtllm_mla"}).of(_make_start()) is None, "Blackwell only"
-    assert Attempt({"attention_backend": "triton"}).of(_make_start()) is not None
+    assert Attempt({"attention_backend": "trtllm_mla"}).of([_make_start()]) == [], "Blackwell only"
+    assert Attempt({"attention_backend": "triton"}).of([_make_start()])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_weights_that_do_not_fit_want_more_gpus_and_nothing_else(phase: str) -> 
         tried.extend(start.parallel.tp for start in starts)
         return [make_report(failed=start.parallel.tp < 32, free=2.0) for start in starts]
 
-    (remedy,) = remedies(_make_start(), _failing(phase), judged)
+    (remedy,) = remedies([_make_start()], _failing(phase), judged)
     assert (remedy.flags, remedy.cost) == ("--tp-size 32", "on 32 GPUs, not 8, as much KV")
     assert tried == [16, 32]
 
