@@ -32,7 +32,7 @@ def best_by_shape(rows: int) -> int:
 
 
 def best_by_size(rows: int) -> int:
-    """A tactic is one kernel: neighbouring buckets have the same best one, which changes between two pilots."""
+    """A tactic is one kernel: neighbouring buckets have the same best one, which changes between pilots."""
     return 1 if rows < 16 else 3
 
 
