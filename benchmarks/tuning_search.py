@@ -31,6 +31,7 @@ from benchmarks.record import write_record
 from runtime.autotune.bench import Bench
 from runtime.autotune.candidate import Candidate
 from runtime.autotune.layer import LayerRace, LayerTrial
+from runtime.autotune.progress import Progress
 from runtime.autotune.search import WHOLE_TURN, SearchPolicy
 from runtime.autotune.team import Team
 from runtime.autotune.tuner import SearchTuner
@@ -150,8 +151,11 @@ def compare(shape: Shape, team: Team, runs: list[str]) -> dict[str, Any]:
     found: list[Winners] = []
     told: list[dict[str, Any]] = []
     for kind in runs:
-        tuner = SearchTuner(team) if kind == "shared" else AutoTuner()
+        steps = Steps()
+        tuner = SearchTuner(team, watch=steps) if kind == "shared" else AutoTuner()
         told.append({"search": kind, **tune(layer, team, tuner, lockstep=kind == "stock")})
+        if kind == "shared":
+            told[-1]["seconds_of_steps"] = steps.seconds
         found.append(winners(tuner))
     equal = len(set(team.gather("".join(map(digest, found))))) == 1 if team.size > 1 else True
     if team.rank == 0:
@@ -163,6 +167,19 @@ def compare(shape: Shape, team: Team, runs: list[str]) -> dict[str, Any]:
         "digests_equal": equal,
         "runs": told,
     }
+
+
+class Steps:
+    """What each step of each bucket took on this worker, with what it waited for before."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def __call__(self, told: Progress) -> None:
+        now = time.perf_counter()
+        self.seconds[f"{told.stage} {told.op.split('::')[-1]} {told.bucket}"] = now - self._last
+        self._last = now
 
 
 def tune(layer: Layer, team: Team, tuner: AutoTuner, lockstep: bool) -> dict[str, Any]:
