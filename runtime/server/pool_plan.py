@@ -143,8 +143,11 @@ def table_headroom(speculative: SpeculativeConfig | None, page: int) -> int:
 
 
 def _tokens_ahead(speculative: SpeculativeConfig, page: int) -> int:
+    """srt/mem_cache/allocation_sizing.py: NGRAM's tree writes no keys, UNO keeps a root beside its drafts."""
     steps = speculative.num_steps
-    if speculative.eagle_topk > 1:  # each branch of the tree starts on a page of its own
+    if speculative.algorithm == "UNO":
+        return speculative.num_draft_tokens + 1
+    if speculative.eagle_topk > 1 and speculative.algorithm != "NGRAM":  # each branch has pages of its own
         steps = (2 * (page - 1) + steps) // page * page
     return max(steps * speculative.eagle_topk, speculative.num_draft_tokens)
 

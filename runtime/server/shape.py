@@ -23,8 +23,8 @@ _FULL_NAMES = {"bf16": "bfloat16"}
 @dataclass(frozen=True, slots=True)
 class Speculation:
     algorithm: str
-    steps: int
-    topk: int
+    steps: int | None  # unset where a draft makes no steps: then SGLang counts one
+    topk: int | None
     draft_tokens: int
     is_counted: bool  # its layers' keys and values, when the pool is sized
 
@@ -183,7 +183,7 @@ class Server:
             return None
         one = self.speculative
         return SpeculativeConfig(
-            one.algorithm, one.steps, one.topk, one.draft_tokens, is_counted=one.is_counted
+            one.algorithm, one.steps or 1, one.topk or 1, one.draft_tokens, is_counted=one.is_counted
         )
 
     def as_draft(self) -> Server:

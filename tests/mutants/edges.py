@@ -21,7 +21,7 @@ from tests.mutants.__main__ import chosen, rules
 from tests.mutants.coverage import calls_at_import, measured
 from tests.mutants.patch import caches, functions
 from tests.mutants.trial import SURVIVES, Mutant, Trials
-from tests.mutants.units import RECORDED_COMMANDS, Unit, commands, refusals, told
+from tests.mutants.units import RECORDED_COMMANDS, Unit, commands, told
 from tests.oracle.ask import ask
 from tests.oracle.combinations import combinations
 from tests.oracle.commands import Command
@@ -29,7 +29,7 @@ from tests.oracle.compare import FIELDS, page, tally
 from tests.oracle.machine import USUAL_GPUS
 from tests.oracle.ours import our_answer
 from tests.oracle.rare import rare_commands
-from tests.oracle.record import read, write
+from tests.oracle.record import read, refusals, write
 from tests.oracle.wheels import WORK
 
 PATIENCE = 20.0  # CPU seconds a mutant

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -14,19 +12,30 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
+from tests.book import cases as book
+from tests.book.answers import answer
 from tests.mutants.places import TREE
 from tests.oracle import ours
 from tests.oracle.commands import Command
 from tests.oracle.compare import Tally
-from tests.oracle.record import ARCHITECTURES, COMBINATIONS, EDGES, RARE, RECORDED, read
+from tests.oracle.record import (
+    ARCHITECTURES,
+    COMBINATIONS,
+    EDGES,
+    RARE,
+    RECORDED,
+    REFUSALS,
+    read,
+    refusals,
+)
 
 RECORDED_COMMANDS = (RECORDED, ARCHITECTURES, COMBINATIONS, RARE, EDGES)
-REFUSALS = TREE / "tests/server/refusal_cases.jsonl.gz"
 # Those whose every command is a unit here.
 RECORDINGS = {
-    f"test_recorded_{name}.py" for name in ("architectures", "combinations", "edges", "rare", "servers")
+    "test_deployments.py",
+    *(f"test_recorded_{name}.py" for name in ("architectures", "combinations", "edges", "rare", "servers")),
 }
-_FOLDERS = ("server", "runtime", "sgl_tune", "sgl_tune/explain", "sgl_tune/memory")
+_FOLDERS = ("book", "server", "runtime", "sgl_tune", "sgl_tune/explain", "sgl_tune/memory")
 _FILES = {
     "memory": ("deepep_starts",),
     "sgl_tune/cache": ("flashinfer_versions", "loader", "environment", "access"),
@@ -87,14 +96,8 @@ def commands() -> Iterator[Unit]:
             yield Unit(f"{path.name}: {told(command)}", repr(theirs), _Recorded(command, theirs))
     for command, refused in refusals():
         yield Unit(f"{REFUSALS.name}: {told(command)}", repr(refused), _Refused(command, refused))
-
-
-def refusals() -> Iterator[tuple[Command, str | None]]:
-    with gzip.open(REFUSALS, "rt") as file:
-        for line in file:
-            case = json.loads(line)
-            where = case["release"], case["gpu"], case["model"], tuple(case["argv"])
-            yield Command(0, *where), case["refused"]
+    for number, (case, then) in enumerate(book.read()):
+        yield Unit(f"{book.BOOK.name}: {case.release} {number} {case}", repr(then), _Decided(case, then))
 
 
 def items(session: pytest.Session) -> Iterator[Unit]:
@@ -129,6 +132,15 @@ class _Refused:
 
     def __call__(self) -> bool:
         return bool(ours.our_answer(self.command).get("refused") == self.refused)
+
+
+@dataclass(frozen=True)
+class _Decided:
+    case: book.Case
+    then: book.Answer
+
+    def __call__(self) -> bool:
+        return answer(self.case) == self.then
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ COMBINATIONS = Path(__file__).parent / "recorded/combinations.jsonl.gz"
 ARCHITECTURES = Path(__file__).parent / "recorded/architectures.jsonl.gz"
 RARE = Path(__file__).parent / "recorded/rare.jsonl.gz"
 EDGES = Path(__file__).parent / "recorded/edges.jsonl.gz"
+# Of the checks: their own words, and some that a wheel was not asked. tests/server/test_refusal_cases.py
+REFUSALS = Path(__file__).parents[1] / "server/refusal_cases.jsonl.gz"
 Pairs = list[tuple[Command, dict[str, Any]]]
 
 
@@ -50,3 +52,11 @@ def read(path: Path) -> Pairs:
             where = (row.pop("release"), row.pop("gpu"), row.pop("model"), tuple(row.pop("argv")))
             pairs.append((Command(number, *where), row))
     return pairs
+
+
+def refusals() -> Iterator[tuple[Command, str | None]]:
+    with gzip.open(REFUSALS, "rt") as file:
+        for line in file:
+            case = json.loads(line)
+            where = case["release"], case["gpu"], case["model"], tuple(case["argv"])
+            yield Command(0, *where), case["refused"]

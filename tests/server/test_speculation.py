@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.server.errors import ConfigError
+from runtime.server.pool_plan import table_headroom
 from tests.server import asking
 from tests.server.asking import FP8, NVFP4, model, server
 
@@ -225,3 +226,11 @@ def test_dflash_says_whose_block_it_drafts() -> None:
         asked: dict[str, Any] = {"speculative_algorithm": "DFLASH", **told}
         found = asking.server("qwen3", 23, "H200", draft=draft, **asked)
         assert rule in [one.rule for one in found.reasons["speculative_num_draft_tokens"]]
+
+
+def test_a_draft_that_makes_no_steps_counts_as_one_of_one_branch() -> None:
+    """srt/mem_cache/allocation_sizing.py: unset is 1, and NGRAM's tree takes no pages of its own."""
+    found = server("qwen3_moe", 13, speculative_algorithm="NGRAM").runtime.speculative
+    assert found is not None and found.num_steps == 1 and found.eagle_topk >= 1
+    ahead = 2 * max(found.eagle_topk, found.num_draft_tokens) + 64 - 1
+    assert table_headroom(found, 64) == max(4 + found.num_draft_tokens, ahead)

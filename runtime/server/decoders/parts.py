@@ -71,6 +71,8 @@ def heads(
     count = count or f.size("num_attention_heads")
     kv_count = kv_count or f.size("num_key_value_heads", count)
     width = f.size("head_dim", f.size("hidden_size") // count)
+    if not width:
+        raise ConfigError(f"config.json: hidden_size {f.get('hidden_size')} is less than its {count} heads")
     if "rope" not in own:
         own["rope"] = interleaved(read_rope(f, width, theta=theta, share=share), is_interleaved)
     return AttentionConfig(count, kv_count, width, **{"scale": width**-0.5, **own})

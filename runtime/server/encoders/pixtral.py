@@ -8,6 +8,7 @@ from typing import Any
 
 from runtime.server.encoders.section import Section
 from runtime.server.encoders.weight import Weights, attention, column, layers, linear, rms_norm, row, whole
+from runtime.server.errors import ConfigError
 
 # Of a section that leaves them out; one that is not there at all has smaller patches.
 _DEFAULTS = {
@@ -21,10 +22,14 @@ def mistral3(hf: Mapping[str, Any], text_width: int) -> Weights:
     v = Section(hf, defaults=_UNSAID if hf.get("vision_config") is None else _DEFAULTS)
     bias = bool(hf.get("multimodal_projector_bias", False))
     width, merge = v.size("hidden_size"), hf.get("spatial_merge_size") or 2
+    if type(merge) is not int or merge < 1:
+        raise ConfigError(
+            f"config.json: spatial_merge_size is {merge!r:.60}: a positive whole number is needed"
+        )
     yield from _tower(v)
     yield from rms_norm("multi_modal_projector.norm", width)
     merger = "multi_modal_projector.patch_merger.merging_layer"
-    yield from linear(merger, width, width * int(merge) ** 2, bias=False)
+    yield from linear(merger, width, width * merge**2, bias=False)
     yield from linear("multi_modal_projector.linear_1", text_width, width, bias)
     yield from linear("multi_modal_projector.linear_2", text_width, text_width, bias)
 

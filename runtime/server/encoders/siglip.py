@@ -17,6 +17,7 @@ from runtime.server.encoders.weight import (
     vocabulary,
     whole,
 )
+from runtime.server.errors import ConfigError
 
 _DEFAULTS = {
     "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -36,7 +37,10 @@ def _tower(v: Section) -> Weights:
     width, inner, side = v.size("hidden_size"), v.size("intermediate_size"), v.size("patch_size")
     yield from whole("embeddings.patch_embedding.weight", width, v.size("num_channels"), side, side)
     yield from whole("embeddings.patch_embedding.bias", width)
-    yield from vocabulary("embeddings.position_embedding", (v.size("image_size") // side) ** 2, width)
+    patches = v.size("image_size") // side
+    if not patches:
+        raise ConfigError(f"config.json: vision_config: no patch of {side} fits into an image")
+    yield from vocabulary("embeddings.position_embedding", patches**2, width)
     yield from layers(
         "encoder.layers",
         v.size("num_hidden_layers"),

@@ -109,6 +109,8 @@ def attention(
 ) -> Weights:
     """VisionAttention (srt/layers/attention/vision.py)."""
     all_heads = heads * (width // heads)
+    if not all_heads:
+        raise ConfigError(f"config.json: an encoder {width} wide is narrower than its {heads} heads")
     parts = (
         column("attn.qkv_proj", 3 * all_heads, width, qkv_bias, heads, pads),
         row("attn.proj", width, all_heads, out_bias, heads, pads),

@@ -1,0 +1,106 @@
+"""Each member of each family's config.json left out or told otherwise, one at a time, and its model then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
+from typing import Any
+
+from runtime.server.checkpoint import Checkpoint
+from runtime.server.decoders.known import model_config
+from tests.book.cases import checkpoint_of, checkpoints
+from tests.book.plain import plain, told
+from tests.book.rows import Row
+
+_LEFT_OUT = object()
+_WORDS = {
+    **dict.fromkeys(("rope_type", "type"), ("default", "linear", "yarn", "llama3", "dynamic", "longrope")),
+    **dict.fromkeys(("hidden_act", "hidden_activation"), ("silu", "gelu_pytorch_tanh", "relu2")),
+    **dict.fromkeys(("scoring_func", "score_function"), ("sigmoid", "softmax")),
+}
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """A small one of each family, where there is one."""
+    known = [*checkpoints()]
+    small = {checkpoints()[name]["model_type"] for name in known if name.startswith("small/")}
+    return tuple(
+        name for name in known if name.startswith("small/") or checkpoints()[name]["model_type"] not in small
+    )
+
+
+def members(name: str) -> Iterator[Row]:
+    whole = checkpoint_of(name).hf
+    base = told(_shape, whole)
+    yield "as it is", base
+    for path, value in _paths(whole):
+        for other in _others(path[-1], value):
+            changed = _with(whole, path, other)
+            now = told(_shape, changed)
+            apart = now if "refused" in now else dict(_changes(base, now))
+            if apart:
+                shown = "left out" if other is _LEFT_OUT else other
+                yield f"{'.'.join(path)} {shown!r}", apart
+
+
+def _shape(hf: Mapping[str, Any]) -> dict[str, Any]:
+    model, known = model_config(hf), Checkpoint(hf)
+    beside = ("dtype", "context_length", "context_length_from", "has_attention_sinks", "has_wide_keys")
+    found = plain(model)
+    found["checkpoint"] = {name: told(getattr, known, name) for name in beside}
+    if model.recurrent is not None:
+        found["state"] = [told(model.recurrent.state_shape, ranks) for ranks in (1, 2)]
+    if model.encoder is not None:
+        ranks = (1, 2, 3)
+        found["parts"] = [[told(one.of_rank, rank) for rank in ranks] for one in model.encoder.weights]
+    return dict(found)
+
+
+def _changes(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """As they are now."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for member in dict.fromkeys((*then, *now)):
+            yield from _changes(then.get(member), now.get(member), f"{name}.{member}".lstrip("."))
+    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now) > 4:
+        for number, (one, other) in enumerate(zip(then, now, strict=True)):
+            yield from _changes(one, other, f"{name}[{number}]")
+    elif then != now:
+        yield name, now
+
+
+def _paths(hf: Mapping[str, Any], before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in hf.items():
+        yield (*before, name), value
+        if isinstance(value, Mapping):
+            yield from _paths(value, (*before, name))
+
+
+def _others(name: str, value: Any) -> list[Any]:
+    if isinstance(value, bool):
+        return [_LEFT_OUT, not value, "x"]
+    if isinstance(value, (int, float)):
+        return [_LEFT_OUT, value + 1, 0, "x"]
+    if isinstance(value, str):
+        words = _WORDS.get(name, ())
+        return [_LEFT_OUT, 5, "x", *(word for word in words if word != value)]
+    if isinstance(value, list):
+        return [_LEFT_OUT, value[:-1], value[1:] + value[:1], [5]]
+    if isinstance(value, Mapping):
+        return [_LEFT_OUT, "x"]
+    return [1, 4.5, True, "x"]
+
+
+def _with(hf: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    first, *rest = path
+    found = dict(hf)
+    if rest:
+        found[first] = _with(found[first], tuple(rest), value)
+    elif value is _LEFT_OUT:
+        del found[first]
+    else:
+        found[first] = value
+    return found
+
+
+MEMBERS_OF = {f"members of {name}": partial(members, name) for name in names()}

@@ -1,0 +1,67 @@
+"""Values of the rules as JSON, and where two of them differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from itertools import groupby
+from typing import Any
+
+from runtime.server.asked import Asked
+from runtime.server.errors import ConfigError
+from runtime.server.gpus import GpuModel
+from runtime.server.patterns import Patterns
+from runtime.server.releases import Release
+
+_LONG = 8  # of equal neighbours in a list: they are counted
+
+
+def plain(value: Any) -> Any:
+    """A release, a GPU and the arguments are in the case itself."""
+    if isinstance(value, (Release, GpuModel, Asked, Patterns)):
+        return None
+    if is_dataclass(value) and not isinstance(value, type):
+        told = {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+        return {name: one for name, one in told.items() if one is not None}
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, Set):
+        return sorted(map(str, value))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return _counted([plain(one) for one in value])
+    is_json = isinstance(value, (int, float, str)) or value is None
+    return value if is_json and value == value else repr(value)
+
+
+def refusal(error: ConfigError) -> dict[str, Any]:
+    return {
+        "type": type(error).__name__,
+        "says": error.message,
+        "remedy": error.remedy,
+        "tries": plain(error.tries),
+    }
+
+
+def told(what: Callable[..., Any], *arguments: Any) -> Any:
+    """Or why it is refused."""
+    try:
+        return plain(what(*arguments))
+    except ConfigError as error:
+        return {"refused": refusal(error)}
+
+
+def differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
+    """Which member was what, and what it is."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for member in dict.fromkeys((*then, *now)):
+            yield from differences(then.get(member), now.get(member), f"{name}.{member}".lstrip("."))
+    elif then != now:
+        yield f"{name}: {then!r:.600} is {now!r:.600}"
+
+
+def _counted(values: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value, same in groupby(values):
+        count = len([*same])
+        found += [value] * count if count < _LONG else [f"{count} x", value]
+    return found
