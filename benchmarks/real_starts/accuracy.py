@@ -3,9 +3,10 @@
     PYTHONPATH=. python benchmarks/real_starts/accuracy.py predict second             # before the runs
     PYTHONPATH=. python benchmarks/real_starts/accuracy.py commands second            # what drive.py reads
     PYTHONPATH=. python benchmarks/real_starts/accuracy.py judge second OUT_FOLDER    # what drive.py wrote
+    PYTHONPATH=. python benchmarks/real_starts/accuracy.py again                      # as predicted today
 
-`predict` writes results/real_starts_predicted_ROUND.json, `judge` real_starts_ROUND.json and docs/accuracy.md
-of all rounds.
+`predict` writes results/real_starts_predicted_ROUND.json, `judge` real_starts_ROUND.json, `again`
+real_starts_again.json, and both docs/accuracy.md of all rounds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from sgl_tune.memory.start import starts_of
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
+AGAIN = RESULTS / "real_starts_again.json"
 MODELS = "benchmarks/real_starts/models/"
 ROUNDS = ("first", "second", "third")
 TOKENS, SHARE, LEAST = 0.005, 0.02, 256 * MIB
@@ -60,6 +62,10 @@ def predictions_of(of_round: str) -> Path:
 
 def measurements_of(of_round: str) -> Path:
     return RESULTS / f"real_starts_{of_round}.json"
+
+
+def known_rounds() -> list[str]:
+    return [name for name in ROUNDS if measurements_of(name).exists()]
 
 
 def prediction(start: RealStart) -> MemoryReport:
@@ -182,6 +188,39 @@ def judged(of_round: str, out: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def judged_again(of_round: str) -> list[dict[str, Any]]:
+    """What was measured then beside what is predicted today."""
+    starts = {start.name: start for start in real_starts(of_round)}
+    rows = []
+    for row in json.loads(measurements_of(of_round).read_text())["starts"]:
+        guess = told(prediction(starts[row["name"]]))
+        found = [again for error in row["errors"] if (again := _again(Error(**_known(error)), guess))]
+        now = {"free_at_peak": guess["free_at_peak"], "error_bar": guess["error_bar"]}
+        is_right = (guess["verdict"] == "fits") == row["measured"]["fits"]
+        rows.append({"round": of_round, "name": row["name"], "gpus": row["gpus"], "then": row["error_bar"]})
+        rows[-1] |= {**now, "right": is_right, "errors": found}
+    return rows
+
+
+def _known(error: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in error.items() if name != "within"}
+
+
+def _again(error: Error, guess: dict[str, Any]) -> dict[str, Any] | None:
+    """None of a phase that no longer comes."""
+    phase, _, figure = error.what.partition(": ")
+    if not figure:
+        again = replace(error, predicted=guess["kv_tokens"])
+    elif phase not in guess["phases"]:
+        return None
+    elif figure == "peak":
+        again = replace(error, predicted=guess["phases"][phase]["peak_bytes"])
+    else:
+        bytes = guess["phases"][phase]["non_torch_bytes"]
+        again = replace(error, predicted=bytes, allowed=guess["error_bar"])
+    return {**asdict(again), "within": again.within, "then": error.predicted}
+
+
 def predicted(of_round: str) -> None:
     guesses = {}
     for start in real_starts(of_round):
@@ -192,7 +231,8 @@ def predicted(of_round: str) -> None:
 
 
 def main() -> None:
-    job, of_round, *rest = sys.argv[1:]
+    job, *rest = sys.argv[1:]
+    of_round = rest.pop(0) if rest else ""
     if job == "commands":
         for start in sorted(real_starts(of_round), key=lambda start: -start.gpus):
             print(json.dumps(asdict(start)))
@@ -200,9 +240,13 @@ def main() -> None:
         predicted(of_round)
     elif job == "judge":
         write_record("", {"starts": judged(of_round, Path(rest[0]))}, str(measurements_of(of_round)))
-        known = {name: measurements_of(name) for name in ROUNDS if measurements_of(name).exists()}
-        told_rounds = {name: json.loads(file.read_text()) for name, file in known.items()}
-        (HERE.parents[1] / "docs" / "accuracy.md").write_text(page(told_rounds))
+    elif job == "again":
+        starts = [row for name in known_rounds() for row in judged_again(name)]
+        write_record("", {"starts": starts}, str(AGAIN))
+    if job in ("judge", "again"):
+        told_rounds = {name: json.loads(measurements_of(name).read_text()) for name in known_rounds()}
+        again = json.loads(AGAIN.read_text())["starts"]
+        (HERE.parents[1] / "docs" / "accuracy.md").write_text(page(told_rounds, again))
 
 
 if __name__ == "__main__":

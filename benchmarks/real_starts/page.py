@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from runtime.server.units import GIB, MIB
 
 _HEAD = """# How far predictions are off
 
-Starts of a stock SGLang 0.5.17 on H200s of one host, random weights, models whole or cut in depth, in two
+Starts of a stock SGLang 0.5.17 on H200s of one host, random weights, models whole or cut in depth, in
 rounds. Each start was predicted before it was run: `benchmarks/results/real_starts_predicted_ROUND.json`
 beside `real_starts_ROUND.json`.
 
@@ -30,9 +30,9 @@ _COLUMNS = (
 )
 
 
-def page(rounds: Mapping[str, dict[str, Any]]) -> str:
-    """Of each round what `judge` wrote."""
-    lines = [_HEAD]
+def page(rounds: Mapping[str, dict[str, Any]], again: Sequence[dict[str, Any]]) -> str:
+    """Of each round what `judge` wrote, and of all what is predicted today."""
+    lines = [_HEAD, *_today(again)]
     for name, told in rounds.items():
         rows = told["starts"]
         lines += [
@@ -47,6 +47,46 @@ def page(rounds: Mapping[str, dict[str, Any]]) -> str:
     lines += ["## Their commands", ""]
     lines += [line for told in rounds.values() for line in _commands(told["starts"])]
     return "\n".join(lines) + "\n"
+
+
+def _today(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The rounds taught rules: what they come to, and how much narrower the error bar is."""
+    errors = [error for row in rows for error in row["errors"]]
+    within = sum(error["within"] for error in errors)
+    right = sum(row["right"] for row in rows)
+    yield "## As predicted today"
+    yield ""
+    yield (
+        f"What was measured then beside predictions of today (`accuracy.py again`): {right} of {len(rows)} "
+        f"starts end as they did, {within} of {len(errors)} figures are as near as asked."
+    )
+    yield ""
+    yield "| GPUs | starts | error bar then | now | worst outside torch then | now |"
+    yield "|---:|---:|---:|---:|---:|---:|"
+    for gpus in sorted({row["gpus"] for row in rows}):
+        of = [row for row in rows if row["gpus"] == gpus]
+        cells = [
+            str(gpus),
+            str(len(of)),
+            _span(row["then"] for row in of),
+            _span(row["error_bar"] for row in of),
+        ]
+        outside = [error for row in of for error in row["errors"] if error["what"].endswith("outside torch")]
+        cells += [_farthest(error[name] - error["measured"] for error in outside) for name in _WHEN]
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+_WHEN = ("then", "predicted")
+
+
+def _span(bars: Iterable[int]) -> str:
+    least, *_, most = sorted(bars)
+    return f"{least / MIB:,.0f} to {most / MIB:,.0f} MiB"
+
+
+def _farthest(gaps: Iterable[int]) -> str:
+    return f"{max(gaps, key=abs) / MIB:+,.0f} MiB"
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> str:

@@ -128,8 +128,9 @@ class GraphRunner(ABC):
             has_head=self.kind != "prefill_graph" and self.decoder.is_last,
         )
         site.device.claim("graph", self.pieces)
-        site.device.claim("nccl graph", self.pieces if messages else 0)
-        site.device.claim("nccl message", messages)
+        ranks = site.parallel.tp
+        site.device.claim(f"nccl graph:{ranks}", self.pieces if messages else 0)
+        site.device.claim(f"nccl message:{ranks}", messages)
 
     def _keep(self, name: str, result: torch.Tensor) -> torch.Tensor:
         kept = self.outputs[name][: result.shape[0]]

@@ -12,6 +12,8 @@ from itertools import pairwise
 
 from runtime.server.units import MIB
 
+_MOST_MEASURED = 4  # ranks
+
 
 @dataclass(frozen=True, slots=True)
 class Constant:
@@ -35,14 +37,17 @@ class GpuConstants:
     has_peers: bool = True
 
     def claimed(self, what: str) -> Constant:
-        """By its name in `outside`; `nccl:8`, on a line through the sizes that were measured; or by the name
-        of a formula and its result, such as `DeepEP's workspace:33554432`."""
+        """By its name in `outside`, which may have a group's ranks with it (`nccl message:8`); `nccl:8`, on a
+        line through the sizes that were measured; or by the name of a formula and its result (`DeepEP's
+        workspace:33554432`)."""
         name, _, told = what.partition(":")
         if not self.has_peers and name in OF_PEERS:
             return Constant(0, "its peers are arithmetic")
         if name in FORMULAS:
             return replace(FORMULAS[name], bytes=int(told))
-        return self._communicator(int(told)) if told else self.outside[name]
+        if told and name == "nccl":
+            return self._communicator(int(told))
+        return _of_ranks(self.outside[name], int(told or 1))
 
     def _communicator(self, ranks: int) -> Constant:
         if not self.nccl:
@@ -57,6 +62,12 @@ class GpuConstants:
         nearest = min(self.nccl, key=lambda size: abs(size - ranks))
         of = ", ".join(str(size) for size in sorted({few, many}))
         return Constant(told, f"{self.nccl[nearest].source}; on a line through {of} ranks", told // 2)
+
+
+def _of_ranks(of: Constant, ranks: int) -> Constant:
+    if ranks <= _MOST_MEASURED:
+        return of
+    return Constant(of.bytes, f"{of.source}; taken for {ranks} ranks, which were not measured", of.bytes // 2)
 
 
 _OWN = "two starts of this runtime on one H200, torch 2.11+cu130: "

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from runtime.graphs.policy import CapturePolicy
 from runtime.moe.a2a_workspace import WorkspaceOverflow
 from runtime.server.errors import ConfigError, NoRoomForTokens
-from runtime.simulate.constants import FORMULAS
 from runtime.start.options import StartOptions
 from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError, WorkFailed
@@ -232,6 +231,6 @@ def _times(known: Known, times: int, name: str) -> Constant:
 
 
 def _name(what: str) -> str:
-    """Without its bytes, where a formula told them."""
+    """Without what was told with it, but for the ranks of a communicator."""
     name = what.partition(":")[0]
-    return name if name in FORMULAS else what
+    return what if name == "nccl" else name

@@ -205,3 +205,26 @@ def _kill_a_predicting_process() -> None:
 
     until(predicting, 60)
     os.kill(predicting()[0], signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"tp": 8},
+        {"tp": 8, "dp": 8, "enable_dp_attention": True},
+        {"tp": 8, "dp": 4, "ep": 8, "enable_dp_attention": True},
+        {"tp": 16, "nnodes": 2},
+    ],
+)
+def test_what_was_not_measured_says_from_what_it_is_taken(flags: dict[str, Any]) -> None:
+    """NCCL was measured on two and four ranks: beyond, a figure names its source and its doubt is large."""
+    small = {"chunked_prefill_size": 1024, "cuda_graph_max_bs": 8}
+    report = predict(make_start(gpu="h200", model_path="Qwen3-30B-A3B", **small, **flags))
+    unsure = [
+        of for of in report.constants if of.name.startswith("nccl") and of.name not in ("nccl", "nccl:2")
+    ]
+    assert unsure
+    for of in unsure:
+        assert "8 x H200" in of.source or "on a line through" in of.source or "not measured" in of.source
+        assert of.doubt is not None and of.doubt * 3 >= of.bytes
+    assert report.margin_bytes > sum(of.doubt or 0 for of in unsure)
