@@ -45,6 +45,41 @@ class RMSNorm(nn.Module):
         return [Piece(self.weight, (Source(f"{self.name}.weight", self.index, self.view),))]
 
 
+class MeanNorm(nn.Module):
+    """Of what is left when the mean is taken away, by weights and no bias."""
+
+    def __init__(self, name: str, size: int, eps: float, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        self.name, self.eps = name, eps
+        self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return mean_norm(x, self.weight, self.eps)
+
+    def in_place(self, x: torch.Tensor) -> torch.Tensor:
+        return x.copy_(self(x))
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """residual += x, in place; its norm."""
+        return self(residual.add_(x))
+
+    def pieces(self) -> list[Piece]:
+        return [Piece(self.weight, (Source(f"{self.name}.weight"),))]
+
+
+Norm = RMSNorm | MeanNorm
+
+
+@opaque_op("sgl_tune::mean_norm", mutates_args=())
+def mean_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    return nn.functional.layer_norm(x, weight.shape, weight, None, eps)
+
+
+@mean_norm.register_fake
+def _(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
 def _one_more(weight: torch.Tensor) -> torch.Tensor:
     return weight + 1
 

@@ -8,7 +8,7 @@ import torch
 
 from runtime.forward.comm import Communicator
 from runtime.layers.linear import Linear, Part
-from runtime.layers.norm import RMSNorm
+from runtime.layers.norm import MeanNorm, Norm, RMSNorm
 from runtime.layers.quantization import Scheme, quantized, scheme_of
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
@@ -69,6 +69,13 @@ class Build:
     def norm(self, name: str, size: int, eps: float | None = None, rows: slice | None = None) -> RMSNorm:
         eps = self.model.rms_eps if eps is None else eps
         return RMSNorm(name, size, eps, self.dtype, self.device, rows, self.model.centred_norms)
+
+    def norm_of_rows(self, name: str) -> Norm:
+        """Of whole rows, between layers."""
+        size = self.model.hidden_size
+        if self.model.mean_norms:
+            return MeanNorm(name, size, self.model.rms_eps, self.dtype, self.device)
+        return self.norm(name, size)
 
 
 def make_build(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator, device: torch.device) -> Build:

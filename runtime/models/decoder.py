@@ -60,7 +60,7 @@ class Decoder(nn.Module):
             self.backend = make_backend(runtime.moe_runner_backend, model, runtime, comm.layout, device)
         self._stack = [DecoderLayer(build, layer, dispatcher, self.backend) for layer in layers]
         self.layers = nn.ModuleList(self._stack)
-        self.norm = build.norm(model.names.norm, model.hidden_size) if self.is_last else None
+        self.norm = build.norm_of_rows(model.names.norm) if self.is_last else None
         self.head = self.make_head() if self.is_last else None
         self.logits: LogitsProcessor | None = None
         if self.head is not None:

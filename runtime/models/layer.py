@@ -38,7 +38,7 @@ class DecoderLayer(nn.Module):
     ) -> None:
         super().__init__()
         model, name = build.model, f"{build.model.names.layers}.{layer_id}"
-        self.comm = build.comm
+        self.comm, self.norms = build.comm, model.norms
         self.kind = model.layer_kind(layer_id)
         self.rope = model.layer_attention(layer_id).rope if model.keeps_tokens(layer_id) else None
         self.table_name: str | None = None  # of its rope, in the decoder that it is of
@@ -55,6 +55,8 @@ class DecoderLayer(nn.Module):
         table: torch.Tensor | None,
     ) -> StageState:
         hidden, residual = state.hidden, state.residual
+        if self.norms == "parallel":
+            return self._side_by_side(state, batch, pool, table)
         if self.mixer is not None and self.mixer_norms is not None:
             hidden, residual = self.mixer_norms.enter(hidden, residual)
             if hidden.shape[0]:
@@ -64,6 +66,17 @@ class DecoderLayer(nn.Module):
             hidden, residual = self.mlp_norms.enter(hidden, residual)
             hidden = self.mlp_norms.leave(self.mlp(hidden))
         return StageState(hidden, residual)
+
+    def _side_by_side(
+        self, state: StageState, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
+    ) -> StageState:
+        """Attention and MLP of the same rows."""
+        assert self.mixer is not None and self.mixer_norms is not None and self.mlp is not None
+        normed, residual = self.mixer_norms.enter(state.hidden, state.residual)
+        answer = self.mlp(normed)
+        if normed.shape[0]:
+            answer = self.comm.all_reduce(self.mixer(normed, batch, pool, table), "attn_tp").add_(answer)
+        return StageState(answer, residual)
 
     def pieces(self) -> Iterator[Piece]:
         for part in (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from runtime.layers.loading import Piece
-from runtime.layers.norm import RMSNorm
+from runtime.layers.norm import Norm
 from runtime.models.build import Build
 
 _ATTENTION = {
@@ -18,6 +18,7 @@ _ATTENTION = {
     "after": (None, "post_attention_layernorm"),
     "alone": ("norm", None),
     "operator": ("operator_norm", None),
+    "parallel": ("input_layernorm", None),
 }
 _MLP = {
     "before": ("post_attention_layernorm", None),
@@ -30,7 +31,7 @@ _MLP = {
 
 
 class SublayerNorms(nn.Module):
-    def __init__(self, before: RMSNorm | None, after: RMSNorm | None, multiplier: float = 1.0) -> None:
+    def __init__(self, before: Norm | None, after: Norm | None, multiplier: float = 1.0) -> None:
         super().__init__()
         self.before, self.after, self.multiplier = before, after, multiplier
 
@@ -56,11 +57,15 @@ def around_attention(build: Build, layer: str) -> SublayerNorms:
     return _made(build, layer, *_ATTENTION[build.model.norms])
 
 
-def around_mlp(build: Build, layer: str) -> SublayerNorms:
+def around_mlp(build: Build, layer: str) -> SublayerNorms | None:
+    """Beside attention it has what attention has."""
+    if build.model.norms == "parallel":
+        return None
     return _made(build, layer, *_MLP[build.model.norms])
 
 
 def _made(build: Build, layer: str, before: str | None, after: str | None) -> SublayerNorms:
-    size = build.model.hidden_size
-    first, last = (None if name is None else build.norm(f"{layer}.{name}", size) for name in (before, after))
+    first, last = (
+        None if name is None else build.norm_of_rows(f"{layer}.{name}") for name in (before, after)
+    )
     return SublayerNorms(first, last, build.model.multipliers.residual)

@@ -68,8 +68,9 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     holds_head: bool = False  # a tied one too, apart from the embedding
     # Where a layer norms, and by which names.
-    norms: Literal["before", "around", "sandwich", "after", "alone", "operator"] = "before"
+    norms: Literal["before", "around", "sandwich", "after", "alone", "operator", "parallel"] = "before"
     centred_norms: bool = False  # weights are told less one
+    mean_norms: bool = False  # of what is left when the mean is taken away
     gated_mlps: bool = True  # silu(gate) * up; without a gate, the square of what is positive of up
     activation: Literal["silu", "gelu_tanh"] = "silu"
     multipliers: Multipliers = Multipliers()

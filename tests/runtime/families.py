@@ -260,6 +260,16 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "mamba_d_state": 16,
         },
     ),
+    "cohere": ("CohereConfig", {"logit_scale": 0.3, "pad_token_id": None}),
+    "cohere2": (
+        "Cohere2Config",
+        {
+            "logit_scale": 0.3,
+            "pad_token_id": None,
+            "sliding_window": 6,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+    ),
     "lfm2": (
         "Lfm2Config",
         {

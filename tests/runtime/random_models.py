@@ -197,6 +197,11 @@ _STEP = {
     "swiglu_limits_shared": (None, [0.0, 0.6, 0.0], [0.3, None, 16.0]),
     "rope_parameters": (None, *_ROPES_BY_KIND),
 }  # fmt: skip
+_COHERE = {
+    **_without(_HEADS, "rms_norm_eps", "head_dim", "tie_word_embeddings"), "layer_norm_eps": (1e-6, 1e-2),
+    "logit_scale": (0.0625, 1.0, 3.0), "attention_bias": (False,) * 9 + (True,),
+    "tie_word_embeddings": (None,) * 9 + (False,),
+}  # fmt: skip
 _CONVOLVED = (
     ["conv", "conv", "full_attention"],
     ["full_attention", "conv", "conv"],
@@ -336,6 +341,11 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "mamba_d_conv": (2, 3, 4), "mamba_expand": (1, 2), "mamba_chunk_size": (4, 8, 128),
         "mamba_conv_bias": (False, True), "mamba_proj_bias": (False, True),
         "time_step_limit": (None,) * 5 + ((0.1, 0.5),),
+    },
+    "cohere": {**_COHERE, "use_qk_norm": (False,) * 9 + (True,)},
+    "cohere2": {
+        **_COHERE, "num_hidden_layers": (3,), "sliding_window": (1, 5, 64),
+        "layer_types": (*([*kinds, kinds[1]] for kinds in _BOTH_KINDS), ["sliding_attention"] * 3),
     },
     "lfm2": {
         **_LFM2, "layer_types": (None, *_CONVOLVED), "full_attn_idxs": (None, [0], [0, 2], [1]),

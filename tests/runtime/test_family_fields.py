@@ -94,6 +94,8 @@ _BESIDE = """
         moe_top_k need_fp32_gate norm_expert_weight num_attention_groups per_layer_config
         share_expert_dims use_bidirectional_attention use_head_wise_attn_gate use_moe_router_bias
         zero_centered
+    cohere head_dim model_max_length
+    cohere2 head_dim model_max_length sliding_window_pattern
     lfm2 block_ff_dim head_dim quantization_config tie_embedding
     lfm2_moe head_dim quantization_config tie_embedding
     granitemoehybrid head_dim layers_block_type num_experts quantization_config

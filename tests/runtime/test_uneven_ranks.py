@@ -158,7 +158,7 @@ def test_uneven_ranks_with_states_answer_as_transformers_does(
 
 
 # Windows, chunks, caps, multipliers, rows that are weighted, latents chosen by groups.
-_DENSE = ("gemma2", "gemma3_text", "granite", "ministral3", "hunyuan_v1_dense")
+_DENSE = ("gemma2", "cohere2", "gemma3_text", "granite", "ministral3", "hunyuan_v1_dense")
 _SPARSE = ("granitemoe", "llama4_text", "hunyuan_v1_moe", "step3p5", "deepseek_v2")
 _LAYOUTS = {
     "dp2": (DP2, [[9], []]),

@@ -14,6 +14,7 @@ from runtime.server.declared import (
 )
 from runtime.server.decoders import (
     arcee,
+    cohere,
     deepseek,
     ernie,
     exaone,
@@ -45,19 +46,8 @@ from runtime.server.formats.kinds import Kind
 
 _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
-    *(
-        qwen_hybrid,
-        nemotron_h,
-        gemma,
-        granite,
-        llama4,
-        ministral3,
-        hunyuan,
-        step,
-        arcee,
-        granite_hybrid,
-        lfm2,
-    ),
+    *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
+    *(lfm2, cohere),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.

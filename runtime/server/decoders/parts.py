@@ -41,13 +41,13 @@ def layered(
     shared = {
         "intermediate_size": f.count("intermediate_size"),
         "tie_word_embeddings": f.flag("tie_word_embeddings"),
+        "max_position": f.size("max_position_embeddings"),
     }
     return ModelConfig(
         model_type=str(f.get("model_type")),
         hidden_size=f.size("hidden_size"),
         num_layers=len(kinds),
         vocab_size=f.size("vocab_size"),
-        max_position=f.size("max_position_embeddings"),
         attention=dict(attention),
         attention_kinds=kinds,
         layer_kinds=tuple(mlp_kinds),
