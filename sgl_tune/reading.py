@@ -14,12 +14,16 @@ from sgl_tune.units import human_bytes
 
 LARGEST_TEXT = 8 << 20
 DEEPEST = 60
+_OPENED = (Path("/dev/fd"), Path("/proc/self/fd"))  # a shell's <(...): who started us writes to it
 
 
 def open_regular(path: Path, most: int) -> BinaryIO:
     """OSError for what is larger, and for a pipe or a device, which could make us wait for ever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(descriptor)
+    if stat.S_ISFIFO(status.st_mode) and path.parent in _OPENED:
+        os.set_blocking(descriptor, True)
+        return os.fdopen(descriptor, "rb")
     if stat.S_ISREG(status.st_mode) and status.st_size <= most:
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)
@@ -54,13 +58,28 @@ def read_object(path: Path, remedy: str | None = None, most: int = LARGEST_TEXT)
     """A file that holds one JSON object."""
     text = read_text(path, remedy, most, "is not JSON")
     try:
+        return object_of(text)
+    except NoObject as why:
+        raise UsageError(f"{path} {why}", remedy) from None
+
+
+class NoObject(ValueError):
+    """What text is, if it is no JSON object that one may look into."""
+
+
+class NoJson(NoObject):
+    """It may be the beginning of one."""
+
+
+def object_of(text: str | bytes) -> dict[str, Any]:
+    try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not JSON: {error}", remedy) from None
+        raise NoJson(f"is not JSON: {str(error)[:200]}") from None
     if not isinstance(content, dict):
-        raise UsageError(f"{path} holds a {type(content).__name__}, not a JSON object", remedy)
+        raise NoObject(f"holds a {type(content).__name__}, not a JSON object")
     if is_deeper(content, DEEPEST):
-        raise UsageError(f"{path}: nested more than {DEEPEST} deep", remedy)
+        raise NoObject(f"is nested more than {DEEPEST} deep")
     return content
 
 

@@ -14,28 +14,28 @@ _AGES = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?([a-z]*)")
 
 
-def parse_size(text: str) -> int:
+def parse_size(text: str, option: str = "") -> int:
     """`1GB`, `500 kB`, `1.5GiB`, `4096`."""
-    return int(_parse(text, _SIZES, "a size such as 500MB or 1.5GiB"))
+    return int(_parse(text, _SIZES, "a size such as 500MB or 1.5GiB", option))
 
 
-def parse_limit(text: str) -> int:
+def parse_limit(text: str, option: str) -> int:
     """A size that decides what is deleted: with its unit, since 20 is hardly twenty bytes."""
-    size = parse_size(text)
+    size = parse_size(text, option)
     if size and text.strip().isdigit():
-        raise UsageError(f"'{text}' is a size without its unit", f"write {size}GB or {size}MB")
+        raise UsageError(f"{option} '{text}' is a size without its unit", f"write {size}GB or {size}MB")
     return size
 
 
-def parse_age(text: str) -> float:
-    """`30d`, `12h`, `90min`, `2w`, in seconds."""
-    return _parse(text, _AGES, "an age such as 30d, 12h or 90min")
+def parse_age(text: str, option: str = "") -> float:
+    """`90s`, `30d`, `12h`, `90min`, `2w`, in seconds."""
+    return _parse(text, _AGES, "a time such as 90s, 12h or 30d", option)
 
 
-def _parse(text: str, units: dict[str, int], wanted: str) -> float:
+def _parse(text: str, units: dict[str, int], wanted: str, option: str) -> float:
     match = _NUMBER.fullmatch(text.strip().lower())
     if not match or match[2] not in units:
-        raise UsageError(f"'{text}' is not {wanted}")
+        raise UsageError(f"{option} '{text}' is not {wanted}".lstrip())
     return float(match[1]) * units[match[2]]
 
 

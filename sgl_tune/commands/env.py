@@ -75,20 +75,15 @@ def _show(out: Output, fingerprint: Fingerprint, holdings: Holdings) -> None:
     out.line("What FlashInfer compares", style="bold")
     compared = {name: value.replace(";", "; ") for name, value in (fingerprint.metadata or {}).items()}
     out.fields(compared or {"nothing": "FlashInfer cannot be asked here"})
-    out.line("What it does not", style="bold")
     gpus = {
         f"gpu {number}": f"{gpu.name}, {gpu.arch}, {gpu.mib} MiB, {gpu.uuid}"
         for number, gpu in enumerate(fingerprint.gpus)
     }
-    out.fields(
-        {
-            "driver": fingerprint.driver,
-            "arch": fingerprint.arch,
-            "torch": fingerprint.torch,
-            "sglang": fingerprint.sglang,
-            **gpus,
-        }
-    )
+    versions = {name: getattr(fingerprint, name) for name in ("driver", "arch", "torch", "sglang")}
+    others = {name: value for name, value in {**versions, **gpus}.items() if value is not None}
+    if others:
+        out.line("What it does not", style="bold")
+        out.fields(others)
     out.line("What a server would find", style="bold")
     stores = {f"{one.store} in {one.path}": count(one.found, "item") for one in holdings.stores}
     out.fields({f"tactics in {holdings.cache_dir}": count(len(holdings.caches), "cache"), **stores})

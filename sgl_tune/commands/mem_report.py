@@ -157,6 +157,7 @@ def mem_report(
     found = answer(asked, out)
     if html is not None:
         write_text(html, render_page(found.to_json()))
+        out.note(f"{html}: one page, for a browser")
     lines: list[str] = [found.report.verdict]
     if format is DocumentFormat.markdown:
         lines = [*report_markdown(found.report, found.sweep)]

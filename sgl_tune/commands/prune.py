@@ -85,11 +85,11 @@ def prune(
     if only:
         of_stores = StoreRules(
             stale,
-            parse_age(older_than) if older_than else None,
-            parse_age(unused_for) if unused_for else None,
+            parse_age(older_than, "--older-than") if older_than else None,
+            parse_age(unused_for, "--unused-for") if unused_for else None,
             _libraries(library or [], flashinfer_version),
             arch,
-            parse_limit(max_size) if max_size else None,
+            parse_limit(max_size, "--max-size") if max_size else None,
         )
         prune_stores(out, folder or cache_dir, only, of_stores, dry_run, yes)
         return
@@ -97,10 +97,10 @@ def prune(
         raise UsageError("--library and --unused-for are about stores", "add --store ID, or --store all")
     rules = Rules(
         stale=stale,
-        older_than=parse_age(older_than) if older_than else None,
+        older_than=parse_age(older_than, "--older-than") if older_than else None,
         flashinfer=flashinfer_version,
         arch=arch,
-        max_size=parse_limit(max_size) if max_size else None,
+        max_size=parse_limit(max_size, "--max-size") if max_size else None,
         keep=tuple(keep or ()),
         key=_key(folder, cache_dir or default_cache_dir()),
     )

@@ -73,7 +73,7 @@ def start_report(
 
     Example: sgl-tune start-report --stop-when-ready -- python -m sglang.launch_server --model-path M
     """
-    limit = parse_age(most) if most is not None else None
+    limit = parse_age(most, "--max") if most is not None else None
     for path in filter(None, (html, out_file)):
         check_place(path)
     before = read_start(against, parse_ready(ready), None, lambda count: None) if against else None
@@ -85,7 +85,8 @@ def start_report(
             "--stop-when-ready and --out are for a command after --", "redirect the output instead"
         )
     if not words or len(words) > 1:
-        raise UsageError(f"{len(words or [])} logs are given", "give one file, or a command after --")
+        given = f"{len(words)} logs are given" if words else "no log is given"
+        raise UsageError(given, "give one file, - for standard input, or a command after --")
     out = Output(sink(format, quiet))
     with out.progress("bytes read") as progress:
         report = read_start(Path(words[0]), parse_ready(ready), start, progress.advance)
@@ -112,6 +113,7 @@ class _Shown:
         found = compared(self.before, report) if self.before else None
         if self.html is not None:
             write_text(self.html, render_page(report, found, self.title))
+            out.note(f"{self.html}: one page, for a browser")
         lines: Iterable[str] = [f"{report.wall_seconds:.3f}"]
         if self.format is DocumentFormat.markdown:
             lines = [*report_lines(report), *(against_lines(found) if found else ())]

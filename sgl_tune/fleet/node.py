@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from sgl_tune.cli.out import SCHEMA_VERSION
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.fleet.holdings import HeldCache, HeldStore, Holdings
-from sgl_tune.reading import DEEPEST, is_deeper
+from sgl_tune.reading import NoJson, NoObject, object_of
 from sgl_tune.records import WrongMember, from_plain, to_plain
 from sgl_tune.units import shown
 
@@ -73,14 +72,11 @@ def _lean(value: Any) -> Any:
 
 def parse_node(raw: bytes) -> Node:
     try:
-        content = json.loads(raw.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        cut = not raw.endswith(b"\n")
-        raise UnreadLine(
-            "it is cut off" if cut else f"it is no JSON object of one line ({_why(error)})"
-        ) from None
-    if not isinstance(content, dict) or is_deeper(content, DEEPEST):
-        raise UnreadLine("it is no JSON object, or a bottomless one")
+        content = object_of(raw)
+    except NoObject as why:
+        if isinstance(why, NoJson) and not raw.endswith(b"\n"):
+            raise UnreadLine("it is cut off") from None
+        raise UnreadLine(f"it {why}; one object a line is needed") from None
     return node_of(content)
 
 
@@ -103,7 +99,3 @@ def node_of(content: Mapping[str, Any]) -> Node:
     if "caches" in content and line.cache_dir:
         holdings = Holdings(line.cache_dir, line.user, line.caches, line.stores, line.unseen)
     return Node(line.name, line.metadata, line.arch, line.driver, line.sglang, line.gpus, line.tool, holdings)
-
-
-def _why(error: Exception) -> str:
-    return str(error).splitlines()[0][:100] if str(error) else type(error).__name__

@@ -34,7 +34,7 @@ class FitOptions:
     def goals(self, context_length: int | None) -> Goals:
         if self.requests is not None and not REQUESTS.least <= self.requests <= REQUESTS.most:
             raise UsageError(f"--requests {self.requests}", f"{REQUESTS.least} to {REQUESTS.most:,}")
-        return Goals(parse_size(self.free) if self.free else 0, self.requests, context_length)
+        return Goals(parse_size(self.free, "--free") if self.free else 0, self.requests, context_length)
 
 
 def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit, Release, str]:

@@ -9,11 +9,15 @@ from typing import Any
 from sgl_tune.web_page.render import rendered
 
 _PAGE = Path(__file__).parent / "page"
-_SCRIPTS = ("sweep.js", "log.js", "script.js")  # the last one draws
+_SCRIPTS = ("sweep.js", "log.js", "script.js")
+_CHART = (
+    "Memory over the start",
+    "Point at a phase, or walk through them with the Tab key: what it holds and its largest allocations.",
+)
 
 
 def render_page(data: Mapping[str, Any]) -> str:
     """`data` is the report's JSON with a `title` and a `subtitle`."""
     flags = f", {data['flags']}" if data.get("flags") else ""
     title = f"{data['title']} on {data['gpu']}: {data['subtitle']}{flags}"
-    return rendered(_PAGE, _SCRIPTS, title, data)
+    return rendered(_PAGE, _SCRIPTS, title, _CHART, data)

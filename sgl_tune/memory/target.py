@@ -22,7 +22,7 @@ def target_gpu(name: str | None, memory: str | None, arch: str | None, here: Seq
 
 
 def _of_size(name: str | None, memory: str, arch: str | None) -> GpuModel:
-    total = parse_size(memory)
+    total = parse_size(memory, "--gpu-memory")
     if total < GIB:
         raise UsageError(f"--gpu-memory {memory} is less than a server needs", "write it as 178.35GiB")
     if name is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -14,7 +13,7 @@ from oras.logger import logger
 from oras.provider import Registry
 
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.reading import DEEPEST, is_deeper, read_text
+from sgl_tune.reading import NoObject, object_of, read_text
 from sgl_tune.ship.docker_login import login_for
 from sgl_tune.ship.registry_auth import Auth
 from sgl_tune.ship.registry_name import DIGEST, Name, is_loopback
@@ -144,14 +143,9 @@ def digest_of(raw: bytes) -> str:
 
 def json_object(raw: bytes, what: str) -> dict[str, Any]:
     try:
-        content = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise CheckFailed(f"{what} is not JSON") from None
-    if not isinstance(content, dict):
-        raise CheckFailed(f"{what} is no JSON object")
-    if is_deeper(content, DEEPEST):
-        raise CheckFailed(f"{what} is nested more than {DEEPEST} deep")
-    return content
+        return object_of(raw)
+    except NoObject as why:
+        raise CheckFailed(f"{what} {why}") from None
 
 
 def own_words(answer: requests.Response) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sgl_tune.start_report.phases import UNEXPLAINED
+from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
 from sgl_tune.start_report.report import StartReport
+
+_ORDER = (*PHASES, UNEXPLAINED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ class Against:
 
 def compared(before: StartReport, after: StartReport) -> Against:
     old, new = _seconds(before), _seconds(after)
-    changes = [Change(name, old.get(name, 0.0), new.get(name, 0.0)) for name in dict.fromkeys([*old, *new])]
+    names = sorted(old.keys() | new.keys(), key=_ORDER.index)
+    changes = [Change(name, old.get(name, 0.0), new.get(name, 0.0)) for name in names]
     return Against(before, after, tuple(changes))
 
 

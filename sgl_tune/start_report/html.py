@@ -12,6 +12,7 @@ from sgl_tune.start_report.table import headline, notes
 from sgl_tune.web_page.render import rendered
 
 _PAGE = Path(__file__).parent / "page"
+_CHART = ("The start, second by second", "Point at a span, or walk through them with the Tab key.")
 
 
 def render_page(report: StartReport, other: Against | None, title: str) -> str:
@@ -19,4 +20,4 @@ def render_page(report: StartReport, other: Against | None, title: str) -> str:
     data["headline"] = headline(report)
     data["all_notes"] = [*notes(report)]
     data["against"] = {**other.to_json(), "headline": against.headline(other)} if other else None
-    return rendered(_PAGE, ("script.js",), f"The start in {title}: {data['headline']}", data)
+    return rendered(_PAGE, ("script.js",), f"The start in {title}: {data['headline']}", _CHART, data)

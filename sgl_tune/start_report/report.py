@@ -75,6 +75,7 @@ class StartReport:
     written: tuple[Written, ...] | None = None
     starts: int = 1
     number: int = 1
+    exit_code: int | None = None  # of a command of ours that ended before it was ready, as a shell tells it
     began: float = field(default=0.0, compare=False)
 
     @property
@@ -93,6 +94,7 @@ class StartReport:
             "saves_seconds": round(self.saves_seconds, 3),
             "ready": self.ready,
             "ready_by": self.ready_by or None,
+            "exit_code": self.exit_code,
             "stands_in": None if self.ready else self.stands_in,
             "failure": self.failure.to_json() if self.failure else None,
             "ranks": self.ranks,
@@ -142,6 +144,7 @@ def report_of(told: Told, number: int = 1, starts: int = 1) -> StartReport:
         written=told.written if told.is_launched else None,
         starts=starts,
         number=number,
+        exit_code=None if told.ready is not None else told.exit_code,
         began=told.began,
     )
 

@@ -155,6 +155,7 @@ class _Server:
         told = self._listener.starts[-1]
         told.ended = max(told.ended, time.time())
         told.command = self._command
+        told.exit_code = self.code if self._process.returncode is not None else None
         told.watched = self._compilers.turns
         told.written = written_since(self._began, self._environment)
         return report_of(told)

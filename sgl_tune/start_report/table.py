@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 from sgl_tune.cli.out import Output
@@ -27,13 +28,20 @@ _COLUMNS = (
 def headline(report: StartReport) -> str:
     wall = f"{report.wall_seconds:.1f} s"
     if not report.ready:
-        what = "failed" if report.failure else "stands"
+        ended = f"its command ended {_how(report.exit_code)}" if report.exit_code is not None else "stands"
         where = "a phase that no line names" if report.stands_in == UNEXPLAINED else report.stands_in
-        return f"not ready after {wall}: {what} in {where}"
+        return f"not ready after {wall}: {'failed' if report.failure else ended} in {where}"
     spared = report.saves_seconds
     if spared >= 0.05:
         return f"ready after {wall}, of which {spared:.1f} s build what a store could hold"
     return f"ready after {wall}"
+
+
+def _how(code: int) -> str:
+    try:
+        return f"by {signal.Signals(code - 128).name}"
+    except ValueError:
+        return f"with exit code {code}"
 
 
 def show_report(out: Output, report: StartReport) -> None:
@@ -41,7 +49,8 @@ def show_report(out: Output, report: StartReport) -> None:
     for note in notes(report):
         out.line(f"- {note}", style="dim", indent=2)
     out.line()
-    out.table(_COLUMNS, [_cells(phase, report.wall_seconds) for phase in report.phases])
+    if report.phases:
+        out.table(_COLUMNS, [_cells(phase, report.wall_seconds) for phase in report.phases])
     out.line(f"unexplained: {unexplained_text(report)}")
     reasons = [p for p in report.phases if p.cause != PHASES[p.name].spent_on]
     if reasons:

@@ -50,6 +50,7 @@ class Told:
     notes: dict[str, None] = field(default_factory=dict)
     is_launched: bool = False  # by us: its beginning is known, and what it compiles and writes is seen
     command: str = ""
+    exit_code: int | None = None
     watched: list[Turn] = field(default_factory=list)
     written: tuple[Written, ...] = ()
 

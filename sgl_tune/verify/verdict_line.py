@@ -33,7 +33,8 @@ def _loads(files: Sequence[FileReport], plans: Sequence[Plan]) -> str:
     used = sum(file.verdict in (Verdict.HIT, Verdict.PARTIAL) for file in files)
     loads = f"{used} of {count(len(files), 'file')}"
     if not plans:
-        return f"{loads} load, judged by themselves: no deployment is given"
+        verb = "loads" if len(files) == 1 else "load"
+        return f"{loads} {verb}, judged by themselves: no deployment is given"
     idle = [plan for plan in plans if plan.is_idle]
     if len(idle) == len(plans):
         return f"the next start loads no file: {_idle(idle)}"

@@ -38,6 +38,11 @@ def replay(plan: Plan, key: str, path: Path, timeout: float, tick: Callable[[], 
     """`path`: of the deployment's cache of this key a file that its server would load."""
     here = local_gpus()
     kind = DeviceKind.cpu if plan.deployment.arch == CPU.arch else DeviceKind.cuda
+    if kind is DeviceKind.cuda and not here:
+        raise UsageError(
+            f"--replay times the choices on {plan.deployment.arch}, and no GPU driver answers here",
+            "run it on the machine that serves",
+        )
     devices = choose_devices(kind, ALL_GPUS if kind is DeviceKind.cpu or not here else "0", None, here)
     check_target(plan.deployment, devices, here)
     with scratch() as private, Crew(_WORKER, 1, private) as crew:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
+from sgl_tune.units import count
 from sgl_tune.warm.events import PROGRESS
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class _Lines:
             self._ops.setdefault(event["op"], {}).setdefault(event["bucket"], _Bucket()).hear(worker, event)
             seen = [bucket for buckets in self._ops.values() for bucket in buckets.values()]
             decided = sum(bucket.decided for bucket in seen)
-            self._life.advance(0, f"{len(seen)} buckets looked at, {decided} decided")
+            self._life.advance(0, f"{count(len(seen), 'bucket')} looked at, {decided} decided")
 
     def end(self) -> None:
         for op, buckets in self._ops.items():
@@ -86,7 +87,9 @@ class _Lines:
             gains = [bucket.gain for bucket in decided if bucket.gain is not None]
             middle = f", in the middle {median(gains):.2f}x faster than the default" if gains else ""
             most = max((bucket.tactics for bucket in buckets.values()), default=0)
-            self._out.note(f"{op}: {len(decided)} buckets decided among up to {most} tactics{middle}")
+            self._out.note(
+                f"{op}: {count(len(decided), 'bucket')} decided among up to {most} tactics{middle}"
+            )
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 const at = id => document.getElementById(id);
 
+const report = JSON.parse(at("data").textContent);
+
 function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
@@ -33,3 +35,26 @@ function section(title, ...content) {
   at("sections").append(element("section", {}, element("h2", {}, title), ...content));
 }
 
+
+function headed(subtitle, notes) {
+  at("title").textContent = report.title;
+  at("subtitle").textContent = subtitle;
+  at("notes").append(...notes.map(note => element("li", {}, note)));
+}
+
+/** What `facts` makes stands beside `made` while one points at it, or has come to it with the Tab key. */
+function tells(made, facts) {
+  const tip = at("tip"), hide = () => { tip.hidden = true; };
+  const show = (left, top) => {
+    tip.replaceChildren(...facts());
+    tip.hidden = false;
+    const box = tip.getBoundingClientRect();
+    tip.style.left = Math.max(8, left + 16 + box.width > innerWidth ? left - box.width - 16 : left + 16) + "px";
+    tip.style.top = Math.max(8, Math.min(top + 12, innerHeight - box.height - 8)) + "px";
+  };
+  made.addEventListener("pointermove", event => show(event.clientX, event.clientY));
+  made.addEventListener("pointerleave", hide);
+  made.addEventListener("focus", () => { const box = made.getBoundingClientRect(); show(box.right, box.top + 20); });
+  made.addEventListener("blur", hide);
+  return made;
+}

@@ -1,4 +1,4 @@
-"""A page of one file: its template, the house's style, its scripts and its data."""
+"""A page of one file: the frame that all share, its style, its scripts and its data."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ from typing import Any
 _HOUSE = Path(__file__).parent
 
 
-def rendered(folder: Path, scripts: Sequence[str], title: str, data: Mapping[str, Any]) -> str:
-    """Of `folder`'s page.html and scripts, of which the last one draws; they read `data` from the page."""
+def rendered(
+    folder: Path, scripts: Sequence[str], title: str, chart: tuple[str, str], data: Mapping[str, Any]
+) -> str:
+    """Of `folder`'s scripts, the last one draws; they read `data` from the page. `chart`: what stands above
+    it and below."""
     own = [folder / "style.css"] if (folder / "style.css").exists() else []
     parts = {
         "title": html.escape(title),
+        "heading": html.escape(chart[0]),
+        "hint": html.escape(chart[1]),
         "style": _joined([_HOUSE / "style.css", *own]),
         "script": _joined([_HOUSE / "elements.js", *(folder / name for name in scripts)]),
         # A `</script>` in somebody's name would end the element that holds the data.
         "data": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
     }
-    page = (folder / "page.html").read_text(encoding="utf-8")
+    page = (_HOUSE / "page.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], page)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.sgl_tune.cache.caches import KEY, cache_folder, good, write_ranks
-from tests.sgl_tune.running import Ran, run, run_here
+from tests.sgl_tune.running import PROGRAM, ROOT, Ran, environment, run, run_here
+
+LOG = ROOT / "tests/sgl_tune/start_report/public/2026-04-qwen3-8b.log"
 
 ASKED = ("--model", "demo-moe", "--gpu", "l40s")
 NAMED = {
@@ -42,6 +45,18 @@ def test_a_pipe_or_a_device_that_was_named_is_refused(tmp_path: Path, pipe: Path
     given = [tmp_path / "good.json" if word == "GOOD" else word for word in NAMED[named]]
     for name in (pipe, Path("/dev/zero")):
         _check_refused(run(*given, name), name)
+
+
+def test_a_pipe_that_a_shell_opened_is_read_as_standard_input_is(tmp_path: Path) -> None:
+    """`<(kubectl logs POD)`: who started us writes to it, so nobody waits for a writer."""
+    target = ROOT / "cache-examples" / "h200.env.json"
+    cache = ROOT / "cache-examples" / "cache"
+    for line in (f"start-report <(cat {LOG}) -q", f"verify {cache} --target <(cat {target}) -q"):
+        done = subprocess.run(
+            ["bash", "-c", f"{' '.join(PROGRAM)} {line}"],
+            capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=60,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), line
 
 
 @pytest.mark.parametrize("option", WRITTEN)

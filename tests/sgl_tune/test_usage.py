@@ -44,6 +44,7 @@ from tests.sgl_tune.running import PROGRAM, environment, run, run_anew, run_here
         ("inspect --limit 0", "--limit: 0 is not in the range", "`sgl-tune inspect --help`"),
         ("inspect a b", "unexpected extra argument", "`sgl-tune inspect --help`"),
         ("diff", "A is missing", "`sgl-tune diff --help`"),
+        ("start-report", "no log is given", "give one file, - for standard input, or a command after --"),
         ("warm --dry-run --model Qwen3-30-A3B", "no model at 'Qwen3-30-A3B'", "did you mean Qwen3-30B-A3B?"),
     ],
 )
@@ -152,3 +153,17 @@ def test_it_runs_as_a_module() -> None:
 def test_signs_of_ours_have_a_stand_in_where_only_ascii_is_written() -> None:
     ran = run_anew("inspect", "±5…é", PYTHONIOENCODING="ascii")
     assert ran.err.startswith("error: +-5...\\xe9: no such file or folder")
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("start-report --max 90 server.log", "--max '90' is not a time such as 90s, 12h or 30d"),
+        ("prune --older-than 1y .", "--older-than '1y' is not a time such as 90s, 12h or 30d"),
+        ("prune --max-size 5X .", "--max-size '5X' is not a size such as 500MB or 1.5GiB"),
+        ("prune --max-size 5 .", "--max-size '5' is a size without its unit"),
+    ],
+)
+def test_a_time_or_a_size_is_told_with_its_option(line: str, error: str) -> None:
+    ran = run(*line.split())
+    assert (ran.code, ran.out) == (2, "") and ran.err.startswith(f"error: {error}\n")

@@ -53,4 +53,4 @@ def test_what_cannot_be_replayed_here(tmp_path: Path) -> None:
     planned = json.loads(run_here("warm", "--dry-run", *gpu, "--cache-dir", tmp_path, "--format", "json").out)
     write_ranks(cache_folder(tmp_path, key=planned["key"]), rank_names())
     ran = run_here("verify", "--cache-dir", tmp_path, "--replay", *gpu)
-    assert ran.code == 2 and "no GPU driver answers here" in ran.err
+    assert ran.code == 2 and "--replay times the choices on sm90, and no GPU driver answers here" in ran.err

@@ -1,4 +1,3 @@
-const report = JSON.parse(document.getElementById("data").textContent);
 const GIB = 2 ** 30, MIB = 2 ** 20;
 const size = n => n == null ? "–" : n === 0 ? "0" : Math.abs(n) >= GIB ? (even(n / GIB * 100) / 100).toFixed(2) + " GiB" : Math.abs(n) >= MIB ? even(n / MIB) + " MiB" : Math.ceil(n / 1024) + " KiB";
 /** Half a unit goes to the even one, as in the terminal. */
@@ -117,27 +116,15 @@ function drawOther(of, i) {
 function drawColumn(svg, name, i) {
   const label = shape("text", { x: x(i) + step / 2, y: HEIGHT - BOTTOM + 16, transform: `rotate(${WIDTH < NARROW ? 62 : 28} ${x(i) + step / 2} ${HEIGHT - BOTTOM + 16})` }, name);
   const column = shape("rect", { class: "column", x: x(i), y: TOP, width: step, height: HEIGHT - TOP - BOTTOM, tabindex: 0, role: "button", "aria-label": `${name}: details` });
-  column.addEventListener("pointermove", event => showTip(name, event.clientX, event.clientY));
-  column.addEventListener("pointerleave", hideTip);
-  column.addEventListener("focus", () => { const box = column.getBoundingClientRect(); showTip(name, box.right, box.top + 20); });
-  column.addEventListener("blur", hideTip);
-  svg.append(label, column);
+  svg.append(label, tells(column, () => columnFacts(name)));
 }
 
-function showTip(name, left, top) {
-  const tip = at("tip"), phase = stages(report).find(p => p.name === name);
-  tip.replaceChildren(element("h3", {}, name), ...(phase ? phaseFacts(phase) : []));
-  for (const [title, of] of Object.entries(report.what_if)) {
-    const other = stages(of).find(p => p.name === name);
-    if (other) tip.append(element("div", {}, `${title}: peak ${size(other.peak_bytes)}, ${other.failed ? "out of memory" : size(other.free_at_peak_bytes) + " free"}`));
-  }
-  tip.hidden = false;
-  const box = tip.getBoundingClientRect();
-  tip.style.left = Math.max(8, left + 16 + box.width > innerWidth ? left - box.width - 16 : left + 16) + "px";
-  tip.style.top = Math.max(8, Math.min(top + 12, innerHeight - box.height - 8)) + "px";
+function columnFacts(name) {
+  const named = of => stages(of).find(phase => phase.name === name), phase = named(report);
+  const others = Object.entries(report.what_if).map(([title, of]) => [title, named(of)]).filter(([, other]) => other);
+  return [element("h3", {}, name), ...(phase ? phaseFacts(phase) : []), ...others.map(([title, other]) =>
+    element("div", {}, `${title}: peak ${size(other.peak_bytes)}, ${other.failed ? "out of memory" : size(other.free_at_peak_bytes) + " free"}`))];
 }
-
-function hideTip() { at("tip").hidden = true; }
 
 function phaseFacts(phase) {
   const facts = [["leaves", phase.persistent_bytes], ["torch's peak", phase.peak_bytes], ["gone afterwards", phase.transient_bytes],
@@ -211,10 +198,8 @@ function showComparisons() {
   }
 }
 
-at("title").textContent = report.title;
+headed(`${report.gpu}${report.is_gpu_assumed ? " (assumed)" : ""}, ${size(report.total_bytes)}: ${report.subtitle}`, report.notes);
 at("flags").textContent = report.flags;
-at("subtitle").textContent = `${report.gpu}${report.is_gpu_assumed ? " (assumed)" : ""}, ${size(report.total_bytes)}: ${report.subtitle}`;
-at("notes").append(...report.notes.map(note => element("li", {}, note)));
 showVerdict();
 drawLegend();
 drawZoom();

@@ -1,4 +1,3 @@
-const report = JSON.parse(document.getElementById("data").textContent);
 const took = n => n == null ? "–" : n >= 99.95 ? Math.round(n) + " s" : n.toFixed(1) + " s";
 const hit = phase => phase.hit == null ? "not told" : phase.hit ? "yes" : "no";
 const none = () => element("span", { className: "none" }, "–");
@@ -38,25 +37,15 @@ function drawRow(svg, phase, x, top, width) {
 function drawSpan(span, x, top, height) {
   const made = shape("rect", { class: "span", x: x(span.begins), y: top, width: Math.max(1, x(span.begins + span.seconds) - x(span.begins)), height,
     fill: colourOf(span.phase), tabindex: 0, role: "button", "aria-label": `${span.phase}, ${took(span.seconds)}` });
-  made.addEventListener("pointermove", event => showTip(span, event.clientX, event.clientY));
-  made.addEventListener("pointerleave", hideTip);
-  made.addEventListener("focus", () => { const box = made.getBoundingClientRect(); showTip(span, box.left, box.bottom); });
-  made.addEventListener("blur", hideTip);
-  return made;
+  return tells(made, () => spanFacts(span));
 }
 
-function showTip(span, left, top) {
-  const tip = at("tip"), phase = phaseOf(span.phase);
-  tip.replaceChildren(element("h3", {}, span.what ? `${span.phase}: ${span.what}` : span.phase),
+function spanFacts(span) {
+  const phase = phaseOf(span.phase);
+  return [element("h3", {}, span.what ? `${span.phase}: ${span.what}` : span.phase),
     element("div", {}, `${took(span.seconds)} from ${took(span.begins)} on`),
-    element("div", {}, phase ? phase.cause : "no line of the log names it"));
-  tip.hidden = false;
-  const box = tip.getBoundingClientRect();
-  tip.style.left = Math.max(8, Math.min(left + 16, innerWidth - box.width - 8)) + "px";
-  tip.style.top = Math.max(8, Math.min(top + 12, innerHeight - box.height - 8)) + "px";
+    element("div", {}, phase ? phase.cause : "no line of the log names it")];
 }
-
-function hideTip() { at("tip").hidden = true; }
 
 function drawLegend() {
   const key = (colour, text) => element("span", {}, element("i", { style: `background: ${colour}` }), text);
@@ -102,9 +91,7 @@ function showLastWords() {
   if (rows.length) section("Last words, longest silent first", table([["Rank"], ["Silent for", "number"], ["Said", "mono"]], rows));
 }
 
-at("title").textContent = report.title;
-at("subtitle").textContent = report.ready ? `ready: ${report.ready_by}` : "not ready";
-at("notes").append(...report.all_notes.map(note => element("li", {}, note)));
+headed(report.ready ? `ready: ${report.ready_by}` : "not ready", report.all_notes);
 showVerdict();
 drawLegend();
 whenWide(drawChart);

@@ -32,6 +32,8 @@ def test_without_flashinfer_it_says_what_it_cannot_know(tmp_path: Path) -> None:
     ]
     assert "cannot be imported here (not in this environment)" in ran.err
     assert "no driver answers here" in ran.err
+    shown = run_anew("env", PYTHONPATH=f"{tmp_path}:{ROOT}", PATH=str(tmp_path)).out
+    assert "FlashInfer cannot be asked here" in shown and "What it does not" not in shown
 
 
 def test_what_an_import_prints_does_not_spoil_the_json(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_filters(cache_dir: Path, filters: list[str], keys: list[str]) -> None:
     [
         ("size", "is no comparison"),
         ("size>lots", "'lots' is not a size"),
-        ("age>yesterday", "'yesterday' is not an age"),
+        ("age>yesterday", "'yesterday' is not a time"),
         ("colour=red", "no field 'colour'"),
         ("arch>sm90", "can only be = or !="),
         ("entries>many", "'many' is not a number"),

@@ -105,7 +105,7 @@ def test_what_loads_and_cannot_be_saved_is_bad_for_a_reason(tmp_path: Path, targ
     )
     data = _report(ran)
     assert _verdicts(data) == ["hit"]
-    wanted = {True: "good: 1 of 1 file load", False: "bad: not-writable; 1 of 1 file load"}[data["ok"]]
+    wanted = {True: "good: 1 of 1 file loads", False: "bad: not-writable; 1 of 1 file loads"}[data["ok"]]
     assert data["verdict"].startswith(wanted)
 
 

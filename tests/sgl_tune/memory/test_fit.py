@@ -114,7 +114,7 @@ def test_every_format() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--free", "2 apples"), "'2 apples' is not a size"),
+        (("--free", "2 apples"), "--free '2 apples' is not a size"),
         (("--requests", 0), "--requests 0"),
         (("--sweep", "mem-fraction-static=0.8:0.9:0.1"), "--fit and --sweep are two questions"),
         (("--html", "x.html"), "--html shows one start"),

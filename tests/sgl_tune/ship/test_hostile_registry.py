@@ -103,7 +103,7 @@ PULLED: dict[str, tuple[dict[str, Any], str]] = {
     "a deep manifest": (says(b'{"a":' * 300 + b"1" + b"}" * 300), "nested more than 60"),
     "a bottomless manifest": (says(b"[" * 1_000_000), "is not JSON"),
     "no JSON": (says(b"<html>"), "is not JSON"),
-    "no object": (says(b"[]"), "is no JSON object"),
+    "no object": (says(b"[]"), "not a JSON object"),
     "a login page": (says(b"<html>", "text/html"), "gives text/html for a manifest"),
     "two kinds": (says(Good().raw, INDEX), "says otherwise itself"),
     "no layers": (manifest(layers=[]), "no bundle of sgl-tune's"),

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
 from tests.sgl_tune.running import PROGRAM, Ran, environment, run, run_here
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.start_report.logs import READY, entry, flashinfer, head, loaded, served
@@ -86,6 +87,8 @@ def test_the_saving_is_predicted_before_and_held_against_what_came(cold: Path, w
     assert against["not_compiled_again"] == ["norm"]
     gone = {one["phase"]: one["difference"] for one in against["changes"]}
     assert gone["FlashInfer JIT"] == -40
+    order = [*PHASES, UNEXPLAINED]
+    assert [*gone] == sorted(gone, key=order.index), "as a start goes"
     for format in ("human", "markdown"):
         said = run_here("start-report", warm, "--against", cold, "--format", format).out
         assert "56.0 s saved, 57.0 s were predicted" in said and "gone" in said
@@ -102,7 +105,8 @@ def test_formats(cold: Path) -> None:
 
 
 def test_the_page_holds_the_report_and_fetches_nothing(cold: Path, warm: Path, tmp_path: Path) -> None:
-    assert run_here("start-report", warm, "--against", cold, "--html", tmp_path / "page.html").code == 0
+    ran = run_here("start-report", warm, "--against", cold, "--html", tmp_path / "page.html")
+    assert (ran.code, ran.err) == (0, f"{tmp_path / 'page.html'}: one page, for a browser\n")
     page = (tmp_path / "page.html").read_text()
     data = json.loads(re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)[0])
     assert data["against"]["saved_seconds"] == 56 and data["title"] == "The start in warm.log"
