@@ -170,7 +170,8 @@ class ServerFlags:
         _target(
             "--model-config",
             help="The model's config.json, or a preset.",
-            metavar="FILE",
+            metavar="FILE|PRESET",
+            offers=models,
         ),
     ] = None
     cache_dir: Annotated[

@@ -68,7 +68,9 @@ def _show_cache(out: Output, plan: Plan, cache: CachePlan, whose: str) -> None:
     _show_files(out, plan, cache)
     if cache.ops:
         out.line()
-        out.table(_OPS, [_op_row(op) for op in cache.ops])
+        rows = [_op_row(op) for op in cache.ops]
+        shown = len(_OPS) if any(row[-1] for row in rows) else len(_OPS) - 1
+        out.table(_OPS[:shown], [row[:shown] for row in rows])
 
 
 def _show_files(out: Output, plan: Plan, cache: CachePlan) -> None:

@@ -198,17 +198,18 @@ def _from_log(asked: MemoryOptions, file: Path, out: Output) -> Answer:
     """The log's own flags say what to predict, where the command line does not."""
     log = read_server_log(file)
     given = asked.command or asked.deployment
-    flags = asked.flags if given else flags_of_log(log.server_args or "", asked.flags)
-    if not (asked.names_a_start or flags.model_path):
-        unnamed = UsageError(
-            f"{file} does not say which server it is of: it has no server_args= line",
-            "give the server's flags as well, --model-path first",
-        )
-        raise _beside_cause(unnamed, log)
     try:
+        flags = asked.flags if given else flags_of_log(log.server_args or "", asked.flags)
+        if not (asked.names_a_start or flags.model_path):
+            raise UsageError(
+                f"{file} does not say which server it is of: it has no server_args= line",
+                "give the server's flags as well, --model-path first",
+            )
         found = _study(asked, flags, out, _total_bytes(log))
-    except UsageError as error:
-        raise _beside_cause(error, log) from error
+    except UsageError:
+        if cause := cause_of(log):  # which a log may tell though its server cannot be predicted
+            out.warn(f"{file}: {cause.line()}")
+        raise
     if asked.write_constants is not None:
         told = constants_of(found.report, log.lead)
         write_text(asked.write_constants, to_json(told.to_json()) + "\n")
@@ -216,12 +217,6 @@ def _from_log(asked: MemoryOptions, file: Path, out: Output) -> Answer:
     if missed := () if given else not_taken(log.server_args or ""):
         report = report.with_note(f"{_MISSED} {', '.join(missed)}: give its command after --")
     return Answer(report, found.sweep)
-
-
-def _beside_cause(error: UsageError, log: ServerLog) -> UsageError:
-    """A log may tell its cause though its server cannot be predicted."""
-    cause = cause_of(log)
-    return UsageError(f"{error.message}; the log alone: {cause.line()}", error.remedy) if cause else error
 
 
 def _total_bytes(log: ServerLog) -> int | None:

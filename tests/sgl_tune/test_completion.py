@@ -46,6 +46,7 @@ def _ask_shell(shell: str, script: str, folder: Path) -> str:
         ("sgl-tune pu", ["pull", "push"]),
         ("sgl-tune warm --gpu h1", ["h100", "h100-nvl"]),
         ("sgl-tune warm --model-path Qwen3-3", ["Qwen3-30B-A3B"]),
+        ("sgl-tune warm --model-config Mix", ["Mixtral-8x7B"]),
         ("sgl-tune warm --sglang-version 0.5.2", ["0.5.20", "0.5.21", "0.5.22", "0.5.23"]),
         ("sgl-tune verify --moe-a2a-backend deepep", ["deepep", "deepep_v2"]),
         ("sgl-tune explain --deployment ", ["chat", "reason"]),

@@ -59,6 +59,13 @@ def test_the_page_tells_what_the_json_does(what: str) -> None:
     assert page[last - 1] == page[last + 1] == target[at - 1] == ""
 
 
+@pytest.mark.parametrize(("release", "is_told"), [("0.5.20", True), ("0.5.23", False)])
+def test_buckets_of_serving_alone_have_their_column_where_there_are_any(release: str, is_told: bool) -> None:
+    asked = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass")
+    page = warm(*asked, "--arch", "sm90", "--sglang-version", release).out
+    assert ("BUCKETS    SERVING ONLY\n" in page, "BUCKETS\n" in page) == (is_told, not is_told)
+
+
 def test_the_page_of_a_plan_of_nothing_ends_early() -> None:
     idle = warm(*_IDLE)
     assert idle.out.splitlines()[0].startswith("tunes nothing") and "Key: " not in idle.out

@@ -60,7 +60,9 @@ def test_the_cause_is_the_threads(name: str) -> None:
 @pytest.mark.parametrize("name", FOUND)
 def test_the_command_names_it_where_the_server_cannot_be_predicted(name: str) -> None:
     ran = run_here("mem-report", "--gpu", "h100", "--from-log", FOLDER / f"{name}.log")
-    assert ran.code == 2 and FOUND[name][0] in ran.err and ran.out == ""
+    cause, error, *_ = ran.err.splitlines()
+    assert ran.code == 2 and ran.out == "" and error.startswith("error: ")
+    assert cause.startswith(f"warning: {FOLDER / name}.log: cause: ") and FOUND[name][0] in cause
 
 
 def test_weights_that_do_not_fit_want_more_ranks(tmp_path: Path) -> None:
