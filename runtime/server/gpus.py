@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from runtime.server.bounds import is_number
 from runtime.server.errors import ConfigError
-from runtime.server.flags.nearest import meant
+from runtime.server.nearest import meant
 from runtime.server.units import MIB
 
 

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import sgl_tune
-from runtime.server.flags.nearest import meant
+from runtime.server.nearest import meant
 from sgl_tune.cli.failures import guarded
 from sgl_tune.errors import UsageError
 

@@ -7,8 +7,8 @@ import shlex
 import sys
 from typing import Any
 
-from runtime.server.flags.nearest import meant
 from runtime.server.flags.table import flags_of
+from runtime.server.nearest import meant
 from runtime.server.releases import NEWEST
 from sgl_tune.errors import UsageError
 

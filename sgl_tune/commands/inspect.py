@@ -29,7 +29,7 @@ from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.errors import UsageError
-from sgl_tune.ship.unfolded import as_listing, is_bundle
+from sgl_tune.ship.recognised import is_bundle
 from sgl_tune.stores.describe import Summary
 from sgl_tune.stores.find import TACTICS, store_asked_for
 from sgl_tune.stores.page import as_json, show_stores, show_summaries, stores_beside
@@ -108,6 +108,8 @@ def inspect(
     if target and is_bundle(target):
         if only:
             raise UsageError(f"--store {only}: a bundle's stores are listed as wholes", "unpack it first")
+        from sgl_tune.ship.unfolded import as_listing
+
         with as_listing(out, target) as found:
             _list(out, asked, str(found.folder), root, [] if without_stores else found.stores, found.told)
     elif only:

@@ -11,8 +11,8 @@ from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerFlags, TargetOption, takes_server_flags
+from sgl_tune.deployment.positionals import split_positionals
 from sgl_tune.deployment.project_option import DeploymentOption
-from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.ship.choice import Asked, Choice, choose, not_for, packed_cache
 from sgl_tune.ship.compression import codec_of_name

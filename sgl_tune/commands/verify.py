@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
@@ -16,18 +17,16 @@ from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOptio
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.deployment.options import ServerFlags, TargetOption, takes_server_flags
+from sgl_tune.deployment.positionals import split_positionals
 from sgl_tune.deployment.project_option import DeploymentOption
-from sgl_tune.deployment.server_command import split_positionals
 from sgl_tune.errors import UsageError
-from sgl_tune.fleet.command import FleetOptions, verify_fleet
-from sgl_tune.ship.unfolded import as_folder, is_bundle
+from sgl_tune.ship.recognised import is_bundle
 from sgl_tune.stores.find import TACTICS, Stored, store_asked_for
 from sgl_tune.stores.page import stores_below, stores_meant
 from sgl_tune.units import count
 from sgl_tune.verify.access import User, find_user
 from sgl_tune.verify.annotations import github_lines
 from sgl_tune.verify.environment import Target, read_target, target_here
-from sgl_tune.verify.expected import plan_of
 from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport
 from sgl_tune.verify.replayed import ReplayedCache, judge_replay
 from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
@@ -39,6 +38,7 @@ from sgl_tune.verify.verify import verify as predict
 
 _OF_FLEETS = (FindingsFormat.markdown, FindingsFormat.junit, FindingsFormat.prometheus)
 _UNUSED = (Verdict.IGNORED, Verdict.REPLACED, Verdict.DELETED, Verdict.CRASH)
+_Folder = AbstractContextManager[tuple[str | None, str | None]]
 _COLUMNS = (Column("NEXT START"), Column("FILES", right=True), Column("WHICH", path=True))
 
 
@@ -112,6 +112,8 @@ def verify(
     asked = VerifyOptions(flags, paths[0] if paths else None, tuple(command), deployment)
     one = {"--store": store, "--at": at, "--as-user": as_user, "--replay": replay, "a path": asked.path}
     if fleet is not None:
+        from sgl_tune.fleet.command import FleetOptions, verify_fleet
+
         beside = tuple(name for name, given in one.items() if given)
         options = FleetOptions(fleet, target, cold_start, strict, format, beside)
         raise typer.Exit(0 if verify_fleet(out, options, asked) else 1)
@@ -122,12 +124,21 @@ def verify(
         flag = "--as-user" if as_user else "--replay"
         raise UsageError(f"{flag} is about files where a server finds them", "unpack the bundle first")
     machine = read_target(target) if target else target_here()
-    with as_folder(out, asked.path, at) as (path, place):
+    with _folder(out, asked.path, at) as (path, place):
         told = _Told(
             asked._replace(path=path), machine, find_user(as_user) if as_user else None, store, place
         )
         ok = _judge(out, told, timeout if replay else None, strict, format)
     raise typer.Exit(0 if ok else 1)
+
+
+def _folder(out: Output, path: str | None, at: str | None) -> _Folder:
+    """The same path and place, but for a bundle, which is a folder for a while."""
+    if path is None or not is_bundle(path):
+        return nullcontext((path, at))
+    from sgl_tune.ship.unfolded import as_folder
+
+    return as_folder(out, path, at)
 
 
 class _Told(NamedTuple):
@@ -189,6 +200,7 @@ def _unused(report: VerifyReport) -> Iterable[str]:
 
 def _replay_all(scope: Scope, report: VerifyReport, timeout: float, out: Output) -> list[ReplayedCache]:
     """One file of each cache that its server would load: the ranks of a group hold the same."""
+    from sgl_tune.verify.planned import plan_of
     from sgl_tune.warm.replaying import replay as replay_entries
 
     used = {file.path for file in report.files if file.verdict in (Verdict.HIT, Verdict.PARTIAL)}

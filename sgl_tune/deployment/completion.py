@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from runtime.server.flags.table import flags_of
 from runtime.server.gpus import GPUS
 from runtime.server.releases import NEWEST, RELEASES
 
@@ -33,6 +32,8 @@ def choices(names: tuple[str, ...]) -> Offer:
     """What the newest SGLang takes for one of its flags."""
 
     def offer() -> list[str]:
+        from runtime.server.flags.table import flags_of
+
         known = flags_of(NEWEST.version).by_name
         flag = next((known[name] for name in names if name in known), None)
         return [str(choice) for choice in (flag.choices if flag else None) or ()]

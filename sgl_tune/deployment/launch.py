@@ -10,21 +10,20 @@ from dataclasses import dataclass, field, replace
 from sgl_tune.deployment.container import Container, docker_run, kubectl_run
 from sgl_tune.deployment.hub_cache import is_hub_id
 from sgl_tune.deployment.manifest_yaml import containers_of
+from sgl_tune.deployment.positionals import (
+    ASSIGNMENT,
+    CONTAINERS,
+    PYTHON,
+    SHELLS,
+    WRAPPERS,
+    base_name,
+    is_program,
+)
 from sgl_tune.deployment.shell_words import Word, shell_commands
 from sgl_tune.errors import UsageError
 from sgl_tune.units import shown
 
-ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_PYTHON = re.compile(r"python[\d.]*")
 _LONGEST_ECHO = 80
-_SHELLS = ("bash", "sh", "zsh", "dash")
-_CONTAINERS = ("docker", "podman", "nvidia-docker", "nerdctl")
-# These start the command that follows them, after flags of their own.
-_WRAPPERS = (
-    *("env", "exec", "sudo", "nohup", "time", "nice", "ionice", "stdbuf", "numactl", "taskset", "timeout"),
-    *("setsid", "chrt", "command", "unbuffer", "srun", "apptainer", "singularity", "enroot"),
-    *("uv", "uvx", "poetry", "pipenv", "conda"),
-)
 _MANIFEST = re.compile(r"(?:[ \t]*(?:#[^\n]*|---[ \t]*)?\n)*[ \t]*(?:- )?[A-Za-z_][\w.-]*:(?:[ \t\n]|\Z)")
 _SERVER_FILE = re.compile(r"(.*/)?sglang/launch_server\.py")
 _OFFICIAL = re.compile(r"(^|/)lmsysorg/")  # its images start what they are given
@@ -113,18 +112,7 @@ def launch_of_text(text: str) -> Launch:
 
 
 def _names_python(words: Sequence[str]) -> bool:
-    return any(_PYTHON.fullmatch(_base(word)) or _base(word) == "sglang" for word in words)
-
-
-def is_program(word: str) -> bool:
-    """Whether a server command can begin with it."""
-    base = _base(word)
-    known = base in _WRAPPERS or base in _SHELLS or base in (*_CONTAINERS, "kubectl", "sglang")
-    return known or bool(_PYTHON.fullmatch(base))
-
-
-def _base(word: str) -> str:
-    return word.rsplit("/", 1)[-1]
+    return any(PYTHON.fullmatch(base_name(word)) or base_name(word) == "sglang" for word in words)
 
 
 def _assignments(words: Sequence[Word]) -> dict[str, Word]:
@@ -161,13 +149,13 @@ def _instead_of(word: str) -> str:
 
 
 def _started_by(program: Word, rest: Sequence[Word]) -> Launch:
-    base = _base(program)
-    if base in _SHELLS:
+    base = base_name(program)
+    if base in SHELLS:
         return _shell(program, rest)
-    if base in _CONTAINERS or base == "kubectl":
+    if base in CONTAINERS or base == "kubectl":
         container = (kubectl_run if base == "kubectl" else docker_run)(program, rest)
         return _inside(container)
-    if base in _WRAPPERS:
+    if base in WRAPPERS:
         return _wrapped(program, rest)
     if base == "sglang":
         if list(rest[:1]) == ["serve"]:
@@ -193,9 +181,11 @@ def _inside(container: Container) -> Launch:
 def _wrapped(program: Word, rest: Sequence[Word]) -> Launch:
     """Its own flags are passed over, up to a word that can start a server."""
     for index, word in enumerate(rest):
-        if _base(program) in ("uv", "poetry") and word in ("-m", "--module"):
+        if base_name(program) in ("uv", "poetry") and word in ("-m", "--module"):
             return _python(program, rest[index:])
-        named = _base(word) == "sglang" and list(rest[index + 1 : index + 2]) != ["serve"]  # an environment
+        named = base_name(word) == "sglang" and list(rest[index + 1 : index + 2]) != [
+            "serve"
+        ]  # an environment
         if not named and (is_program(word) or ASSIGNMENT.fullmatch(word)):
             return _launch(rest[index:])
     raise _none(program, rest)

@@ -14,7 +14,7 @@ from typing import Any
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError, Unsupported
-from runtime.server.flags.nearest import meant
+from runtime.server.nearest import meant
 from sgl_tune.deployment.hub_cache import hub_config, is_hub_id
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_object

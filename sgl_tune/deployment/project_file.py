@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runtime.server.flags.nearest import meant
+from runtime.server.nearest import meant
 from sgl_tune.deployment.options import ServerFlags, flag_names, flag_types
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_text

@@ -8,8 +8,8 @@ from typing import Any
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.errors import ConfigError
-from runtime.server.flags.nearest import meant
 from runtime.server.flags.spelling import line_of
+from runtime.server.nearest import meant
 from runtime.server.releases import Release
 
 

@@ -21,7 +21,7 @@ from runtime.server.releases import NEWEST, Release
 from runtime.server.resolve import ENVIRONMENT
 from sgl_tune.deployment.container import Container
 from sgl_tune.deployment.hub_cache import HUB_ENVIRONMENT
-from sgl_tune.deployment.launch import ASSIGNMENT, Launch, is_program, launch_of
+from sgl_tune.deployment.launch import Launch, launch_of
 from sgl_tune.deployment.server_config import with_config
 from sgl_tune.deployment.shell_words import Word
 from sgl_tune.deployment.stand_ins import stand_ins
@@ -118,13 +118,3 @@ def _behind_router(asked: Asked, notes: list[str]) -> Asked:
     if asked.dp_size > 1:
         notes.append(f"sglang_router starts {asked.dp_size} servers of --dp-size 1, which share a cache")
     return replace(asked, dp_size=1)
-
-
-def split_positionals(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """A command's own arguments, and the server command after `--`, which click hands over in one list."""
-    for index, word in enumerate(words):
-        first = word.split(None, 1)[0] if word.strip() else word  # of a command that is one quoted string
-        starts = first.startswith("-") or ASSIGNMENT.fullmatch(first) or is_program(first)
-        if starts or "\n" in word:
-            return list(words[:index]), list(words[index:])
-    return list(words), []

@@ -11,8 +11,9 @@ from sgl_tune.cache.layouts import find_caches
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.units import count
+from sgl_tune.verify.check import check
 from sgl_tune.verify.environment import Target
-from sgl_tune.verify.expected import Expected, check
+from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.findings import Severity, Verdict, VerifyReport
 from sgl_tune.verify.verify import Server, verify
 

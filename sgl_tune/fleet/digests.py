@@ -8,8 +8,8 @@ from typing import Any
 
 from runtime.server.flashinfer import FlashInfer
 from sgl_tune.cache.loader import Loaded
+from sgl_tune.cache.policies import HOT
 from sgl_tune.keys.keys import TunedOp
-from sgl_tune.keys.op_shapes import HOT
 from sgl_tune.units import shown
 
 _BYTES = 6

@@ -20,7 +20,7 @@ from sgl_tune.keys.advice import advised
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import Verdict
 from sgl_tune.verify.environment import Target
-from sgl_tune.verify.expected import expected_of
+from sgl_tune.verify.planned import expected_of
 from sgl_tune.verify.scope import VerifyOptions
 
 _MOST_KINDS = 256

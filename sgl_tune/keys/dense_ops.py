@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from runtime.server.flashinfer import KeyForm
-from sgl_tune.keys.op_shapes import ABSENT, COLD, HOT, Dtype, OpShape, Profile
+from sgl_tune.cache.policies import COLD, HOT
+from sgl_tune.keys.op_shapes import ABSENT, Dtype, OpShape, Profile
 
 # Of mm_fp4's backends, by SGLang's names for them.
 FP4_RUNNERS = {

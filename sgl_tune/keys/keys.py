@@ -10,9 +10,10 @@ from runtime.server.backends import backend_row
 from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets, tuning_range
 from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.rows import BatchRows, batch_rows
+from sgl_tune.cache.policies import Policy
 from sgl_tune.keys.call_shapes import moe_shapes, runs_mxfp4_by_cutlass, tunes_moe
 from sgl_tune.keys.dense_shapes import dense_shapes, tunes_absorbed, tunes_dense, tunes_fp4, tunes_mxfp8
-from sgl_tune.keys.op_shapes import OpShape, Policy
+from sgl_tune.keys.op_shapes import OpShape
 from sgl_tune.keys.starts import never_starts
 
 if TYPE_CHECKING:

@@ -12,14 +12,10 @@ from typing import Any
 
 from runtime.server.call_rules import Routing
 from runtime.server.flashinfer import KeyForm
+from sgl_tune.cache.policies import COLD, COLD_UNREPLAYED, HOT, Policy
 
 Shape = tuple[int, ...]
 Profile = tuple[Shape, ...]
-Policy = tuple[str, int | None, str, str]
-
-HOT: Policy = ("cuda_graph_profile_replays", None, "l2_cache_policy", "hot")
-COLD_UNREPLAYED: Policy = ("cuda_graph_profile_replays", None, "l2_cache_policy", "cold")
-COLD: Policy = ("cuda_graph_profile_replays", 1, "l2_cache_policy", "cold")
 
 ABSENT: Shape = (0,)
 SWIGLU, RELU2 = 3, 6

@@ -14,12 +14,12 @@ from typing import Any, BinaryIO, Literal
 
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.manifest import BadBundle
+from sgl_tune.ship.recognised import GZIP_MAGIC, ZSTD_MAGIC
 
 Codec = Literal["gzip", "zstd"]
 Job = Callable[[], bytes]
 GZIP_LEVEL = 6
 ZSTD_LEVEL = 9
-GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # no name, no time, no system
 _CHUNK = 1 << 20
 _JOB = 4 << 20  # what is compressed at once: the bytes depend on it

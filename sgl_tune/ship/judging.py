@@ -9,8 +9,8 @@ from sgl_tune.cache.layouts import find_caches
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.stores.find import find_stores
+from sgl_tune.verify.check import check
 from sgl_tune.verify.environment import Target
-from sgl_tune.verify.expected import check
 from sgl_tune.verify.findings import Severity
 from sgl_tune.verify.stores import machine_of, verify_stores, with_stores
 from sgl_tune.verify.stores_page import stores_line

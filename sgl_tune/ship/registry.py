@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runtime.server.flags.nearest import meant
+from runtime.server.nearest import meant
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.ship import registry_image as image
 from sgl_tune.ship.compression import media_type

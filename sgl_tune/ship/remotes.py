@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from runtime.server.errors import ConfigError
-from runtime.server.flags.nearest import meant
 from runtime.server.gpus import find_gpu
+from runtime.server.nearest import meant
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.signature import Signature
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +12,6 @@ from sgl_tune.cli.out import Output
 from sgl_tune.errors import SglTuneError
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.ship.archive import opened
-from sgl_tune.ship.compression import GZIP_MAGIC, ZSTD_MAGIC
 from sgl_tune.ship.manifest import BundleManifest, PackedStore
 from sgl_tune.ship.members import members
 from sgl_tune.ship.page import manifest_json
@@ -40,12 +37,9 @@ class Unfolded(NamedTuple):
 
 
 @contextmanager
-def as_folder(out: Output, path: str | None, at: str | None) -> Iterator[tuple[str | None, str | None]]:
-    """The same path and place, but for a bundle: the folder that it is for a while, which is called as the
-    bundle is, and the place that it was packed for."""
-    if path is None or not is_bundle(path):
-        yield path, at
-        return
+def as_folder(out: Output, path: str, at: str | None) -> Iterator[tuple[str, str | None]]:
+    """The folder that a bundle is for a while, which is called as the bundle is, and the place that it was
+    packed for."""
     with ExitStack() as held:
         with out.progress("checking the bundle") as progress:
             found = held.enter_context(unfolded(Path(path), at, lambda size: progress.advance()))
@@ -73,23 +67,6 @@ def _summary(row: PackedStore, root: Path) -> Summary:
     size = Size(row.files, row.bytes)
     versions = {name: set(found) for name, found in row.versions.items()}
     return Summary(stored, size, row.items, 0, versions, set(row.archs), set(row.pythons))
-
-
-def is_bundle(path: str | Path | None) -> bool:
-    """By its first bytes. Of a pipe or a device nothing is read."""
-    if path is None:
-        return False
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return False
-    try:
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        return regular and os.read(descriptor, 4).startswith((GZIP_MAGIC, ZSTD_MAGIC))
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

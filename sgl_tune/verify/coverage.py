@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from runtime.server.flashinfer import FlashInfer
 from sgl_tune.cache.loader import Loaded
+from sgl_tune.cache.policies import HOT
 from sgl_tune.cache.record import KeyParts, Profile, parse_key
-from sgl_tune.keys.keys import TunedOp
-from sgl_tune.keys.op_shapes import HOT
 from sgl_tune.units import count
 from sgl_tune.verify.entries import entry_name, miss_seconds, some
 from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.findings import Finding, Severity, finding
+
+if TYPE_CHECKING:
+    from sgl_tune.keys.keys import TunedOp
 
 _UNTUNED = "nothing to do: neither the server nor sgl-tune tunes them"
 _FATES = {

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 from runtime.server.flashinfer import FlashInfer
 from sgl_tune.cache.loader import Loaded
+from sgl_tune.cache.policies import COLD, HOT, Policy
 from sgl_tune.cache.record import parse_key
-from sgl_tune.keys.op_shapes import COLD, HOT, Policy
 from sgl_tune.units import count
 from sgl_tune.verify.findings import Finding, finding
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from sgl_tune.keys.plan import Plan
-from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.units import count
 from sgl_tune.verify.findings import FileReport, Severity, Verdict, VerifyReport
+
+if TYPE_CHECKING:
+    from sgl_tune.keys.plan import Plan
 
 _MOST_CODES = 3
 
@@ -35,7 +37,9 @@ def _loads(files: Sequence[FileReport], plans: Sequence[Plan]) -> str:
     if not plans:
         verb = "loads" if len(files) == 1 else "load"
         return f"{loads} {verb}, judged by themselves: no deployment is given"
-    idle = [plan for plan in plans if plan.is_idle]
+    from sgl_tune.keys.verdict import verdict_of
+
+    idle = [(plan.deployment.name, verdict_of(plan).says) for plan in plans if plan.is_idle]
     if len(idle) == len(plans):
         return f"the next start loads no file: {_idle(idle)}"
     said = [f"the next start loads {loads}"]
@@ -47,7 +51,6 @@ def _loads(files: Sequence[FileReport], plans: Sequence[Plan]) -> str:
     return "; ".join(said)
 
 
-def _idle(plans: Sequence[Plan]) -> str:
-    if len(plans) == 1:
-        return f"{plans[0].deployment.name} {verdict_of(plans[0]).says}"
-    return f"{', '.join(plan.deployment.name for plan in plans)} tune nothing"
+def _idle(said: Sequence[tuple[str, str]]) -> str:
+    names = ", ".join(name for name, _ in said)
+    return f"{names} {said[0][1]}" if len(said) == 1 else f"{names} tune nothing"

@@ -12,8 +12,8 @@ import pytest
 from runtime.server.asked import Asked, default_of, spellings
 from runtime.server.errors import ConfigError
 from runtime.server.flags import CommandLine, Refused, config_words, flags_of, parse
-from runtime.server.flags.nearest import nearest
 from runtime.server.flags.spelling import name_of, spelled
+from runtime.server.nearest import nearest
 from runtime.server.releases import RELEASES, release_named
 from tests.oracle.grammar import differences, recorded
 

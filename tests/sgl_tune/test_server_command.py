@@ -8,7 +8,8 @@ import pytest
 
 from runtime.server.asked import Asked
 from runtime.server.releases import release_named
-from sgl_tune.deployment.server_command import parse_server_command, split_positionals
+from sgl_tune.deployment.positionals import split_positionals
+from sgl_tune.deployment.server_command import parse_server_command
 from sgl_tune.errors import UsageError
 from tests.sgl_tune.planning import TARGET, plan, warm
 

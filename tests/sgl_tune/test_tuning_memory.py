@@ -9,10 +9,10 @@ import pytest
 
 from runtime.server.formats.kinds import Kind, Served, format_of
 from runtime.server.formats.tensors import BYTES, Matrix
+from sgl_tune.cache.policies import HOT
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.keys import ExpectedEntry, TunedOp
-from sgl_tune.keys.op_shapes import HOT
 from sgl_tune.keys.tuning_memory import tuning_bytes
 
 # Queries and outputs, keys and values; then experts, of 2048 wide layers.

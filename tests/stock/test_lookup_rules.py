@@ -12,7 +12,7 @@ from flashinfer.fused_moe import core
 from flashinfer.gemm import gemm_base
 
 from runtime.server.flashinfer import flashinfer_of
-from sgl_tune.keys.op_shapes import COLD, HOT
+from sgl_tune.cache.policies import COLD, HOT
 from sgl_tune.verify.entries import OPS
 
 TRTLLM_OPS = [op for op in OPS if op.startswith("flashinfer::trtllm_")]

@@ -11,9 +11,9 @@ from functools import lru_cache, partial
 from typing import Any, NoReturn
 
 from runtime.server.errors import ConfigError
-from runtime.server.flags.nearest import nearest
 from runtime.server.flags.table import REQUIRED, CommandLine, Flag
 from runtime.server.flags.types import GRAPH_BACKEND, GRAPH_CONFIG, TYPES, graph_config
+from runtime.server.nearest import nearest
 
 _AMBIGUOUS = re.compile(r"ambiguous option: \S+ could match (.*)")
 

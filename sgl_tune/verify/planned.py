@@ -1,0 +1,135 @@
+"""What deployments say of the caches that their servers look for: those that are named, or a manifest's.
+
+Apart from `scope`, because most of SGLang's rules are imported for it, and files by themselves need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from sgl_tune.cache.layouts import Cache, find_caches
+from sgl_tune.cache.manifest import Manifest
+from sgl_tune.deployment.as_json import deployment_from_json
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.errors import UsageError
+from sgl_tune.keys.advice import advised
+from sgl_tune.keys.nearest import nearest
+from sgl_tune.keys.plan import Plan, make_plan
+from sgl_tune.keys.verdict import verdict_of
+from sgl_tune.verify.environment import Target
+from sgl_tune.verify.expected import NOT_AT_ALL, WARM, Checked, Expected
+from sgl_tune.verify.findings import Finding, finding
+from sgl_tune.verify.near_keys import near_keys
+
+_BY_ITSELF = "start the server once: it tunes and saves them itself, which sgl-tune cannot do for it"
+
+
+def expected_of(plan: Plan) -> list[Expected]:
+    """The target's, and a draft worker's own; none of a server that tunes nothing."""
+    verdict = verdict_of(plan)
+    otherwise = _BY_ITSELF if verdict.runs else NOT_AT_ALL
+    fills = plan.caches if verdict.obstacle is None else ()
+    return [
+        Expected.from_plan(cache, WARM if cache in fills else otherwise)
+        for cache in (plan.target, plan.draft)
+        if cache and cache.files
+    ]
+
+
+def expected_by_manifest(cache: Cache, manifest: Manifest) -> Expected | None:
+    """None when the manifest's deployment is not one, or looks under another key."""
+    plan = _plan_by_manifest(cache, manifest)
+    expected = expected_of(plan) if plan else []
+    return next((item for item in expected if item.key == cache.key), None)
+
+
+def _plan_by_manifest(cache: Cache, manifest: Manifest) -> Plan | None:
+    try:
+        return make_plan(deployment_from_json(manifest.deployment, str(cache.manifest)), gpus=())
+    except UsageError:
+        return None
+
+
+def plan_of(checked: Checked, plans: Sequence[Plan]) -> Plan | None:
+    """The deployment whose key the cache has: one that was named, else the one of its manifest."""
+    mine = [_plan_by_manifest(checked.cache, checked.manifest)] if checked.manifest else []
+    known = [plan for plan in (*plans, *mine) if plan]
+    keys = {checked.cache.key}
+    return next((plan for plan in known if keys & {cache.key for cache in plan.caches}), None)
+
+
+def plans_of(
+    flags: ServerFlags, command: Sequence[str], deployment: str | None, target: Target
+) -> list[Plan]:
+    asked = replace(
+        flags,
+        flashinfer_version=flags.flashinfer_version or target.flashinfer,
+        arch=flags.arch or target.arch,
+    )
+    return [make_plan(chosen) for chosen in select_deployments(asked, command, deployment)]
+
+
+def findings_of(plans: Sequence[Plan], caches: Sequence[Cache] | None) -> list[Finding]:
+    """`caches`: where a key is looked for, None for all of each deployment's cache directory."""
+    return [*_of_plans(plans), *near_keys(plans, caches)]
+
+
+def looked_for(
+    plans: Sequence[Plan], there: list[Cache] | None, where: str | None, on_error: Callable[[OSError], None]
+) -> list[tuple[Cache, Sequence[Expected]]]:
+    """The caches that the starts look for, of those that are `there`, or in their cache directories."""
+    if there is None:
+        return [(cache, [expected]) for cache, expected in _of_deployments(plans, on_error)]
+    expected = [item for plan in plans for item in expected_of(plan)]
+    return [(cache, expected) for cache in _matching(there, plans, expected, str(where))] if expected else []
+
+
+def _of_plans(plans: Sequence[Plan]) -> Iterator[Finding]:
+    for plan in plans:
+        verdict, name = advised(plan), plan.deployment.name
+        if not verdict.runs:
+            yield finding("not-planned", f"this server {verdict.says}", NOT_AT_ALL, where=name)
+        elif verdict.tunes == "nothing":
+            message = f"this server {verdict.says}; it loads no cache, whatever files there are"
+            yield finding("tunes-nothing", message, "nothing to do", where=name)
+        elif verdict.tunes == "unplanned":
+            message = f"this server {verdict.says}; whether files hold that is not known"
+            by_itself = "let the server tune it at its start: it saves what it tunes"
+            yield finding("not-planned", message, by_itself, where=name)
+
+
+def _of_deployments(
+    plans: Sequence[Plan], on_error: Callable[[OSError], None]
+) -> Iterator[tuple[Cache, Expected]]:
+    """Each folder that a start looks into, there or not; then the same key under other versions and GPUs."""
+    for plan in plans:
+        cache_dir = plan.deployment.cache_dir
+        for expected in expected_of(plan):
+            folder = cache_dir / expected.folder
+            found = find_caches(folder, on_error, cache_dir) if folder.is_dir() else []
+            yield found[0] if found else expected.empty_cache(cache_dir), expected
+            for cache in find_caches(cache_dir, _no_matter) if cache_dir.is_dir() else []:
+                if cache.layout == "sglang" and cache.key == expected.key and cache.path != folder:
+                    yield cache, expected
+
+
+def _no_matter(error: OSError) -> None:
+    """A folder that this deployment's server does not look into."""
+
+
+def _matching(
+    caches: list[Cache], plans: Sequence[Plan], expected: Sequence[Expected], where: str
+) -> list[Cache]:
+    """A deployment's own caches among these, or the only one there is, to say what is wrong."""
+    keys = [item.key for item in expected]
+    own = [cache for cache in caches if cache.key in keys]
+    if own or len(caches) == 1:
+        return own or caches
+    near = next((one for plan in plans if (one := nearest(plan.deployment, caches))), None)
+    raise UsageError(
+        f"{where}: none of its {len(caches)} caches has this deployment's key {' or '.join(keys)}"
+        + (f"; nearest is {near.says}" if near else ""),
+        "`sgl-tune warm --dry-run` with the same flags shows the parts of the key",
+    )
