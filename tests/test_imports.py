@@ -60,10 +60,10 @@ SGL_TUNE = {
     "web_page": "",
     "cli": "server sgl_tune errors units",
     "deployment": "server errors units records reading cli",
-    "cache": "server sgl_tune errors units records reading deployment",
+    "cache": "server sgl_tune errors processes units records reading deployment",
     "stores": "server errors units reading cli deployment cache",
     "keys": "server errors units cli deployment cache",
-    "verify": "server errors units reading cli deployment cache stores keys",
+    "verify": "server errors processes units reading cli deployment cache stores keys",
     "fleet": "server errors units records reading cli deployment cache stores keys verify",
     "explain": "server errors units cli deployment cache keys verify",
     "memory": "server simulate devices forward moe graphs start errors processes units records reading"

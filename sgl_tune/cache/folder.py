@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 
 from sgl_tune.cache.disk import read_regular, slurp
@@ -152,6 +153,44 @@ def open_folder(path: Path, root: Path | None = None, create: bool = False) -> F
     return folder
 
 
+class Way:
+    """The folders on the way to the one that was asked for last stay open: the next is mostly beside it."""
+
+    def __init__(self) -> None:
+        self._root: Path | None = None
+        self._folders: list[Folder] = []
+        self._names: list[str] = []
+
+    def __enter__(self) -> Way:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave(0)
+
+    def to(self, path: Path, root: Path | None = None) -> Folder:
+        """Open until the next is asked for."""
+        root = root or _before_layout(path)
+        if root != self._root or not self._folders:
+            self._leave(0)
+            self._root, self._folders = root, [Folder(os.open(root, _OPEN), root)]
+        depth = len(root.parts)
+        if path.parts[:depth] != root.parts:
+            raise ValueError(f"{path} is not below {root}")
+        names = path.parts[depth:]
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(names, self._names, strict=False))
+        known = sum(1 for _ in same)
+        self._leave(known + 1)
+        for name in names[known:]:
+            self._folders.append(self._folders[-1].enter(name))
+            self._names.append(name)
+        return self._folders[-1]
+
+    def _leave(self, depth: int) -> None:
+        while len(self._folders) > depth:
+            self._folders.pop().close()
+        del self._names[max(depth - 1, 0) :]
+
+
 def read_below(path: Path, root: Path | None = None) -> bytes:
     """A regular file of a cache; OSError for anything else."""
     with open_folder(path.parent, root) as folder:
@@ -159,17 +198,17 @@ def read_below(path: Path, root: Path | None = None) -> bytes:
 
 
 @contextlib.contextmanager
-def reader(path: Path, root: Path | None = None) -> Iterator[Callable[[Path], Slurped]]:
+def reader(path: Path, way: Way, root: Path | None = None) -> Iterator[Callable[[Path], Slurped]]:
     """Reads the files of one opened folder, and of a folder in it: to walk there for each takes long."""
-    with open_folder(path, root) as folder:
+    folder = way.to(path, root)
 
-        def read(file: Path) -> Slurped:
-            if file.parent == path:
-                return slurp(file.name, folder.descriptor)
-            with contextlib.closing(folder.enter(file.parent.name)) as below:
-                return slurp(file.name, below.descriptor)
+    def read(file: Path) -> Slurped:
+        if file.parent == path:
+            return slurp(file.name, folder.descriptor)
+        with contextlib.closing(folder.enter(file.parent.name)) as below:
+            return slurp(file.name, below.descriptor)
 
-        yield read
+    yield read
 
 
 def _before_layout(path: Path) -> Path:

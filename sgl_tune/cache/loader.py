@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import METADATA, RECORDS, FlashInfer
-from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
+from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
+from sgl_tune.cache.regular import Member
 from sgl_tune.reading import is_deeper
 
 INDETERMINATE = (None, "unknown", "None")
@@ -70,22 +72,37 @@ class _Died(Exception):
 
 def load(raw: bytes, target: Mapping[str, str], reader: FlashInfer) -> Outcome:
     try:
-        document = parse_cache_file(Path(), raw).document
+        file = parse_cache_file(Path(), raw)
     except BrokenCacheFile as error:
         return Raised(error.exception, error.what)
-    return load_document(document, target, reader)
+    return load_file(file, target, reader)
 
 
-def load_document(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashInfer) -> Outcome:
+def load_file(file: CacheFile, target: Mapping[str, str], reader: FlashInfer) -> Outcome:
+    return load_document(file.document, target, reader, file.members)
+
+
+def load_document(
+    document: Mapping[str, Any],
+    target: Mapping[str, str],
+    reader: FlashInfer,
+    members: Sequence[Member] | None = None,
+) -> Outcome:
+    """`members`: the document's own, of which each is looked at once for all files."""
     try:
-        return _load(document, target, reader)
+        return _load(document, target, reader, members)
     except _Died as error:
         return error.raised
     except (RecursionError, ValueError) as error:
         return Raised(type(error).__name__, str(error))
 
 
-def _load(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashInfer) -> Loaded | Ignored:
+def _load(
+    document: Mapping[str, Any],
+    target: Mapping[str, str],
+    reader: FlashInfer,
+    members: Sequence[Member] | None,
+) -> Loaded | Ignored:
     saved = document.get(METADATA)
     if saved is not None:
         if not (reader.tells_unknown or isinstance(saved, dict)):
@@ -97,7 +114,7 @@ def _load(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashI
             return Ignored(hard, soft)
     if RECORDS in reader.members:
         _check_records(document.get(RECORDS, {}))
-    return _load_entries(document, reader)
+    return _load_entries(document, reader) if members is None else _load_members(members, reader)
 
 
 def _check_records(records: Any) -> None:
@@ -127,6 +144,33 @@ def _load_entries(document: Mapping[str, Any], reader: FlashInfer) -> Loaded:
             raise _Died(error, key) from None
         entries[key] = (runner, tactic)
     return Loaded(entries, policies, tuple(skipped))
+
+
+def _load_members(members: Sequence[Member], reader: FlashInfer) -> Loaded:
+    """What becomes of an entry depends on no other."""
+    loaded = Loaded({}, {}, ())
+    skipped = []
+    asker = _asker(reader)
+    for member in members:
+        known = member.found.get(asker)
+        if known is None:
+            alone = _load_entries({member.key: member.value}, reader)
+            values = alone.entries.get(member.key), alone.policies.get(member.key)
+            known = member.found[asker] = (*values, bool(alone.skipped))
+        choice, policy, is_skipped = known
+        if choice is not None:
+            loaded.entries[member.key] = choice
+        if policy is not None:
+            loaded.policies[member.key] = policy
+        if is_skipped:
+            skipped.append(member.key)
+    return loaded._replace(skipped=tuple(skipped))
+
+
+@lru_cache
+def _asker(reader: FlashInfer) -> object:
+    """Under what the members of files remember what this version makes of them."""
+    return object()
 
 
 def _is_cudnn_index(runner: Any, tactic: Any) -> bool:

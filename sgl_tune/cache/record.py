@@ -6,13 +6,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, METADATA, NEWEST, RECORDS, FlashInfer
 from sgl_tune.cache.disk import read_regular
+from sgl_tune.cache.regular import Member, canonical, members_of
 from sgl_tune.errors import CheckFailed
 
 RESERVED = NEWEST.members
@@ -131,11 +132,13 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class CacheFile:
-    """A parsed file. `raw` is kept, so nothing that is not understood is ever lost."""
+    """A parsed file. `raw` is kept, so nothing that is not understood is ever lost. `members` are the
+    document's own, where it is laid out as FlashInfer does."""
 
     path: Path
     raw: bytes
     document: dict[str, Any]
+    members: list[Member] | None = field(default=None, compare=False, repr=False)
 
     @property
     def metadata(self) -> Any:
@@ -169,6 +172,8 @@ class CacheFile:
     @cached_property
     def computed_generation(self) -> str | None:
         """The checksum FlashInfer would write; None when the content is nested too deep to serialise."""
+        if self.members is not None:
+            return _digest(canonical([member for member in self.members if member.key != GENERATION]))
         try:
             return _generation({key: value for key, value in self.document.items() if key != GENERATION})
         except RecursionError:
@@ -182,7 +187,11 @@ def read_cache_file(path: Path) -> CacheFile:
 def parse_cache_file(path: Path, raw: bytes) -> CacheFile:
     """Parse as FlashInfer does: UTF-8 text, then JSON whose top level is an object."""
     try:
-        document = json.loads(raw.decode("utf-8"))
+        text = raw.decode("utf-8")
+        members = members_of(text)
+        if members is not None:
+            return CacheFile(path, raw, {member.key: member.value for member in members}, members)
+        document = json.loads(text)
     except UnicodeDecodeError as error:
         raise BrokenCacheFile(path, f"not UTF-8 text (byte {error.start})", "UnicodeDecodeError") from None
     except json.JSONDecodeError as error:
@@ -217,4 +226,8 @@ def serialise(
 
 
 def _generation(document: Mapping[str, Any]) -> str:
-    return hashlib.sha256(_CANONICAL.encode(document).encode()).hexdigest()
+    return _digest(_CANONICAL.encode(document))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, METADATA
-from sgl_tune.cache.folder import Slurped, read_below, reader
+from sgl_tune.cache.folder import Slurped, Way, read_below, reader
 from sgl_tune.cache.layouts import Cache, RankFile
 from sgl_tune.cache.layouts.vllm import ONE_FILE
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import RESERVED, BrokenCacheFile, CacheFile, Entry, parse_cache_file
+from sgl_tune.processes.forks import in_copies
 
 _RECENT = 16
 _CLUE = 96
@@ -139,6 +140,40 @@ def _are_equal(contents: Sequence[Content]) -> bool:
         return False
 
 
+class _Found(NamedTuple):
+    """A scanned cache without its paths, which take longest to hand from a process to another: places among
+    the cache's files stand for them. `files`: place, size, time, place of the content, digest."""
+
+    files: tuple[tuple[int, int, float | None, int, str | None], ...]
+    contents: tuple[tuple[int, Mapping[str, Any] | None, Any, str | None], ...]
+    others: tuple[Manifest | None, str | None, Mapping[str, Any] | None]
+
+    @classmethod
+    def told(cls, cache: Cache, scanned: ScannedCache) -> _Found:
+        contents = scanned.contents
+        places = {file.path: place for place, file in enumerate(cache.files)}
+        which = {id(content): place for place, content in enumerate(contents)}
+        files = (
+            (places[file.path], file.bytes, file.modified, which[id(file.content)], file.digest)
+            for file in scanned.files
+        )
+        told = ((one.entries, one.environment, one.generation, one.problem) for one in contents)
+        others = scanned.manifest, scanned.manifest_problem, scanned.environment
+        return cls(tuple(files), tuple(told), others)
+
+    def of(self, cache: Cache) -> ScannedCache:
+        first = {which: place for place, _, _, which, _ in reversed(self.files)}
+        contents = [
+            Content(cache.files[first[which]].path, cache.layout, *told, root=cache.root)
+            for which, told in enumerate(self.contents)
+        ]
+        files = tuple(
+            ScannedFile(*cache.files[place], size, modified, contents[which], digest)
+            for place, size, modified, which, digest in self.files
+        )
+        return ScannedCache(cache, files, *self.others)
+
+
 class Scanner:
     """Reads caches; equal files share one content, parsed once."""
 
@@ -146,16 +181,28 @@ class Scanner:
         self._digests = digests
         self._recent: dict[object, tuple[bytes, Content, str | None]] = {}
 
+    def scan_all(self, caches: Sequence[Cache]) -> list[ScannedCache]:
+        found = in_copies(self._scan_each, caches, sum(len(cache.files) for cache in caches))
+        return [one.of(cache) for cache, one in zip(caches, found, strict=True)]
+
     def scan(self, cache: Cache) -> ScannedCache:
+        return self.scan_all([cache])[0]
+
+    def _scan_each(self, caches: Sequence[Cache]) -> Iterator[_Found]:
+        with Way() as way:
+            for cache in caches:
+                yield _Found.told(cache, self._scan(cache, way))
+
+    def _scan(self, cache: Cache, way: Way) -> ScannedCache:
         manifest, problem = None, None
         if cache.manifest and cache.layout == "sglang":
             manifest, problem = _manifest(cache.manifest, cache.root)
-        files = list(self._scan_files(cache))
+        files = list(self._scan_files(cache, way))
         return ScannedCache(cache, tuple(files), manifest, problem, _environment(cache, files))
 
-    def _scan_files(self, cache: Cache) -> Iterator[ScannedFile]:
+    def _scan_files(self, cache: Cache, way: Way) -> Iterator[ScannedFile]:
         try:
-            with reader(cache.path, cache.root) as read:
+            with reader(cache.path, way, cache.root) as read:
                 for file in cache.files:
                     with suppress(FileNotFoundError):  # a server replaced or removed it meanwhile
                         yield self._scan_file(file, cache, read)

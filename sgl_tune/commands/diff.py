@@ -58,7 +58,7 @@ def diff(
 
 
 def _scan(target: str, root: Path) -> list[ScannedCache]:
-    caches = list(map(Scanner().scan, resolve(target, root)))
+    caches = Scanner().scan_all(resolve(target, root))
     check_not_empty(caches, target)
     return caches
 

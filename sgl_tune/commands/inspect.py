@@ -139,7 +139,7 @@ def _list(
         out.warn(f"{error.filename}: {error.strerror}")
 
     found = resolve(target, root, on_error, {summary.stored.path for summary in stores})
-    scanned = list(map(Scanner(digests=out.format is Format.json).scan, found))
+    scanned = Scanner(digests=out.format is Format.json).scan_all(found)
     if target and Path(target).is_file() and any(cache.is_foreign for cache in scanned):
         raise UsageError(f"{target}: not a cache file", "`sgl-tune inspect` lists the caches there are")
     caches = [cache for cache in scanned if all(f.keeps(cache) for f in filters)]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from sgl_tune.cache.folder import Way
 from sgl_tune.cache.layouts import Cache, find_caches
 from sgl_tune.cache.loader import Loaded, load_document
 from sgl_tune.cache.record import CacheFile
@@ -76,7 +77,9 @@ def _cache(cache: Cache, cache_dir: Path, letters: int) -> HeldCache:
     judge = Judge(Target(None, "").in_folder(cache.flashinfer))
     few = cache._replace(files=cache.files[:_MOST_FILES])
     alike: dict[object, list[Read]] = {}
-    for read in read_files(few, judge, None).values():
+    with Way() as way:
+        files = read_files(few, judge, None, way)
+    for read in files.values():
         file = read.judged.file
         alike.setdefault(file.raw if file else (read.judged.verdict, read.judged.findings), []).append(read)
     contents = [_content(reads, judge, letters) for reads in list(alike.values())[:_MOST_CONTENTS]]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, FlashInfer
-from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, next_save
+from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, load_file, next_save
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
 from sgl_tune.verify.coverage import Coverage
 from sgl_tune.verify.entries import check_entries, cut
@@ -79,7 +79,7 @@ class Judge:
             return self._judge_broken(error, raw)
         saved = file.metadata
         reader = self.target.reader(saved)
-        outcome = load_document(file.document, self.target.for_file(saved), reader)
+        outcome = load_file(file, self.target.for_file(saved), reader)
         if isinstance(outcome, Raised):
             return Judged(Verdict.CRASH, (_killing(outcome), *_checksum(file, reader)), file)
         if isinstance(outcome, Ignored):
@@ -102,7 +102,7 @@ class Judge:
         found: list[Finding] = []
         if file.metadata is None:
             found.append(no_environment_finding())
-        found += check_entries(file.entries_for(reader), loaded, reader)
+        found += check_entries(file.entries_for(reader), loaded, reader, file.members)
         if self._coverage:
             found += self._coverage.findings(loaded, reader)
         verdict = Verdict.PARTIAL if any(f.code in _SERVED_IN_PART for f in found) else Verdict.HIT

@@ -6,13 +6,15 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from sgl_tune.cache.folder import Slurped, reader
+from sgl_tune.cache.folder import Slurped, Way, reader
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.rank_names import RankName
+from sgl_tune.processes.forks import in_copies
 from sgl_tune.units import count
 from sgl_tune.verify.access import Access, User, only_root_reads, own_writing
 from sgl_tune.verify.elsewhere import is_elsewhere, stale_siblings, verify_elsewhere
@@ -61,20 +63,9 @@ def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
     elsewhere = [is_elsewhere(checked.cache, server.target) for checked in caches]
     current = [checked.cache for checked, away in zip(caches, elsewhere, strict=True) if not away]
     used = any(cache.files for cache in current)
-    judges: dict[tuple[Expected | None, str | None, bool], Judge] = {}
-    reports = []
-    for checked, away in zip(caches, elsewhere, strict=True):
-        if away:
-            reports.append(verify_elsewhere(checked, server.target, stale=used))
-        elif checked.cache.layout == "flashinfer-v2":
-            reports.append(verify_managed(checked.cache, server.target))
-        else:
-            target = server.target.in_folder(checked.cache.flashinfer)
-            looks_first = looks_before_loading([file.path.name for file in checked.cache.files])
-            asked = (checked.expected, target.flashinfer, looks_first)
-            if asked not in judges:
-                judges[asked] = Judge(target, checked.expected, looks_first)
-            reports.append(_verify_cache(checked, judges[asked], server.user))
+    placed = list(zip(caches, elsewhere, strict=True))
+    files = sum(len(checked.cache.files) for checked in caches)
+    reports = in_copies(partial(_verify_each, server, used), placed, files)
     found = [found for report in reports for found in report.findings]
     found += stale_siblings(current)
     if server.target.metadata is None and caches:
@@ -84,10 +75,30 @@ def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
     return VerifyReport(tuple(file for report in reports for file in report.files), tuple(found))
 
 
-def _verify_cache(checked: Checked, judge: Judge, user: User | None) -> VerifyReport:
+def _verify_each(
+    server: Server, used: bool, caches: Sequence[tuple[Checked, bool]]
+) -> Iterator[VerifyReport]:
+    """Each with whether its server looks elsewhere; `used`: whether there are caches where it does look."""
+    judges: dict[tuple[Expected | None, str | None, bool], Judge] = {}
+    with Way() as way:
+        for checked, away in caches:
+            if away:
+                yield verify_elsewhere(checked, server.target, stale=used)
+            elif checked.cache.layout == "flashinfer-v2":
+                yield verify_managed(checked.cache, server.target)
+            else:
+                target = server.target.in_folder(checked.cache.flashinfer)
+                looks_first = looks_before_loading([file.path.name for file in checked.cache.files])
+                asked = (checked.expected, target.flashinfer, looks_first)
+                if asked not in judges:
+                    judges[asked] = Judge(target, checked.expected, looks_first)
+                yield _verify_cache(checked, judges[asked], server.user, way)
+
+
+def _verify_cache(checked: Checked, judge: Judge, user: User | None, way: Way) -> VerifyReport:
     cache = checked.cache
     access = Access(user) if user else None
-    read = read_files(cache, judge, access)
+    read = read_files(cache, judge, access, way)
     reports = {name: item.report for name, item in read.items()}
     found: list[Finding] = []
     if checked.whole and cache.layout == "vllm":
@@ -116,13 +127,13 @@ def _by_rank(name: str) -> tuple[int, int, int, str]:
     return (rank.tp, rank.pp, rank.dp, name) if rank else (0, 0, 0, name)
 
 
-def read_files(cache: Cache, judge: Judge, access: Access | None) -> dict[str, Read]:
+def read_files(cache: Cache, judge: Judge, access: Access | None, way: Way) -> dict[str, Read]:
     def refused(path: Path) -> Slurped:
         raise closed
 
     root = cache.root or cache.path
     try:
-        with reader(cache.path, cache.root) as read:
+        with reader(cache.path, way, cache.root) as read:
             return {file.path.name: _read(file.path, root, read, judge, access) for file in cache.files}
     except OSError as error:
         closed = error

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from sgl_tune.cache.disk import kind_of
+from sgl_tune.cache.folder import Way
 from sgl_tune.cache.layouts.cache import Cache, RankFile
 from sgl_tune.cache.layouts.known import LAYOUTS, read_cache
-from sgl_tune.cache.layouts.listing import Listing, OnError, list_folder
+from sgl_tune.cache.layouts.listing import Listing, OnError, list_folder, list_on
 from sgl_tune.cache.layouts.names import KEY, MANIFEST, SHORTEST_KEY
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.errors import UsageError, WorkFailed
@@ -41,7 +42,8 @@ def find_caches(
     roots = [name for layout in LAYOUTS.values() for name in layout.roots]
     known = [list_folder(root / name, named, on_error) for name in roots if (root / name).is_dir()]
     starts = known or [list_folder(root, named, on_error)]
-    caches = [cache for start in starts for cache in _walk(start, on_error, _DEEPEST, skip)]
+    with Way() as way:
+        caches = [cache for start in starts for cache in _walk(start, way, on_error, _DEEPEST, skip)]
     caches = caches or _loose(list_folder(root, named, on_error) if known else starts[0])
     return [cache._replace(root=named) for cache in caches]
 
@@ -76,7 +78,9 @@ def resolve(
     return found
 
 
-def _walk(listing: Listing, on_error: OnError, depth: int, skip: Collection[Path]) -> Iterator[Cache]:
+def _walk(
+    listing: Listing, way: Way, on_error: OnError, depth: int, skip: Collection[Path]
+) -> Iterator[Cache]:
     if listing.folder in skip:
         return
     cache = read_cache(listing, on_error)
@@ -84,8 +88,8 @@ def _walk(listing: Listing, on_error: OnError, depth: int, skip: Collection[Path
         yield cache
     elif depth:
         for name in listing.folders:
-            below = list_folder(listing.folder / name, listing.root, on_error)
-            yield from _walk(below, on_error, depth - 1, skip)
+            below = list_on(way, listing.folder / name, listing.root, on_error)
+            yield from _walk(below, way, on_error, depth - 1, skip)
 
 
 def _loose(listing: Listing) -> list[Cache]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from sgl_tune.cache.folder import open_folder
+from sgl_tune.cache.folder import Way
 
 OnError = Callable[[OSError], None]
 
@@ -32,10 +32,15 @@ class Listing(NamedTuple):
 
 
 def list_folder(folder: Path, root: Path, on_error: OnError) -> Listing:
+    with Way() as way:
+        return list_on(way, folder, root, on_error)
+
+
+def list_on(way: Way, folder: Path, root: Path, on_error: OnError) -> Listing:
     """One folder's names. Links to folders are not followed: they may lead in circles or out of it."""
     files, folders = [], []
     try:
-        with open_folder(folder, root) as opened, os.scandir(opened.descriptor) as entries:
+        with os.scandir(way.to(folder, root).descriptor) as entries:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
                     files.append(entry.name)

@@ -1,0 +1,51 @@
+"""Many caches: what several processes say of them is what one says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.layouts.names import MANIFEST
+from sgl_tune.cache.record import serialise
+from sgl_tune.cache.scan import Scanner
+from sgl_tune.processes import forks
+from sgl_tune.verify.expected import Checked
+from sgl_tune.verify.verify import Server, verify
+from tests.sgl_tune.cache.caches import HERE, cache_folder
+from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Each file of the corpus beside a good one, good ones that are another each, and odd ones."""
+    cases = list(build_corpus(TARGET, moe_entries()).values())
+    for number in range(120):
+        folder = cache_folder(tmp_path, key=f"{number:016x}")
+        good = serialise(TARGET, {**moe_entries(), moe_key(1): ["MoERunner", number, HOT]})
+        (folder / "rank_tp0_pp0_dp0.json").write_bytes(good)
+        other = cases[number].raw if number < len(cases) else good
+        (folder / "rank_tp1_pp0_dp0.json").write_bytes(other)
+    (folder / MANIFEST).write_text("{")
+    (folder / "rank_tp2_pp0_dp0.json").symlink_to("rank_tp1_pp0_dp0.json")
+    os.mkfifo(folder / "rank_tp3_pp0_dp0.json")
+    return tmp_path
+
+
+def _said(root: Path, cores: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
+    monkeypatch.setattr(forks, "_cores", lambda: cores)
+    monkeypatch.setattr(forks.threading, "active_count", lambda: 1)
+    caches = find_caches(root)
+    scanned = Scanner(digests=True).scan_all(caches)
+    report = verify([Checked(cache) for cache in caches], Server(HERE))
+    return scanned, [cache.agree for cache in scanned], report
+
+
+def test_several_processes_say_what_one_says(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, together = (_said(root, cores, monkeypatch) for cores in (1, 3))
+    assert repr(alone) == repr(together)
+    *_, report = alone
+    assert {"is-a-link", "not-a-file", "not-json"} <= {found.code for found in report.all_findings()}
