@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Literal
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.manifest import BadBundle
 from sgl_tune.ship.recognised import GZIP_MAGIC, ZSTD_MAGIC
+from sgl_tune.ship.zstd_blocks import pieces_of
 
 Codec = Literal["gzip", "zstd"]
 Job = Callable[[], bytes]
@@ -27,7 +28,6 @@ _WINDOW = 1 << 15
 _MOST_WORKERS = 8
 _ZSTD_WORKERS = 2  # the bytes are the same for every number but 0; each takes some 40 MB
 _INPUT = 1 << 18
-_ZSTD_INPUT = 1 << 10  # a kilobyte may hold 32 MB, and no call bounds what comes out
 _LARGEST_WINDOW = 32 << 20
 SUFFIXES: dict[str, Codec] = {".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd", ".tzst": "zstd"}
 MEDIA_TYPES: dict[Codec, str] = {
@@ -145,25 +145,36 @@ def _gunzipped(head: bytes, file: BinaryIO, tap: Callable[[bytes], object]) -> I
 def _unzstd(head: bytes, file: BinaryIO, tap: Callable[[bytes], object]) -> Iterator[bytes]:
     library = _zstandard()
     frame = library.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj()
-    data = head
-    while not frame.eof:
+    for data in pieces_of(head, partial(_exactly, file, tap)):
         try:
             piece = frame.decompress(data)
         except library.ZstdError as error:
             raise BadBundle(f"its zstd stream is damaged ({error})") from None
-        for at in range(0, len(piece), _CHUNK):
-            yield piece[at : at + _CHUNK]
-        if not frame.eof:
-            data = _next(file, _ZSTD_INPUT, tap)
-    _at_its_end(frame.unused_data, file, tap, ZSTD_MAGIC)
+        if piece:
+            yield piece
+    if not frame.eof or frame.unused_data:
+        raise BadBundle("its zstd stream does not end where its last block does")
+    _at_its_end(b"", file, tap, ZSTD_MAGIC)
+
+
+def _exactly(file: BinaryIO, tap: Callable[[bytes], object], size: int) -> bytes:
+    data = file.read(size)
+    if len(data) < size:
+        raise _cut_off()
+    tap(data)
+    return data
 
 
 def _next(file: BinaryIO, most: int, tap: Callable[[bytes], object]) -> bytes:
     data = file.read(most)
     if not data:
-        raise BadBundle("it is cut off: its compressed stream does not end", "get it again")
+        raise _cut_off()
     tap(data)
     return data
+
+
+def _cut_off() -> BadBundle:
+    return BadBundle("it is cut off: its compressed stream does not end", "get it again")
 
 
 def _at_its_end(rest: bytes, file: BinaryIO, tap: Callable[[bytes], object], magic: bytes) -> None:

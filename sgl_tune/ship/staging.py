@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import WorkFailed
 from sgl_tune.reading import DEEPEST, is_deeper
 from sgl_tune.ship.archive import Archive
+from sgl_tune.ship.behind import behind
 from sgl_tune.ship.manifest import BadBundle, BundleManifest
 from sgl_tune.ship.members import Member
 from sgl_tune.ship.places import store_of
@@ -29,6 +31,7 @@ from sgl_tune.stores.relocate import group_at
 from sgl_tune.units import human_bytes
 
 _PIECE = 1 << 20
+_AT_ONCE = 2 << 20
 _LARGEST_REWRITTEN = 16 << 20
 _FILE, _FOLDER = 0o644, 0o755
 Progress = Callable[[int], None]
@@ -77,19 +80,23 @@ class Staging:
     def take(self, archive: Archive, progress: Progress) -> Staged:
         """BadBundle where anything in it is not as its manifest says."""
         self._names = _groups(archive.manifest)
-        with explained(self._root.path):
+        with explained(self._root.path), behind() as later:
             for member, content in archive.each():
                 if self._keeps is not None and member.path not in self._keeps:
                     for _ in content:  # checked all the same
                         pass
                 elif member.kind == "folder":
-                    self._enter(self._new_path(member.path).split("/"))
+                    later.do(partial(self._enter, self._new_path(member.path).split("/")))
+                elif member.size <= _AT_ONCE:
+                    later.do(partial(self._write, member, list(content)))
+                    progress(member.size)
                 else:
+                    later.wait()
                     self._write(member, content)
                     progress(member.size)
         return self.staged
 
-    def _write(self, member: Member, content: Iterator[bytes]) -> None:
+    def _write(self, member: Member, content: Iterable[bytes]) -> None:
         path = self._new_path(member.path)
         *above, name = path.split("/")
         folder = self._enter(above)
