@@ -11,10 +11,10 @@ from runtime.server.backends import backend_row
 from runtime.server.config import ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.flags import flags_of
 from runtime.server.flags.config_file import config_words
-from runtime.server.nearest import meant, nearest
 from runtime.server.flags.types import TYPES, graph_config
 from runtime.server.layer_config import IndexerConfig, MLAConfig
 from runtime.server.memory import gpu_defaults
+from runtime.server.nearest import meant, nearest
 from runtime.server.patterns import Patterns
 from runtime.server.pool_plan import table_headroom
 from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config
