@@ -20,7 +20,7 @@ from runtime.server.pool_plan import table_headroom
 from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config
 from runtime.server.releases import RELEASES
 from runtime.server.requests import max_running_requests
-from tests.book.plain import plain, told
+from tests.book.plain import plain, told, whole
 from tests.book.rows import Row
 
 _ENDS = (RELEASES[0], RELEASES[3], RELEASES[8], RELEASES[-1])
@@ -164,7 +164,7 @@ def counts() -> Iterator[Row]:
         ]
         yield (
             f"gpus {release.version} {tp}",
-            [[size, *plain(gpu_defaults(size, tp, release)).values()] for size in sizes],
+            [[size, *whole(gpu_defaults(size, tp, release)).values()] for size in sizes],
         )
     ways, widths = ("EAGLE", "NGRAM", "UNO"), product((1, 3, 6), (1, 4), (2, 4, 12), (1, 16, 64))
     for way, (steps, topk, drafted, page) in product(ways, widths):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from itertools import groupby
 from typing import Any
 
@@ -17,12 +17,13 @@ _LONG = 8  # of equal neighbours in a list: they are counted
 
 
 def plain(value: Any) -> Any:
-    """A release, a GPU and the arguments are in the case itself."""
+    """A release, a GPU and the arguments are in the case itself. What is as its class has it goes without saying,
+    so that a field more changes one row: tests/book/rows.py has those."""
     if isinstance(value, (Release, GpuModel, Asked, Patterns)):
         return None
     if is_dataclass(value) and not isinstance(value, type):
-        told = {one.name: plain(getattr(value, one.name)) for one in fields(value)}
-        return {name: one for name, one in told.items() if one is not None}
+        told = {one.name: getattr(value, one.name) for one in fields(value) if not _is_usual(value, one)}
+        return {name: plain(member) for name, member in told.items() if plain(member) is not None}
     if isinstance(value, Mapping):
         return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, Set):
@@ -31,6 +32,17 @@ def plain(value: Any) -> Any:
         return _counted([plain(one) for one in value])
     is_json = isinstance(value, (int, float, str)) or value is None
     return value if is_json and value == value else repr(value)
+
+
+def _is_usual(record: Any, member: Field[Any]) -> bool:
+    return member.default is not MISSING and getattr(record, member.name) == member.default
+
+
+def whole(value: Any) -> Any:
+    """With what is as usual, too."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: whole(getattr(value, one.name)) for one in fields(value)}
+    return plain(value)
 
 
 def refusal(error: ConfigError) -> dict[str, Any]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import MISSING, fields, is_dataclass
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
+import runtime.server
+import sgl_tune.keys
 from runtime.server import architectures, family_backends, flashinfer
 from runtime.server.backends import BACKENDS, SPREADS_EXPERTS, backend_row
 from runtime.server.checks import ROWS
@@ -18,7 +22,7 @@ from runtime.server.flashinfer import FLASHINFERS, doubt_of, flashinfer_of
 from runtime.server.gpus import CPU, GPUS, GpuModel, arch_major, find_gpu, gpu_for
 from runtime.server.releases import NEWEST, RELEASES, number, release_named
 from runtime.server.stores import STORES, gathering, places
-from tests.book.plain import plain, told
+from tests.book.plain import plain, told, whole
 
 Row = tuple[str, Any]
 
@@ -26,7 +30,7 @@ Row = tuple[str, Any]
 def releases() -> Iterator[Row]:
     for release in RELEASES:
         for one in fields(release):
-            yield f"{release.version} {one.name}", plain(getattr(release, one.name))
+            yield f"{release.version} {one.name}", whole(getattr(release, one.name))
 
 
 def releases_named() -> Iterator[Row]:
@@ -55,7 +59,7 @@ def _named(version: str | None) -> list[Any]:
 def flashinfers() -> Iterator[Row]:
     for row in FLASHINFERS:
         for one in fields(row):
-            yield f"{row.since} {one.name}", plain(getattr(row, one.name))
+            yield f"{row.since} {one.name}", whole(getattr(row, one.name))
     for version in (*flashinfer.READ, "0.6.0", "0.6.10", "0.6.14.post1", "0.7.3", "0.8.0", "1.0", "main"):
         yield f"row of {version}", [flashinfer_of(version).since, doubt_of(version)]
 
@@ -84,6 +88,19 @@ def defaults() -> Iterator[Row]:
     """Of each family's config class, and how a checkpoint calls its parts."""
     for name, family in FAMILIES.items():
         yield name, plain(family.defaults)
+
+
+def usual() -> Iterator[Row]:
+    """What a field is that nobody sets, of every class of the rules."""
+    for package in (runtime.server, sgl_tune.keys):
+        for module in sorted(one.name for one in walk_packages(package.__path__, f"{package.__name__}.")):
+            for name, one in sorted(vars(import_module(module)).items()):
+                if is_dataclass(one) and isinstance(one, type) and one.__module__ == module:
+                    members = {member.name: member.default for member in fields(one)}
+                    told_of = {
+                        name: whole(default) for name, default in members.items() if default is not MISSING
+                    }
+                    yield f"{module}.{name}", told_of
 
 
 def gpus() -> Iterator[Row]:
@@ -156,8 +173,14 @@ def stores() -> Iterator[Row]:
         for one in fields(store):
             yield f"{store.id} {one.name}", getattr(store, one.name)
     for release in RELEASES:
-        for more in ({}, {"modules": True}, {"scratch": "/s"}, {"scratch": "/s", "cubins": True}):
-            yield f"{release.version} {sorted(more)}", gathering(release, "/root", **more)  # type: ignore[arg-type]
+        for there in (
+            (),
+            tuple(store.id for store in STORES),
+            ("flashinfer-jit", "flashinfer-cubins", "triton"),
+        ):
+            for scratch in (None, "/scratch"):
+                said = gathering(release, "/root", there, scratch)
+                yield f"{release.version} {len(there)} stores there, scratch {scratch}", said
         yield f"{release.version} at home", plain(places(release, {}, "/home/u", "u"))
 
 
@@ -177,6 +200,6 @@ def gathered() -> Iterator[Row]:
 
 
 ROWS_OF = {one.__name__: one for one in (
-    releases, releases_named, flashinfers, backends, families, defaults, gpus, checks, arguments, stores,
-    gathered,
+    releases, releases_named, flashinfers, backends, families, defaults, usual, gpus, checks, arguments,
+    stores, gathered,
 )}  # fmt: skip

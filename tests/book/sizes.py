@@ -108,8 +108,13 @@ def _channels(deployment: Deployment, model: ModelConfig, rows: int) -> dict[str
         "eager": [channels.eager_groups(model, parallel, runtime, count) for count in counts],
         "shared": channels.shared_buffer(parallel, runtime),
         "pointers": channels.shared_pointers(parallel, runtime),
-        "fills": [channels.fills_channels(model, parallel, runtime, count) for count in counts],
-        "warms": [channels.warms_up_long(model, parallel, runtime, count) for count in counts],
+        "messages": [
+            channels.captured_messages(
+                model, parallel, runtime, count, model.num_layers, is_prefill, has_head
+            )
+            for count in counts
+            for is_prefill, has_head in ((True, False), (False, True))
+        ],
     }
 
 

@@ -1,0 +1,70 @@
+"""A config.json of every family that the runtime builds: as its config class has it, and a small one.
+
+python -m tests.book.checkpoints
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import transformers
+from transformers.models.auto import modeling_auto as auto
+
+from runtime.server.decoders.known import FAMILIES, model_config
+from runtime.server.decoders.wrappers import WRAPPERS
+from runtime.server.errors import ConfigError
+from tests.book.cases import CHECKPOINTS
+from tests.runtime import families
+from tests.runtime.config_files import config_file
+
+# What no rule looks at, and what depends on transformers' version.
+_LEFT_OUT = (
+    *("_name_or_path", "add_cross_attention", "attention_dropout", "bos_token_id", "chunk_size_feed_forward"),
+    *("eos_token_id", "id2label", "initializer_range", "is_decoder", "is_encoder_decoder", "label2id"),
+    *("output_attentions", "output_hidden_states", "pad_token_id", "problem_type", "return_dict"),
+    *("transformers_version", "use_cache"),
+)
+
+
+def found() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in sorted({*FAMILIES, *WRAPPERS}):
+        try:
+            yield f"default/{name}", _told(config_file(name))
+        except (KeyError, TypeError) as error:
+            print(f"{name}: transformers has none: {error}")
+    for name, (config_class, changes) in families.FAMILIES.items():
+        config = getattr(transformers, config_class)(**{**families._COMMON, **changes})
+        yield f"small/{name}", _told(json.loads(json.dumps(config.to_dict())))
+
+
+def _told(config: dict[str, Any]) -> dict[str, Any]:
+    """With the class that serves it, where it names none."""
+    kept = _kept(config)
+    names = {**auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
+    kept["architectures"] = kept.get("architectures") or [names.get(kept["model_type"], "LlamaForCausalLM")]
+    return kept
+
+
+def _kept(config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _kept(one) if isinstance(one, dict) else one
+        for name, one in config.items()
+        if name not in _LEFT_OUT
+    }
+
+
+def main() -> None:
+    kept = dict(found())
+    for name, config in kept.items():
+        try:
+            model_config(config)
+        except ConfigError as error:
+            print(f"{name}: {error.message}")
+    CHECKPOINTS.write_bytes(gzip.compress(json.dumps(kept).encode(), mtime=0))
+
+
+if __name__ == "__main__":
+    main()
