@@ -10,6 +10,7 @@ from typing import Any
 from runtime.server.errors import ConfigError
 from runtime.server.flags.spelling import spelled
 from runtime.server.releases import Release
+from sgl_tune.errors import UsageError
 from sgl_tune.memory.predict import together
 from sgl_tune.memory.report import MemoryReport, Remedy, worst
 from sgl_tune.memory.start import Start
@@ -62,9 +63,9 @@ def _first_that_fits(
 ) -> Remedy | None:
     for i in range(0, len(attempts), _AT_ONCE):
         tried = [(attempt, of) for attempt in attempts[i : i + _AT_ONCE] if (of := attempt.of(starts))]
-        outcomes = together([of for _, of in tried], predict)
-        for (attempt, _), reports in zip(tried, outcomes, strict=True):
-            outcome = worst(reports)
+        for (attempt, _), outcome in zip(tried, _outcomes([of for _, of in tried], predict), strict=True):
+            if outcome is None:
+                continue
             if outcome.verdict == "fits" and outcome.free_at_peak_bytes > outcome.margin_bytes:
                 return Remedy(
                     flags=attempt.flags(starts[0].deployment.server.release),
@@ -73,6 +74,16 @@ def _first_that_fits(
                     cost=", ".join(filter(None, (attempt.cost, _kv_change(outcome, report)))),
                 )
     return None
+
+
+def _outcomes(servers: Sequence[Sequence[Start]], predict: Predict) -> list[MemoryReport | None]:
+    """The worst rank of each; None of a server that cannot be laid out so: its heads over so many ranks."""
+    try:
+        return [worst(reports) for reports in together(servers, predict)]
+    except UsageError:
+        if len(servers) == 1:
+            return [None]
+        return [outcome for starts in servers for outcome in _outcomes([starts], predict)]
 
 
 def _kv_change(outcome: MemoryReport, report: MemoryReport) -> str:

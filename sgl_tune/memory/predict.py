@@ -71,16 +71,22 @@ class Predictor:
 
     def _shared(self, crew: Crew, starts: Sequence[Start]) -> list[MemoryReport]:
         reports: dict[int, MemoryReport] = {}
+        refused: list[UsageError] = []
         waiting = deque(enumerate(starts))
         for member in crew.members:
             _give(member, waiting)
-        while len(reports) < len(starts):
+        while len(reports) + len(refused) < len(starts):
             for member, event in crew.events(_POLL_SECONDS):
                 number = event["number"]
-                reports[number] = self._counted(_told(event, starts[number]))
+                try:
+                    reports[number] = self._counted(_told(event, starts[number]))
+                except UsageError as error:
+                    refused.append(error)  # raised when nobody is at work for this call any more
                 _give(member, waiting)
             for member in crew.ended:
                 raise _lost(member)
+        if refused:
+            raise refused[0]
         return [reports[number] for number in sorted(reports)]
 
     def _counted(self, report: MemoryReport) -> MemoryReport:

@@ -19,6 +19,7 @@ from sgl_tune.memory.report import MemoryReport, worst
 from tests.memory.starts import DEMO, GLM, GLM_DP, make_start, make_starts, of_size
 from tests.warm.processes import children_of, command_of, until
 
+GLM_AIR = str(Path(__file__).parents[2] / "benchmarks/real_starts/models/glm-air-12l")
 STOCK = json.loads((Path(__file__).parent / "data" / "sglang-0.5.17-qwen3-30b-start.json").read_text())
 
 
@@ -152,6 +153,27 @@ def test_a_remedy_is_of_all_stages() -> None:
     again = [start.asking(mem_fraction_static=float(first.flags.split()[1])) for start in starts]
     tokens = {start.rank: predict(start).sizes.kv_tokens for start in again}
     assert first.kv_tokens == min(filter(None, tokens.values())) < max(filter(None, tokens.values()))
+
+
+def test_what_one_start_is_refused_for_is_nobody_elses_answer() -> None:
+    """The processes that predict are asked again right after."""
+    small = {"model_path": "Llama-3.1-8B", "gpu": "h200", "disable_cuda_graph": True}
+    fine, others = make_start(tp=2, **small), make_start(tp=4, **small)
+    odd = make_start(model_path=GLM_AIR, gpu="h200", tp=64)
+    with Predictor() as predict_all:
+        with pytest.raises(UsageError, match="heads 96 cannot be split over 64"):
+            predict_all([odd, fine, fine])
+        found = [report.subtitle for report in predict_all([others, fine])]
+    assert [told.partition(",")[0] for told in found] == ["tp 4", "tp 2"]
+
+
+def test_a_remedy_that_cannot_be_laid_out_is_passed_over() -> None:
+    """96 heads over 64 GPUs."""
+    start = make_start(model_path=GLM_AIR, gpu="l4")
+    lead = predict(start)
+    assert lead.run.failed_in == "weights"
+    found = remedies([start], lead, lambda few: [*map(predict, few)])
+    assert all("64" not in remedy.flags for remedy in found)
 
 
 def test_a_workspace_for_requests_alone_overflows_at_a_chunk() -> None:
