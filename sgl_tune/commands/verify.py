@@ -240,10 +240,12 @@ def _show(
         files = list(group)
         out.line(str(folder), style="bold")
         out.table(_COLUMNS, [_row(verdict, files) for verdict in dict.fromkeys(f.verdict for f in files)])
-        for found, where in _distinct(files).items():
+        of_files = _distinct(files)
+        for found, where in of_files.items():
             _show_finding(out, found, f"{_which(where)}: {found.message}")
         for found in by_place.pop(str(folder), ()):
-            _show_finding(out, found, found.message)
+            if found._replace(where="") not in of_files:
+                _show_finding(out, found, found.message)
         out.line()
     for found in chain.from_iterable(by_place.values()):
         _show_finding(out, found, str(found))

@@ -149,8 +149,9 @@ def _names() -> str:
 
 
 def _near(name: str) -> str | None:
-    """What differs in a number is another model."""
-    return meant(name, (one.name for one in presets() if _digits(one.name) == _digits(name)))
+    """What differs in a number is another model; one may not be typed to its end."""
+    digits = _digits(name)
+    return meant(name, (one.name for one in presets() if _digits(one.name).startswith(digits)))
 
 
 def _digits(name: str) -> str:

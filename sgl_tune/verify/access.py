@@ -67,7 +67,7 @@ class Access:
     def reading(self, path: Path) -> list[Finding]:
         blocked = self._blocked(path.parent)
         if blocked:
-            return [_unreachable(self.user, path, blocked)]
+            return [_unreachable(self.user, blocked)]
         try:
             status = path.stat()
         except OSError:
@@ -80,14 +80,14 @@ class Access:
                 "not-readable",
                 f"{self.user.name} cannot read it ({mode}, owner {status.st_uid}): the server dies with"
                 " PermissionError",
-                f"chmod a+r {path}",
+                f"chmod -R a+rX {path.parent}",
             )
         ]
 
     def writing(self, folder: Path) -> list[Finding]:
         blocked = self._blocked(folder)
         if blocked:
-            return [_unreachable(self.user, folder, blocked)._replace(where=str(folder))]
+            return [_unreachable(self.user, blocked)._replace(where=str(folder))]
         try:
             status = folder.stat()
             read_only = bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
@@ -112,13 +112,9 @@ class Access:
         return None
 
 
-def _unreachable(user: User, path: Path, blocked: Path) -> Finding:
-    return finding(
-        "not-readable",
-        f"{user.name} cannot get into {blocked}, so not to {path.name} either: the server dies with"
-        " PermissionError",
-        f"chmod a+x {blocked}",
-    )
+def _unreachable(user: User, blocked: Path) -> Finding:
+    message = f"{user.name} cannot get into {blocked}: the server dies with PermissionError"
+    return finding("not-readable", message, f"chmod a+x {blocked}")
 
 
 def own_writing(folder: Path) -> list[Finding]:

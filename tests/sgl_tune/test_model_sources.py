@@ -212,6 +212,7 @@ def test_a_preset_may_give_the_shape_of_a_path_that_leads_nowhere_here() -> None
     [
         (["--model-path", "/m", "--model-config", "qwen3-30b-a3"], "and no such preset", "Qwen3-30B-A3B?"),
         (["--model-path", "Qwen/Qwen3-30B-A3"], "no model at", "did you mean Qwen3-30B-A3B? `hf download"),
+        (["--model-path", "Qwen3-30B-A"], "no model at", "did you mean Qwen3-30B-A3B?"),
         # Another size is another model.
         (["--model-path", "meta-llama/Llama-3.1-405B"], "no model at", "fix: `hf download"),
         (

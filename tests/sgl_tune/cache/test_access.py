@@ -62,7 +62,7 @@ def test_a_file_closed_to_the_servers_user_is_a_crash(tmp_path: Path) -> None:
     (found,) = report.files[0].findings
     assert found.code == "not-readable"
     assert "-rw-------" in found.message and "PermissionError" in found.message
-    assert found.remedy == f"chmod a+r {path}"
+    assert found.remedy == f"chmod -R a+rX {path.parent}"
 
 
 def test_a_file_open_to_all_is_a_hit_for_a_stranger(tmp_path: Path) -> None:

@@ -282,6 +282,14 @@ def test_another_user_is_asked_for(tmp_path: Path, target: Path) -> None:
     assert _verdicts(data) == ["crash"] and "not-readable" in _codes(data)
 
 
+def test_what_another_user_may_not_is_said_once_of_all_ranks(tmp_path: Path, target: Path) -> None:
+    write_ranks(cache_folder(tmp_path / "closed"), [f"rank_tp{rank}_pp0_dp0.json" for rank in range(4)])
+    tmp_path.chmod(0o700)
+    ran = run("verify", "--cache-dir", tmp_path / "closed", "--target", target, "--as-user", 3999999)
+    (said,) = (line for line in ran.out.splitlines() if line.startswith("error not-readable: "))
+    assert ran.code == 1 and said.startswith("error not-readable: tp0-3: uid 3999999 cannot get into /")
+
+
 def test_hostile_content_cannot_drive_the_terminal(tmp_path: Path, target: Path) -> None:
     raw = serialise({**TARGET, "gpu": "\x1b[2J\x07evil"}, {"\x1b]0;evil\x07": 7})
     (cache_folder(tmp_path) / "rank_tp0_pp0_dp0.json").write_bytes(raw)
