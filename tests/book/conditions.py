@@ -5,6 +5,7 @@ What a row looks at is seen while it looks. All else that is settled stays: this
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,6 +29,7 @@ from tests.oracle.record import refusals
 
 _EACH = 2  # commands of a row
 _PARTS = 12
+_TWOS = 12
 
 
 class _Otherwise:
@@ -96,6 +98,18 @@ def _looked_at(row: Refusal, c: Choices) -> Iterator[tuple[str, list[str]]]:
             shown: _holds(row, _Otherwise(c, **{name: other})) for shown, other in _others(c, name, value)
         }
         yield name, [shown if held is True else f"{shown}: {held}" for shown, held in told.items() if held]
+    yield "two at a time", [*_pairs(row, c, looking.seen)]
+
+
+def _pairs(row: Refusal, c: Choices, seen: dict[str, Any]) -> Iterator[str]:
+    """By chance, where a row looks at more than one."""
+    chance = random.Random(row.said)
+    known = {name: [*_others(c, name, value)] for name, value in seen.items() if name != "model"}
+    names = [name for name, others in known.items() if others]
+    for _ in range(_TWOS if len(names) > 1 else 0):
+        pair = {name: chance.choice(known[name]) for name in chance.sample(names, 2)}
+        if _holds(row, _Otherwise(c, **{name: value for name, (_, value) in pair.items()})):
+            yield ", ".join(f"{name} {shown}" for name, (shown, _) in pair.items())
 
 
 def _holds(row: Refusal, c: Any) -> bool | str:

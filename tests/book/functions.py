@@ -112,21 +112,13 @@ def _read(reads: Callable[..., Any], *arguments: Any) -> Any:
 
 def config_files() -> Iterator[Row]:
     """What a --config file's keys become on the command line, release by release."""
-    keys = ("tp_size", "tp-size", "tensor_parallel_size", "tp", "dp_size", "trust_remote_code",
-    "trust-remote-code",
-            "cuda_graph_bs", "model_path", "help", "version", "config", "enable_dp_attention",
-            "json_model_override_args",
-            "lora_paths", "disable_cuda_graph", "no_such_thing", "enable-flashinfer-mla", "kv_cache_dtype",
-            "host",
-            "speculative_num_steps", "cuda_graph_config", "h", "mem-fraction-static")  # fmt: skip
-    for release in _ENDS:
+    keys = ("tp_size", "tp-size", "tp", "trust_remote_code", "cuda_graph_bs", "help", "version", "lora_paths",
+            "cuda_graph_config", "no_such_thing", "cuda-graph-max-bs")  # fmt: skip
+    values: tuple[Any, ...] = (True, [1, 2], {"a": 1}, None)
+    for release in (RELEASES[0], RELEASES[-1]):
         line = flags_of(release.version)
         for key in keys:
-            values: tuple[Any, ...] = (True, False, 4, [1, 2], [], {"a": 1}, None, "x")
-            yield (
-                f"{release.version} {key}",
-                [_read(config_words, line, {key: value}) for value in values],
-            )
+            yield f"{release.version} {key}", [_read(config_words, line, {key: value}) for value in values]
 
 
 def limits() -> Iterator[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any
@@ -13,6 +14,7 @@ from tests.book.plain import plain, told
 from tests.book.rows import Row
 
 _LEFT_OUT = object()
+_LAYERS, _PAIRS = 7, 24
 _WORDS = {
     **dict.fromkeys(("rope_type", "type"), ("default", "linear", "yarn", "llama3", "dynamic", "longrope")),
     **dict.fromkeys(("hidden_act", "hidden_activation"), ("silu", "gelu_pytorch_tanh", "relu2")),
@@ -31,7 +33,7 @@ def names() -> tuple[str, ...]:
 
 
 def members(name: str) -> Iterator[Row]:
-    whole = checkpoint_of(name).hf
+    whole = _longer(checkpoint_of(name).hf)
     base = told(_shape, whole)
     yield "as it is", base
     for path, value in _paths(whole):
@@ -42,6 +44,34 @@ def members(name: str) -> Iterator[Row]:
             if apart:
                 shown = "left out" if other is _LEFT_OUT else other
                 yield f"{'.'.join(path)} {shown!r}", apart
+    yield from _pairs(name, whole, base)
+
+
+def _pairs(name: str, whole: Mapping[str, Any], base: dict[str, Any]) -> Iterator[Row]:
+    """Two members at a time, by chance: some rules look at both."""
+    chance, paths = random.Random(name), [pair for pair in _paths(whole) if not isinstance(pair[1], Mapping)]
+    for number in range(_PAIRS):
+        changed, said = dict(whole), []
+        for path, value in chance.sample(paths, min(2, len(paths))):
+            other = chance.choice(
+                _others(path[-1], value)[: -1 if isinstance(value, (bool, float, int)) else None]
+            )
+            changed = _with(changed, path, other)
+            said.append(f"{'.'.join(path)} {'left out' if other is _LEFT_OUT else repr(other)}")
+        now = told(_shape, changed)
+        apart = now if "refused" in now else dict(_changes(base, now))
+        if apart:
+            yield f"{number}: {', '.join(said)}", apart
+
+
+def _longer(hf: Mapping[str, Any]) -> dict[str, Any]:
+    """A small one with more layers, by the lists that name each, too."""
+    count = hf.get("num_hidden_layers")
+    if count != 2:
+        return dict(hf)
+    lists = {name: one * 4 for name, one in hf.items() if isinstance(one, list) and len(one) == count}
+    lists = {name: one[:_LAYERS] for name, one in lists.items() if isinstance(one[0], str)}
+    return {**hf, "num_hidden_layers": _LAYERS, **lists}
 
 
 def _shape(hf: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,10 +67,12 @@ def _made(kind: Kind | None, served: Served) -> Iterator[Any]:
         Matrix((256,), 192, 384, False),
         Matrix((192, 96), 512, 512, True),
         Matrix((100,), 36, 36, True),
+        Matrix((64,), 200, 400, False),
+        Matrix((64, 64), 40, 80, False),
     )
     for matrix in linears:
         yield told(_tensors_of, kind, served, matrix)
-    for hidden, inner in ((512, 256), (768, 192), (288, 160), (320, 256), (512, 288)):
+    for hidden, inner in ((512, 256), (768, 192), (288, 160), (320, 256), (512, 288), (256, 200)):
         for matrix in (
             Matrix((inner, inner), hidden, hidden, True, 2, 8),
             Matrix((hidden,), inner, 2 * inner, False, 2, 8, is_down=True),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.book.conditions import CONDITIONS_OF
+from tests.book.families import FAMILIES_OF
 from tests.book.functions import TABLES_OF
 from tests.book.keys import KEYS_OF
 from tests.book.members import MEMBERS_OF
@@ -22,6 +23,7 @@ TABLES: dict[str, Callable[[], Iterator[Row]]] = {
     **QUANTIZATIONS_OF,
     **TABLES_OF,
     **KEYS_OF,
+    **FAMILIES_OF,
     **MEMBERS_OF,
     **CONDITIONS_OF,
 }
