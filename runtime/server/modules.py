@@ -56,6 +56,9 @@ _NOT_FLASHINFER = ("fa3", "fa4", "triton", "torch_native", "flex_attention", "fl
 _EXPERTS_HEADERS = ("cublasLt.h", "curand_kernel.h", "nvrtc.h")
 _OWN_EXPERTS = ("auto", "triton", "triton_kernel", "deep_gemm", "cutlass", "marlin", "torch")
 _SHORT = {"bfloat16": "bf16", "float16": "f16"}
+_SHORT_FP8 = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+_FP8 = {"fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}  # as --kv-cache-dtype and as torch say it
+_HOPPER = 9
 _FA3_HEADS = (64, 128, 256)
 _GROUP_FOR_TENSOR_CORES = 4  # query heads that share one of keys
 _BY_THE_GPU_ITSELF = "H20"  # flashinfer/jit/fused_moe.py: another module where a GPU has 78 multiprocessors
@@ -77,7 +80,7 @@ def _unread(server: Server, model: ModelConfig | None) -> Iterator[str]:
     if model is None:
         yield f"a model of {server.config_class}, whose layers are not known here"
         return
-    if server.weights_quantization is not None:
+    if server.weights_quantization is not None and not _is_multiplied_elsewhere(server, model):
         yield f"layers quantized by {server.weights_quantization}"
     if model.recurrent is not None:
         yield "recurrent layers"
@@ -93,6 +96,14 @@ def _unread(server: Server, model: ModelConfig | None) -> Iterator[str]:
         yield f"speculation by {server.speculative.algorithm}"
     if server.asked.enable_lora or server.asked.lora_paths:
         yield "LoRA"
+
+
+def _is_multiplied_elsewhere(server: Server, model: ModelConfig) -> bool:
+    """Fp8 in blocks on Hopper, by DeepGEMM, CUTLASS or Triton, where no kernel of FlashInfer's is chosen:
+    dispatch_w8a8_block_fp8_linear of srt/layers/quantization/fp8_utils.py, in every release."""
+    in_blocks = server.weights_quantization == "fp8" and model.quantization_block is not None
+    chosen = server.asked.fp8_gemm_runner_backend.startswith("flashinfer")
+    return in_blocks and server.gpu.major == _HOPPER and not chosen
 
 
 def _experts(server: Server, model: ModelConfig | None) -> Iterator[Module | str]:
@@ -120,7 +131,7 @@ def _attention(server: Server, model: ModelConfig | None) -> Iterator[Module | s
     if "flashinfer" not in phases or model is None or model.is_mla:
         return
     plain = all(_is_plain(one) for one in model.attention.values())
-    if not plain or server.dtype not in _SHORT or server.kv_cache_dtype != server.dtype:
+    if not plain or server.dtype not in _SHORT or server.kv_cache_dtype not in (server.dtype, *_FP8):
         yield "attention by flashinfer with windows, capped scores, or keys and values of another type"
     elif arch_major(server.gpu.arch) not in (8, 9):
         yield f"attention by flashinfer on {server.gpu.arch}"
@@ -135,23 +146,27 @@ def _is_plain(one: AttentionConfig) -> bool:
 
 
 def _plain_attention(server: Server, one: AttentionConfig) -> Iterator[Module]:
-    """Its wrappers: ragged prefills choose by the GPU, paged ones and decoding on tensor cores take FA2."""
-    yield _batch("prefill", "fa2", server.dtype, one.head_dim)
-    if server.gpu.arch == "sm90" and one.head_dim in _FA3_HEADS:
-        yield _batch("prefill", "fa3", server.dtype, one.head_dim)
+    """Its wrappers: ragged prefills, of keys that are not in the cache yet, choose by the GPU; paged ones and
+    decoding on tensor cores, as always of an fp8 cache, take FA2."""
+    kept = _FP8.get(server.kv_cache_dtype, server.dtype)
+    on_hopper = server.gpu.arch == "sm90" and one.head_dim in _FA3_HEADS
+    yield _batch("prefill", "fa2", server.dtype, kept, one.head_dim)
+    yield _batch("prefill", "fa3" if on_hopper else "fa2", server.dtype, server.dtype, one.head_dim)
     ranks = server.parallel.attn_tp
     group = (one.num_heads // ranks) // max(1, one.num_kv_heads // ranks)
-    if group < _GROUP_FOR_TENSOR_CORES and not server.asked.enable_deterministic_inference:
-        yield _batch("decode", "", server.dtype, one.head_dim)
+    on_cores = kept in _SHORT_FP8 or server.asked.enable_deterministic_inference
+    if group < _GROUP_FOR_TENSOR_CORES and not on_cores:
+        yield _batch("decode", "", server.dtype, kept, one.head_dim)
 
 
-def _batch(phase: str, by: str, dtype: str, head: int) -> Module:
-    short = _SHORT[dtype]
+def _batch(phase: str, by: str, dtype: str, kept: str, head: int) -> Module:
+    """`kept`: the type of the cache."""
+    short, short_kept = _SHORT[dtype], {**_SHORT, **_SHORT_FP8}[kept]
     name = (
-        f"batch_{phase}_with_kv_cache_dtype_q_{short}_dtype_kv_{short}_dtype_o_{short}_dtype_idx_i32_"
+        f"batch_{phase}_with_kv_cache_dtype_q_{short}_dtype_kv_{short_kept}_dtype_o_{short}_dtype_idx_i32_"
         f"head_dim_qk_{head}_head_dim_vo_{head}_posenc_0_use_swa_False_use_logits_cap_False"
     )
-    arguments: tuple[Argument, ...] = (dtype, dtype, dtype, "int32", head, head, 0, False, False)
+    arguments: tuple[Argument, ...] = (dtype, kept, dtype, "int32", head, head, 0, False, False)
     if phase == "prefill":
         name += "_f16qk_False" + ("_sm90" if by == "fa3" else "")
         arguments = (by, *arguments, False)

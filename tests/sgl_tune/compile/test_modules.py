@@ -55,6 +55,40 @@ def test_what_nobody_read_is_named(flags: tuple[str, ...], unknown: str) -> None
     assert any(one.startswith(unknown) for one in asked(*MOE, *TARGET, *flags)["unknown"])
 
 
+_PREFILL = (
+    "batch_prefill_with_kv_cache_dtype_q_bf16_dtype_kv_{}_dtype_o_bf16_dtype_idx_i32_"
+    "head_dim_qk_128_head_dim_vo_128_posenc_0_use_swa_False_use_logits_cap_False_f16qk_False"
+)
+_FP8_CACHE = ("--attention-backend", "flashinfer", "--kv-cache-dtype", "fp8_e4m3")
+
+
+@pytest.mark.parametrize("tp", [1, 16])
+def test_an_fp8_cache_is_read_by_paged_wrappers_alone(tp: int) -> None:
+    """On tensor cores whatever shares a head: no module of decoding's."""
+    told = asked(*MOE, *HOPPER, *_FP8_CACHE, "--tp", tp)
+    batches = [name for name in told["modules"] if name.startswith("batch_")]
+    assert batches == [_PREFILL.format("e4m3"), f"{_PREFILL.format('bf16')}_sm90"]
+    assert not any("attention" in one for one in told["unknown"])
+
+
+_FP8_WEIGHTS = ("--model", "deepseek-ai/DeepSeek-V3")
+
+
+def test_fp8_in_blocks_is_no_work_of_flashinfers_on_hopper() -> None:
+    assert not _quantized(*_FP8_WEIGHTS, *HOPPER)
+    assert _quantized(*_FP8_WEIGHTS, *TARGET, "--arch", "sm100")
+    assert _quantized(*HOPPER, "--model", "Qwen/Qwen3-30B-A3B", "--quantization", "fp8")
+
+
+def test_fp8_by_a_kernel_of_flashinfers_is() -> None:
+    command = ("--", "sglang", "serve", "--fp8-gemm-backend", "flashinfer_deepgemm")
+    assert _quantized(*HOPPER, *command, *_FP8_WEIGHTS)
+
+
+def _quantized(*arguments: object) -> bool:
+    return any(one.startswith("layers quantized by fp8") for one in asked(*arguments)["unknown"])
+
+
 def test_a_module_that_the_deployment_does_not_load_is_refused() -> None:
     ran = run("warm", "--everything", "--dry-run", "--module", "nrm", *MOE, *HOPPER)
     assert ran.code == 2 and "--module nrm" in ran.err and "norm, sampling" in ran.err
@@ -76,6 +110,8 @@ def test_flashinfer_names_the_modules_so(tmp_path: Path) -> None:
     pytest.importorskip("flashinfer")
     known = [*_known(*MOE, *HOPPER), *_known(*MOE, *HOPPER, "--attention-backend", "flashinfer")]
     known += _known(*MOE, *HOPPER, "--attention-backend", "flashinfer", "--tp", 16)
+    known += _known(*MOE, *HOPPER, *_FP8_CACHE)
+    known += _known(*MOE, *HOPPER, *_FP8_CACHE[:3], "fp8_e5m2")
     modules = {one.name: one for one in known}
     if shutil.which("nvcc") is None:  # it is asked for its release
         del modules["fused_moe_90"]
