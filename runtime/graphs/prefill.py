@@ -23,7 +23,8 @@ class PrefillGraphs(StageGraphs):
     kind: ClassVar[RunnerKind] = "prefill_graph"
 
     def requests(self, size: int) -> int:
-        return min(REQUESTS, size)
+        """More where so many of the context's length do not hold the tokens."""
+        return max(min(REQUESTS, size), -(-size // self.site.context_length))
 
     def tokens(self, size: int) -> int:
         return size

@@ -176,6 +176,13 @@ def test_a_remedy_that_cannot_be_laid_out_is_passed_over() -> None:
     assert all("64" not in remedy.flags for remedy in found)
 
 
+def test_a_prefill_graph_may_hold_many_short_contexts() -> None:
+    """More than the eight requests that a captured prefill has otherwise."""
+    small = {"context_length": 64, "chunked_prefill_size": 1024, "cuda_graph_max_bs": 8}
+    report = predict(make_start(model_path="Llama-3.1-8B", gpu="h200", **small))
+    assert report.verdict == "fits" and max(report.sizes.prefill_graphs) > 8 * 64
+
+
 def test_a_workspace_for_requests_alone_overflows_at_a_chunk() -> None:
     flags = {**DEMO, "tp": 8, "dp": 8, "ep": 8, "max_running_requests": 64, "chunked_prefill_size": 8192}
     flags |= {"moe_runner_backend": "flashinfer_cutlass", "moe_a2a_backend": "flashinfer"}
