@@ -51,6 +51,9 @@ _CLOCK = Module(
 # srt/layers/attention/flashinfer_backend.py: a prompt whose beginning is cached
 _CASCADE = Module("cascade", "cascade:gen_cascade_module", "FlashInfer's attention")
 
+# srt/layers/flashinfer_comm_fusion.py: trtllm's workspace is filled by it, and so is each all-reduce
+_ALL_REDUCE = Module("trtllm_comm", "comm:gen_trtllm_comm_module", "the all-reduce that is fused with norms")
+
 _CUTLASS_EXPERTS = {"sm89": "89", "sm90": "90", "sm100": "100", "sm103": "103", "sm120": "120"}
 _NOT_FLASHINFER = ("fa3", "fa4", "triton", "torch_native", "flex_attention", "flashmla", "cutlass_mla")
 _EXPERTS_HEADERS = ("cublasLt.h", "curand_kernel.h", "nvrtc.h")
@@ -68,7 +71,7 @@ def modules_of(server: Server, model: ModelConfig | None) -> Modules:
     """`model` is None where this runtime does not know its layers."""
     known = [_NORM, *([_SAMPLING] if server.asked.sampling_backend != "pytorch" else ())]
     unknown = list(_unread(server, model))
-    for found in (_experts(server, model), _attention(server, model)):
+    for found in (_experts(server, model), _attention(server, model), _all_reduce(server)):
         for one in found:
             (known if isinstance(one, Module) else unknown).append(one)  # type: ignore[arg-type]
     if server.tunes:
@@ -90,8 +93,6 @@ def _unread(server: Server, model: ModelConfig | None) -> Iterator[str]:
         yield "the encoder"
     if model.moe is not None and model.moe.correction_bias:
         yield "routing with a correction bias"
-    if server.fuses_all_reduce:
-        yield "the all-reduce that is fused with norms"
     if server.speculative is not None:
         yield f"speculation by {server.speculative.algorithm}"
     if server.asked.enable_lora or server.asked.lora_paths:
@@ -122,6 +123,17 @@ def _experts(server: Server, model: ModelConfig | None) -> Iterator[Module | str
         number = _CUTLASS_EXPERTS[arch]
         maker = f"fused_moe:gen_cutlass_fused_moe_sm{number}_module"
         yield Module(f"fused_moe_{number}", maker, "experts", headers=_EXPERTS_HEADERS)
+
+
+def _all_reduce(server: Server) -> Iterator[Module | str]:
+    """On Hopper what is not chosen, and `auto`, is trtllm's: _resolve_backend, and before 0.5.14 always."""
+    if not server.fuses_all_reduce:
+        return
+    by_trtllm = server.asked.flashinfer_allreduce_fusion_backend in (None, "auto", "trtllm")
+    if server.gpu.major == _HOPPER and server.asked.nnodes == 1 and by_trtllm:
+        yield _ALL_REDUCE
+    else:
+        yield f"{_ALL_REDUCE.used_by} on {server.gpu.arch}"
 
 
 def _attention(server: Server, model: ModelConfig | None) -> Iterator[Module | str]:

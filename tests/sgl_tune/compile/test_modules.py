@@ -71,6 +71,26 @@ def test_an_fp8_cache_is_read_by_paged_wrappers_alone(tp: int) -> None:
     assert not any("attention" in one for one in told["unknown"])
 
 
+def test_the_all_reduce_of_norms_is_known_on_hopper() -> None:
+    told = asked(*MOE, *HOPPER, "--tp", 8)
+    assert "trtllm_comm" in told["modules"] and not told["unknown"]
+    assert "trtllm_comm" not in asked(*MOE, *HOPPER)["modules"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (*TARGET, "--arch", "sm100", "--tp", 8),
+        (*HOPPER, "--", *["sglang", "serve", "--tp", "8", "--flashinfer-allreduce-fusion-backend", "mnnvl"]),
+    ],
+)
+def test_another_than_trtllms_is_named(flags: tuple[object, ...]) -> None:
+    flags = (*flags, "--model-path", MOE[1]) if "--" in flags else (*MOE, *flags)
+    told = asked(*flags)
+    assert "trtllm_comm" not in told["modules"]
+    assert any(one.startswith("the all-reduce that is fused with norms on") for one in told["unknown"])
+
+
 _FP8_WEIGHTS = ("--model", "deepseek-ai/DeepSeek-V3")
 
 
@@ -110,7 +130,7 @@ def test_flashinfer_names_the_modules_so(tmp_path: Path) -> None:
     pytest.importorskip("flashinfer")
     known = [*_known(*MOE, *HOPPER), *_known(*MOE, *HOPPER, "--attention-backend", "flashinfer")]
     known += _known(*MOE, *HOPPER, "--attention-backend", "flashinfer", "--tp", 16)
-    known += _known(*MOE, *HOPPER, *_FP8_CACHE)
+    known += _known(*MOE, *HOPPER, *_FP8_CACHE, "--tp", 8)
     known += _known(*MOE, *HOPPER, *_FP8_CACHE[:3], "fp8_e5m2")
     modules = {one.name: one for one in known}
     if shutil.which("nvcc") is None:  # it is asked for its release
