@@ -51,10 +51,10 @@ def _shipped(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     commands = {"server": (asked.command, asked.ready)}
     if asked.also:
         commands["also"] = (shlex.split(asked.also), asked.also_ready)
-    reports = {
-        name: Starter(asked.release, ready).start(folder / name, root, command, scratch)
-        for name, (command, ready) in commands.items()
-    }
+    reports = {}
+    for name, (command, ready) in commands.items():
+        reports[name] = Starter(asked.release, ready).start(folder / name, root, command, scratch)
+        print(name, json.dumps(_of_note(reports[name])), flush=True)
     return {
         "seconds": {"warm": warm_seconds, "pack": pack_seconds, "unpack": unpack_seconds},
         "everything": warmed.get("everything"),

@@ -244,9 +244,12 @@ def main() -> None:
         starts = [row for name in known_rounds() for row in judged_again(name)]
         write_record("", {"starts": starts}, str(AGAIN))
     if job in ("judge", "again"):
-        told_rounds = {name: json.loads(measurements_of(name).read_text()) for name in known_rounds()}
+        rounds = {name: json.loads(measurements_of(name).read_text()) for name in known_rounds()}
+        for name, one in rounds.items():
+            run = {row["name"] for row in one["starts"]}
+            one["unrun"] = [start.name for start in real_starts(name) if start.name not in run]
         again = json.loads(AGAIN.read_text())["starts"]
-        (HERE.parents[1] / "docs" / "accuracy.md").write_text(page(told_rounds, again))
+        (HERE.parents[1] / "docs" / "accuracy.md").write_text(page(rounds, again))
 
 
 if __name__ == "__main__":

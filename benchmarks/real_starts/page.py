@@ -40,6 +40,7 @@ def page(rounds: Mapping[str, dict[str, Any]], again: Sequence[dict[str, Any]]) 
             "",
             _summary(rows),
             "",
+            *_unrun(told["unrun"]),
             *_starts(rows),
             "",
             *_beyond(rows),
@@ -47,6 +48,12 @@ def page(rounds: Mapping[str, dict[str, Any]], again: Sequence[dict[str, Any]]) 
     lines += ["## Their commands", ""]
     lines += [line for told in rounds.values() for line in _commands(told["starts"])]
     return "\n".join(lines) + "\n"
+
+
+def _unrun(names: Sequence[str]) -> Iterator[str]:
+    if names:
+        yield f"Predicted too, and not run to their end: {', '.join(names)}."
+        yield ""
 
 
 def _today(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
