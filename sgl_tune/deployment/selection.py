@@ -16,7 +16,7 @@ from sgl_tune.deployment.container_place import placed_in
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.hub_cache import HUB_ENVIRONMENT
 from sgl_tune.deployment.launch import launch_of
-from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
+from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags, flag_names
 from sgl_tune.deployment.project_file import PROJECT_FILE, ProjectDeployment, read_project_file
 from sgl_tune.deployment.resolve import Target, deployed, given_by, resolve_deployment
 from sgl_tune.deployment.server_command import read_launch
@@ -91,9 +91,9 @@ def _from_command(
     """Beside a server command only the target may be given: what the server does, the command says."""
     twice = set(beside.given()) - TARGET_FIELDS
     if twice:
-        flag = min(twice).replace("_", "-")
+        flag = min((flag for flag, field in flag_names().items() if field == min(twice)), key=len)
         of = f"{name}'s in {PROJECT_FILE}" if name else "after --"
-        raise UsageError(f"--{flag} is given beside a server command, {of}", "write it into the command")
+        raise UsageError(f"{flag} is given beside a server command, {of}", "write it into the command")
     launch = launch_of(list(command))
     target, notes = _of_image(Target.of(beside, gpu), launch.container if asks_image else None)
     line = read_launch(launch, target.release.release)
