@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runtime.server.flags.spelling import spelled
+from runtime.server.fused_all_reduce import least_fused_buffers
 from runtime.server.shape import Server
+from runtime.server.units import MIB
 
 _TAKES: dict[str, Callable[[Server], bool]] = {
     "enable_two_batch_overlap": lambda s: s.asked.enable_two_batch_overlap,
@@ -33,18 +35,26 @@ _TAKES: dict[str, Callable[[Server], bool]] = {
 _OWN_LAYER = ("EAGLE", "NEXTN", "FROZEN_KV_MTP")
 
 
-def uncounted(server: Server) -> tuple[str, ...]:
-    """Flags as the release spells them, what is on without one, and a draft that is another model."""
+def uncounted(server: Server, hidden: int | None = None) -> tuple[str, ...]:
+    """Flags as the release spells them, what is on without one, and a draft that is another model.
+
+    `hidden`: the model's width, where it is known.
+    """
     flags = [
         spelled(server.release, name, getattr(server.asked, name))
         for name, takes in _TAKES.items()
         if takes(server)
     ]
     if server.fuses_all_reduce:
-        flags.append("FlashInfer's fused all-reduce")
+        flags.append(f"FlashInfer's fused all-reduce{_at_least(server, hidden)}")
     if server.draft is not None and not _is_own_layer(server):
         flags.append(f"the draft {server.draft.model_path} (one more layer of the target stands for it)")
     return tuple(flags)
+
+
+def _at_least(server: Server, hidden: int | None) -> str:
+    least = 0 if hidden is None else least_fused_buffers(server, hidden)
+    return f" ({least // MIB:,} MiB or more)" if least else ""
 
 
 def _is_own_layer(server: Server) -> bool:

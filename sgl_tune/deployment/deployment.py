@@ -132,8 +132,10 @@ class Deployment:
     @property
     def not_counted(self) -> str:
         """For the line of a report on memory: what flags and images take that is not known."""
-        told = dict.fromkeys((*self.inputs.not_modelled, *uncounted(self.server)))
-        encoder = None if self.shape.model is None else self.model.encoder
+        model = self.shape.model
+        hidden = None if model is None else model.hidden_size
+        told = dict.fromkeys((*self.inputs.not_modelled, *uncounted(self.server, hidden)))
+        encoder = None if model is None else self.model.encoder
         if encoder is not None:
             told["what images take"] = None
             if encoder.is_quantized and self.quantization is not None:

@@ -14,6 +14,7 @@ from runtime.server.channels import (
     shared_pointers,
 )
 from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.fused_all_reduce import least_fused_buffers
 from runtime.server.uncounted import uncounted
 from runtime.server.units import MIB
 from tests.runtime.starts import make_preset
@@ -134,3 +135,20 @@ def test_a_decode_graph_keeps_what_nccl_sends(
     parallel: ParallelConfig, runtime: RuntimeConfig, messages: int
 ) -> None:
     assert captured_messages(QWEN, parallel, runtime, 256, 48, is_prefill=False, has_head=True) == messages
+
+
+@pytest.mark.parametrize(
+    ("gpu", "asked", "megabytes"),
+    [
+        ("H200", {"tp_size": 2}, 2 * (16 + 2 + 48)),
+        ("H200", {"tp_size": 8, "ep_size": 8}, 2 * (64 + 2 + 192)),
+        ("H200", {"tp_size": 2, "flashinfer_allreduce_fusion_backend": "mnnvl"}, 0),
+        ("B200", {"tp_size": 2}, 0),
+    ],
+)
+def test_what_a_fused_all_reduce_takes_at_least(gpu: str, asked: dict[str, Any], megabytes: int) -> None:
+    """2048 rows of 2048 for each rank, three times again as what they send; for attention and for experts."""
+    qwen = server("qwen3_moe", 17, gpu, **asked)
+    assert least_fused_buffers(qwen, 2048) == megabytes * MIB
+    told = f"FlashInfer's fused all-reduce ({megabytes} MiB or more)"
+    assert (told in uncounted(qwen, 2048)) is bool(megabytes)
