@@ -51,8 +51,10 @@ def test_every_peak_is_what_was_predicted() -> None:
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_both_ranks_of_a_server_are_measured_with_their_collectives(tmp_path: Path) -> None:
     small = ("--cuda-graph-max-bs", 16, "--chunked-prefill-size", 1024)
-    data = _measured("--tp", 2, *small, "--out", tmp_path / "run.jsonl")
+    files = ("--out", tmp_path / "run.jsonl", "--snapshot", tmp_path / "memory.pickle")
+    data = _measured("--tp", 2, *small, *files)
     assert data["verdict"] == "fits", data["failure"]
+    assert (tmp_path / "memory.pickle").exists() and (tmp_path / "memory.1.pickle").exists()
     assert [rank["rank_name"] for rank in data["ranks"]] == ["TP0", "TP1"]
     for row in data["comparisons"][0]["rows"]:
         if row["what"].endswith("torch's peak"):
