@@ -14,6 +14,7 @@ from tests.book.families import FAMILIES_OF
 from tests.book.functions import TABLES_OF
 from tests.book.keys import KEYS_OF
 from tests.book.members import MEMBERS_OF
+from tests.book.neighbours import NEIGHBOURS_OF
 from tests.book.quantizations import QUANTIZATIONS_OF
 from tests.book.rows import ROWS_OF, Row
 
@@ -24,6 +25,7 @@ TABLES: dict[str, Callable[[], Iterator[Row]]] = {
     **TABLES_OF,
     **KEYS_OF,
     **FAMILIES_OF,
+    **NEIGHBOURS_OF,
     **MEMBERS_OF,
     **CONDITIONS_OF,
 }
