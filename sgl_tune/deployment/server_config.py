@@ -12,6 +12,8 @@ from sgl_tune.deployment.yaml_text import LARGEST, read_yaml
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_text
 
+_WHERE = "it is the server command's --config: run this where it lies, or write its flags on the line"
+
 
 def with_config(line: CommandLine, words: Sequence[str], container: Container | None) -> list[str]:
     """Only two words are a file to SGLang: `--config=FILE` it takes and never opens."""
@@ -37,7 +39,7 @@ def _file_words(line: CommandLine, name: str, container: Container | None) -> li
                 f"--config {name} lies inside of the container", "mount it, or write its flags on the line"
             )
         file = Path(outside)
-    documents = read_yaml(read_text(file, None, LARGEST), str(file)) or [None]
+    documents = read_yaml(read_text(file, _WHERE, LARGEST), str(file)) or [None]
     if len(documents) > 1:
         raise UsageError(f"{file} holds {len(documents)} documents, and SGLang reads one")
     config = {} if documents[0] is None else documents[0]

@@ -95,6 +95,12 @@ def test_a_config_that_sglang_would_not_open_is_refused(words: str, message: str
         parse_server_command([f"{START} --model m {words}"])
 
 
+def test_a_config_that_is_not_here_is_named_as_the_servers() -> None:
+    with pytest.raises(UsageError, match=r"nowhere\.yaml cannot be read") as caught:
+        parse_server_command([f"{START} --model m --config nowhere.yaml"])
+    assert str(caught.value.remedy).startswith("it is the server command's --config: ")
+
+
 def test_a_config_within_a_container_is_read_where_it_is_mounted(tmp_path: Path) -> None:
     _file(tmp_path, "tp-size: 8\n")
     run = "a/b python3 -m sglang.launch_server --model m --config /conf/server.yaml"
