@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import METADATA, RECORDS, FlashInfer
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
-from sgl_tune.cache.regular import Member
+from sgl_tune.cache.regular import Members
 from sgl_tune.reading import is_deeper
 
 INDETERMINATE = (None, "unknown", "None")
@@ -86,9 +86,9 @@ def load_document(
     document: Mapping[str, Any],
     target: Mapping[str, str],
     reader: FlashInfer,
-    members: Sequence[Member] | None = None,
+    members: Members | None = None,
 ) -> Outcome:
-    """`members`: the document's own, of which each is looked at once for all files."""
+    """`members`: the document's own, whose values are looked at once for all files."""
     try:
         return _load(document, target, reader, members)
     except _Died as error:
@@ -101,7 +101,7 @@ def _load(
     document: Mapping[str, Any],
     target: Mapping[str, str],
     reader: FlashInfer,
-    members: Sequence[Member] | None,
+    members: Members | None,
 ) -> Loaded | Ignored:
     saved = document.get(METADATA)
     if saved is not None:
@@ -146,30 +146,31 @@ def _load_entries(document: Mapping[str, Any], reader: FlashInfer) -> Loaded:
     return Loaded(entries, policies, tuple(skipped))
 
 
-def _load_members(members: Sequence[Member], reader: FlashInfer) -> Loaded:
-    """What becomes of an entry depends on no other."""
+def _load_members(members: Members, reader: FlashInfer) -> Loaded:
+    """What becomes of an entry depends on no other, and not on its key."""
     loaded = Loaded({}, {}, ())
     skipped = []
     asker = _asker(reader)
-    for member in members:
-        known = member.found.get(asker)
+    for key, value in members:
+        if key in reader.members:
+            continue
+        known = value.found.get(asker)
         if known is None:
-            alone = _load_entries({member.key: member.value}, reader)
-            values = alone.entries.get(member.key), alone.policies.get(member.key)
-            known = member.found[asker] = (*values, bool(alone.skipped))
-        choice, policy, is_skipped = known
-        if choice is not None:
-            loaded.entries[member.key] = choice
+            alone = _load_entries({key: value.value}, reader)
+            known = value.found[asker] = alone.entries.get(key), alone.policies.get(key)
+        choice, policy = known
+        if choice is None:
+            skipped.append(key)
+            continue
+        loaded.entries[key] = choice
         if policy is not None:
-            loaded.policies[member.key] = policy
-        if is_skipped:
-            skipped.append(member.key)
+            loaded.policies[key] = policy
     return loaded._replace(skipped=tuple(skipped))
 
 
 @lru_cache
 def _asker(reader: FlashInfer) -> object:
-    """Under what the members of files remember what this version makes of them."""
+    """Under what values remember what this version makes of them."""
     return object()
 
 

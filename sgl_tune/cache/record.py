@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, METADATA, NEWEST, RECORDS, FlashInfer
 from sgl_tune.cache.disk import read_regular
-from sgl_tune.cache.regular import Member, canonical, members_of
+from sgl_tune.cache.regular import Members, canonical, members_of
 from sgl_tune.errors import CheckFailed
 
 RESERVED = NEWEST.members
@@ -138,7 +138,7 @@ class CacheFile:
     path: Path
     raw: bytes
     document: dict[str, Any]
-    members: list[Member] | None = field(default=None, compare=False, repr=False)
+    members: Members | None = field(default=None, compare=False, repr=False)
 
     @property
     def metadata(self) -> Any:
@@ -173,7 +173,7 @@ class CacheFile:
     def computed_generation(self) -> str | None:
         """The checksum FlashInfer would write; None when the content is nested too deep to serialise."""
         if self.members is not None:
-            return _digest(canonical([member for member in self.members if member.key != GENERATION]))
+            return _digest(canonical(self.members))
         try:
             return _generation({key: value for key, value in self.document.items() if key != GENERATION})
         except RecursionError:
@@ -190,7 +190,7 @@ def parse_cache_file(path: Path, raw: bytes) -> CacheFile:
         text = raw.decode("utf-8")
         members = members_of(text)
         if members is not None:
-            return CacheFile(path, raw, {member.key: member.value for member in members}, members)
+            return CacheFile(path, raw, {name: value.value for name, value in members}, members)
         document = json.loads(text)
     except UnicodeDecodeError as error:
         raise BrokenCacheFile(path, f"not UTF-8 text (byte {error.start})", "UnicodeDecodeError") from None

@@ -12,7 +12,6 @@ from runtime.server.flashinfer import FlashInfer
 from sgl_tune.cache.loader import Loaded
 from sgl_tune.cache.policies import COLD, HOT, Policy
 from sgl_tune.cache.record import parse_key
-from sgl_tune.cache.regular import Member
 from sgl_tune.units import count
 from sgl_tune.verify.findings import Finding, finding
 
@@ -67,45 +66,18 @@ def some(names: Sequence[str], shown: int = 3) -> str:
     return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def check_entries(
-    entries: Mapping[str, Any],
-    loaded: Loaded,
-    reader: FlashInfer,
-    members: Sequence[Member] | None = None,
-) -> list[Finding]:
-    """One finding a kind, however many entries it has. `members`: the file's, which are remembered."""
+def check_entries(entries: Mapping[str, Any], loaded: Loaded, reader: FlashInfer) -> list[Finding]:
+    """One finding a kind, however many entries it has."""
     problems: dict[str, list[str]] = defaultdict(list)
-    for key, codes in _codes(entries, loaded, reader) if members is None else _known(members, loaded, reader):
-        for code in codes:
-            problems[code].append(key)
+    ordinary = _ordinary_values(reader)
+    for key, value in entries.items():
+        if not _is_ordinary(value, ordinary(key)):
+            for code in _problems(key, value, loaded, reader):
+                problems[code].append(key)
     found = [_describe(code, keys, loaded) for code, keys in problems.items()]
     if not entries:
         found.append(finding("no-entries", "it holds no entry: the server tunes everything", _WARM))
     return found + lookup_cost(len(entries))
-
-
-def _codes(
-    entries: Mapping[str, Any], loaded: Loaded, reader: FlashInfer
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    ordinary = _ordinary_values(reader)
-    for key, value in entries.items():
-        if not _is_ordinary(value, ordinary(key)):
-            yield key, tuple(_problems(key, value, loaded, reader))
-
-
-def _known(
-    members: Sequence[Member], loaded: Loaded, reader: FlashInfer
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What is wrong with an entry depends on no other."""
-    mine = _ordinary_values(reader)
-    for member in members:
-        codes = member.found.get(mine)
-        if codes is None:
-            entry = {} if member.key in reader.members else {member.key: member.value}
-            wrong = (found for _, found in _codes(entry, loaded, reader))
-            codes = member.found[mine] = next(wrong, ())
-        if codes:
-            yield member.key, codes
 
 
 def _is_ordinary(value: Any, asked: tuple[str, list[Any] | None] | None) -> bool:

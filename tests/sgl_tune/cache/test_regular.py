@@ -11,9 +11,8 @@ import pytest
 
 from runtime.server.flashinfer import FLASHINFERS, NEWEST
 from sgl_tune.cache import regular
-from sgl_tune.cache.loader import Loaded, load_document, load_file
+from sgl_tune.cache.loader import load_document, load_file
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file, serialise
-from sgl_tune.verify.entries import check_entries
 from tests.fuzz.mutate import duplicated_key, mutated, of_bytes, of_json
 from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key
 
@@ -51,11 +50,6 @@ def _hold_against_the_whole(raw: bytes) -> bool:
     for reader in (NEWEST, FLASHINFERS[0]):
         loaded, exact = load_file(file, TARGET, reader), load_document(document, TARGET, reader)
         assert repr(loaded) == repr(exact)
-        if isinstance(loaded, Loaded) and isinstance(exact, Loaded):
-            entries = whole.entries_for(reader)
-            assert check_entries(entries, loaded, reader, file.members) == check_entries(
-                entries, exact, reader
-            )
     return True
 
 
@@ -95,6 +89,11 @@ def _loose(raw: bytes) -> Any:
         b'\xef\xbb\xbf{\n  "a": 1\n}',
         b'{\n  "a": ' + b"[" * 30 + b"]" * 30 + b"\n}",
         b'{\n  "a": 1\n}\n',
+        b'{\n  "a\\u0041": 1\n}',
+        b'{\n  "\xc3\xa9": 1\n}',
+        b'{\n  "a"b": 1\n}',
+        b'{\n  "a"\n}',
+        b'{\n  "a": \n}',
         b"{}",
     ],
 )
@@ -107,4 +106,4 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
     for number in range(20):
         entries = {moe_key(bucket): ["MoERunner", 100 * number + bucket, HOT] for bucket in range(20)}
         assert _hold_against_the_whole(serialise(TARGET, entries))
-        assert len(regular._known) <= 50
+        assert len(regular._names) <= 50 and len(regular._values) <= 50
