@@ -1,0 +1,32 @@
+"""What a rank holds of published checkpoints, beside what SGLang's own model class makes for it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from runtime.forward.comm import VirtualCommunicator
+from runtime.models.decoder import Decoder
+from runtime.models.encoder import EncoderWeights
+from runtime.server.checkpoint import Checkpoint
+from runtime.server.config import ParallelConfig, RuntimeConfig
+from tests.memory.published import DATA, checkpoints
+
+META = torch.device("meta")
+HELD = json.loads((DATA / "sglang_weights.json").read_text())
+CONFIGS = {one.name: one.config for one in checkpoints() if one.name in HELD}
+
+
+@pytest.mark.parametrize(("name", "tp"), [(name, int(tp)) for name in CONFIGS for tp in HELD[name]])
+def test_a_rank_holds_as_many_bytes_as_sglangs_own_model(name: str, tp: int) -> None:
+    model, comm = Checkpoint(CONFIGS[name]).model_config(), VirtualCommunicator(ParallelConfig(tp=tp), tp - 1)
+    parts: list[torch.nn.Module] = [Decoder(model, RuntimeConfig(), comm, META, range(model.num_layers))]
+    tower = model.encoder.weights if model.encoder else ()
+    parts.append(EncoderWeights(tower, comm, torch.bfloat16, META))
+    assert [sum(one.nbytes for one in part.parameters()) for part in parts] == HELD[name][str(tp)]
+
+
+def test_every_checkpoint_that_is_recorded_is_compared() -> None:
+    assert HELD.keys() - CONFIGS.keys() == {"source"} and len(CONFIGS) == 5
