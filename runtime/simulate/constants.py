@@ -88,10 +88,10 @@ _H200 = GpuConstants(
             288 * MIB, _STARTS + "what its first communicator takes beyond a later one", 64 * MIB
         ),
         "nccl graph": Constant(
-            99_000, _STARTS + "growth while graphs are captured, of those with messages by NCCL", 20_000
+            99_000, _STARTS + "growth while graphs are captured, of those with messages by NCCL"
         ),
         "nccl message": Constant(
-            130_000, _STARTS + "growth while graphs are captured, over 256 to 3760 messages by NCCL", 20_000
+            130_000, _STARTS + "growth while graphs are captured, over 256 to 3760 messages by NCCL"
         ),
     },
     nccl={

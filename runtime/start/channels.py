@@ -58,6 +58,15 @@ class Channels:
     def has_own(self) -> bool:
         return bool(own_groups(self._parallel))
 
+    @property
+    def kernels_take_room(self) -> bool:
+        """Triton's take none, and what NCCL's have taken serves all: starts that were measured say so."""
+        runtime = self._runtime
+        if runtime.by_own_kernels:
+            return True
+        tunes_or_unread = not runtime.disable_autotune or runtime.attention_backend != "triton"
+        return tunes_or_unread and not self.has_own
+
     def carry_eager(self, rows: int) -> None:
         """The first forward outside graphs."""
         self.open_waiting()

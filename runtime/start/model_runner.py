@@ -267,18 +267,9 @@ class ModelRunner(Pooling, Serving):
         if not self.kernels_loaded:
             for decoder in (self.decoder, *(draft.decoder for draft in self.drafts)):
                 decoder.tell_free(self.device.memory().free)
-            if self._takes_room_for_kernels:
+            if self.channels.kernels_take_room:
                 self.device.claim("kernels")
             self.kernels_loaded = True
-
-    @property
-    def _takes_room_for_kernels(self) -> bool:
-        """Triton's take none, and what NCCL's have taken serves all: starts that were measured say so."""
-        runtime = self.runtime
-        if runtime.by_own_kernels:
-            return True
-        tunes_or_unread = not runtime.disable_autotune or runtime.attention_backend != "triton"
-        return tunes_or_unread and not self.channels.has_own
 
     def _open_deepep(self) -> None:
         """At the first forward, which without graphs is the first request's."""
