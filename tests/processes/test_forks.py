@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="copies are made
 @pytest.fixture(autouse=True)
 def three_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forks, "_cores", lambda: 3)
+    monkeypatch.setattr(forks, "_WORTH_IT", 100)
     monkeypatch.setattr(
         forks.threading, "active_count", lambda: 1
     )  # the test's own have nothing to do with it
@@ -101,7 +102,7 @@ def test_an_exception_here_ends_the_copies() -> None:
 _ORPHANS = """
 import os, sys, time
 from sgl_tune.processes import forks
-forks._cores = lambda: 3
+forks._cores, forks._WORTH_IT = lambda: 3, 100
 def work(items):
     for item in items:
         print(os.getpid(), file=sys.stderr, flush=True)

@@ -37,6 +37,7 @@ def root(tmp_path: Path) -> Path:
 
 def _said(root: Path, cores: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
     monkeypatch.setattr(forks, "_cores", lambda: cores)
+    monkeypatch.setattr(forks, "_WORTH_IT", 60)
     monkeypatch.setattr(forks.threading, "active_count", lambda: 1)
     caches = find_caches(root)
     scanned = Scanner(digests=True).scan_all(caches)
