@@ -140,7 +140,7 @@ def _beside(value: Any) -> list[Any]:
         return [not value]
     if isinstance(value, (int, float)):
         return [value - 1, value + 1, 2 * value, 0, 1, 2]
-    return [True, 0, 1, "x", (), ("x",)]
+    return [True, 0, 1, "x", (), ("x",), {}, {"image": {}}, {"image": 1}]
 
 
 @cache
