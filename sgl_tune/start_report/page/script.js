@@ -30,8 +30,9 @@ function drawRow(svg, phase, x, top, width) {
   const own = report.spans.filter(span => span.phase === phase.name);
   for (const span of own) svg.append(drawSpan(span, x, top, 14));
   const last = Math.max(...own.map(span => x(span.begins + span.seconds))), first = x(own[0].begins);
-  const text = `${phase.name} ${took(phase.seconds)}`, room = width - last > text.length * 7 + 8;
-  svg.append(shape("text", { class: "value", x: room ? last + 5 : Math.max(first - 5, text.length * 6.6), y: top + 11, "text-anchor": room ? "start" : "end" }, text));
+  const text = `${phase.name} ${took(phase.seconds)}`, needs = text.length * 7 + 8;
+  const right = width - last > needs, left = !right && first > needs;
+  svg.append(shape("text", { class: right || left ? "value" : "inside", x: right ? last + 5 : left ? first - 5 : Math.min(first + 5, width - needs), y: top + 11, "text-anchor": left ? "end" : "start" }, text));
 }
 
 function drawSpan(span, x, top, height) {
