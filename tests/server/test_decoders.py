@@ -254,7 +254,6 @@ def test_latents_and_their_indexer() -> None:
     [
         ({"mlp_bias": True}, "mlp_bias is True: this runtime computes False"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu': this runtime computes 'silu'"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 2}}, "rope_type is 'dynamic'"),
         ({**V3, "scoring_func": "softmax"}, "scoring_func is 'softmax'"),
         ({**GLM5, "rope_interleave": False}, "rope_interleave is False"),
         ({**GLM5, "indexer_types": ["full", "shared"]}, "share an indexer"),
@@ -266,6 +265,13 @@ def test_what_this_runtime_cannot_compute(members: dict[str, Any], said: str) ->
     [why] = _read(**members).obstacles
     assert said in why
     assert _read(**GLM5, indexer_types=["full"] * 4, index_topk_freq=1).obstacles == ()
+
+
+def test_a_rope_that_others_stretch_otherwise_has_sizes_alone() -> None:
+    model = _read(rope_scaling={"type": "dynamic", "factor": 2})
+    assert model.obstacles == ()
+    [why] = model.uncomputed
+    assert "rope_type is 'dynamic'" in why
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.encoders.place import EncoderPlace, placed
 from runtime.server.encoders.weight import Encoder, EncoderWeight
+from runtime.server.errors import ConfigError
 from tests.server.asking import model, server
 
 SPLIT = EncoderWeight("blocks.weight", (8, 4), 0)
@@ -39,6 +41,27 @@ def test_kimi_vls_ranks_share_it_since_a_release(version: int, place: str) -> No
     text = model("deepseek").hf
     hf = {"architectures": ["KimiVLForConditionalGeneration"], "model_type": "kimi_vl", "text_config": text}
     assert server(Checkpoint(hf), version).encoder == place
+
+
+@pytest.mark.parametrize(
+    ("architecture", "version", "asked", "is_refused"),
+    [
+        ("Qwen2_5_VLForConditionalGeneration", 22, {"dp_size": 2}, True),
+        ("Qwen2_5_VLForConditionalGeneration", 21, {"dp_size": 2}, False),
+        ("Qwen2_5_VLForConditionalGeneration", 22, {"dp_size": 8}, False),
+        ("Qwen2_5_VLForConditionalGeneration", 22, {"dp_size": 2, "mm_enable_dp_encoder": True}, False),
+        ("Llama4ForConditionalGeneration", 23, {"dp_size": 2}, False),
+        ("Llama4ForConditionalGeneration", 23, {"dp_size": 2, "enable_multimodal": True}, True),
+        ("Qwen3VLForConditionalGeneration", 23, {"dp_size": 2}, False),
+    ],
+)
+def test_an_encoder_that_is_split_otherwise_than_it_sums_does_not_start(
+    architecture: str, version: int, asked: dict[str, Any], is_refused: bool
+) -> None:
+    """srt/layers/dp_attention.py of 0.5.22 on."""
+    given = {"tp_size": 8, "enable_dp_attention": True, **asked}
+    with pytest.raises(ConfigError, match="encoder needs") if is_refused else nullcontext():
+        server(_vl(architecture), version, **given)
 
 
 @pytest.mark.parametrize("place", ["nowhere", "split", "whole"])

@@ -15,6 +15,15 @@ _EITHER = {"qwen2_vl", "qwen2_5_vl", "glm4v", "glm4v_moe"}
 _TIES = "tie_word_embeddings"
 
 
+def _section(model_type: str, /, **members: Any) -> dict[str, Any]:
+    """Under the wrapper's own name, and of an architecture that it knows where that decides the family."""
+    wrapper = WRAPPERS[model_type]
+    known = (
+        {"architectures": [*wrapper.by_architecture][:1]} if wrapper.by_architecture else {}
+    )
+    return {wrapper.section: {**known, **members}}
+
+
 def _told(name: str, value: bool | None) -> dict[str, Any]:
     return {} if value is None else {name: value}
 
@@ -23,8 +32,8 @@ def _told(name: str, value: bool | None) -> dict[str, Any]:
 def test_who_says_whether_the_head_is_the_embedding(model_type: str) -> None:
     """Of the rest the section alone does, and where it says nothing, its family."""
     for whole, own in product((True, False, None), repeat=2):
-        section = {"hidden_size": 8, **_told(_TIES, own)}
-        hf = {"model_type": model_type, "text_config": section, **_told(_TIES, whole)}
+        section = _section(model_type, hidden_size=8, **_told(_TIES, own))
+        hf = {"model_type": model_type, **section, **_told(_TIES, whole)}
         found = text_part(WRAPPERS[model_type], hf).get(_TIES)
         if model_type in _WHOLE:
             assert found is bool(whole)
@@ -37,17 +46,14 @@ def test_who_says_whether_the_head_is_the_embedding(model_type: str) -> None:
 @pytest.mark.parametrize("model_type", WRAPPERS)
 def test_what_the_whole_says_of_its_text(model_type: str) -> None:
     wrapper = WRAPPERS[model_type]
-    hf = {
-        "model_type": model_type,
-        "text_config": {"hidden_size": 8},
-        "dtype": "float16",
-        "torch_dtype": None,
-    }
-    text = text_part(wrapper, hf)
-    assert (text["model_type"], text["hidden_size"], text["dtype"]) == (wrapper.text_type, 8, "float16")
+    told = {"model_type": model_type, "dtype": "float16", "torch_dtype": None}
+    text = text_part(wrapper, {**told, **_section(model_type, hidden_size=8)})
+    by_name = next(iter(wrapper.by_architecture.values()), None)
+    family = by_name or wrapper.text_type
+    assert (text["model_type"], text["hidden_size"], text["dtype"]) == (family, 8, "float16")
     assert "torch_dtype" not in text
-    own = text_part(wrapper, {**hf, "text_config": {"model_type": "other", "dtype": "bfloat16"}})
-    assert (own["model_type"], own["dtype"]) == ("other", "bfloat16")
+    own = text_part(wrapper, {**told, **_section(model_type, model_type="other", dtype="bfloat16")})
+    assert (own["model_type"], own["dtype"]) == (by_name or "other", "bfloat16")
 
 
 @pytest.mark.parametrize("model_type", WRAPPERS)
@@ -61,7 +67,7 @@ def test_a_text_section_may_be_missing_where_the_file_is_flat(model_type: str) -
         assert (text["model_type"], text["hidden_size"]) == (wrapper.text_type, 8)
         assert "vision_config" not in text
     else:
-        with pytest.raises(Unsupported, match="without a text_config"):
+        with pytest.raises(Unsupported, match=f"without a {wrapper.section}"):
             text_part(wrapper, hf)
-    with pytest.raises(ConfigError, match="text_config is 'x': an object is needed"):
-        text_part(wrapper, {**hf, "text_config": "x"})
+    with pytest.raises(ConfigError, match=f"{wrapper.section} is 'x': an object is needed"):
+        text_part(wrapper, {**hf, wrapper.section: "x"})

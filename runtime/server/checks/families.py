@@ -6,6 +6,7 @@ from __future__ import annotations
 from runtime.server.architectures import DEEPSEEK_V4, ENCODED_ELSEWHERE, LFM2, MIMO_V2
 from runtime.server.checks.row import Condition, Refusal, under
 from runtime.server.choices import Choices
+from runtime.server.encoders.place import encoder_place
 from runtime.server.traits import (
     has_dp_attention,
     is_disaggregated,
@@ -38,6 +39,22 @@ def _fused_ranks(c: Choices) -> int | None:
 
 def _attention_ranks(c: Choices) -> int:
     return max(1, int(c.tp_size // max(1, c.attn_dp_size) // max(1, c.attn_cp_size)))
+
+
+# srt/layers/dp_attention.py: reject_attn_tp_shard_with_tp_reduce. The encoders of GLM, Qwen3-VL and Kimi-K2.5
+# are summed over attention's ranks, as they are split.
+_SUMS_OVER_ALL = (
+    "Gemma3ForConditionalGeneration", "InternVLChatModel", "KimiVLForConditionalGeneration",
+    "Llama4ForConditionalGeneration", "Mistral3ForConditionalGeneration", "PixtralForConditionalGeneration",
+    "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration",
+    "Step3VLForConditionalGeneration",
+)  # fmt: skip
+
+
+def _splits_otherwise_than_it_sums(c: Choices) -> bool:
+    """An encoder over attention's ranks that adds up those of all. One that runs elsewhere is let be."""
+    runs_here = encoder_place(c) == "split" and c.disaggregation_mode != "decode" and not c.language_only
+    return runs_here and 1 < _attention_ranks(c) < c.tp_size and c.model.architecture in _SUMS_OVER_ALL
 
 
 _DEEPSEEK_V4 = (
@@ -218,6 +235,12 @@ ROWS = (
     Refusal(
         lambda c: c.language_model_only and c.model.architecture not in _TEXT_ALONE,
         "[language_model_only] does not run this model",
+    ),
+    Refusal(
+        _splits_otherwise_than_it_sums,
+        "this model's encoder needs one rank for attention, or all: [tp_size] with [dp_size]",
+        "as many of one as of the other, or --mm-enable-dp-encoder",
+        since=(0, 5, 22),
     ),
     Refusal(
         lambda c: c.encoder_only and c.model.architecture not in ENCODED_ELSEWHERE,
