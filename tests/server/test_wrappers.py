@@ -18,9 +18,7 @@ _TIES = "tie_word_embeddings"
 def _section(model_type: str, /, **members: Any) -> dict[str, Any]:
     """Under the wrapper's own name, and of an architecture that it knows where that decides the family."""
     wrapper = WRAPPERS[model_type]
-    known = (
-        {"architectures": [*wrapper.by_architecture][:1]} if wrapper.by_architecture else {}
-    )
+    known = {"architectures": [*wrapper.by_architecture][:1]} if wrapper.by_architecture else {}
     return {wrapper.section: {**known, **members}}
 
 
