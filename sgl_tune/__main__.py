@@ -1,8 +1,6 @@
 """`python -m sgl_tune`."""
 
-import sys
-
-from sgl_tune.cli.app import main
+from sgl_tune.cli.app import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

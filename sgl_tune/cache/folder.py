@@ -197,9 +197,8 @@ def read_below(path: Path, root: Path | None = None) -> bytes:
         return read_regular(path.name, folder.descriptor)
 
 
-@contextlib.contextmanager
-def reader(path: Path, way: Way, root: Path | None = None) -> Iterator[Callable[[Path], Slurped]]:
-    """Reads the files of one opened folder, and of a folder in it: to walk there for each takes long."""
+def reader(path: Path, way: Way, root: Path | None = None) -> Callable[[Path], Slurped]:
+    """Reads the files of one folder, and of a folder in it, until the way leads elsewhere."""
     folder = way.to(path, root)
 
     def read(file: Path) -> Slurped:
@@ -208,7 +207,7 @@ def reader(path: Path, way: Way, root: Path | None = None) -> Iterator[Callable[
         with contextlib.closing(folder.enter(file.parent.name)) as below:
             return slurp(file.name, below.descriptor)
 
-    yield read
+    return read
 
 
 def _before_layout(path: Path) -> Path:

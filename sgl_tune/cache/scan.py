@@ -202,10 +202,10 @@ class Scanner:
 
     def _scan_files(self, cache: Cache, way: Way) -> Iterator[ScannedFile]:
         try:
-            with reader(cache.path, way, cache.root) as read:
-                for file in cache.files:
-                    with suppress(FileNotFoundError):  # a server replaced or removed it meanwhile
-                        yield self._scan_file(file, cache, read)
+            read = reader(cache.path, way, cache.root)
+            for file in cache.files:
+                with suppress(FileNotFoundError):  # a server replaced or removed it meanwhile
+                    yield self._scan_file(file, cache, read)
         except FileNotFoundError:
             return
         except OSError as error:

@@ -183,10 +183,8 @@ def _wrapped(program: Word, rest: Sequence[Word]) -> Launch:
     for index, word in enumerate(rest):
         if base_name(program) in ("uv", "poetry") and word in ("-m", "--module"):
             return _python(program, rest[index:])
-        named = base_name(word) == "sglang" and list(rest[index + 1 : index + 2]) != [
-            "serve"
-        ]  # an environment
-        if not named and (is_program(word) or ASSIGNMENT.fullmatch(word)):
+        is_environment = base_name(word) == "sglang" and list(rest[index + 1 : index + 2]) != ["serve"]
+        if not is_environment and (is_program(word) or ASSIGNMENT.fullmatch(word)):
             return _launch(rest[index:])
     raise _none(program, rest)
 

@@ -133,8 +133,8 @@ def read_files(cache: Cache, judge: Judge, access: Access | None, way: Way) -> d
 
     root = cache.root or cache.path
     try:
-        with reader(cache.path, way, cache.root) as read:
-            return {file.path.name: _read(file.path, root, read, judge, access) for file in cache.files}
+        read = reader(cache.path, way, cache.root)
+        return {file.path.name: _read(file.path, root, read, judge, access) for file in cache.files}
     except OSError as error:
         closed = error
         return {file.path.name: _read(file.path, root, refused, judge, access) for file in cache.files}
