@@ -290,6 +290,7 @@ def test_what_cannot_be_read_has_no_age(tmp_path: Path) -> None:
             parent.chmod(0o755)
 
     def as_nobody() -> Ran:
+        run_here("inspect", tmp_path)  # imports what nobody may not read, where Python is root's own
         os.setuid(65534)
         return run_here("inspect", tmp_path)
 
