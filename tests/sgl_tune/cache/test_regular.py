@@ -103,6 +103,8 @@ def test_what_is_laid_out_otherwise_is_parsed_as_a_whole(raw: bytes) -> None:
 
 def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regular, "_MOST", 50)
+    monkeypatch.setattr(regular, "_names", set())
+    monkeypatch.setattr(regular, "_values", {})
     for number in range(20):
         entries = {moe_key(bucket): ["MoERunner", 100 * number + bucket, HOT] for bucket in range(20)}
         assert _hold_against_the_whole(serialise(TARGET, entries))
