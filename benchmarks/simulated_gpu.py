@@ -73,16 +73,26 @@ class Gpu:
         self._turn += launches
         self.launches += launches
         self.spent_ms += launches * max(time, LAUNCH_MS)
-        return (
-            time * share / launches * self._disturbance(launches) + self.random.uniform(0, 0.002) / launches
-        )
+        host = 0.002 * self.random.random() / launches
+        return time * share / launches * self._disturbance(launches) + host
 
     def _disturbance(self, launches: int) -> float:
-        factor = (1 + self.random.gauss(0, self.noise.drift)) * (
-            1 + self.noise.launch * (0.8 + abs(self.random.gauss(0, 0.6 / math.sqrt(launches))))
-        )
-        hits = sum(self.random.random() < self.noise.disturbed for _ in range(launches))
-        return factor * (1 + hits * self.random.uniform(0.05, 0.5) / launches)
+        chance, noise = self.random, self.noise
+        uneven = noise.launch * (0.8 + abs(chance.gauss(0, 0.6 / math.sqrt(launches))))
+        factor = (1 + chance.gauss(0, noise.drift)) * (1 + uneven)
+        hits = _hits(chance.random(), launches, noise.disturbed)
+        return factor * (1 + hits * chance.uniform(0.05, 0.5) / launches) if hits else factor
+
+
+def _hits(drawn: float, launches: int, share: float) -> int:
+    """How many of the launches are disturbed, by one draw instead of one for each."""
+    hits = 0
+    at_most = exactly = (1 - share) ** launches
+    while drawn > at_most and hits < launches:
+        exactly *= share / (1 - share) * (launches - hits) / (hits + 1)
+        at_most += exactly
+        hits += 1
+    return hits
 
 
 @cache
