@@ -60,6 +60,7 @@ class MoELayer(nn.Module):
             f"{name.removesuffix('.mlp')}.moe.gate",
         )
         fused = fused_shared_experts(model, build.runtime, build.comm.size("moe_ep"))
+        self.averages = moe.averages_shared
         self.router = Router(names, model.hidden_size, moe, build.dtype, build.device, fused)
         self.experts = Experts(build, name, fused, caps.routed)
         self.latents = _latents(build, name) if moe.latent_size else None
@@ -80,10 +81,14 @@ class MoELayer(nn.Module):
         if self.shared is None:
             return self._routed(x)
         if self.dispatcher.replicates_shared_experts:
-            return self._routed(x).add_(self._shared(self.shared, x))
+            return self._together(self._routed(x), self._shared(self.shared, x))
         rows, topk = self.dispatcher.dispatch(x, self._route)
         out = self._experts(rows, topk)
-        return self.dispatcher.combine(out.add_(self._shared(self.shared, rows)), x.shape[0])
+        return self.dispatcher.combine(self._together(out, self._shared(self.shared, rows)), x.shape[0])
+
+    def _together(self, routed: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+        both = routed.add_(shared)
+        return both.mul_(0.5) if self.averages else both
 
     def _routed(self, x: torch.Tensor) -> torch.Tensor:
         if not self.dispatcher.breaks_graphs:

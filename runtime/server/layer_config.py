@@ -28,6 +28,7 @@ class MoEConfig:
     routes_in_fp32: bool = False  # by a router that is stored as the model is
     latent_size: int | None = None  # of the rows that routed experts work on, where not the hidden size
     shared_gate: bool = False  # the shared expert counts as much as a sigmoid of the token says
+    averages_shared: bool = False  # shared experts count half, and so do all the others
     expert_bias: bool = False
     weighs_input: bool = False  # what an expert is given is weighted, and not its answer
     # gpt-oss: clamped gate, (up + 1) * gate * sigmoid(alpha * gate), softmax over the selected experts only

@@ -15,6 +15,7 @@ from runtime.server.call_rules import (
     routing_form,
 )
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.expert_weights import has_int4_experts
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
 from runtime.server.shape import Server
@@ -188,7 +189,8 @@ def _trtllm_mxfp8(deployment: Deployment) -> tuple[OpShape, ...]:
 
 
 def _trtllm_mxint4(deployment: Deployment) -> tuple[OpShape, ...]:
-    return (trtllm_mxint4_moe(_experts(deployment)),)
+    is_known = has_int4_experts(checkpoint_of(deployment))
+    return (trtllm_mxint4_moe(_experts(deployment)),) if is_known else ()
 
 
 def _cutedsl(deployment: Deployment) -> tuple[OpShape, ...]:

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import chooses_itself
-from runtime.server.expert_weights import has_int4_experts
+from runtime.server.expert_weights import has_int4_experts, packs_nvfp4
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.refusals import undivided_heads
 from sgl_tune.keys.call_shapes import checkpoint_of, has_kernels, routing_of, tunes_moe
@@ -74,7 +74,8 @@ def _takes_weights(deployment: Deployment) -> bool:
     if method in ("mxfp4", "awq_marlin", "gptq_marlin"):
         return False
     if method == "compressed-tensors":
-        return trtllm and has_int4_experts(checkpoint_of(deployment))
+        checkpoint = checkpoint_of(deployment)
+        return trtllm and (has_int4_experts(checkpoint) or packs_nvfp4(checkpoint))
     if method == "fp8" and calls == "cutlass":
         return False
     if method == "modelopt_fp4" and calls == "cutlass":

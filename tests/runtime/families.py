@@ -270,6 +270,21 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "layer_types": ["sliding_attention", "full_attention"],
         },
     ),
+    "cohere2_moe": (
+        "Cohere2MoeConfig",
+        {
+            "logit_scale": 0.3,
+            "pad_token_id": None,
+            "head_dim": 32,
+            "sliding_window": 6,
+            "first_k_dense_replace": 1,
+            "prefix_dense_intermediate_size": 48,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "num_shared_experts": 2,
+            "expert_selection_fn": "sigmoid",
+        },
+    ),
     "lfm2": (
         "Lfm2Config",
         {
@@ -477,7 +492,12 @@ def _internvl_chat(hf: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-_AS_PUBLISHED = {"kimi_vl": _kimi_vl, "internvl_chat": _internvl_chat}
+def _cohere2_moe(hf: dict[str, Any]) -> dict[str, Any]:
+    """With the count that SGLang goes by, which transformers takes and does not write."""
+    return {**hf, "first_k_dense_replace": hf["mlp_layer_types"].count("dense")}
+
+
+_AS_PUBLISHED = {"kimi_vl": _kimi_vl, "internvl_chat": _internvl_chat, "cohere2_moe": _cohere2_moe}
 
 
 def _wrapped(name: str, changes: dict[str, Any], tower: dict[str, Any]) -> Any:

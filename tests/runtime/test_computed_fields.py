@@ -20,6 +20,12 @@ _STEP = {
 }
 _HEADS_APART = {"num_attention_heads": 64, "num_sliding_attention_heads": 96}
 _NO_STATES_ALONE = "no layer has attention"
+_SIGMOID = {"expert_selection_fn": "sigmoid", "norm_topk_prob": False}
+_FIRST_DENSE = {
+    "first_k_dense_replace": 2,
+    "mlp_layer_types": ["dense"] * 2 + ["sparse"] * 38,
+    "prefix_dense_intermediate_size": 9,
+}
 # What is one step from what this runtime computes, and what it says of it.
 _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
     ("llama4_text", {}, {"layer_types": ["chunked_attention"] * 48}, "layer_types are not those of"),
@@ -41,6 +47,10 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ("cohere", {}, {"attention_bias": True}, "attention_bias is True"),
     ("cohere2", {"sliding_window": 9}, {"sliding_window": None}, "sliding_window is None"),
     ("cohere2", {}, {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+    ("cohere2_moe", {}, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_scaling is"),
+    ("cohere2_moe", _SIGMOID, {**_SIGMOID, "expert_selection_fn": "softmax"}, "norm_topk_prob is False"),
+    ("cohere2_moe", _FIRST_DENSE, {"first_k_dense_replace": 1}, "not those of first_k_dense_replace 1"),
+    ("cohere2_moe", _FIRST_DENSE, {"prefix_dense_intermediate_size": None}, "intermediate_size is missing"),
     ("lfm2", {}, {"layer_types": ["conv"] * 32}, _NO_STATES_ALONE),
     ("lfm2_moe", {"layer_types": ["full_attention"] * 32}, {"layer_types": None}, "layer_types is missing"),
     ("lfm2", {"head_dim": 80}, {"head_dim": 64}, "head_dim is 64"),
@@ -142,6 +152,12 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "tie_word_embeddings": (False,),
     },
     "olmoe": {"clip_qkv": (None,)},
+    "cohere2_moe": {
+        "expert_selection_fn": ("softmax", "sigmoid"),
+        "shared_expert_combination_strategy": ("average", "sum"),
+        "attention_bias": (False,),
+        "tie_word_embeddings": (True,),
+    },
     "ernie4_5_moe": {"moe_norm_min": (1e-12,), "use_bias": (False,)},
     "granite": {"mlp_bias": (False,)},
     "granitemoehybrid": {"position_embedding_type": ("rope", "nope", None)},

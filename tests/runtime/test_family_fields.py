@@ -96,6 +96,7 @@ _BESIDE = """
         zero_centered
     cohere head_dim model_max_length
     cohere2 head_dim model_max_length sliding_window_pattern
+    cohere2_moe first_k_dense_replace model_max_length rope_parameters
     lfm2 block_ff_dim head_dim quantization_config tie_embedding
     lfm2_moe head_dim quantization_config tie_embedding
     granitemoehybrid head_dim layers_block_type num_experts quantization_config

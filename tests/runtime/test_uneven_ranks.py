@@ -157,9 +157,9 @@ def test_uneven_ranks_with_states_answer_as_transformers_does(
     _check(ranks, saved(family), parallel, lens, replayed)
 
 
-# Windows, chunks, caps, multipliers, rows that are weighted, latents chosen by groups.
+# Windows, chunks, caps, multipliers, rows that are weighted, latents chosen by groups, averages.
 _DENSE = ("gemma2", "cohere2", "gemma3_text", "granite", "ministral3", "hunyuan_v1_dense")
-_SPARSE = ("granitemoe", "llama4_text", "hunyuan_v1_moe", "step3p5", "deepseek_v2")
+_SPARSE = ("granitemoe", "llama4_text", "hunyuan_v1_moe", "step3p5", "deepseek_v2", "cohere2_moe")
 _LAYOUTS = {
     "dp2": (DP2, [[9], []]),
     "dp2 ep2": (GROUPS, [[], [4, 11, 2]]),

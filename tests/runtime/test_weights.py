@@ -28,7 +28,7 @@ from runtime.server.units import GIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
 from sgl_tune.deployment.models import find_model
-from tests.runtime.families import FAMILIES, make_reference, prompts, reference_logits, save
+from tests.runtime.families import FAMILIES, config_json, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_pool, make_runtime
 
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -58,7 +58,7 @@ def _parameters(decoder: Decoder) -> int:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_rank_holds_the_models_parameters(family: str) -> None:
     reference = make_reference(family, vocab_size=128)
-    model = model_config(reference.config.to_dict())
+    model = model_config(config_json(reference))
     ours = _make_decoder(model, ParallelConfig())
     corrections = sum(
         buffer.numel()

@@ -11,6 +11,8 @@ import pytest
 from sgl_tune.deployment.models import presets
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.keys.call_shapes import routing_of
+from sgl_tune.keys.gaps import unplanned
 from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.starts import never_starts
@@ -55,6 +57,11 @@ def test_why_a_server_ends_while_it_loads(flags: dict[str, Any], why: str | None
     assert found is None if why is None else found is not None and why in found
 
 
+_COHERE = {
+    "model_type": "cohere2_moe", "architectures": ["Cohere2MoeForCausalLM"], "dtype": "bfloat16",
+    "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32, "vocab_size": 512,
+    "intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "expert_selection_fn": "sigmoid",
+}  # fmt: skip
 LLAMA, STEP = "nvidia/Llama-4-Scout-17B-16E-Instruct-", "stepfun-ai/Step-3.5-Flash"
 CUTEDSL = {"moe_runner_backend": "flashinfer_cutedsl", "quantization": "modelopt_fp4"}
 ROUTED = {"moe_runner_backend": "flashinfer_trtllm_routed"}
@@ -95,6 +102,46 @@ def test_experts_that_are_chosen_or_weighted_otherwise(
     versions = {"sglang_version": release, "flashinfer_version": None}
     ends = _ends(model_path=str(tmp_path), tp=4, **versions, **backend)
     assert ends is None if why is None else ends is not None and why in ends
+
+
+@pytest.mark.parametrize(
+    ("release", "renormalize", "why"),
+    [("0.5.22", False, CHOSEN), ("0.5.23", False, None), ("0.5.22", True, None), ("0.5.23", True, None)],
+)
+def test_command_a_plus_names_how_it_routes_and_north_chooses_itself(
+    release: str, renormalize: bool, why: str | None, tmp_path: Path
+) -> None:
+    told = {**_COHERE, "norm_topk_prob": renormalize}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    flags = ServerFlags(model_path=str(tmp_path), arch="sm100", sglang_version=release)
+    deployment = resolve_deployment(flags, environ={})
+    ends = never_starts(deployment)
+    assert deployment.server.moe_runner_backend == "flashinfer_trtllm"
+    assert ends is None if why is None else ends is not None and why in ends
+    assert (routing_of(deployment) == "logits") is (renormalize or release == "0.5.22")
+
+
+def test_compressed_nvfp4_experts_start_and_their_lookups_are_not_known(tmp_path: Path) -> None:
+    """As Command A+ is published in four bits: SGLang chooses its backend for it."""
+    weights = {
+        "num_bits": 4,
+        "type": "float",
+        "strategy": "tensor_group",
+        "group_size": 16,
+        "symmetric": True,
+    }
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": weights}
+    section = {
+        "quant_method": "compressed-tensors",
+        "format": "nvfp4-pack-quantized",
+        "config_groups": {"group_0": group},
+    }
+    (tmp_path / "config.json").write_text(json.dumps({**_COHERE, "quantization_config": section}))
+    flags = ServerFlags(model_path=str(tmp_path), arch="sm100", sglang_version="0.5.23")
+    deployment = resolve_deployment(flags, environ={})
+    assert deployment.server.moe_runner_backend == "flashinfer_trtllm"
+    assert never_starts(deployment) is None and expected_keys(deployment) == ()
+    assert any("experts of flashinfer_trtllm" in gap.what for gap in unplanned(deployment))
 
 
 def test_compressed_experts_run_in_four_bits_alone(tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""Bytes that a rank holds of published checkpoints, by SGLang's own model classes: recorded for the tests.
+
+python -m tests.oracle.held --model CohereLabs/North-Mini-Code-1.0 [--tp 1,2,8] [--release 0.5.23]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.memory.published import DATA, checkpoints
+from tests.oracle.inside import run_inside
+from tests.oracle.wheels import WORK, wheel_of
+
+RECORDED = DATA / "sglang_weights.json"
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="python -m tests.oracle.held", description=(__doc__ or "")[:60])
+    options.add_argument("--model", action="append", required=True)
+    options.add_argument("--tp", default="1,2,8", help="of each, its last rank")
+    options.add_argument("--release", default="0.5.23")
+    options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
+    asked = options.parse_args()
+    configs = {one.name: one.config for one in checkpoints()}
+    places = [(name, int(tp)) for name in asked.model for tp in asked.tp.split(",")]
+    lines = [json.dumps({"config": configs[name], "tp": tp, "rank": tp - 1}) for name, tp in places]
+    wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()
+    held = json.loads(RECORDED.read_text())
+    answers = run_inside("read_held", wheel, "H200", work, lines, deadline=600)
+    for (name, tp), answer in zip(places, answers, strict=True):
+        held.setdefault(name, {})[str(tp)] = answer
+    RECORDED.write_text(_one_a_line(held))
+
+
+def _one_a_line(held: dict[str, Any]) -> str:
+    rows = (f" {json.dumps(name)}: {json.dumps(told)}" for name, told in held.items())
+    return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""What one rank holds of a model: SGLang's own class of it, made of tensors without data.
+
+Runs in the oracle's interpreter. Reads cases, a JSON object a line: a config.json, tp and a rank.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+from tests.oracle.inside import enter, keep_output
+
+ENCODERS = re.compile(r"(^|\.)(visual|vision_\w+|vision|multi_modal_projector|mlp1|mm_projector)\.")
+
+
+def main() -> None:
+    enter()
+    out = keep_output()
+    for line in sys.stdin:
+        case = json.loads(line)
+        print(json.dumps(_bytes(_model(case))), file=out, flush=True)
+
+
+def _bytes(model: Any) -> list[int]:
+    """Of all parameters, and of those of its encoder."""
+    found = {name: held.numel() * held.element_size() for name, held in model.named_parameters()}
+    encoder = sum(size for name, size in found.items() if ENCODERS.search(name))
+    return [sum(found.values()) - encoder, encoder]
+
+
+def _model(case: dict[str, Any]) -> Any:
+    import torch
+    from sglang.srt import runtime_context
+    from sglang.srt.configs.model_config import ModelConfig
+
+    from tests.oracle.release_start import _publish, _resolved
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(case["config"]))
+        more = ["--tp", str(case["tp"]), "--ep", str(case.get("ep", 1)), *case.get("argv", ())]
+        args = _resolved(["--model-path", folder, *more])
+        runtime_context.reset_context()
+        _publish(args)
+        config = ModelConfig.from_server_args(args)
+    _take_place(case["tp"], case.get("ep", 1), case["rank"])
+    torch.set_default_dtype(torch.bfloat16)
+    torch.cuda.Stream = MagicMock
+    with torch.device("meta"):
+        return _class_of(config.hf_config.architectures[0])(config.hf_config)
+
+
+def _take_place(tp: int, ep: int, rank: int) -> None:
+    from sglang.srt.runtime_context import get_parallel
+
+    groups = {"tp_group": _group(tp, rank), "attn_tp_group": _group(tp, rank), "pp_group": _group(1, 0)}
+    ranks = {"tp_rank": rank, "attn_tp_rank": rank, "moe_ep_rank": rank * ep // tp, "pp_rank": 0}
+    get_parallel().override_permanently(**groups, **ranks, moe_tp_rank=rank % (tp // ep))
+
+
+def _group(size: int, rank: int) -> Any:
+    edges = {"is_first_rank": True, "is_last_rank": True, "cpu_group": None, "device_group": None}
+    return SimpleNamespace(world_size=size, rank_in_group=rank, rank=rank, **edges)
+
+
+def _class_of(architecture: str) -> Any:
+    from sglang.srt import models
+
+    for file in Path(models.__path__[0]).glob("*.py"):
+        if f"class {architecture}(" in file.read_text():
+            return getattr(importlib.import_module(f"sglang.srt.models.{file.stem}"), architecture)
+    raise LookupError(f"no module has {architecture}")
+
+
+if __name__ == "__main__":
+    main()
