@@ -6,9 +6,8 @@ Read from the autotuner of the published wheels: `flashinfer/autotuner.py` up to
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from runtime.server.releases import number
 
@@ -18,8 +17,7 @@ METADATA, RECORDS, GENERATION = "_metadata", "_records", "_generation"
 CuteDslForm = Literal["plain", "by activation", "by situ", "by quant mode and offset", "by quant mode"]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyForm:
+class KeyForm(NamedTuple):
     """How an entry's key is written. `cutedsl_moe`: what its op's name and options hold."""
 
     has_extras: bool  # a fourth element, 0.6.13
@@ -31,8 +29,7 @@ class KeyForm:
     lora_rows: bool = True  # a place for them among a trtllm MoE's inputs, since 0.6.13
 
 
-@dataclass(frozen=True, slots=True)
-class FlashInfer:
+class FlashInfer(NamedTuple):
     """One row: what holds from `since` until the next row."""
 
     since: str
@@ -73,42 +70,36 @@ _CUTLASS, _TRTLLM = "trtllm::fused_moe::", "flashinfer::trtllm_"
 _V0_6_11 = FlashInfer(
     "0.6.11", _SIX, frozenset((METADATA,)), KeyForm(False, workspace=32 << 20, lora_rows=False)
 )
-_V0_6_13 = replace(
-    _V0_6_11,
+_V0_6_13 = _V0_6_11._replace(
     since="0.6.13",
     keys=KeyForm(True, _DENSE, trtllm_gemm=_SCALES_128_BY_4),
     skips_ops=True,
 )
-_V0_6_15 = replace(
-    _V0_6_13,
+_V0_6_15 = _V0_6_13._replace(
     since="0.6.15",
-    keys=replace(_V0_6_13.keys, cutedsl_moe="by activation"),
+    keys=_V0_6_13.keys._replace(cutedsl_moe="by activation"),
     tells_unknown=True,
 )
-_V0_6_16 = replace(_V0_6_15, since="0.6.16", skips_cudnn_indices=True, matches_runners=True)
-_V0_6_18 = replace(
-    _V0_6_16,
+_V0_6_16 = _V0_6_15._replace(since="0.6.16", skips_cudnn_indices=True, matches_runners=True)
+_V0_6_18 = _V0_6_16._replace(
     since="0.6.18",
     members=frozenset((METADATA, RECORDS, GENERATION)),
-    keys=replace(_V0_6_15.keys, options_of=(*_DENSE, _CUTLASS), cutedsl_moe="by situ"),
+    keys=_V0_6_15.keys._replace(options_of=(*_DENSE, _CUTLASS), cutedsl_moe="by situ"),
 )
-_V0_7_0 = replace(
-    _V0_6_18,
+_V0_7_0 = _V0_6_18._replace(
     since="0.7.0",
     environment=_SEVEN,
-    keys=replace(_V0_6_18.keys, options_of=(*_DENSE, _CUTLASS, _TRTLLM)),
+    keys=_V0_6_18.keys._replace(options_of=(*_DENSE, _CUTLASS, _TRTLLM)),
     has_v2=True,
 )
-_V0_7_1 = replace(
-    _V0_7_0,
+_V0_7_1 = _V0_7_0._replace(
     since="0.7.1",
-    keys=replace(_V0_7_0.keys, trtllm_gemm=_TRTLLM_GEMM, cutedsl_moe="by quant mode and offset"),
+    keys=_V0_7_0.keys._replace(trtllm_gemm=_TRTLLM_GEMM, cutedsl_moe="by quant mode and offset"),
     keeps_policies=True,
 )
-_V0_7_2 = replace(
-    _V0_7_1,
+_V0_7_2 = _V0_7_1._replace(
     since="0.7.2",
-    keys=replace(_V0_7_1.keys, names_ranks=False, cutedsl_moe="by quant mode"),
+    keys=_V0_7_1.keys._replace(names_ranks=False, cutedsl_moe="by quant mode"),
 )
 FLASHINFERS = (_V0_6_11, _V0_6_13, _V0_6_15, _V0_6_16, _V0_6_18, _V0_7_0, _V0_7_1, _V0_7_2)
 NEWEST = FLASHINFERS[-1]

@@ -5,9 +5,8 @@ A row is the one before it and what is new. The next release: one more row, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from runtime.server import architectures as names
 from runtime.server.bounds import is_number
@@ -47,8 +46,7 @@ _ABSORBED_MLA = frozenset({
 _FIRST_STATE_KEEPERS = names.NEMOTRON_H | names.QWEN_HYBRID | {"MiniCPMV4_6ForConditionalGeneration"}
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(NamedTuple):
     version: str
     # pyproject.toml
     flashinfer: str
@@ -271,8 +269,7 @@ class Release:
 
 
 _12 = Release("0.5.12", flashinfer="0.6.11.post1", transformers="5.6.0", mxfp4_by_cutlass=(9,))
-_13 = replace(
-    _12,
+_13 = _12._replace(
     version="0.5.13",
     fuses_all_reduce_on_h20=True,
     fused_all_reduce=_13_FUSED,
@@ -301,8 +298,7 @@ _13 = replace(
     deterministic_prefixes=("fa3", "triton", "ascend"),
     drafts_share_states=True,
 )
-_14 = replace(
-    _13,
+_14 = _13._replace(
     version="0.5.14",
     fused_all_reduce=_14_FUSED,
     fuses_all_reduce_over_nodes=True,
@@ -326,8 +322,7 @@ _14 = replace(
     fuses_gated_shared=True,
     context_caps_requests=False,
 )
-_15 = replace(
-    _14,
+_15 = _14._replace(
     version="0.5.15",
     weighted_rows="refused",
     keeps_inputs_in_graphs=True,
@@ -352,8 +347,7 @@ _15 = replace(
     fa4_pages_by_prefill=False,
     reads_flat_kv_algorithm=True,
 )
-_16 = replace(
-    _15,
+_16 = _15._replace(
     version="0.5.16",
     prefill_graphs_need=4.0,
     cute_objects="on demand",
@@ -381,8 +375,7 @@ _BREAKABLE_17 = (
     *(*_BREAKABLE_OFF_WITH, "decode context parallelism", "two-batch overlap"),
     "an all-to-all of no proof",
 )
-_17 = replace(
-    _16,
+_17 = _16._replace(
     version="0.5.17",
     without_rules=frozenset({"KimiK3LinearForCausalLM"}),
     absorbs_by_flashinfer=True,
@@ -416,8 +409,7 @@ _GATHERED_18 = (
     *(("TRITON_CACHE_DIR", "triton"), ("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("CUDA_CACHE_PATH", "nv")),
     ("FLASHINFER_WORKSPACE_BASE", ""),
 )
-_18 = replace(
-    _17,
+_18 = _17._replace(
     version="0.5.18",
     fused_all_reduce=_18_FUSED,
     prefill_graphs_need=0.0,
@@ -447,8 +439,7 @@ _18 = replace(
     absorbed_mla=_ABSORBED_MLA | {"Glm4MoeLiteForCausalLM"},
     reads_kv_scheme_of=(*_17.reads_kv_scheme_of, "fp8"),
 )
-_19 = replace(
-    _18,
+_19 = _18._replace(
     version="0.5.19",
     checks_a2a_as_asked=False,
     locks_deep_gemm=True,
@@ -466,8 +457,7 @@ _19 = replace(
     trtllm_mha_prefill_majors=(9, 10, 12),
     reads_kv_scheme_of=(*_18.reads_kv_scheme_of, "compressed-tensors"),
 )
-_20 = replace(
-    _19,
+_20 = _19._replace(
     version="0.5.20",
     fused_all_reduce=_20_FUSED,
     counts_told_drafts=True,
@@ -490,8 +480,7 @@ _20 = replace(
     absorbed_mla=_19.absorbed_mla | names.GLM_5_NEXT,
     has_cutlass_mla=False,
 )
-_21 = replace(
-    _20,
+_21 = _20._replace(
     version="0.5.21",
     gathered_caches=(*_GATHERED_18, ("TILELANG_CACHE_DIR", "tilelang")),
     weighted_rows="of one expert",
@@ -500,8 +489,7 @@ _21 = replace(
     wants_states_to_keep=True,
     more_trtllm_mla_kv=(),
 )
-_22 = replace(
-    _21,
+_22 = _21._replace(
     version="0.5.22",
     flashinfer="0.7.1",
     transformers="5.19.0",
@@ -520,8 +508,7 @@ _22 = replace(
     pools_sparse_pages=True,
     prefills_draft_states=False,
 )
-_23 = replace(
-    _22,
+_23 = _22._replace(
     version="0.5.23",
     tokenspeed_is_cutedsl=True,
     flashinfer="0.7.2",
@@ -545,8 +532,7 @@ RELEASES = (_12, _13, _14, _15, _16, _17, _18, _19, _20, _21, _22, _23)
 NEWEST = RELEASES[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(NamedTuple):
     """A release under the very name it was asked by, and what is doubtful about that."""
 
     release: Release
@@ -579,11 +565,11 @@ def release_named(version: str | None) -> Named:
         )
     known = next((row for row in RELEASES if row.number == wanted), None)
     if known is not None:
-        return Named(replace(known, version=version))
+        return Named(known._replace(version=version))
     if wanted < NEWEST.number:
         raise ConfigError(
             f"SGLang {version} is not among the releases whose rules are known",
             f"one of {', '.join(row.version for row in RELEASES)}",
         )
     doubt = f"SGLang {version} is newer than {NEWEST.version}, the newest known: the same rules are assumed"
-    return Named(replace(NEWEST, version=version), warning=doubt)
+    return Named(NEWEST._replace(version=version), warning=doubt)

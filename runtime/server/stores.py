@@ -4,8 +4,7 @@ that gather all of them under one root."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from runtime.server.releases import Release
 
@@ -13,8 +12,7 @@ Move = Literal["as it is", "mended", "never"]
 AOT_PACKAGE = "flashinfer-aot"  # below a root: a package that offers FlashInfer the modules beside it
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(NamedTuple):
     id: str
     title: str
     # Where its library looks: below the variable's folder, else below the user's own

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,8 +58,7 @@ class ScannedFile(NamedTuple):
     digest: str | None = None
 
 
-@dataclass(frozen=True)
-class ScannedCache:
+class ScannedCache(NamedTuple):
     """`manifest` is ours; `manifest_problem` says why there is one and yet none."""
 
     cache: Cache

@@ -9,7 +9,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,7 +116,7 @@ def add_store(
                 continue
             _add_item(contents, stored, folder, item)
             contents.stores.setdefault(stored.store, StoreTold()).add(item)
-            taken.append(replace(item, faults=()))  # none that matters
+            taken.append(item._replace(faults=()))  # none that matters
         if stored.store == "flashinfer-jit" and taken:
             _add_offer(contents, taken, folder)
 

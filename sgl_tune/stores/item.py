@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from sgl_tune.stores.sources import Sources
@@ -40,8 +40,7 @@ class Size(NamedTuple):
         return Size(self.files + other.files, self.bytes + other.bytes, newest, owner, odd, read, closed)
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """`name` is its path below the store; `versions`, `arch` and `python` are what the layout or a small file
     beside it says it was made for."""
 
@@ -49,7 +48,7 @@ class Item:
     name: str
     path: Path
     size: Size
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = MappingProxyType({})
     arch: str | None = None
     python: str | None = None
     faults: tuple[Fault, ...] = ()
@@ -64,8 +63,7 @@ def unread(store: str, name: str, path: Path, error: OSError) -> Item:
     return Item(store, name, path, Size(), faults=(fault,))
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """How a server will see a store: the path it finds it under, and whether it may write there. `looks`:
     whether the entries themselves are read, or their names and sizes are enough."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from runtime.server.errors import ConfigError
 from runtime.server.flashinfer import NEWEST, FlashInfer, doubt_of, flashinfer_of
@@ -24,8 +24,7 @@ _GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg")
 _HOW = "write one with `sgl-tune env --format json` on the machine that serves"
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """`metadata` is None when nobody told: then a file is judged as if its own environment read it, but for
     the FlashInfer version, which the folder or a flag may tell, and the GPU, which `gpu` names."""
 
@@ -35,7 +34,7 @@ class Target:
     arch: str | None = None
     driver: str | None = None
     gpu: str | None = None
-    libraries: Mapping[str, str] = field(default_factory=dict)  # by the names that stores' items say
+    libraries: Mapping[str, str] = MappingProxyType({})  # by the names that stores' items say
 
     def for_file(self, saved: Any) -> Mapping[str, str]:
         if self.metadata is not None:
@@ -53,7 +52,7 @@ class Target:
 
     def in_folder(self, flashinfer: str | None) -> Target:
         """Whoever opens a version's folder runs that version."""
-        return self if self.flashinfer or not flashinfer else replace(self, flashinfer=flashinfer)
+        return self if self.flashinfer or not flashinfer else self._replace(flashinfer=flashinfer)
 
 
 def own_environment(saved: Any, reader: FlashInfer) -> dict[str, str]:

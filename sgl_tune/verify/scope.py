@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -108,8 +107,7 @@ def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:
 def _narrowed(target: Target, flags: ServerFlags, plans: Sequence[Plan]) -> Target:
     versions = {flags.flashinfer_version, *(plan.deployment.flashinfer_version for plan in plans)} - {None}
     archs = {flags.arch, *(plan.deployment.arch for plan in plans)} - {None}
-    return replace(
-        target,
+    return target._replace(
         flashinfer=target.flashinfer or (versions.pop() if len(versions) == 1 else None),
         arch=target.arch or (archs.pop() if len(archs) == 1 else None),
         gpu=find_gpu(flags.gpu).name if flags.gpu else None,

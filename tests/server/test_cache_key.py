@@ -114,7 +114,7 @@ def test_a_version_that_is_none_is_refused() -> None:
 
 
 def test_a_post_release_is_the_release() -> None:
-    assert _release("0.5.12.post1") == replace(RELEASES[0], version="0.5.12.post1")
+    assert _release("0.5.12.post1") == RELEASES[0]._replace(version="0.5.12.post1")
 
 
 def test_releases_are_in_order_and_each_pins_a_flashinfer() -> None:

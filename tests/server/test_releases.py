@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -33,4 +32,4 @@ def test_a_release_between_two_that_are_known_is_refused(monkeypatch: pytest.Mon
     monkeypatch.setattr(releases, "RELEASES", known)
     with pytest.raises(ConfigError, match=r"SGLang 0\.5\.20 is not among the releases whose rules are known"):
         release_named("0.5.20")
-    assert release_named("0.5.19").release == replace(known[7], version="0.5.19")
+    assert release_named("0.5.19").release == known[7]._replace(version="0.5.19")

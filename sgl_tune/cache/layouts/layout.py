@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.layouts.listing import Listing, OnError
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """`read` makes a cache of a folder that looks like one; of any other folder None."""
 
     name: str

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from sgl_tune.cache.folder import Folder
 from sgl_tune.stores.item import Fault, Item, Setting, unread
@@ -39,7 +38,7 @@ class Inductor:
         """With `torch_compile_cache`'s folders above, which each hold both kinds."""
         for name in listing(folder).folders:
             inner = f"{prefix}{name}/"
-            at = replace(setting, place=f"{setting.place}/{name}")
+            at = setting._replace(place=f"{setting.place}/{name}")
             try:
                 with entered(folder, name) as below:
                     if name in (_GRAPHS, _AUTOGRAD):
@@ -75,7 +74,7 @@ class Inductor:
         yield from kernels(folder, setting, self.store, prefix)
         for device in listing(folder).folders:
             if device.isdecimal():
-                at = replace(setting, place=f"{setting.place}/{device}")
+                at = setting._replace(place=f"{setting.place}/{device}")
                 with entered(folder, device) as below:
                     yield from kernels(below, at, self.store, f"{prefix}{device}/")
 

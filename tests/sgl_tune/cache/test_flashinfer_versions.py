@@ -53,7 +53,7 @@ def test_every_flashinfer_that_a_release_pins_was_read_and_recorded() -> None:
 def test_the_rows_differ_and_are_in_order() -> None:
     since = [number(row.since) for row in FLASHINFERS]
     assert since == sorted(set(since))
-    ways = {tuple(getattr(row, name) for name in row.__slots__ if name != "since") for row in FLASHINFERS}
+    ways = {tuple(getattr(row, name) for name in row._fields if name != "since") for row in FLASHINFERS}
     assert len(ways) == len(FLASHINFERS)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from tests.stock import inductor_move, triton_groups
 
 
 def _said(store: str, place: Path, writable: bool = True) -> str:
-    setting: Setting = replace(setting_here(place), writable=writable, sources=Sources())
+    setting: Setting = setting_here(place)._replace(writable=writable, sources=Sources())
     with open_folder(place, place) as folder:
         (item,) = BY_STORE[store].items(folder, setting)
     kinds = {fault.kind for fault in item.faults}
