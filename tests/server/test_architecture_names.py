@@ -52,7 +52,7 @@ def _named() -> Iterator[str]:
             if not name.startswith("__"):
                 yield from _strings(value)
     for row in RELEASES:
-        for name in row.__slots__:
+        for name in row._fields:
             yield from _strings(getattr(row, name))
 
 

@@ -25,6 +25,8 @@ def _rows(value: Any) -> Iterator[Any]:
         for one in value.values():
             yield from _rows(one)
     elif isinstance(value, (tuple, list)):
+        if hasattr(value, "_fields"):
+            yield value
         for one in value:
             yield from _rows(one)
 
