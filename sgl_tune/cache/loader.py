@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import METADATA, RECORDS, FlashInfer
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
-from sgl_tune.cache.regular import Members
+from sgl_tune.cache.regular import Members, Value
 from sgl_tune.reading import is_deeper
 
 INDETERMINATE = (None, "unknown", "None")
@@ -148,24 +148,22 @@ def _load_entries(document: Mapping[str, Any], reader: FlashInfer) -> Loaded:
 
 def _load_members(members: Members, reader: FlashInfer) -> Loaded:
     """What becomes of an entry depends on no other, and not on its key."""
-    loaded = Loaded({}, {}, ())
-    skipped = []
     asker = _asker(reader)
-    for key, value in members:
-        if key in reader.members:
-            continue
-        known = value.found.get(asker)
-        if known is None:
-            alone = _load_entries({key: value.value}, reader)
-            known = value.found[asker] = alone.entries.get(key), alone.policies.get(key)
-        choice, policy = known
-        if choice is None:
-            skipped.append(key)
-            continue
-        loaded.entries[key] = choice
-        if policy is not None:
-            loaded.policies[key] = policy
-    return loaded._replace(skipped=tuple(skipped))
+    found = [
+        (key, *(value.found.get(asker) or _remembered(key, value, reader)))
+        for key, value in members.without(reader.members)
+    ]
+    return Loaded(
+        {key: choice for key, choice, _ in found if choice is not None},
+        {key: policy for key, choice, policy in found if policy is not None},
+        tuple([key for key, choice, _ in found if choice is None]),
+    )
+
+
+def _remembered(key: str, value: Value, reader: FlashInfer) -> tuple[Any, Any]:
+    alone = _load_entries({key: value.value}, reader)
+    known = value.found[_asker(reader)] = alone.entries.get(key), alone.policies.get(key)
+    return known
 
 
 @lru_cache

@@ -75,6 +75,7 @@ def parse_key(text: str) -> KeyParts | None:
     return None if extras is None else KeyParts(head[1], head[2], profile, extras)
 
 
+@lru_cache(maxsize=512)  # the GEMMs of a layer share theirs
 def _parse_profile(text: str) -> Profile | None:
     shapes = []
     for match in _SHAPE.finditer(text):
@@ -83,6 +84,7 @@ def _parse_profile(text: str) -> Profile | None:
     return profile if str(profile) == text else None
 
 
+@lru_cache(maxsize=512)  # an op has the same for all its buckets
 def _parse_extras(text: str) -> tuple[str, ...] | None:
     tokens: list[str] = []
     current, depth = "", 0
@@ -190,7 +192,7 @@ def parse_cache_file(path: Path, raw: bytes) -> CacheFile:
         text = raw.decode("utf-8")
         members = members_of(text)
         if members is not None:
-            return CacheFile(path, raw, {name: value.value for name, value in members}, members)
+            return CacheFile(path, raw, members.document, members)
         document = json.loads(text)
     except UnicodeDecodeError as error:
         raise BrokenCacheFile(path, f"not UTF-8 text (byte {error.start})", "UnicodeDecodeError") from None

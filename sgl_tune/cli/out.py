@@ -211,7 +211,7 @@ def _width(stream: TextIO) -> int | None:
 
 
 def _styled(text: str, style: str | None, stream: TextIO) -> str:
-    if not style or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+    if not style or not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
 

@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Work = Callable[[Sequence[Item]], Iterable[Answer]]
 _MOST = 8
-_WORTH_IT = 1000  # a copy writes to most pages that it shares, and takes as long as hundreds of files
+_WORTH_IT = 250  # a copy costs as much as a hundred files: it writes to most pages that it shares
 _AT_ONCE = 1 << 20
 
 

@@ -102,7 +102,7 @@ class Judge:
         found: list[Finding] = []
         if file.metadata is None:
             found.append(no_environment_finding())
-        found += check_entries(file.entries_for(reader), loaded, reader)
+        found += check_entries(file.entries_for(reader), loaded, reader, file.members)
         if self._coverage:
             found += self._coverage.findings(loaded, reader)
         verdict = Verdict.PARTIAL if any(f.code in _SERVED_IN_PART for f in found) else Verdict.HIT
