@@ -40,9 +40,17 @@ def _is_usual(record: Any, member: Field[Any]) -> bool:
 
 def whole(value: Any) -> Any:
     """With what is as usual, too."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: whole(getattr(value, one.name)) for one in fields(value)}
+    if not isinstance(value, type) and members(value):
+        return {name: whole(getattr(value, name)) for name in members(value)}
     return plain(value)
+
+
+def members(row: Any) -> dict[str, Any]:
+    """Of a dataclass or a named tuple, or one of them: what each is by default, or MISSING."""
+    if is_dataclass(row):
+        return {one.name: one.default for one in fields(row)}
+    defaults = getattr(row, "_field_defaults", {})
+    return {name: defaults.get(name, MISSING) for name in getattr(row, "_fields", ())}
 
 
 def refusal(error: ConfigError) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any
@@ -22,15 +22,15 @@ from runtime.server.flashinfer import FLASHINFERS, doubt_of, flashinfer_of
 from runtime.server.gpus import CPU, GPUS, GpuModel, arch_major, find_gpu, gpu_for
 from runtime.server.releases import NEWEST, RELEASES, number, release_named
 from runtime.server.stores import STORES, gathering, places
-from tests.book.plain import plain, told, whole
+from tests.book.plain import members, plain, told, whole
 
 Row = tuple[str, Any]
 
 
 def releases() -> Iterator[Row]:
     for release in RELEASES:
-        for one in fields(release):
-            yield f"{release.version} {one.name}", whole(getattr(release, one.name))
+        for name in members(release):
+            yield f"{release.version} {name}", whole(getattr(release, name))
 
 
 def releases_named() -> Iterator[Row]:
@@ -58,8 +58,8 @@ def _named(version: str | None) -> list[Any]:
 
 def flashinfers() -> Iterator[Row]:
     for row in FLASHINFERS:
-        for one in fields(row):
-            yield f"{row.since} {one.name}", whole(getattr(row, one.name))
+        for name in members(row):
+            yield f"{row.since} {name}", whole(getattr(row, name))
     for version in (*flashinfer.READ, "0.6.0", "0.6.10", "0.6.14.post1", "0.7.3", "0.8.0", "1.0", "main"):
         yield f"row of {version}", [flashinfer_of(version).since, doubt_of(version)]
 
@@ -95,10 +95,9 @@ def usual() -> Iterator[Row]:
     for package in (runtime.server, sgl_tune.keys):
         for module in sorted(one.name for one in walk_packages(package.__path__, f"{package.__name__}.")):
             for name, one in sorted(vars(import_module(module)).items()):
-                if is_dataclass(one) and isinstance(one, type) and one.__module__ == module:
-                    members = {member.name: member.default for member in fields(one)}
+                if isinstance(one, type) and one.__module__ == module and members(one):
                     told_of = {
-                        name: whole(default) for name, default in members.items() if default is not MISSING
+                        member: whole(usual) for member, usual in members(one).items() if usual is not MISSING
                     }
                     yield f"{module}.{name}", told_of
 
@@ -170,8 +169,8 @@ def arguments() -> Iterator[Row]:
 
 def stores() -> Iterator[Row]:
     for store in STORES:
-        for one in fields(store):
-            yield f"{store.id} {one.name}", getattr(store, one.name)
+        for name in members(store):
+            yield f"{store.id} {name}", getattr(store, name)
     for release in RELEASES:
         for there in (
             (),
