@@ -12,7 +12,14 @@ from runtime.server.encoders.weight import Encoder
 from runtime.server.errors import ConfigError
 from runtime.server.excluded import Excluded
 from runtime.server.formats.assigned import UNQUANTIZED, Quantized
-from runtime.server.layer_config import NO_CAPS, AttentionConfig, Caps, MLAConfig, MoEConfig
+from runtime.server.layer_config import (
+    NO_CAPS,
+    AttentionConfig,
+    Caps,
+    CompressedConfig,
+    MLAConfig,
+    MoEConfig,
+)
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
 
@@ -81,6 +88,7 @@ class ModelConfig:
     moe: MoEConfig | None = None
     caps: tuple[Caps, ...] = ()  # each layer's, where one has some
     mla: MLAConfig | None = None
+    compressed: CompressedConfig | None = None
     recurrent: RecurrentConfig | None = None
     names: TensorNames = TensorNames()
     encoder: Encoder | None = None  # of what is no text
@@ -88,7 +96,7 @@ class ModelConfig:
     uncomputed: tuple[str, ...] = ()  # of what is known, its sizes too, what it does not compute
 
     def __post_init__(self) -> None:
-        check_model(self, self.moe, self.mla, self.mla and self.mla.indexer, self.recurrent)
+        check_model(self, self.moe, self.mla, self.mla and self.mla.indexer, self.compressed, self.recurrent)
 
     @property
     def is_mla(self) -> bool:

@@ -21,10 +21,12 @@ def has_int4_experts(model: Checkpoint) -> bool:
 
 
 def has_fp4_experts(model: Checkpoint) -> bool:
-    """DeepSeek V4's are, unless the weights' headers say otherwise: a config.json does not."""
+    """DeepSeek V4's are, unless the weights' headers say otherwise: SGLang asks those, and we what stands in
+    config.json for others to read."""
     section = model.mapping("quantization_config")
     declared = section.get("routed_experts_quant_method") or section.get("store_dtype")
-    return declared == "mxfp4" if declared else model.architecture in DEEPSEEK4
+    stored = section.get("expert_dtype") or model.get("expert_dtype")
+    return declared == "mxfp4" if declared else model.architecture in DEEPSEEK4 and stored != "fp8"
 
 
 def has_nvfp4_experts(model: Checkpoint) -> bool:

@@ -15,7 +15,7 @@ class MoEConfig:
     top_k: int
     intermediate_size: int
     shared_intermediate_size: int = 0
-    scoring: Literal["softmax", "sigmoid"] = "softmax"
+    scoring: Literal["softmax", "sigmoid", "sqrtsoftplus"] = "softmax"
     renormalize: bool = True
     least_sum: float = 1e-20  # added to what shares are divided by
     correction_bias: bool = False
@@ -89,6 +89,17 @@ class IndexerConfig:
     head_dim: int
     top_k: int
     interleaved: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedConfig:
+    """DeepSeek-V4's attention: one key, which is the value too, of each token of a window, and in most layers
+    of each group of earlier ones."""
+
+    q_lora_rank: int
+    output_groups: int
+    output_rank: int
+    indexer: IndexerConfig
 
 
 @dataclass(frozen=True, slots=True)

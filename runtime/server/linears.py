@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.errors import Unsupported
 from runtime.server.layer_config import AttentionConfig
 from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config, ShortConvConfig
 
@@ -71,6 +72,8 @@ Product = tuple[tuple[str, ...], int, int]
 def _mixer(model: ModelConfig, kind: str, parallel: ParallelConfig) -> Iterator[Product]:
     if kind == "recurrent":
         yield from _recurrent(model, parallel.attn_tp)
+    elif model.compressed is not None:
+        raise Unsupported("the matrices of compressed attention are not known here")
     elif kind in model.attention:
         attend = _latent if model.is_mla else _grouped
         # DP attention is not for these: each of its groups would need all heads, and has a part of them.

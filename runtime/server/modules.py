@@ -89,6 +89,8 @@ def _unread(server: Server, model: ModelConfig | None) -> Iterator[str]:
         yield "recurrent layers"
     if model.is_mla:
         yield "latent attention"
+    if model.compressed is not None:
+        yield "compressed attention"
     if model.encoder is not None:
         yield "the encoder"
     if model.moe is not None and model.moe.correction_bias:

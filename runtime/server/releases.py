@@ -108,6 +108,12 @@ class Release(NamedTuple):
     mxfp4_on_sm120: str = "triton_kernel"
     # Where they run on FlashInfer's CUTLASS kernels: srt/layers/quantization/mxfp4.py
     mxfp4_by_cutlass: tuple[int, ...] = ()
+    # DeepSeek-V4's, beside fp8, on the same kernels, and on TRT-LLM's made a multiple of a tile: fp8.py and
+    # mxfp4_flashinfer_trtllm_moe.py beside it
+    fp4_beside_fp8_by_cutlass: tuple[int, ...] = (9,)
+    pads_fp4_beside_fp8: bool = False
+    # A mixed checkpoint's nvfp4 experts beside fp8: srt/model_loader/loader.py
+    reads_nvfp4_beside_fp8: bool = False
     # modelopt_fp4's experts: srt/arg_groups/overrides.py, _moe_runner_backend_quant_constraints
     nvfp4_runs_cutlass_on: tuple[int, ...] = ()
     # Its gated experts on TRT-LLM's kernels are of a multiple of these: modelopt_quant.py
@@ -300,6 +306,7 @@ _13 = _12._replace(
 )
 _14 = _13._replace(
     version="0.5.14",
+    reads_nvfp4_beside_fp8=True,
     fused_all_reduce=_14_FUSED,
     fuses_all_reduce_over_nodes=True,
     loads_drafts_before_pool=True,
@@ -349,6 +356,7 @@ _15 = _14._replace(
 )
 _16 = _15._replace(
     version="0.5.16",
+    fp4_beside_fp8_by_cutlass=(9, 12),
     prefill_graphs_need=4.0,
     cute_objects="on demand",
     waterfills_over=("deepep", "megamoe"),
@@ -482,6 +490,7 @@ _20 = _19._replace(
 )
 _21 = _20._replace(
     version="0.5.21",
+    pads_fp4_beside_fp8=True,
     gathered_caches=(*_GATHERED_18, ("TILELANG_CACHE_DIR", "tilelang")),
     weighted_rows="of one expert",
     fused_finalize_unset=False,

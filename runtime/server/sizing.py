@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.errors import Unsupported
 from runtime.server.layer_config import MLAConfig
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL
 
@@ -25,6 +26,8 @@ def kv_bytes_per_token_and_layer(
     model: ModelConfig, parallel: ParallelConfig, kv_dtype: str, packed: bool = True
 ) -> int:
     """What one token costs one layer of one rank. `kv_dtype` is resolved: a key of `DTYPE_BYTES`."""
+    if model.compressed is not None:
+        raise Unsupported("how large the pools of compressed keys are is not known here")
     if model.mla is not None:
         return _mla_bytes_per_token(model.mla, kv_dtype, packed)
     return 2 * kv_heads_per_rank(model, parallel) * model.main_attention.head_dim * DTYPE_BYTES[kv_dtype]

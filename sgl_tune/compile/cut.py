@@ -63,6 +63,8 @@ def _obstacles(deployment: Deployment, hf: Mapping[str, Any]) -> Iterator[str]:
         yield "its layers are not known here"
     elif hf.get(_DEPTH) != model.num_layers:
         yield "its config.json does not tell its depth in one place"
+    if model is not None and model.compressed is not None:
+        yield "its first layers choose their experts by a hash"
     if model is not None and model.encoder is not None:
         yield "it reads more than text"
     if server.speculative is not None:

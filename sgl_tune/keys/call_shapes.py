@@ -14,14 +14,21 @@ from runtime.server.call_rules import (
     has_loose_experts,
     routing_form,
 )
-from runtime.server.checkpoint import Checkpoint
 from runtime.server.expert_weights import has_int4_experts
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
-from runtime.server.shape import Server
 from runtime.server.tuning import (
     MODELOPT_FP8,
     is_tuned,
+)
+from sgl_tune.keys.expert_calls import (
+    FP4_TILE,
+    MXFP4_BESIDE_FP8,
+    NVFP4_BESIDE_FP8,
+    calls_are_known,
+    checkpoint_of,
+    runs_mxfp4_by_cutlass,
+    weights_of,
 )
 from sgl_tune.keys.op_shapes import (
     Dtype,
@@ -58,19 +65,14 @@ def _has_experts(deployment: Deployment) -> bool:
     return model.num_moe_layers > 0 and not has_loose_experts(model, deployment.quantization)
 
 
-def checkpoint_of(deployment: Deployment) -> Checkpoint:
-    inputs = deployment.inputs
-    return (deployment.server.is_draft and inputs.draft_checkpoint) or inputs.checkpoint
-
-
 def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     if not tunes_moe(deployment):
         return ()
     if deployment.arch == CPU.arch:
         return cpu_moe(_experts(deployment), dtype_of(deployment))
-    builder = _MOE_CALLS.get((deployment.server.backend.calls, _weights(deployment)))
+    builder = _MOE_CALLS.get((deployment.server.backend.calls, weights_of(deployment)))
     by_others = deployment.server.moe_a2a_backend != "none" and shares_on_every_rank(deployment)
-    known = builder and not by_others
+    known = builder and not by_others and calls_are_known(deployment)
     return builder(deployment) if builder and known else ()
 
 
@@ -84,13 +86,6 @@ def has_kernels(deployment: Deployment) -> bool:
     """FlashInfer, of the MoE backend, for this GPU."""
     majors = deployment.server.backend.kernel_majors
     return not majors or deployment.server.gpu.major in majors
-
-
-def _weights(deployment: Deployment) -> str | None:
-    """How the experts' weights are stored, as the MoE backends tell them apart."""
-    if deployment.quantization == "fp8" and deployment.model.quantization_block is None:
-        return "fp8 without blocks"
-    return deployment.quantization
 
 
 def dtype_of(deployment: Deployment) -> Dtype:
@@ -222,14 +217,22 @@ def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     padded = replace(experts, hidden=_round_up(experts.hidden, 256))
     if on_trtllm:
         return (trtllm_mxfp4_moe(padded, output=experts.hidden),)
-    return _mxfp4_by_cutlass(deployment, padded) if runs_mxfp4_by_cutlass(server) else ()
+    return _mxfp4_by_cutlass(deployment, padded) if runs_mxfp4_by_cutlass(deployment) else ()
 
 
-def runs_mxfp4_by_cutlass(server: Server) -> bool:
-    return server.backend.calls == "mxfp4" and server.gpu.major in server.release.mxfp4_by_cutlass
+def _mxfp4_beside_fp8(deployment: Deployment) -> tuple[OpShape, ...]:
+    """DeepSeek-V4, whose layers choose their experts themselves."""
+    release, by_cutlass = deployment.server.release, runs_mxfp4_by_cutlass(deployment)
+    pads = release.pads_fp4_beside_fp8 and not by_cutlass
+    experts = _experts(deployment, multiple=FP4_TILE if pads else 1)
+    if experts.intermediate % FP4_TILE:
+        return ()
+    if by_cutlass:
+        return _mxfp4_by_cutlass(deployment, experts, biases=False)
+    return (trtllm_mxfp4_moe(experts, experts.hidden, "apart" if release.routes_apart else "packed"),)
 
 
-def _mxfp4_by_cutlass(deployment: Deployment, experts: Experts) -> tuple[OpShape, ...]:
+def _mxfp4_by_cutlass(deployment: Deployment, experts: Experts, biases: bool = True) -> tuple[OpShape, ...]:
     """Rows in mxfp8 on sm120, in bf16 on Hopper."""
     on_hopper = deployment.server.gpu.major == 9
     return cutlass_moe(
@@ -240,7 +243,7 @@ def _mxfp4_by_cutlass(deployment: Deployment, experts: Experts) -> tuple[OpShape
         output=_BF16,
         fused_finalize=deployment.server.fused_finalize,
         packed=2 if on_hopper else 16,
-        biases=True,
+        biases=biases,
         mxfp8_rows=not on_hopper,
         weight_groups=on_hopper,
     )
@@ -258,6 +261,8 @@ _MOE_CALLS: dict[tuple[Calls | None, str | None], Callable[[Deployment], tuple[O
     ("trtllm", "nvfp4_online"): _trtllm_nvfp4,
     ("trtllm", "mxfp8"): _trtllm_mxfp8,
     ("trtllm", "compressed-tensors"): _trtllm_mxint4,
+    ("trtllm", NVFP4_BESIDE_FP8): _trtllm_nvfp4,
     ("mxfp4", "mxfp4"): _mxfp4,
+    ("mxfp4", MXFP4_BESIDE_FP8): _mxfp4_beside_fp8,
     ("cutedsl", "modelopt_fp4"): _cutedsl,
 }

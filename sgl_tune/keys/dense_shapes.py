@@ -16,8 +16,9 @@ from runtime.server.tuning import (
     runs_fp8_gemm,
     runs_mxfp8_gemm,
 )
-from sgl_tune.keys.call_shapes import checkpoint_of, dtype_of
+from sgl_tune.keys.call_shapes import dtype_of
 from sgl_tune.keys.dense_ops import FP4_RUNNERS, MXFP8_RUNNERS, dense_fp4, dense_fp8, dense_mxfp8
+from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.op_shapes import OpShape
 
 # Families whose shared experts are split over TP behind an all-to-all, too.
@@ -95,11 +96,15 @@ def _dense_shapes(deployment: Deployment) -> Iterator[OpShape]:
 
 
 def fp8_is_known(deployment: Deployment) -> bool:
-    return tunes_dense(deployment) and deployment.quantization in MODELOPT_FP8
+    return tunes_dense(deployment) and _is_known(deployment) and deployment.quantization in MODELOPT_FP8
+
+
+def _is_known(deployment: Deployment) -> bool:
+    return deployment.model.compressed is None
 
 
 def mxfp8_is_known(deployment: Deployment) -> bool:
-    chosen = deployment.quantization == "mxfp8"
+    chosen = deployment.quantization == "mxfp8" and _is_known(deployment)
     return chosen and tunes_mxfp8(deployment) and _mxfp8_backend(deployment) in MXFP8_RUNNERS
 
 
@@ -112,7 +117,7 @@ def _mxfp8_backend(deployment: Deployment) -> str:
 
 
 def fp4_is_known(deployment: Deployment) -> bool:
-    return tunes_fp4(deployment) and deployment.quantization == "modelopt_fp4"
+    return tunes_fp4(deployment) and _is_known(deployment) and deployment.quantization == "modelopt_fp4"
 
 
 def linear_sizes(deployment: Deployment) -> tuple[tuple[int, int], ...]:

@@ -46,7 +46,7 @@ def _unplanned(deployment: Deployment) -> Iterator[Gap]:
     if tunes_dense(deployment) and not fp8_is_known(deployment):
         yield Gap(
             f"the FP8 GEMMs of dense layers in {quantization}",
-            "those of mixed weights are not known here",
+            _UNREAD if deployment.model.compressed else "those of mixed weights are not known here",
         )
     if tunes_absorbed(deployment):
         yield Gap("the FP8 products of latent attention", _UNREAD)

@@ -11,8 +11,9 @@ from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets, t
 from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.rows import BatchRows, batch_rows
 from sgl_tune.cache.policies import Policy
-from sgl_tune.keys.call_shapes import moe_shapes, runs_mxfp4_by_cutlass, tunes_moe
+from sgl_tune.keys.call_shapes import moe_shapes, tunes_moe
 from sgl_tune.keys.dense_shapes import dense_shapes, tunes_absorbed, tunes_dense, tunes_fp4, tunes_mxfp8
+from sgl_tune.keys.expert_calls import runs_mxfp4_by_cutlass
 from sgl_tune.keys.op_shapes import OpShape
 from sgl_tune.keys.starts import never_starts
 
@@ -111,7 +112,7 @@ def _moe_buckets(deployment: Deployment, rows: BatchRows) -> Buckets:
 
     def buckets_up_to(count: int) -> tuple[int, ...]:
         server = deployment.server
-        backend = backend_row("flashinfer_cutlass") if runs_mxfp4_by_cutlass(server) else server.backend
+        backend = backend_row("flashinfer_cutlass") if runs_mxfp4_by_cutlass(deployment) else server.backend
         largest = tuning_range(backend, server.release, count, rows.prefill, server.is_pd_decode)
         return tuning_buckets(largest)
 

@@ -173,10 +173,10 @@ def trtllm_nvfp4_moe(experts: Experts, routing: Routing, by_token: bool) -> OpSh
     return OpShape(TRTLLM_FP4, COLD, profile, extras)
 
 
-def trtllm_mxfp4_moe(experts: Experts, output: int) -> OpShape:
-    """gpt-oss: mxfp8 activations, mxfp4 weights, both padded; `output` is the model's own width."""
+def trtllm_mxfp4_moe(experts: Experts, output: int, routing: Routing = "logits") -> OpShape:
+    """mxfp8 activations, mxfp4 weights, for gpt-oss both padded; `output` is the model's own width."""
     h = experts.hidden
-    profile = _trtllm_profile(experts, "logits", scale=lambda t: (t, h // 32), output=output, buffers=True)
+    profile = _trtllm_profile(experts, routing, scale=lambda t: (t, h // 32), output=output, buffers=True)
     extras = _trtllm_extras(experts, MX_E4M3, MX_E2M1, shuffled=True)
     return OpShape(TRTLLM_FP4, COLD, profile, extras)
 

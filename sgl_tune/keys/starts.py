@@ -10,7 +10,14 @@ from runtime.server.call_rules import chooses_itself
 from runtime.server.expert_weights import has_int4_experts, packs_nvfp4
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.refusals import undivided_heads
-from sgl_tune.keys.call_shapes import checkpoint_of, has_kernels, routing_of, tunes_moe
+from sgl_tune.keys.call_shapes import has_kernels, routing_of, tunes_moe
+from sgl_tune.keys.expert_calls import (
+    FP4_TILE,
+    MXFP4_BESIDE_FP8,
+    checkpoint_of,
+    runs_mxfp4_by_cutlass,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -37,6 +44,9 @@ def _reasons(deployment: Deployment) -> Iterator[str]:
     majors = _BLOCK_GEMM_MAJORS.get(gemm)
     if majors and server.gpu.major not in majors and _is_block_fp8(deployment):
         yield f"--fp8-gemm-backend {gemm} has no kernels for {server.gpu.arch}"
+    compressed, ranks = deployment.model.compressed, deployment.parallel.attn_tp
+    if compressed is not None and compressed.output_groups % ranks:
+        yield f"{compressed.output_groups} groups of heads cannot be divided among {ranks} ranks"
     if not tunes_moe(deployment):
         return
     if not has_kernels(deployment):
@@ -45,6 +55,9 @@ def _reasons(deployment: Deployment) -> Iterator[str]:
         yield f"MoE backend {backend} has no kernels behind all-to-all {server.moe_a2a_backend}"
     if server.backend.calls is not None and not _takes_weights(deployment):
         yield f"MoE backend {backend} has no kernels for experts in {_words(deployment)}"
+    cut = _cut_tile(deployment)
+    if cut is not None:
+        yield f"MoE backend {backend} takes experts in multiples of {FP4_TILE}, and a rank's are {cut} wide"
     if not _takes_weighted_rows(deployment):
         yield f"MoE backend {backend} does not take rows that are weighted before the experts"
     if server.backend.calls == "trtllm" and not _takes_routing(deployment):
@@ -67,6 +80,8 @@ def _takes_dispatch(deployment: Deployment) -> bool:
 def _takes_weights(deployment: Deployment) -> bool:
     calls, method = deployment.server.backend.calls, deployment.quantization
     trtllm = calls == "trtllm"
+    if calls == "mxfp4" and weights_of(deployment) == MXFP4_BESIDE_FP8:
+        return deployment.server.gpu.major == 10 or runs_mxfp4_by_cutlass(deployment)
     if calls == "mxfp4":
         major = deployment.server.gpu.major
         has_kernels = major == 10 or major in deployment.server.release.mxfp4_by_cutlass
@@ -82,6 +97,15 @@ def _takes_weights(deployment: Deployment) -> bool:
         return deployment.server.gpu.major >= 10
     # Its scales for activations come from the checkpoint, and one that is made here has none.
     return not (trtllm and _is_plain_fp8(deployment))
+
+
+def _cut_tile(deployment: Deployment) -> int | None:
+    """What SGLang ends at, or None: mxfp4_flashinfer_cutlass_moe.py of srt/layers/quantization."""
+    moe = deployment.model.moe
+    if moe is None or weights_of(deployment) != MXFP4_BESIDE_FP8 or not runs_mxfp4_by_cutlass(deployment):
+        return None
+    sizes = (deployment.model.hidden_size, moe.intermediate_size // deployment.parallel.moe_tp)
+    return next((size for size in sizes if size % FP4_TILE), None)
 
 
 def _takes_weighted_rows(deployment: Deployment) -> bool:

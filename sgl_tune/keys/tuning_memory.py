@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.layer_config import CompressedConfig
 from runtime.server.sizing import kv_heads_per_rank
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.keys import TunedOp
@@ -34,12 +35,25 @@ def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:
 def _attention_weights(model: ModelConfig, parallel: ParallelConfig) -> int:
     attention, mla = model.main_attention, model.mla
     heads = attention.num_heads // parallel.attn_tp
+    if model.compressed is not None:
+        return _compressed_weights(model, model.compressed, heads)
     if mla is None:
         return model.hidden_size * attention.head_dim * 2 * (heads + kv_heads_per_rank(model, parallel))
     query_input = mla.q_lora_rank or model.hidden_size
     down = model.hidden_size * ((mla.q_lora_rank or 0) + mla.cache_dim)
     up = heads * (query_input * mla.qk_head_dim + mla.kv_lora_rank * (mla.qk_nope_head_dim + mla.v_head_dim))
     return down + up + heads * mla.v_head_dim * model.hidden_size
+
+
+def _compressed_weights(model: ModelConfig, compressed: CompressedConfig, heads: int) -> int:
+    """Of a layer that compresses the most finely, which has an indexer too."""
+    width, attention = model.hidden_size, model.main_attention
+    queries = compressed.q_lora_rank * (width + heads * attention.head_dim)
+    answers = heads * attention.head_dim * compressed.output_rank
+    answers += compressed.output_groups * compressed.output_rank * width * heads // attention.num_heads
+    indexer = compressed.indexer
+    indexed = indexer.num_heads * (compressed.q_lora_rank * indexer.head_dim + width)
+    return queries + answers + indexed + width * (5 * attention.head_dim + 4 * indexer.head_dim)
 
 
 def _dense_weights(model: ModelConfig, parallel: ParallelConfig) -> int:

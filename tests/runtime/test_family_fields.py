@@ -58,6 +58,7 @@ _BESIDE = """
         scoring_func topk_method
     deepseek_v32 moe_layer_freq num_experts num_local_experts num_shared_experts rope_interleave
         scoring_func topk_method
+    deepseek_v4 compress_ratios intermediate_size topk_method
     glm4_moe head_dim mlp_layer_types moe_layer_freq num_experts num_local_experts
         num_shared_experts
     glm4v_text head_dim tie_word_embeddings

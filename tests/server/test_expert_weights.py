@@ -14,6 +14,7 @@ from runtime.server.expert_weights import (
     has_w4a16_experts,
     is_mxfp8_modelopt,
 )
+from tests.oracle.deepseek_v4 import FLASH
 
 _INT4 = {"num_bits": 4, "group_size": 32, "strategy": "group", "type": "int", "symmetric": True}
 
@@ -48,6 +49,8 @@ def test_what_says_nothing_of_groups_has_no_int4(section: dict[str, Any]) -> Non
     [
         ("DeepseekV4ForCausalLM", {}, True),
         ("DeepseekV4ForCausalLM", {"store_dtype": "fp8"}, False),
+        ("DeepseekV4ForCausalLM", {"expert_dtype": "fp8"}, False),
+        ("DeepseekV4ForCausalLM", {"expert_dtype": "fp4"}, True),
         ("DeepseekV3ForCausalLM", {"store_dtype": "mxfp4"}, True),
         ("DeepseekV3ForCausalLM", {"routed_experts_quant_method": "mxfp4", "store_dtype": "fp8"}, True),
         ("DeepseekV3ForCausalLM", {}, False),
@@ -58,6 +61,11 @@ def test_deepseek_v4s_experts_are_fp4_unless_it_says_otherwise(
 ) -> None:
     model = Checkpoint({"architectures": [architecture], "quantization_config": section})
     assert has_fp4_experts(model) == fp4
+
+
+def test_a_published_v4_tells_its_experts_beside_the_section() -> None:
+    assert has_fp4_experts(Checkpoint(FLASH))
+    assert not has_fp4_experts(Checkpoint({**FLASH, "expert_dtype": "fp8"}))
 
 
 _MIXED = {"quant_algo": "MIXED_PRECISION", "moe_quant_algo": "NVFP4", "group_size": 16}

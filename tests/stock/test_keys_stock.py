@@ -21,6 +21,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.dense_shapes import linear_sizes
 from sgl_tune.keys.keys import expected_keys
+from tests.oracle.deepseek_v4 import FLASH, FLASH_NVFP4, PRO, folder_of
 from tests.oracle.published import published
 from tests.stock.kernel_stubs import (
     AskingTuner,
@@ -346,6 +347,110 @@ def test_fp8_experts_that_are_chosen_before(tmp_path: Path, monkeypatch: pytest.
     asked = _serve(deployment, _fp8_tensor_routed, tuner)
     experts = [op for op in expected_keys(deployment) if op.op != "fp8_gemm"]
     assert {key: op.policy for op in experts for key in op.keys} == asked
+
+
+def _fp4_chosen(deployment: Deployment, rows: int, group: int, pad: int) -> None:
+    """As DeepSeek-V4's layers call: each is given its experts, whether by a hash or by scores."""
+    h, e, _, k, _ = _sizes(deployment)
+    common = _common(deployment, rows, pad)
+    ids, i = _meta(rows, k, dtype=INT32), common["intermediate_size"]
+    apart = (ids, _meta(rows, k, dtype=torch.float32))
+    fused_moe.trtllm_fp4_block_scale_routed_moe(
+        topk_ids=apart if deployment.server.release.routes_apart else ids,
+        routing_bias=None,
+        hidden_states=_meta(rows, h, dtype=FP8) if group == 32 else _meta(rows, h // 2, dtype=FP4),
+        hidden_states_scale=_meta(rows, h // group, dtype=FP8),
+        gemm1_weights=_meta(e, 2 * i, h // 2, dtype=FP4),
+        gemm1_weights_scale=_meta(e, 2 * i, h // group, dtype=FP8),
+        gemm1_bias=None,
+        gemm1_alpha=None,
+        gemm1_beta=None,
+        gemm1_clamp_limit=_meta(e, dtype=torch.float32),
+        gemm2_weights=_meta(e, h, i // 2, dtype=FP4),
+        gemm2_weights_scale=_meta(e, h, i // group, dtype=FP8),
+        gemm2_bias=None,
+        **dict.fromkeys(_OUTPUT_SCALES, _meta(e, dtype=torch.float32)),
+        do_finalize=True,
+        output=_meta(rows, h),
+        **common,
+    )
+
+
+def _mxfp4_chosen(deployment: Deployment, rows: int) -> None:
+    _fp4_chosen(deployment, rows, group=32, pad=128)
+
+
+def _nvfp4_chosen(deployment: Deployment, rows: int) -> None:
+    _fp4_chosen(deployment, rows, group=16, pad=64)
+
+
+_OUTPUT_SCALES = ("output1_scale_scalar", "output1_scale_gate_scalar", "output2_scale_scalar")
+
+
+@pytest.mark.filterwarnings("ignore:Calling a trtllm-gen block-scale MoE op:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("config", "call", "flags"),
+    [
+        (FLASH, _mxfp4_chosen, {"tp": 4}),
+        (FLASH, _mxfp4_chosen, {"tp": 4, "sglang_version": "0.5.19"}),
+        (FLASH, _mxfp4_chosen, {"tp": 8, "ep": 8}),
+        (PRO, _mxfp4_chosen, {"tp": 16}),  # 192 wide, made 256
+        (PRO, _mxfp4_chosen, {"tp": 8, "dp": 8, "enable_dp_attention": True, "max_running_requests": 512}),
+        (FLASH_NVFP4, _nvfp4_chosen, {"tp": 4}),
+    ],
+)
+def test_deepseek_v4_on_trtllms_kernels(
+    config: dict[str, Any], call: Call, flags: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_trtllm_module(monkeypatch)
+    tuner = asking_tuner(monkeypatch)
+    deployment = _deployment(model_path=folder_of(config, tmp_path), **flags)
+    _assert_planned(deployment, _serve(deployment, call, tuner))
+
+
+@pytest.mark.parametrize("arch", ["sm90", "sm120"])
+@pytest.mark.parametrize("flags", [{"tp": 4}, {"tp": 8, "ep": 2}, {"tp": 4, "sglang_version": "0.5.19"}])
+def test_deepseek_v4_on_cutlass(
+    arch: str, flags: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = cutlass_module(monkeypatch)
+    tuner = asking_tuner(monkeypatch)
+    deployment = _deployment(model_path=folder_of(FLASH, tmp_path), arch=arch, **flags)
+    on_hopper = arch == "sm90"
+    weight, packed = (torch.uint8, 2) if on_hopper else (torch.int64, 16)
+
+    def call(deployment: Deployment, rows: int) -> None:
+        h, e, _, k, i = _sizes(deployment)
+        module.cutlass_fused_moe(
+            output=_meta(rows, h),
+            input=_meta(rows, h, dtype=BF16 if on_hopper else FP8),
+            token_selected_experts=_meta(rows, k, dtype=INT32),
+            token_final_scales=_meta(rows, k, dtype=torch.float32),
+            fc1_expert_weights=_meta(e, 2 * i, h // packed, dtype=weight),
+            fc1_expert_biases=None,
+            fc2_expert_weights=_meta(e, h, i // packed, dtype=weight),
+            fc2_expert_biases=None,
+            output_dtype=BF16,
+            quant_scales=None,
+            swiglu_limit=_meta(e, dtype=torch.float32),
+            ep_size=deployment.parallel.moe_ep,
+            tp_size=deployment.parallel.moe_tp,
+            ep_rank=deployment.parallel.moe_ep - 1,
+            tp_rank=deployment.parallel.moe_tp - 1,
+            use_w4_group_scaling=on_hopper,
+            use_mxfp8_act_scaling=not on_hopper,
+            tune_max_num_tokens=_by_chunk(deployment, rows),
+            use_fused_finalize=deployment.runtime.fused_finalize,
+            enable_pdl=True,
+        )
+
+    _assert_planned(deployment, _serve(deployment, call, tuner))
+
+
+def _by_chunk(deployment: Deployment, rows: int) -> int:
+    if deployment.server.release.ranges_by_chunk:
+        return min(batch_rows(deployment.server).prefill, 8192)
+    return next_power_of_2(rows)
 
 
 def test_our_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

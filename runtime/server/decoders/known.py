@@ -16,6 +16,7 @@ from runtime.server.decoders import (
     arcee,
     cohere,
     deepseek,
+    deepseek_v4,
     ernie,
     exaone,
     gemma,
@@ -47,7 +48,7 @@ from runtime.server.formats.kinds import Kind
 _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
-    *(lfm2, cohere),
+    *(lfm2, cohere, deepseek_v4),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.
