@@ -1,7 +1,7 @@
 """The search's decisions on recorded tactic times with simulated noise: regret and cost. No GPU needed.
 
     PYTHONPATH=. python benchmarks/search_simulation.py
-    ... search_simulation.py --replays 1000 --curve-replays 100 --svg docs/search.svg
+    ... search_simulation.py --replays 1000 --curve-replays 200 --svg docs/search.svg
 
 The recorded times (one H200, the mean of two runs) are the truth; a simulated GPU adds to each launch the
 spread between the 16 routings that the kernels take turns through, a drifting clock, disturbances, and a
