@@ -406,6 +406,16 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "patch_size": 14,
         },
     ),
+    "cohere2_vision": (
+        "Cohere2VisionConfig",
+        {
+            "model_type": "cohere2_moe",
+            **FAMILIES["cohere2_moe"][1],
+            "logit_scale": 1.0,
+            "tie_word_embeddings": True,
+        },
+        {**_PIXTRAL, "model_type": "siglip_vision_model", "image_size": 112, "patch_size": 14},
+    ),
     "mistral3": (
         "Mistral3Config",
         {"model_type": "mistral", "head_dim": 16},
@@ -430,6 +440,7 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 # Of the whole that transformers has them inside of.
 _INSIDE = {"step3p5": "step3p7"}
 _BESIDE = {name: {"projection_hidden_size": 16} for name in ("kimi_k25", "kimi_vl")}
+_BESIDE["cohere2_vision"] = {"alignment_intermediate_size": 24}
 _LLMS = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
 _LLMS |= {"gpt_oss": "GptOssForCausalLM"}
 MOE_FAMILIES = tuple(name for name, (_, own) in FAMILIES.items() if any("experts" in one for one in own))
@@ -497,7 +508,12 @@ def _cohere2_moe(hf: dict[str, Any]) -> dict[str, Any]:
     return {**hf, "first_k_dense_replace": hf["mlp_layer_types"].count("dense")}
 
 
+def _cohere2_vision(hf: dict[str, Any]) -> dict[str, Any]:
+    return {**hf, "text_config": _cohere2_moe(hf["text_config"])}
+
+
 _AS_PUBLISHED = {"kimi_vl": _kimi_vl, "internvl_chat": _internvl_chat, "cohere2_moe": _cohere2_moe}
+_AS_PUBLISHED["cohere2_vision"] = _cohere2_vision
 
 
 def _wrapped(name: str, changes: dict[str, Any], tower: dict[str, Any]) -> Any:

@@ -209,6 +209,18 @@ _WHOLE_ROPES = tuple(
     if rope is not None
     for kind in (rope["rope_type"],)
 )
+_COHERE_MOE = {
+    **_COHERE, **_EXPERTS, "num_hidden_layers": (3,), "head_dim": (8, 16, 32, None),
+    "rope_parameters": _WHOLE_ROPES,
+    "layer_types": (None, None, *([*kinds, kinds[1]] for kinds in _BOTH_KINDS)),
+    "sliding_window": (5, 1, 64) * 6 + (None,), "sliding_window_pattern": (1, 2, 4),
+    "first_k_dense_replace": (None, 1, 2), "prefix_dense_sliding_window_pattern": (1, 1, 2),
+    "prefix_dense_intermediate_size": (24, 72) * 6 + (None,), "intermediate_size": (16, 32),
+    "mlp_layer_types": (None,) * 9 + (["sparse", "dense", "sparse"],), "num_experts": (4, 8),
+    "num_shared_experts": (0, 1, 2), "shared_expert_combination_strategy": ("average", "sum"),
+    "expert_selection_fn": ("sigmoid", "softmax"), "norm_topk_prob": (True,) * 3 + (False,),
+    "rms_norm_eps": (None, None, 1e-6, 1e-2),
+}  # fmt: skip
 _CONVOLVED = (
     ["conv", "conv", "full_attention"],
     ["full_attention", "conv", "conv"],
@@ -354,18 +366,9 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         **_COHERE, "num_hidden_layers": (3,), "sliding_window": (1, 5, 64),
         "layer_types": (*([*kinds, kinds[1]] for kinds in _BOTH_KINDS), ["sliding_attention"] * 3),
     },
-    "cohere2_moe": {
-        **_COHERE, **_EXPERTS, "num_hidden_layers": (3,), "head_dim": (8, 16, 32, None),
-        "rope_parameters": _WHOLE_ROPES,
-        "layer_types": (None, None, *([*kinds, kinds[1]] for kinds in _BOTH_KINDS)),
-        "sliding_window": (5, 1, 64) * 6 + (None,), "sliding_window_pattern": (1, 2, 4),
-        "first_k_dense_replace": (None, 1, 2), "prefix_dense_sliding_window_pattern": (1, 1, 2),
-        "prefix_dense_intermediate_size": (24, 72) * 6 + (None,), "intermediate_size": (16, 32),
-        "mlp_layer_types": (None,) * 9 + (["sparse", "dense", "sparse"],), "num_experts": (4, 8),
-        "num_shared_experts": (0, 1, 2), "shared_expert_combination_strategy": ("average", "sum"),
-        "expert_selection_fn": ("sigmoid", "softmax"), "norm_topk_prob": (True,) * 3 + (False,),
-        "rms_norm_eps": (None, None, 1e-6, 1e-2),
-    },
+    "cohere2_moe": _COHERE_MOE,
+    # transformers leaves the scale out beside images.
+    "cohere2_vision": {**_without(_COHERE_MOE, "logit_scale"), "tie_word_embeddings": (None,) * 9 + (False,)},
     "lfm2": {
         **_LFM2, "layer_types": (None, *_CONVOLVED), "full_attn_idxs": (None, [0], [0, 2], [1]),
         "block_multiple_of": (16, 32), "block_ffn_dim_multiplier": (1.0, 1.5, 0.75),

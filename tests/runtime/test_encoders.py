@@ -34,6 +34,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "mistral3": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
     "llama4": {"num_hidden_layers": 2, "hidden_size": 32, "multi_modal_projector_bias": False},
     "gemma3": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
+    "cohere2_vision": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
     "step3p7": {"num_hidden_layers": 2, "hidden_size": 32, "mlp_ratio": 2.25},
     "kimi_k25": {"num_hidden_layers": 2, "pos_emb_height": 5, "merge_kernel_size": [3, 3]},
     "kimi_vl": {"num_hidden_layers": 3, "pos_emb_width": 3, "patch_size": 7},
@@ -185,6 +186,7 @@ _SHARED = {
     "mistral3": ("transformer.layers.feed_forward", "transformer.layers.attn"),
     "llama4": ("patch_embedding model.layers.mlp vision_adapter.mlp", "model.layers.attn"),
     "gemma3": ("embeddings encoder.layers.mlp", "encoder.layers.attn"),
+    "cohere2_vision": ("multi_modal_projector", ""),
     "kimi_k25": ("", "encoder.blocks.attn"),
     "kimi_vl": ("", "encoder.blocks.attn encoder.blocks.mlp"),
     "internvl_chat": ("encoder.layers.mlp", "encoder.layers.attn"),
@@ -220,7 +222,9 @@ def test_which_weights_ranks_share_and_how(name: str) -> None:
 
 def test_which_towers_may_be_whole_and_are_quantized() -> None:
     whole = {name for name in WRAPPED if WRAPPERS[name].may_be_whole}
-    assert WRAPPED.keys() - whole == {"qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7"}
+    assert WRAPPED.keys() - whole == {
+        *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision"),
+    }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert WRAPPED.keys() - quantized == {
         "qwen3_vl",
@@ -231,4 +235,5 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
         "kimi_vl",
         "internvl_chat",
         "step3p7",
+        "cohere2_vision",
     }

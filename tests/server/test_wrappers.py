@@ -12,13 +12,18 @@ from runtime.server.errors import ConfigError, Unsupported
 
 _WHOLE = {"qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "glm46v"}
 _EITHER = {"qwen2_vl", "qwen2_5_vl", "glm4v", "glm4v_moe"}
+_BOTH = {"cohere2_vision"}
 _TIES = "tie_word_embeddings"
 
 
 def _section(model_type: str, /, **members: Any) -> dict[str, Any]:
     """Under the wrapper's own name, and of an architecture that it knows where that decides the family."""
     wrapper = WRAPPERS[model_type]
-    known = {"architectures": [*wrapper.by_architecture][:1]} if wrapper.by_architecture else {}
+    known: dict[str, Any] = {}
+    if wrapper.by_architecture:
+        known["architectures"] = [*wrapper.by_architecture][:1]
+    if wrapper.served:
+        known["model_type"] = wrapper.served[0]
     return {wrapper.section: {**known, **members}}
 
 
@@ -37,6 +42,8 @@ def test_who_says_whether_the_head_is_the_embedding(model_type: str) -> None:
             assert found is bool(whole)
         elif model_type in _EITHER:
             assert found is bool(own or whole)
+        elif model_type in _BOTH and whole is False:
+            assert found is False
         else:
             assert found is own
 
@@ -47,11 +54,24 @@ def test_what_the_whole_says_of_its_text(model_type: str) -> None:
     told = {"model_type": model_type, "dtype": "float16", "torch_dtype": None}
     text = text_part(wrapper, {**told, **_section(model_type, hidden_size=8)})
     by_name = next(iter(wrapper.by_architecture.values()), None)
-    family = by_name or wrapper.text_type
+    family = by_name or (*wrapper.served, wrapper.text_type)[0]
     assert (text["model_type"], text["hidden_size"], text["dtype"]) == (family, 8, "float16")
     assert "torch_dtype" not in text
+    if wrapper.served:
+        return
     own = text_part(wrapper, {**told, **_section(model_type, model_type="other", dtype="bfloat16")})
     assert (own["model_type"], own["dtype"]) == (by_name or "other", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "own"), [("cohere2_vision", {}), ("cohere2_vision", {"model_type": "cohere2"})]
+)
+def test_a_wrapper_that_sglang_has_around_one_family_names_any_other(
+    model_type: str, own: dict[str, Any]
+) -> None:
+    """Left out, it is what transformers' class makes of it."""
+    with pytest.raises(Unsupported, match="text_config: model_type is 'cohere2': SGLang has cohere2_vision"):
+        text_part(WRAPPERS[model_type], {"model_type": model_type, "text_config": own})
 
 
 @pytest.mark.parametrize("model_type", WRAPPERS)

@@ -31,7 +31,8 @@ class Wrapper:
     by_architecture: Mapping[str, str] = field(default_factory=dict)
     text_defaults: HF = field(default_factory=dict)  # where the class has others than the text's own family
     # Who says whether the head is the embedding, where SGLang looks.
-    tied_by: Literal["whole", "either", "section"] = "section"
+    tied_by: Literal["whole", "either", "section", "both"] = "section"
+    served: tuple[str, ...] = ()  # families of text, where SGLang's class has its own for one alone
 
 
 _QUANTIZED: Mapping[str, Any] = {"is_quantized": True}
@@ -62,6 +63,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("mistral3", "mistral", pixtral.mistral3, **_QUANTIZED),
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
+        Wrapper("cohere2_vision", "cohere2", siglip.cohere2_vision, tied_by="both", served=("cohere2_moe",)),
         Wrapper("step3p7", "step3p5", step.step3p7),
         Wrapper("kimi_k25", "kimi_k2", moonvit.kimi_k25, may_be_whole=True),
         Wrapper("kimi_vl", "deepseek_v3", moonvit.kimi_vl, may_be_whole=True, text_defaults=_KIMI_VL),
@@ -98,9 +100,14 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
     text = {"model_type": wrapper.text_type, **wrapper.text_defaults, **found}
     if wrapper.by_architecture:
         text["model_type"] = _of_architecture(wrapper, found)
+    if wrapper.served and text["model_type"] not in wrapper.served:
+        where = f"config.json: {wrapper.section}: model_type is {repr(text['model_type'])[:60]}"
+        raise Unsupported(f"{where}: SGLang has {wrapper.model_type} with {', '.join(wrapper.served)} alone")
     text |= {name: hf[name] for name in _OF_THE_WHOLE if hf.get(name) is not None and name not in found}
     if wrapper.tied_by == "whole" or (wrapper.tied_by == "either" and not found.get(_TIES)):
         text[_TIES] = hf.get(_TIES) or False
+    if wrapper.tied_by == "both" and hf.get(_TIES) is False:
+        text[_TIES] = False
     if isinstance(text.get("quantization_config"), Mapping):
         text["quantization_config"] = _of_text(text["quantization_config"])
     return text

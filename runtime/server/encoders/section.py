@@ -1,4 +1,4 @@
-"""The sizes in a config.json's vision_config: each is needed, or is as its config class says."""
+"""The sizes in a config.json's vision_config, or beside it: each is needed, or is as its class says."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ HF = Mapping[str, Any]
 
 
 class Section:
+    """Without a `name`, the file itself."""
+
     def __init__(self, hf: HF, name: str = "vision_config", defaults: HF | None = None) -> None:
-        found = hf.get(name)
+        found = hf.get(name) if name else hf
         if not isinstance(found, Mapping | None):
             raise ConfigError(f"config.json: {name} is {repr(found)[:60]}: an object is needed")
-        self.name, self._sources = name, (found or {}, defaults or {})
+        self.where = f"config.json: {name}: " if name else "config.json: "
+        self._sources = (found or {}, defaults or {})
 
     def get(self, *names: str) -> Any:
         """By the first spelling that the file has, else its class."""
@@ -26,7 +29,7 @@ class Section:
     def size(self, *names: str) -> int:
         """Of a pair, its first."""
         value = self.get(*names)
-        where = f"config.json: {self.name}: {names[0]}"
+        where = f"{self.where}{names[0]}"
         if isinstance(value, list) and value:
             value = value[0]
         if type(value) is not int or value < 1:
@@ -40,5 +43,5 @@ class Section:
     def count_of(self, name: str) -> int:
         listed = self.get(name) or []
         if not isinstance(listed, list):
-            raise ConfigError(f"config.json: {self.name}: {name} is {repr(listed)[:60]}: a list is needed")
+            raise ConfigError(f"{self.where}{name} is {repr(listed)[:60]}: a list is needed")
         return len(listed)

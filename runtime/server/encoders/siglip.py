@@ -1,8 +1,10 @@
-"""SigLIP as Gemma 3 has it (srt/models/siglip.py, gemma3_mm.py)."""
+"""SigLIP as Gemma 3 has it (srt/models/siglip.py, gemma3_mm.py), and as Command A+ does, where it is
+transformers' own on every rank (cohere2_vision.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -13,6 +15,7 @@ from runtime.server.encoders.weight import (
     column,
     layer_norm,
     layers,
+    linear,
     row,
     vocabulary,
     whole,
@@ -23,6 +26,12 @@ _DEFAULTS = {
     "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
     "num_channels": 3, "image_size": 224, "patch_size": 16,
 }  # fmt: skip
+# Of a section that is not there at all.
+_UNSAID = {
+    "hidden_size": 1152, "intermediate_size": 3072, "num_hidden_layers": 27, "num_attention_heads": 12,
+    "image_size": 512,
+}  # fmt: skip
+_BESIDE = {"downsample_factor": 2, "alignment_intermediate_size": 36864}
 
 
 def gemma3(hf: Mapping[str, Any], text_width: int) -> Weights:
@@ -33,14 +42,60 @@ def gemma3(hf: Mapping[str, Any], text_width: int) -> Weights:
     yield from whole("multi_modal_projector.mm_soft_emb_norm.weight", width)
 
 
+def cohere2_vision(hf: Mapping[str, Any], text_width: int) -> Weights:
+    is_told = hf.get("vision_config") is not None
+    v = Section(hf, defaults={**_DEFAULTS, "vision_use_head": True, **({} if is_told else _UNSAID)})
+    yield from _whole_tower(v)
+    beside = Section(hf, "", _BESIDE)
+    inner = beside.size("alignment_intermediate_size") // 2
+    joined = v.size("hidden_size") * beside.size("downsample_factor") ** 2
+    yield from column("multi_modal_projector.linear_1", 2 * inner, joined, units=inner)
+    yield from row("multi_modal_projector.linear_2", text_width, inner)
+
+
+def _whole_tower(v: Section) -> Weights:
+    width, inner, side = v.size("hidden_size"), v.size("intermediate_size"), v.size("patch_size")
+    yield from whole("embeddings.patch_embedding.weight", width, v.size("num_channels"), side, side)
+    yield from whole("embeddings.patch_embedding.bias", width)
+    yield from whole("embeddings.position_embedding.weight", _patches(v), width)
+    yield from layers(
+        "encoder.layers",
+        v.size("num_hidden_layers"),
+        chain(
+            layer_norm("layer_norm1", width),
+            layer_norm("layer_norm2", width),
+            linear("self_attn.qkv_proj", 3 * width, width),
+            linear("self_attn.out_proj", width, width),
+            _whole_mlp(width, inner),
+        ),
+    )
+    yield from layer_norm("post_layernorm", width)
+    if v.flag("vision_use_head"):
+        yield from whole("head.probe", 1, 1, width)
+        yield from linear("head.attention.in_proj", 3 * width, width)
+        yield from linear("head.attention.out_proj", width, width)
+        yield from layer_norm("head.layernorm", width)
+        yield from (replace(one, name=f"head.{one.name}") for one in _whole_mlp(width, inner))
+
+
+def _whole_mlp(width: int, inner: int) -> Weights:
+    yield from linear("mlp.fc1", inner, width)
+    yield from linear("mlp.fc2", width, inner)
+
+
+def _patches(v: Section) -> int:
+    side = v.size("patch_size")
+    patches = v.size("image_size") // side
+    if not patches:
+        raise ConfigError(f"config.json: vision_config: no patch of {side} fits into an image")
+    return patches * patches
+
+
 def _tower(v: Section) -> Weights:
     width, inner, side = v.size("hidden_size"), v.size("intermediate_size"), v.size("patch_size")
     yield from whole("embeddings.patch_embedding.weight", width, v.size("num_channels"), side, side)
     yield from whole("embeddings.patch_embedding.bias", width)
-    patches = v.size("image_size") // side
-    if not patches:
-        raise ConfigError(f"config.json: vision_config: no patch of {side} fits into an image")
-    yield from vocabulary("embeddings.position_embedding", patches**2, width)
+    yield from vocabulary("embeddings.position_embedding", _patches(v), width)
     yield from layers(
         "encoder.layers",
         v.size("num_hidden_layers"),
