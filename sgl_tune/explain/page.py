@@ -69,7 +69,8 @@ def show_row(out: Output, label: str, value: str, text: str, width: int) -> None
     if len(label) >= _LABEL:
         out.line(label, indent=2)
         label = ""
-    out.line(f"{label:<{_LABEL}}{value:<{width}}{text}".rstrip(), indent=2, hanging=_LABEL + width)
+    apart = "  " if len(value) >= width else ""
+    out.line(f"{label:<{_LABEL}}{value:<{width}}{apart}{text}".rstrip(), indent=2, hanging=_LABEL + width)
 
 
 def _value(one: Explained) -> str:

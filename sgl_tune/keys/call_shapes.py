@@ -54,8 +54,8 @@ _E4M3, _BF16 = Dtype("torch.float8_e4m3fn"), Dtype("torch.bfloat16")
 
 def tunes_moe(deployment: Deployment) -> bool:
     server = deployment.server
-    fp8 = server.backend.calls == "cutlass" and deployment.quantization == "fp8"
-    elsewhere = fp8 and server.release.runs_fp8_experts_elsewhere
+    fp8 = deployment.quantization == "fp8" and weights_of(deployment) != NVFP4_BESIDE_FP8
+    elsewhere = fp8 and server.backend.calls == "cutlass" and server.release.runs_fp8_experts_elsewhere
     tuned = is_tuned(server.moe_runner_backend, server.release) and not elsewhere
     return server.tunes and tuned and _has_experts(deployment)
 
@@ -264,5 +264,6 @@ _MOE_CALLS: dict[tuple[Calls | None, str | None], Callable[[Deployment], tuple[O
     ("trtllm", NVFP4_BESIDE_FP8): _trtllm_nvfp4,
     ("mxfp4", "mxfp4"): _mxfp4,
     ("mxfp4", MXFP4_BESIDE_FP8): _mxfp4_beside_fp8,
+    ("trtllm", MXFP4_BESIDE_FP8): _mxfp4_beside_fp8,
     ("cutedsl", "modelopt_fp4"): _cutedsl,
 }

@@ -23,15 +23,19 @@ def checkpoint_of(deployment: Deployment) -> Checkpoint:
 
 
 def weights_of(deployment: Deployment) -> str | None:
-    """As the MoE backends tell them apart."""
+    """As the MoE backends tell them apart. ModelOpt leaves those of the layer that drafts as they were."""
     checkpoint = checkpoint_of(deployment)
     if deployment.quantization != "fp8":
         return deployment.quantization
-    if has_nvfp4_experts(checkpoint) and deployment.server.release.reads_nvfp4_beside_fp8:
+    if _has_nvfp4_beside_fp8(deployment) and not deployment.server.is_draft:
         return NVFP4_BESIDE_FP8
     if has_fp4_experts(checkpoint):
         return MXFP4_BESIDE_FP8
     return "fp8 without blocks" if deployment.model.quantization_block is None else "fp8"
+
+
+def _has_nvfp4_beside_fp8(deployment: Deployment) -> bool:
+    return deployment.server.release.reads_nvfp4_beside_fp8 and has_nvfp4_experts(checkpoint_of(deployment))
 
 
 def runs_mxfp4_by_cutlass(deployment: Deployment) -> bool:
@@ -43,14 +47,15 @@ def runs_mxfp4_by_cutlass(deployment: Deployment) -> bool:
 
 def calls_are_known(deployment: Deployment) -> bool:
     """DeepSeek-V4's first layers choose by a hash, and the others by scores that no kernel has: they call
-    alike where all are given their experts. A draft may be of other weights, or of other layers."""
+    alike where all are given their experts. A draft of several layers may not."""
     model, server, weights = deployment.model, deployment.server, weights_of(deployment)
     if model.compressed is None:
         return weights != MXFP4_BESIDE_FP8
-    if weights == MXFP4_BESIDE_FP8:
-        same = not server.is_draft or _is_one_layer_more(deployment)
-        return same and model.hidden_size != _LEFT_UNFINISHED
-    return server.backend.routed and not server.is_draft
+    if weights != MXFP4_BESIDE_FP8:
+        return server.backend.routed and not server.is_draft
+    by_method = server.backend.calls == "mxfp4" or _has_nvfp4_beside_fp8(deployment)
+    same = not server.is_draft or _is_one_layer_more(deployment)
+    return by_method and same and model.hidden_size != _LEFT_UNFINISHED
 
 
 def _is_one_layer_more(deployment: Deployment) -> bool:

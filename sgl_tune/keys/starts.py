@@ -14,6 +14,7 @@ from sgl_tune.keys.call_shapes import has_kernels, routing_of, tunes_moe
 from sgl_tune.keys.expert_calls import (
     FP4_TILE,
     MXFP4_BESIDE_FP8,
+    NVFP4_BESIDE_FP8,
     checkpoint_of,
     runs_mxfp4_by_cutlass,
     weights_of,
@@ -80,6 +81,8 @@ def _takes_dispatch(deployment: Deployment) -> bool:
 def _takes_weights(deployment: Deployment) -> bool:
     calls, method = deployment.server.backend.calls, deployment.quantization
     trtllm = calls == "trtllm"
+    if weights_of(deployment) == NVFP4_BESIDE_FP8:
+        return True  # which of them end is not known
     if calls == "mxfp4" and weights_of(deployment) == MXFP4_BESIDE_FP8:
         return deployment.server.gpu.major == 10 or runs_mxfp4_by_cutlass(deployment)
     if calls == "mxfp4":

@@ -46,6 +46,14 @@ def test_nvfp4_experts_beside_fp8_are_nvfp4s_since_0_5_14(tmp_path: Path) -> Non
 
 _EAGLE = {"speculative_algorithm": "EAGLE", "speculative_num_steps": 1, "speculative_num_draft_tokens": 2}
 _EAGLE |= {"speculative_eagle_topk": 1}
+_ROUTED = {"moe_runner_backend": "flashinfer_trtllm_routed"}
+_OF_STAGES = {**FLASH, "dspark_target_layer_ids": [40, 41, 42], "dspark_block_size": 5}
+
+
+def test_the_draft_of_a_checkpoint_with_nvfp4_experts_has_mxfp4_ones(tmp_path: Path) -> None:
+    plans = [make_plan(_of_v4(config, tmp_path, **_EAGLE), gpus=()) for config in (FLASH_NVFP4, FLASH)]
+    mixed, plain = (plan.draft.ops if plan.draft else () for plan in plans)
+    assert mixed == plain and mixed != plans[0].target.ops
 
 
 @pytest.mark.parametrize(
@@ -53,10 +61,14 @@ _EAGLE |= {"speculative_eagle_topk": 1}
     [
         (FLASH, {}, []),
         (FLASH, _EAGLE, []),
-        (FLASH_FP8, {"moe_runner_backend": "flashinfer_trtllm_routed"}, []),
+        (FLASH_FP8, _ROUTED, []),
         # Its layers do not all choose as that kernel would.
         (FLASH, {"moe_runner_backend": "flashinfer_trtllm"}, ["the experts of flashinfer_trtllm"]),
-        (FLASH_NVFP4, _EAGLE, ["the draft's experts of flashinfer_trtllm_routed"]),
+        (FLASH, _ROUTED, ["the experts of flashinfer_trtllm_routed"]),
+        (FLASH_NVFP4, {"moe_runner_backend": "flashinfer_cutlass"}, ["the experts of flashinfer_cutlass"]),
+        (FLASH_NVFP4, {"moe_runner_backend": "flashinfer_mxfp4"}, ["the experts of flashinfer_mxfp4"]),
+        (FLASH_NVFP4, _EAGLE, []),
+        (_OF_STAGES, {"speculative_algorithm": "DSPARK"}, ["the draft's experts of flashinfer_mxfp4"]),
         # Small batches of this width are finished later, and asked for by another key.
         ({**FLASH, "hidden_size": 5120}, {}, ["the experts of flashinfer_mxfp4"]),
     ],
@@ -66,7 +78,7 @@ def test_what_of_deepseek_v4_is_planned_and_what_is_named(
 ) -> None:
     plan = make_plan(_of_v4(config, tmp_path, **flags), gpus=())
     assert [gap.what for gap in gaps_of(plan)] == unknown
-    assert bool(plan.target.ops) == (not unknown or flags == _EAGLE)
+    assert bool(plan.target.ops) == (not unknown or "draft" in unknown[0])
     assert "several residual streams" in str(cannot_tune(plan)) or not plan.caches
 
 

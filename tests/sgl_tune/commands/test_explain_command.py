@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.oracle.deepseek_v4 import FLASH, folder_of
 from tests.sgl_tune.planning import plan
 from tests.sgl_tune.running import run_here, run_on_terminal
 
@@ -125,3 +126,11 @@ def test_every_deployment_of_a_project_is_explained(tmp_path: Path, monkeypatch:
     assert models == ["Qwen/Qwen3-235B-A22B", "zai-org/GLM-5.1"]
     refused = [one["against"]["command_refused"] for one in data["plans"]]
     assert refused[0] is None and "invalid choice: 'dsa'" in refused[1], "of the second alone"
+
+
+def test_a_value_as_wide_as_its_column_stands_apart_from_its_reason(tmp_path: Path) -> None:
+    model = folder_of(FLASH, tmp_path)
+    ran = run_here(
+        "explain", "--model-path", model, "--tp", "4", "--gpu", "b200", "--sglang-version", "0.5.23"
+    )
+    assert "_DeepseekV4ConfigAlias  model_type deepseek_v4" in ran.out
