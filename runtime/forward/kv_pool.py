@@ -13,7 +13,7 @@ import torch
 from runtime.forward.kv_packing import FP8, PackedRow
 from runtime.forward.state_pool import StatePool
 from runtime.server.config import ModelConfig, ParallelConfig
-from runtime.server.layer_config import MLAConfig
+from runtime.server.layer_config import AttentionConfig, MLAConfig
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.sizing import kept_layers, kv_heads_per_rank, sliding_layers
 
@@ -110,16 +110,26 @@ class SlidingSlots:
         self.map[slots] = PADDING_SLOT
 
 
+@dataclass(frozen=True, slots=True)
+class KVRow:
+    """One token in one layer: as many heads, so wide."""
+
+    heads: int
+    key: int
+    value: int
+
+
 class GqaPool:
-    """Keys and values apart: two buffers [slots, kv heads, head size] a layer."""
+    """Keys and values apart: two buffers [slots, kv heads, head size] a layer, by the `rows` of each."""
 
     def __init__(
-        self, shape: PoolShape, kv_heads: int, head_dim: int, sliding: SlidingSlots | None = None
+        self, shape: PoolShape, rows: Mapping[int, KVRow], sliding: SlidingSlots | None = None
     ) -> None:
         self.sliding = sliding
         fewer = dict.fromkeys(sliding.layers, sliding.rows) if sliding else {}
-        self._keys = _buffers(shape, (kv_heads, head_dim), shape.dtype, fewer)
-        self._values = _buffers(shape, (kv_heads, head_dim), shape.dtype, fewer)
+        keys = {layer: (row.heads, row.key) for layer, row in rows.items()}
+        values = {layer: (row.heads, row.value) for layer, row in rows.items()}
+        self._keys, self._values = (_buffers(shape, one, shape.dtype, fewer) for one in (keys, values))
 
     def keys(self, layer_id: int) -> torch.Tensor:
         return self._keys[layer_id]
@@ -143,12 +153,12 @@ class LatentPool:
         self.latent_row, self.index_row = packed_rows(shape.dtype, mla, packed)
         width = self.latent_row.bytes if self.latent_row else mla.cache_dim
         dtype = torch.uint8 if self.latent_row else shape.dtype
-        self._latents = _buffers(shape, (1, width), dtype)
+        self._latents = _buffers(shape, dict.fromkeys(shape.layers, (1, width)), dtype)
         self._index_keys: dict[int, torch.Tensor] = {}
         if mla.indexer:
             width = self.index_row.bytes if self.index_row else mla.indexer.head_dim
             dtype = torch.uint8 if self.index_row else shape.dtype
-            self._index_keys = _buffers(shape, (width,), dtype)
+            self._index_keys = _buffers(shape, dict.fromkeys(shape.layers, (width,)), dtype)
 
     def latents(self, layer_id: int) -> torch.Tensor:
         return self._latents[layer_id]
@@ -170,11 +180,17 @@ def packed_rows(
 
 
 def _buffers(
-    shape: PoolShape, row: tuple[int, ...], dtype: torch.dtype, fewer: Mapping[int, int] | None = None
+    shape: PoolShape,
+    rows: Mapping[int, tuple[int, ...]],
+    dtype: torch.dtype,
+    fewer: Mapping[int, int] | None = None,
 ) -> dict[int, torch.Tensor]:
-    """A buffer of rows a layer; of `fewer` rows in some layers."""
-    rows = dict.fromkeys(shape.layers, shape.rows) | dict(fewer or {})
-    return {layer: torch.zeros(rows[layer], *row, dtype=dtype, device=shape.device) for layer in shape.layers}
+    """A buffer of the rows of each layer; of `fewer` in some layers."""
+    counts = dict.fromkeys(shape.layers, shape.rows) | dict(fewer or {})
+    return {
+        layer: torch.zeros(counts[layer], *rows[layer], dtype=dtype, device=shape.device)
+        for layer in shape.layers
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,4 +265,8 @@ def make_cache(
     if model.mla is not None:
         return LatentPool(shape, model.mla, plan.packed)
     sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None
-    return GqaPool(shape, kv_heads_per_rank(model, parallel), model.main_attention.head_dim, sliding)
+    return GqaPool(shape, {layer: _row(model.layer_attention(layer), parallel) for layer in kept}, sliding)
+
+
+def _row(attention: AttentionConfig, parallel: ParallelConfig) -> KVRow:
+    return KVRow(kv_heads_per_rank(attention, parallel), attention.head_dim, attention.value_width)

@@ -38,6 +38,7 @@ class Build:
         rows_over: int = 1,
         columns_over: int = 1,
         is_one: bool = False,
+        any_rows: bool = False,
     ) -> Linear:
         chosen = self.scheme_of(parts) if scheme is None else scheme
         return Linear(
@@ -51,6 +52,7 @@ class Build:
             rows_over=rows_over,
             columns_over=columns_over,
             is_one=is_one,
+            any_rows=any_rows,
         )
 
     def scheme_of(self, parts: list[Part]) -> Scheme:

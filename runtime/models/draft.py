@@ -72,8 +72,15 @@ class DraftModel(nn.Module):
         return self.decoder.run_head(self.decoder.run_layers(batch, kv, state), batch)
 
 
+_OF_ANOTHER_KIND = ("mimo_v2_flash",)  # srt/models/mimo_v2_nextn.py: behind a window, and dense
+
+
 def _drafting_layer(model: ModelConfig) -> int:
     """The last that has attention and an MLP."""
+    if model.model_type in _OF_ANOTHER_KIND:
+        raise Unsupported(
+            f"{model.model_type} with drafts: their layers are of a kind that the model has none of"
+        )
     whole = (i for i in range(model.num_layers) if model.keeps_tokens(i) and model.layer_kinds[i] != "none")
     last = max(whole, default=None)
     if last is None:

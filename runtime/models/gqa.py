@@ -27,19 +27,25 @@ class GroupedQueryAttention(nn.Module):
         super().__init__()
         model, ranks, rank = build.model, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
         config = model.layer_attention(layer_id)
-        self.name, self.head_dim, self.rope = name, config.head_dim, config.rope
+        self.name, self.rope = name, config.rope
         self.heads = shard(config.num_heads, ranks, rank, "the number of heads")
         self.kv_heads = kv_shard(config.num_kv_heads, ranks, rank)
-        q, kv = _rows(self.heads, self.head_dim), _rows(self.kv_heads, self.head_dim)
-        asked = _rows(self.heads, self.head_dim * (2 if config.output_gate else 1))
-        self.sizes = [length(asked), length(kv), length(kv)]
-        self.has_gate = config.output_gate
+        self.widths = (config.head_dim, config.head_dim, config.value_width)
+        q, kv = _rows(self.heads, config.head_dim), _rows(self.kv_heads, config.head_dim)
+        asked = _rows(self.heads, config.head_dim * (2 if config.output_gate else 1))
+        values = _rows(self.kv_heads, config.value_width)
+        self.sizes = [length(asked), length(kv), length(values)]
+        self.has_gate, self.value_scale = config.output_gate, config.value_scale
         self.qkv = build.linear(
-            _parts(name, config, asked, kv), slice(0, model.hidden_size), bias=config.bias, rows_over=ranks
+            _parts(name, config, asked, kv, values),
+            slice(0, model.hidden_size),
+            bias=config.bias,
+            rows_over=ranks,
+            any_rows=config.any_rows,
         )
         self.out = build.linear(
             [Part(f"{name}.{model.names.attention_out}", slice(0, model.hidden_size))],
-            q,
+            _rows(self.heads, config.value_width),
             bias=config.output_bias,
             adds_bias=rank == 0,
             columns_over=ranks,
@@ -61,7 +67,8 @@ class GroupedQueryAttention(nn.Module):
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
     ) -> torch.Tensor:
-        q, k, v = (part.unflatten(-1, (-1, self.head_dim)) for part in self.qkv(x).split(self.sizes, -1))
+        parts = self.qkv(x).split(self.sizes, -1)
+        q, k, v = (one.unflatten(-1, (-1, width)) for one, width in zip(parts, self.widths, strict=True))
         gate = None
         if self.has_gate:  # each head's query, then its gate
             q, gate = (part.contiguous() for part in q.unflatten(1, (-1, 2)).unbind(2))
@@ -75,6 +82,8 @@ class GroupedQueryAttention(nn.Module):
             q.mul_(_grown(self.growth, batch.positions).to(q.dtype))
         if self.head_gate is not None:
             gate = self.head_gate(x).unsqueeze(-1)
+        if self.value_scale != 1:
+            v = v * self.value_scale
         answer = attend(q, k, v, self.layer, batch, pool)
         if gate is not None:
             answer = answer * gate.sigmoid()
@@ -85,7 +94,8 @@ class GroupedQueryAttention(nn.Module):
             if part is not None:
                 yield from part.pieces()
         if self.sinks is not None:
-            yield Piece(self.sinks, (Source(f"{self.name}.sinks", (self.heads,)),))
+            names = (f"{self.name}.{one}" for one in ("sinks", "attention_sink_bias"))
+            yield Piece(self.sinks, tuple(Source(name, (self.heads,)) for name in names))
 
 
 def _grown(growth: Growth, positions: torch.Tensor) -> torch.Tensor:
@@ -103,12 +113,12 @@ def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:
     return slice(head, head + 1)
 
 
-def _parts(name: str, config: AttentionConfig, q: slice, kv: slice) -> list[Part]:
+def _parts(name: str, config: AttentionConfig, q: slice, kv: slice, values: slice) -> list[Part]:
     """Three matrices, or one of the three below each other."""
     keys = config.num_heads * config.head_dim * (2 if config.output_gate else 1)
-    values = keys + config.num_kv_heads * config.head_dim
+    below = keys + config.num_kv_heads * config.head_dim
     whole = f"{name}.qkv_proj"
-    places = (("q_proj", q, 0), ("k_proj", kv, keys), ("v_proj", kv, values))
+    places = (("q_proj", q, 0), ("k_proj", kv, keys), ("v_proj", values, below))
     return [
         Part(f"{name}.{own}", rows, within=(whole, slice(start + rows.start, start + rows.stop)))
         for own, rows, start in places

@@ -13,7 +13,7 @@ Routing = Literal["logits", "packed", "apart"]
 # Whose layers are those of srt/models/deepseek_v2.py.
 DEEPSEEK_LAYERS = ("deepseek_v2", "deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa")
 # Families that tell trtllm kernels how to route, and what their routers must be for that.
-_ROUTED_BY_DEEPSEEK = (*DEEPSEEK_LAYERS, "glm4_moe", "glm4v_moe_text", "nemotron_h")
+_ROUTED_BY_DEEPSEEK = (*DEEPSEEK_LAYERS, "glm4_moe", "glm4v_moe_text", "nemotron_h", "mimo_v2_flash")
 _ROUTED_BY_SOFTMAX = (
     *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text"),
 )

@@ -76,9 +76,16 @@ class AttentionConfig:
     score_cap: float | None = None  # scores are a tanh of themselves, so high
     chunk: int | None = None  # tokens see those before them in their own chunk
     growth: Growth | None = None
+    value_dim: int | None = None  # of a value's head, where it is narrower than a key's
+    value_scale: float = 1.0  # values count so much, as they are kept
+    any_rows: bool = False  # quantization blocks need not fit a rank's queries, keys and values
 
     def __post_init__(self) -> None:
         check_model(self)
+
+    @property
+    def value_width(self) -> int:
+        return self.value_dim or self.head_dim
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,8 +84,9 @@ def _mixer(model: ModelConfig, kind: str, parallel: ParallelConfig) -> Iterator[
 def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:
     heads, kv_heads = (max(1, count // ranks) for count in (attention.num_heads, attention.num_kv_heads))
     asked = 2 * heads if attention.output_gate else heads
-    yield ("q_proj", "k_proj", "v_proj"), model.hidden_size, (asked + 2 * kv_heads) * attention.head_dim
-    yield (model.names.attention_out,), heads * attention.head_dim, model.hidden_size
+    rows = (asked + kv_heads) * attention.head_dim + kv_heads * attention.value_width
+    yield ("q_proj", "k_proj", "v_proj"), model.hidden_size, rows
+    yield (model.names.attention_out,), heads * attention.value_width, model.hidden_size
 
 
 def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:

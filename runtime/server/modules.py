@@ -146,7 +146,7 @@ def _attention(server: Server, model: ModelConfig | None) -> Iterator[Module | s
         return
     plain = all(_is_plain(one) for one in model.attention.values())
     if not plain or server.dtype not in _SHORT or server.kv_cache_dtype not in (server.dtype, *_FP8):
-        yield "attention by flashinfer with windows, capped scores, or keys and values of another type"
+        yield "attention by flashinfer with windows, capped scores, narrow values, or a cache of another type"
     elif arch_major(server.gpu.arch) not in (8, 9):
         yield f"attention by flashinfer on {server.gpu.arch}"
     else:
@@ -156,7 +156,8 @@ def _attention(server: Server, model: ModelConfig | None) -> Iterator[Module | s
 
 
 def _is_plain(one: AttentionConfig) -> bool:
-    return one.window is one.score_cap is one.chunk is None and not one.sinks
+    narrower = one.value_width != one.head_dim
+    return one.window is one.score_cap is one.chunk is None and not one.sinks and not narrower
 
 
 def _plain_attention(server: Server, one: AttentionConfig) -> Iterator[Module]:

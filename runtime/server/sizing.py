@@ -6,31 +6,37 @@ from collections.abc import Sequence
 
 from runtime.server.config import ModelConfig, ParallelConfig
 from runtime.server.errors import Unsupported
-from runtime.server.layer_config import MLAConfig
+from runtime.server.layer_config import AttentionConfig, MLAConfig
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL
 
 DTYPE_BYTES = {
     "float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3fn": 1,
 }  # fmt: skip
 FP8_BLOCK = 128
-HYBRID_TYPES = {"gpt_oss", "mellum", "llama4_text"}
+HYBRID_TYPES = {"gpt_oss", "mellum", "llama4_text", "step3p5", "mimo_v2_flash"}
 SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio: what such a pool holds of the other's tokens
 
 
-def kv_heads_per_rank(model: ModelConfig, parallel: ParallelConfig) -> int:
+def kv_heads_per_rank(attention: AttentionConfig, parallel: ParallelConfig) -> int:
     """With more ranks than KV heads, neighbours hold the same head."""
-    return max(1, model.main_attention.num_kv_heads // parallel.attn_tp)
+    return max(1, attention.num_kv_heads // parallel.attn_tp)
 
 
 def kv_bytes_per_token_and_layer(
     model: ModelConfig, parallel: ParallelConfig, kv_dtype: str, packed: bool = True
 ) -> int:
-    """What one token costs one layer of one rank. `kv_dtype` is resolved: a key of `DTYPE_BYTES`."""
+    """What one token costs one layer of one rank, where there are several kinds of layers, one of those that
+    see everything. `kv_dtype` is resolved: a key of `DTYPE_BYTES`."""
     if model.compressed is not None:
         raise Unsupported("how large the pools of compressed keys are is not known here")
     if model.mla is not None:
         return _mla_bytes_per_token(model.mla, kv_dtype, packed)
-    return 2 * kv_heads_per_rank(model, parallel) * model.main_attention.head_dim * DTYPE_BYTES[kv_dtype]
+    return _bytes_per_token(model.main_attention, parallel, kv_dtype)
+
+
+def _bytes_per_token(attention: AttentionConfig, parallel: ParallelConfig, kv_dtype: str) -> int:
+    width = attention.head_dim + attention.value_width
+    return kv_heads_per_rank(attention, parallel) * width * DTYPE_BYTES[kv_dtype]
 
 
 def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str, packed: bool) -> int:
@@ -67,11 +73,16 @@ def kv_bytes_per_token(
 ) -> float:
     """What one token costs one stage: a fraction where sliding layers keep only a share of the tokens."""
     each = kv_bytes_per_token_and_layer(model, parallel, kv_dtype, packed)
-    kept, sliding = len(kept_layers(model, layers)), len(sliding_layers(model, layers))
+    kept, sliding = kept_layers(model, layers), len(sliding_layers(model, layers))
+    if not kept:
+        return 0
     if sliding:
-        return each * (kept - sliding + draft_layers) + SLIDING_SHARE * (each * sliding)
+        behind = _bytes_per_token(model.attention["sliding"], parallel, kv_dtype)
+        return each * (len(kept) - sliding + draft_layers) + SLIDING_SHARE * (behind * sliding)
+    if model.mla is None:  # all behind a window, perhaps, of a stage of its own
+        each = _bytes_per_token(model.layer_attention(kept[0]), parallel, kv_dtype)
     # SGLang's, with its rounding
-    return int(each * kept * (1 + draft_layers / kept)) if kept else 0
+    return int(each * len(kept) * (1 + draft_layers / len(kept)))
 
 
 def packed_fp8_bytes(quantized: int, plain: int = 0) -> int:

@@ -84,7 +84,7 @@ class SglangBuffers:
         attention, mla = self.model.main_attention, self.model.mla
         heads = attention.num_heads // self.parallel.attn_tp
         splits = latent_splits(self.sizes.context_length) if mla else KV_SPLITS
-        width = mla.kv_lora_rank if mla else attention.head_dim
+        width = mla.kv_lora_rank if mla else attention.value_width
         return {
             "attn_logits": self._make("attn_logits", torch.float32, rows, heads, splits, width),
             "attn_lse": self._make("attn_lse", torch.float32, rows, heads, splits),

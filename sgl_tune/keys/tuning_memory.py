@@ -38,7 +38,8 @@ def _attention_weights(model: ModelConfig, parallel: ParallelConfig) -> int:
     if model.compressed is not None:
         return _compressed_weights(model, model.compressed, heads)
     if mla is None:
-        return model.hidden_size * attention.head_dim * 2 * (heads + kv_heads_per_rank(model, parallel))
+        width = attention.head_dim + attention.value_width
+        return model.hidden_size * width * (heads + kv_heads_per_rank(attention, parallel))
     query_input = mla.q_lora_rank or model.hidden_size
     down = model.hidden_size * ((mla.q_lora_rank or 0) + mla.cache_dim)
     up = heads * (query_input * mla.qk_head_dim + mla.kv_lora_rank * (mla.qk_nope_head_dim + mla.v_head_dim))

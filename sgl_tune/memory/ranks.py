@@ -55,10 +55,12 @@ def _layers_of(model: ModelConfig, parallel: ParallelConfig, stage: int) -> Coun
 
 
 def _layer_kind(model: ModelConfig, layer: int) -> tuple[object, ...]:
-    """Layers behind a window are as large as those that see everything, of as many heads."""
+    """Layers behind a window are as large as those that see everything, of as many heads, in a pool alike."""
     mlp, attention, *others = model.layer_kind(layer)
-    size = model.layer_attention(layer).num_heads if model.keeps_tokens(layer) else attention
-    return mlp, size, *others
+    if not model.keeps_tokens(layer):
+        return mlp, attention, *others
+    one = model.layer_attention(layer)
+    return mlp, (one.num_heads, one.num_kv_heads, one.head_dim, one.value_width), *others
 
 
 def _kind(

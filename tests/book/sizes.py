@@ -59,7 +59,7 @@ def sizes(deployment: Deployment, model: ModelConfig) -> dict[str, Any]:
         "rows": {"tuning": rows.tuning, "prefill": rows.prefill, "serving": rows.serving},
         "start": start_sizes(model, runtime, parallel.pp),
         "captured": [captured_sizes(count, parallel, runtime) for count in (1, 100)],
-        "kv heads": kv_heads_per_rank(model, parallel),
+        "kv heads": kv_heads_per_rank(model.main_attention, parallel),
         "last rank": told(_rank, deployment, parallel.world_size - 1),
         "idle head": has_idle_head(model.model_type, model.tie_word_embeddings),
         "calls": told(_calls, deployment, model),

@@ -37,6 +37,8 @@ GROUPED = {
     "gpt-oss": Grouped(64, 8, 64, sinks=True),
     "gpt-oss, sliding": Grouped(64, 8, 64, window=128, sinks=True, slots_apart=True),
     "a narrow window": Grouped(6, 2, 64, window=5),
+    "MiMo-V2": Grouped(16, 1, 192, value_dim=128),
+    "MiMo-V2, sliding": Grouped(16, 2, 192, window=129, sinks=True, slots_apart=True, value_dim=128),
     "a small head": Grouped(4, 4, 16),
 }
 LATENT = {"DeepSeek tp 8": Latent(16, 512, 64), "GLM dp 8": Latent(64, 512, 64), "small": Latent(4, 32, 8)}

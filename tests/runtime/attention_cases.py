@@ -10,6 +10,7 @@ from runtime.forward.batch import ForwardBatch, make_extend_batch
 from runtime.forward.kv_pool import (
     GqaPool,
     KVPool,
+    KVRow,
     LatentPool,
     PoolShape,
     ReqToTokenPool,
@@ -49,6 +50,11 @@ class Grouped:
     window: int | None = None
     sinks: bool = False
     slots_apart: bool = False  # in a smaller pool of sliding layers
+    value_dim: int | None = None
+
+    @property
+    def value_width(self) -> int:
+        return self.value_dim or self.head_dim
 
 
 @dataclass(frozen=True)
@@ -80,14 +86,19 @@ class Tokens:
 
 
 def make_tokens(
-    lengths: Lengths, q: tuple[int, int], k: tuple[int, int], dtype: torch.dtype, device: torch.device
+    lengths: Lengths,
+    q: tuple[int, int],
+    k: tuple[int, int],
+    dtype: torch.dtype,
+    device: torch.device,
+    v: tuple[int, int] | None = None,
 ) -> Tokens:
     totals = [prefix + new for prefix, new in zip(lengths.prefixes, lengths.new, strict=True)]
 
     def rows(shape: tuple[int, int]) -> list[torch.Tensor]:
         return [torch.randn(total, *shape).to(device, dtype) for total in totals]
 
-    return Tokens(lengths, rows(q), rows(k), rows(k))
+    return Tokens(lengths, rows(q), rows(k), rows(v or k))
 
 
 def make_pool(kind: Grouped | Latent, dtype: torch.dtype, device: torch.device) -> KVPool:
@@ -97,7 +108,7 @@ def make_pool(kind: Grouped | Latent, dtype: torch.dtype, device: torch.device) 
         cache = LatentPool(shape, kind.mla)
     else:
         sliding = SlidingSlots(SLOTS // 2, [LAYER], shape) if kind.slots_apart else None
-        cache = GqaPool(shape, kind.kv_heads, kind.head_dim, sliding)
+        cache = GqaPool(shape, {LAYER: KVRow(kind.kv_heads, kind.head_dim, kind.value_width)}, sliding)
     pool = KVPool(ReqToTokenPool(8, CONTEXT, device), SlotAllocator(SLOTS, device), cache)
     pool.slots.free(pool.slots.allocate(SLOTS).flip(0))  # so that no request's slots ascend
     return pool
@@ -120,7 +131,8 @@ def run_grouped(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What the pool's attention says of the new tokens, and what is right."""
     pool = make_pool(kind, kv_dtype or dtype, device)
-    tokens = make_tokens(lengths, (kind.heads, kind.head_dim), (kind.kv_heads, kind.head_dim), dtype, device)
+    keys, values = (kind.kv_heads, kind.head_dim), (kind.kv_heads, kind.value_width)
+    tokens = make_tokens(lengths, (kind.heads, kind.head_dim), keys, dtype, device, values)
     sinks = torch.randn(kind.heads, device=device).to(dtype) if kind.sinks else None
     layer = AttentionLayer(LAYER, kind.head_dim**-0.5, kind.window, sinks)
     for batch, part in zip(make_batches(lengths, pool), (tokens.prefixes, tokens.new), strict=True):

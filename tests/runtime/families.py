@@ -285,6 +285,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "expert_selection_fn": "sigmoid",
         },
     ),
+    "mimo_v2_flash": (
+        "MiMoV2FlashConfig",
+        {
+            "head_dim": 24,
+            "v_head_dim": 16,
+            "sliding_window": 6,
+            "moe_intermediate_size": 32,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 2,
+            "n_group": 2,
+            "topk_group": 1,
+        },
+    ),
     "lfm2": (
         "Lfm2Config",
         {

@@ -11,12 +11,21 @@ import torch
 from runtime.forward.batch import ForwardBatch, ForwardMode, make_decode_batch, make_extend_batch
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
-from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool, PoolShape, ReqToTokenPool, SlotAllocator
+from runtime.forward.kv_pool import (
+    GqaPool,
+    KVPool,
+    KVRow,
+    LatentPool,
+    PoolShape,
+    ReqToTokenPool,
+    SlotAllocator,
+)
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.forward.state_pool import StatePool
 from runtime.models.decoder import Decoder, run_stage
 from runtime.models.gqa import kv_shard
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.layer_config import AttentionConfig
 from runtime.server.parallel import stage_layers
 from sgl_tune.deployment.models import find_model
 
@@ -38,14 +47,18 @@ def make_pool(
         assert model.mla is not None
         cache = LatentPool(shape, model.mla)
     else:
-        heads = kv_shard(model.main_attention.num_kv_heads, comm.size("attn_tp"), comm.rank("attn_tp"))
-        cache = GqaPool(shape, heads.stop - heads.start, model.main_attention.head_dim)
+        cache = GqaPool(shape, {layer: _row(model.layer_attention(layer), comm) for layer in kept})
     return KVPool(
         ReqToTokenPool(REQUESTS, 64, device),
         SlotAllocator(TOKENS, device),
         cache,
         _states(model, comm, layers, dtype, device),
     )
+
+
+def _row(attention: AttentionConfig, comm: Communicator) -> KVRow:
+    heads = kv_shard(attention.num_kv_heads, comm.size("attn_tp"), comm.rank("attn_tp"))
+    return KVRow(heads.stop - heads.start, attention.head_dim, attention.value_width)
 
 
 def _states(

@@ -33,7 +33,7 @@ _NULLABLE = (
     "q_lora_rank",
     "rope_parameters",
     "mlp_layer_types",
-    *("swiglu_limits", "swiglu_limits_shared"),
+    *("swiglu_limits", "swiglu_limits_shared", "attention_value_scale"),
 )
 _LENGTHS = (21, 13, 17)
 _ROPES: tuple[dict[str, Any] | None, ...] = (
@@ -221,6 +221,20 @@ _COHERE_MOE = {
     "expert_selection_fn": ("sigmoid", "softmax"), "norm_topk_prob": (True,) * 3 + (False,),
     "rms_norm_eps": (None, None, 1e-6, 1e-2),
 }  # fmt: skip
+_MIMO = {
+    **_without(_HEADS, "tie_word_embeddings", "head_dim"), "num_hidden_layers": (3,),
+    "num_key_value_heads": (1, 2), "head_dim": (24, 32), "v_head_dim": (8, 16, 24, 32),
+    "tie_word_embeddings": (False,) * 9 + (True,), "attention_bias": (False, True),
+    "attention_value_scale": (None, 0.707, 2.0), "sliding_window": (1, 5, 64),
+    "layer_types": (
+        None, ["full_attention"] * 3, ["sliding_attention"] * 3,
+        *(["full_attention", *kinds] for kinds in _BOTH_KINDS),
+    ),
+    "mlp_layer_types": (None, ["dense", "sparse", "sparse"], ["sparse", "dense", "sparse"]),
+    **_without(_SIGMOID, "n_shared_experts", "first_k_dense_replace"),
+    "n_group": (1, 2, 2), "topk_group": (1, 1, 1, 2),
+    "routed_scaling_factor": (1.0,) * 9 + (2.5, None), "rope_parameters": (None, *_ROPES_BY_KIND),
+}  # fmt: skip
 _CONVOLVED = (
     ["conv", "conv", "full_attention"],
     ["full_attention", "conv", "conv"],
@@ -361,6 +375,7 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "mamba_conv_bias": (False, True), "mamba_proj_bias": (False, True),
         "time_step_limit": (None,) * 5 + ((0.1, 0.5),),
     },
+    "mimo_v2_flash": _MIMO,
     "cohere": {**_COHERE, "use_qk_norm": (False,) * 9 + (True,)},
     "cohere2": {
         **_COHERE, "num_hidden_layers": (3,), "sliding_window": (1, 5, 64),

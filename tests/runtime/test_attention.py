@@ -35,6 +35,7 @@ GROUPED = {
     "window, slots apart": Grouped(4, 2, 32, window=16, slots_apart=True),
     "sinks": Grouped(4, 2, 64, sinks=True),
     "window and sinks": Grouped(8, 1, 64, window=5, sinks=True),
+    "narrow values": Grouped(8, 2, 48, window=5, sinks=True, value_dim=32),
 }
 LATENT = {"latent": Latent(4, 64, 16), "wide latent": Latent(2, 512, 64)}
 

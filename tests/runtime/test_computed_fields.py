@@ -19,6 +19,7 @@ _STEP = {
     "sliding_window": 512,
 }
 _HEADS_APART = {"num_attention_heads": 64, "num_sliding_attention_heads": 96}
+_IN_BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 _NO_STATES_ALONE = "no layer has attention"
 _SIGMOID = {"expert_selection_fn": "sigmoid", "norm_topk_prob": False}
 _FIRST_DENSE = {
@@ -43,6 +44,23 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         _NO_STATES_ALONE,
     ),
     ("nemotron_h", {}, {"layers_block_type": ["mamba", "mlp"]}, _NO_STATES_ALONE),
+    ("mimo_v2_flash", {}, {"routed_scaling_factor": 2.0}, "routed_scaling_factor is 2.0"),
+    ("mimo_v2_flash", {}, {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+    ("mimo_v2_flash", {}, {"moe_router_dtype": "bfloat16"}, "moe_router_dtype is 'bfloat16'"),
+    ("mimo_v2_flash", {}, {"scoring_func": "softmax"}, "scoring_func is 'softmax'"),
+    ("mimo_v2_flash", {}, {"topk_method": "greedy"}, "topk_method is 'greedy'"),
+    ("mimo_v2_flash", {}, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_scaling is"),
+    ("mimo_v2_flash", {}, {"rope_parameters": {"rope_theta": 9.0}}, "not told of full_attention"),
+    ("mimo_v2_flash", {"v_head_dim": 192}, {"v_head_dim": 256}, "v_head_dim is 256"),
+    ("mimo_v2_flash", {}, {"head_dim": 160}, "of 160 would turn 53"),
+    (
+        "mimo_v2_flash",
+        {"moe_layer_freq": [0, *[1] * 47]},
+        {"moe_layer_freq": [1] * 48},
+        "mlp_layer_types are",
+    ),
+    ("mimo_v2_flash", {}, {"hybrid_layer_pattern": [0] * 48}, "layer_types are not those of"),
+    ("mimo_v2_flash", {}, {"quantization_config": {**_IN_BLOCKS, "store_dtype": "mxfp4"}}, "store_dtype"),
     ("cohere", {}, {"use_qk_norm": True}, "use_qk_norm is True"),
     ("cohere", {}, {"attention_bias": True}, "attention_bias is True"),
     ("cohere2", {"sliding_window": 9}, {"sliding_window": None}, "sliding_window is None"),

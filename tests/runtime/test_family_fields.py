@@ -12,6 +12,7 @@ import transformers
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.known import FAMILIES, model_config
 from runtime.server.errors import ConfigError
+from tests.memory.published import DATA
 from tests.oracle.published import published
 from tests.runtime.config_files import config_class, config_file
 from tests.runtime.harmless_fields import HARMLESS, OF_FAMILY
@@ -98,6 +99,10 @@ _BESIDE = """
     cohere head_dim model_max_length
     cohere2 head_dim model_max_length sliding_window_pattern
     cohere2_moe first_k_dense_replace model_max_length rope_parameters
+    mimo_v2_flash add_full_attention_sink_bias add_swa_attention_sink_bias context_len hybrid_layer_pattern
+        layernorm_epsilon moe_layer_freq moe_router_dtype n_shared_experts num_experts num_local_experts
+        num_shared_experts scale_emb scoring_func sliding_window_size swa_head_dim swa_num_attention_heads
+        swa_num_key_value_heads swa_rope_theta swa_v_head_dim topk_method
     lfm2 block_ff_dim head_dim quantization_config tie_embedding
     lfm2_moe head_dim quantization_config tie_embedding
     granitemoehybrid head_dim layers_block_type num_experts quantization_config
@@ -167,6 +172,39 @@ def test_step_as_published_is_what_transformers_makes_of_it(told: dict[str, Any]
     assert bool(model.caps) is bool(told)
 
 
+def _mimo_as_published() -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((DATA / "published_families.json").read_text())[
+        "XiaomiMiMo/MiMo-V2-Flash"
+    ]
+    return {name: value for name, value in told.items() if name != "quantization_config"}
+
+
+def test_mimo_as_published_is_what_transformers_makes_of_it() -> None:
+    file = _mimo_as_published()
+    rewritten = config_class("mimo_v2_flash")(**json.loads(json.dumps(file))).to_dict()
+    written = {name: value for name, value in rewritten.items() if name in config_file("mimo_v2_flash")}
+    assert model_config({**written, "model_type": "mimo_v2_flash"}) == model_config(file)
+
+
+def test_mimo_has_heads_a_base_and_a_window_of_each_kind() -> None:
+    own = {"swa_num_attention_heads": 32, "swa_num_key_value_heads": 2, "swa_head_dim": 128}
+    own |= {"swa_v_head_dim": 96, "swa_rope_theta": 500, "sliding_window_size": 64}
+    own |= {"add_swa_attention_sink_bias": False, "add_full_attention_sink_bias": True}
+    model = model_config({**_mimo_as_published(), **own})
+    full, sliding = model.attention["full"], model.attention["sliding"]
+    assert (full.num_heads, full.num_kv_heads, full.head_dim, full.value_width) == (64, 4, 192, 128)
+    assert (sliding.num_heads, sliding.num_kv_heads, sliding.head_dim, sliding.value_width) == (
+        32,
+        2,
+        128,
+        96,
+    )
+    assert full.rope is not None and (full.rope.dim, full.rope.theta) == (64, 5e6)
+    assert sliding.rope is not None and (sliding.rope.dim, sliding.rope.theta) == (42, 500)
+    assert (full.window, sliding.window, full.sinks, sliding.sinks) == (None, 65, True, False)
+    assert model.obstacles == ()
+
+
 _WITH_ACTIVATION = [name for name in FAMILIES if _ACTIVATION.get(name, "hidden_act") in config_file(name)]
 
 
@@ -199,7 +237,9 @@ def test_layers_behind_a_window_are_those_of_the_config_class(name: str, told: d
 _GROWS = {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 4096}
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"step3p5"}))  # whose kinds of layers each have one
+@pytest.mark.parametrize(
+    "name", sorted(FAMILIES.keys() - {"step3p5", "mimo_v2_flash"})
+)  # kinds with one each
 def test_a_base_that_is_not_told_is_that_of_the_config_class(name: str) -> None:
     told = {"rope_type": "default", **(_GROWS if name == "ministral3" else {})}
     said = config_file(name, rope_parameters=told)
@@ -234,6 +274,10 @@ def test_steps_sparse_layers_are_listed_or_written_out() -> None:
     ("name", "told", "said"),
     [
         ("step3p5", {"mlp_layer_types": None, "moe_layers_enum": [4, "x"]}, "moe_layers_enum is"),
+        ("mimo_v2_flash", {"moe_layer_freq": 1}, "moe_layer_freq is"),
+        ("mimo_v2_flash", {"hybrid_layer_pattern": [0, 1]}, "hybrid_layer_pattern is"),
+        ("mimo_v2_flash", {"hybrid_layer_pattern": [0, 2] * 24}, "hybrid_layer_pattern is"),
+        ("mimo_v2_flash", {"attention_value_scale": "x"}, "attention_value_scale is"),
         ("hunyuan_v1_moe", {"moe_topk": []}, "moe_topk is"),
         ("hunyuan_v1_moe", {"moe_topk": [2, 0]}, "moe_topk is"),
         ("hunyuan_v1_moe", {"moe_topk": [2, True]}, "moe_topk is"),

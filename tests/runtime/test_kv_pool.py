@@ -12,6 +12,7 @@ from runtime.forward.kv_pool import (
     PADDING_SLOT,
     GqaPool,
     KVPool,
+    KVRow,
     PoolExhausted,
     PoolShape,
     ReqToTokenPool,
@@ -20,11 +21,12 @@ from runtime.forward.kv_pool import (
 )
 
 CPU = torch.device("cpu")
+ROW = KVRow(1, 8, 8)
 
 
 def _make_pool(tokens: int = 64, requests: int = 4) -> KVPool:
     shape = PoolShape(tokens, 1, (0,), torch.float32, CPU)
-    return KVPool(ReqToTokenPool(requests, 32, CPU), SlotAllocator(tokens, CPU), GqaPool(shape, 1, 8))
+    return KVPool(ReqToTokenPool(requests, 32, CPU), SlotAllocator(tokens, CPU), GqaPool(shape, {0: ROW}))
 
 
 @given(st.lists(st.integers(1, 20), max_size=12), st.randoms())
@@ -64,7 +66,9 @@ def test_a_released_request_gives_back_its_row_and_all_of_its_slots():
 def test_sliding_layers_have_slots_of_their_own_and_give_them_back() -> None:
     shape = PoolShape(64, 1, (0, 1), torch.float32, CPU)
     sliding = SlidingSlots(10, [1], shape)
-    pool = KVPool(ReqToTokenPool(4, 32, CPU), SlotAllocator(64, CPU), GqaPool(shape, 1, 8, sliding))
+    pool = KVPool(
+        ReqToTokenPool(4, 32, CPU), SlotAllocator(64, CPU), GqaPool(shape, {0: ROW, 1: ROW}, sliding)
+    )
     first, second = pool.requests.allocate(2)
     make_extend_batch([[1] * 5, [1] * 4], [first, second], pool)
     mapped = sliding.map[pool.requests.table[:, :5].long()][[first, second]].flatten().tolist()

@@ -20,7 +20,7 @@ from runtime.forward.batch import (
 )
 from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
-from runtime.forward.kv_pool import GqaPool, KVPool, PoolShape, ReqToTokenPool, SlotAllocator
+from runtime.forward.kv_pool import GqaPool, KVPool, KVRow, PoolShape, ReqToTokenPool, SlotAllocator
 from runtime.forward.logits_processor import (
     DummyRunLeak,
     LogitsOutput,
@@ -51,7 +51,7 @@ def _make_processor(comm: Communicator) -> LogitsProcessor:
 
 
 def _make_pool(device: torch.device = CPU) -> KVPool:
-    cache = GqaPool(PoolShape(64, 1, (0,), torch.float32, device), 1, 4)
+    cache = GqaPool(PoolShape(64, 1, (0,), torch.float32, device), {0: KVRow(1, 4, 4)})
     return KVPool(ReqToTokenPool(8, 32, device), SlotAllocator(64, device), cache)
 
 

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.forward.kv_pool import KVPool, LatentPool, make_kv_pool
+from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool, make_kv_pool
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from runtime.server.pool_plan import FreeMemory, PoolPlan, kv_dtype_of, plan_pool, table_headroom
 from runtime.server.recurrent import Mamba2Config
-from runtime.server.sizing import kv_bytes_per_token_and_layer
+from runtime.server.sizing import kv_bytes_per_token, kv_bytes_per_token_and_layer
 from runtime.server.units import GIB, MIB
+from tests.memory.published import DATA
 
 PRESETS = Path(__file__).parents[2] / "sgl_tune" / "presets" / "models"
 META = torch.device("meta")
@@ -134,6 +135,33 @@ def test_sliding_layers_of_gpt_oss_keep_four_fifths_of_the_tokens() -> None:
     paged = _plan("gpt-oss-120b", runtime=RuntimeConfig(page_size=64))
     four_fifths = int(paged.tokens * 0.8)
     assert paged.sliding_tokens % 64 == 0 and 0 <= four_fifths - paged.sliding_tokens < 64
+
+
+def _mimo() -> ModelConfig:
+    told = json.loads((DATA / "published_families.json").read_text())["XiaomiMiMo/MiMo-V2-Flash"]
+    return model_config(told)
+
+
+@pytest.mark.parametrize(("tp", "full", "sliding"), [(1, 4, 8), (4, 1, 2), (8, 1, 1), (16, 1, 1)])
+def test_mimos_two_pools_have_heads_of_their_own(tp: int, full: int, sliding: int) -> None:
+    """model_config.py: get_num_kv_heads and get_swa_num_kv_heads, keys of 192 and values of 128."""
+    model, parallel = _mimo(), ParallelConfig(tp=tp)
+    plan = plan_pool(MEASURED, 0.85, model, parallel, RuntimeConfig(page_size=64), range(48))
+    budget = MEASURED.after_load - MEASURED.baseline * (1 - 0.85)
+    a_token = 2 * (192 + 128) * (9 * full + 0.8 * 39 * sliding)
+    assert plan.tokens == int(budget / a_token) // 64 * 64
+    cache = make_kv_pool(plan, model, parallel, range(2), META).cache
+    assert isinstance(cache, GqaPool)
+    shapes = [tuple(buffer(layer).shape) for layer in (0, 1) for buffer in (cache.keys, cache.values)]
+    rows, fewer = plan.tokens + 64, plan.sliding_tokens + 64
+    of_full, behind = [(rows, full, 192), (rows, full, 128)], [(fewer, sliding, 192), (fewer, sliding, 128)]
+    assert shapes == of_full + behind
+
+
+def test_a_stage_of_windows_alone_has_tokens_as_wide_as_theirs() -> None:
+    """All of the stage's layers slide, and all of its tokens are theirs."""
+    alone = kv_bytes_per_token(_mimo(), ParallelConfig(tp=2, pp=8), "bfloat16", range(1, 5))
+    assert alone == 4 * 4 * (192 + 128) * 2
 
 
 def test_asked_requests_are_split_over_attention_dp_ranks():

@@ -34,7 +34,8 @@ def attend(
     batch: ForwardBatch,
     pool: KVPool,
 ) -> torch.Tensor:
-    """q [T, heads, D], k and v [T, kv heads, D] of the new tokens -> [T, heads, D]; nobody's are 0."""
+    """q [T, heads, D], k [T, kv heads, D] and v [T, kv heads, E] of the new tokens -> [T, heads, E];
+    nobody's are 0."""
     assert isinstance(pool.cache, GqaPool)
     keys, values = pool.cache.keys(layer.layer_id), pool.cache.values(layer.layer_id)
     slot_map = pool.cache.slot_map(layer.layer_id)

@@ -40,8 +40,11 @@ def grouped(
     cap: float = 0.0,
     chunk: int = 0,
 ) -> torch.Tensor:
-    out = _output(q, paging, q.shape[-1])
-    columns = Columns(keys, values, keys, keys)
+    """Keys wider than values are read in two runs."""
+    width = values.shape[-1]
+    out = _output(q, paging, width)
+    rest = keys[..., width:] if keys.shape[-1] > width else keys
+    columns = Columns(keys[..., :width], values, rest, keys)
     _launch(q, columns, out, paging, scale, window=window, sinks=sinks, cap=cap, chunk=chunk)
     return out
 
@@ -123,7 +126,7 @@ def _launch(
         cap * LOG2E.value,
         *q.stride()[:2],
         *columns.keys.stride()[:2],
-        columns.rotary.stride(0),
+        *columns.rotary.stride()[:2],
         *columns.values.stride()[:2],
         columns.scales.stride(0),
         *out.stride()[:2],

@@ -32,6 +32,7 @@ def paged_flash(
     key_slot,
     key_head,
     rotary_slot,
+    rotary_head,
     value_slot,
     value_head,
     scale_slot,
@@ -125,7 +126,11 @@ def paged_flash(
         scores = tl.dot(q_main, tl.trans(k), input_precision="ieee")
         if ROTARY:
             r_mask = (at >= 0)[:, None] & (turn < ROTARY)[None, :]
-            r = tl.load(rotary + slot[:, None] * rotary_slot + turn[None, :], mask=r_mask, other=0.0)
+            r = tl.load(
+                rotary + slot[:, None] * rotary_slot + kv_head * rotary_head + turn[None, :],
+                mask=r_mask,
+                other=0.0,
+            )
             scores += tl.dot(q_rotary, tl.trans(r.to(q_main.dtype)), input_precision="ieee")
         seen = live[:, None] & (at >= 0)[None, :] & (at[None, :] <= position[:, None])
         if WINDOW:

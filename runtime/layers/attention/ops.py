@@ -53,7 +53,8 @@ def paged_attention(
     cap: float = 0.0,
     chunk: int = 0,
 ) -> torch.Tensor:
-    """q [T, heads, D] over keys and values [slots, kv heads, D]; 0 is no `window` and no `chunk`."""
+    """q [T, heads, D] over keys [slots, kv heads, D] and values [slots, kv heads, E] -> [T, heads, E]; 0 is
+    no `window` and no `chunk`."""
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len, slot_map)
     if q.is_cuda:
         from runtime.layers.attention import flash
@@ -79,7 +80,7 @@ def _(
     cap: float = 0.0,
     chunk: int = 0,
 ) -> torch.Tensor:
-    return q.new_empty(q.shape)
+    return q.new_empty(*q.shape[:2], values.shape[-1])
 
 
 @opaque_op("sgl_tune::latent_attention", mutates_args=())

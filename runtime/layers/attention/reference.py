@@ -59,7 +59,7 @@ def grouped(
     cap: float = 0.0,
     chunk: int = 0,
 ) -> torch.Tensor:
-    out = q.new_zeros(q.shape)
+    out = q.new_zeros(*q.shape[:2], values.shape[-1])
     for span in _spans(paging):
         at, positions = torch.arange(len(span.slots)), span.positions[:, None]
         seen = at <= positions

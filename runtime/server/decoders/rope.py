@@ -44,8 +44,11 @@ def read_rope(
     if parameters["rope_type"] == "dynamic":
         f.sizes_alone("rope_type is 'dynamic': SGLang stretches all positions, transformers long requests'")
         longest = int(longest * parameters["factor"])  # srt/layers/rotary_embedding: rows of its table
-    turned = width * parameters.pop("partial_rotary_factor")
-    return RopeConfig(int(turned), parameters["rope_theta"], longest, parameters=parameters)
+    part = parameters.pop("partial_rotary_factor")
+    turned = int(width * part)
+    if turned % 2:
+        f.cannot(f"partial_rotary_factor is {part}: of {width} would turn {turned}, which are no pairs")
+    return RopeConfig(turned, parameters["rope_theta"], longest, parameters=parameters)
 
 
 def _told(f: Fields, kind: str | None) -> Mapping[str, Any]:

@@ -32,6 +32,8 @@ def _everywhere(section: Section, method: str, kind: Kind, head: Kind | None = N
 
 
 def _fp8(section: Section) -> Quantized:
+    if str(section.get("store_dtype") or "").lower() == "mxfp4":
+        raise Unsupported("quantization_config: store_dtype is mxfp4: experts beside fp8 are not known here")
     static = section.get("activation_scheme") == "static"
     block = block_of(section, "weight_block_size")
     kind = Kind("fp8", "tensor", is_static=static) if block is None else Kind("fp8", "block", block)

@@ -28,6 +28,7 @@ class Matrix:
     experts: int = 0  # of this rank; 0: of none
     all_experts: int = 0
     is_down: bool = False  # of experts: back from the inner size
+    any_rows: bool = False  # its class has blocks of scales end anywhere
 
     @property
     def cuts_columns(self) -> bool:
@@ -123,8 +124,11 @@ class Cut:
     of_parts: bool = False
     always: bool = False
     what: str = "a quantization block"
+    waived: bool = False  # where the matrix's class says so
 
     def check(self, matrix: Matrix) -> None:
+        if self.waived and matrix.any_rows:
+            return
         asked = self.always or matrix.cuts_rows or (self.of_parts and len(matrix.rows) > 1)
         wrong = next((rows for rows in matrix.rows if asked and rows % self.rows), None)
         if wrong is not None:
