@@ -91,8 +91,9 @@ class Release(NamedTuple):
     mxfp8_runs_cutlass_gemm: bool = False
     # Methods whose GEMMs are mm_mxfp8, tuned on every Blackwell: the same file
     mxfp8_gemm_methods: tuple[str, ...] = ()
-    # Block fp8 in groups of 32 with powers of two as scales runs on them too: the same file
+    # Block fp8 in groups of 32, its scales powers of two, runs on them too, and opens the gate: the same file
     block_fp8_runs_as_mxfp8: bool = False
+    block_fp8_as_mxfp8_gates: bool = False
     deterministic_never_tunes: bool = False
     tunes_drafts: bool = False
     # A draft's gate asks --speculative-moe-runner-backend, before the target's own
@@ -490,6 +491,7 @@ _20 = _19._replace(
 )
 _21 = _20._replace(
     version="0.5.21",
+    block_fp8_runs_as_mxfp8=True,
     pads_fp4_beside_fp8=True,
     gathered_caches=(*_GATHERED_18, ("TILELANG_CACHE_DIR", "tilelang")),
     weighted_rows="of one expert",
@@ -523,7 +525,7 @@ _23 = _22._replace(
     flashinfer="0.7.2",
     candidate_selection="v2_default",
     mxfp8_gemm_methods=("mxfp8", "minimax_m3_nvfp4"),
-    block_fp8_runs_as_mxfp8=True,
+    block_fp8_as_mxfp8_gates=True,
     nvfp4_trtllm_rows=64,
     goes_with=(*_18.goes_with, ("minimax_m3_nvfp4", "mxfp8")),
     algorithms=(*_16.algorithms, "UNO"),

@@ -17,6 +17,7 @@ MODELOPT_FP8 = ("modelopt", "modelopt_fp8")
 _MIXED = "modelopt_mixed"
 FP4_METHODS = ("modelopt_fp4", _MIXED)
 _TUNED_FP4 = ("flashinfer_cutlass", "flashinfer_cutedsl")
+_MXFP8_GEMMS = ("flashinfer_cutlass", "flashinfer_cutedsl")
 _BLACKWELL = (10, 11, 12)
 
 
@@ -49,7 +50,7 @@ def gate(c: Choices, quantization: str | None, draft: bool = False) -> Gate:
         return Gate(True, f"FP4 GEMMs of quantization {quantization}")
     model = c.draft_model if draft and c.draft_model is not None else c.model
     as_mxfp8 = runs_block_fp8_as_mxfp8(quantization, model, c.fp8_gemm_runner_backend, c.gpu, c.release)
-    if as_mxfp8 or _tunes_fp8(c, quantization):
+    if (as_mxfp8 and c.release.block_fp8_as_mxfp8_gates) or _tunes_fp8(c, quantization):
         return Gate(True, f"FP8 GEMMs of quantization {quantization}")
     gemms = "unquantized GEMMs" if quantization is None else f"GEMMs of quantization {quantization}"
     return Gate(False, f"SGLang tunes neither MoE backend {backend} nor {gemms}")
@@ -120,7 +121,9 @@ def _tunes_fp8(c: Choices, quantization: str | None) -> bool:
 def runs_block_fp8_as_mxfp8(
     quantization: str | None, model: Checkpoint, asked: str, gpu: GpuModel, release: Release
 ) -> bool:
-    """SGLang asks the loaded layers for this, and a config.json tells as much."""
+    """Where that is asked for, by DeepSeek-V4.1 itself on sm100. SGLang looks at the loaded layers, and a
+    config.json tells as much."""
     fits = quantization == "fp8" and is_block_fp8_of_32(model)
-    capable = gpu.major in _BLACKWELL and asked != "deep_gemm"
+    by_itself = asked == "auto" and model.model_type == "deepseek_v41" and gpu.major == 10
+    capable = gpu.major in _BLACKWELL and (asked in _MXFP8_GEMMS or by_itself)
     return release.block_fp8_runs_as_mxfp8 and capable and fits

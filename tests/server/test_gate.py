@@ -81,13 +81,23 @@ def test_plain_and_block_fp8_weights_open_no_gate(checkpoint: Checkpoint) -> Non
     assert _tuning(checkpoint, "B200") == []
 
 
+_CHOSEN = [14, 15, 16, 17]  # a chosen backend alone opened it
+
+
 def test_block_fp8_that_runs_as_mxfp8_is_tuned_since_0_5_23() -> None:
     fine = {"quant_method": "fp8", "weight_block_size": [1, 32], "scale_fmt": "ue8m0"}
-    assert _tuning(model("qwen3", fine), "B200") == [23]
-    assert _tuning(model("qwen3", fine), "H200") == []
-    assert _tuning(model("qwen3", fine), "B200", fp8_gemm_runner_backend="deep_gemm") == []
-    assert _tuning(model("qwen3", {**fine, "scale_fmt": "float"}), "B200") == []
-    assert _tuning(model("qwen3", {**fine, "weight_block_size": [32, 128]}), "B200") == []
+    chosen = {"fp8_gemm_runner_backend": "flashinfer_cutedsl"}
+    since = [*_CHOSEN, 23]
+    assert _tuning(model("qwen3", fine), "B200", fp8_gemm_runner_backend="flashinfer_cutlass") == since
+    assert _tuning(model("qwen3", fine), "B200", **chosen)[-1:] == [23]
+    for asked in ({}, {"fp8_gemm_runner_backend": "deep_gemm"}):
+        assert _tuning(model("qwen3", fine), "B200", **asked) == []
+    v41 = model("deepseek_v4", {**fine, "weight_block_size": [32, 32]}, model_type="deepseek_v41")
+    for gpu, tuned in (("B200", True), ("RTX PRO 6000", False)):
+        assert server(v41, 23, gpu, moe_runner_backend="marlin").tunes == tuned
+    assert _tuning(model("qwen3", fine), "H200", **chosen) == []
+    assert _tuning(model("qwen3", {**fine, "scale_fmt": "float"}), "B200", **chosen) == []
+    assert _tuning(model("qwen3", {**fine, "weight_block_size": [32, 128]}), "B200", **chosen) == []
 
 
 def test_a_chosen_fp8_gemm_opened_the_gate_from_0_5_14_to_0_5_17() -> None:
