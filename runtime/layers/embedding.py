@@ -36,6 +36,7 @@ class VocabTable(nn.Module):
         super().__init__()
         self.name = name
         self.group = group
+        self.is_normed = False  # each column, over the whole vocabulary, is made one long when it is read
         self.multiplier = model.multipliers.embedding
         self.rows = shard(
             padded_vocab(model.vocab_size), comm.size(group), comm.rank(group), "the padded vocabulary"
@@ -52,8 +53,12 @@ class VocabTable(nn.Module):
         self.weight[length(self.real) :].zero_()
 
     def pieces(self) -> list[Piece]:
-        target = self.weight[: length(self.real)]
-        return [Piece(target, (Source(f"{self.name}.weight", (self.real,)),))]
+        target, name = self.weight[: length(self.real)], f"{self.name}.weight"
+        source = Source(name, view=self._normed) if self.is_normed else Source(name, (self.real,))
+        return [Piece(target, (source,))]
+
+    def _normed(self, whole: torch.Tensor) -> torch.Tensor:
+        return F.normalize(whole, dim=0, eps=1e-7)[self.real]
 
 
 class TokenEmbedding(VocabTable):

@@ -90,7 +90,9 @@ class Decoder(nn.Module):
             return self._embedding() if self.embedding is None else self.embedding
         build, scheme = self.build, self.build.head_scheme()
         name = self.model.names.embedding if is_tied else "lm_head"
-        return VocabTable(name, self.model, self.comm, "tp", build.dtype, build.device, scheme)
+        head = VocabTable(name, self.model, self.comm, "tp", build.dtype, build.device, scheme)
+        head.is_normed = self.model.normed_head and not is_tied
+        return head
 
     @torch.no_grad()
     def forward(

@@ -37,7 +37,7 @@ class GroupedQueryAttention(nn.Module):
         self.sizes = [length(asked), length(kv), length(values)]
         self.has_gate, self.value_scale = config.output_gate, config.value_scale
         self.qkv = build.linear(
-            _parts(name, config, asked, kv, values),
+            _parts(name, model.names.packed_qkv, config, asked, kv, values),
             slice(0, model.hidden_size),
             bias=config.bias,
             rows_over=ranks,
@@ -113,15 +113,20 @@ def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:
     return slice(head, head + 1)
 
 
-def _parts(name: str, config: AttentionConfig, q: slice, kv: slice, values: slice) -> list[Part]:
-    """Three matrices, or one of the three below each other."""
+def _parts(
+    name: str, packed: str | None, config: AttentionConfig, q: slice, kv: slice, values: slice
+) -> list[Part]:
+    """Three matrices, or one of the three below each other: in every checkpoint, or in some."""
     keys = config.num_heads * config.head_dim * (2 if config.output_gate else 1)
     below = keys + config.num_kv_heads * config.head_dim
-    whole = f"{name}.qkv_proj"
+    whole = f"{name}.{packed or 'qkv_proj'}"
     places = (("q_proj", q, 0), ("k_proj", kv, keys), ("v_proj", values, below))
+    inside = [slice(start + rows.start, start + rows.stop) for _, rows, start in places]
+    if packed is not None:
+        return [Part(whole, rows) for rows in inside]
     return [
-        Part(f"{name}.{own}", rows, within=(whole, slice(start + rows.start, start + rows.stop)))
-        for own, rows, start in places
+        Part(f"{name}.{own}", rows, within=(whole, within))
+        for (own, rows, _), within in zip(places, inside, strict=True)
     ]
 
 

@@ -18,8 +18,8 @@ _ROUTED_BY_SOFTMAX = (
     *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text"),
 )
 _ROUTED_BY_LLAMA4 = ("llama4_text",)
-# Whose routers are told by their words, and that choose by a function of their own else.
-_ROUTED_BY_EITHER = ("cohere2_moe",)
+# Whose routers are told by their words, of either kind, and choose by themselves where nothing is shared out.
+_ROUTED_BY_EITHER = ("cohere2_moe", "bailing_moe", "bailing_moe_v2")
 # Whose layers hand their choice to every backend: srt/models/step3p5.py.
 _CHOOSES = ("step3p5",)
 _MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "quark_int4fp8_moe")

@@ -52,6 +52,7 @@ class TensorNames:
     gate: str = "gate_proj"
     up: str = "up_proj"
     down: str = "down_proj"
+    packed_qkv: str | None = None  # the one matrix of queries, keys and values, where there are no three
     attention_out: str = "o_proj"
     q_norm: str = "q_norm"
     k_norm: str = "k_norm"
@@ -74,6 +75,7 @@ class ModelConfig:
     rms_eps: float = 1e-6
     tie_word_embeddings: bool = False
     holds_head: bool = False  # a tied one too, apart from the embedding
+    normed_head: bool = False  # of columns that are made one long
     # Where a layer norms, and by which names.
     norms: Literal["before", "around", "sandwich", "after", "alone", "operator", "parallel"] = "before"
     centred_norms: bool = False  # weights are told less one

@@ -7,14 +7,16 @@ from typing import Any
 
 from transformers import CONFIG_MAPPING
 
+from tests.runtime.published_classes import CLASSES, NEEDED
+
 # Served by SGLang under the class of another family.
 _SAME_AS = {"kimi_k2": "deepseek_v3", "mimo": "qwen2"}
 
 
 def config_class(family: str) -> Any:
-    return CONFIG_MAPPING[_SAME_AS.get(family, family)]
+    return CLASSES.get(family) or CONFIG_MAPPING[_SAME_AS.get(family, family)]
 
 
 def config_file(family: str, **told: Any) -> dict[str, Any]:
-    config = config_class(family)(**told).to_dict()
+    config = config_class(family)(**{**NEEDED.get(family, {}), **told}).to_dict()
     return {**json.loads(json.dumps(config)), "model_type": family}

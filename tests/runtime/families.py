@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from tests.runtime import classless
+
 VOCAB = 99
 _COMMON = {
     "vocab_size": VOCAB,
@@ -52,6 +54,17 @@ _GRANITE = {
     "residual_multiplier": 0.4,
     "attention_multiplier": 0.2,
     "pad_token_id": None,
+}
+
+_BAILING = {
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "use_bias": False,
+    "tie_word_embeddings": False,
+    "head_dim": 16,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
 }
 
 # name -> (transformers config class, what differs from the common sizes)
@@ -317,6 +330,32 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "moe_intermediate_size": 32,
         },
     ),
+    "bailing_moe": (
+        "BailingMoeConfig",
+        {
+            **_BAILING,
+            "norm_topk_prob": True,
+            "num_shared_experts": 2,
+            "norm_head": True,
+        },
+    ),
+    "bailing_moe_v2": (
+        "BailingMoeV2Config",
+        {
+            **_BAILING,
+            "norm_topk_prob": True,
+            "num_shared_experts": 1,
+            "n_group": 4,
+            "topk_group": 2,
+            "first_k_dense_replace": 1,
+            "routed_scaling_factor": 2.5,
+            "moe_router_enable_expert_bias": True,
+            "score_function": "sigmoid",
+            "use_qk_norm": True,
+            "rotary_dim": 8,
+            "router_dtype": "fp32",
+        },
+    ),
     "gpt_oss": (
         "GptOssConfig",
         {
@@ -463,6 +502,8 @@ def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: A
     """A transformers model in fp32 with eager attention; `vision` changes a multimodal model's encoder."""
     import transformers
 
+    if name in classless.CLASSLESS:
+        return classless.make(name, {**_COMMON, **FAMILIES[name][1], **changes}, _randomize)
     if name in _INSIDE:
         whole = make_reference(_INSIDE[name], **{**FAMILIES[name][1], **changes})
         whole.model.vision_model = whole.model.multi_modal_projector = None
@@ -543,7 +584,14 @@ def _wrapped(name: str, changes: dict[str, Any], tower: dict[str, Any]) -> Any:
     )
 
 
+def tensors(model: Any) -> dict[str, torch.Tensor]:
+    """Under the names that they have in a checkpoint where transformers has no class for them."""
+    return classless.tensors(model) if hasattr(model, "classless") else dict(model.named_parameters())
+
+
 def save(model: Any, folder: Path, **options: Any) -> Path:
+    if hasattr(model, "classless"):
+        return classless.save(model, folder)
     if model.config.model_type == "kimi_k25":  # or its layers would be called blocks, as the tower's are
         options.setdefault("save_original_format", False)
     model.save_pretrained(folder, **options)

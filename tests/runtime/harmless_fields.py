@@ -12,6 +12,12 @@ HARMLESS = frozenset((
 ))  # fmt: skip
 # Those of one family: of initial values, of other servers' kernels, of what its models never have.
 OF_FAMILY: dict[str, frozenset[str]] = {
+    "bailing_moe": frozenset((
+        *("embedding_dropout", "max_window_layers", "output_dropout", "sliding_window"),
+    )),
+    "bailing_moe_v2": frozenset((
+        *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "output_dropout"),
+    )),
     "deepseek_v2": frozenset((
         *("head_dim", "num_key_value_heads"),
     )),

@@ -246,6 +246,16 @@ _LFM2 = {
     "norm_eps": (1e-6, 1e-2), "conv_bias": (False, True), "conv_L_cache": (2, 3, 4),
     "tie_embedding": (None, False, True),
 }  # fmt: skip
+_BAILING = {
+    **_without(_HEADS, "rope_parameters"), **_EXPERTS,
+    "rope_scaling": (None,) * 3 + tuple(rope for rope in _ROPES if rope is not None),
+    "rope_theta": (None, 500.0), "partial_rotary_factor": (None, 0.5, 0.25, 1.0), "rotary_dim": (4, 8, 32),
+    "use_bias": (None,) * 19 + (True,), "use_qkv_bias": (None, False, True), "norm_head": (None, False, True),
+    "num_experts": (8, 16), "moe_intermediate_size": (16, 32), "norm_topk_prob": (True, False),
+    "moe_shared_expert_intermediate_size": (None, 16, 48), "first_k_dense_replace": (None, 0, 1, 9),
+    "routed_scaling_factor": (None, 2.5), "router_dtype": (None,) * 4 + ("fp32",) * 4 + ("bf16",),
+    "use_rmsnorm": (None, True), "multi_gate": (None,) * 19 + (True,),
+}  # fmt: skip
 # What varies, beside the sizes of FAMILIES.
 SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     "llama": {**_HEADS, "attention_bias": (False, True), "mlp_bias": (False,) * 5 + (True,)},
@@ -376,6 +386,17 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "time_step_limit": (None,) * 5 + ((0.1, 0.5),),
     },
     "mimo_v2_flash": _MIMO,
+    "bailing_moe": {
+        **_without(_BAILING, "partial_rotary_factor", "rotary_dim"), "num_shared_experts": (None, 0, 1, 2),
+        "score_function": (*(None, "softmax") * 9, "sigmoid"), "n_group": (None,) * 19 + (2,),
+        "use_sliding_window": (None, False), "sliding_window": (None, 4096),
+    },
+    "bailing_moe_v2": {
+        **_BAILING, "num_shared_experts": (1, 2), "n_group": (1, 2, 4), "topk_group": (1, 2),
+        "use_qk_norm": (True, False), "score_function": (None, *("sigmoid",) * 8, "softmax"),
+        "moe_router_enable_expert_bias": (True,) * 19 + (False,),
+        "router_type": (None,) * 19 + ("MultiRouter",),
+    },
     "cohere": {**_COHERE, "use_qk_norm": (False,) * 9 + (True,)},
     "cohere2": {
         **_COHERE, "num_hidden_layers": (3,), "sliding_window": (1, 5, 64),

@@ -13,6 +13,7 @@ from runtime.forward.comm import VirtualCommunicator
 from runtime.models.checkpoint import Checkpoint
 from runtime.server.config import ParallelConfig
 from runtime.server.errors import ConfigError
+from tests.runtime.classless import CLASSLESS
 from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
 
@@ -53,7 +54,7 @@ def test_a_prompt_in_chunks_is_the_prompt(family: str, tmp_path: Path) -> None:
 
 
 # Their checkpoints hold all experts in one tensor anyway, or under names of their own.
-_OF_ONE_SPELLING = ("nemotron_h", "llama4_text", "granitemoe", "granitemoehybrid", "step3p5")
+_OF_ONE_SPELLING = ("nemotron_h", "llama4_text", "granitemoe", "granitemoehybrid", "step3p5", *CLASSLESS)
 
 
 @pytest.mark.parametrize("family", [name for name in MOE_FAMILIES if name not in _OF_ONE_SPELLING])

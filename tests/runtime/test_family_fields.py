@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 import transformers
 
+from runtime.server.call_rules import kernels_route
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.known import FAMILIES, model_config
 from runtime.server.errors import ConfigError
@@ -16,6 +17,7 @@ from tests.memory.published import DATA
 from tests.oracle.published import published
 from tests.runtime.config_files import config_class, config_file
 from tests.runtime.harmless_fields import HARMLESS, OF_FAMILY
+from tests.runtime.published_classes import NEEDED
 
 _ACTIVATION = {
     "nemotron_h": "mlp_hidden_act",
@@ -27,7 +29,8 @@ _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size
 
 
 def _optional(family: str) -> list[str]:
-    return [field.name for field in fields(config_class(family)) if field.name not in (*_SIZES, "model_type")]
+    told = {*_SIZES, "model_type", *NEEDED.get(family, {})}
+    return [field.name for field in fields(config_class(family)) if field.name not in told]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -96,6 +99,11 @@ _BESIDE = """
         moe_top_k need_fp32_gate norm_expert_weight num_attention_groups per_layer_config
         share_expert_dims use_bidirectional_attention use_head_wise_attn_gate use_moe_router_bias
         zero_centered
+    bailing_moe moe_router_enable_expert_bias moe_shared_expert_intermediate_size multi_gate n_group
+        norm_softmax rotary_dim routed_scaling_factor router_dtype router_type score_function
+        topk_group use_qk_norm use_rmsnorm
+    bailing_moe_v2 moe_shared_expert_intermediate_size multi_gate norm_head norm_softmax norm_topk_prob
+        rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
     cohere head_dim model_max_length
     cohere2 head_dim model_max_length sliding_window_pattern
     cohere2_moe first_k_dense_replace model_max_length rope_parameters
@@ -127,7 +135,8 @@ def test_what_a_file_says_beside_its_config_class_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_field_that_is_left_out_is_as_its_config_class_says(name: str) -> None:
-    sizes = {one: value for one, value in config_file(name).items() if one in _SIZES}
+    needed = NEEDED.get(name, {})
+    sizes = {one: value for one, value in config_file(name).items() if one in _SIZES or one in needed}
     twice_as_wide = {**sizes, "hidden_size": 2 * sizes["hidden_size"]}
     for told in (sizes, twice_as_wide):
         assert model_config({"model_type": name, **told}) == model_config(config_file(name, **told))
@@ -301,6 +310,30 @@ def test_a_list_or_a_number_that_is_none_is_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         model_config({**config_file(name), **told})
+
+
+def test_which_ling_it_is_is_told_by_its_architecture() -> None:
+    first, second = ["BailingMoeForCausalLM"], ["BailingMoeV2ForCausalLM"]
+    file = config_file("bailing_moe_v2", hidden_size=4096)
+    sizes = {one: file[one] for one in (*_SIZES, "norm_topk_prob")}
+    named = model_config({**sizes, "model_type": "bailing_moe_v2"})
+    told = {**sizes, "model_type": "bailing_moe"}
+    assert model_config({**told, "architectures": second}) == replace(named, model_type="bailing_moe")
+    with pytest.raises(ConfigError, match="num_key_value_heads is 0"):
+        model_config({**told, "architectures": first})
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "routed"),
+    [
+        ("bailing_moe_v2", {}, True),
+        ("bailing_moe_v2", {"norm_topk_prob": False}, False),
+        ("bailing_moe", {}, True),
+        ("bailing_moe", {"norm_topk_prob": False}, False),
+    ],
+)
+def test_lings_routers_are_told_to_kernels_that_route(name: str, told: dict[str, Any], routed: bool) -> None:
+    assert kernels_route(model_config({**config_file(name), **told})) is routed
 
 
 def test_hunyuans_heads_of_four_may_be_stretched() -> None:

@@ -13,12 +13,12 @@ import torch
 from runtime.server.config import ModelConfig, ParallelConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.linears import LinearSize, Spread, linears, quantized_sizes
-from tests.runtime.families import FAMILIES, make_reference
+from tests.runtime.families import FAMILIES, make_reference, tensors
 
 ALONE = Spread(1, 1)
-# Kept in a model's own precision: SGLang makes no quantized layer of them.
-_NEVER_QUANTIZED = re.compile(
-    r"(gate|gate\.wg|router|shared_expert_gate|self_attn\.g_proj|indexer\.(weights_proj|wk))$"
+# Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
+_NO_LINEAR = re.compile(
+    r"mlp\.experts\.|(gate|gate\.wg|router|shared_expert_gate|self_attn\.g_proj|indexer\.(weights_proj|wk))$"
 )
 # Stored as one by transformers.
 _STORED = {
@@ -33,9 +33,9 @@ def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int,
     with torch.device("meta"):
         reference = make_reference(name)
     shapes = {}
-    for name, parameter in reference.named_parameters():
+    for name, parameter in tensors(reference).items():
         found = re.fullmatch(r"model\.(?:language_model\.)?layers\.(\d+)\.(.*)\.weight", name)
-        if found and parameter.dim() == 2 and not _NEVER_QUANTIZED.search(found[2]):
+        if found and parameter.dim() == 2 and not _NO_LINEAR.search(found[2]):
             shapes[int(found[1]), found[2]] = tuple(parameter.shape)
     told = getattr(reference, "saved_as", None) or reference.config.to_dict()
     return model_config(json.loads(json.dumps(told))), shapes

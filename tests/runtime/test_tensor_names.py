@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtime.server.decoders.known import model_config
-from tests.runtime.families import FAMILIES, make_reference
+from tests.runtime.families import FAMILIES, config_json, make_reference, tensors
 
 # transformers builds it from the parts of others, under other names than its checkpoints have.
 _RENAMED = {"nemotron_h", "step3p5", "minimax_m2", "mixtral", "granitemoe", "granitemoehybrid"}
@@ -20,8 +20,8 @@ def test_layers_and_their_halves_are_named_as_transformers_names_them(
     family: str, changes: dict[str, int]
 ) -> None:
     reference = make_reference(family, **changes)
-    model = model_config(reference.config.to_dict())
-    theirs, names = [*reference.state_dict()], model.names
+    model = model_config(config_json(reference))
+    theirs, names = [*tensors(reference)], model.names
     for i, (mixer, mlp) in enumerate(zip(model.attention_kinds, model.layer_kinds, strict=True)):
         for part in (names.recurrent if mixer == "recurrent" else names.attention, names.mlp):
             layer = f"{names.layers}.{i}.{part}."

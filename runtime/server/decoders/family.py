@@ -12,8 +12,9 @@ from runtime.server.decoders.fields import Fields
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`defaults` are the config class's, of the optional fields."""
+    """`defaults` are the config class's, of the optional fields; of some architectures it is another's."""
 
     model_type: str
     read: Callable[[Fields], ModelConfig]
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    by_architecture: Mapping[str, str] = field(default_factory=dict)

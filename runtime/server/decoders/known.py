@@ -14,6 +14,7 @@ from runtime.server.declared import (
 )
 from runtime.server.decoders import (
     arcee,
+    bailing,
     cohere,
     deepseek,
     deepseek_v4,
@@ -49,7 +50,7 @@ from runtime.server.formats.kinds import Kind
 _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
-    *(lfm2, cohere, deepseek_v4, mimo_v2),
+    *(lfm2, cohere, deepseek_v4, mimo_v2, bailing),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.
@@ -61,7 +62,13 @@ def family_of(hf: HF) -> Family:
     if model_type not in FAMILIES:
         known = ", ".join(sorted({*FAMILIES, *WRAPPERS}))
         raise Unsupported(f"model_type {model_type!r} is not supported: this runtime knows {known}")
-    return FAMILIES[model_type]
+    family = FAMILIES[model_type]
+    return FAMILIES[family.by_architecture.get(_architecture(hf), model_type)]
+
+
+def _architecture(hf: HF) -> str:
+    listed = hf.get("architectures")
+    return str(listed[0]) if isinstance(listed, list) and listed else ""
 
 
 def model_config(hf: HF) -> ModelConfig:

@@ -1,0 +1,135 @@
+"""Ling and Ring, 1 and 2.0: experts behind a few dense layers, queries, keys and values in one matrix.
+
+Their config classes are files of the checkpoints, and `bailing_moe` is what both call themselves: the
+architecture tells which one it is. What a class does not have is as srt/models/bailing_moe.py has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.decoders.family import Family
+from runtime.server.decoders.fields import Fields
+from runtime.server.decoders.parts import everywhere, heads, model, which
+from runtime.server.decoders.rope import read_rope
+from runtime.server.layer_config import AttentionConfig, MoEConfig, RopeConfig
+
+_NAMES = TensorNames(
+    embedding="model.word_embeddings",
+    attention="attention",
+    packed_qkv="query_key_value",
+    attention_out="dense",
+    q_norm="query_layernorm",
+    k_norm="key_layernorm",
+)
+
+
+def _bailing(f: Fields) -> ModelConfig:
+    f.only("use_bias", False)
+    f.only("use_sliding_window", False)
+    f.only("use_rmsnorm", True)
+    f.only("norm_softmax", False)
+    first = f.count("first_k_dense_replace")
+    kinds = which(f.size("num_hidden_layers"), lambda i: i >= first)
+    return model(
+        f,
+        {"full": _attention(f)},
+        everywhere(f, "full"),
+        kinds,
+        moe=_routed(f),
+        names=_NAMES,
+        normed_head=f.flag("norm_head"),
+        intermediate_size=f.size("intermediate_size") if "dense" in kinds else f.count("intermediate_size"),
+    )
+
+
+def _attention(f: Fields) -> AttentionConfig:
+    qk_norm = "head" if f.flag("use_qk_norm") else "none"
+    plain = heads(f, rope=None, bias=f.flag("use_qkv_bias"), qk_norm=qk_norm)
+    return replace(plain, rope=_rope(f, plain.head_dim))
+
+
+def _rope(f: Fields, width: int) -> RopeConfig:
+    """A share of each head that only the file itself tells, else so many values."""
+    share = f.number("rotary_dim", width) / width
+    told = f.number("partial_rotary_factor", share)
+    rope = read_rope(f, width, share=share)
+    if rope.dim != int(width * told):
+        f.cannot(
+            f"rope_parameters: partial_rotary_factor turns {rope.dim} values, SGLang {int(width * told)}"
+        )
+    return rope
+
+
+def _routed(f: Fields) -> MoEConfig:
+    """Sigmoids with a correction and groups, or a softmax without both."""
+    f.only("multi_gate", False)
+    f.only("router_type", "topN")
+    f.only("router_dtype", "fp32")
+    if not f.has("norm_topk_prob"):
+        f.cannot("norm_topk_prob is missing: SGLang does not start without it")
+    corrected = f.flag("moe_router_enable_expert_bias")
+    f.only("score_function", "sigmoid" if corrected else "softmax")
+    experts, top_k = f.size("num_experts"), f.size("num_experts_per_tok")
+    groups, best = _groups(f, corrected, experts, top_k)
+    inner = f.size("moe_intermediate_size")
+    shared = f.size("moe_shared_expert_intermediate_size", inner)
+    return MoEConfig(
+        num_experts=experts,
+        top_k=top_k,
+        intermediate_size=inner,
+        shared_intermediate_size=shared * f.count("num_shared_experts"),
+        scoring="sigmoid" if corrected else "softmax",
+        renormalize=f.flag("norm_topk_prob"),
+        correction_bias=corrected,
+        num_groups=groups,
+        top_k_groups=best,
+        routed_scaling_factor=f.number("routed_scaling_factor", 1.0),
+        router_in_fp32=f.get("router_dtype") == "fp32",
+    )
+
+
+def _groups(f: Fields, corrected: bool, experts: int, top_k: int) -> tuple[int, int]:
+    groups, best = f.count("n_group"), f.count("topk_group")
+    told = f"n_group is {groups} and topk_group {best}"
+    if not corrected and (groups or best):
+        f.cannot(f"{told}: this runtime computes a softmax over all experts")
+    elif corrected and not 0 < best <= groups:
+        f.cannot(f"{told}: this runtime computes sigmoids of the best of some groups")
+    elif corrected and top_k > experts // groups * best:
+        f.cannot(f"num_experts_per_tok is {top_k}: {best} of {groups} groups have fewer experts")
+    return groups or 1, best or 1
+
+
+_FIRST = {
+    "use_bias": True,
+    "num_key_value_heads": 0,
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 16384,
+    "num_experts": 16,
+    "num_experts_per_tok": 2,
+    "norm_topk_prob": True,
+}
+_SECOND = {
+    "intermediate_size": 5120,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 32768,
+    "rope_theta": 600000.0,
+    "use_qk_norm": True,
+    "num_experts": 256,
+    "num_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "n_group": 8,
+    "topk_group": 4,
+    "moe_intermediate_size": 512,
+    "first_k_dense_replace": 1,
+    "moe_router_enable_expert_bias": True,
+}
+
+FAMILIES = (
+    Family("bailing_moe", _bailing, _FIRST, {"BailingMoeV2ForCausalLM": "bailing_moe_v2"}),
+    Family("bailing_moe_v2", _bailing, _SECOND),
+)

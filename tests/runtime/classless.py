@@ -1,0 +1,198 @@
+"""Families that transformers has no class for: one of the same mathematics, under a checkpoint's names.
+
+Ling 2.0 is a GLM-4.5. Ling 1 is a Qwen2-MoE whose shared expert counts half, as its gate says nothing: a
+checkpoint has that half in its weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+Told = dict[str, Any]
+Tensors = Mapping[str, torch.Tensor]
+Randomize = Callable[[torch.nn.Module], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Classless:
+    """`alter` makes what none of the class's `sizes` says; `tensors` are a checkpoint's."""
+
+    architecture: str
+    model_type: str
+    config_class: str
+    sizes: Callable[[Told], Told]
+    alter: Callable[[Any, Told, Randomize], None]
+    tensors: Callable[[Tensors, Told], Iterator[tuple[str, torch.Tensor]]]
+
+
+def _shared(told: Told) -> Told:
+    """Sizes by the same names in all classes, and the rope that SGLang reads out of three places."""
+    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    more = (
+        "intermediate_size",
+        "max_position_embeddings",
+        "rms_norm_eps",
+        "tie_word_embeddings",
+        "hidden_act",
+    )
+    return {one: told[one] for one in (*names, *more) if one in told}
+
+
+def _rope(told: Told, width: int) -> Told:
+    share = told.get("partial_rotary_factor", told.get("rotary_dim", width) / width)
+    rope = {"rope_type": "default", **(told.get("rope_scaling") or {})}
+    return {"rope_theta": told["rope_theta"], "partial_rotary_factor": share, **rope}
+
+
+def _head_dim(told: Told) -> int:
+    width: int = told.get("head_dim") or told["hidden_size"] // told["num_attention_heads"]
+    return width
+
+
+def _bailing(told: Told) -> Told:
+    same = ("num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")
+    width = _head_dim(told)
+    return {
+        **_shared(told),
+        **{one: told[one] for one in same},
+        "head_dim": width,
+        "rope_parameters": _rope(told, width),
+    }
+
+
+def _second(told: Told) -> Told:
+    same = ("n_group", "topk_group", "first_k_dense_replace", "routed_scaling_factor", "use_qk_norm")
+    return {
+        **_bailing(told),
+        **{one: told[one] for one in same},
+        "attention_bias": told.get("use_qkv_bias", False),
+        "n_routed_experts": told["num_experts"],
+        "n_shared_experts": told["num_shared_experts"],
+    }
+
+
+def _first(told: Told) -> Told:
+    return {
+        **_bailing(told),
+        "num_experts": told["num_experts"],
+        "shared_expert_intermediate_size": _shared_width(told) or 1,
+        "mlp_only_layers": [*range(told.get("first_k_dense_replace", 0))],
+        "qkv_bias": told.get("use_qkv_bias", False),
+    }
+
+
+def _shared_width(told: Told) -> int:
+    each = told.get("moe_shared_expert_intermediate_size", told["moe_intermediate_size"])
+    return int(each * told.get("num_shared_experts", 0))
+
+
+def _alter_second(model: Any, told: Told, randomize: Randomize) -> None:
+    for layer in model.model.layers:
+        shared = getattr(layer.mlp, "shared_experts", None)
+        if shared is not None and shared.intermediate_size != _shared_width(told):
+            layer.mlp.shared_experts = type(shared)(model.config, intermediate_size=_shared_width(told))
+            randomize(layer.mlp.shared_experts)
+
+
+def _alter_first(model: Any, told: Told, randomize: Randomize) -> None:
+    for layer in model.model.layers:
+        if hasattr(layer.mlp, "shared_expert_gate"):
+            layer.mlp.shared_expert_gate.weight.data.zero_()
+            layer.mlp.shared_expert.down_proj.weight.data.mul_(bool(_shared_width(told)))
+
+
+_OF_BAILING = {
+    "model.embed_tokens": "model.word_embeddings",
+    ".self_attn.o_proj": ".attention.dense",
+    ".self_attn.q_norm": ".attention.query_layernorm",
+    ".self_attn.k_norm": ".attention.key_layernorm",
+    ".gate.e_score_correction_bias": ".gate.expert_bias",
+    ".mlp.shared_expert.": ".mlp.shared_experts.",
+}
+
+
+def _bailing_tensors(tensors: Tensors, told: Told) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, tensor in tensors.items():
+        stem, _, kind = name.rpartition(".")
+        if "shared_expert_gate" in name or ".k_proj" in name or ".v_proj" in name:
+            continue
+        if ".q_proj" in name:
+            parts = [tensors[name.replace(".q_proj", f".{one}_proj")] for one in "qkv"]
+            yield f"{stem.replace('self_attn.q_proj', 'attention.query_key_value')}.{kind}", torch.cat(parts)
+        elif kind in ("gate_up_proj", "down_proj"):
+            yield from _each_expert(stem, kind, tensor)
+        elif ".shared_expert" not in name or _shared_width(told):
+            for own, other in _OF_BAILING.items():
+                name = name.replace(own, other)
+            yield name, tensor
+
+
+def _first_tensors(tensors: Tensors, told: Told) -> Iterator[tuple[str, torch.Tensor]]:
+    """Here nothing halves the shared experts, and something multiplies the others."""
+    for name, tensor in _bailing_tensors(tensors, told):
+        if name.endswith("shared_experts.down_proj.weight"):
+            tensor = tensor * 0.5
+        elif ".experts." in name and name.endswith("down_proj.weight"):
+            tensor = tensor / told.get("routed_scaling_factor", 1.0)
+        yield name, tensor
+
+
+def _each_expert(stem: str, kind: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    names = ("gate_proj", "up_proj") if kind == "gate_up_proj" else (kind,)
+    for number, expert in enumerate(tensor):
+        for name, half in zip(names, expert.chunk(len(names)), strict=True):
+            yield f"{stem}.{number}.{name}.weight", half.clone()
+
+
+CLASSLESS = {
+    "bailing_moe": Classless(
+        "BailingMoeForCausalLM", "bailing_moe", "Qwen2MoeConfig", _first, _alter_first, _first_tensors
+    ),
+    "bailing_moe_v2": Classless(
+        "BailingMoeV2ForCausalLM", "bailing_moe", "Glm4MoeConfig", _second, _alter_second, _bailing_tensors
+    ),
+}
+
+
+def make(name: str, told: Told, randomize: Randomize) -> Any:
+    """The class's own model, with the config of the checkpoint."""
+    import transformers
+
+    kind = CLASSLESS[name]
+    config = getattr(transformers, kind.config_class)(**json.loads(json.dumps(kind.sizes(told))))
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    randomize(model)
+    kind.alter(model, told, randomize)
+    model.classless, model.told, model.raw_head = name, told, model.lm_head.weight.data
+    if told.get("norm_head") and not told.get("tie_word_embeddings"):
+        model.lm_head.weight.data = F.normalize(model.raw_head, dim=0)
+    model.saved_as = {"model_type": kind.model_type, "architectures": [kind.architecture], **told}
+    return model
+
+
+def tensors(model: Any) -> dict[str, torch.Tensor]:
+    """As a checkpoint names them."""
+    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    kept = {name: tensor.data for name, tensor in own.items() if "inv_freq" not in name}
+    if "lm_head.weight" in kept:
+        kept["lm_head.weight"] = model.raw_head
+    return dict(CLASSLESS[model.classless].tensors(kept, model.told))
+
+
+def save(model: Any, folder: Path) -> Path:
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors(model).items()}, folder / "model.safetensors"
+    )
+    (folder / "config.json").write_text(json.dumps(model.saved_as))
+    return folder

@@ -1,0 +1,90 @@
+"""Config classes that are files of their checkpoints: their fields, and what leaving one out says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+
+class BailingMoeConfig(PreTrainedConfig):
+    """Of Ling 1."""
+
+    model_type = "bailing_moe"
+    vocab_size: int = 30592
+    hidden_size: int = 1024
+    intermediate_size: int | None = None
+    num_hidden_layers: int = 24
+    num_attention_heads: int = 16
+    num_key_value_heads: int = 0
+    hidden_act: str = "silu"
+    use_qkv_bias: bool = False
+    use_bias: bool = True
+    rms_norm_eps: float = 1e-5
+    norm_head: bool = False
+    tie_word_embeddings: bool = False
+    embedding_dropout: float = 0.1
+    attention_dropout: float = 0.1
+    output_dropout: float = 0.1
+    max_position_embeddings: int = 16384
+    rope_parameters: dict[str, Any] | None = None
+    use_sliding_window: bool = False
+    sliding_window: int | None = 4096
+    max_window_layers: int = 28
+    pad_token_id: int | None = 126081
+    num_experts: int = 16
+    num_shared_experts: int = 0
+    num_experts_per_tok: int = 2
+    norm_topk_prob: bool = True
+    moe_intermediate_size: int | None = None
+    first_k_dense_replace: int = 0
+    head_dim: int | None = None
+    output_router_logits: bool = False
+
+
+class BailingMoeV2Config(PreTrainedConfig):
+    """Of Ling 2.0."""
+
+    model_type = "bailing_moe_v2"
+    default_theta = 600000.0
+    vocab_size: int = 157184
+    hidden_size: int = 2048
+    intermediate_size: int = 5120
+    num_hidden_layers: int = 20
+    num_attention_heads: int = 16
+    num_key_value_heads: int = 4
+    hidden_act: str = "silu"
+    use_qkv_bias: bool = False
+    use_bias: bool = False
+    rms_norm_eps: float = 1e-6
+    tie_word_embeddings: bool = False
+    embedding_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    output_dropout: float = 0.0
+    max_position_embeddings: int = 32768
+    rope_parameters: dict[str, Any] | None = None
+    max_window_layers: int = 20
+    pad_token_id: int | None = 156892
+    eos_token_id: int | None = 156892
+    num_experts: int = 256
+    num_shared_experts: int = 1
+    num_experts_per_tok: int = 8
+    n_group: int = 8
+    topk_group: int = 4
+    moe_intermediate_size: int = 512
+    first_k_dense_replace: int = 1
+    head_dim: int | None = 128
+    output_router_logits: bool = False
+    use_qk_norm: bool = True
+    num_nextn_predict_layers: int = 0
+    mtp_loss_scaling_factor: float = 0.0
+    moe_router_enable_expert_bias: bool = True
+    routed_scaling_factor: float = 1.0
+
+
+CLASSES: dict[str, Any] = {one.model_type: one for one in (BailingMoeConfig, BailingMoeV2Config)}
+# What no model of theirs leaves out.
+NEEDED: dict[str, dict[str, Any]] = {
+    "bailing_moe": {"num_key_value_heads": 4, "moe_intermediate_size": 1408, "use_bias": False},
+    "bailing_moe_v2": {"norm_topk_prob": True},
+}
