@@ -1,10 +1,19 @@
-"""DeepSeek-V4 as published: its two sizes, and their experts in what others made of them."""
+"""DeepSeek-V4 as published: its two sizes, their experts in what others made of them, and its servers."""
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from runtime.server.releases import RELEASES
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+
+RECORDED = Path(__file__).parent / "recorded/v4_calls.jsonl.gz"
 
 _FP8 = {
     "activation_scheme": "dynamic",
@@ -94,3 +103,38 @@ def folder_of(config: dict[str, Any], parent: Path) -> str:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     return str(folder)
+
+
+_CONFIGS = {"flash": FLASH, "pro": PRO}
+_LAYOUTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("flash", {"tp": 4}),
+    ("flash", {"tp": 8, "ep": 8}),
+    ("pro", {"tp": 8, "dp": 8, "enable_dp_attention": True}),
+)
+
+
+def cases() -> Iterator[dict[str, Any]]:
+    """A server each: on sm120 there are kernels since 0.5.16."""
+    for release in RELEASES:
+        for arch in ("sm90", "sm100", "sm120"):
+            for config, flags in _LAYOUTS:
+                if arch != "sm120" or release.number >= (0, 5, 16):
+                    yield {"release": release.version, "arch": arch, "config": config, "flags": flags}
+
+
+def deployment_of(case: dict[str, Any], folder: Path) -> Deployment:
+    flags = ServerFlags(
+        model_path=folder_of(_CONFIGS[case["config"]], folder),
+        sglang_version=case["release"],
+        flashinfer_version="0.7.2",
+        arch=case["arch"],
+        moe_runner_backend="flashinfer_mxfp4",
+        **case["flags"],
+    )
+    return resolve_deployment(flags, environ={})
+
+
+def read() -> list[tuple[dict[str, Any], list[str]]]:
+    """What the releases' own calls asked for: v4_calls.py."""
+    with gzip.open(RECORDED, "rt") as lines:
+        return [(one["case"], one["asked"]) for one in map(json.loads, lines)]
