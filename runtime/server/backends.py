@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -49,7 +49,7 @@ class MoEBackendRow:
     mxfp8_since: Number | None = None
 
 
-def _all(*names: str | None) -> dict[str | None, Number]:
+def _all(names: Iterable[str | None]) -> dict[str | None, Number]:
     return dict.fromkeys(names, FIRST)
 
 
@@ -66,8 +66,10 @@ _TRTLLM = MoEBackendRow(
     marks_with_minus_one=True,
     defers_finalising=True,
     takes=_all(
-        *("modelopt_fp4", "fp8", "mxfp8", "modelopt_fp8", "modelopt_mixed", "compressed-tensors"),
-        *("nvfp4_online", None),
+        (
+            *("modelopt_fp4", "fp8", "mxfp8", "modelopt_fp8", "modelopt_mixed", "compressed-tensors"),
+            *("nvfp4_online", None),
+        )
     ),
     under_flashinfer_a2a_since=(0, 5, 19),
     mxfp8_since=FIRST,
@@ -94,7 +96,7 @@ BACKENDS = {
             stood_in=False,
             ranged_by_chunk=True,
             fuses_shared_experts=True,
-            takes=_all("modelopt_fp4", "modelopt_fp8", "modelopt_mixed", None),
+            takes=_all(("modelopt_fp4", "modelopt_fp8", "modelopt_mixed", None)),
             spread_over_one_or_all=True,
             under_flashinfer_a2a_since=FIRST,
         ),
@@ -107,7 +109,7 @@ BACKENDS = {
             kernel_majors=_BLACKWELL_SERVER,
             stood_in=False,
             routed=True,
-            takes=_all("fp8", "mxfp8", "modelopt_fp4", "nvfp4_online", None)
+            takes=_all(("fp8", "mxfp8", "modelopt_fp4", "nvfp4_online", None))
             | {"modelopt_mixed": (0, 5, 16), "minimax_m3_nvfp4": (0, 5, 23)},
             under_flashinfer_a2a_since=(0, 5, 15),
             mxfp8_since=FIRST,
@@ -118,7 +120,7 @@ BACKENDS = {
             FIRST,
             calls="cutedsl",
             kernel_majors=_BLACKWELL_SERVER,
-            takes=_all("modelopt_fp4") | {"modelopt_mixed": (0, 5, 16), "nvfp4_online": (0, 5, 18)},
+            takes=_all(("modelopt_fp4",)) | {"modelopt_mixed": (0, 5, 16), "nvfp4_online": (0, 5, 18)},
             spread_over_one_or_all=True,
             all_to_alls={"deepep": FIRST, "flashinfer": (0, 5, 13)},
             under_flashinfer_a2a_since=(0, 5, 13),

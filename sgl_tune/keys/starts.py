@@ -114,7 +114,8 @@ def _cut_tile(deployment: Deployment) -> int | None:
 def _takes_weighted_rows(deployment: Deployment) -> bool:
     """srt/layers/moe/moe_runner, and modelopt_quant.py of srt/layers/quantization."""
     server, moe = deployment.server, deployment.model.moe
-    if moe is None or not moe.weighs_input or server.backend.calls not in ("cutlass", "cutedsl"):
+    assert moe is not None
+    if not moe.weighs_input or server.backend.calls not in ("cutlass", "cutedsl"):
         return True
     if server.backend.calls == "cutedsl" or deployment.quantization == "modelopt_fp4":
         return False
@@ -127,7 +128,8 @@ def _takes_routing(deployment: Deployment) -> bool:
     moe, server, method = deployment.model.moe, deployment.server, deployment.quantization
     by_logits = routing_of(deployment) == "logits"
     if method is None and by_logits:
-        return moe is not None and moe.renormalize
+        assert moe is not None
+        return moe.renormalize
     if by_logits or server.release.routes_by_named_method:
         return True
     if method == "modelopt_fp8":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import transformers
@@ -40,6 +40,27 @@ def found() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"small/{name}", _told(json.loads(json.dumps(config.to_dict())))
 
 
+def of_sglang(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Wrappers whose config classes are SGLang's own, and as those have it: round what is known."""
+    vision = {"norm_type": "rms_norm", "num_hidden_layers": 2}
+    yield (
+        "small/internvl_chat",
+        {
+            **{"model_type": "internvl_chat", "architectures": ["InternVLChatModel"]},
+            **{"vision_config": vision, "llm_config": known["small/qwen3"], "downsample_ratio": 0.5},
+        },
+    )
+    usual = WRAPPERS["kimi_vl"].text_defaults
+    text = {name: one for name, one in known["small/deepseek_v3"].items() if usual.get(name) is None}
+    yield (
+        "small/kimi_vl",
+        {
+            **{"model_type": "kimi_vl", "architectures": ["KimiVLForConditionalGeneration"]},
+            **{"text_config": text, "vision_config": {}},
+        },
+    )
+
+
 def _told(config: dict[str, Any]) -> dict[str, Any]:
     """With the class that serves it, where it names none."""
     kept = _kept(config)
@@ -58,6 +79,7 @@ def _kept(config: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     kept = dict(found())
+    kept |= of_sglang(kept)
     for name, config in kept.items():
         try:
             model_config(config)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
+from itertools import islice
 from typing import Any
 
 from runtime.server import architectures
@@ -32,7 +33,7 @@ _PARTS = 12
 _TWOS = 12
 
 
-class _Otherwise:
+class Otherwise:
     """`Choices` with some of its values others, which notes what is read of it."""
 
     def __init__(self, c: Choices, **others: Any) -> None:
@@ -44,7 +45,7 @@ class _Otherwise:
         return value
 
 
-def _settled(command: Command) -> Choices | None:
+def settled(command: Command) -> Choices | None:
     """As the checks find it; None where it ends before."""
     given = parse(flags_of(command.release), command.argv).given
     draft = given.get("speculative_draft_model_path")
@@ -65,7 +66,7 @@ def _settled(command: Command) -> Choices | None:
 
 
 @cache
-def _commands() -> tuple[tuple[str, Command], ...]:
+def commands() -> tuple[tuple[str, Command], ...]:
     """The first few that each refusal's words begin with."""
     found: dict[str, list[Command]] = defaultdict(list)
     for command, refused in refusals():
@@ -79,24 +80,27 @@ def _about(refused: str) -> str:
 
 
 def conditions(part: int) -> Iterator[Row]:
-    for number, (_, command) in enumerate(_commands()[part::_PARTS]):
-        c = _settled(command)
+    for number, (_, command) in enumerate(commands()[part::_PARTS]):
+        c = settled(command)
         if c is None:
             continue
-        holding = [row for row in ROWS if row.stands_in(c.release) and _holds(row, _Otherwise(c)) is True]
-        for count, row in enumerate(holding[:3]):
+        for count, row in enumerate(holding(c)):
             name = f"{number} {count} {row.said}: {command.release} {command.gpu} {' '.join(command.argv)}"
-            yield name, dict(_looked_at(row, c))
+            yield name, dict(looked_at(row, c))
 
 
-def _looked_at(row: Refusal, c: Choices) -> Iterator[tuple[str, list[str]]]:
+def holding(c: Choices) -> list[Refusal]:
+    """The first few that refuse it."""
+    standing = (row for row in ROWS if row.stands_in(c.release))
+    return [*islice((row for row in standing if holds(row, Otherwise(c)) is True), 3)]
+
+
+def looked_at(row: Refusal, c: Choices) -> Iterator[tuple[str, list[str]]]:
     """Of each thing the values with which the row still refuses."""
-    looking = _Otherwise(c)
-    _holds(row, looking)
+    looking = Otherwise(c)
+    holds(row, looking)
     for name, value in looking.seen.items():
-        told = {
-            shown: _holds(row, _Otherwise(c, **{name: other})) for shown, other in _others(c, name, value)
-        }
+        told = {shown: holds(row, Otherwise(c, **{name: other})) for shown, other in others(c, name, value)}
         yield name, [shown if held is True else f"{shown}: {held}" for shown, held in told.items() if held]
     yield "two at a time", [*_pairs(row, c, looking.seen)]
 
@@ -104,22 +108,22 @@ def _looked_at(row: Refusal, c: Choices) -> Iterator[tuple[str, list[str]]]:
 def _pairs(row: Refusal, c: Choices, seen: dict[str, Any]) -> Iterator[str]:
     """By chance, where a row looks at more than one."""
     chance = random.Random(row.said)
-    known = {name: [*_others(c, name, value)] for name, value in seen.items() if name != "model"}
+    known = {name: [*others(c, name, value)] for name, value in seen.items() if name != "model"}
     names = [name for name, others in known.items() if others]
     for _ in range(_TWOS if len(names) > 1 else 0):
         pair = {name: chance.choice(known[name]) for name in chance.sample(names, 2)}
-        if _holds(row, _Otherwise(c, **{name: value for name, (_, value) in pair.items()})):
+        if holds(row, Otherwise(c, **{name: value for name, (_, value) in pair.items()})):
             yield ", ".join(f"{name} {shown}" for name, (shown, _) in pair.items())
 
 
-def _holds(row: Refusal, c: Any) -> bool | str:
+def holds(row: Refusal, c: Any) -> bool | str:
     try:
         return bool(row.when(c))
     except Exception as error:
         return type(error).__name__
 
 
-def _others(c: Choices, name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def others(c: Choices, name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if name == "model":
         for one in _architectures():
             yield one, replace(value, hf={**value.hf, "architectures": [one]})
@@ -140,7 +144,9 @@ def _beside(value: Any) -> list[Any]:
         return [not value]
     if isinstance(value, (int, float)):
         return [value - 1, value + 1, 2 * value, 0, 1, 2]
-    return [True, 0, 1, "x", (), ("x",), {}, {"image": {}}, {"image": 1}]
+    parts = [*value] if isinstance(value, (list, tuple)) else []
+    ends = [[*parts[:-1], "-1"], [*parts[:-1], "0"], [*parts, "1"], parts[:-1]] if parts else []
+    return [True, 0, 1, "x", (), ("x",), {}, {"image": {}}, {"image": 1}, *ends]
 
 
 @cache

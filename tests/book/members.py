@@ -1,4 +1,5 @@
-"""Each member of each family's config.json left out or told otherwise, one at a time, and its model then."""
+"""Each member of each family's config.json left out or told otherwise, one at a time, and its model then; of
+those that it lacks, each that its family looks for."""
 
 from __future__ import annotations
 
@@ -15,10 +16,12 @@ from tests.book.rows import Row
 
 _LEFT_OUT = object()
 _LAYERS, _PAIRS = 7, 24
+_NOT_BY_LAYER = ("time_step_limit",)
 _WORDS = {
     **dict.fromkeys(("rope_type", "type"), ("default", "linear", "yarn", "llama3", "dynamic", "longrope")),
     **dict.fromkeys(("hidden_act", "hidden_activation"), ("silu", "gelu_pytorch_tanh", "relu2")),
     **dict.fromkeys(("scoring_func", "score_function"), ("sigmoid", "softmax")),
+    "norm_type": ("rms_norm", "layer_norm"),
 }
 
 
@@ -36,7 +39,7 @@ def members(name: str) -> Iterator[Row]:
     whole = _longer(checkpoint_of(name).hf)
     base = told(_shape, whole)
     yield "as it is", base
-    for path, value in _paths(whole):
+    for path, value in [*_paths(whole), *((path, _LEFT_OUT) for path in _lacking(whole))]:
         for other in _others(path[-1], value):
             changed = _with(whole, path, other)
             now = told(_shape, changed)
@@ -65,13 +68,47 @@ def _pairs(name: str, whole: Mapping[str, Any], base: dict[str, Any]) -> Iterato
 
 
 def _longer(hf: Mapping[str, Any]) -> dict[str, Any]:
-    """A small one with more layers, by the lists that name each, too."""
-    count = hf.get("num_hidden_layers")
-    if count != 2:
-        return dict(hf)
-    lists = {name: one * 4 for name, one in hf.items() if isinstance(one, list) and len(one) == count}
-    lists = {name: one[:_LAYERS] for name, one in lists.items() if isinstance(one[0], str)}
-    return {**hf, "num_hidden_layers": _LAYERS, **lists}
+    """With so many layers that kinds of them alternate, by the lists that name each, too."""
+    count, found = hf.get("num_hidden_layers"), dict(hf)
+    for name, one in hf.items():
+        if isinstance(one, Mapping) and "num_hidden_layers" in one:
+            found[name] = _longer(one)
+        elif isinstance(one, list) and len(one) == count and name not in _NOT_BY_LAYER:
+            found[name] = (one * _LAYERS)[:_LAYERS]
+        elif isinstance(one, Mapping) and count and {*one} & {*map(str, range(count))}:
+            of_each = {str(layer): one.get(str(layer % count)) for layer in range(_LAYERS)}
+            found[name] = {layer: told_of for layer, told_of in of_each.items() if told_of is not None}
+    return {**found, "num_hidden_layers": _LAYERS} if count else found
+
+
+_Path = tuple[str, ...]
+
+
+class _Noting(dict[str, Any]):
+    """Notes what it is asked for and lacks."""
+
+    def __init__(self, hf: Mapping[str, Any], path: _Path, lacks: dict[_Path, None]) -> None:
+        super().__init__(hf)
+        for name, one in hf.items():
+            if isinstance(one, dict):
+                self[name] = _Noting(one, (*path, name), lacks)
+        self._path, self._lacks = path, lacks
+
+    def __contains__(self, name: object) -> bool:
+        known = super().__contains__(name)
+        if not known:
+            self._lacks.setdefault((*self._path, str(name)))
+        return known
+
+    def get(self, name: str, otherwise: Any = None) -> Any:
+        return super().get(name, otherwise) if name in self else otherwise
+
+
+def _lacking(hf: Mapping[str, Any]) -> list[_Path]:
+    """What a family looks for in vain."""
+    found: dict[_Path, None] = {}
+    told(model_config, _Noting(hf, (), found))
+    return [*found]
 
 
 def _shape(hf: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,7 +147,8 @@ def _others(name: str, value: Any) -> list[Any]:
     if isinstance(value, bool):
         return [_LEFT_OUT, not value, "x"]
     if isinstance(value, (int, float)):
-        return [_LEFT_OUT, value + 1, 0, "x"]
+        others = (value + 1, 2 * value, 0)
+        return [_LEFT_OUT, *{repr(one): one for one in others if one != value}.values(), "x"]
     if isinstance(value, str):
         words = _WORDS.get(name, ())
         return [_LEFT_OUT, 5, "x", *(word for word in words if word != value)]
@@ -118,7 +156,7 @@ def _others(name: str, value: Any) -> list[Any]:
         return [_LEFT_OUT, value[:-1], value[1:] + value[:1], [5]]
     if isinstance(value, Mapping):
         return [_LEFT_OUT, "x"]
-    return [1, 4.5, True, "x"]
+    return [1, 4.5, True, "x", *_WORDS.get(name, ())]
 
 
 def _with(hf: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:

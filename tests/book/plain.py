@@ -22,8 +22,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, (Release, GpuModel, Asked, Patterns)):
         return None
     if is_dataclass(value) and not isinstance(value, type):
-        told = {one.name: getattr(value, one.name) for one in fields(value) if not _is_usual(value, one)}
-        return {name: plain(member) for name, member in told.items() if plain(member) is not None}
+        members = {
+            one.name: plain(getattr(value, one.name)) for one in fields(value) if not _is_usual(value, one)
+        }
+        return {name: member for name, member in members.items() if member is not None}
     if isinstance(value, Mapping):
         return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, Set):

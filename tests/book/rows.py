@@ -15,6 +15,7 @@ from runtime.server import architectures, family_backends, flashinfer
 from runtime.server.backends import BACKENDS, SPREADS_EXPERTS, backend_row
 from runtime.server.checks import ROWS
 from runtime.server.decoders.known import FAMILIES
+from runtime.server.decoders.wrappers import WRAPPERS
 from runtime.server.flags import flags_of
 from runtime.server.flags.effects import not_modelled, without_effect
 from runtime.server.flags.spelling import name_of
@@ -88,6 +89,19 @@ def defaults() -> Iterator[Row]:
     """Of each family's config class, and how a checkpoint calls its parts."""
     for name, family in FAMILIES.items():
         yield name, plain(family.defaults)
+
+
+def wrappers() -> Iterator[Row]:
+    """All that is told of a multimodal model but how its encoder is read."""
+    for name, one in WRAPPERS.items():
+        yield (
+            name,
+            {
+                member.name: plain(getattr(one, member.name))
+                for member in fields(one)
+                if member.name != "weights"
+            },
+        )
 
 
 def usual() -> Iterator[Row]:
@@ -199,6 +213,6 @@ def gathered() -> Iterator[Row]:
 
 
 ROWS_OF = {one.__name__: one for one in (
-    releases, releases_named, flashinfers, backends, families, defaults, usual, gpus, checks, arguments,
-    stores, gathered,
+    releases, releases_named, flashinfers, backends, families, defaults, wrappers, usual, gpus, checks,
+    arguments, stores, gathered,
 )}  # fmt: skip

@@ -12,11 +12,13 @@ from typing import Any
 from tests.book.conditions import CONDITIONS_OF
 from tests.book.families import FAMILIES_OF
 from tests.book.functions import TABLES_OF
+from tests.book.helpers import HELPERS_OF
 from tests.book.keys import KEYS_OF
 from tests.book.members import MEMBERS_OF
 from tests.book.neighbours import NEIGHBOURS_OF
 from tests.book.quantizations import QUANTIZATIONS_OF
 from tests.book.rows import ROWS_OF, Row
+from tests.book.unmet import UNMET_OF
 
 KEPT = Path(__file__).with_name("tables.jsonl.gz")
 TABLES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -28,6 +30,8 @@ TABLES: dict[str, Callable[[], Iterator[Row]]] = {
     **NEIGHBOURS_OF,
     **MEMBERS_OF,
     **CONDITIONS_OF,
+    **HELPERS_OF,
+    **UNMET_OF,
 }
 
 

@@ -75,6 +75,18 @@ def test_serve_takes_the_model_as_its_first_word_where_the_release_does() -> Non
         parse(flags_of("0.5.23"), ["org/model"])
 
 
+def test_serve_takes_its_own_model_type_and_gives_it_to_no_server() -> None:
+    known = flags_of("0.5.23")
+    for words in (["--model-type", "llm"], ["--model-type=auto"]):
+        assert parse(known, [*MODEL, *words], serve=True).given == {"model_path": "org/model"}
+        assert parse(known, [*words, *MODEL], serve=True).given == {"model_path": "org/model"}
+    with pytest.raises(Refused, match="--model-type requires a value"):
+        parse(known, [*MODEL, "--model-type"], serve=True)
+    for words in (["--model-type", "diffusion"], ["--model-type=diffusion"], ["--model-type="]):
+        with pytest.raises(Refused, match="starts no language model"):
+            parse(known, [*MODEL, *words], serve=True)
+
+
 def test_a_mistyped_flag_is_refused_with_the_one_that_was_meant() -> None:
     error = refusal(flags_of("0.5.23"), "--kv-cache-dtpye", "fp8_e4m3")
     assert error.reason == "unrecognized arguments: --kv-cache-dtpye fp8_e4m3"

@@ -89,3 +89,15 @@ def test_fp8_products_of_latent_attention_are_told(
     asked = ServerFlags(model_path=str(tmp_path), tp=8, moe_runner_backend="flashinfer_trtllm", **target)
     found = [gap.what for gap in unplanned(resolve_deployment(asked, environ={}))]
     assert ("the FP8 products of latent attention" in found) is has_gap
+
+
+@pytest.mark.parametrize(("left_out", "has_gap"), [(0, True), (1, True), (61, False)])
+def test_one_layer_whose_products_are_in_fp8_is_enough(left_out: int, has_gap: bool, tmp_path: Path) -> None:
+    config = next(dict(preset.config) for preset in presets() if preset.name == "DeepSeek-V3")
+    plain = [f"model.layers.{layer}.self_attn*" for layer in range(left_out)]
+    config["quantization_config"] = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": plain}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    target = {**TARGET, "flashinfer_version": None, "sglang_version": "0.5.17"}
+    asked = ServerFlags(model_path=str(tmp_path), tp=8, moe_runner_backend="flashinfer_trtllm", **target)
+    found = [gap.what for gap in unplanned(resolve_deployment(asked, environ={}))]
+    assert ("the FP8 products of latent attention" in found) is has_gap

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from runtime.server.config import ModelConfig
 from runtime.server.decoders import deepseek
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import dense_first, everywhere, heads, indexer, model, routed_by_sigmoid
+from runtime.server.errors import ConfigError
 
 
 def _glm4(f: Fields) -> ModelConfig:
@@ -49,9 +52,16 @@ def _glm5(f: Fields) -> ModelConfig:
 def _note_shared_indexers(f: Fields) -> None:
     """A layer of its own, told in one of three ways."""
     f.get("index_skip_topk_offset")
-    told = (f.get("indexer_types") or (), f.get("index_topk_pattern") or ())
-    if {"shared", "S"} & {str(one) for listed in told for one in listed} or f.size("index_topk_freq", 1) > 1:
+    kinds = {*_of_layers(f, "indexer_types"), *_of_layers(f, "index_topk_pattern")}
+    if {"shared", "S"} & kinds or f.size("index_topk_freq", 1) > 1:
         f.cannot("layers share an indexer: this runtime gives each layer its own")
+
+
+def _of_layers(f: Fields, name: str) -> Iterator[str]:
+    listed = f.get(name) or ()
+    if not isinstance(listed, (str, list, tuple)):
+        raise ConfigError(f"config.json: {name} is {listed!r:.60}: a kind a layer is needed")
+    return map(str, listed)
 
 
 FAMILIES = (

@@ -173,7 +173,7 @@ def _adapter(parser: argparse.ArgumentParser, text: str) -> Any:
 
 @lru_cache(maxsize=4)
 def _parser(command_line: CommandLine) -> _Parser:
-    parser = _Parser(prog="sglang serve", add_help=False)
+    parser = _Parser(add_help=False)
     parser.add_argument("-h", "--help", action=_Help, nargs=0)
     for flag in command_line.flags:
         arity: dict[str, Any] = {"nargs": 0}
