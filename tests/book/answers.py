@@ -29,6 +29,7 @@ from sgl_tune.keys.advice import advice
 from sgl_tune.keys.gaps import serving_gaps
 from sgl_tune.keys.plan import CachePlan, make_plan
 from sgl_tune.keys.plan_view import show_plans
+from sgl_tune.keys.tunable import _obstacles
 from sgl_tune.keys.verdict import verdict_of
 from tests.book.cases import Answer, Case, checkpoint_of
 from tests.book.plain import plain, refusal, told
@@ -138,6 +139,7 @@ def _planned(deployment: Deployment) -> Answer:
         "paths": len(plan.paths),
         "not counted": deployment.not_counted,
         "serving gaps": serving_gaps(deployment),
+        "obstacles": [*_obstacles(deployment)],
         "heads": [*undivided_heads(deployment.server.asked, deployment.inputs.checkpoint)],
         **{name: _cache(cache) for name, cache in caches.items()},
     }

@@ -23,6 +23,7 @@ from runtime.server.flags import flags_of, parse
 from runtime.server.gpus import GPUS, find_gpu
 from runtime.server.releases import RELEASES, release_named
 from runtime.server.resolve import STEPS
+from tests.book import words
 from tests.book.cases import checkpoint_of
 from tests.book.rows import Row
 from tests.oracle.commands import Command
@@ -135,7 +136,8 @@ def others(c: Choices, name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((gpu.name, gpu) for gpu in (GPUS[0], GPUS[1], *GPUS[4:7], GPUS[8], GPUS[10], GPUS[-1]))
     elif name not in ("asked", "draft_model", "environ", "decode", "prefill"):
         flag = flags_of(c.release.version).by_field.get(name)
-        values = [None, *(flag.choices or () if flag else ()), *_beside(value)]
+        choices = flag.choices or () if flag else ()
+        values = [None, *dict.fromkeys((*choices, *words.of_arguments().get(name, ()))), *_beside(value)]
         yield from ((repr(one), one) for one in values)
 
 

@@ -7,8 +7,11 @@ import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
+from runtime.server.backends import BACKENDS
+from runtime.server.decoders.known import model_config
 from runtime.server.flashinfer import READ
 from runtime.server.gpus import CPU, GPUS
 from runtime.server.releases import RELEASES
@@ -32,6 +35,18 @@ _MORE = (
 )
 
 
+_TUNED_ON = ("B200", "B200", "B300", "GB200", "RTX PRO 6000", "H200", "H100")
+_OF_EXPERTS = (
+    *("n_routed_experts", "num_experts", "moe_intermediate_size", "num_experts_per_tok", "n_shared_experts"),
+    *("shared_expert_intermediate_size", "norm_topk_prob", "intermediate_size", "first_k_dense_replace"),
+)
+
+
+@cache
+def _with_experts() -> list[str]:
+    return [name for name in checkpoints() if model_config(checkpoint_of(name).hf).num_moe_layers]
+
+
 class Drawing:
     def __init__(self, seed: int, count: int) -> None:
         self._chance = random.Random(f"book {seed}")
@@ -45,6 +60,8 @@ class Drawing:
 
     def case(self) -> Case:
         chance, kind = self._chance, self._chance.random()
+        if kind > 0.75:
+            return self._tuned()
         if kind < 0.45:
             one = _case(chance.choice(self._kept if kind < 0.2 else self._drawn))
         else:
@@ -57,6 +74,32 @@ class Drawing:
         if chance.random() < 0.08:
             one = replace(one, flashinfer=chance.choice(READ))
         return replace(one, argv=one.argv + chance.choice(_MORE)) if chance.random() < 0.05 else one
+
+    def _tuned(self) -> Case:
+        """Experts by a backend that FlashInfer tunes, split over ranks in one way or another."""
+        chance = self._chance
+        model, ranks = chance.choice(_with_experts()), chance.choice((1, 2, 4, 8, 8, 16))
+        backend = chance.choice([row for row in BACKENDS.values() if row.calls])
+        argv = ["--model-path", f"models/{model}", "--tp-size", str(ranks)]
+        argv += ["--moe-runner-backend", backend.name]
+        for likely, name, values in (
+            (0.4, "--ep-size", ("1", "2", str(ranks), str(ranks))),
+            (0.3, "--moe-a2a-backend", ("flashinfer", "deepep", "megamoe", "mori")),
+            (0.7, "--quantization", [name for name in backend.takes or ("fp8", "modelopt_fp4") if name]),
+            (0.3, "--dp-size", ("2", str(ranks), str(ranks))),
+        ):
+            if chance.random() < likely:
+                argv += [name, chance.choice(values)]
+        argv += ["--enable-dp-attention"] if "--dp-size" in argv else []
+        changes: dict[str, Any] = {}
+        if "--quantization" not in argv and chance.random() < 0.5:
+            section = chance.choice([*METHODS.values()])[1](chance)
+            changes["quantization_config"] = chance.choice((section, chance.choice(self._quantized)))
+        for name in chance.sample(_OF_EXPERTS, chance.choice((0, 0, 1, 2))):
+            value = checkpoint_of(model).hf.get(name)
+            if isinstance(value, int):
+                changes[name] = not value if isinstance(value, bool) else chance.choice((1, value * 2, 256))
+        return Case(chance.choice(RELEASES).version, chance.choice(_TUNED_ON), model, tuple(argv), changes)
 
     def _elsewhere(self, one: Case) -> Case:
         """On another checkpoint, quantized or changed."""

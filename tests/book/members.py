@@ -13,6 +13,7 @@ from runtime.server.decoders.known import model_config
 from tests.book.cases import checkpoint_of, checkpoints
 from tests.book.plain import plain, told
 from tests.book.rows import Row
+from tests.book.words import of_members
 
 _LEFT_OUT = object()
 _LAYERS, _PAIRS = 7, 24
@@ -149,14 +150,14 @@ def _others(name: str, value: Any) -> list[Any]:
     if isinstance(value, (int, float)):
         others = (value + 1, 2 * value, 0)
         return [_LEFT_OUT, *{repr(one): one for one in others if one != value}.values(), "x"]
+    words = dict.fromkeys((*_WORDS.get(name, ()), *of_members().get(name, ())))
     if isinstance(value, str):
-        words = _WORDS.get(name, ())
         return [_LEFT_OUT, 5, "x", *(word for word in words if word != value)]
     if isinstance(value, list):
         return [_LEFT_OUT, value[:-1], value[1:] + value[:1], [5]]
     if isinstance(value, Mapping):
         return [_LEFT_OUT, "x"]
-    return [1, 4.5, True, "x", *_WORDS.get(name, ())]
+    return [1, 4.5, True, "x", *words]
 
 
 def _with(hf: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:

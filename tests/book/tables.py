@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.book.conditions import CONDITIONS_OF
+from tests.book.deployed import DEPLOYED_OF
 from tests.book.families import FAMILIES_OF
 from tests.book.functions import TABLES_OF
 from tests.book.helpers import HELPERS_OF
 from tests.book.keys import KEYS_OF
 from tests.book.members import MEMBERS_OF
+from tests.book.methods import METHODS_OF
 from tests.book.neighbours import NEIGHBOURS_OF
 from tests.book.quantizations import QUANTIZATIONS_OF
 from tests.book.rows import ROWS_OF, Row
@@ -24,6 +26,7 @@ KEPT = Path(__file__).with_name("tables.jsonl.gz")
 TABLES: dict[str, Callable[[], Iterator[Row]]] = {
     **ROWS_OF,
     **QUANTIZATIONS_OF,
+    **METHODS_OF,
     **TABLES_OF,
     **KEYS_OF,
     **FAMILIES_OF,
@@ -31,6 +34,7 @@ TABLES: dict[str, Callable[[], Iterator[Row]]] = {
     **MEMBERS_OF,
     **CONDITIONS_OF,
     **HELPERS_OF,
+    **DEPLOYED_OF,
     **UNMET_OF,
 }
 

@@ -109,6 +109,11 @@ def test_what_is_no_list_of_names_is_refused(listed: Any, told: str | None) -> N
         excluded_of({"ignore": listed}, "modelopt_fp8")
 
 
+def test_an_expression_that_is_not_followed_is_refused_when_the_list_is_read() -> None:
+    with pytest.raises(ConfigError, match="is not followed here"):
+        excluded_of({"ignore": ["lm_head", "re:(?=a)"]}, "compressed-tensors")
+
+
 def _obstacles(*listed: str, **changes: Any) -> tuple[str, ...]:
     section = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": list(listed)}
     model = model_config({**V3, **changes, "quantization_config": section})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from itertools import product
+from itertools import permutations, product
 
 import pytest
 
@@ -202,3 +202,17 @@ def test_the_first_that_matches_is_told_however_long_the_others_are() -> None:
     assert Patterns(["abd", "ab", "a"]).first("abc") == 1
     assert Patterns(["x", "y", "a"]).first("abc") == 2
     assert Patterns([]).first("abc") is None
+
+
+def test_of_several_that_end_at_one_letter_the_first_is_told() -> None:
+    for listed in permutations(("ab", "a.", "a", ".*b", "b")):
+        wanted = next(number for number, one in enumerate(listed) if re.match(one, "ab"))
+        assert Patterns(listed).first("ab") == wanted
+
+
+@pytest.mark.parametrize("expression", ["a*{2}", "a+{2}", "a{2}{2}", "a?{2}", "a{2}*", "a**"])
+def test_a_count_of_a_count_is_none(expression: str) -> None:
+    with pytest.raises(re.error):
+        re.compile(expression)
+    with pytest.raises(Unsupported):
+        Patterns([expression])
