@@ -144,6 +144,37 @@ class VirtualCommunicator(Communicator):
         pass
 
 
+class Within(Communicator):
+    """The ranks of one group, as if there were no others: of a model that is split over these alone."""
+
+    def __init__(self, whole: Communicator, group: str) -> None:
+        super().__init__(rank_layout(ParallelConfig(tp=whole.size(group)), whole.rank(group)))
+        self._whole, self._group = whole, group
+
+    def _all_reduce(self, x: torch.Tensor, group: str) -> None:
+        self._whole.all_reduce(x, self._group)
+
+    def _all_gather_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
+        self._whole.all_gather_into(out, x, self._group)
+
+    def _reduce_scatter_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
+        self._whole.reduce_scatter_into(out, x, self._group)
+
+    def _all_to_all_into(self, out: torch.Tensor, x: torch.Tensor, group: str) -> None:
+        self._whole.all_to_all_into(out, x, self._group)
+
+    def _broadcast(self, x: torch.Tensor, group: str, source: int) -> None:
+        self._whole.broadcast(x, self._group, source)
+
+    def _send_next(self, x: torch.Tensor) -> None:
+        raise AssertionError("a group has one stage")
+
+    _receive_previous = _send_next
+
+    def _min(self, x: torch.Tensor, group: str) -> None:
+        x.fill_(self._whole.min_over(x.item(), self._group))
+
+
 class DistributedCommunicator(Communicator):
     """One process a rank, over an initialised `torch.distributed` (see `connect`)."""
 

@@ -6,7 +6,7 @@ rows of logits, twice: gathered, and copied into rows. Autotuning needs none: `a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -98,14 +98,17 @@ class LogitsProcessor:
         # A head tied to an embedding that every DP rank holds needs nobody else's rows.
         self.gathers_dp_rows = head.group == "tp" and comm.size("attn_dp") > 1
 
-    def forward(self, hidden: torch.Tensor, batch: ForwardBatch) -> LogitsOutput:
+    def forward(
+        self, hidden: torch.Tensor, batch: ForwardBatch, captured: Sequence[torch.Tensor] = ()
+    ) -> LogitsOutput:
+        """`captured` are kept in place of the rows that the logits are of, one beside the other."""
         if _skips_head(batch):
             return LogitsOutput()
         if batch.logits_mode is LogitsMode.INDICES:
             return self._score_items(hidden, batch)
         if batch.logits_mode is LogitsMode.ALL and batch.mode is ForwardMode.EXTEND:
             return LogitsOutput(full_logits=self._logits(hidden, batch))
-        kept = hidden if self.keep_hidden_states else None
+        kept = (torch.cat(list(captured), -1) if captured else hidden) if self.keep_hidden_states else None
         return LogitsOutput(self._logits(_pruned(hidden, batch), batch), kept)
 
     def _score_items(self, hidden: torch.Tensor, batch: ForwardBatch) -> LogitsOutput:

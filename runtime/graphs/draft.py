@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -14,17 +14,24 @@ from runtime.forward.dp_attention import RunnerKind
 from runtime.forward.kv_pool import PADDING_SLOT, KVPool
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import CaptureSite, GraphRunner, Tensors
+from runtime.graphs.prefill import PrefillGraphs
+from runtime.models.decoder import Decoder
 from runtime.models.draft import DraftModel, next_step
+from runtime.models.own_draft import OwnDraftModel
 from runtime.server.config import SpeculativeConfig
+
+AnyDraft = DraftModel | OwnDraftModel
 
 
 class _DraftRunner(GraphRunner):
-    """`hidden` is the target's for the rows of a replay, copied in before it."""
+    """`hidden` is the target's for the rows of a replay, copied in before it: None where it gives none."""
+
+    hidden: torch.Tensor | None
 
     def __init__(
         self,
         site: CaptureSite,
-        draft: DraftModel,
+        draft: AnyDraft,
         kv: KVPool,
         sizes: Sequence[int],
         speculative: SpeculativeConfig,
@@ -34,9 +41,15 @@ class _DraftRunner(GraphRunner):
         super().__init__(site, draft.decoder, kv, sizes, width)
 
     def make_outputs(self, largest: int) -> Tensors:
-        build, size = self.decoder.build, self.decoder.model.hidden_size
-        self.hidden = torch.zeros(self.tokens(largest), size, dtype=build.dtype, device=build.device)
+        self.hidden = _room(self.decoder, self.tokens(largest), self.hidden_width)
         return self.make_draft_outputs(largest)
+
+    @property
+    def hidden_width(self) -> int:
+        return self.draft.given_width
+
+    def given(self, batch: ForwardBatch) -> torch.Tensor | None:
+        return None if self.hidden is None else self.hidden[: batch.num_tokens]
 
     @abstractmethod
     def make_draft_outputs(self, largest: int) -> Tensors:
@@ -63,6 +76,10 @@ class DraftGraphs(_DraftRunner):
         return batch.num_requests // self.width
 
     @property
+    def hidden_width(self) -> int:
+        return self.draft.recurrent_width
+
+    @property
     def steps(self) -> int:
         return max(1, self.speculative.num_steps - 1)
 
@@ -76,15 +93,14 @@ class DraftGraphs(_DraftRunner):
         }
 
     def compute(self, batch: ForwardBatch) -> Tensors:
-        hidden, tokens = self.hidden[: batch.num_tokens], batch.input_ids
+        hidden, tokens = self.given(batch), batch.input_ids
         scores = torch.zeros(batch.num_tokens // self.width, self.width, device=self.site.torch_device)
         drafted = []
         for step in range(self.steps):
             slots = self.slots[step, : batch.num_tokens]
             out = self.draft(next_step(batch, tokens, step, slots), self.kv, hidden)
             tokens, scores, parents = best_branches(out, scores, self.width)
-            assert out.hidden_states is not None
-            hidden = out.hidden_states[parents]
+            hidden = None if out.hidden_states is None else out.hidden_states[parents]
             drafted.append((tokens.view(-1, self.width), scores))
         return {
             "tokens": torch.stack([tokens for tokens, _ in drafted], dim=1),
@@ -117,18 +133,16 @@ class DraftExtendGraphs(_DraftRunner):
         return replace(batch, mode=ForwardMode.DRAFT_EXTEND, logits_mode=LogitsMode.LAST)
 
     def make_draft_outputs(self, largest: int) -> Tensors:
-        build, model = self.decoder.build, self.decoder.model
-        return {
-            "logits": torch.zeros(largest, model.vocab_size, dtype=torch.float32, device=build.device),
-            "hidden": torch.zeros(
-                self.tokens(largest), model.hidden_size, dtype=build.dtype, device=build.device
-            ),
+        model, device = self.decoder.model, self.site.torch_device
+        outputs = {
+            "logits": torch.zeros(largest, model.logits_size, dtype=torch.float32, device=device),
+            "hidden": _room(self.decoder, self.tokens(largest), self.draft.recurrent_width),
         }
+        return _there(outputs)
 
     def compute(self, batch: ForwardBatch) -> Tensors:
-        out = self.draft(batch, self.kv, self.hidden[: batch.num_tokens])
-        assert out.next_token_logits is not None and out.hidden_states is not None
-        return {"logits": out.next_token_logits, "hidden": out.hidden_states}
+        out = self.draft(batch, self.kv, self.given(batch))
+        return _there({"logits": out.next_token_logits, "hidden": out.hidden_states})
 
 
 class MultiLayerDraftExtendGraphs(DraftExtendGraphs):
@@ -138,21 +152,59 @@ class MultiLayerDraftExtendGraphs(DraftExtendGraphs):
     kind = "multi_layer_draft_extend"
 
 
+class DraftPrefillGraphs(PrefillGraphs):
+    """Of a draft's own prefills, whose rows come with what the target made of them."""
+
+    name = "draft_prefill"
+
+    def __init__(self, site: CaptureSite, draft: OwnDraftModel, kv: KVPool, sizes: Sequence[int]) -> None:
+        self.draft = draft
+        super().__init__(site, draft.decoder, kv, sizes)
+
+    def make_last_outputs(self, rows: int) -> Tensors:
+        self.hidden = _room(self.decoder, rows, self.draft.given_width)
+        before = _room(self.decoder, rows, self.draft.recurrent_width)
+        return _there({**super().make_last_outputs(rows), "before": before})
+
+    def compute(self, batch: ForwardBatch) -> Tensors:
+        hidden = None if self.hidden is None else self.hidden[: batch.num_tokens]
+        normed, before = self.draft.run_layers(batch, self.kv, hidden)
+        return {"hidden": normed, **({"before": before} if self.draft.recurrent_width else {})}
+
+    def finish(self, results: Tensors, batch: ForwardBatch) -> LogitsOutput:
+        normed = results["hidden"]
+        return self.draft.answer((normed, results.get("before", normed)), batch)
+
+
+def _room(decoder: Decoder, rows: int, width: int) -> torch.Tensor | None:
+    build = decoder.build
+    return torch.zeros(rows, width, dtype=build.dtype, device=build.device) if width else None
+
+
+def _there(tensors: Mapping[str, torch.Tensor | None]) -> Tensors:
+    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class DraftRunners:
     """`steps` is None where one step is drafted: the catch-up alone does that."""
 
     steps: DraftGraphs | None
     extends: tuple[DraftExtendGraphs, ...]
+    prefills: DraftPrefillGraphs | None = None
 
     def capture(self) -> None:
-        for runner in (self.steps, *self.extends):
+        for runner in (self.prefills, self.steps, *self.extends):
             if runner is not None:
                 runner.capture()
 
 
 def make_draft_runners(
-    site: CaptureSite, drafts: Sequence[DraftModel], kvs: Sequence[KVPool], sizes: Sequence[int]
+    site: CaptureSite,
+    drafts: Sequence[AnyDraft],
+    kvs: Sequence[KVPool],
+    sizes: Sequence[int],
+    prefills: Sequence[int] = (),
 ) -> DraftRunners:
     speculative = site.runtime.speculative
     assert speculative is not None
@@ -166,10 +218,12 @@ def make_draft_runners(
             for draft, kv in zip(drafts, kvs, strict=True)
         )
         return DraftRunners(None, extends)
-    steps = None
+    draft, kv, steps, prefilled = drafts[0], kvs[0], None, None
+    if prefills and isinstance(draft, OwnDraftModel):
+        prefilled = DraftPrefillGraphs(site, draft, kv, prefills)
     if speculative.num_steps > 1:
-        steps = DraftGraphs(site, drafts[0], kvs[0], sizes, speculative, topk)
-    return DraftRunners(steps, (DraftExtendGraphs(site, drafts[0], kvs[0], sizes, speculative, width),))
+        steps = DraftGraphs(site, draft, kv, sizes, speculative, topk)
+    return DraftRunners(steps, (DraftExtendGraphs(site, draft, kv, sizes, speculative, width),), prefilled)
 
 
 def best_branches(

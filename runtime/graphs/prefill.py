@@ -52,18 +52,25 @@ class PrefillGraphs(StageGraphs):
     def make_last_outputs(self, rows: int) -> Tensors:
         build = self.decoder.build
         shape = (rows, self.decoder.model.hidden_size)
-        return {"hidden": torch.zeros(shape, dtype=build.dtype, device=build.device)}
+        names = ("hidden", *map(_captured, range(len(self.decoder.captures))))
+        return {name: torch.zeros(shape, dtype=build.dtype, device=build.device) for name in names}
 
     def compute(self, batch: ForwardBatch) -> Tensors:
         state = self.decoder.run_layers(batch, self.kv, self.state_of(batch.num_tokens))
         if self.decoder.norm is None:
             return named(state)
         assert state.residual is not None
-        return {"hidden": self.decoder.norm.add(state.hidden, state.residual)}
+        captured = {_captured(number): rows for number, rows in enumerate(state.captured)}
+        return {"hidden": self.decoder.norm.add(state.hidden, state.residual), **captured}
 
     def finish(self, results: Tensors, batch: ForwardBatch) -> LogitsOutput:
         assert self.decoder.logits is not None
-        return self.decoder.logits.forward(results["hidden"], batch)
+        captured = [rows for name, rows in results.items() if name != "hidden"]
+        return self.decoder.logits.forward(results["hidden"], batch, captured)
 
     def _fill(self, batch: ForwardBatch, size: int) -> ForwardBatch:
         return replace(super()._fill(batch, size), max_seq_len=size)
+
+
+def _captured(number: int) -> str:
+    return f"captured {number}"

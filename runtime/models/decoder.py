@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -43,12 +44,13 @@ class Decoder(nn.Module):
         device: torch.device,
         layers: Sequence[int],
         dispatcher: Dispatcher | None = None,
+        captures: Sequence[int] = (),
     ) -> None:
         super().__init__()
         obstacles = model.obstacles if device.type == "meta" else (*model.obstacles, *model.uncomputed)
         if obstacles:
             raise Unsupported(obstacles[0])
-        self.model, self.comm = model, comm
+        self.model, self.comm, self.captures = model, comm, frozenset(captures)
         build = make_build(model, runtime, comm, device)
         self.build, self.layer_ids = build, tuple(layers)
         self.is_first = comm.layout.pp_rank == 0
@@ -65,7 +67,7 @@ class Decoder(nn.Module):
         self.logits: LogitsProcessor | None = None
         if self.head is not None:
             keep_hidden = runtime.speculative is not None
-            self.logits = LogitsProcessor(model.vocab_size, comm, self.head, keep_hidden, model.multipliers)
+            self.logits = LogitsProcessor(model.logits_size, comm, self.head, keep_hidden, model.multipliers)
         self._lay_rope_tables(device)
 
     def _lay_rope_tables(self, device: torch.device) -> None:
@@ -90,7 +92,8 @@ class Decoder(nn.Module):
             return self._embedding() if self.embedding is None else self.embedding
         build, scheme = self.build, self.build.head_scheme()
         name = self.model.names.embedding if is_tied else "lm_head"
-        head = VocabTable(name, self.model, self.comm, "tp", build.dtype, build.device, scheme)
+        model = replace(self.model, vocab_size=self.model.logits_size)
+        head = VocabTable(name, model, self.comm, "tp", build.dtype, build.device, scheme)
         head.is_normed = self.model.normed_head and not is_tied
         return head
 
@@ -108,16 +111,22 @@ class Decoder(nn.Module):
         if self.embedding is not None:
             state = StageState(self.embedding(batch.input_ids, self.comm))
         assert state is not None, "a later pipeline stage needs the state of the one before"
-        for layer in each_layer(self._stack, kind=_layer_kind):
+        captured: list[torch.Tensor] = []
+        for layer in each_layer(self._stack, kind=self._kind):
+            if layer.number in self.captures:
+                captured.append(state.total())
             state = layer(state, batch, pool, self._table(layer))
-        return state
+        return replace(state, captured=tuple(captured)) if captured else state
+
+    def _kind(self, layer: DecoderLayer) -> object:
+        return (layer.kind, layer.number in self.captures)
 
     def _table(self, layer: DecoderLayer) -> torch.Tensor | None:
         return None if layer.table_name is None else self.get_buffer(layer.table_name)
 
     def run_head(self, state: StageState, batch: ForwardBatch) -> LogitsOutput:
         assert self.norm is not None and self.logits is not None and state.residual is not None
-        return self.logits.forward(self.norm.add(state.hidden, state.residual), batch)
+        return self.logits.forward(self.norm.add(state.hidden, state.residual), batch, state.captured)
 
     def _publish_token_counts(self, batch: ForwardBatch) -> None:
         if batch.dp is not None:
@@ -173,10 +182,6 @@ class Decoder(nn.Module):
         for module in modules:
             if isinstance(module, MoELayer):
                 module.finalize()
-
-
-def _layer_kind(layer: DecoderLayer) -> object:
-    return layer.kind
 
 
 def sample_layers(model: ModelConfig) -> tuple[int, ...]:

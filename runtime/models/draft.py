@@ -6,6 +6,7 @@ needs their size and not their answers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -54,6 +55,17 @@ class DraftModel(nn.Module):
             if not name.startswith("decoder."):
                 fill_dummy(name, parameter.data, seed)
 
+    @property
+    def layer_ids(self) -> Sequence[int]:
+        return (self.layer_id,)
+
+    @property
+    def recurrent_width(self) -> int:
+        """Of what one of its steps hands the next, which is as wide as what its target gives."""
+        return self.decoder.model.hidden_size
+
+    given_width = recurrent_width
+
     def share_tables(self, target: Decoder) -> None:
         self.embedding = target.embedding or self.embedding
         self.decoder.embedding = None
@@ -64,8 +76,8 @@ class DraftModel(nn.Module):
             )
 
     @torch.inference_mode()
-    def forward(self, batch: ForwardBatch, kv: KVPool, hidden: torch.Tensor) -> LogitsOutput:
-        assert self.embedding is not None
+    def forward(self, batch: ForwardBatch, kv: KVPool, hidden: torch.Tensor | None) -> LogitsOutput:
+        assert self.embedding is not None and hidden is not None
         embedded = self.embedding(batch.input_ids, self.decoder.comm)
         parts = [self.token_norm(embedded), self.hidden_norm(hidden)]
         state = StageState(F.linear(torch.cat(parts, dim=-1), self.mix))

@@ -38,7 +38,7 @@ class GroupedQueryAttention(nn.Module):
         self.has_gate, self.value_scale = config.output_gate, config.value_scale
         self.qkv = build.linear(
             _parts(name, model.names.packed_qkv, config, asked, kv, values),
-            slice(0, model.hidden_size),
+            slice(0, config.inputs * model.hidden_size),
             bias=config.bias,
             rows_over=ranks,
             any_rows=config.any_rows,

@@ -30,6 +30,10 @@ class StageState:
 
     hidden: torch.Tensor
     residual: torch.Tensor | None = None  # None before the first layer
+    captured: tuple[torch.Tensor, ...] = ()  # what a draft is given of the layers before
+
+    def total(self) -> torch.Tensor:
+        return self.hidden if self.residual is None else self.hidden + self.residual
 
 
 class DecoderLayer(nn.Module):
@@ -38,7 +42,7 @@ class DecoderLayer(nn.Module):
     ) -> None:
         super().__init__()
         model, name = build.model, f"{build.model.names.layers}.{layer_id}"
-        self.comm, self.norms = build.comm, model.norms
+        self.number, self.comm, self.norms = layer_id, build.comm, model.norms
         self.kind = model.layer_kind(layer_id)
         self.rope = model.layer_attention(layer_id).rope if model.keeps_tokens(layer_id) else None
         self.table_name: str | None = None  # of its rope, in the decoder that it is of

@@ -22,6 +22,7 @@ _ATTENTION = {
 }
 _MLP = {
     "before": ("post_attention_layernorm", None),
+    "joined": ("post_attention_layernorm", None),
     "around": ("post_attention_layernorm", "post_mlp_layernorm"),
     "sandwich": ("pre_feedforward_layernorm", "post_feedforward_layernorm"),
     "after": (None, "post_feedforward_layernorm"),
@@ -53,7 +54,30 @@ class SublayerNorms(nn.Module):
                 yield from norm.pieces()
 
 
-def around_attention(build: Build, layer: str) -> SublayerNorms:
+class JoinedNorms(nn.Module):
+    """What attends to a token's embedding beside what a target made of the token, each normed by itself."""
+
+    def __init__(self, token: Norm, state: Norm) -> None:
+        super().__init__()
+        self.token, self.state = token, state
+
+    def enter(self, hidden: torch.Tensor, residual: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Without a target, as where its kernels are tuned, the embedding stands for both."""
+        state = hidden if residual is None else residual
+        return torch.cat([self.token(hidden), self.state(state)], dim=-1), state
+
+    def leave(self, answer: torch.Tensor) -> torch.Tensor:
+        return answer
+
+    def pieces(self) -> Iterator[Piece]:
+        yield from (*self.token.pieces(), *self.state.pieces())
+
+
+def around_attention(build: Build, layer: str) -> SublayerNorms | JoinedNorms:
+    if build.model.norms == "joined":
+        return JoinedNorms(
+            build.norm_of_rows(f"{layer}.input_layernorm"), build.norm_of_rows(f"{layer}.hidden_norm")
+        )
     return _made(build, layer, *_ATTENTION[build.model.norms])
 
 

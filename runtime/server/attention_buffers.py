@@ -14,7 +14,11 @@ KV_SPLITS = 8  # --triton-attention-num-kv-splits
 _FLASHINFER_WORKSPACE = 384 * MIB  # SGLANG_FLASHINFER_WORKSPACE_SIZE
 _WRAPPER = 8 * MIB
 _WRAPPERS = 4  # ragged and paged prefill, verify, decode
+_STEP_WRAPPERS = 2  # ragged prefill and decode
 _TRTLLM_PAGE = 64
+_ASKED_BY_DRAFTS = ("fa3", "fa4", "trtllm_mha")
+_SPECULATIVE_TABLES = 3  # beside a decode's: a draft's decode, a verify and a catch-up, each made by all
+_TREE_TABLES = 2
 _LATENT_BLOCK = 32  # _MLA_DECODE_MIN_BLOCK_KV
 _LATENT_SPLITS = 256  # the power of two above the multiprocessors: 132 to 188 on the GPUs of gpus.py
 
@@ -50,7 +54,7 @@ def backend_buffers(backend: str, requests: int, sm_major: int) -> Iterator[Buff
 
 
 def decode_graph_buffers(
-    backend: str, max_bs: int, width: int, context: int, page: int, graphs: int
+    backend: str, max_bs: int, width: int, context: int, page: int, graphs: int, topk: int = 1
 ) -> Iterator[Buffer]:
     """Made for the largest decode graph and shared by all; `width` is a request's tokens."""
     rows = max_bs * width
@@ -65,6 +69,61 @@ def decode_graph_buffers(
     else:
         page = _TRTLLM_PAGE if backend in ("trtllm_mha", "trtllm_mla") else page
         yield Buffer("page_table", "int32", (max_bs, -(-context // page)))
+        if width > 1 and backend in _ASKED_BY_DRAFTS:
+            yield from _speculative_tables(max_bs, context, page, topk)
+
+
+def _speculative_tables(rows: int, context: int, page: int, topk: int) -> Iterator[Buffer]:
+    """init_cuda_graph_state of flashattention_backend.py and trtllm_mha_backend.py, whosever backend it is."""
+    yield Buffer("speculative_page_tables", "int32", (_SPECULATIVE_TABLES * rows, -(-context // page)))
+    if topk > 1:
+        yield Buffer("tree_page_tables", "int32", (_TREE_TABLES * rows, context))
+
+
+def draft_backend_buffers(backend: str, steps: int) -> Iterator[Buffer]:
+    """Made with the backends of a draft that is a model of its own: its worker's, the one that catches up,
+    and one for every step but the last, which prefills nothing. Workspaces are the target's."""
+    if backend in ("flashinfer", "trtllm_mha"):
+        wrappers = 2 * _WRAPPERS + (steps - 1) * _STEP_WRAPPERS
+        yield _bytes("draft_wrappers", wrappers * _WRAPPER)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftGraphSizes:
+    """`graphs` of up to `max_bs` requests; `heads` of one rank, each `head_dim` wide."""
+
+    graphs: int
+    max_bs: int
+    steps: int
+    topk: int
+    width: int
+    context: int
+    page: int
+    heads: int
+    head_dim: int
+
+
+def draft_graph_buffers(backend: str, sizes: DraftGraphSizes) -> Iterator[Buffer]:
+    """init_cuda_graph_state of a draft's backends: of all its steps but the last, and of the catch-up."""
+    backends, branches = sizes.steps - 1, sizes.max_bs * sizes.topk
+    rows = sizes.max_bs * sizes.width
+    if backend in ("triton", "flashinfer"):
+        dtype = "int64" if backend == "triton" else "int32"
+        if backends:
+            yield Buffer("draft_kv_indices", dtype, (sizes.steps, branches * sizes.context))
+        yield Buffer("draft_extend_kv_indices", dtype, (rows * sizes.context,))
+    if backend == "triton":
+        splits = sizes.heads * KV_SPLITS
+        for count, tokens in ((backends, branches), (1, rows)):
+            yield Buffer("draft_attn_logits", "float32", (count, tokens, splits, sizes.head_dim))
+            yield Buffer("draft_attn_lse", "float32", (count, tokens, splits))
+    elif backend == "flashinfer":
+        yield _bytes("draft_graph_wrappers", (backends + 1) * sizes.graphs * _WRAPPER)
+    else:
+        page = _TRTLLM_PAGE if backend == "trtllm_mha" else sizes.page
+        tables = (backends + 1) * sizes.max_bs
+        yield Buffer("draft_page_table", "int32", (tables, -(-sizes.context // page)))
+        yield from _speculative_tables(tables, sizes.context, page, sizes.topk)
 
 
 def _bytes(name: str, size: int) -> Buffer:

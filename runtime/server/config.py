@@ -17,12 +17,15 @@ from runtime.server.layer_config import (
     AttentionConfig,
     Caps,
     CompressedConfig,
+    FusionConfig,
     MLAConfig,
     MoEConfig,
 )
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
 
+# Where a layer norms, and by which names
+NormStyle = Literal["before", "around", "sandwich", "after", "alone", "operator", "parallel", "joined"]
 _SPARSE_BLOCKS = ("mixtral", "minimax_m2", "granitemoe", "granitemoehybrid")
 
 
@@ -76,8 +79,10 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     holds_head: bool = False  # a tied one too, apart from the embedding
     normed_head: bool = False  # of columns that are made one long
-    # Where a layer norms, and by which names.
-    norms: Literal["before", "around", "sandwich", "after", "alone", "operator", "parallel"] = "before"
+    head_vocab: int | None = None  # of a head that knows fewer tokens than the embedding
+    takes_head: bool = False  # its target's, as soon as it has one
+    fusion: FusionConfig | None = None  # of a draft for a target that it does not look like
+    norms: NormStyle = "before"
     centred_norms: bool = False  # weights are told less one
     mean_norms: bool = False  # of what is left when the mean is taken away
     gated_mlps: bool = True  # silu(gate) * up; without a gate, the square of what is positive of up
@@ -103,6 +108,10 @@ class ModelConfig:
     @property
     def is_mla(self) -> bool:
         return self.mla is not None
+
+    @property
+    def logits_size(self) -> int:
+        return self.head_vocab or self.vocab_size
 
     @property
     def num_moe_layers(self) -> int:

@@ -5,32 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from runtime.server.checkpoint import Checkpoint
 from runtime.server.choices import Choices
 
 _STRING_SCHEMES = ("FP8", "FLOAT8")
+_FP8 = "fp8_e4m3"
+_BY_SCHEME, _BY_DTYPE = "the checkpoint's KV cache scheme", "the model's dtype"
 
 
 def settle_kv_dtype(c: Choices) -> None:
     """`auto` is what the checkpoint's scales are for, else the model's own dtype."""
     if c.kv_cache_dtype != "auto":
         return
-    if has_fp8_scales(c):
-        c.settle("the checkpoint's KV cache scheme", kv_cache_dtype="fp8_e4m3")
+    if has_fp8_scales(c, c.model, c.model_quantization):
+        c.settle(_BY_SCHEME, kv_cache_dtype=_FP8)
     else:
-        c.settle("the model's dtype", kv_cache_dtype=c.dtype)
+        c.settle(_BY_DTYPE, kv_cache_dtype=c.dtype)
 
 
-def has_fp8_scales(c: Choices) -> bool:
-    method = c.model_quantization
+def draft_kv_dtype(c: Choices, draft: Checkpoint, method: str | None, dtype: str) -> str:
+    """As asked, or as the draft's checkpoint has it; once what the target's says became the argument."""
+    told = c.reasons.get("kv_cache_dtype", ())
+    rule = told[-1].rule if told else ""
+    if rule not in (_BY_SCHEME, _BY_DTYPE) or (rule == _BY_SCHEME and c.release.drafts_keep_targets_scheme):
+        return str(c.kv_cache_dtype)
+    return _FP8 if has_fp8_scales(c, draft, method) else dtype
+
+
+def has_fp8_scales(c: Choices, model: Checkpoint, method: str | None) -> bool:
     if method not in c.release.reads_kv_scheme_of:
         return False
-    section = c.model.section("quantization_config", within_text=False)
+    section = model.section("quantization_config", within_text=False)
     if method == "compressed-tensors":
         return _is_static_fp8(section.get("kv_cache_scheme"))
     if method == "fp8":
         return _names_fp8(section.get("kv_cache_quant_algo"))
     if "quant_algo" not in section:
-        nested = section or c.model.quant_file
+        nested = section or model.quant_file
         return _names_fp8(_mapping(nested.get("quantization")).get("kv_cache_quant_algo"))
     return _modelopt(c, section, str(method))
 

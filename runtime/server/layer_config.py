@@ -79,6 +79,7 @@ class AttentionConfig:
     value_dim: int | None = None  # of a value's head, where it is narrower than a key's
     value_scale: float = 1.0  # values count so much, as they are kept
     any_rows: bool = False  # quantization blocks need not fit a rank's queries, keys and values
+    inputs: int = 1  # rows as wide as so many of the model's are what it attends with
 
     def __post_init__(self) -> None:
         check_model(self)
@@ -86,6 +87,21 @@ class AttentionConfig:
     @property
     def value_width(self) -> int:
         return self.value_dim or self.head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class FusionConfig:
+    """How an EAGLE3 draft takes up what its target made of a token: so many `states`, each `width` wide,
+    beside each other, become one row. Before that they are normed as a whole, or each by itself."""
+
+    states: int
+    width: int
+    bias: bool = False
+    norms_whole: bool = False
+    norms_each: bool = False
+    gives_normed: bool = False  # to its own next step, and else what it adds up to
+    is_fed: bool = True  # by the states of `layers`, else by the target's last alone, and is not asked
+    layers: tuple[int, ...] = ()  # of the target, before which its states are taken; empty: a release's own
 
 
 @dataclass(frozen=True, slots=True)

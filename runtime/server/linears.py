@@ -85,8 +85,8 @@ def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iter
     heads, kv_heads = (max(1, count // ranks) for count in (attention.num_heads, attention.num_kv_heads))
     asked = 2 * heads if attention.output_gate else heads
     rows = (asked + kv_heads) * attention.head_dim + kv_heads * attention.value_width
-    packed = model.names.packed_qkv
-    yield ("q_proj", "k_proj", "v_proj") if packed is None else (packed,), model.hidden_size, rows
+    packed, read = model.names.packed_qkv, attention.inputs * model.hidden_size
+    yield ("q_proj", "k_proj", "v_proj") if packed is None else (packed,), read, rows
     yield (model.names.attention_out,), heads * attention.value_width, model.hidden_size
 
 

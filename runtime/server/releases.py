@@ -243,6 +243,13 @@ class Release(NamedTuple):
     loads_drafts_before_pool: bool = False
     # ... and its layers count where its path is known, or config.json tells them: spec_aux_hidden_state.py
     counts_told_drafts: bool = False
+    # ... and beside layers that see a window only: HybridSWAPoolConfigurator of pool_configurator.py
+    counts_drafts_beside_windows: bool = False
+    # What the target's checkpoint says of its KV cache is written into the argument, which its draft reads:
+    # configure_kv_cache_dtype of model_executor/model_runner.py
+    drafts_keep_targets_scheme: bool = True
+    # norm_before_fc of models/llama_eagle3.py
+    norms_drafts_whole: bool = False
     # Prefill graphs of a stage are given up for layers that other stages have: cuda_graph_setup.py
     captures_stages_prefills: bool = False
     # Prefill graphs that nobody asked for need this much free, in GiB: the same file
@@ -336,6 +343,7 @@ _15 = _14._replace(
     keeps_inputs_in_graphs=True,
     transformers="5.12.1",
     key_has_draft_quantization=True,
+    counts_drafts_beside_windows=True,
     never_by_chosen_fp8_gemm=("mxfp8",),
     mxfp8_runs_cutlass_gemm=True,
     tunes_drafts=True,
@@ -392,6 +400,8 @@ _17 = _16._replace(
     deep_gemm_layout="by experts",
     flashinfer="0.6.15.post1",
     key_has_skipped_ops=True,
+    drafts_keep_targets_scheme=False,
+    norms_drafts_whole=True,
     drafts_gate_by_their_backend=True,
     mxfp4_on_sm120="flashinfer_mxfp4",
     mxfp4_by_cutlass=(9, 12),

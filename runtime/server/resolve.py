@@ -37,7 +37,7 @@ from runtime.server.graph_backends import (
     settle_trtllm_prefill,
 )
 from runtime.server.graphs import captured
-from runtime.server.kv_cache import settle_kv_dtype
+from runtime.server.kv_cache import draft_kv_dtype, settle_kv_dtype
 from runtime.server.memory import settle_memory
 from runtime.server.moe import check_dispatch_chunks, settle_all_to_all, settle_moe_runner
 from runtime.server.parallelism import (
@@ -254,4 +254,5 @@ def _draft(c: Choices) -> DraftServer | None:
     backend = c.speculative_moe_runner_backend
     path = c.speculative_draft_model_path or c.model_path
     parts = key_parts(c.release, inputs)
-    return DraftServer(path, name, dtype, quantization, backend, tuned.tunes, tuned.because, parts)
+    kv_dtype = draft_kv_dtype(c, model, quantization, dtype)
+    return DraftServer(path, name, dtype, quantization, kv_dtype, backend, tuned.tunes, tuned.because, parts)

@@ -37,6 +37,7 @@ class DraftServer:
     config_class: str
     dtype: str
     quantization: str | None
+    kv_cache_dtype: str
     moe_runner_backend: str
     tunes: bool
     tunes_because: str
@@ -195,6 +196,7 @@ class Server:
             dtype=self.draft.dtype,
             quantization=self.draft.quantization,
             model_quantization=self.draft.quantization,
+            kv_cache_dtype=self.draft.kv_cache_dtype,
             moe_runner_backend=self.draft.moe_runner_backend,
             tunes=self.draft.tunes,
             key_parts=self.draft.key_parts,

@@ -35,10 +35,10 @@ _TAKES: dict[str, Callable[[Server], bool]] = {
 _OWN_LAYER = ("EAGLE", "NEXTN", "FROZEN_KV_MTP")
 
 
-def uncounted(server: Server, hidden: int | None = None) -> tuple[str, ...]:
+def uncounted(server: Server, hidden: int | None = None, unknown: str | None = "") -> tuple[str, ...]:
     """Flags as the release spells them, what is on without one, and a draft that is another model.
 
-    `hidden`: the model's width, where it is known.
+    `hidden`: the model's width, where it is known. `unknown`: why that draft is not; None where it is.
     """
     flags = [
         spelled(server.release, name, getattr(server.asked, name))
@@ -47,8 +47,9 @@ def uncounted(server: Server, hidden: int | None = None) -> tuple[str, ...]:
     ]
     if server.fuses_all_reduce:
         flags.append(f"FlashInfer's fused all-reduce{_at_least(server, hidden)}")
-    if server.draft is not None and not _is_own_layer(server):
-        flags.append(f"the draft {server.draft.model_path} (one more layer of the target stands for it)")
+    if server.draft is not None and unknown is not None and not _is_own_layer(server):
+        why = f"{unknown}; " if unknown else ""
+        flags.append(f"the draft {server.draft.model_path} ({why}one more layer of the target stands for it)")
     return tuple(flags)
 
 

@@ -14,29 +14,28 @@ from runtime.devices.base import Device
 from runtime.forward.batch import ForwardBatch, dummy_decode_batch, dummy_extend_batch
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import RunnerKind
-from runtime.forward.kv_pool import KVPool, make_kv_pool
+from runtime.forward.kv_pool import make_kv_pool
 from runtime.forward.logits_processor import autotune_dummy_run_mode
 from runtime.graphs.base import CaptureProgress, CaptureSite
 from runtime.graphs.decode import DecodeGraphs
-from runtime.graphs.draft import DraftRunners, make_draft_runners
 from runtime.graphs.prefill import PrefillGraphs
 from runtime.layers.embedding import VocabTable
 from runtime.models.build import make_build
 from runtime.models.decoder import Decoder, sample_layers
-from runtime.models.draft import DraftModel, load_drafts
 from runtime.models.encoder import EncoderWeights
 from runtime.moe.dispatch import Dispatcher
 from runtime.moe.dispatcher import make_dispatcher
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.own_draft import OwnDraft
 from runtime.server.parallel import has_idle_head, stage_layers
 from runtime.server.rows import aligned_rows
 from runtime.server.start_sizes import captured_sizes, start_sizes
 from runtime.server.units import GIB
 from runtime.start.channels import Channels
+from runtime.start.drafting import Drafting
 from runtime.start.first_use import open_deepep, start_cublas
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
-from runtime.start.pooling import Pooling
 from runtime.start.serving import Serving
 from runtime.start.sglang_buffers import SglangBuffers
 
@@ -47,7 +46,7 @@ class Autotune(Protocol):
     def run(self, forward: Callable[[], object], what: str) -> None: ...
 
 
-class ModelRunner(Pooling, Serving):
+class ModelRunner(Drafting, Serving):
     def __init__(
         self,
         model: ModelConfig,
@@ -59,15 +58,15 @@ class ModelRunner(Pooling, Serving):
         options: StartOptions | None = None,
         autotune: Autotune | None = None,
         progress: CaptureProgress = lambda runner, done, total: None,
+        own_draft: OwnDraft | None = None,
     ) -> None:
-        self.model, self.parallel, self.runtime = model, parallel, runtime
+        self.model, self.parallel, self.runtime, self.own_draft = model, parallel, runtime, own_draft
         self.device, self.connect = device, connect
         self.recorder = recorder or PhaseRecorder(device)
         self.options = options or StartOptions()
         self.autotune, self.progress = autotune, progress
         self.kernels_loaded = self.has_deepep = False
-        self.drafts: list[DraftModel] = []
-        self.draft_kvs: list[KVPool] = []
+        self.drafts, self.draft_kvs = (), []
         self.channels = Channels(model, parallel, runtime, device, self.options.as_sglang)
 
     @torch.no_grad()
@@ -88,7 +87,7 @@ class ModelRunner(Pooling, Serving):
             self.tune_extend()
             self.capture_prefill()
             self.capture_decode()
-            self.capture_drafts()
+            self.capture_drafts(self._site())
             with self.recorder.phase("ready"):
                 self._open_deepep()
                 self.comm.barrier()
@@ -111,7 +110,13 @@ class ModelRunner(Pooling, Serving):
             if not self.channels.has_own:
                 self.device.claim("torch kernels")
             self.decoder = Decoder(
-                self.model, self.runtime, self.comm, self.device.torch_device, self.layers, dispatcher
+                self.model,
+                self.runtime,
+                self.comm,
+                self.device.torch_device,
+                self.layers,
+                dispatcher,
+                self.own_draft.captures if self.own_draft else (),
             )
             self.encoder, self.idle_head = self._make_encoder(), self._make_idle_head()
             if self.options.weights is None:
@@ -141,13 +146,6 @@ class ModelRunner(Pooling, Serving):
             build = make_build(self.model, self.runtime, self.comm, device)
             return make_dispatcher(self.model, self.runtime, self.comm, build.dtype, device)
 
-    def load_draft_weights(self) -> None:
-        """With tables of its own, as a checkpoint has them."""
-        if not self._num_drafts:
-            return
-        with self.recorder.phase("draft weights"):
-            self.drafts = load_drafts(self.decoder, self.model, self.runtime, self.options.seed)
-
     def init_kv_pool(self) -> None:
         """What the static fraction leaves after the weights becomes tokens, and tokens bound the requests."""
         with self.recorder.phase("kv pool"):
@@ -162,20 +160,13 @@ class ModelRunner(Pooling, Serving):
                 self.model, self.parallel, self.runtime, self.sizes, self.plan, self.device
             )
 
-    def init_draft_kv_pool(self) -> None:
-        """From now on a draft looks into the target's tables."""
-        if not self.drafts:
-            return
-        with self.recorder.phase("draft kv pool"):
-            self.draft_kvs = [self._draft_kv(draft) for draft in self.drafts]
-            for draft in self.drafts:
-                draft.share_tables(self.decoder)
-
     def init_attention_backend(self) -> None:
         with self.recorder.phase("attention backend"):
             start_cublas(self.device)
             if self.sglang:
                 self.sglang.init_attention_backend(self.device.sm_major)
+                if self.own_draft is not None:
+                    self.sglang.init_draft_backend(self.own_draft)
 
     def init_eager_buffers(self) -> None:
         if self.sglang:
@@ -240,16 +231,6 @@ class ModelRunner(Pooling, Serving):
                 self.sglang.init_decode_graphs(sizes)
             self.decode_graphs = DecodeGraphs(self._site(), self.decoder, self.kv, sizes, self.sizes.width)
             self.decode_graphs.capture()
-
-    def capture_drafts(self) -> None:
-        self.draft_runners: DraftRunners | None = None
-        sizes = captured_sizes(self.max_running_requests, self.parallel, self.runtime)
-        if not self.drafts or not sizes or self.options.sample_layers:
-            return
-        self.device.empty_cache()
-        with self.recorder.phase("draft graphs"):
-            self.draft_runners = make_draft_runners(self._site(), self.drafts, self.draft_kvs, sizes)
-            self.draft_runners.capture()
 
     def _tune_with(self, batch: ForwardBatch, kind: RunnerKind, what: str) -> None:
         batch = self.dp_batch(batch, kind)

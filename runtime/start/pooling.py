@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from runtime.devices.base import Device
 from runtime.forward.comm import Communicator
 from runtime.forward.kv_pool import KVPool, make_cache
+from runtime.graphs.draft import AnyDraft
 from runtime.models.decoder import Decoder
-from runtime.models.draft import DraftModel, num_drafts
+from runtime.models.draft import num_drafts
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.own_draft import OwnDraft
 from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
 from runtime.server.rows import aligned_rows
 from runtime.server.sizing import kv_bytes_per_token
@@ -25,6 +28,7 @@ class Pooling:
     model: ModelConfig
     parallel: ParallelConfig
     runtime: RuntimeConfig
+    own_draft: OwnDraft | None
     device: Device
     comm: Communicator
     recorder: PhaseRecorder
@@ -52,7 +56,7 @@ class Pooling:
             self.parallel,
             self.runtime,
             self.layers,
-            draft_layers=self._draft_layers if self._counts_drafts else 0,
+            draft_layers=self._counted_layers,
             sm_major=self.device.sm_major,
             agree=self._agreed,
         )
@@ -62,19 +66,25 @@ class Pooling:
         most = self.options.most_tokens
         return self.comm.min_over(tokens if most is None else min(tokens, most))
 
-    def _draft_kv(self, draft: DraftModel) -> KVPool:
+    def _draft_kv(self, draft: AnyDraft) -> KVPool:
         """A draft's own keys and values in the target's slots; a frozen one reads the target's."""
         if not self._draft_layers:
             return self.kv
-        device = self.device.torch_device
-        cache = make_cache(self.plan, self.model, self.parallel, [draft.layer_id], device)
+        model, parallel, plan, own = self.model, self.parallel, self.plan, self.own_draft
+        if own is not None:
+            model, parallel, plan = own.model, own.parallel, replace(plan, kv_dtype=own.kv_dtype)
+        cache = make_cache(plan, model, parallel, draft.layer_ids, self.device.torch_device)
         return KVPool(self.kv.requests, self.kv.slots, cache)
 
     def _tell_pool(self) -> None:
         plan, requests = self.plan, self.max_running_requests
+        own, drafts = self.own_draft, self._draft_layers
         bytes_per_token = kv_bytes_per_token(
-            self.model, self.parallel, plan.kv_dtype, self.layers, self._draft_layers, plan.packed
+            self.model, self.parallel, plan.kv_dtype, self.layers, 0 if own else drafts, plan.packed
         )
+        if own is not None:
+            layers = range(own.model.num_layers)
+            bytes_per_token += kv_bytes_per_token(own.model, own.parallel, own.kv_dtype, layers)
         self.recorder.tell(
             **self._told_states(),
             kv_tokens=plan.tokens,
@@ -91,8 +101,12 @@ class Pooling:
         return {"states": self.plan.states.slots, "state_bytes": each}
 
     @property
-    def _counts_drafts(self) -> bool:
-        return self.runtime.speculative is not None and self.runtime.speculative.is_counted
+    def _counted_layers(self) -> int:
+        """Of drafts, each as large as the target's, for which its pool leaves room."""
+        if self.own_draft is not None:
+            return self.own_draft.counted_layers
+        counts = self.runtime.speculative is not None and self.runtime.speculative.is_counted
+        return self._draft_layers if counts else 0
 
     @property
     def _draft_layers(self) -> int:

@@ -14,11 +14,15 @@ from runtime.devices.base import Device
 from runtime.server.attention_buffers import (
     KV_SPLITS,
     Buffer,
+    DraftGraphSizes,
     backend_buffers,
     decode_graph_buffers,
+    draft_backend_buffers,
+    draft_graph_buffers,
     latent_splits,
 )
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.own_draft import OwnDraft
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.start_sizes import StartSizes
 
@@ -73,9 +77,31 @@ class SglangBuffers:
             self.sizes.context_length,
             self.plan.page_size,
         )
-        self._hold_all(decode_graph_buffers(backend, max_bs, width, context, page, len(graphs)))
+        topk = self.runtime.speculative.eagle_topk if self.runtime.speculative else 1
+        self._hold_all(decode_graph_buffers(backend, max_bs, width, context, page, len(graphs), topk))
         self._hold("decode input_embeds", self._dtype, rows, self.model.hidden_size)
         self._hold("decode custom_mask", torch.bool, (max_bs + rows) * self.sizes.width)
+
+    def init_draft_backend(self, own: OwnDraft) -> None:
+        speculative = self.runtime.speculative
+        assert speculative is not None
+        self._hold_all(draft_backend_buffers(own.attention_backend, speculative.num_steps))
+
+    def init_draft_graphs(self, own: OwnDraft, graphs: Sequence[int]) -> None:
+        speculative, attention = self.runtime.speculative, own.model.main_attention
+        assert speculative is not None
+        sizes = DraftGraphSizes(
+            graphs=len(graphs),
+            max_bs=max(graphs),
+            steps=speculative.num_steps,
+            topk=speculative.eagle_topk,
+            width=self.sizes.width,
+            context=self.sizes.context_length,
+            page=self.plan.page_size,
+            heads=attention.num_heads // own.parallel.attn_tp,
+            head_dim=attention.head_dim,
+        )
+        self._hold_all(draft_graph_buffers(own.attention_backend, sizes))
 
     def _split_kv_logits(self, rows: int) -> dict[str, torch.Tensor]:
         """The triton decode kernel's partial results, fp32, a set for every split of the keys."""

@@ -14,6 +14,7 @@ from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.gpus import GpuModel
+from runtime.server.own_draft import OwnDraft, has_own_draft, own_draft
 from runtime.server.parallel import check_stages
 from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
@@ -130,17 +131,37 @@ class Deployment:
         return f"its key is a guess: SGLang {release.version} knows no model_type {model.model_type}"
 
     @property
+    def own_draft(self) -> OwnDraft | str:
+        """A draft that is a model of its own, as a rank holds it; or why nobody here knows."""
+        shape, server = self.draft_shape, self.server
+        if shape is None or not has_own_draft(server):
+            return ""
+        if shape.model is None:
+            return shape.unknown
+        checkpoint = self.inputs.draft_checkpoint or self.inputs.checkpoint
+        try:
+            layers = checkpoint.whole("num_nextn_predict_layers", shape.model.num_layers)
+            return own_draft(server, self.model, shape.model, layers)
+        except Unsupported as error:
+            return error.message
+
+    @property
     def not_counted(self) -> str:
         """For the line of a report on memory: what flags and images take that is not known."""
         model = self.shape.model
         hidden = None if model is None else model.hidden_size
-        told = dict.fromkeys((*self.inputs.not_modelled, *uncounted(self.server, hidden)))
+        draft = "" if model is None else self.own_draft
+        unknown = draft if isinstance(draft, str) else None
+        told = dict.fromkeys((*self.inputs.not_modelled, *uncounted(self.server, hidden, unknown)))
         encoder = None if model is None else self.model.encoder
         if encoder is not None:
             told["what images take"] = None
             if encoder.is_quantized and self.quantization is not None:
                 told["the encoder's quantization"] = None
-        return f"not counting {', '.join(told)}: not modelled" if told else ""
+        said = [f"not counting {', '.join(told)}: not modelled"] if told else []
+        if self.server.draft is not None and unknown is None:
+            said.append(f"the draft {self.server.draft.model_path} is predicted, and was never measured")
+        return "; ".join(said)
 
     @property
     def quantization(self) -> str | None:

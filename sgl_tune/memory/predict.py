@@ -217,6 +217,7 @@ def run_start(start: Start, device: Device, recorder: PhaseRecorder, meeting: st
         join,
         recorder,
         options,
+        own_draft=start.own_draft,
     )
     try:
         with suppress(torch.OutOfMemoryError, NoRoomForTokens, WorkspaceOverflow):

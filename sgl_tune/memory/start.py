@@ -9,6 +9,7 @@ from typing import Any
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.gpus import GpuModel
+from runtime.server.own_draft import OwnDraft
 from runtime.server.requests import MOST_REQUESTS
 from runtime.server.shape import Server
 from runtime.simulate.constants import GpuConstants, constants_for
@@ -39,6 +40,7 @@ class Start:
     ascending: bool = False
     overdraft: int = 0
     most_tokens: int | None = None
+    own_draft: OwnDraft | None = None
     notes: tuple[str, ...] = ()
 
     def packed(self) -> str:
@@ -64,6 +66,7 @@ class Start:
             model=deployment.model,
             parallel=parallel,
             runtime=runtime,
+            own_draft=_own_draft(deployment),
             rank=self.rank * parallel.world_size // self.parallel.world_size,
             notes=notes,
         )
@@ -109,7 +112,8 @@ class Start:
                 runtime, prefill_tokens=1, max_running_requests=None, decode_graphs=(), prefill_graphs=()
             )
         gemm = (self.constants or constants_for(self.arch)).gemm_workspace
-        return pickle.dumps((self.model, self.parallel, runtime, self.rank, self.arch, gemm, self.ascending))
+        shape = (self.model, self.parallel, runtime, self.own_draft, self.rank)
+        return pickle.dumps((shape, self.arch, gemm, self.ascending))
 
     def about(self) -> dict[str, Any]:
         """The first line of the run's file."""
@@ -134,6 +138,7 @@ def starts_of(deployment: Deployment, ranks: str, what_if: WhatIf = AS_IS) -> tu
             model=deployment.model,
             parallel=deployment.parallel,
             runtime=runtime,
+            own_draft=_own_draft(deployment),
             gpu=deployment.inputs.gpu,
             rank=rank,
             by_requests=by_requests,
@@ -161,6 +166,11 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
         notes.append(f"predicted with flashinfer's all-to-all workspace in place of {a2a}'s")
         runtime = replace(runtime, moe_a2a_backend="flashinfer")
     return runtime, tuple(notes)
+
+
+def _own_draft(deployment: Deployment) -> OwnDraft | None:
+    found = deployment.own_draft
+    return None if isinstance(found, str) else found
 
 
 def _suits_deep_gemm(model: ModelConfig) -> bool:

@@ -18,6 +18,7 @@ from runtime.server.decoders import (
     cohere,
     deepseek,
     deepseek_v4,
+    eagle3,
     ernie,
     exaone,
     gemma,
@@ -80,9 +81,8 @@ def model_config(hf: HF) -> ModelConfig:
 
 
 def _text_model(hf: HF) -> ModelConfig:
-    family = family_of(hf)
     model = replace(
-        family.read(Fields(hf, family.defaults)),
+        _read(hf),
         checkpoint_quantization=declared_quantization(hf),
         quantization_block=declared_block(hf),
         dtype=declared_dtype(hf),
@@ -95,6 +95,13 @@ def _text_model(hf: HF) -> ModelConfig:
     if doubts:
         return replace(model, obstacles=(*model.obstacles, f"quantization_config: {doubts[0]}"))
     return replace(model, uncomputed=(*model.uncomputed, *_uncomputed(model)))
+
+
+def _read(hf: HF) -> ModelConfig:
+    if eagle3.is_draft(hf):
+        return eagle3.read_draft(hf)
+    family = family_of(hf)
+    return family.read(Fields(hf, family.defaults))
 
 
 def _uncomputed(model: ModelConfig) -> Iterator[str]:

@@ -1,0 +1,110 @@
+"""A draft that is another model than its target: EAGLE3's one layer, or a whole smaller model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from runtime.forward.batch import ForwardBatch
+from runtime.forward.comm import Communicator, Within
+from runtime.forward.kv_pool import KVPool
+from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
+from runtime.layers.loading import fill_dummy
+from runtime.models.build import Build
+from runtime.models.decoder import Decoder
+from runtime.models.layer import StageState
+from runtime.server.layer_config import FusionConfig
+from runtime.server.own_draft import OwnDraft
+
+
+class Fusion(nn.Module):
+    """What the target kept of its layers, one beside the other, as one row of the draft's."""
+
+    def __init__(self, build: Build, config: FusionConfig) -> None:
+        super().__init__()
+        whole, size = config.states * config.width, build.model.hidden_size
+        self.states = config.states
+        self.mix, bias = (
+            nn.Parameter(torch.empty(shape, dtype=build.dtype, device=build.device), requires_grad=False)
+            for shape in ((size, whole), (size,))
+        )
+        self.bias = bias if config.bias else None
+        self.whole_norm = build.norm("input_norm", whole) if config.norms_whole else None
+        each = config.states if config.norms_each else 0
+        self.norms = nn.ModuleList(build.norm(f"fc_norm.{i}", config.width) for i in range(each))
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        if self.whole_norm is not None:
+            states = self.whole_norm(states)
+        if len(self.norms):
+            parts = states.chunk(self.states, dim=-1)
+            states = torch.cat([norm(part) for norm, part in zip(self.norms, parts, strict=True)], dim=-1)
+        return F.linear(states, self.mix, self.bias)
+
+
+class OwnDraftModel(nn.Module):
+    """Made with tables of its own, as a checkpoint has them, some of which are then its target's."""
+
+    def __init__(self, own: OwnDraft, comm: Communicator, device: torch.device, seed: int = 0) -> None:
+        super().__init__()
+        self.own = own
+        self.comm = comm if own.parallel.tp == comm.size("tp") else Within(comm, "attn_tp")
+        self.layer_ids: Sequence[int] = range(own.model.num_layers)
+        fusion = own.model.fusion
+        # A whole model hands its next step nothing but tokens.
+        runtime = own.runtime if fusion is not None else replace(own.runtime, speculative=None)
+        self.decoder = Decoder(own.model, runtime, self.comm, device, self.layer_ids)
+        self.embedding = self.decoder.embedding
+        self.fusion = None if fusion is None else Fusion(self.decoder.build, fusion)
+        self.decoder.load_dummy(seed)
+        for name, parameter in self.named_parameters():
+            if name.startswith("fusion."):
+                fill_dummy(name, parameter.data, seed)
+
+    @property
+    def recurrent_width(self) -> int:
+        return self.own.recurrent_width
+
+    @property
+    def given_width(self) -> int:
+        return self.own.given_width
+
+    def share_tables(self, target: Decoder) -> None:
+        """set_embed of srt/models/llama.py: not where one is wider than the other. A whole model keeps its
+        own."""
+        decoder, model = self.decoder, self.own.model
+        decoder.embedding = None
+        if model.fusion is None:
+            return
+        if model.fusion.width == model.hidden_size:
+            self.embedding = target.embedding or self.embedding
+        if model.takes_head and target.head is not None:
+            decoder.head = target.head
+        assert decoder.head is not None
+        decoder.logits = LogitsProcessor(model.logits_size, self.comm, decoder.head, keep_hidden_states=True)
+
+    @torch.inference_mode()
+    def forward(self, batch: ForwardBatch, kv: KVPool, hidden: torch.Tensor | None) -> LogitsOutput:
+        return self.answer(self.run_layers(batch, kv, hidden), batch)
+
+    def run_layers(
+        self, batch: ForwardBatch, kv: KVPool, hidden: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The normed rows, and what they were before."""
+        assert self.embedding is not None and self.decoder.norm is not None
+        embedded = self.embedding(batch.input_ids, self.comm)
+        if self.fusion is not None and hidden is not None and hidden.shape[-1] != embedded.shape[-1]:
+            hidden = self.fusion(hidden)
+        state = self.decoder.run_layers(batch, kv, StageState(embedded, hidden))
+        assert state.residual is not None
+        return self.decoder.norm.add(state.hidden, state.residual), state.residual
+
+    def answer(self, rows: tuple[torch.Tensor, torch.Tensor], batch: ForwardBatch) -> LogitsOutput:
+        assert self.decoder.logits is not None
+        fusion, (normed, before) = self.own.model.fusion, rows
+        kept = () if fusion is None else (normed if fusion.gives_normed else before,)
+        return self.decoder.logits.forward(normed, batch, kept)

@@ -1,0 +1,106 @@
+"""A draft that is another model than its target: what one rank holds of it, as far as it is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.errors import Unsupported
+from runtime.server.layer_config import FusionConfig
+from runtime.server.shape import Server
+from runtime.server.sizing import sliding_layers
+
+_ALGORITHMS = ("EAGLE3", "STANDALONE")
+_FULL_NAMES = {"bf16": "bfloat16", "fp16": "float16"}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDraft:
+    """`parallel` is what it is split by, `captures` the layers of the target before which the rows are kept
+    for it. When the pool is sized, so many `counted_layers` as large as the target's have room, too."""
+
+    model: ModelConfig
+    runtime: RuntimeConfig
+    parallel: ParallelConfig
+    captures: tuple[int, ...]
+    counted_layers: int
+    attention_backend: str
+
+    @property
+    def kv_dtype(self) -> str:
+        return self.runtime.kv_cache_dtype
+
+    @property
+    def recurrent_width(self) -> int:
+        """Of what one of its steps hands the next."""
+        return 0 if self.model.fusion is None else self.model.hidden_size
+
+    @property
+    def given_width(self) -> int:
+        """Of what the target hands it for a token."""
+        fusion = self.model.fusion
+        if fusion is None:
+            return 0
+        return fusion.states * fusion.width if fusion.is_fed else self.model.hidden_size
+
+
+def has_own_draft(server: Server) -> bool:
+    one = server.speculative
+    return server.draft is not None and one is not None and one.algorithm in _ALGORITHMS
+
+
+def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_layers: int) -> OwnDraft:
+    """`told_layers`: of config.json's num_nextn_predict_layers, else all of them."""
+    assert server.draft is not None and server.speculative is not None
+    _check(server, target, draft)
+    fusion, parallel = draft.fusion, server.parallel
+    if fusion is not None and not server.release.norms_drafts_whole:
+        draft = replace(draft, fusion=replace(fusion, norms_whole=False))
+    if fusion is not None and parallel.attn_dp > 1:  # draft_tp_context: of the ranks that share its requests
+        parallel = ParallelConfig(tp=parallel.attn_tp)
+    chosen = server.asked.speculative_draft_attention_backend
+    own = server.as_draft()
+    backend = chosen or own.decode_attention_backend
+    runtime = replace(
+        own.runtime,
+        kv_cache_dtype=_FULL_NAMES.get(own.kv_cache_dtype, own.kv_cache_dtype),
+        attention_backend=backend,
+        prefill_graphs=() if server.compiles_prefills or server.whole_prefills else server.prefill_graphs,
+    )
+    captures = () if fusion is None else _captures(fusion, target.num_layers)
+    beside_windows = bool(sliding_layers(target, range(target.num_layers)))
+    is_counted = server.speculative.is_counted
+    if beside_windows and not server.release.counts_drafts_beside_windows:
+        is_counted = False
+    return OwnDraft(draft, runtime, parallel, captures, told_layers if is_counted else 0, backend)
+
+
+def _captures(fusion: FusionConfig, layers: int) -> tuple[int, ...]:
+    """set_eagle3_layers_to_capture of srt/models: what a layer gives is taken before the next."""
+    if not fusion.is_fed:
+        return ()
+    chosen = [layer + 1 for layer in fusion.layers] or [2, layers // 2, layers - 3]
+    within = tuple(sorted({layer for layer in chosen if 0 <= layer < layers}))
+    if len(within) != fusion.states:
+        raise Unsupported(f"it is given {fusion.states} states, and layers {chosen} of {layers} tell others")
+    return within
+
+
+def _check(server: Server, target: ModelConfig, draft: ModelConfig) -> None:
+    assert server.speculative is not None
+    algorithm = server.speculative.algorithm
+    if draft.obstacles:
+        raise Unsupported(draft.obstacles[0])
+    if (algorithm == "EAGLE3") != (draft.fusion is not None):
+        raise Unsupported(f"{algorithm} with a draft of model_type {draft.model_type} is not known here")
+    if server.pp_size > 1:
+        raise Unsupported("a draft behind pipeline stages is not known here")
+    if draft.fusion is not None and draft.fusion.width != target.hidden_size:
+        told, width = draft.fusion.width, target.hidden_size
+        raise Unsupported(f"config.json: target_hidden_size is {told}, and its target's is {width}")
+    if any(part is not None for part in (draft.recurrent, draft.encoder, draft.mla, draft.moe)):
+        raise Unsupported(f"a draft of model_type {draft.model_type} is not known here")
+    if sliding_layers(draft, range(draft.num_layers)):
+        raise Unsupported("a draft with a pool of its own for a window is not known here")
+    if draft.quantized.excluded or draft.quantized.expressions or draft.quantized.names:
+        raise Unsupported("quantization_config: which matrices of a draft it means is not known here")

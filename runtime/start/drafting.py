@@ -1,0 +1,68 @@
+"""What a start does for its drafts: a layer more of the model, or a model of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from runtime.forward.kv_pool import KVPool
+from runtime.graphs.base import CaptureSite
+from runtime.graphs.draft import AnyDraft, DraftRunners, make_draft_runners
+from runtime.graphs.prefill import PrefillGraphs
+from runtime.models.draft import load_drafts
+from runtime.models.own_draft import OwnDraftModel
+from runtime.server.start_sizes import captured_sizes
+from runtime.start.pooling import Pooling
+from runtime.start.sglang_buffers import SglangBuffers
+
+
+class Drafting(Pooling):
+    """The part of a model runner that loads drafts, gives them their pools, and captures them."""
+
+    sglang: SglangBuffers | None
+    prefill_graphs: PrefillGraphs | None
+    drafts: Sequence[AnyDraft]
+    draft_kvs: list[KVPool]
+
+    def load_draft_weights(self) -> None:
+        """With tables of its own, as a checkpoint has them."""
+        if not self._num_drafts:
+            return
+        with self.recorder.phase("draft weights"):
+            own, device, seed = self.own_draft, self.device.torch_device, self.options.seed
+            if own is not None:
+                self.drafts = (OwnDraftModel(own, self.comm, device, seed),)
+            else:
+                self.drafts = load_drafts(self.decoder, self.model, self.runtime, seed)
+
+    def init_draft_kv_pool(self) -> None:
+        """From now on a draft looks into the target's tables."""
+        if not self.drafts:
+            return
+        with self.recorder.phase("draft kv pool"):
+            self.draft_kvs = [self._draft_kv(draft) for draft in self.drafts]
+            for draft in self.drafts:
+                draft.share_tables(self.decoder)
+
+    def capture_drafts(self, site: CaptureSite) -> None:
+        self.draft_runners: DraftRunners | None = None
+        sizes = captured_sizes(self.max_running_requests, self.parallel, self.runtime)
+        if not self.drafts or not sizes or self.options.sample_layers:
+            return
+        self.device.empty_cache()
+        with self.recorder.phase("draft graphs"):
+            if self.sglang and self.own_draft is not None:
+                self.sglang.init_draft_graphs(self.own_draft, sizes)
+            site, prefills = self._of_drafts(site), self._draft_prefills()
+            self.draft_runners = make_draft_runners(site, self.drafts, self.draft_kvs, sizes, prefills)
+            self.draft_runners.capture()
+
+    def _draft_prefills(self) -> tuple[int, ...]:
+        """Of a model of its own, where its target's were not given up."""
+        return self.own_draft.runtime.prefill_graphs if self.own_draft and self.prefill_graphs else ()
+
+    def _of_drafts(self, site: CaptureSite) -> CaptureSite:
+        own = self.own_draft
+        if own is None:
+            return site
+        return replace(site, parallel=own.parallel, runtime=own.runtime, comm=self.drafts[0].decoder.comm)
