@@ -33,7 +33,7 @@ class StageState:
     captured: tuple[torch.Tensor, ...] = ()  # what a draft is given of the layers before
 
     def total(self) -> torch.Tensor:
-        return self.hidden if self.residual is None else self.hidden + self.residual
+        return self.hidden.clone() if self.residual is None else self.hidden + self.residual
 
 
 class DecoderLayer(nn.Module):

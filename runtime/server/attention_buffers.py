@@ -74,7 +74,7 @@ def decode_graph_buffers(
 
 
 def _speculative_tables(rows: int, context: int, page: int, topk: int) -> Iterator[Buffer]:
-    """init_cuda_graph_state of flashattention_backend.py and trtllm_mha_backend.py, whosever backend it is."""
+    """init_cuda_graph_state of flashattention_backend.py and trtllm_mha_backend.py, whosever it is."""
     yield Buffer("speculative_page_tables", "int32", (_SPECULATIVE_TABLES * rows, -(-context // page)))
     if topk > 1:
         yield Buffer("tree_page_tables", "int32", (_TREE_TABLES * rows, context))

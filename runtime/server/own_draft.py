@@ -11,6 +11,8 @@ from runtime.server.shape import Server
 from runtime.server.sizing import sliding_layers
 
 _ALGORITHMS = ("EAGLE3", "STANDALONE")
+# speculative/draft_utils.py: each says that it needs a draft with latents
+_OF_LATENTS = ("trtllm_mla", "flashmla", "cutlass_mla", "cutedsl_mla", "tokenspeed_mla", "dsa", "nsa")
 _FULL_NAMES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -52,15 +54,14 @@ def has_own_draft(server: Server) -> bool:
 def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_layers: int) -> OwnDraft:
     """`told_layers`: of config.json's num_nextn_predict_layers, else all of them."""
     assert server.draft is not None and server.speculative is not None
-    _check(server, target, draft)
+    backend = server.asked.speculative_draft_attention_backend or server.decode_attention_backend
+    _check(server, target, draft, backend)
     fusion, parallel = draft.fusion, server.parallel
     if fusion is not None and not server.release.norms_drafts_whole:
         draft = replace(draft, fusion=replace(fusion, norms_whole=False))
     if fusion is not None and parallel.attn_dp > 1:  # draft_tp_context: of the ranks that share its requests
         parallel = ParallelConfig(tp=parallel.attn_tp)
-    chosen = server.asked.speculative_draft_attention_backend
     own = server.as_draft()
-    backend = chosen or own.decode_attention_backend
     runtime = replace(
         own.runtime,
         kv_cache_dtype=_FULL_NAMES.get(own.kv_cache_dtype, own.kv_cache_dtype),
@@ -86,13 +87,15 @@ def _captures(fusion: FusionConfig, layers: int) -> tuple[int, ...]:
     return within
 
 
-def _check(server: Server, target: ModelConfig, draft: ModelConfig) -> None:
+def _check(server: Server, target: ModelConfig, draft: ModelConfig, backend: str) -> None:
     assert server.speculative is not None
     algorithm = server.speculative.algorithm
     if draft.obstacles:
         raise Unsupported(draft.obstacles[0])
     if (algorithm == "EAGLE3") != (draft.fusion is not None):
         raise Unsupported(f"{algorithm} with a draft of model_type {draft.model_type} is not known here")
+    if backend in _OF_LATENTS:
+        raise Unsupported(f"attention backend {backend} is for latent attention, and it has none")
     if server.pp_size > 1:
         raise Unsupported("a draft behind pipeline stages is not known here")
     if draft.fusion is not None and draft.fusion.width != target.hidden_size:

@@ -1,9 +1,8 @@
-"""Drafts that are models of their own: what a rank holds of them, beside SGLang's own class, and its pools."""
+"""Drafts that are models of their own, beside SGLang's class: their weights, and their pools."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from runtime.models.own_draft import OwnDraftModel
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.own_draft import OwnDraft
-from runtime.server.units import MIB
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments

@@ -12,6 +12,7 @@ from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
+from runtime.server.own_draft import OwnDraft
 from runtime.server.recurrent import StateRules
 from runtime.simulate.constants import Constant, GpuConstants, constants_for
 from runtime.start.model_runner import ModelRunner
@@ -109,6 +110,7 @@ def make_runner(
     parallel: ParallelConfig = ONE,
     runtime: RuntimeConfig | None = None,
     rank: int = 0,
+    own_draft: OwnDraft | None = None,
     **options: Any,
 ) -> ModelRunner:
     return ModelRunner(
@@ -118,6 +120,7 @@ def make_runner(
         device,
         lambda: VirtualCommunicator(parallel, rank),
         options=StartOptions(**{"kv_tokens": 512, **options}),
+        own_draft=own_draft,
     )
 
 

@@ -67,7 +67,6 @@ def test_prefill_graphs_end_where_they_are_told_to() -> None:
         ("--enable-torch-compile", "--enable-torch-compile"),
         ("--cuda-graph-backend-decode breakable", "--cuda-graph-backend-decode breakable"),
         ("--cuda-graph-backend-prefill full", "--cuda-graph-backend-prefill full"),
-        (f"--speculative-algorithm STANDALONE {DRAFT}", "the draft meta-llama/Llama-3.1-8B"),
         (f"--speculative-algorithm EAGLE3 {DRAFT}", "the draft meta-llama/Llama-3.1-8B"),
         (f"--speculative-algorithm DFLASH {DRAFT}", "the draft meta-llama/Llama-3.1-8B"),
     ],
@@ -80,6 +79,11 @@ def test_it_is_named_as_not_modelled(flags: str, named: str) -> None:
 def test_a_draft_that_is_one_layer_more_of_the_target_is_counted() -> None:
     deployment = _set("--speculative-algorithm EAGLE", model="deepseek-ai/DeepSeek-V3")
     assert deployment.server.draft is not None and deployment.not_counted == ""
+
+
+def test_a_draft_that_is_a_model_of_its_own_is_predicted_and_said_to_be_unmeasured() -> None:
+    told = _set(f"--speculative-algorithm STANDALONE {DRAFT}").not_counted
+    assert told == "the draft meta-llama/Llama-3.1-8B is predicted, and was never measured"
 
 
 def test_what_is_set_to_what_it_would_be_anyway_is_not_named() -> None:
