@@ -80,7 +80,6 @@ class ModelConfig:
     holds_head: bool = False  # a tied one too, apart from the embedding
     normed_head: bool = False  # of columns that are made one long
     head_vocab: int | None = None  # of a head that knows fewer tokens than the embedding
-    takes_head: bool = False  # its target's, as soon as it has one
     fusion: FusionConfig | None = None  # of a draft for a target that it does not look like
     norms: NormStyle = "before"
     centred_norms: bool = False  # weights are told less one
@@ -108,6 +107,11 @@ class ModelConfig:
     @property
     def is_mla(self) -> bool:
         return self.mla is not None
+
+    @property
+    def takes_head(self) -> bool:
+        """A draft that has none of its own, as soon as its target's is there."""
+        return self.fusion is not None and self.head_vocab is None
 
     @property
     def logits_size(self) -> int:

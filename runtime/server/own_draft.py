@@ -96,8 +96,6 @@ def _check(server: Server, target: ModelConfig, draft: ModelConfig, backend: str
         raise Unsupported(f"{algorithm} with a draft of model_type {draft.model_type} is not known here")
     if backend in _OF_LATENTS:
         raise Unsupported(f"attention backend {backend} is for latent attention, and it has none")
-    if server.pp_size > 1:
-        raise Unsupported("a draft behind pipeline stages is not known here")
     if draft.fusion is not None and draft.fusion.width != target.hidden_size:
         told, width = draft.fusion.width, target.hidden_size
         raise Unsupported(f"config.json: target_hidden_size is {told}, and its target's is {width}")

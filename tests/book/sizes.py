@@ -14,6 +14,7 @@ from runtime.server.errors import ConfigError
 from runtime.server.formats.kinds import Kind, Served, format_of, format_of_experts
 from runtime.server.formats.tensors import Format, Matrix
 from runtime.server.linears import LinearSize, linears
+from runtime.server.own_draft import OwnDraft
 from runtime.server.parallel import has_idle_head, node_ranks, rank_layout, stage_layers
 from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool
 from runtime.server.rows import batch_rows
@@ -121,9 +122,12 @@ def _channels(deployment: Deployment, model: ModelConfig, rows: int) -> dict[str
 def _pool(deployment: Deployment, model: ModelConfig, stage: int) -> dict[str, Any]:
     runtime, parallel, server = deployment.runtime, deployment.parallel, deployment.server
     usable = server.gpu.usable_bytes
-    layers, draft = stage_layers(model.num_layers, parallel, stage), int(server.speculative is not None)
+    layers, own = stage_layers(model.num_layers, parallel, stage), deployment.own_draft
+    draft = int(server.speculative is not None) if isinstance(own, str) else own.counted_layers
     free = FreeMemory(usable - _GIB, usable * 3 // 4)
     found: dict[str, Any] = {"layers": [layers.start, layers.stop]}
+    if own:
+        found["own draft"] = own if isinstance(own, str) else _own(own)
     if model.recurrent is not None:
         found["state bytes"] = told(state_bytes, model, parallel, runtime)
     plan = plan_pool(
@@ -131,6 +135,10 @@ def _pool(deployment: Deployment, model: ModelConfig, stage: int) -> dict[str, A
     )
     per_token = kv_bytes_per_token(model, parallel, plan.kv_dtype, layers, draft, plan.packed)
     return {**found, "plan": plan, "bytes": per_token, "buffers": [*_buffers(deployment, plan)]}
+
+
+def _own(draft: OwnDraft) -> list[Any]:
+    return [draft.captures, draft.counted_layers, draft.kv_dtype, draft.attention_backend, draft.parallel]
 
 
 def _buffers(deployment: Deployment, plan: PoolPlan) -> Iterator[Any]:

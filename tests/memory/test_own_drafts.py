@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from runtime.models.own_draft import OwnDraftModel
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.own_draft import OwnDraft
+from runtime.server.units import MIB
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.predict import predict
-from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.start import starts_of
 from tests.oracle.drafts import RECORDED, config_of
 
@@ -61,21 +61,102 @@ def test_what_is_not_read_of_a_draft_is_named(changes: dict[str, Any], why: str)
 
 
 CONFIG = config_of(HELD, BY_NAME["Llama-3.1-8B"])
-LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+WHOLE = {**CONFIG, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4}
+LLAMA, GPT_OSS = "meta-llama/Llama-3.1-8B-Instruct", "openai/gpt-oss-20b"
+OF_GPT_OSS = {**CONFIG, "hidden_size": 2880, "num_attention_heads": 64, "head_dim": 64, "vocab_size": 201088}
+STANDALONE = {"speculative_algorithm": "STANDALONE"}
+DEEPSEEK = {"model_path": "deepseek-ai/DeepSeek-V3", "tp": 8, "attention_backend": "fa3"}
 
 
-@cache
-def _folder(tmp: Path, text: str) -> Path:
-    (tmp / "config.json").write_text(text)
-    return tmp
+@pytest.fixture
+def deployed(tmp_path: Path) -> Callable[..., Deployment]:
+    def made(config: dict[str, Any] = CONFIG, **flags: Any) -> Deployment:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        asked = {"model_path": LLAMA, "gpu": "h200", "speculative_algorithm": "EAGLE3", **flags}
+        given = ServerFlags(speculative_draft_model_path=str(tmp_path), **asked)
+        return select_deployments(given)[0]
+
+    return made
 
 
-def _deployed(tmp: Path, config: dict[str, Any], model: str = LLAMA, **flags: Any) -> Deployment:
-    (tmp / "config.json").write_text(json.dumps(config))
-    asked = {"gpu": "h200", "speculative_algorithm": "EAGLE3", "sglang_version": "0.5.23", **flags}
-    given = ServerFlags(model_path=model, speculative_draft_model_path=str(tmp), **asked)
-    return select_deployments(given)[0]
+@pytest.mark.parametrize(
+    ("release", "config", "flags", "layers"),
+    [
+        ("0.5.13", CONFIG, {}, 0),
+        ("0.5.14", CONFIG, {}, 1),
+        ("0.5.23", CONFIG, {}, 1),
+        ("0.5.23", WHOLE, STANDALONE, 4),
+        ("0.5.23", {**WHOLE, "num_nextn_predict_layers": 1}, STANDALONE, 1),
+        ("0.5.14", OF_GPT_OSS, {"model_path": GPT_OSS}, 0),
+        ("0.5.15", OF_GPT_OSS, {"model_path": GPT_OSS}, 1),
+    ],
+)
+def test_a_pool_leaves_room_for_as_many_layers_as_its_release_counts(
+    deployed: Any, release: str, config: dict[str, Any], flags: dict[str, Any], layers: int
+) -> None:
+    own = deployed(config, sglang_version=release, **flags).own_draft
+    assert isinstance(own, OwnDraft) and own.counted_layers == layers
 
 
-def _report(deployment: Deployment) -> MemoryReport:
-    return predict(starts_of(deployment, "0")[0])
+@pytest.mark.parametrize(
+    ("config", "layers", "given"),
+    [
+        (CONFIG, (2, 16, 29), 3 * 4096),
+        ({**CONFIG, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 29]}}, (2, 30), 2 * 4096),
+        ({**CONFIG, "eagle_config": {"use_aux_hidden_state": False}}, (), 4096),
+    ],
+)
+def test_its_target_keeps_the_rows_of_the_layers_that_it_is_told(
+    deployed: Any, config: dict[str, Any], layers: tuple[int, ...], given: int
+) -> None:
+    own = deployed(config).own_draft
+    assert (own.captures, own.given_width, own.recurrent_width) == (layers, given, 4096)
+
+
+@pytest.mark.parametrize(
+    ("config", "flags", "why"),
+    [
+        (WHOLE, {}, "EAGLE3 with a draft of model_type llama"),
+        (CONFIG, STANDALONE, "STANDALONE with a draft of model_type llama"),
+        ({**CONFIG, "surprise": 1}, {}, "config.json: surprise is not read here"),
+        ({**CONFIG, "target_hidden_size": 5120}, {}, "target_hidden_size is 5120, and its target's is 4096"),
+        ({**CONFIG, "num_aux_hidden_states": 4}, {}, "it is given 4 states"),
+        ({**CONFIG, "architectures": ["LlamaForCausalLMEagle"]}, {}, "LlamaForCausalLMEagle is not a draft"),
+        ({**CONFIG, "model_type": "qwen3"}, {}, "of model_type 'qwen3'"),
+        (CONFIG, {**DEEPSEEK, "attention_backend": "trtllm_mla", "gpu": "b200"}, "is for latent attention"),
+    ],
+)
+def test_a_draft_that_is_not_known_is_named_with_the_reason(
+    deployed: Any, config: dict[str, Any], flags: dict[str, Any], why: str
+) -> None:
+    told = deployed(config, **flags).not_counted
+    assert why in told and told.startswith("not counting") and told.endswith(": not modelled")
+
+
+def test_a_draft_that_is_known_is_said_to_be_unmeasured(deployed: Any) -> None:
+    assert deployed().not_counted.endswith(" is predicted, and was never measured")
+
+
+def test_under_dp_attention_it_is_whole_on_every_rank(deployed: Any) -> None:
+    config = config_of(HELD, BY_NAME["DeepSeek-V3, layers told"])
+    own = deployed(config, **DEEPSEEK, dp=8, enable_dp_attention=True).own_draft
+    assert isinstance(own, OwnDraft) and own.parallel == ParallelConfig()
+
+
+def test_a_start_with_one(deployed: Any) -> None:
+    """By hand: its tables are there until the pool is made, which has room for a layer of the target's."""
+    flags = {"cuda_graph_max_bs": 8, "max_running_requests": 8, "sglang_version": "0.5.17"}
+    report = predict(starts_of(deployed(**flags), "0")[0])
+    phases = {phase.name: phase for phase in report.phases}
+    weights = phases["draft weights"]
+    assert weights.persistent_bytes - BY_NAME["Llama-3.1-8B"]["bytes"]["1"] in range(4 * MIB)
+    tokens, each = report.sizes.kv_tokens, 2 * 8 * 128 * 2
+    assert tokens is not None and report.sizes.kv_bytes_per_token == 33 * each
+    pool, embedding = phases["draft kv pool"], 128256 * 4096 * 2
+    held = pool.allocated_bytes - phases["kv pool"].allocated_bytes
+    assert held - ((tokens + 1) * each - embedding) in range(2 * MIB)
+    alone = predict(starts_of(deployed(**flags, speculative_algorithm=None), "0")[0])
+    assert alone.sizes.kv_tokens is not None
+    assert tokens == pytest.approx(
+        (alone.sizes.kv_tokens * 32 * each - weights.persistent_bytes) / 33 / each, 1e-3
+    )

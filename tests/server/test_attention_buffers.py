@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.server.attention_buffers import Buffer, backend_buffers, decode_graph_buffers
+from runtime.server.attention_buffers import (
+    Buffer,
+    DraftGraphSizes,
+    backend_buffers,
+    decode_graph_buffers,
+    draft_backend_buffers,
+    draft_graph_buffers,
+)
 from runtime.server.units import MIB
 
 
@@ -51,11 +58,92 @@ def test_buffers_of_a_backend(backend: str, major: int, buffers: list[Buffer]) -
         ),
         ("dsa", 2, 64, [Buffer("page_table", "int32", (6, 130))]),
         ("dsa", 1, 64, [Buffer("page_table", "int32", (3, 3))]),
-        ("trtllm_mha", 2, 32, [Buffer("page_table", "int32", (3, 3))]),
-        ("fa3", 2, 1, [Buffer("page_table", "int32", (3, 130))]),
+        (
+            "trtllm_mha",
+            2,
+            32,
+            [
+                Buffer("page_table", "int32", (3, 3)),
+                Buffer("speculative_page_tables", "int32", (9, 3)),
+            ],
+        ),
+        ("trtllm_mla", 2, 32, [Buffer("page_table", "int32", (3, 3))]),
+        (
+            "fa3",
+            2,
+            1,
+            [
+                Buffer("page_table", "int32", (3, 130)),
+                Buffer("speculative_page_tables", "int32", (9, 130)),
+            ],
+        ),
         ("fa3", 1, 16, [Buffer("page_table", "int32", (3, 9))]),
     ],
 )
 def test_buffers_of_decode_graphs(backend: str, width: int, page: int, buffers: list[Buffer]) -> None:
     found = decode_graph_buffers(backend, max_bs=3, width=width, context=130, page=page, graphs=5)
     assert list(found) == buffers
+
+
+@pytest.mark.parametrize(
+    ("backend", "steps", "buffers"),
+    [
+        ("triton", 3, []),
+        ("fa3", 3, []),
+        ("flashinfer", 3, [_bytes("draft_wrappers", (4 + 4 + 2 * 2) * 8)]),
+        ("trtllm_mha", 1, [_bytes("draft_wrappers", (4 + 4) * 8)]),
+    ],
+)
+def test_buffers_of_a_draft_s_backends(backend: str, steps: int, buffers: list[Buffer]) -> None:
+    assert list(draft_backend_buffers(backend, steps)) == buffers
+
+
+@pytest.mark.parametrize(
+    ("backend", "topk", "buffers"),
+    [
+        (
+            "triton",
+            1,
+            [
+                Buffer("draft_kv_indices", "int64", (3, 5 * 130)),
+                Buffer("draft_extend_kv_indices", "int64", (20 * 130,)),
+                Buffer("draft_attn_logits", "float32", (2, 5, 2 * 8, 64)),
+                Buffer("draft_attn_lse", "float32", (2, 5, 2 * 8)),
+                Buffer("draft_attn_logits", "float32", (1, 20, 2 * 8, 64)),
+                Buffer("draft_attn_lse", "float32", (1, 20, 2 * 8)),
+            ],
+        ),
+        (
+            "flashinfer",
+            4,
+            [
+                Buffer("draft_kv_indices", "int32", (3, 20 * 130)),
+                Buffer("draft_extend_kv_indices", "int32", (20 * 130,)),
+                _bytes("draft_graph_wrappers", 3 * 7 * 8),
+            ],
+        ),
+        (
+            "fa3",
+            4,
+            [
+                Buffer("draft_page_table", "int32", (15, 9)),
+                Buffer("speculative_page_tables", "int32", (45, 9)),
+                Buffer("tree_page_tables", "int32", (30, 130)),
+            ],
+        ),
+        (
+            "trtllm_mha",
+            1,
+            [
+                Buffer("draft_page_table", "int32", (15, 3)),
+                Buffer("speculative_page_tables", "int32", (45, 3)),
+            ],
+        ),
+    ],
+)
+def test_buffers_of_a_draft_s_graphs(backend: str, topk: int, buffers: list[Buffer]) -> None:
+    """Three steps, whose last has no backend, and a catch-up of four tokens a request."""
+    sizes = DraftGraphSizes(
+        7, max_bs=5, steps=3, topk=topk, width=4, context=130, page=16, heads=2, head_dim=64
+    )
+    assert list(draft_graph_buffers(backend, sizes)) == buffers

@@ -9,8 +9,9 @@ import pytest
 from runtime.server.errors import ConfigError
 from runtime.server.pool_plan import table_headroom
 from tests.server import asking
-from tests.server.asking import FP8, NVFP4, model, server
+from tests.server.asking import FP8, MODELOPT_FP8, NVFP4, model, server
 
+_FP8_CACHE = {"type": "float", "num_bits": 8}
 Sizes = tuple[int | None, int, int]
 
 
@@ -234,3 +235,23 @@ def test_a_draft_that_makes_no_steps_counts_as_one_of_one_branch() -> None:
     assert found is not None and found.num_steps == 1 and found.eagle_topk >= 1
     ahead = 2 * max(found.eagle_topk, found.num_draft_tokens) + 64 - 1
     assert table_headroom(found, 64) == max(4 + found.num_draft_tokens, ahead)
+
+
+@pytest.mark.parametrize(
+    ("version", "section", "asked", "dtype"),
+    [
+        (16, {"kv_cache_scheme": _FP8_CACHE}, {}, "fp8_e4m3"),
+        (17, {"kv_cache_scheme": _FP8_CACHE}, {}, "bfloat16"),
+        (17, {"kv_cache_scheme": _FP8_CACHE}, {"kv_cache_dtype": "fp8_e5m2"}, "fp8_e5m2"),
+        (23, {}, {}, "bfloat16"),
+        (23, {}, {"kv_cache_dtype": "fp8_e4m3"}, "fp8_e4m3"),
+    ],
+)
+def test_a_draft_s_cache_is_of_the_dtype_that_its_own_checkpoint_has(
+    version: int, section: dict[str, Any], asked: dict[str, Any], dtype: str
+) -> None:
+    """0.5.16 writes what the target's says into the argument that its draft reads."""
+    target = model("llama", {**MODELOPT_FP8, **section})
+    own = model("eagle3", dtype="bfloat16")
+    found = server(target, version, "H200", draft=own, speculative_algorithm="EAGLE3", **asked).draft
+    assert found is not None and found.kv_cache_dtype == dtype

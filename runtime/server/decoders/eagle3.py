@@ -3,6 +3,7 @@ what the target made of the token."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,11 +17,8 @@ from runtime.server.errors import Unsupported
 from runtime.server.layer_config import FusionConfig
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
-# Drafts of other classes that a release loads: srt/models/*eagle*.py
-_OTHERS = (
-    *("LlamaForCausalLMEagle", "Qwen2ForCausalLMEagle", "MistralForCausalLMEagle"),
-    *("MistralLarge3ForCausalLMEagle", "Eagle3DeepseekV2ForCausalLM", "Ernie4_5_MoeForCausalLMMTP"),
-)
+# How drafts of other classes are called: srt/models/*eagle*.py
+_OTHERS = re.compile(r"ForCausalLMEagle3?$|^Eagle3")
 _DEFAULTS = {family.model_type: family.defaults for family in (*LLAMA, *LLAMA4)}
 _STATES = 3
 # Neither the class nor those it is made of ask for these, or no size follows from the answer.
@@ -43,7 +41,7 @@ _CONFIG_WITHOUT_SIZE = frozenset(
 def is_draft(hf: HF) -> bool:
     """Of a class of its own: what its model_type says is of the layer that it is made of."""
     architecture = _architecture(hf)
-    if architecture in _OTHERS:
+    if architecture != ARCHITECTURE and _OTHERS.search(architecture):
         raise Unsupported(f"{architecture} is not a draft that this runtime computes: here is {ARCHITECTURE}")
     return architecture == ARCHITECTURE
 
@@ -60,13 +58,11 @@ def read_draft(hf: HF) -> ModelConfig:
     attention = heads(f, output_bias=bias, inputs=2)
     width = "intermediate_size_mlp" if kind == "llama4_text" else "intermediate_size"
     f.only("tie_word_embeddings", False)
-    few = f.size_or_none("draft_vocab_size")
     own = {
         "norms": "joined",
         "fusion": fusion,
         "intermediate_size": f.size(width),
-        "head_vocab": few,
-        "takes_head": few is None,
+        "head_vocab": f.size_or_none("draft_vocab_size"),
     }
     layers = f.size("num_hidden_layers")
     if layers != 1:
