@@ -101,7 +101,10 @@ class FusionConfig:
     norms_each: bool = False
     gives_normed: bool = False  # to its own next step, and else what it adds up to
     is_fed: bool = True  # by the states of `layers`, else by the target's last alone, and is not asked
-    layers: tuple[int, ...] = ()  # of the target, before which its states are taken; empty: a release's own
+    layers: tuple[int, ...] = ()  # of the target, whose answers these are; empty: as SGLang chooses
+
+    def __post_init__(self) -> None:
+        check_model(self)
 
 
 @dataclass(frozen=True, slots=True)
