@@ -468,6 +468,11 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         {**_PIXTRAL, "model_type": "siglip_vision_model", "image_size": 112, "patch_size": 14},
     ),
+    "lfm2_vl": (
+        "Lfm2VlConfig",
+        {"model_type": "lfm2", **FAMILIES["lfm2"][1]},
+        {**_PIXTRAL, "model_type": "siglip2_vision_model", "vision_use_head": False, "patch_size": 4},
+    ),
     "mistral3": (
         "Mistral3Config",
         {"model_type": "mistral", "head_dim": 16},
@@ -492,6 +497,7 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 # Of the whole that transformers has them inside of.
 _INSIDE = {"step3p5": "step3p7"}
 _BESIDE = {name: {"projection_hidden_size": 16} for name in ("kimi_k25", "kimi_vl")}
+_BESIDE["lfm2_vl"] = {"projector_hidden_size": 24}
 _BESIDE["cohere2_vision"] = {"alignment_intermediate_size": 24}
 _LLMS = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
 _LLMS |= {"gpt_oss": "GptOssForCausalLM"}

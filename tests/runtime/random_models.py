@@ -256,6 +256,11 @@ _BAILING = {
     "routed_scaling_factor": (None, 2.5), "router_dtype": (None,) * 4 + ("fp32",) * 4 + ("bf16",),
     "use_rmsnorm": (None, True), "multi_gate": (None,) * 19 + (True,),
 }  # fmt: skip
+_LFM2_DENSE = {
+    **_LFM2, "layer_types": (None, *_CONVOLVED), "full_attn_idxs": (None, [0], [0, 2], [1]),
+    "block_multiple_of": (16, 32), "block_ffn_dim_multiplier": (1.0, 1.5, 0.75),
+    "block_auto_adjust_ff_dim": (True, False), "block_ff_dim": (None, 72),
+}  # fmt: skip
 # What varies, beside the sizes of FAMILIES.
 SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     "llama": {**_HEADS, "attention_bias": (False, True), "mlp_bias": (False,) * 5 + (True,)},
@@ -405,11 +410,8 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     "cohere2_moe": _COHERE_MOE,
     # transformers leaves the scale out beside images.
     "cohere2_vision": {**_without(_COHERE_MOE, "logit_scale"), "tie_word_embeddings": (None,) * 9 + (False,)},
-    "lfm2": {
-        **_LFM2, "layer_types": (None, *_CONVOLVED), "full_attn_idxs": (None, [0], [0, 2], [1]),
-        "block_multiple_of": (16, 32), "block_ffn_dim_multiplier": (1.0, 1.5, 0.75),
-        "block_auto_adjust_ff_dim": (True, False), "block_ff_dim": (None, 72),
-    },
+    "lfm2": _LFM2_DENSE,
+    "lfm2_vl": {**_without(_LFM2_DENSE, "tie_embedding"), "tie_word_embeddings": (False, True)},
     "lfm2_moe": {
         **_LFM2, **_EXPERTS, "layer_types": _CONVOLVED, "num_dense_layers": (0, 1, 9),
         "moe_intermediate_size": (16, 32), "num_experts": (4, 8), "use_expert_bias": (False, True),

@@ -35,6 +35,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "llama4": {"num_hidden_layers": 2, "hidden_size": 32, "multi_modal_projector_bias": False},
     "gemma3": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
     "cohere2_vision": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
+    "lfm2_vl": {"num_hidden_layers": 2, "num_patches": 49, "vision_use_head": False, "num_channels": 4},
     "step3p7": {"num_hidden_layers": 2, "hidden_size": 32, "mlp_ratio": 2.25},
     "kimi_k25": {"num_hidden_layers": 2, "pos_emb_height": 5, "merge_kernel_size": [3, 3]},
     "kimi_vl": {"num_hidden_layers": 3, "pos_emb_width": 3, "patch_size": 7},
@@ -187,6 +188,7 @@ _SHARED = {
     "llama4": ("patch_embedding model.layers.mlp vision_adapter.mlp", "model.layers.attn"),
     "gemma3": ("embeddings encoder.layers.mlp", "encoder.layers.attn"),
     "cohere2_vision": ("multi_modal_projector", ""),
+    "lfm2_vl": ("encoder.layers.mlp multi_modal_projector", "encoder.layers.attn"),
     "kimi_k25": ("", "encoder.blocks.attn"),
     "kimi_vl": ("", "encoder.blocks.attn encoder.blocks.mlp"),
     "internvl_chat": ("encoder.layers.mlp", "encoder.layers.attn"),
@@ -223,7 +225,7 @@ def test_which_weights_ranks_share_and_how(name: str) -> None:
 def test_which_towers_may_be_whole_and_are_quantized() -> None:
     whole = {name for name in WRAPPED if WRAPPERS[name].may_be_whole}
     assert WRAPPED.keys() - whole == {
-        *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision"),
+        *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert WRAPPED.keys() - quantized == {

@@ -42,6 +42,8 @@ def test_who_says_whether_the_head_is_the_embedding(model_type: str) -> None:
             assert found is bool(whole)
         elif model_type in _EITHER:
             assert found is bool(own or whole)
+        elif model_type == "lfm2_vl":
+            assert found is (whole is not False)
         elif model_type in _BOTH and whole is False:
             assert found is False
         else:
@@ -64,13 +66,18 @@ def test_what_the_whole_says_of_its_text(model_type: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model_type", "own"), [("cohere2_vision", {}), ("cohere2_vision", {"model_type": "cohere2"})]
+    ("model_type", "own"),
+    [
+        ("cohere2_vision", {}),
+        ("cohere2_vision", {"model_type": "cohere2"}),
+        ("lfm2_vl", {"model_type": "lfm2_moe"}),
+    ],
 )
 def test_a_wrapper_that_sglang_has_around_one_family_names_any_other(
     model_type: str, own: dict[str, Any]
 ) -> None:
     """Left out, it is what transformers' class makes of it."""
-    with pytest.raises(Unsupported, match="text_config: model_type is 'cohere2': SGLang has cohere2_vision"):
+    with pytest.raises(Unsupported, match=f"text_config: model_type is '.*': SGLang has {model_type} with"):
         text_part(WRAPPERS[model_type], {"model_type": model_type, "text_config": own})
 
 

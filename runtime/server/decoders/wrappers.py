@@ -12,7 +12,7 @@ from runtime.server.errors import ConfigError, Unsupported
 
 HF = Mapping[str, Any]
 _OF_THE_WHOLE = ("quantization_config", "dtype", "torch_dtype")
-_TIES = "tie_word_embeddings"
+_TIES, _TIED = "tie_word_embeddings", "tie_embedding"
 _LISTS = ("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
 
 
@@ -31,7 +31,7 @@ class Wrapper:
     by_architecture: Mapping[str, str] = field(default_factory=dict)
     text_defaults: HF = field(default_factory=dict)  # where the class has others than the text's own family
     # Who says whether the head is the embedding, where SGLang looks.
-    tied_by: Literal["whole", "either", "section", "both"] = "section"
+    tied_by: Literal["whole", "either", "section", "both", "unless told"] = "section"
     served: tuple[str, ...] = ()  # families of text, where SGLang's class has its own for one alone
 
 
@@ -64,6 +64,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
         Wrapper("cohere2_vision", "cohere2", siglip.cohere2_vision, tied_by="both", served=("cohere2_moe",)),
+        Wrapper("lfm2_vl", "lfm2", siglip.lfm2_vl, **_QUANTIZED, tied_by="unless told", served=("lfm2",)),
         Wrapper("step3p7", "step3p5", step.step3p7),
         Wrapper("kimi_k25", "kimi_k2", moonvit.kimi_k25, may_be_whole=True),
         Wrapper("kimi_vl", "deepseek_v3", moonvit.kimi_vl, may_be_whole=True, text_defaults=_KIMI_VL),
@@ -108,6 +109,9 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
         text[_TIES] = hf.get(_TIES) or False
     if wrapper.tied_by == "both" and hf.get(_TIES) is False:
         text[_TIES] = False
+    if wrapper.tied_by == "unless told":
+        told = [hf[name] for name in (_TIED, _TIES) if hf.get(name) is not None]
+        text |= {_TIED: None, _TIES: told[0] if told else True}
     if isinstance(text.get("quantization_config"), Mapping):
         text["quantization_config"] = _of_text(text["quantization_config"])
     return text

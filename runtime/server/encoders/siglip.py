@@ -1,5 +1,5 @@
 """SigLIP as Gemma 3 has it (srt/models/siglip.py, gemma3_mm.py), and as Command A+ does, where it is
-transformers' own on every rank (cohere2_vision.py)."""
+transformers' own on every rank (cohere2_vision.py); SigLIP 2 as LFM2-VL does (siglip2.py, lfm2_vl.py)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ _UNSAID = {
     "image_size": 512,
 }  # fmt: skip
 _BESIDE = {"downsample_factor": 2, "alignment_intermediate_size": 36864}
+_SIGLIP_2 = {**_DEFAULTS, "num_patches": 256}
+_JOINER = {
+    "downsample_factor": 2, "projector_hidden_size": 2560, "projector_bias": True,
+    "projector_use_layernorm": True,
+}  # fmt: skip
 
 
 def gemma3(hf: Mapping[str, Any], text_width: int) -> Weights:
@@ -51,6 +56,22 @@ def cohere2_vision(hf: Mapping[str, Any], text_width: int) -> Weights:
     joined = v.size("hidden_size") * beside.size("downsample_factor") ** 2
     yield from column("multi_modal_projector.linear_1", 2 * inner, joined, units=inner)
     yield from row("multi_modal_projector.linear_2", text_width, inner)
+
+
+def lfm2_vl(hf: Mapping[str, Any], text_width: int) -> Weights:
+    v, joiner = Section(hf, defaults=_SIGLIP_2), Section(hf, "", _JOINER)
+    width = v.size("hidden_size")
+    if width % v.size("num_attention_heads"):
+        raise ConfigError(f"config.json: vision_config: hidden_size {width} is no multiple of its heads")
+    yield from linear("embeddings.patch_embedding", width, v.size("num_channels") * v.size("patch_size") ** 2)
+    yield from whole("embeddings.position_embedding.weight", v.size("num_patches"), width)
+    yield from _split_layers(v, width)
+    joined, inner = width * joiner.size("downsample_factor") ** 2, joiner.size("projector_hidden_size")
+    if joiner.flag("projector_use_layernorm"):
+        yield from layer_norm("multi_modal_projector.layer_norm", joined)
+    bias = joiner.flag("projector_bias")
+    yield from column("multi_modal_projector.linear_1", inner, joined, bias)
+    yield from row("multi_modal_projector.linear_2", text_width, inner, bias)
 
 
 def _whole_tower(v: Section) -> Weights:
@@ -92,10 +113,15 @@ def _patches(v: Section) -> int:
 
 
 def _tower(v: Section) -> Weights:
-    width, inner, side = v.size("hidden_size"), v.size("intermediate_size"), v.size("patch_size")
+    width, side = v.size("hidden_size"), v.size("patch_size")
     yield from whole("embeddings.patch_embedding.weight", width, v.size("num_channels"), side, side)
     yield from whole("embeddings.patch_embedding.bias", width)
     yield from vocabulary("embeddings.position_embedding", _patches(v), width)
+    yield from _split_layers(v, width)
+
+
+def _split_layers(v: Section, width: int) -> Weights:
+    inner = v.size("intermediate_size")
     yield from layers(
         "encoder.layers",
         v.size("num_hidden_layers"),
