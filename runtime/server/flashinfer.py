@@ -50,6 +50,14 @@ class FlashInfer(NamedTuple):
     has_v2: bool = False
     # Entries say how they were measured, and tuning asks for that again.
     keeps_policies: bool = False
+    # FA3 only for heads that it has kernels for; before, on every Hopper: flashinfer/utils.py
+    checks_fa3_heads: bool = False
+    # After Hopper, what `auto` takes for a ragged prefill hangs on the batch, and for latent attention
+    ragged_by_batch: bool = False
+    latent_by_batch: bool = False
+    # FA2's prefills are a module for keys and values that are strided alike, which has a name of its own, and
+    # so has latent attention's plan: flashinfer/jit/attention/modules.py
+    strided_prefills: bool = False
 
 
 _SIX = (
@@ -79,23 +87,27 @@ _V0_6_15 = _V0_6_13._replace(
     since="0.6.15",
     keys=_V0_6_13.keys._replace(cutedsl_moe="by activation"),
     tells_unknown=True,
+    checks_fa3_heads=True,
 )
 _V0_6_16 = _V0_6_15._replace(since="0.6.16", skips_cudnn_indices=True, matches_runners=True)
 _V0_6_18 = _V0_6_16._replace(
     since="0.6.18",
     members=frozenset((METADATA, RECORDS, GENERATION)),
     keys=_V0_6_15.keys._replace(options_of=(*_DENSE, _CUTLASS), cutedsl_moe="by situ"),
+    ragged_by_batch=True,
 )
 _V0_7_0 = _V0_6_18._replace(
     since="0.7.0",
     environment=_SEVEN,
     keys=_V0_6_18.keys._replace(options_of=(*_DENSE, _CUTLASS, _TRTLLM)),
     has_v2=True,
+    strided_prefills=True,
 )
 _V0_7_1 = _V0_7_0._replace(
     since="0.7.1",
     keys=_V0_7_0.keys._replace(trtllm_gemm=_TRTLLM_GEMM, cutedsl_moe="by quant mode and offset"),
     keeps_policies=True,
+    latent_by_batch=True,
 )
 _V0_7_2 = _V0_7_1._replace(
     since="0.7.2",

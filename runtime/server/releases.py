@@ -265,6 +265,10 @@ class Release(NamedTuple):
     encoders_register: bool = False
     # Some models' inputs are prefilled whole: arg_groups/model_hook.py
     knows_unchunked: bool = False
+    # Of FlashInfer's attention, layers/attention/flashinfer_backend.py: paged prefills are planned with their
+    # window, and on Blackwell CUTLASS has the ragged ones of heads that it knows alone
+    plans_windows: bool = False
+    cutlass_prefills_by_heads: bool = False
     # What a start compiles and keeps. Libraries' variables that it sets, and folders below $SGLANG_CACHE_DIR:
     # third_party_cache_defaults of srt/environ.py
     gathered_caches: tuple[tuple[str, str], ...] = ()
@@ -365,6 +369,7 @@ _15 = _14._replace(
 )
 _16 = _15._replace(
     version="0.5.16",
+    plans_windows=True,
     fp4_beside_fp8_by_cutlass=(9, 12),
     prefill_graphs_need=4.0,
     cute_objects="on demand",
@@ -502,6 +507,7 @@ _20 = _19._replace(
 _21 = _20._replace(
     version="0.5.21",
     block_fp8_runs_as_mxfp8=True,
+    cutlass_prefills_by_heads=True,
     pads_fp4_beside_fp8=True,
     gathered_caches=(*_GATHERED_18, ("TILELANG_CACHE_DIR", "tilelang")),
     weighted_rows="of one expert",

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from runtime.server.modules import Module, Modules, modules_of
+from runtime.server.flashinfer import flashinfer_of
+from runtime.server.module import Module
+from runtime.server.modules import Modules, modules_of
 from runtime.server.units import GIB
 from sgl_tune.cli.out import Output
 from sgl_tune.compile.build import Built, Task, build
@@ -26,7 +28,7 @@ _GENERATOR = "sgl_tune.compile.generate"
 def modules_for(deployment: Deployment) -> Modules:
     """Those of its draft, too."""
     both = [deployment, *([draft] if (draft := deployment.draft_deployment) else [])]
-    found = [modules_of(one.server, one.shape.model) for one in both]
+    found = [modules_of(one.server, one.shape.model, flashinfer_of(one.flashinfer_version)) for one in both]
     return Modules(
         tuple(dict.fromkeys(module for one in found for module in one.known)),
         tuple(dict.fromkeys(what for one in found for what in one.unknown)),

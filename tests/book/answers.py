@@ -13,6 +13,7 @@ from runtime.server.checks import ROWS, check_refusals
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 from runtime.server.flags import flags_of, parse
+from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU, find_gpu
 from runtime.server.modules import modules_of
 from runtime.server.moe import runner_behind_deepep
@@ -135,7 +136,9 @@ def _planned(deployment: Deployment) -> Answer:
         "advice": better and str(better),
         "workers": plan.workers,
         "worker bytes": plan.worker_bytes,
-        "modules": modules_of(deployment.server, deployment.shape.model),
+        "modules": modules_of(
+            deployment.server, deployment.shape.model, flashinfer_of(deployment.flashinfer_version)
+        ),
         "paths": len(plan.paths),
         "not counted": deployment.not_counted,
         "serving gaps": serving_gaps(deployment),

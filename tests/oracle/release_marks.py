@@ -29,6 +29,7 @@ LISTS = {
     "goes_with": "compatible_quantization_methods",
 }
 _AUTOTUNE = "srt/model_executor/**/flashinfer_autotune.py"
+_FLASHINFER = "srt/layers/attention/flashinfer_backend.py"
 _ARGUMENTS = "srt/server_args.py srt/arg_groups/*.py"
 # The field, the files that its comment names, and what stands there where the release has it.
 PRESENT = {
@@ -46,6 +47,8 @@ PRESENT = {
     "has_cutlass_mla": (_ARGUMENTS, '"cutlass_mla"'),
     "fuses_nvfp4_swiglu": ("srt/models/deepseek_v2.py", "(?i)swiglu.*nvfp4|nvfp4.*swiglu"),
     "fuses_all_reduce_over_nodes": (_ARGUMENTS, r"nnodes == 1 or (get_platform\(\)\.)?is_sm100"),
+    "plans_windows": (_FLASHINFER, r'plan_kwargs\["window_left"\]'),
+    "cutlass_prefills_by_heads": (_FLASHINFER, "cutlass_supported_head_dims"),
     "runs_fp8_experts_elsewhere": (
         "srt/layers/quantization/fp8.py",
         r"moe_runner_backend\.is_flashinfer_cutlass\(\)",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.server.modules import Module
+from runtime.server.module import Module
 from tests.sgl_tune.planning import HOPPER, TARGET, plan
 from tests.sgl_tune.running import run
 
@@ -45,7 +45,8 @@ def test_a_plain_moe_on_hopper_is_known_whole() -> None:
 @pytest.mark.parametrize(
     ("flags", "unknown"),
     [
-        (("--attention-backend", "trtllm_mha", "--arch", "sm100"), "attention by trtllm_mha"),
+        (("--attention-backend", "trtllm_mha", "--arch", "sm120"), "attention by trtllm_mha"),
+        (("--attention-backend", "trtllm_mha", "--arch", "sm100"), "the cubins that fmha_gen downloads"),
         (("--quantization", "modelopt_fp8", "--arch", "sm90"), "layers quantized by modelopt_fp8"),
         (("--gpu", "H20"), "experts by flashinfer_cutlass on an H20"),
         (("--speculative-algorithm", "NGRAM", "--arch", "sm90"), "speculation by NGRAM"),
@@ -67,7 +68,7 @@ def test_an_fp8_cache_is_read_by_paged_wrappers_alone(tp: int) -> None:
     """On tensor cores whatever shares a head: no module of decoding's."""
     told = asked(*MOE, *HOPPER, *_FP8_CACHE, "--tp", tp)
     batches = [name for name in told["modules"] if name.startswith("batch_")]
-    assert batches == [_PREFILL.format("e4m3"), f"{_PREFILL.format('bf16')}_sm90"]
+    assert batches == [f"{_PREFILL.format('e4m3')}_kv_stride_equal", f"{_PREFILL.format('bf16')}_sm90"]
     assert not any("attention" in one for one in told["unknown"])
 
 
@@ -132,6 +133,7 @@ def test_flashinfer_names_the_modules_so(tmp_path: Path) -> None:
     known += _known(*MOE, *HOPPER, "--attention-backend", "flashinfer", "--tp", 16)
     known += _known(*MOE, *HOPPER, *_FP8_CACHE, "--tp", 8)
     known += _known(*MOE, *HOPPER, *_FP8_CACHE[:3], "fp8_e5m2")
+    known += _known(*_FP8_WEIGHTS, *HOPPER, "--attention-backend", "flashinfer")
     modules = {one.name: one for one in known}
     if shutil.which("nvcc") is None:  # it is asked for its release
         del modules["fused_moe_90"]
