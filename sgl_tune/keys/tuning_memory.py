@@ -6,10 +6,12 @@ from runtime.server.config import ModelConfig, ParallelConfig
 from runtime.server.layer_config import CompressedConfig
 from runtime.server.sizing import kv_heads_per_rank
 from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.keys.expert_calls import MXFP4_BESIDE_FP8, NVFP4_BESIDE_FP8, weights_of
 from sgl_tune.keys.keys import TunedOp
 
 # Bytes a weight, with its share of block scales.
 _WEIGHT_BYTES = {"modelopt_fp4": 0.57, "mxfp4": 0.54, "fp8": 1.01, "modelopt_fp8": 1.0}
+_WEIGHT_BYTES |= {MXFP4_BESIDE_FP8: _WEIGHT_BYTES["mxfp4"], NVFP4_BESIDE_FP8: _WEIGHT_BYTES["modelopt_fp4"]}
 _PLAIN_BYTES = 2.0
 _ACTIVATION_BYTES = 2
 # Hidden-sized buffers alive at once around a layer: input, residual, normed, attention's, the layer's output.
@@ -26,7 +28,8 @@ def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:
     if model.moe is not None:
         width = model.moe.intermediate_size // parallel.moe_tp
         local = model.moe.num_experts // parallel.moe_ep
-        total += local * 3 * model.hidden_size * width * weight
+        stored = _WEIGHT_BYTES.get(weights_of(deployment) or "", weight)
+        total += local * 3 * model.hidden_size * width * stored
         # Tokens are copied to each of their experts, in the widths of both GEMMs.
         total += rows * model.moe.top_k * (2 * model.hidden_size + 3 * width) * _ACTIVATION_BYTES
     return int(total)

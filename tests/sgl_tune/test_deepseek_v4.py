@@ -105,3 +105,17 @@ def test_its_experts_have_kernels_of_their_own_on_each_gpu(
 ) -> None:
     found = never_starts(_of_v4(config, tmp_path, **{"flashinfer_version": None, **flags}))
     assert found is None if why is None else found is not None and why in found
+
+
+@pytest.mark.parametrize(("config", "each"), [(FLASH, 0.54), (FLASH_NVFP4, 0.57)])
+def test_a_worker_needs_room_for_a_layer_whose_experts_are_in_four_bits(
+    config: dict[str, Any], each: float, tmp_path: Path
+) -> None:
+    plan = make_plan(_of_v4(config, tmp_path), gpus=())
+    largest = max(bucket for op in plan.target.ops for bucket in op.buckets)
+    experts = 256 * 3 * 4096 * (2048 // 4) * each
+    rows = 2 * largest * (6 * (2 * 4096 + 3 * 512) + 6 * 4096)
+    queries, answers = 1024 * (4096 + 16 * 512), 16 * 512 * 1024 + 2 * 1024 * 4096
+    keys, indexed = 4096 * (5 * 512 + 4 * 128), 64 * (1024 * 128 + 4096)
+    layer = queries + answers + keys + indexed + 3 * 4096 * 2048 // 4
+    assert plan.worker_bytes == pytest.approx(experts + rows + layer, rel=0.002)
