@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
-from runtime.server.layer_config import FusionConfig
+from runtime.server.layer_config import AttentionConfig, FusionConfig
 from runtime.server.shape import Server
 from runtime.server.sizing import sliding_layers
 
 _ALGORITHMS = ("EAGLE3", "STANDALONE")
+# SGLANG_SPEC_EXPANSION_SAFETY_FACTOR, SGLANG_ROPE_CACHE_SAFETY_MARGIN and SGLANG_ROPE_CACHE_ALIGN
+_SAFETY, _MARGIN, _ALIGNED = 2, 256, 128
 # speculative/draft_utils.py: each says that it needs a draft with latents
 _OF_LATENTS = ("trtllm_mla", "flashmla", "cutlass_mla", "cutedsl_mla", "tokenspeed_mla", "dsa", "nsa")
 _FULL_NAMES = {"bf16": "bfloat16", "fp16": "float16"}
@@ -61,7 +63,7 @@ def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_laye
         draft = replace(draft, fusion=replace(fusion, norms_whole=False))
     if fusion is not None and parallel.attn_dp > 1:  # draft_tp_context: of the ranks that share its requests
         parallel = ParallelConfig(tp=parallel.attn_tp)
-    own = server.as_draft()
+    draft, own = _stretched(draft, server), server.as_draft()
     runtime = replace(
         own.runtime,
         kv_cache_dtype=_FULL_NAMES.get(own.kv_cache_dtype, own.kv_cache_dtype),
@@ -74,6 +76,22 @@ def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_laye
     if beside_windows and not server.release.counts_drafts_beside_windows:
         is_counted = False
     return OwnDraft(draft, runtime, parallel, captures, told_layers if is_counted else 0, backend)
+
+
+def _stretched(draft: ModelConfig, server: Server) -> ModelConfig:
+    """reserve_rope_cache_for_long_sequences of srt/utils/common.py: a draft's positions are its target's."""
+    one = server.speculative
+    assert one is not None
+    ahead = _SAFETY * (one.steps or 1) * one.draft_tokens + _MARGIN
+    longest = -(-(server.context_length + ahead) // _ALIGNED) * _ALIGNED
+    return replace(draft, attention={kind: _reaching(of, longest) for kind, of in draft.attention.items()})
+
+
+def _reaching(attention: AttentionConfig, positions: int) -> AttentionConfig:
+    rope = attention.rope
+    if rope is None or rope.max_position >= positions:
+        return attention
+    return replace(attention, rope=replace(rope, max_position=positions))
 
 
 def _captures(fusion: FusionConfig, layers: int) -> tuple[int, ...]:
@@ -94,13 +112,13 @@ def _check(server: Server, target: ModelConfig, draft: ModelConfig, backend: str
         raise Unsupported(draft.obstacles[0])
     if (algorithm == "EAGLE3") != (draft.fusion is not None):
         raise Unsupported(f"{algorithm} with a draft of model_type {draft.model_type} is not known here")
-    if backend in _OF_LATENTS:
-        raise Unsupported(f"attention backend {backend} is for latent attention, and it has none")
     if draft.fusion is not None and draft.fusion.width != target.hidden_size:
         told, width = draft.fusion.width, target.hidden_size
         raise Unsupported(f"config.json: target_hidden_size is {told}, and its target's is {width}")
     if any(part is not None for part in (draft.recurrent, draft.encoder, draft.mla, draft.moe)):
         raise Unsupported(f"a draft of model_type {draft.model_type} is not known here")
+    if backend in _OF_LATENTS:
+        raise Unsupported(f"attention backend {backend} is for latent attention, and it has none")
     if sliding_layers(draft, range(draft.num_layers)):
         raise Unsupported("a draft with a pool of its own for a window is not known here")
     if draft.quantized.excluded or draft.quantized.expressions or draft.quantized.names:

@@ -78,8 +78,12 @@ class Start:
 
     def as_measured(self) -> Start:
         """By this runtime's own kernels, and no tactic is profiled."""
-        cached = self.with_everything_cached()
-        return replace(cached, runtime=replace(cached.runtime, whole_prefills=True, by_own_kernels=True))
+        cached, own = self.with_everything_cached(), self.own_draft
+        runtime = replace(cached.runtime, whole_prefills=True, by_own_kernels=True)
+        if own is not None:
+            changed = replace(own.runtime, whole_prefills=True, by_own_kernels=True)
+            own = replace(own, runtime=changed)
+        return replace(cached, runtime=runtime, own_draft=own)
 
     def with_everything_cached(self) -> Start:
         return replace(self, runtime=replace(self.runtime, autotune_cached=True))
@@ -101,7 +105,8 @@ class Start:
         )
         parallel = replace(self.parallel, pp=1, nnodes=1, node_rank=0)
         runtime = replace(self.runtime, disable_autotune=False)
-        return replace(self, model=model, parallel=parallel, runtime=runtime, rank=0)
+        own = self.own_draft and replace(self.own_draft, captures=())  # of layers that are not among these
+        return replace(self, model=model, parallel=parallel, runtime=runtime, rank=0, own_draft=own)
 
     @property
     def forwards(self) -> bytes:

@@ -65,6 +65,7 @@ WHOLE = {**CONFIG, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4
 LLAMA, GPT_OSS = "meta-llama/Llama-3.1-8B-Instruct", "openai/gpt-oss-20b"
 OF_GPT_OSS = {**CONFIG, "hidden_size": 2880, "num_attention_heads": 64, "head_dim": 64, "vocab_size": 201088}
 STANDALONE = {"speculative_algorithm": "STANDALONE"}
+OF_DEEPSEEK = {**CONFIG, "target_hidden_size": 7168}
 DEEPSEEK = {"model_path": "deepseek-ai/DeepSeek-V3", "tp": 8, "attention_backend": "fa3"}
 
 
@@ -123,7 +124,11 @@ def test_its_target_keeps_the_rows_of_the_layers_that_it_is_told(
         ({**CONFIG, "num_aux_hidden_states": 4}, {}, "it is given 4 states"),
         ({**CONFIG, "architectures": ["LlamaForCausalLMEagle"]}, {}, "LlamaForCausalLMEagle is not a draft"),
         ({**CONFIG, "model_type": "qwen3"}, {}, "of model_type 'qwen3'"),
-        (CONFIG, {**DEEPSEEK, "attention_backend": "trtllm_mla", "gpu": "b200"}, "is for latent attention"),
+        (
+            OF_DEEPSEEK,
+            {**DEEPSEEK, "attention_backend": "trtllm_mla", "gpu": "b200"},
+            "is for latent attention",
+        ),
     ],
 )
 def test_a_draft_that_is_not_known_is_named_with_the_reason(
@@ -137,6 +142,22 @@ def test_a_draft_that_is_known_is_said_to_be_unmeasured(deployed: Any) -> None:
     assert deployed().not_counted.endswith(" is predicted, and was never measured")
 
 
+def test_its_positions_are_its_target_s(deployed: Any) -> None:
+    """2,048 positions become as many as the context has, twice three steps of four tokens and a margin."""
+    own = deployed(
+        speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4
+    ).own_draft
+    assert own.model.main_attention.rope.max_position == 131_072 + 384
+    long = {**CONFIG, "max_position_embeddings": 262_144}
+    assert deployed(long).own_draft.model.main_attention.rope.max_position == 262_144
+
+
+def test_a_shortened_start_keeps_nothing_of_layers_that_it_lacks(deployed: Any) -> None:
+    flags = {"cuda_graph_max_bs": 4, "max_running_requests": 4, "chunked_prefill_size": 256}
+    report = predict(starts_of(deployed(**flags), "0")[0].shortened().as_measured())
+    assert report.verdict == "fits" and report.phases[-1].name == "ready"
+
+
 def test_under_dp_attention_it_is_whole_on_every_rank(deployed: Any) -> None:
     config = config_of(HELD, BY_NAME["DeepSeek-V3, layers told"])
     own = deployed(config, **DEEPSEEK, dp=8, enable_dp_attention=True).own_draft
@@ -145,17 +166,22 @@ def test_under_dp_attention_it_is_whole_on_every_rank(deployed: Any) -> None:
 
 def test_a_start_with_one(deployed: Any) -> None:
     """By hand: its tables are there until the pool is made, which has room for a layer of the target's."""
+    steps = dict(zip(("num_steps", "eagle_topk", "num_draft_tokens"), (3, 1, 4), strict=True))
     flags = {"cuda_graph_max_bs": 8, "max_running_requests": 8, "sglang_version": "0.5.17"}
+    flags |= {f"speculative_{name}": value for name, value in steps.items()}
     report = predict(starts_of(deployed(**flags), "0")[0])
     phases = {phase.name: phase for phase in report.phases}
     weights = phases["draft weights"]
-    assert weights.persistent_bytes - BY_NAME["Llama-3.1-8B"]["bytes"]["1"] in range(4 * MIB)
+    turned = (131_072 + 384) * 128 * 4
+    held = BY_NAME["Llama-3.1-8B"]["bytes"]["1"] + turned
+    assert weights.persistent_bytes - held in range(4 * MIB)
     tokens, each = report.sizes.kv_tokens, 2 * 8 * 128 * 2
     assert tokens is not None and report.sizes.kv_bytes_per_token == 33 * each
     pool, embedding = phases["draft kv pool"], 128256 * 4096 * 2
     held = pool.allocated_bytes - phases["kv pool"].allocated_bytes
     assert held - ((tokens + 1) * each - embedding) in range(2 * MIB)
-    alone = predict(starts_of(deployed(**flags, speculative_algorithm=None), "0")[0])
+    plain = {name: value for name, value in flags.items() if "speculative" not in name}
+    alone = predict(starts_of(deployed(**plain, speculative_algorithm=None), "0")[0])
     assert alone.sizes.kv_tokens is not None
     assert tokens == pytest.approx(
         (alone.sizes.kv_tokens * 32 * each - weights.persistent_bytes) / 33 / each, 1e-3
