@@ -1,4 +1,5 @@
-"""A config.json of every family that the runtime builds: as its config class has it, and a small one.
+"""A config.json of every family that the runtime builds: as its config class has it, and a small one. What is
+there stays; a new family's is added.
 
 python -m tests.book.checkpoints
 """
@@ -16,9 +17,10 @@ from transformers.models.auto import modeling_auto as auto
 from runtime.server.decoders.known import FAMILIES, model_config
 from runtime.server.decoders.wrappers import WRAPPERS
 from runtime.server.errors import ConfigError
-from tests.book.cases import CHECKPOINTS
+from tests.book.cases import CHECKPOINTS, checkpoints
 from tests.runtime import families
 from tests.runtime.config_files import config_file
+from tests.runtime.published_classes import CLASSES
 
 # What no rule looks at, and what depends on transformers' version.
 _LEFT_OUT = (
@@ -36,12 +38,15 @@ def found() -> Iterator[tuple[str, dict[str, Any]]]:
         except (KeyError, TypeError) as error:
             print(f"{name}: transformers has none: {error}")
     for name, (config_class, changes) in families.FAMILIES.items():
-        config = getattr(transformers, config_class)(**{**families._COMMON, **changes})
+        made = CLASSES.get(name) or getattr(transformers, config_class)
+        config = made(**{**families._COMMON, **changes})
         yield f"small/{name}", _told(json.loads(json.dumps(config.to_dict())))
 
 
-def of_sglang(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Wrappers whose config classes are SGLang's own, and as those have it: round what is known."""
+def around(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Wrappers that no config class has as SGLang serves them: another's text, or a class of SGLang's own."""
+    text = {"text_config": known["small/cohere2_moe"]}
+    yield "small/cohere2_vision", {**known["default/cohere2_vision"], **text}
     vision = {"norm_type": "rms_norm", "num_hidden_layers": 2}
     yield (
         "small/internvl_chat",
@@ -78,8 +83,9 @@ def _kept(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    kept = dict(found())
-    kept |= of_sglang(kept)
+    kept = dict(checkpoints())
+    kept |= {name: config for name, config in found() if name not in kept}
+    kept |= {name: config for name, config in around(kept) if name not in kept}
     for name, config in kept.items():
         try:
             model_config(config)

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from runtime.server.decoders.known import FAMILIES
+from runtime.server.decoders.wrappers import WRAPPERS
+from tests.book.cases import checkpoints
 from tests.book.plain import differences
 from tests.book.tables import TABLES, kept, made, write
 
@@ -23,6 +26,12 @@ def _then() -> dict[str, dict[str, Any]]:
     if os.environ.get("SGL_TUNE_REWRITE"):
         write()
     return kept()
+
+
+def test_each_family_has_a_checkpoint() -> None:
+    """`python -m tests.book.checkpoints` adds those of new ones."""
+    known = {one["model_type"] for one in checkpoints().values()}
+    assert {*FAMILIES, *WRAPPERS} - known == set()
 
 
 @pytest.mark.parametrize("name", TABLES)
