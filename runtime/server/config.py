@@ -24,6 +24,7 @@ from runtime.server.layer_config import (
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
 
+SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio, where it does not say
 # Where a layer norms, and by which names
 NormStyle = Literal["before", "around", "sandwich", "after", "alone", "operator", "parallel", "joined"]
 _SPARSE_BLOCKS = ("mixtral", "minimax_m2", "granitemoe", "granitemoehybrid")
@@ -256,6 +257,7 @@ class RuntimeConfig:
     # Of the whole server; None where they follow from the memory that is left.
     max_running_requests: int | None = None
     max_total_tokens: int | None = None  # of a rank's pool, at most
+    sliding_share: float = SLIDING_SHARE  # of its tokens, in the pool of layers behind a window
     mem_fraction_static: float = 0.85
     context_length: int | None = None  # None: the model's
     decode_graphs: tuple[int, ...] = ()

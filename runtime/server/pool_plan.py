@@ -12,7 +12,6 @@ from runtime.server.parallel import stage_layers
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 from runtime.server.sizing import (
     DTYPE_BYTES,
-    SLIDING_SHARE,
     kv_bytes_per_token,
     kv_tokens,
     sliding_layers,
@@ -72,14 +71,15 @@ def plan_pool(
     """`layers` of this stage; a draft's layers hold as many tokens. `agree` takes the minimum over stages."""
     kv_dtype, page = kv_dtype_of(runtime), page_size(model, runtime)
     packed = packs_latents(model, sm_major)
-    per_token = kv_bytes_per_token(model, parallel, kv_dtype, layers, draft_layers, packed)
+    share = runtime.sliding_share
+    per_token = kv_bytes_per_token(model, parallel, kv_dtype, layers, draft_layers, packed, share)
     rest, states = static_rest(free.after_load, free.baseline, mem_fraction), None
     if model.recurrent is not None:
         budget = plan_states(rest, model, parallel, runtime)
         rest, states = budget.left, budget.plan
     tokens = agree(kv_tokens(rest, per_token, page))
     if tokens == MORE_TOKENS_THAN_ANY_POOL:  # nobody said how many the other stages have
-        tokens = kv_tokens(rest, _most_of_stages(model, parallel, kv_dtype), page)
+        tokens = kv_tokens(rest, _most_of_stages(model, parallel, kv_dtype, share), page)
     if tokens <= 0:
         raise NoRoomForTokens(_no_room(free, mem_fraction))
     most = runtime.max_total_tokens
@@ -88,9 +88,9 @@ def plan_pool(
     )
 
 
-def _most_of_stages(model: ModelConfig, parallel: ParallelConfig, kv_dtype: str) -> float:
+def _most_of_stages(model: ModelConfig, parallel: ParallelConfig, kv_dtype: str, share: float) -> float:
     stages = (stage_layers(model.num_layers, parallel, stage) for stage in range(parallel.pp))
-    return max(kv_bytes_per_token(model, parallel, kv_dtype, layers) for layers in stages)
+    return max(kv_bytes_per_token(model, parallel, kv_dtype, layers, share=share) for layers in stages)
 
 
 def plan_tokens(
@@ -122,7 +122,7 @@ def plan_tokens(
         max_running_requests=requests,
         row_length=context + table_headroom(runtime.speculative, page),
         packed=packs_latents(model, sm_major),
-        sliding_tokens=int(tokens * SLIDING_SHARE) // page * page if hybrid else 0,
+        sliding_tokens=int(tokens * runtime.sliding_share) // page * page if hybrid else 0,
         states=states and drafted_states(states, requests, runtime),
     )
 

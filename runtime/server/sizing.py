@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.config import SLIDING_SHARE, ModelConfig, ParallelConfig
 from runtime.server.errors import Unsupported
 from runtime.server.layer_config import AttentionConfig, MLAConfig
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL
@@ -14,7 +14,6 @@ DTYPE_BYTES = {
 }  # fmt: skip
 FP8_BLOCK = 128
 HYBRID_TYPES = {"gpt_oss", "mellum", "llama4_text", "step3p5", "mimo_v2_flash"}
-SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio: what such a pool holds of the other's tokens
 
 
 def kv_heads_per_rank(attention: AttentionConfig, parallel: ParallelConfig) -> int:
@@ -70,15 +69,16 @@ def kv_bytes_per_token(
     layers: Sequence[int],
     draft_layers: int = 0,
     packed: bool = True,
+    share: float = SLIDING_SHARE,
 ) -> float:
-    """What one token costs one stage: a fraction where sliding layers keep only a share of the tokens."""
+    """What one token costs one stage: a fraction where sliding layers keep only a `share` of the tokens."""
     each = kv_bytes_per_token_and_layer(model, parallel, kv_dtype, packed)
     kept, sliding = kept_layers(model, layers), len(sliding_layers(model, layers))
     if not kept:
         return 0
     if sliding:
         behind = _bytes_per_token(model.attention["sliding"], parallel, kv_dtype)
-        return each * (len(kept) - sliding + draft_layers) + SLIDING_SHARE * (behind * sliding)
+        return each * (len(kept) - sliding + draft_layers) + share * (behind * sliding)
     if model.mla is None:  # all behind a window, perhaps, of a stage of its own
         each = _bytes_per_token(model.layer_attention(kept[0]), parallel, kv_dtype)
     # SGLang's, with its rounding

@@ -80,7 +80,13 @@ class Pooling:
         plan, requests = self.plan, self.max_running_requests
         own, drafts = self.own_draft, self._draft_layers
         bytes_per_token = kv_bytes_per_token(
-            self.model, self.parallel, plan.kv_dtype, self.layers, 0 if own else drafts, plan.packed
+            self.model,
+            self.parallel,
+            plan.kv_dtype,
+            self.layers,
+            0 if own else drafts,
+            plan.packed,
+            self.runtime.sliding_share,
         )
         if own is not None:
             layers = range(own.model.num_layers)

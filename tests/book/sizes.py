@@ -133,7 +133,9 @@ def _pool(deployment: Deployment, model: ModelConfig, stage: int) -> dict[str, A
     plan = plan_pool(
         free, runtime.mem_fraction_static, model, parallel, runtime, layers, draft, server.gpu.major
     )
-    per_token = kv_bytes_per_token(model, parallel, plan.kv_dtype, layers, draft, plan.packed)
+    per_token = kv_bytes_per_token(
+        model, parallel, plan.kv_dtype, layers, draft, plan.packed, runtime.sliding_share
+    )
     return {**found, "plan": plan, "bytes": per_token, "buffers": [*_buffers(deployment, plan)]}
 
 

@@ -158,6 +158,15 @@ def test_mimos_two_pools_have_heads_of_their_own(tp: int, full: int, sliding: in
     assert shapes == of_full + behind
 
 
+def test_what_layers_behind_windows_keep_is_what_is_asked() -> None:
+    """HybridSWAPoolConfigurator, in every release."""
+    each, budget = 2 * 8 * 64 * 2, MEASURED.after_load - MEASURED.baseline * (1 - 0.85)
+    for share in (0.1, 0.5, 1.0):
+        plan = _plan("gpt-oss-120b", runtime=RuntimeConfig(sliding_share=share))
+        assert plan.tokens == int(budget // (18 * each + share * (18 * each)))
+        assert plan.sliding_tokens == int(plan.tokens * share)
+
+
 def test_a_stage_of_windows_alone_has_tokens_as_wide_as_theirs() -> None:
     """All of the stage's layers slide, and all of its tokens are theirs."""
     alone = kv_bytes_per_token(_mimo(), ParallelConfig(tp=2, pp=8), "bfloat16", range(1, 5))

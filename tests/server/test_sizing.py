@@ -15,6 +15,7 @@ from runtime.server.sizing import (
     packed_fp8_bytes,
     static_rest,
 )
+from tests.server.servers import QWEN, server
 
 GIB = 1 << 30
 
@@ -80,3 +81,8 @@ def test_layers_with_a_window_keep_a_share_of_the_tokens() -> None:
     assert kv_bytes_per_token(mixed, ParallelConfig(), "bfloat16", range(2), 1) == 2 * each + 0.8 * each
     windows = kv_bytes_per_token(mixed, ParallelConfig(), "bfloat16", [1, 2])
     assert windows == 2 * each, "a stage of windows alone has one pool"
+
+
+def test_the_share_of_layers_behind_a_window_is_the_servers_flag() -> None:
+    asked = [server(QWEN, swa_full_tokens_ratio=share).runtime.sliding_share for share in (None, 0.25, 1.0)]
+    assert asked == [0.8, 0.25, 1.0]
