@@ -1,6 +1,7 @@
 """A folder of `save_pretrained`: tensors by name in one or several safetensors files.
 
-Those of a multimodal model's language model have the names that they have in a model of text alone.
+Those of a multimodal model's language model have the names that they have in a model of text alone, and a
+block of experts that of other MLPs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Checkpoint:
             raise ConfigError(f"{folder} holds no *.safetensors: is it a folder of save_pretrained?")
         self._files = [_open(file) for file in files]
         self._where = {
-            alone(name): (opened, name)
+            alone(name).replace(".block_sparse_moe.", ".mlp."): (opened, name)
             for opened in self._files
             for name in opened.keys()  # noqa: SIM118
         }

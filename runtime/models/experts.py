@@ -39,7 +39,6 @@ class Experts(nn.Module):
         self.name, self.moe, self.dtype = name, moe, build.dtype
         self.limit = moe.swiglu_limit if cap is None else cap
         self.shared_name, self.beside = build.model.shared_name(name), f"{name.removesuffix('.mlp')}.moe"
-        self.sparse = name.removesuffix(".mlp") + ".block_sparse_moe"
         self.total = moe.num_experts + fused_shared
         self.numbers = shard(self.total, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts")
         self.inner = shard(
@@ -162,7 +161,6 @@ class Experts(nn.Module):
         return (
             Source(f"{self.name}.experts.{number}.{own}.{name}", index),
             Source(f"{self.name}.experts.{number}.{other}.{name}", index),
-            Source(f"{self.sparse}.experts.{number}.{other}.{name}", index),
             *self._fused(matrix, name, number),
             *self._granite(matrix, name, number),
             Source(f"{self.beside}.{own}.{name}", (slice(number, number + 1), *index), _first),
@@ -171,7 +169,7 @@ class Experts(nn.Module):
     def _granite(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:
         stem = "input_linear" if matrix.tensors is self.up else "output_linear"
         index = (slice(number, number + 1), *self.scheme.part(name, matrix.fused_rows, matrix.cols))
-        yield Source(f"{self.sparse}.{stem}.{name}", index, _first)
+        yield Source(f"{self.name}.{stem}.{name}", index, _first)
 
     def _fused(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:
         """[experts, out, in], or [experts, in, out] where that is how large the tensor is."""

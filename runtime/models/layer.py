@@ -14,6 +14,7 @@ from runtime.layers.loading import Piece
 from runtime.models.build import Build
 from runtime.models.gated_delta import GatedDeltaNet
 from runtime.models.gqa import GroupedQueryAttention
+from runtime.models.kimi_delta import KimiDelta
 from runtime.models.mamba2 import Mamba2Mixer
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
@@ -21,7 +22,7 @@ from runtime.models.short_conv import ShortConv
 from runtime.models.sublayer import around_attention, around_mlp
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
-from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config, ShortConvConfig
+from runtime.server.recurrent import GatedDeltaConfig, KimiDeltaConfig, Mamba2Config, ShortConvConfig
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,9 +89,11 @@ class DecoderLayer(nn.Module):
                 yield from part.pieces()
 
 
-Mixer = LatentAttention | GroupedQueryAttention | GatedDeltaNet | Mamba2Mixer | ShortConv
-_RECURRENT: dict[type, type[GatedDeltaNet | Mamba2Mixer | ShortConv]] = {
+RecurrentMixer = GatedDeltaNet | KimiDelta | Mamba2Mixer | ShortConv
+Mixer = LatentAttention | GroupedQueryAttention | RecurrentMixer
+_RECURRENT: dict[type, type[RecurrentMixer]] = {
     GatedDeltaConfig: GatedDeltaNet,
+    KimiDeltaConfig: KimiDelta,
     Mamba2Config: Mamba2Mixer,
     ShortConvConfig: ShortConv,
 }

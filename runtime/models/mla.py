@@ -33,8 +33,7 @@ class LatentAttention(nn.Module):
         model, ranks, rank = build.model, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
         assert model.mla is not None
         config = model.layer_attention(layer_id)
-        assert config.rope is not None
-        self.mla, self.interleaved, self.build = model.mla, config.rope.interleaved, build
+        self.mla, self.rope, self.build = model.mla, config.rope, build
         heads = shard(config.num_heads, ranks, rank, "the number of heads")
         self.heads = length(heads)
         hidden, latent = slice(0, model.hidden_size), slice(0, self.mla.cache_dim)
@@ -74,16 +73,17 @@ class LatentAttention(nn.Module):
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
     ) -> torch.Tensor:
-        assert table is not None
         nope, rank = self.mla.qk_nope_head_dim, self.mla.kv_lora_rank
         down, latent = self.down(x).split(self.sizes, dim=-1)
         compressed = self.q_norm(down) if self.q_norm else down
         q = self.q_up(compressed) if self.q_up else compressed
         q = q.unflatten(-1, (self.heads, -1))
         self.kv_norm.in_place(latent[:, :rank])
-        rope_(q[..., nope:], latent[:, None, rank:], table, batch.positions, self.interleaved)
+        if self.rope is not None and table is not None:
+            rope_(q[..., nope:], latent[:, None, rank:], table, batch.positions, self.rope.interleaved)
         selected = None
         if self.indexer is not None:
+            assert table is not None
             selected = self.indexer(x, compressed, batch, pool, table)
         absorbed = torch.bmm(q[..., :nope].transpose(0, 1), self.keys_in).transpose(0, 1)
         query = torch.cat((absorbed, q[..., nope:]), dim=-1)

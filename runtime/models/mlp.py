@@ -50,12 +50,10 @@ class MoELayer(nn.Module):
         model, moe = build.model, build.model.moe
         assert moe is not None
         self.dispatcher, self.backend = dispatcher, backend
-        sparse = name.removesuffix(".mlp") + ".block_sparse_moe"
         names = (
             f"{name}.gate",
             f"{name}.router",
-            f"{sparse}.gate",
-            f"{sparse}.router.layer",
+            f"{name}.router.layer",
             f"{name}.gate.wg",
             f"{name.removesuffix('.mlp')}.moe.gate",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import nn
@@ -11,11 +11,12 @@ from runtime.forward.batch import ForwardBatch, ForwardMode
 from runtime.layers.loading import Piece, Source, length
 from runtime.layers.recurrence import RecurrentInputs, Rows, convolve
 from runtime.models.build import Build
-from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config
+from runtime.server.recurrent import GatedDeltaConfig, KimiDeltaConfig, Mamba2Config
 
 
 class Convolution(nn.Module):
-    """Of each channel by itself; `blocks` are the channels of a checkpoint that this rank has."""
+    """Of each channel by itself; `blocks` are the channels of a checkpoint that this rank has, `apart` the
+    tensor of each and its channels where they have one of their own."""
 
     def __init__(
         self,
@@ -25,11 +26,13 @@ class Convolution(nn.Module):
         width: int,
         bias: bool = False,
         opens: bool = True,
+        apart: Sequence[tuple[str, slice]] = (),
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.name, self.blocks, self.opens = name, list(blocks), opens
+        self.name, self.blocks, self.opens, self.apart = name, list(blocks), opens, list(apart)
         channels = sum(length(block) for block in blocks)
-        weight = torch.empty(channels, width, dtype=build.dtype, device=build.device)
+        weight = torch.empty(channels, width, dtype=dtype or build.dtype, device=build.device)
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = head_vector(channels, build.dtype, build) if bias else None
 
@@ -38,9 +41,11 @@ class Convolution(nn.Module):
 
     def pieces(self) -> Iterator[Piece]:
         start = 0
-        for block in self.blocks:
+        for number, block in enumerate(self.blocks):
             local = slice(start, start + length(block))
-            yield Piece(self.weight[local], (Source(f"{self.name}.weight", (block,), _without_middle),))
+            places = [*self.apart[number : number + 1], (self.name, block)]
+            sources = tuple(Source(f"{name}.weight", (rows,), _without_middle) for name, rows in places)
+            yield Piece(self.weight[local], sources)
             if self.bias is not None:
                 yield Piece(self.bias[local], (Source(f"{self.name}.bias", (block,)),))
             start = local.stop
@@ -51,14 +56,13 @@ def head_vector(count: int, dtype: torch.dtype, build: Build) -> nn.Parameter:
 
 
 def workspaces(
-    config: GatedDeltaConfig | Mamba2Config, inputs: RecurrentInputs, batch: ForwardBatch
+    config: GatedDeltaConfig | KimiDeltaConfig | Mamba2Config, inputs: RecurrentInputs, batch: ForwardBatch
 ) -> list[torch.Tensor]:
     """What SGLang's chunked kernels hold beside their answer. A step of a decode needs none."""
     if batch.mode is not ForwardMode.EXTEND:
         return []
     chunks = sum(-(-count // config.chunk) for count in batch.extend_lens or [batch.num_tokens])
-    make = _of_delta if isinstance(config, GatedDeltaConfig) else _of_mamba
-    return make(inputs, chunks, config.chunk, batch.num_requests)
+    return _HELD[type(config)](inputs, chunks, config.chunk, batch.num_requests)
 
 
 def _of_delta(inputs: RecurrentInputs, chunks: int, chunk: int, requests: int) -> list[torch.Tensor]:
@@ -74,6 +78,22 @@ def _of_delta(inputs: RecurrentInputs, chunks: int, chunk: int, requests: int) -
         v.new_empty(rows, heads, keys),
         v.new_empty(v.shape),
         v.new_empty(chunks, heads, values, keys),
+        v.new_empty(v.shape),
+    ]
+
+
+def _of_channels(inputs: RecurrentInputs, chunks: int, chunk: int, requests: int) -> list[torch.Tensor]:
+    """Normed queries and keys; sums of gates by channel, strengths; the products of a chunk's rows with each
+    other, and their triangular systems; three solutions, the state before each chunk, what each writes."""
+    k, v = inputs.k, inputs.v
+    rows, heads, width = v.shape
+    return [
+        *(k.new_empty(k.shape) for _ in range(2)),
+        torch.empty(k.shape, dtype=torch.float32, device=v.device),
+        torch.empty((rows, heads), dtype=torch.float32, device=v.device),
+        *(k.new_empty(rows, heads, chunk) for _ in range(2)),
+        *(k.new_empty(k.shape) for _ in range(3)),
+        k.new_empty(chunks, heads, width, width),
         v.new_empty(v.shape),
     ]
 
@@ -96,6 +116,13 @@ def _of_mamba(inputs: RecurrentInputs, chunks: int, chunk: int, requests: int) -
         fp32(chunks, groups, chunk, chunk),
         fp32(requests, heads, values, keys),
     ]
+
+
+_HELD: dict[type, Callable[[RecurrentInputs, int, int, int], list[torch.Tensor]]] = {
+    GatedDeltaConfig: _of_delta,
+    KimiDeltaConfig: _of_channels,
+    Mamba2Config: _of_mamba,
+}
 
 
 def _without_middle(tensor: torch.Tensor) -> torch.Tensor:

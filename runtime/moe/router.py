@@ -34,7 +34,8 @@ class Router(nn.Module):
         kept = torch.float32 if moe.router_in_fp32 else dtype
         self.weight = nn.Parameter(torch.empty(moe.num_experts, hidden, dtype=kept, device=device), False)
         self.bias = self._vector(moe.router_bias, dtype, device)
-        self.correction = self._vector(moe.correction_bias, torch.float32, device)
+        corrected = torch.float32 if moe.correction_in_fp32 else dtype
+        self.correction = self._vector(moe.correction_bias, corrected, device)
 
     def _vector(self, wanted: bool, dtype: torch.dtype, device: torch.device) -> nn.Parameter | None:
         if not wanted:

@@ -19,6 +19,7 @@ class MoEConfig:
     renormalize: bool = True
     least_sum: float = 1e-20  # added to what shares are divided by
     correction_bias: bool = False
+    correction_in_fp32: bool = True  # or as the model is
     num_groups: int = 1
     top_k_groups: int = 1
     group_worth: Literal[1, 2] = 2  # of how many of its best experts a group's worth is the sum

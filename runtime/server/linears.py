@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from runtime.server.config import ModelConfig, ParallelConfig
 from runtime.server.errors import Unsupported
 from runtime.server.layer_config import AttentionConfig
-from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config, ShortConvConfig
+from runtime.server.recurrent import GatedDeltaConfig, KimiDeltaConfig, Mamba2Config, ShortConvConfig
 
 _FUSED_ROWS = 128
 # Whose attention asks for TP's ranks, not for attention's: srt/models.
@@ -118,6 +118,14 @@ def _recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
         yield mixed, hidden, 2 * (config.key_dim + config.value_dim) // ranks
         yield gates, hidden, 2 * config.num_value_heads // ranks
         yield ("out_proj",), config.value_dim // ranks, hidden
+    elif isinstance(config, KimiDeltaConfig):
+        inner = config.inner_size // ranks
+        yield ("q_proj", "k_proj", "v_proj"), hidden, 3 * inner
+        yield ("b_proj",), hidden, config.num_heads // ranks
+        for gate in "fg":
+            yield (f"{gate}_a_proj",), hidden, config.head_dim
+            yield (f"{gate}_b_proj",), config.head_dim, inner
+        yield ("o_proj",), inner, hidden
     elif isinstance(config, Mamba2Config):
         heads, inner = config.num_heads // ranks, config.inner_size // ranks
         groups = max(1, config.num_groups // ranks)  # where they do not go round, each rank has one

@@ -61,6 +61,30 @@ class GatedDeltaConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class KimiDeltaConfig:
+    """A delta rule whose state forgets by channels of a key, each its own part."""
+
+    num_heads: int
+    head_dim: int
+    conv_kernel: int
+
+    @property
+    def chunk(self) -> int:
+        return 64
+
+    @property
+    def inner_size(self) -> int:
+        return self.num_heads * self.head_dim
+
+    def state_shape(self, ranks: int) -> StateShape:
+        _check_split("the number of linear heads", self.num_heads, ranks)
+        heads = self.num_heads // ranks
+        return StateShape(
+            (3 * heads * self.head_dim, self.conv_kernel - 1), (heads, self.head_dim, self.head_dim)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Mamba2Config:
     """Each token forgets a part of the state, as its step says, and adds its own value at its key.
 
@@ -137,4 +161,4 @@ def _check_split(what: str, count: int, ranks: int) -> None:
         raise ConfigError(f"{what} {count} cannot be split over {ranks} ranks: choose sizes that divide it")
 
 
-RecurrentConfig = GatedDeltaConfig | Mamba2Config | ShortConvConfig
+RecurrentConfig = GatedDeltaConfig | KimiDeltaConfig | Mamba2Config | ShortConvConfig

@@ -210,6 +210,8 @@ class Release(NamedTuple):
     may_unlock_states: bool = False
     drafts_share_windows: bool = False
     prefills_draft_states: bool = True
+    # srt/models/kimi_linear.py: a stage loads its own layers; a delta layer's values are as wide as its keys
+    kimi_linear_has_own_parts: bool = False
     # srt/models/qwen3_next.py: enable_cuda_shared_expert_fusion
     fuses_gated_shared: bool = False
     # Deterministic inference: _handle_deterministic_inference, arg_groups/attention_hook.py
@@ -423,6 +425,7 @@ _17 = _16._replace(
     drafts_ask_for_pages=True,
     counts_padding_state=True,
     may_unlock_states=True,
+    kimi_linear_has_own_parts=True,
 )
 _MULTIMODAL_18 = names.KIMI_K25 | {
     "InternS2MobiusForConditionalGeneration",

@@ -20,6 +20,7 @@ from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
 from runtime.server.uncounted import uncounted
+from runtime.server.unserved import unserved
 from sgl_tune.deployment.launch import Launch
 
 
@@ -190,6 +191,8 @@ def deploy(inputs: Inputs) -> Deployment:
     shape = Shape.of(inputs.checkpoint)
     if shape.model is not None:
         check_stages(shape.model.model_type, shape.model.num_layers, server.parallel)
+        why = unserved(shape.model, server)
+        shape = shape if why is None else Shape(None, why)
     drafts = Shape.of(inputs.draft_checkpoint or inputs.checkpoint) if server.draft else None
     return Deployment(inputs, server, shape, drafts)
 

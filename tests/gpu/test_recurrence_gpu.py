@@ -62,13 +62,15 @@ def test_the_convolution(seed: int, opens: bool, keeps: bool, dtype: torch.dtype
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("is_delta", [True, False])
+@pytest.mark.parametrize(("is_delta", "by_channel"), [(True, False), (True, True), (False, False)])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_recurrence(seed: int, is_delta: bool, dtype: torch.dtype) -> None:
+def test_the_recurrence(seed: int, is_delta: bool, by_channel: bool, dtype: torch.dtype) -> None:
     rows, keys, values = RaggedRows.random(seed), (64, 128)[seed % 2], (64, 128, 48)[seed % 3]
     count = rows.total + rows.padding
     q, k, v = _random(count, 2, keys), _random(count, 2, keys), _random(count, 4, values)
-    step, strength, rate, bias = _random(count, 4), _random(count, 4), _random(4), _random(4)
+    steps = (keys,) if by_channel else ()
+    step, strength, rate = _random(count, 4, *steps), _random(count, 4), _random(4)
+    bias = _random(4 * (*steps, 1)[0])
     skip, state = (None if is_delta else _random(4)), _random(16, 4, values, keys)
     answers = {}
     for device in (CPU, CUDA):
@@ -88,13 +90,13 @@ def test_the_recurrence(seed: int, is_delta: bool, dtype: torch.dtype) -> None:
     _close(answers[CUDA][1], answers[CPU][1], relative)
 
 
-@pytest.mark.parametrize("gate_first", [True, False])
+@pytest.mark.parametrize(("gate_first", "plain"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize(("size", "group"), [(128, 128), (512, 128), (96, 96), (4096, 4096)])
-def test_the_gated_norm(size: int, group: int, gate_first: bool) -> None:
+def test_the_gated_norm(size: int, group: int, gate_first: bool, plain: bool) -> None:
     x, gate = _random(33, size, dtype=torch.bfloat16), _random(33, size + 8, dtype=torch.bfloat16)
     weight = _random(size if gate_first else group, dtype=torch.bfloat16)
-    want = ops.gated_norm(x, gate[:, :size], weight, group, 1e-6, gate_first)
-    got = ops.gated_norm(x.cuda(), gate.cuda()[:, :size], weight.cuda(), group, 1e-6, gate_first)
+    want = ops.gated_norm(x, gate[:, :size], weight, group, 1e-6, gate_first, plain)
+    got = ops.gated_norm(x.cuda(), gate.cuda()[:, :size], weight.cuda(), group, 1e-6, gate_first, plain)
     _close(got, want, 0.01)
 
 

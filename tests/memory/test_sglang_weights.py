@@ -29,4 +29,4 @@ def test_a_rank_holds_as_many_bytes_as_sglangs_own_model(name: str, tp: int) -> 
 
 
 def test_every_checkpoint_that_is_recorded_is_compared() -> None:
-    assert HELD.keys() - CONFIGS.keys() == {"source"} and len(CONFIGS) >= 13
+    assert HELD.keys() - CONFIGS.keys() == {"source"}

@@ -27,15 +27,15 @@ _ASKED = ("handle_max_mamba_cache", "calculate_mamba_ratio", "resolve_max_num_re
 def draw(dice: random.Random) -> dict[str, Any]:
     """A hybrid, a layout, what is free and what was asked."""
     tp, dp = dice.choice(((1, 1), (2, 1), (4, 1), (4, 2), (4, 4), (8, 8)))
-    delta = dice.random() < 0.6
+    kind = dice.choice(("delta", "delta", "mamba", "kimi"))
     layers = dice.choice((8, 24, 48, 52))
     every = dice.choice((2, 4, 6))
     drafts = dice.random() < 0.4
     requests = dice.choice((None, 1, 48, 256, 4096))
     return {
-        "kind": "delta" if delta else "mamba",
+        "kind": kind,
         "heads": dice.choice((16, 32, 64)),
-        "groups": dice.choice((8, 16)) if delta else dice.choice((1, 8)),
+        "groups": dice.choice((1, 8)) if kind == "mamba" else dice.choice((8, 16)),
         "head_dim": dice.choice((64, 128)),
         "state_size": dice.choice((64, 128)),
         "conv_kernel": 4,
@@ -68,7 +68,7 @@ def possible(case: dict[str, Any], release: str) -> bool:
 def answer(release: str, case: dict[str, Any], work: Path) -> dict[str, Any]:
     """By the wheel's own functions, taken from its source, on stand-ins for what they look at."""
     functions = _functions(release, work)
-    server = functions["held"]["server"] = _server(case, functions["shape"])
+    server = functions["held"]["server"] = _server(case, functions["shapes"])
     server.functions |= {name: functions[name] for name in _ASKED}
     try:
         left = int(server.handle_max_mamba_cache(case["rest"] / _GIB) * _GIB)
@@ -117,18 +117,26 @@ class _Flag:
         return self.on
 
 
-def _server(case: dict[str, Any], shape: Any) -> _Everything:
-    attn_tp = case["tp"] // case["dp"]
-    own = [i for i in range(case["layers"]) if (i + 1) % case["every"]]
-    made = shape.create(
-        tp_world_size=attn_tp,
+def _made(case: dict[str, Any], shapes: dict[str, Any]) -> Any:
+    heads = {"num_heads": case["heads"], "head_dim": case["head_dim"]}
+    ranks = case["tp"] // case["dp"]
+    if case["kind"] == "kimi":
+        return shapes["KimiLinearStateShape"].create(
+            tp_world_size=ranks, conv_kernel_size=case["conv_kernel"], **heads
+        )
+    return shapes["Mamba2StateShape"].create(
+        tp_world_size=ranks,
         intermediate_size=case["heads"] * case["head_dim"],
         n_groups=case["groups"],
-        num_heads=case["heads"],
-        head_dim=case["head_dim"],
         state_size=case["state_size"],
         conv_kernel=case["conv_kernel"],
+        **heads,
     )
+
+
+def _server(case: dict[str, Any], shapes: dict[str, Any]) -> _Everything:
+    own = [i for i in range(case["layers"]) if (i + 1) % case["every"]]
+    made = _made(case, shapes)
     conv = sum(a * b for a, b in made.conv)
     heads, values, keys = made.temporal
     width = 4 if case["dtype"] == "float32" else 2
@@ -178,7 +186,7 @@ def _functions(release: str, work: Path) -> dict[str, Any]:
     if sizing.is_file():
         named = ast.parse(sizing.read_text()).body
         _run([node for node in named if getattr(node, "name", "") == "get_mamba_tracking_slots"], names)
-    return {name.lstrip("_"): one for name, one in names.items()} | {"shape": _shape(root)}
+    return {name.lstrip("_"): one for name, one in names.items()} | {"shapes": _shapes(root)}
 
 
 def _stand_ins() -> dict[str, Any]:
@@ -211,13 +219,13 @@ def _pp_indices(layers: int, rank: int, size: int) -> tuple[int, int]:
     return sum(sizes[:rank]), sum(sizes[: rank + 1])
 
 
-def _shape(root: Path) -> Any:
+def _shapes(root: Path) -> dict[str, Any]:
     names: dict[str, Any] = {"divide": lambda a, b: a // b}
     exec("from dataclasses import dataclass\nfrom typing import *", names)
     body = ast.parse((root / "configs/mamba_utils.py").read_text()).body
-    wanted = ("extra_groups_for_head_shards", "Mamba2StateShape")
+    wanted = ("extra_groups_for_head_shards", "Mamba2StateShape", "KimiLinearStateShape")
     _run([node for node in body if getattr(node, "name", "") in wanted], names)
-    return names["Mamba2StateShape"]
+    return names
 
 
 def _run(nodes: list[Any], names: dict[str, Any]) -> None:

@@ -67,6 +67,14 @@ _BAILING = {
     "moe_intermediate_size": 32,
 }
 
+
+def delta_layers(deltas: list[int], layers: int = 2, **sizes: int) -> dict[str, Any]:
+    """Kimi's section for them, whose layers count from one."""
+    full = [one for one in range(1, layers + 1) if one not in deltas]
+    usual = {"num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 4}
+    return {"kda_layers": deltas, "full_attn_layers": full, **usual, **sizes}
+
+
 # name -> (transformers config class, what differs from the common sizes)
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": (
@@ -354,6 +362,25 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "use_qk_norm": True,
             "rotary_dim": 8,
             "router_dtype": "fp32",
+        },
+    ),
+    "kimi_linear": (
+        "KimiLinearConfig",
+        {
+            "num_key_value_heads": 4,
+            "model_max_length": 128,
+            "max_position_embeddings": 128,
+            "kv_lora_rank": 32,
+            "qk_nope_head_dim": 16,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 16,
+            "num_experts": 8,
+            "num_experts_per_token": 2,
+            "num_shared_experts": 1,
+            "moe_intermediate_size": 32,
+            "first_k_dense_replace": 1,
+            "pad_token_id": None,
+            "linear_attn_config": delta_layers([1]),
         },
     ),
     "gpt_oss": (

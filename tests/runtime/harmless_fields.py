@@ -35,6 +35,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("compress_rope_theta", "hc_eps", "hc_mult", "hc_sinkhorn_iters", "mlp_layer_types"),
         *("partial_rotary_factor", "rope_parameters", "rope_theta", "swiglu_limit"),
     )),
+    "kimi_linear": frozenset((
+        *("num_key_value_heads",),
+    )),
     "glm4_moe_lite": frozenset((
         *("num_key_value_heads",),
     )),

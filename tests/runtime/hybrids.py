@@ -16,6 +16,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.recurrent import StateRules
 from runtime.start.model_runner import ModelRunner
+from tests.runtime.families import delta_layers
 from tests.runtime.starts import make_runner, make_runtime
 
 _COMMON = {
@@ -38,6 +39,24 @@ _HYBRIDS: dict[str, dict[str, Any]] = {
         "linear_num_value_heads": 4,
         "linear_key_head_dim": 64,
         "linear_value_head_dim": 64,
+    },
+    "kimi_linear": {
+        "architectures": ["KimiLinearForCausalLM"],
+        "num_hidden_layers": 4,
+        "num_experts": 8,
+        "num_experts_per_token": 2,
+        "num_experts_per_tok": None,
+        "num_shared_experts": 1,
+        "routed_scaling_factor": 2.446,
+        "first_k_dense_replace": 1,
+        "model_max_length": 256,
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-5,
+        "kv_lora_rank": 64,
+        "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 32,
+        "linear_attn_config": delta_layers([1, 2, 4], 4, head_dim=32),
     },
     "nemotron_h": {
         "hybrid_override_pattern": "ME*M-M",

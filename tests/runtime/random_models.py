@@ -22,7 +22,7 @@ import transformers
 from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ParallelConfig
 from runtime.server.errors import ConfigError
-from tests.runtime.families import make_reference, prompts, reference_logits, save
+from tests.runtime.families import delta_layers, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
 
 TOLERANCE = 1e-4
@@ -416,6 +416,23 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         **_LFM2, **_EXPERTS, "layer_types": _CONVOLVED, "num_dense_layers": (0, 1, 9),
         "moe_intermediate_size": (16, 32), "num_experts": (4, 8), "use_expert_bias": (False, True),
         "routed_scaling_factor": (1.0, 2.5), "norm_topk_prob": (False, True),
+    },
+    "kimi_linear": {
+        **_without(_HEADS, "head_dim", "num_attention_heads", "num_key_value_heads", "rope_parameters"),
+        "num_hidden_layers": (3,), "num_attention_heads": (4,), "tie_word_embeddings": (False,) * 9 + (True,),
+        "linear_attn_config": tuple(
+            delta_layers(deltas, 3, num_heads=heads, head_dim=width, short_conv_kernel_size=taps)
+            for deltas, heads, width, taps in (
+                ([1, 3], 4, 8, 4), ([1], 8, 16, 3), ([2, 3], 4, 16, 2), ([1, 2], 2, 32, 4), ([3], 4, 8, 3),
+            )
+        ),
+        "kv_lora_rank": (16, 32), "qk_nope_head_dim": (8, 16), "qk_rope_head_dim": (4, 8),
+        "v_head_dim": (8, 16, 24), "q_lora_rank": (None,) * 9 + (24,),
+        "attention_bias": (False,) * 9 + (True,),
+        "num_experts": (8, 16), "num_experts_per_token": (1, 2, 3), "moe_intermediate_size": (16, 32),
+        "num_shared_experts": (1, 2), "routed_scaling_factor": (1.0, 2.446), "num_expert_group": (1, 2, 4),
+        "topk_group": (1, 2), "moe_renormalize": (True, False), "first_k_dense_replace": (0, 1, 9),
+        "model_max_length": (128, 256),
     },
     "gpt_oss": {
         **_HEADS, **_EXPERTS,

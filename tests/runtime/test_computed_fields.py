@@ -10,6 +10,7 @@ import pytest
 from runtime.server.decoders.known import model_config
 from tests.oracle.published import published
 from tests.runtime.config_files import config_file
+from tests.runtime.families import delta_layers
 
 _ALIKE = "sliding_attention"
 _STEP = {
@@ -27,6 +28,7 @@ _FIRST_DENSE = {
     "mlp_layer_types": ["dense"] * 2 + ["sparse"] * 38,
     "prefix_dense_intermediate_size": 9,
 }
+_DELTAS = delta_layers([one for one in range(1, 28) if one == 1 or one % 4 != 1], 27)
 # What is one step from what this runtime computes, and what it says of it.
 _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
     ("llama4_text", {}, {"layer_types": ["chunked_attention"] * 48}, "layer_types are not those of"),
@@ -89,6 +91,25 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ("lfm2", {"head_dim": 80}, {"head_dim": 64}, "head_dim is 64"),
     ("lfm2", {}, {"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
     ("nemotron_h", {"n_shared_experts": 1}, {"n_shared_experts": 2}, "n_shared_experts is 2"),
+    *(
+        ("kimi_linear", {"linear_attn_config": _DELTAS, "first_k_dense_replace": 1}, other, said)
+        for other, said in (
+            ({"architectures": ["KimiK3LinearForCausalLM"]}, "architectures is"),
+            ({"n_group": 4}, "n_group is 4: SGLang reads num_expert_group"),
+            ({"num_local_experts": 8}, "num_local_experts is 8: SGLang reads num_experts"),
+            ({"max_position_embeddings": 64}, "SGLang reads model_max_length"),
+            ({"first_k_dense_replace": 2}, "mlp_layer_types are not those"),
+            ({"layer_types": ["full_attention"] * 27}, "layer_types are not those"),
+            ({"linear_attn_config": delta_layers([*range(1, 28)], 27)}, _NO_STATES_ALONE),
+            ({"linear_attn_config": delta_layers([], 27)}, "no layer has a state"),
+            ({"linear_attn_config": delta_layers([1, 28], 27)}, "are not each of the layers 1 to 27 once"),
+            ({"linear_attn_config": {**_DELTAS, "full_attn_layers": [1]}}, "are not each of the layers"),
+            ({"linear_attn_config": {**_DELTAS, "kda_layers": None}}, "has no kda_layers"),
+            ({"linear_attn_config": {**_DELTAS, "full_attn_layers": None}}, "has no full_attn_layers"),
+            ({"linear_attn_config": {**_DELTAS, "num_heads": None}}, "has no num_heads"),
+            ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+        )
+    ),
     ("qwen3_next", {}, {"layer_types": ["linear_attention"] * 48}, _NO_STATES_ALONE),
     ("qwen3_5_text", {}, {"layer_types": ["linear_attention"] * 32}, _NO_STATES_ALONE),
     (
@@ -183,6 +204,25 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "mamba_hidden_act": ("silu", "swish"),
         "mlp_bias": (False,),
         "tie_word_embeddings": (False,),
+    },
+    "kimi_linear": {
+        "hidden_act": ("silu",),
+        "tie_word_embeddings": (False,),
+        "attention_bias": (False,),
+        "q_lora_rank": (None,),
+        "moe_layer_freq": (1,),
+        "moe_router_activation_func": ("sigmoid",),
+        "topk_method": ("noaux_tc",),
+        "logit_scale": (1.0,),
+        "use_grouped_topk": (True,),
+        "mla_use_nope": (True,),
+        "mla_use_output_gate": (False,),
+        "latent_moe_use_norm": (False,),
+        "attn_res_block_size": (None,),
+        "routed_expert_hidden_size": (None,),
+        "activation_situ_beta": (None,),
+        "activation_situ_linear_beta": (None,),
+        "mamba_ssm_dtype": (None,),
     },
     "olmoe": {"clip_qkv": (None,)},
     "cohere2_moe": {

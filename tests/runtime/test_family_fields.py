@@ -10,12 +10,14 @@ import pytest
 import transformers
 
 from runtime.server.call_rules import kernels_route
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.known import FAMILIES, model_config
 from runtime.server.errors import ConfigError
 from tests.memory.published import DATA
 from tests.oracle.published import published
 from tests.runtime.config_files import config_class, config_file
+from tests.runtime.families import delta_layers
 from tests.runtime.harmless_fields import HARMLESS, OF_FAMILY
 from tests.runtime.published_classes import NEEDED
 
@@ -25,6 +27,7 @@ _ACTIVATION = {
     "gemma3_text": "hidden_activation",
 }
 _ALSO = {"gemma": "gelu"}  # which transformers makes the other
+_OF_SGLANG = ("kimi_linear",)  # which has a config class of its own for these
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
@@ -114,6 +117,12 @@ _BESIDE = """
     lfm2 block_ff_dim head_dim quantization_config tie_embedding
     lfm2_moe head_dim quantization_config tie_embedding
     granitemoehybrid head_dim layers_block_type num_experts quantization_config
+    kimi_linear activation_situ_beta activation_situ_linear_beta attn_res_block_size
+        first_k_dense_replace latent_moe_use_norm linear_attn_config logit_scale mamba_ssm_dtype
+        mla_use_nope mla_use_output_gate model_max_length moe_layer_freq moe_renormalize
+        moe_router_activation_func num_expert_group num_experts num_experts_per_token
+        num_shared_experts quantization_config routed_expert_hidden_size topk_method
+        use_grouped_topk
 """
 
 
@@ -133,13 +142,38 @@ def test_what_a_file_says_beside_its_config_class_is_read(name: str) -> None:
     assert reading.seen - own - _USUAL == _beside().get(name, set())
 
 
+def _by_transformers(file: dict[str, Any]) -> ModelConfig:
+    """Without what is named because SGLang's own config class takes it otherwise."""
+    model = model_config(file)
+    return replace(model, obstacles=()) if file["model_type"] in _OF_SGLANG else model
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_field_that_is_left_out_is_as_its_config_class_says(name: str) -> None:
     needed = NEEDED.get(name, {})
     sizes = {one: value for one, value in config_file(name).items() if one in _SIZES or one in needed}
     twice_as_wide = {**sizes, "hidden_size": 2 * sizes["hidden_size"]}
     for told in (sizes, twice_as_wide):
-        assert model_config({"model_type": name, **told}) == model_config(config_file(name, **told))
+        said = _by_transformers(config_file(name, **told))
+        assert _by_transformers({"model_type": name, **told}) == said
+
+
+_KIMIS = {
+    **{f"{one}_size": 64 for one in ("intermediate", "moe_intermediate")},
+    **dict.fromkeys(("num_experts", "num_experts_per_token", "num_shared_experts"), 1),
+    **dict.fromkeys(("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 32),
+    **{"routed_scaling_factor": 2.0, "rms_norm_eps": 1e-5, "model_max_length": 4096},
+    **{"first_k_dense_replace": 1, "linear_attn_config": delta_layers([1])},
+}
+
+
+@pytest.mark.parametrize("left_out", [None, *_KIMIS])
+def test_what_sglang_takes_otherwise_than_transformers_is_told(left_out: str | None) -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 320}
+    told = {name: value for name, value in _KIMIS.items() if name != left_out}
+    obstacles = model_config({"model_type": "kimi_linear", **sizes, **told}).obstacles
+    assert [left_out in why for why in obstacles[:1] if left_out] == [True] * bool(left_out)
+    assert bool(obstacles) is bool(left_out)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -152,7 +186,7 @@ def test_each_field_left_out_alone(name: str) -> None:
             said = config_file(name, **kept)
         except (TypeError, ValueError):
             continue  # transformers refuses it as well
-        assert model_config(file) == model_config(said), field
+        assert _by_transformers(file) == _by_transformers(said), field
 
 
 @pytest.mark.parametrize(

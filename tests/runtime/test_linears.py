@@ -26,7 +26,10 @@ _STORED = {
     **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj"),
 }
 
-_GRANITES = {"shared_mlp.gate_up_proj": "shared_mlp.input_linear"}
+_BY_TRANSFORMERS = {
+    "shared_mlp.gate_up_proj": "shared_mlp.input_linear",
+    **{f"self_attn.f_{one}_proj": f"self_attn.forget_gate.f_{one}_proj" for one in "ab"},
+}
 
 
 def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int, ...]]]:
@@ -44,7 +47,7 @@ def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int,
 def _stored(module: str) -> str:
     stem, _, last = module.rpartition(".")
     name = f"{stem}.{_STORED.get(last, last)}"
-    return _GRANITES.get(name, name)
+    return _BY_TRANSFORMERS.get(name, name)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -64,7 +67,7 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
 
 
 # What each rank has whole: low ranks, the indexer, a latent between experts.
-_WHOLE = re.compile(r"(q_a_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|experts\.0\.w[12])$")
+_WHOLE = re.compile(r"([qfg]_a_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|experts\.0\.w[12])$")
 _BY_COLUMNS = re.compile(r"(o_proj|out_proj|down_proj|output_linear|w2|dense)$")
 
 

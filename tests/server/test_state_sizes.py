@@ -8,7 +8,13 @@ import pytest
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import NoRoomForTokens
-from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config, RecurrentConfig, StateRules
+from runtime.server.recurrent import (
+    GatedDeltaConfig,
+    KimiDeltaConfig,
+    Mamba2Config,
+    RecurrentConfig,
+    StateRules,
+)
 from runtime.server.releases import RELEASES
 from runtime.server.requests import max_running_requests
 from runtime.server.state_sizes import plan_states, requests_for
@@ -19,6 +25,8 @@ def _recurrent(case: dict[str, Any]) -> RecurrentConfig:
     heads, groups, width, state = case["heads"], case["groups"], case["head_dim"], case["state_size"]
     if case["kind"] == "delta":
         return GatedDeltaConfig(groups, heads, state, width, case["conv_kernel"], "heads")
+    if case["kind"] == "kimi":
+        return KimiDeltaConfig(heads, width, case["conv_kernel"])
     return Mamba2Config(heads, width, groups, state, case["conv_kernel"], True, False, 0.0, 128)
 
 

@@ -31,7 +31,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecurrentInputs:
-    """q and k [T, key heads, K], v [T, heads, V], `step` [T, heads] before its softplus.
+    """q and k [T, key heads, K], v [T, heads, V], `step` [T, heads] before its softplus; or [T, heads, K],
+    with a `bias` [heads x K], where each channel of a key forgets by a step of its own.
 
     `strength` [T, heads] before its sigmoid makes it a delta rule; without it, a value counts as much as its
     step says. `rate`, `bias` and `skip` are of each head: the logarithm of a decay, what a step starts from,

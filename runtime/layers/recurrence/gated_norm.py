@@ -10,7 +10,8 @@ from runtime.layers.recurrence import ops
 
 
 class GatedNorm(nn.Module):
-    """`group` values are normed by their own mean square; `rows` are of a vector that is split."""
+    """`group` values are normed by their own mean square; `rows` are of a vector that is split. The gate
+    opens by its silu, or by its sigmoid alone (`plain_gate`)."""
 
     def __init__(
         self,
@@ -22,15 +23,17 @@ class GatedNorm(nn.Module):
         device: torch.device,
         *,
         gate_first: bool,
+        plain_gate: bool = False,
         rows: slice | None = None,
     ) -> None:
         super().__init__()
         self.name, self.group, self.eps, self.gate_first = name, group, eps, gate_first
+        self.plain_gate = plain_gate
         self.index = () if rows is None else (rows,)
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
 
     def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        return ops.gated_norm(x, gate, self.weight, self.group, self.eps, self.gate_first)
+        return ops.gated_norm(x, gate, self.weight, self.group, self.eps, self.gate_first, self.plain_gate)
 
     def pieces(self) -> list[Piece]:
         return [Piece(self.weight, (Source(f"{self.name}.weight", self.index),))]

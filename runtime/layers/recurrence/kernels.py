@@ -66,7 +66,7 @@ def _keep_inputs(
 def _recur(
     q, k, v, step, strength, rate, bias, skip, state, out, slots, seq_lens, starts,
     q_row, k_row, v_row, step_row, strength_row, shared_by, least_step, scale,
-    HEADS, K, V, DELTA: tl.constexpr, SKIP: tl.constexpr, KEEPS: tl.constexpr,
+    HEADS, K, V, DELTA: tl.constexpr, SKIP: tl.constexpr, KEEPS: tl.constexpr, PER_KEY: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
 ):  # fmt: skip
     """One program a (request, head, values), token after token."""
@@ -81,7 +81,10 @@ def _recur(
     both = values[:, None] & keys[None, :]
     held = tl.load(place, mask=both & goes_on, other=0.0).to(tl.float32)
     decay = -tl.exp(tl.load(rate + head).to(tl.float32))
-    start = tl.load(bias + head).to(tl.float32)
+    if PER_KEY:
+        start = tl.load(bias + head * K + key, mask=keys, other=0.0).to(tl.float32)[None, :]
+    else:
+        start = tl.load(bias + head).to(tl.float32)
     past = tl.load(skip + head).to(tl.float32) if SKIP else 0.0
     of_key = head // shared_by * K + key
     at = first
@@ -89,7 +92,11 @@ def _recur(
         query = tl.load(q + at * q_row + of_key, mask=keys, other=0.0).to(tl.float32)
         known = tl.load(k + at * k_row + of_key, mask=keys, other=0.0).to(tl.float32)
         own = tl.load(v + at * v_row + head * V + value, mask=values, other=0.0).to(tl.float32)
-        raw = tl.load(step + at * step_row + head).to(tl.float32) + start
+        if PER_KEY:
+            raw = tl.load(step + at * step_row + head * K + key, mask=keys, other=0.0).to(tl.float32)[None, :]
+        else:
+            raw = tl.load(step + at * step_row + head).to(tl.float32)
+        raw += start
         taken = tl.where(raw > 20.0, raw, tl.log(1.0 + tl.exp(tl.minimum(raw, 20.0))))
         taken = tl.maximum(taken, least_step)
         held *= tl.exp(decay * taken)
@@ -111,7 +118,7 @@ def _recur(
 @triton.jit
 def _gated_norm(
     x, gate, weight, out, x_row, gate_row, GROUP, weight_step, eps,
-    GATE_FIRST: tl.constexpr, BLOCK: tl.constexpr,
+    GATE_FIRST: tl.constexpr, PLAIN_GATE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program a (row, group)."""
     row, group = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -120,7 +127,7 @@ def _gated_norm(
     column = group * GROUP + within
     values = tl.load(x + row * x_row + column, mask=inside, other=0.0).to(tl.float32)
     raw = tl.load(gate + row * gate_row + column, mask=inside, other=0.0).to(tl.float32)
-    opening = raw / (1.0 + tl.exp(-raw))
+    opening = (1.0 if PLAIN_GATE else raw) / (1.0 + tl.exp(-raw))
     if GATE_FIRST:
         values *= opening
     values *= 1.0 / tl.sqrt(tl.sum(values * values, 0) / GROUP + eps)
@@ -187,7 +194,7 @@ def recur(
         q, k, v, step, opening, rate, bias, rate if skip is None else skip, state, out,
         slots, seq_lens, query_starts, q.stride(0), k.stride(0), v.stride(0), step.stride(0),
         opening.stride(0), heads // k.shape[1], least_step, keys**-0.5, heads, keys, values,
-        DELTA=strength is not None, SKIP=skip is not None, KEEPS=keeps,
+        DELTA=strength is not None, SKIP=skip is not None, KEEPS=keeps, PER_KEY=step.dim() == 3,
         BLOCK_K=triton.next_power_of_2(keys), BLOCK_V=_VALUES, num_warps=1,
     )  # fmt: skip
 
@@ -200,6 +207,7 @@ def gated_norm(
     group: int,
     eps: float,
     gate_first: bool,
+    plain_gate: bool,
 ) -> None:
     rows, size = x.shape
     if not rows:
@@ -207,5 +215,6 @@ def gated_norm(
     _gated_norm[(rows, size // group)](
         x, gate, weight, out, x.stride(0), gate.stride(0), group,
         0 if weight.numel() == group else group, eps,
-        GATE_FIRST=gate_first, BLOCK=triton.next_power_of_2(group), num_warps=1 if group <= 256 else 4,
+        GATE_FIRST=gate_first, PLAIN_GATE=plain_gate, BLOCK=triton.next_power_of_2(group),
+        num_warps=1 if group <= 256 else 4,
     )  # fmt: skip

@@ -77,16 +77,22 @@ def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object) -> torch.Te
 
 @opaque_op("sgl_tune::gated_norm", mutates_args=())
 def gated_norm(
-    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, group: int, eps: float, gate_first: bool
+    x: torch.Tensor,
+    gate: torch.Tensor,
+    weight: torch.Tensor,
+    group: int,
+    eps: float,
+    gate_first: bool,
+    plain_gate: bool,
 ) -> torch.Tensor:
     """Of each `group` values of a row, by their own mean square; the weight is a group's or the row's."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if x.is_cuda:
         from runtime.layers.recurrence import kernels
 
-        kernels.gated_norm(x, gate, weight, out, group, eps, gate_first)
+        kernels.gated_norm(x, gate, weight, out, group, eps, gate_first, plain_gate)
         return out
-    return out.copy_(reference.gated_norm(x, gate, weight, group, eps, gate_first))
+    return out.copy_(reference.gated_norm(x, gate, weight, group, eps, gate_first, plain_gate))
 
 
 @gated_norm.register_fake

@@ -55,7 +55,8 @@ def convolve(
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """[T, heads] fp32: the logarithm of what is kept, and how much is written."""
+    """fp32: the logarithm of what is kept, [T, heads, K] or of all channels of a key [T, heads, 1], and how
+    much is written, [T, heads]."""
 
     decay: torch.Tensor
     written: torch.Tensor
@@ -69,8 +70,8 @@ def gates(
     bias: torch.Tensor,
     least_step: float,
 ) -> Gates:
-    taken = F.softplus(step.float() + bias.float()).clamp(min=least_step)
-    decay = -rate.float().exp() * taken
+    taken = F.softplus(step.float() + bias.float().view(step.shape[1:])).clamp(min=least_step)
+    decay = -rate.float().exp()[:, None] * (taken[..., None] if taken.dim() == 2 else taken)
     return Gates(decay, taken if strength is None else strength.float().sigmoid(), strength is not None)
 
 
@@ -109,28 +110,41 @@ def _chunk(
     """q, k [L, heads, K], v [L, heads, V], held [heads, V, K] -> answers [L, heads, V], the next state."""
     total = gates.decay[rows].cumsum(0)
     later = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
-    between = (total[:, None] - total[None]).masked_fill(later[..., None], float("-inf")).exp()
+    between = (total[:, None] - total[None]).masked_fill(later[..., None, None], float("-inf")).exp()
     written = gates.written[rows]
     writes = v * written[..., None]
     if gates.is_delta:
-        answered = torch.einsum("hvk,lhk->lhv", held, k) * total.exp()[..., None]
+        answered = torch.einsum("hvk,lhk->lhv", held, k * total.exp())
         writes = (v - answered) * written[..., None]
-        among = torch.einsum("lhk,mhk,lmh,lh->hlm", k, k, between, written)
+        among = torch.einsum("lmh,lh->hlm", _products(k, k, between), written)
         solved = torch.linalg.solve_triangular(
             among.tril(-1), writes.transpose(0, 1), upper=False, unitriangular=True
         )
         writes = solved.transpose(0, 1)
-    answer = torch.einsum("hvk,lhk,lh->lhv", held, q, total.exp())
-    answer += torch.einsum("lhk,mhk,lmh,mhv->lhv", q, k, between, writes)
+    answer = torch.einsum("hvk,lhk->lhv", held, q * total.exp())
+    answer += torch.einsum("lmh,mhv->lhv", _products(q, k, between), writes)
     left = (total[-1] - total).exp()
-    state = held * total[-1].exp()[:, None, None] + torch.einsum("lhv,lhk,lh->hvk", writes, k, left)
+    state = held * total[-1].exp()[:, None] + torch.einsum("lhv,lhk->hvk", writes, k * left)
     return answer, state
 
 
+def _products(q: torch.Tensor, k: torch.Tensor, between: torch.Tensor) -> torch.Tensor:
+    """[L, L, heads], each less what is forgotten between the two."""
+    if between.shape[-1] == 1:
+        return torch.einsum("lhk,mhk->lmh", q, k) * between[..., 0]
+    return torch.einsum("lhk,mhk,lmhk->lmh", q, k, between)
+
+
 def gated_norm(
-    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, group: int, eps: float, gate_first: bool
+    x: torch.Tensor,
+    gate: torch.Tensor,
+    weight: torch.Tensor,
+    group: int,
+    eps: float,
+    gate_first: bool,
+    plain_gate: bool,
 ) -> torch.Tensor:
-    wide, opening = x.float(), F.silu(gate.float())
+    wide, opening = x.float(), gate.float().sigmoid() if plain_gate else F.silu(gate.float())
     if gate_first:
         wide = wide * opening
     parts = wide.unflatten(-1, (-1, group))

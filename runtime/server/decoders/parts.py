@@ -25,7 +25,8 @@ def model(
 ) -> ModelConfig:
     if "activation" not in own:
         f.only("hidden_act", *TAKEN_AS_SILU)
-    own.setdefault("rms_eps", f.number("rms_norm_eps"))
+    if "rms_eps" not in own:
+        own["rms_eps"] = f.number("rms_norm_eps")
     return layered(f, attention, attention_kinds, mlp_kinds, **own)
 
 
@@ -38,11 +39,12 @@ def layered(
 ) -> ModelConfig:
     """As many layers as have a kind."""
     kinds = tuple(attention_kinds)
-    shared = {
+    shared: dict[str, Any] = {
         "intermediate_size": f.count("intermediate_size"),
         "tie_word_embeddings": f.flag("tie_word_embeddings"),
-        "max_position": f.size("max_position_embeddings"),
     }
+    if "max_position" not in own:
+        shared["max_position"] = f.size("max_position_embeddings")
     return ModelConfig(
         model_type=str(f.get("model_type")),
         hidden_size=f.size("hidden_size"),

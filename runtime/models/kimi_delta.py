@@ -1,0 +1,88 @@
+"""Kimi's delta attention: each channel of a key forgets by itself. Heads lie on attention's ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from runtime.forward.batch import ForwardBatch
+from runtime.forward.kv_pool import KVPool
+from runtime.layers.linear import Part
+from runtime.layers.loading import Piece, Source, length, shard
+from runtime.layers.recurrence import GatedNorm, RecurrentInputs, Rows, recur
+from runtime.models.build import Build
+from runtime.models.recurrent_parts import Convolution, head_vector, workspaces
+from runtime.server.recurrent import KimiDeltaConfig
+
+
+class KimiDelta(nn.Module):
+    """Its result is a partial sum over the attention-TP group."""
+
+    def __init__(self, build: Build, layer_id: int, name: str) -> None:
+        super().__init__()
+        config, ranks, rank = build.model.recurrent, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
+        assert isinstance(config, KimiDeltaConfig)
+        config.state_shape(ranks)
+        self.config, self.layer_id, self.name = config, layer_id, name
+        self.heads = shard(config.num_heads, ranks, rank, "the number of linear heads")
+        width, hidden = config.head_dim, slice(0, build.model.hidden_size)
+        self.inner = inner = slice(self.heads.start * width, self.heads.stop * width)
+        whole, self.gates = slice(0, width), f"{name}.forget_gate"
+        self.sizes = [3 * length(inner), length(self.heads), width, width]
+        self.projection = build.linear(
+            [
+                *(Part(f"{name}.{one}_proj", inner) for one in "qkv"),
+                Part(f"{name}.b_proj", self.heads),
+                Part(f"{name}.f_a_proj", whole, within=(f"{self.gates}.f_a_proj", whole)),
+                Part(f"{name}.g_a_proj", whole),
+            ],
+            hidden,
+        )
+        forget = Part(f"{name}.f_b_proj", inner, within=(f"{self.gates}.f_b_proj", inner))
+        self.forget = build.linear([forget], whole)
+        self.gate = build.linear([Part(f"{name}.g_b_proj", inner)], whole)
+        thirds = [config.inner_size * third for third in range(3)]
+        blocks = [slice(at + inner.start, at + inner.stop) for at in thirds]
+        apart = [(f"{name}.{one}_conv1d", inner) for one in "qkv"]
+        self.conv = Convolution(
+            build, f"{name}.conv1d", blocks, config.conv_kernel, apart=apart, dtype=torch.float32
+        )
+        self.rate = head_vector(length(self.heads), torch.float32, build)
+        self.bias = head_vector(length(inner), torch.float32, build)
+        self.norm = GatedNorm(
+            f"{name}.o_norm",
+            width,
+            width,
+            build.model.rms_eps,
+            build.dtype,
+            build.device,
+            gate_first=False,
+            plain_gate=True,
+        )
+        self.out = build.linear([Part(f"{name}.o_proj", hidden)], inner)
+
+    def forward(
+        self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
+    ) -> torch.Tensor:
+        assert pool.states is not None
+        state, rows, width = pool.states.layer(self.layer_id), Rows.of(batch), self.config.head_dim
+        mixed, strength, forget, gate = self.projection(x).split(self.sizes, dim=-1)
+        step, opening = (part.unflatten(-1, (-1, width)) for part in (self.forget(forget), self.gate(gate)))
+        mixed = self.conv(mixed, state.conv, rows)
+        q, k, v = (part.unflatten(-1, (-1, width)) for part in mixed.chunk(3, dim=-1))
+        inputs = RecurrentInputs(q, k, v, step, strength, self.rate, self.bias)
+        held = workspaces(self.config, inputs, batch)
+        answer = recur(inputs, state.recurrent, rows)
+        del mixed, q, k, v, inputs, held
+        normed = self.norm(answer.flatten(0, 1), opening.flatten(0, 1))
+        return self.out(normed.view(x.shape[0], -1))
+
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.projection, self.forget, self.gate, self.conv, self.norm, self.out):
+            yield from part.pieces()
+        one, places = slice(0, 1), (self.name, self.gates)
+        rates = (one, one, self.heads, one)
+        yield Piece(self.rate, tuple(Source(f"{at}.A_log", rates, torch.flatten) for at in places))
+        yield Piece(self.bias, tuple(Source(f"{at}.dt_bias", (self.inner,)) for at in places))

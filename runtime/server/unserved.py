@@ -1,0 +1,49 @@
+"""Servers that SGLang starts for a model whose class is not written for them: they end, or answer wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtime.server.config import ModelConfig
+from runtime.server.recurrent import KimiDeltaConfig
+from runtime.server.shape import Server
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    when: Callable[[ModelConfig, Server], bool]
+    said: str
+
+
+def _other_values(model: ModelConfig, server: Server) -> bool:
+    delta, mla = model.recurrent, model.mla
+    return (
+        not server.release.kimi_linear_has_own_parts
+        and isinstance(delta, KimiDeltaConfig)
+        and mla is not None
+        and delta.head_dim != mla.v_head_dim
+    )
+
+
+# srt/models/kimi_linear.py: what is split over TP's ranks, and what its load_weights knows.
+_ROWS = {
+    "kimi_linear": (
+        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its delta layers are split over all ranks"),
+        _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums"),
+        _Row(
+            lambda _, s: s.pp_size > 1 and not s.release.kimi_linear_has_own_parts,
+            "--pp before 0.5.17: a stage reads the layers of the others, too",
+        ),
+        _Row(_other_values, "values of latents and of delta layers of two widths before 0.5.17"),
+        _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers"),
+        _Row(lambda _, s: s.weights_quantization is not None, "quantized weights: here its layers are plain"),
+    ),
+}
+
+
+def unserved(model: ModelConfig, server: Server) -> str | None:
+    """Why its layers are not known, as they would lie on this server."""
+    rows = _ROWS.get(model.model_type, ())
+    said = next((row.said for row in rows if row.when(model, server)), None)
+    return None if said is None else f"{model.model_type} does not go with {said}"

@@ -1,0 +1,50 @@
+"""Servers that SGLang starts for a model whose class is not written for them: a key, and why no layers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from tests.memory.published import checkpoints
+
+_KIMI = next(one.config for one in checkpoints() if one.name == "moonshotai/Kimi-Linear-48B-A3B-Instruct")
+
+
+def _deployment(folder: Path, changes: dict[str, Any], **flags: Any) -> Deployment:
+    (folder / "config.json").write_text(json.dumps({**_KIMI, **changes}))
+    told = {"arch": "sm90", "sglang_version": "0.5.23", "model_path": str(folder), **flags}
+    return resolve_deployment(ServerFlags(**told), environ={})
+
+
+_DP = {"tp": 4, "dp": 4, "enable_dp_attention": True}
+
+
+@pytest.mark.parametrize(
+    ("served", "not_served", "said"),
+    [
+        ({"tp": 4}, _DP, "DP attention"),
+        ({"tp": 4}, {"tp": 4, "moe_a2a_backend": "deepep"}, "an all-to-all"),
+        ({"pp": 2}, {"pp": 2, "sglang_version": "0.5.16"}, "--pp before 0.5.17"),
+        ({}, {"quantization": "fp8"}, "quantized weights"),
+    ],
+)
+def test_what_kimi_linears_class_is_not_written_for_has_a_key_alone(
+    served: dict[str, Any], not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    assert _deployment(tmp_path, {}, **served).shape.model is not None
+    refused = _deployment(tmp_path, {}, **not_served)
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"kimi_linear does not go with {said}")
+
+
+@pytest.mark.parametrize(("release", "known"), [("0.5.16", False), ("0.5.17", True)])
+def test_values_of_another_width_than_keys(release: str, known: bool, tmp_path: Path) -> None:
+    changed = _deployment(tmp_path, {"v_head_dim": 64}, sglang_version=release)
+    assert (changed.shape.model is not None) is known
+    assert _deployment(tmp_path, {}, sglang_version=release).shape.model is not None
