@@ -14,6 +14,7 @@ from runtime.server.requests import MOST_REQUESTS
 from runtime.server.shape import Server
 from runtime.simulate.constants import GpuConstants, constants_for
 from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.errors import UsageError
 from sgl_tune.memory.behind_deepep import behind_deepep
 from sgl_tune.memory.ranks import choose_ranks, rank_name
 from sgl_tune.memory.what_if import AS_IS, ASCENDING, DISPATCHER, LM_HEAD, WhatIf
@@ -157,6 +158,9 @@ def starts_of(deployment: Deployment, ranks: str, what_if: WhatIf = AS_IS) -> tu
 
 def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, tuple[str, ...]]:
     """With the nearest that this runtime has of the kernels it lacks: their weights take the same memory."""
+    if deployment.model.fusion is not None:
+        why = "is a draft: without the model that it drafts for it serves nothing"
+        raise UsageError(f"{deployment.model_path} {why}", "name it with --speculative-draft-model-path")
     notes = []
     runtime = replace(deployment.runtime, a2a_max_tokens=_dispatch_tokens(deployment.server, by_requests))
     a2a, moe = runtime.moe_a2a_backend, runtime.moe_runner_backend

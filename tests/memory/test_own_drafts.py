@@ -19,6 +19,7 @@ from runtime.server.units import MIB
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.errors import UsageError
 from sgl_tune.memory.predict import predict
 from sgl_tune.memory.start import starts_of
 from tests.oracle.drafts import RECORDED, config_of
@@ -140,6 +141,13 @@ def test_a_draft_that_is_not_known_is_named_with_the_reason(
 
 def test_a_draft_that_is_known_is_said_to_be_unmeasured(deployed: Any) -> None:
     assert deployed().not_counted.endswith(" is predicted, and was never measured")
+
+
+def test_a_draft_alone_serves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    [deployment] = select_deployments(ServerFlags(model_path=str(tmp_path), gpu="h200"))
+    with pytest.raises(UsageError, match="is a draft: without the model that it drafts for"):
+        starts_of(deployment, "0")
 
 
 def test_its_positions_are_its_target_s(deployed: Any) -> None:
