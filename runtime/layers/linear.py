@@ -6,7 +6,7 @@ is a partial sum: the caller reduces it, because what follows decides over which
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,6 +39,7 @@ class Part:
     rows: slice
     biased: bool = True
     within: tuple[str, slice] | None = None
+    taken: Callable[[torch.Tensor], torch.Tensor] | None = None  # out of what is called so
 
 
 class Linear(nn.Module):
@@ -113,6 +114,9 @@ class Linear(nn.Module):
             return Piece(tensor[local], (Source(source, (part.rows,)),))
         index = self.scheme.part(name, part.rows, self.cols)
         target = tensor[self.scheme.part(name, local, slice(0, length(self.cols)))] if index else tensor
+        taken = part.taken
+        if taken is not None:
+            return Piece(target, (Source(source, view=lambda whole: taken(whole)[index]),))
         block = self.scheme.stored_block if isinstance(self.scheme, Plain) else None
         sources = [Source(source, index, block=block)]
         if part.within is not None:

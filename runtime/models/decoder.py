@@ -91,7 +91,7 @@ class Decoder(nn.Module):
         if is_tied and not self.model.holds_head:
             return self._embedding() if self.embedding is None else self.embedding
         build, scheme = self.build, self.build.head_scheme()
-        name = self.model.names.embedding if is_tied else "lm_head"
+        name = self.model.names.embedding if is_tied else self.model.names.head
         model = replace(self.model, vocab_size=self.model.logits_size)
         head = VocabTable(name, model, self.comm, "tp", build.dtype, build.device, scheme)
         head.is_normed = self.model.normed_head and not is_tied

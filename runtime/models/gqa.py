@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
@@ -16,6 +16,7 @@ from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
 from runtime.models.query_key_norm import query_key_norms
+from runtime.server.config import TensorNames
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Growth
 
@@ -37,7 +38,7 @@ class GroupedQueryAttention(nn.Module):
         self.sizes = [length(asked), length(kv), length(values)]
         self.has_gate, self.value_scale = config.output_gate, config.value_scale
         self.qkv = build.linear(
-            _parts(name, model.names.packed_qkv, config, asked, kv, values),
+            _parts(name, model.names, config, asked, kv, values),
             slice(0, config.inputs * model.hidden_size),
             bias=config.bias,
             rows_over=ranks,
@@ -114,20 +115,28 @@ def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:
 
 
 def _parts(
-    name: str, packed: str | None, config: AttentionConfig, q: slice, kv: slice, values: slice
+    name: str, names: TensorNames, config: AttentionConfig, q: slice, kv: slice, values: slice
 ) -> list[Part]:
     """Three matrices, or one of the three below each other: in every checkpoint, or in some."""
     keys = config.num_heads * config.head_dim * (2 if config.output_gate else 1)
     below = keys + config.num_kv_heads * config.head_dim
-    whole = f"{name}.{packed or 'qkv_proj'}"
+    whole = f"{name}.{names.packed_qkv or 'qkv_proj'}"
     places = (("q_proj", q, 0), ("k_proj", kv, keys), ("v_proj", values, below))
+    if names.packs_groups:
+        return [Part(whole, rows, taken=_of_groups(config, own[0])) for own, rows, _ in places]
     inside = [slice(start + rows.start, start + rows.stop) for _, rows, start in places]
-    if packed is not None:
+    if names.packed_qkv is not None:
         return [Part(whole, rows) for rows in inside]
     return [
         Part(f"{name}.{own}", rows, within=(whole, within))
         for (own, rows, _), within in zip(places, inside, strict=True)
     ]
+
+
+def _of_groups(config: AttentionConfig, which: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    asking = config.num_heads // config.num_kv_heads
+    place = {"q": slice(0, asking), "k": slice(asking, asking + 1), "v": slice(asking + 1, asking + 2)}[which]
+    return lambda whole: whole.unflatten(0, (-1, asking + 2, config.head_dim))[:, place].flatten(0, 2)
 
 
 def _rows(heads: slice, head_dim: int) -> slice:

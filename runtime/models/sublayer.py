@@ -18,6 +18,7 @@ _ATTENTION = {
     "after": (None, "post_attention_layernorm"),
     "alone": ("norm", None),
     "operator": ("operator_norm", None),
+    "attention": ("attention_norm", None),
     "parallel": ("input_layernorm", None),
 }
 _MLP = {
@@ -28,6 +29,7 @@ _MLP = {
     "after": (None, "post_feedforward_layernorm"),
     "alone": ("norm", None),
     "operator": ("ffn_norm", None),
+    "attention": ("ffn_norm", None),
 }
 
 

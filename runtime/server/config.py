@@ -26,7 +26,9 @@ from runtime.server.releases import NEWEST, Release, release_named
 
 SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio, where it does not say
 # Where a layer norms, and by which names
-NormStyle = Literal["before", "around", "sandwich", "after", "alone", "operator", "parallel", "joined"]
+NormStyle = Literal[
+    "before", "around", "sandwich", "after", "alone", "operator", "attention", "parallel", "joined"
+]
 _SPARSE_BLOCKS = ("mixtral", "minimax_m2", "granitemoe", "granitemoehybrid")
 
 
@@ -56,10 +58,12 @@ class TensorNames:
     gate: str = "gate_proj"
     up: str = "up_proj"
     down: str = "down_proj"
+    packs_groups: bool = False  # each KV head in it stands behind those that ask it
     packed_qkv: str | None = None  # the one matrix of queries, keys and values, where there are no three
     attention_out: str = "o_proj"
     q_norm: str = "q_norm"
     k_norm: str = "k_norm"
+    head: str = "lm_head"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Families that transformers has no class for: one of the same mathematics, under a checkpoint's names.
 
 Ling 2.0 is a GLM-4.5. Ling 1 is a Qwen2-MoE whose shared expert counts half, as its gate says nothing: a
-checkpoint has that half in its weights.
+checkpoint has that half in its weights. InternLM 2 is a Llama.
 """
 
 from __future__ import annotations
@@ -151,7 +151,45 @@ def _each_expert(stem: str, kind: str, tensor: torch.Tensor) -> Iterator[tuple[s
             yield f"{stem}.{number}.{name}.weight", half.clone()
 
 
+_OF_INTERNLM = {
+    "model.embed_tokens": "model.tok_embeddings",
+    "lm_head": "output",
+    ".self_attn.o_proj": ".attention.wo",
+    ".input_layernorm": ".attention_norm",
+    ".post_attention_layernorm": ".ffn_norm",
+    ".mlp.gate_proj": ".feed_forward.w1",
+    ".mlp.up_proj": ".feed_forward.w3",
+    ".mlp.down_proj": ".feed_forward.w2",
+}
+
+
+def _internlm(told: Told) -> Told:
+    rope = {"rope_type": "default", **(told.get("rope_scaling") or {})}
+    return {**_shared(told), "rope_parameters": {"rope_theta": told["rope_theta"], **rope}}
+
+
+def _internlm_tensors(tensors: Tensors, told: Told) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each KV head stands behind the queries that ask it."""
+    groups, width = told["num_key_value_heads"], told["hidden_size"] // told["num_attention_heads"]
+    for name, tensor in tensors.items():
+        if ".q_proj" in name:
+            parts = [tensors[name.replace(".q_proj", f".{one}_proj")] for one in "qkv"]
+            heads = torch.cat([part.unflatten(0, (groups, -1, width)) for part in parts], dim=1)
+            yield name.replace("self_attn.q_proj", "attention.wqkv"), heads.flatten(0, 2)
+        elif ".k_proj" not in name and ".v_proj" not in name:
+            for own, other in _OF_INTERNLM.items():
+                name = name.replace(own, other)
+            yield name, tensor
+
+
+def _as_it_is(model: Any, told: Told, randomize: Randomize) -> None:
+    return None
+
+
 CLASSLESS = {
+    "internlm2": Classless(
+        "InternLM2ForCausalLM", "internlm2", "LlamaConfig", _internlm, _as_it_is, _internlm_tensors
+    ),
     "bailing_moe": Classless(
         "BailingMoeForCausalLM", "bailing_moe", "Qwen2MoeConfig", _first, _alter_first, _first_tensors
     ),

@@ -338,6 +338,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "moe_intermediate_size": 32,
         },
     ),
+    "internlm2": (
+        "InternLM2Config",
+        {"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "bias": False, "tie_word_embeddings": False},
+    ),
     "bailing_moe": (
         "BailingMoeConfig",
         {

@@ -82,7 +82,28 @@ class BailingMoeV2Config(PreTrainedConfig):
     routed_scaling_factor: float = 1.0
 
 
-CLASSES: dict[str, Any] = {one.model_type: one for one in (BailingMoeConfig, BailingMoeV2Config)}
+class InternLM2Config(PreTrainedConfig):
+    model_type = "internlm2"
+    vocab_size: int = 103168
+    hidden_size: int = 4096
+    intermediate_size: int = 11008
+    num_hidden_layers: int = 32
+    num_attention_heads: int = 32
+    num_key_value_heads: int | None = None
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 2048
+    rms_norm_eps: float = 1e-6
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | None = 2
+    tie_word_embeddings: bool = False
+    bias: bool = True
+    rope_parameters: dict[str, Any] | None = None
+
+
+CLASSES: dict[str, Any] = {
+    one.model_type: one for one in (BailingMoeConfig, BailingMoeV2Config, InternLM2Config)
+}
 # What no model of theirs leaves out.
 NEEDED: dict[str, dict[str, Any]] = {
     "bailing_moe": {"num_key_value_heads": 4, "moe_intermediate_size": 1408, "use_bias": False},

@@ -391,6 +391,12 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "time_step_limit": (None,) * 5 + ((0.1, 0.5),),
     },
     "mimo_v2_flash": _MIMO,
+    "internlm2": {
+        **_without(_HEADS, "rope_parameters", "head_dim", "tie_word_embeddings"),
+        "rope_scaling": (None,) * 2 + tuple(rope for rope in _ROPES if rope is not None),
+        "rope_theta": (None, 500.0), "bias": (False,) * 19 + (True,),
+        "tie_word_embeddings": (False,) * 19 + (True,),
+    },
     "bailing_moe": {
         **_without(_BAILING, "partial_rotary_factor", "rotary_dim"), "num_shared_experts": (None, 0, 1, 2),
         "score_function": (*(None, "softmax") * 9, "sigmoid"), "n_group": (None,) * 19 + (2,),

@@ -15,7 +15,7 @@ from runtime.forward.comm import VirtualCommunicator
 from runtime.models.encoder import EncoderWeights
 from runtime.server.config import ParallelConfig
 from runtime.server.decoders.known import model_config
-from runtime.server.decoders.wrappers import WRAPPERS, wrapper_of
+from runtime.server.decoders.wrappers import WRAPPERS, alone, wrapper_of
 from runtime.server.encoders.weight import Encoder, EncoderWeight
 from runtime.server.errors import ConfigError
 from tests.runtime.families import WRAPPED, config_json, make_reference
@@ -137,11 +137,19 @@ def test_interns_norms_are_told_and_known(told: Any) -> None:
         )
 
 
-@pytest.mark.parametrize("told", [["InternLM2ForCausalLM"], [], None, [7]])
+@pytest.mark.parametrize("told", [["LlamaForCausalLM"], [], None, [7]])
 def test_interns_language_model_is_known_by_its_architecture(told: Any) -> None:
     hf = config_json(make_reference("internvl_chat"))
     with pytest.raises(ConfigError, match="llm_config: architectures is"):
         model_config({**hf, "llm_config": {**hf["llm_config"], "architectures": told}})
+
+
+def test_an_internlm_inside_is_one_by_itself() -> None:
+    hf, inside = config_json(make_reference("internvl_chat")), config_json(make_reference("internlm2"))
+    whole = model_config({**hf, "llm_config": inside})
+    assert replace(whole, encoder=None) == model_config(inside) and whole.encoder is not None
+    names = ("output.weight", "model.tok_embeddings.weight")
+    assert [alone(f"language_model.{name}") for name in names] == [*names]
 
 
 def test_kimi_spells_its_sizes_in_two_ways() -> None:

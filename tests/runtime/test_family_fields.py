@@ -107,6 +107,7 @@ _BESIDE = """
         topk_group use_qk_norm use_rmsnorm
     bailing_moe_v2 moe_shared_expert_intermediate_size multi_gate norm_head norm_softmax norm_topk_prob
         rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
+    internlm2 head_dim quantization_config
     cohere head_dim model_max_length
     cohere2 head_dim model_max_length sliding_window_pattern
     cohere2_moe first_k_dense_replace model_max_length rope_parameters

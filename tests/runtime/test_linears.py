@@ -68,7 +68,7 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
 
 # What each rank has whole: low ranks, the indexer, a latent between experts.
 _WHOLE = re.compile(r"([qfg]_a_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|experts\.0\.w[12])$")
-_BY_COLUMNS = re.compile(r"(o_proj|out_proj|down_proj|output_linear|w2|dense)$")
+_BY_COLUMNS = re.compile(r"(o_proj|out_proj|down_proj|output_linear|w2|dense|wo)$")
 
 
 def _by_modules(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> dict[Any, LinearSize]:
@@ -120,7 +120,7 @@ _OVER_ALL = {
     *("llama", "mistral", "mixtral", "qwen2", "glm4", "glm4_moe_lite", "ernie4_5", "ernie4_5_moe"),
     *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3_text", "granite", "granitemoe"),
     *("granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
-    *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe"),
+    *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2"),
 }
 
 

@@ -27,6 +27,7 @@ from runtime.server.decoders import (
     granite,
     granite_hybrid,
     hunyuan,
+    internlm2,
     kimi_linear,
     lfm2,
     llama,
@@ -52,7 +53,7 @@ from runtime.server.formats.kinds import Kind
 _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
-    *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear),
+    *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.

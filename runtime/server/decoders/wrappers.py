@@ -39,7 +39,7 @@ _QUANTIZED: Mapping[str, Any] = {"is_quantized": True}
 _EITHER: Mapping[str, Any] = {"is_quantized": True, "may_be_whole": True}
 _FLAT: Mapping[str, Any] = {"is_flat": True, "tied_by": "either"}
 _LLMS = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3_moe"}
-_LLMS |= {"GptOssForCausalLM": "gpt_oss"}
+_LLMS |= {"GptOssForCausalLM": "gpt_oss", "InternLM2ForCausalLM": "internlm2"}
 # SGLang's DeepseekV2Config (srt/configs/deepseekvl2.py), which reads Kimi-VL's text.
 _KIMI_VL = {
     "intermediate_size": 11008, "moe_intermediate_size": 1407, "n_shared_experts": None,
@@ -138,4 +138,4 @@ def alone(name: Any) -> Any:
     if not isinstance(name, str) or "language_model." not in name:
         return name
     bare = name.replace("language_model.", "", 1)
-    return bare if bare.startswith(("model.", "lm_head")) else f"model.{bare}"
+    return bare if bare.startswith(("model.", "lm_head", "output.")) else f"model.{bare}"
