@@ -39,6 +39,10 @@ _BASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "fused": ("small/glm4_moe", {**_CUTLASS, "quantization": "modelopt_fp8"}, {"n_shared_experts": 1}),
     "cutedsl": ("small/qwen2_moe", {**_CUTEDSL, "quantization": "modelopt_fp4"}, {}),
     "weighted rows": ("small/llama4_text", {**_CUTLASS}, {}),
+    "behind an all-to-all": ("small/deepseek_v2", {
+        **{**_CUTEDSL, "quantization": "modelopt_fp4", "moe_a2a_backend": "flashinfer", "tp_size": 2},
+        **{"dp_size": 2, "enable_dp_attention": True},
+    }, {}),
     "dense": ("small/llama", {**_CUTLASS, "quantization": "modelopt_fp8"}, {}),
 }  # fmt: skip
 _METHODS = (None, "fp8", "mxfp8", "modelopt_fp4", "modelopt_fp8", "mxfp4", "nvfp4", "compressed-tensors",

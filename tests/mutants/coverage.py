@@ -23,7 +23,7 @@ from tests.mutants.places import TREE
 from tests.mutants.probes import Calls, Lines, Probes
 from tests.mutants.units import Unit
 
-SECONDS = 12.0  # of a unit: what takes longer is left out
+SECONDS, WALL_SECONDS = 12.0, 90.0  # of CPU and in all, of a unit: what takes longer is left out
 KEPT = Path(tempfile.gettempdir()) / f"sgl-tune-mutants-{os.getuid()}.pickle"
 
 
@@ -94,7 +94,8 @@ def _read(states: dict[str, str]) -> dict[str, tuple[str, Run]]:
 
 def measured(units: Sequence[Unit], rules: Iterable[Path]) -> Callable[[], dict[str, Run]]:
     def runs() -> dict[str, Run]:
-        signal.signal(signal.SIGALRM, _late)
+        for what in (signal.SIGALRM, signal.SIGPROF):
+            signal.signal(what, _late)
         probes, found, late = Probes(map(_name, rules)), dict[str, Run](), set[str]()
         for one in units:
             known = len(sys.modules)
@@ -113,12 +114,14 @@ def _late(*_: object) -> NoReturn:
 
 def _timed(unit: Unit) -> tuple[bool, float]:
     """One that takes too long is stopped, and its test's other cases are not begun."""
-    began, held = time.monotonic(), False
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    began, held = time.process_time(), False
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
     with suppress(TimeoutError):
         held = unit.holds()
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    return held, time.monotonic() - began
+    left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return held, time.process_time() - began if left else SECONDS
 
 
 def _in_fork(work: Callable[[], Any]) -> Callable[[], Any]:

@@ -12,6 +12,7 @@ import pytest
 from runtime.server.asked import Asked
 from runtime.server.checks import ROWS
 from runtime.server.checks.row import arguments_in
+from runtime.server.checks.serving import _is_bad_rule
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 from runtime.server.flags import flags_of
@@ -312,3 +313,16 @@ def test_shared_experts_are_split_over_ranks_of_attention(
         with pytest.raises(ConfigError, match="does not divide the ranks of attention"):
             server("kimi_k3", 23, "B200", **asked, others={"shared_experts_tp_size": size})
     assert server("kimi_k3", 23, "B200", **asked, others={"shared_experts_tp_size": fits})
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_bad"),
+    [
+        (None, False), ([], False), (["default"], False), (["default", "2", "2", "2"], True),
+        (["tse", "1", "2", "8"], False), (["tse", "1", "2"], True), (["tse", "1", "1", "8"], True),
+        (["custom", "0", "0.5", "1"], False), (["custom", "1", "-1"], True), (["custom", "1", "1"], True),
+        (["custom"], True), (["other", "1", "2", "8"], True),
+    ],
+)  # fmt: skip
+def test_a_rule_of_buckets_is_one_of_three(rule: list[str] | None, is_bad: bool) -> None:
+    assert _is_bad_rule(rule) is is_bad
