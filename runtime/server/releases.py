@@ -94,6 +94,8 @@ class Release(NamedTuple):
     # Block fp8 in groups of 32, its scales powers of two, runs on them too, and opens the gate: the same file
     block_fp8_runs_as_mxfp8: bool = False
     block_fp8_as_mxfp8_gates: bool = False
+    # Windows' pool is bounded by requests where no prefix is kept: srt/model_executor/pool_configurator.py
+    bounds_windows_by_requests: bool = False
     deterministic_never_tunes: bool = False
     tunes_drafts: bool = False
     # A draft's gate asks --speculative-moe-runner-backend, before the target's own
@@ -342,6 +344,7 @@ _14 = _13._replace(
     drafts_share_windows=True,
     fuses_gated_shared=True,
     context_caps_requests=False,
+    bounds_windows_by_requests=True,
 )
 _15 = _14._replace(
     version="0.5.15",

@@ -53,6 +53,12 @@ def uncounted(server: Server, hidden: int | None = None, unknown: str | None = "
     return tuple(flags)
 
 
+def bounds_windows(server: Server) -> bool:
+    """The pool of layers behind a window, if the model has one, is then no share of the other."""
+    explicit = server.max_running_requests is not None and not server.states.keeps_prefixes
+    return server.release.bounds_windows_by_requests and explicit
+
+
 def _at_least(server: Server, hidden: int | None) -> str:
     least = 0 if hidden is None else least_fused_buffers(server, hidden)
     return f" ({least // MIB:,} MiB or more)" if least else ""

@@ -89,3 +89,19 @@ def test_a_draft_that_is_a_model_of_its_own_is_predicted_and_said_to_be_unmeasur
 def test_what_is_set_to_what_it_would_be_anyway_is_not_named() -> None:
     plain = "--cuda-graph-backend-decode full --cuda-graph-backend-prefill breakable --cpu-offload-gb 0"
     assert _set(plain).not_counted == _set().not_counted == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "release", "flags", "named"),
+    [
+        ("openai/gpt-oss-120b", "0.5.14", "--disable-radix-cache --max-running-requests 64", True),
+        ("openai/gpt-oss-120b", "0.5.13", "--disable-radix-cache --max-running-requests 64", False),
+        ("openai/gpt-oss-120b", "0.5.23", "--disable-radix-cache", False),
+        ("openai/gpt-oss-120b", "0.5.23", "--max-running-requests 64", False),
+        ("openai/gpt-oss-120b", "0.5.23", "--max-running-requests 64 --disaggregation-mode decode", True),
+        ("meta-llama/Llama-3.1-8B", "0.5.23", "--disable-radix-cache --max-running-requests 64", False),
+    ],
+)
+def test_a_pool_that_requests_bound_is_named(model: str, release: str, flags: str, named: bool) -> None:
+    """Where no prefix is kept: SGLang then gives the layers behind a window less, and the others more."""
+    assert ("pool of layers behind a window" in _set(flags, release, model).not_counted) == named
