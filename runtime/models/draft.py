@@ -19,7 +19,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.loading import fill_dummy
 from runtime.models.decoder import Decoder, StageState
-from runtime.server.call_rules import draft_layers, has_plain_draft
+from runtime.server.call_rules import DENSE_DRAFTS, draft_layers, has_plain_draft
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
 from runtime.server.formats.assigned import UNQUANTIZED
@@ -84,12 +84,9 @@ class DraftModel(nn.Module):
         return self.decoder.run_head(self.decoder.run_layers(batch, kv, state), batch)
 
 
-_OF_ANOTHER_KIND = ("mimo_v2_flash",)  # srt/models/mimo_v2_nextn.py: behind a window, and dense
-
-
 def _drafting_layer(model: ModelConfig) -> int:
     """The last that has attention and an MLP."""
-    if model.model_type in _OF_ANOTHER_KIND:
+    if model.model_type in DENSE_DRAFTS:
         raise Unsupported(
             f"{model.model_type} with drafts: their layers are of a kind that the model has none of"
         )

@@ -31,6 +31,10 @@ _FUSING_BEHIND_GATES = ("qwen3_next",)
 # srt/models/deepseek_nextn.py, glm4_moe_nextn.py: in every release; glm4_moe_lite_nextn.py: since 0.5.13.
 _PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", *_FUSING)
 
+# Whose drafting layer has no experts, whatever the model's have: mimo_v2_nextn.py, and the 45th layer of
+# step3p5_mtp.py, of which Step's own list ends before it
+DENSE_DRAFTS = ("mimo_v2_flash", "step3p5")
+
 _DRAFTS = {"qwen3_next": "model.layers", **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), "mtp.layers")}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from runtime.server.backends import Calls
 from runtime.server.call_rules import (
+    DENSE_DRAFTS,
     Routing,
     fused_shared_experts,
     fuses_behind_gate,
@@ -62,6 +63,8 @@ def tunes_moe(deployment: Deployment) -> bool:
 
 def _has_experts(deployment: Deployment) -> bool:
     model = deployment.model
+    if deployment.server.is_draft and model.model_type in DENSE_DRAFTS:
+        return False
     return model.num_moe_layers > 0 and not has_loose_experts(model, deployment.quantization)
 
 
