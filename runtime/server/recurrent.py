@@ -143,6 +143,7 @@ class StateRules:
     share: float = 0.9  # of the states' memory in that of the tokens
     slots_each: int = 1  # that a request takes
     keeps_prefixes: bool = True
+    extra_buffer: bool = False  # of those, so that they may end anywhere
     drafts: bool = True  # a verify leaves a state of each drafted token
     conv_dtype: str = "bfloat16"
     recurrent_dtype: str = "float32"

@@ -31,6 +31,7 @@ def state_rules(c: Choices) -> StateRules:
         share=0.9 if share is None else share,
         slots_each=_slots_each(c),
         keeps_prefixes=not c.disable_radix_cache,
+        extra_buffer=keeps_states_now(c),
         drafts=c.release.prefills_draft_states or c.disaggregation_mode != "prefill",
         conv_dtype=_known(c.environ.get(_CONV_DTYPE)) or "bfloat16",
         recurrent_dtype=_known(c.mamba_ssm_dtype or c.environ.get(_DTYPE))

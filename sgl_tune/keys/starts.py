@@ -33,7 +33,22 @@ def never_starts(deployment: Deployment) -> str | None:
     if deployment.shape.model is None or deployment.arch == CPU.arch:
         return None
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
-    return next(chain(heads, _reasons(deployment) if deployment.server.tunes else ()), None)
+    found = chain(
+        heads, _pages_of_states(deployment), _reasons(deployment) if deployment.server.tunes else ()
+    )
+    return next(found, None)
+
+
+def _pages_of_states(deployment: Deployment) -> Iterator[str]:
+    """Of the one model with states whose arguments no rule of SGLang settles: srt/mem_cache, where its
+    component for Mamba is made, before 0.5.21 mamba_radix_cache.py."""
+    server, states = deployment.server, deployment.server.states
+    unsettled = checkpoint_of(deployment).architecture == "Lfm2VlForConditionalGeneration"
+    if unsettled and states.keeps_prefixes and not states.extra_buffer and server.page_size != 1:
+        yield (
+            f"LFM2-VL keeps prefixes in pages of one token, and these are of {server.page_size}: "
+            "--disable-radix-cache, or --page-size 1 on another --attention-backend"
+        )
 
 
 def _reasons(deployment: Deployment) -> Iterator[str]:

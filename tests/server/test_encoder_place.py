@@ -65,29 +65,6 @@ def test_an_encoder_that_is_split_otherwise_than_it_sums_does_not_start(
         server(_vl(architecture), version, **given)
 
 
-_LFM2_VL = "Lfm2VlForConditionalGeneration"
-
-
-@pytest.mark.parametrize(
-    ("gpu", "asked", "is_refused"),
-    [
-        ("B200", {}, True),
-        ("B200", {"disable_radix_cache": True}, False),
-        ("B200", {"attention_backend": "flashinfer"}, False),
-        ("B200", {"attention_backend": "flashinfer", "page_size": 16}, True),
-        ("H200", {}, False),
-        ("H200", {"page_size": 16}, True),
-    ],
-)
-@pytest.mark.parametrize("version", [12, 20, 23])
-def test_lfm2_vl_keeps_prefixes_in_pages_of_one_token(
-    version: int, gpu: str, asked: dict[str, Any], is_refused: bool
-) -> None:
-    """srt/mem_cache: states that no extra buffer keeps, of a model that no rule knows as a hybrid."""
-    with pytest.raises(ConfigError, match="pages of one token") if is_refused else nullcontext():
-        server(_vl(_LFM2_VL), version, gpu, **asked)
-
-
 @pytest.mark.parametrize("place", ["nowhere", "split", "whole"])
 def test_where_there_is_none_there_stays_none(place: EncoderPlace) -> None:
     assert placed(None, place) is None

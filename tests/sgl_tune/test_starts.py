@@ -19,6 +19,7 @@ from sgl_tune.keys.starts import never_starts
 from sgl_tune.keys.verdict import verdict_of
 from tests.oracle.published import published
 
+PUBLISHED = Path(__file__).parents[1] / "memory/data/published_families.json"
 CUTLASS, TRTLLM = {"moe_runner_backend": "flashinfer_cutlass"}, {"moe_runner_backend": "flashinfer_trtllm"}
 MXFP4 = {"moe_runner_backend": "flashinfer_mxfp4"}
 GPT_OSS = {"model_path": "gpt-oss-20b", **MXFP4, "flashinfer_version": None}
@@ -55,6 +56,29 @@ def _ends(**flags: Any) -> str | None:
 def test_why_a_server_ends_while_it_loads(flags: dict[str, Any], why: str | None) -> None:
     found = _ends(**flags)
     assert found is None if why is None else found is not None and why in found
+
+
+@pytest.mark.parametrize(
+    ("arch", "asked", "ends"),
+    [
+        ("sm100", {}, True),
+        ("sm100", {"disable_radix_cache": True}, False),
+        ("sm100", {"attention_backend": "flashinfer"}, False),
+        ("sm100", {"attention_backend": "flashinfer", "page_size": 16}, True),
+        ("sm90", {}, False),
+        ("sm90", {"page_size": 16}, True),
+    ],
+)
+@pytest.mark.parametrize("release", ["0.5.12", "0.5.20", "0.5.23"])
+def test_lfm2_vl_keeps_prefixes_in_pages_of_one_token(
+    release: str, arch: str, asked: dict[str, Any], ends: bool, tmp_path: Path
+) -> None:
+    """States that no extra buffer keeps, of a model that no rule knows as a hybrid."""
+    told = next(one for one in json.loads(PUBLISHED.read_text()).values() if one["model_type"] == "lfm2_vl")
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    target = ServerFlags(model_path=str(tmp_path), sglang_version=release, arch=arch)
+    found = never_starts(resolve_deployment(target, environ={}).asking(**asked))
+    assert found is not None and "pages of one token" in found if ends else found is None
 
 
 _COHERE = {

@@ -7,7 +7,6 @@ from runtime.server.architectures import DEEPSEEK_V4, ENCODED_ELSEWHERE, LFM2, M
 from runtime.server.checks.row import Condition, Refusal, under
 from runtime.server.choices import Choices
 from runtime.server.encoders.place import encoder_place
-from runtime.server.state_cache import keeps_states_now
 from runtime.server.traits import (
     has_dp_attention,
     is_disaggregated,
@@ -219,15 +218,6 @@ ROWS = (
     Refusal(
         lambda c: c.model.architecture in LFM2 and c.attention_backend == "triton",
         "LFM2 does not run on [attention_backend]",
-    ),
-    Refusal(
-        lambda c: (
-            c.model.architecture == "Lfm2VlForConditionalGeneration"
-            and not (c.disable_radix_cache or keeps_states_now(c))
-            and c.page_size not in (None, 1)
-        ),
-        "LFM2-VL keeps prefixes in pages of one token: [page_size]",
-        "--disable-radix-cache, or --page-size 1 on another --attention-backend",
     ),
     Refusal(
         lambda c: c.model.architecture == "Olmo2ForCausalLM" and c.attention_backend == "flashinfer",
