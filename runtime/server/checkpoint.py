@@ -10,6 +10,7 @@ from runtime.server import architectures
 from runtime.server.bounds import TOKENS, check_size
 from runtime.server.config import ModelConfig
 from runtime.server.declared import declared_quantization
+from runtime.server.decoders.fields import architecture_of
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 
@@ -49,8 +50,7 @@ class Checkpoint:
 
     @property
     def architecture(self) -> str:
-        listed = self.hf.get("architectures")
-        return str(listed[0]) if isinstance(listed, list) and listed else ""
+        return architecture_of(self.hf)
 
     def string(self, name: str) -> str:
         value = self.hf.get(name)

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
 from runtime.server.layer_config import AttentionConfig, FusionConfig
+from runtime.server.pool_plan import kv_dtype_of
 from runtime.server.shape import Server
-from runtime.server.sizing import sliding_layers
+from runtime.server.sizing import has_window_pool
 
 _ALGORITHMS = ("EAGLE3", "STANDALONE")
 # SGLANG_SPEC_EXPANSION_SAFETY_FACTOR, SGLANG_ROPE_CACHE_SAFETY_MARGIN and SGLANG_ROPE_CACHE_ALIGN
 _SAFETY, _MARGIN, _ALIGNED = 2, 256, 128
 # speculative/draft_utils.py: each says that it needs a draft with latents
 _OF_LATENTS = ("trtllm_mla", "flashmla", "cutlass_mla", "cutedsl_mla", "tokenspeed_mla", "dsa", "nsa")
-_FULL_NAMES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,14 @@ class OwnDraft:
     parallel: ParallelConfig
     captures: tuple[int, ...]
     counted_layers: int
-    attention_backend: str
 
     @property
     def kv_dtype(self) -> str:
-        return self.runtime.kv_cache_dtype
+        return kv_dtype_of(self.runtime)
+
+    @property
+    def attention_backend(self) -> str:
+        return self.runtime.attention_backend
 
     @property
     def recurrent_width(self) -> int:
@@ -66,16 +69,14 @@ def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_laye
     draft, own = _stretched(draft, server), server.as_draft()
     runtime = replace(
         own.runtime,
-        kv_cache_dtype=_FULL_NAMES.get(own.kv_cache_dtype, own.kv_cache_dtype),
         attention_backend=backend,
         prefill_graphs=() if server.compiles_prefills or server.whole_prefills else server.prefill_graphs,
     )
     captures = () if fusion is None else _captures(fusion, target.num_layers)
-    beside_windows = bool(sliding_layers(target, range(target.num_layers)))
     is_counted = server.speculative.is_counted
-    if beside_windows and not server.release.counts_drafts_beside_windows:
+    if has_window_pool(target) and not server.release.counts_drafts_beside_windows:
         is_counted = False
-    return OwnDraft(draft, runtime, parallel, captures, told_layers if is_counted else 0, backend)
+    return OwnDraft(draft, runtime, parallel, captures, told_layers if is_counted else 0)
 
 
 def _stretched(draft: ModelConfig, server: Server) -> ModelConfig:
@@ -119,7 +120,7 @@ def _check(server: Server, target: ModelConfig, draft: ModelConfig, backend: str
         raise Unsupported(f"a draft of model_type {draft.model_type} is not known here")
     if backend in _OF_LATENTS:
         raise Unsupported(f"attention backend {backend} is for latent attention, and it has none")
-    if sliding_layers(draft, range(draft.num_layers)):
+    if has_window_pool(draft):
         raise Unsupported("a draft with a pool of its own for a window is not known here")
     if draft.quantized.excluded or draft.quantized.expressions or draft.quantized.names:
         raise Unsupported("quantization_config: which matrices of a draft it means is not known here")

@@ -15,17 +15,8 @@ from runtime.server.errors import ConfigError
 
 # Model types of which each stage has a head, though the last alone computes with it: srt/models of 0.5.17
 _HEADS_ON_ALL_STAGES = (
-    *(
-        "apertus",
-        "arcee",
-        "bailing_moe",
-        "bailing_moe_v2",
-        "exaone4",
-        "exaone_moe",
-        "glm4_moe",
-        "glm4_moe_lite",
-        "gpt_oss",
-    ),
+    *("apertus", "arcee", "bailing_moe", "bailing_moe_v2", "exaone4", "exaone_moe"),
+    *("glm4_moe", "glm4_moe_lite", "gpt_oss"),
     *("granitemoehybrid", "llama", "minimax_m2", "mistral", "mixtral", "qwen2_moe", "qwen3_moe"),
 )
 _OF_ONE_STAGE = ("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2")

@@ -12,9 +12,9 @@ from runtime.server.parallel import stage_layers
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 from runtime.server.sizing import (
     DTYPE_BYTES,
+    has_window_pool,
     kv_bytes_per_token,
     kv_tokens,
-    sliding_layers,
     static_rest,
 )
 from runtime.server.state_sizes import StatePlan, drafted_states, plan_states, requests_for, states_for
@@ -114,7 +114,6 @@ def plan_tokens(
         requests = requests_for(states, requests, runtime)
     elif model.recurrent is not None:
         states = states_for(requests, runtime)
-    hybrid = sliding_layers(model, range(model.num_layers))
     return PoolPlan(
         tokens=tokens,
         page_size=page,
@@ -122,7 +121,7 @@ def plan_tokens(
         max_running_requests=requests,
         row_length=context + table_headroom(runtime.speculative, page),
         packed=packs_latents(model, sm_major),
-        sliding_tokens=int(tokens * runtime.sliding_share) // page * page if hybrid else 0,
+        sliding_tokens=int(tokens * runtime.sliding_share) // page * page if has_window_pool(model) else 0,
         states=states and drafted_states(states, requests, runtime),
     )
 

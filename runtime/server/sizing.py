@@ -62,6 +62,10 @@ def sliding_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
     return sliding if len(sliding) < len(layers) else []
 
 
+def has_window_pool(model: ModelConfig) -> bool:
+    return bool(sliding_layers(model, range(model.num_layers)))
+
+
 def kv_bytes_per_token(
     model: ModelConfig,
     parallel: ParallelConfig,

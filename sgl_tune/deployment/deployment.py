@@ -19,7 +19,7 @@ from runtime.server.parallel import check_stages
 from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
-from runtime.server.sizing import sliding_layers
+from runtime.server.sizing import has_window_pool
 from runtime.server.uncounted import bounds_windows, uncounted
 from runtime.server.unserved import unserved
 from sgl_tune.deployment.launch import Launch
@@ -155,7 +155,7 @@ class Deployment:
         draft = "" if model is None else self.own_draft
         unknown = draft if isinstance(draft, str) else None
         told = dict.fromkeys((*self.inputs.not_modelled, *uncounted(self.server, hidden, unknown)))
-        if model is not None and bounds_windows(self.server) and self._has_window_pool:
+        if model is not None and bounds_windows(self.server) and has_window_pool(model):
             told["how far --max-running-requests bounds the pool of layers behind a window"] = None
         encoder = None if model is None else self.model.encoder
         if encoder is not None:
@@ -166,10 +166,6 @@ class Deployment:
         if self.server.draft is not None and unknown is None:
             said.append(f"the draft {self.server.draft.model_path} is predicted, and was never measured")
         return "; ".join(said)
-
-    @property
-    def _has_window_pool(self) -> bool:
-        return bool(sliding_layers(self.model, range(self.model.num_layers)))
 
     @property
     def quantization(self) -> str | None:

@@ -33,10 +33,8 @@ def never_starts(deployment: Deployment) -> str | None:
     if deployment.shape.model is None or deployment.arch == CPU.arch:
         return None
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
-    found = chain(
-        heads, _pages_of_states(deployment), _reasons(deployment) if deployment.server.tunes else ()
-    )
-    return next(found, None)
+    tuned = _reasons(deployment) if deployment.server.tunes else ()
+    return next(chain(heads, _pages_of_states(deployment), tuned), None)
 
 
 def _pages_of_states(deployment: Deployment) -> Iterator[str]:

@@ -39,7 +39,7 @@ def _model(name: str = "Llama-3.1-8B", **changes: Any) -> ModelConfig:
 )
 def test_a_rank_holds_as_many_bytes_as_sglangs_own_draft(name: str, tp: int) -> None:
     model, parallel = _model(name), ParallelConfig(tp=tp)
-    own = OwnDraft(model, RUNTIME, parallel, (), 1, "fa3")
+    own = OwnDraft(model, RUNTIME, parallel, (), 1)
     draft = OwnDraftModel(own, VirtualCommunicator(parallel, tp - 1), META)
     assert model.obstacles == ()
     assert sum(one.nbytes for one in draft.parameters()) == BY_NAME[name]["bytes"][str(tp)]

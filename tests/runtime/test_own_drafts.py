@@ -50,7 +50,8 @@ def _runner(
     speculative = SpeculativeConfig(algorithm)
     runtime = make_runtime(speculative=speculative, kv_cache_dtype="float32", decode_graphs=sizes)
     model = model_config(config)
-    own = OwnDraft(model, runtime, parallel, tuple(captures), model.num_layers, "triton")
+    drafting = replace(runtime, attention_backend="triton")
+    own = OwnDraft(model, drafting, parallel, tuple(captures), model.num_layers)
     runner = make_runner(make_qwen(), device or Cpu(), of, runtime, own_draft=own)
     runner.start()
     return runner

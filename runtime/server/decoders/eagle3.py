@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from runtime.server.config import ModelConfig
-from runtime.server.decoders.fields import HF, Fields
+from runtime.server.decoders.fields import HF, Fields, architecture_of
 from runtime.server.decoders.llama import FAMILIES as LLAMA
 from runtime.server.decoders.llama4 import FAMILIES as LLAMA4
 from runtime.server.decoders.parts import heads, model
@@ -40,7 +40,7 @@ _CONFIG_WITHOUT_SIZE = frozenset(
 
 def is_draft(hf: HF) -> bool:
     """Of a class of its own: what its model_type says is of the layer that it is made of."""
-    architecture = _architecture(hf)
+    architecture = architecture_of(hf)
     if architecture != ARCHITECTURE and _OTHERS.search(architecture):
         raise Unsupported(f"{architecture} is not a draft that this runtime computes: here is {ARCHITECTURE}")
     return architecture == ARCHITECTURE
@@ -99,8 +99,3 @@ def _unread(f: Fields, hf: HF, section: HF) -> Iterator[str]:
 def _told(section: Mapping[str, Any]) -> set[str]:
     """What is null says nothing."""
     return {name for name, value in section.items() if value is not None}
-
-
-def _architecture(hf: HF) -> str:
-    listed = hf.get("architectures")
-    return str(listed[0]) if isinstance(listed, list) and listed else ""

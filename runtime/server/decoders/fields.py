@@ -13,6 +13,12 @@ HF = Mapping[str, Any]
 _LARGEST = 1e15
 
 
+def architecture_of(hf: HF) -> str:
+    """The first, which is the one that SGLang takes; empty where none is told."""
+    listed = hf.get("architectures")
+    return str(listed[0]) if isinstance(listed, list) and listed else ""
+
+
 class Fields:
     """What the file leaves out is as its config class says; `null` is what it says."""
 

@@ -45,7 +45,7 @@ from runtime.server.decoders import (
     step,
 )
 from runtime.server.decoders.family import Family
-from runtime.server.decoders.fields import HF, Fields
+from runtime.server.decoders.fields import HF, Fields, architecture_of
 from runtime.server.decoders.wrappers import WRAPPERS, encoder_of, text_part, wrapper_of
 from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
@@ -66,12 +66,7 @@ def family_of(hf: HF) -> Family:
         known = ", ".join(sorted({*FAMILIES, *WRAPPERS}))
         raise Unsupported(f"model_type {model_type!r} is not supported: this runtime knows {known}")
     family = FAMILIES[model_type]
-    return FAMILIES[family.by_architecture.get(_architecture(hf), model_type)]
-
-
-def _architecture(hf: HF) -> str:
-    listed = hf.get("architectures")
-    return str(listed[0]) if isinstance(listed, list) and listed else ""
+    return FAMILIES[family.by_architecture.get(architecture_of(hf), model_type)]
 
 
 def model_config(hf: HF) -> ModelConfig:

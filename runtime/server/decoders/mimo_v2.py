@@ -10,7 +10,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import MLPS, SLIDES, model, routed_by_sigmoid, which
-from runtime.server.decoders.rope import read_rope
+from runtime.server.decoders.rope import read_rope_alone
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, RopeConfig
 
@@ -107,17 +107,11 @@ def _rope(f: Fields, kind: str, base: str, width: int, theta: float) -> RopeConf
     told = whole.get(kind)
     if whole and not isinstance(told, Mapping):
         f.cannot(f"rope_parameters are not told of {kind} by itself")
-    bases = {base: f.number(base, theta), "partial_rotary_factor": f.number("partial_rotary_factor", _SHARE)}
-    published = {"rope_theta": bases[base], "partial_rotary_factor": bases["partial_rotary_factor"]}
+    share = f.number("partial_rotary_factor", _SHARE)
+    published = {"rope_theta": f.number(base, theta), "partial_rotary_factor": share}
     parameters = told if isinstance(told, Mapping) else published
-    alone = Fields(
-        {"max_position_embeddings": f.size("max_position_embeddings"), "rope_parameters": parameters}, {}
-    )
     is_plain = parameters.get("rope_type", "default") == "default"
-    rope = read_rope(alone, width, share=_SHARE if is_plain else 1.0)
-    f.obstacles.extend(alone.obstacles)
-    f.uncomputed.extend(alone.uncomputed)
-    return rope
+    return read_rope_alone(f, parameters, width, share=_SHARE if is_plain else 1.0)
 
 
 FAMILIES = (

@@ -51,6 +51,16 @@ def read_rope(
     return RopeConfig(turned, parameters["rope_theta"], longest, parameters=parameters)
 
 
+def read_rope_alone(f: Fields, parameters: Mapping[str, Any], width: int, share: float) -> RopeConfig:
+    """Of layers whose `parameters` stand elsewhere than a rope's do."""
+    longest = f.size("max_position_embeddings")
+    alone = Fields({"max_position_embeddings": longest, "rope_parameters": parameters}, {})
+    rope = read_rope(alone, width, share=share)
+    f.obstacles.extend(alone.obstacles)
+    f.uncomputed.extend(alone.uncomputed)
+    return rope
+
+
 def _told(f: Fields, kind: str | None) -> Mapping[str, Any]:
     whole = _without_sections(f.section("rope_scaling") or f.section("rope_parameters"))
     if kind is not None and kind in whole:

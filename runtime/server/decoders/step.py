@@ -9,7 +9,7 @@ from runtime.server.config import ModelConfig, TensorNames
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.decoders.parts import MLPS, SLIDES, everywhere, heads, model, which
-from runtime.server.decoders.rope import read_rope
+from runtime.server.decoders.rope import read_rope_alone
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Caps, MoEConfig, RopeConfig
 
@@ -125,11 +125,7 @@ def _rope(f: Fields, kinds: list[str], kind: str) -> RopeConfig:
         if told:
             f.cannot(f"rope_parameters are not told of {word} by itself")
         parameters = _published_rope(f, kinds, kind)
-    sizes = {"max_position_embeddings": f.size("max_position_embeddings"), "rope_parameters": parameters}
-    alone = Fields(sizes, {})
-    rope = read_rope(alone, f.size("head_dim"), share=1.0)
-    f.obstacles.extend(alone.obstacles)
-    return rope
+    return read_rope_alone(f, parameters, f.size("head_dim"), share=1.0)
 
 
 def _published_rope(f: Fields, kinds: list[str], kind: str) -> dict[str, Any]:

@@ -75,9 +75,8 @@ def lfm2_vl(hf: Mapping[str, Any], text_width: int) -> Weights:
 
 
 def _whole_tower(v: Section) -> Weights:
-    width, inner, side = v.size("hidden_size"), v.size("intermediate_size"), v.size("patch_size")
-    yield from whole("embeddings.patch_embedding.weight", width, v.size("num_channels"), side, side)
-    yield from whole("embeddings.patch_embedding.bias", width)
+    width, inner = v.size("hidden_size"), v.size("intermediate_size")
+    yield from _patch_embedding(v, width)
     yield from whole("embeddings.position_embedding.weight", _patches(v), width)
     yield from layers(
         "encoder.layers",
@@ -104,6 +103,12 @@ def _whole_mlp(width: int, inner: int) -> Weights:
     yield from linear("mlp.fc2", width, inner)
 
 
+def _patch_embedding(v: Section, width: int) -> Weights:
+    side = v.size("patch_size")
+    yield from whole("embeddings.patch_embedding.weight", width, v.size("num_channels"), side, side)
+    yield from whole("embeddings.patch_embedding.bias", width)
+
+
 def _patches(v: Section) -> int:
     side = v.size("patch_size")
     patches = v.size("image_size") // side
@@ -113,9 +118,8 @@ def _patches(v: Section) -> int:
 
 
 def _tower(v: Section) -> Weights:
-    width, side = v.size("hidden_size"), v.size("patch_size")
-    yield from whole("embeddings.patch_embedding.weight", width, v.size("num_channels"), side, side)
-    yield from whole("embeddings.patch_embedding.bias", width)
+    width = v.size("hidden_size")
+    yield from _patch_embedding(v, width)
     yield from vocabulary("embeddings.position_embedding", _patches(v), width)
     yield from _split_layers(v, width)
 
