@@ -55,6 +55,7 @@ class MoELayer(nn.Module):
             f"{name}.router",
             f"{name}.router.layer",
             f"{name}.gate.wg",
+            f"{name}.router.gate",
             f"{name.removesuffix('.mlp')}.moe.gate",
         )
         fused = fused_shared_experts(model, build.runtime, build.comm.size("moe_ep"))

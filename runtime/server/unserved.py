@@ -26,11 +26,16 @@ def _other_values(model: ModelConfig, server: Server) -> bool:
     )
 
 
-# srt/models/kimi_linear.py: what is split over TP's ranks, and what its load_weights knows.
+_A2A = _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
+# srt/models/kimi_linear.py, hunyuan_v3.py: what is split over TP's ranks, and what their load_weights know.
 _ROWS = {
+    "hy_v3": (
+        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
+        _A2A,
+    ),
     "kimi_linear": (
         _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its delta layers are split over all ranks"),
-        _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums"),
+        _A2A,
         _Row(
             lambda _, s: s.pp_size > 1 and not s.release.kimi_linear_has_own_parts,
             "--pp before 0.5.17: a stage reads the layers of the others, too",

@@ -319,6 +319,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "topk_group": 1,
         },
     ),
+    "hy_v3": (
+        "HYV3Config",
+        {
+            "head_dim": 32,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "first_k_dense_replace": 1,
+            "qk_norm": True,
+            "route_norm": True,
+        },
+    ),
     "lfm2": (
         "Lfm2Config",
         {
@@ -594,16 +606,17 @@ def _internvl_chat(hf: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cohere2_moe(hf: dict[str, Any]) -> dict[str, Any]:
+def _with_count(hf: dict[str, Any]) -> dict[str, Any]:
     """With the count that SGLang goes by, which transformers takes and does not write."""
     return {**hf, "first_k_dense_replace": hf["mlp_layer_types"].count("dense")}
 
 
 def _cohere2_vision(hf: dict[str, Any]) -> dict[str, Any]:
-    return {**hf, "text_config": _cohere2_moe(hf["text_config"])}
+    return {**hf, "text_config": _with_count(hf["text_config"])}
 
 
-_AS_PUBLISHED = {"kimi_vl": _kimi_vl, "internvl_chat": _internvl_chat, "cohere2_moe": _cohere2_moe}
+_AS_PUBLISHED = {"kimi_vl": _kimi_vl, "internvl_chat": _internvl_chat}
+_AS_PUBLISHED |= dict.fromkeys(("cohere2_moe", "hy_v3"), _with_count)
 _AS_PUBLISHED["cohere2_vision"] = _cohere2_vision
 
 

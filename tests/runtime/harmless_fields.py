@@ -56,6 +56,10 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("rescale_prenorm_residual", "residual_in_fp32", "sliding_window", "time_step_floor"),
         *("time_step_limit", "time_step_max", "use_mamba_kernels"),
     )),
+    # ... and of what a sum is rounded to
+    "hy_v3": frozenset((
+        *("enable_moe_fp32_combine",),
+    )),
     "hunyuan_v1_dense": frozenset((
         *("eod_token_id",),
     )),

@@ -108,4 +108,5 @@ CLASSES: dict[str, Any] = {
 NEEDED: dict[str, dict[str, Any]] = {
     "bailing_moe": {"num_key_value_heads": 4, "moe_intermediate_size": 1408, "use_bias": False},
     "bailing_moe_v2": {"norm_topk_prob": True},
+    "hy_v3": {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True},
 }

@@ -391,6 +391,17 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "time_step_limit": (None,) * 5 + ((0.1, 0.5),),
     },
     "mimo_v2_flash": _MIMO,
+    "hy_v3": {
+        **_HEADS, **_EXPERTS, "num_hidden_layers": (3,), "head_dim": (8, 16, 32),
+        "rope_parameters": (*_ROPES[:2] * 12, *_ROPES), "attention_bias": (False,) * 19 + (True,),
+        "mlp_bias": (False,) * 19 + (True,), "num_experts": (4, 8), "num_shared_experts": (1, 2) * 9 + (0,),
+        "moe_intermediate_size": (16, 32), "router_scaling_factor": (1.0, 2.826),
+        "enable_moe_fp32_combine": (True, False), "route_norm": (True,) * 19 + (False,),
+        "qk_norm": (True,) * 9 + (None,), "use_qk_norm": (None,) * 9 + (True, False),
+        "mlp_layer_types": (
+            None, ["sparse"] * 3, ["dense", "dense", "sparse"], ["dense"] * 3, ["sparse", "dense", "sparse"],
+        ),
+    },
     "internlm2": {
         **_without(_HEADS, "rope_parameters", "head_dim", "tie_word_embeddings"),
         "rope_scaling": (None,) * 2 + tuple(rope for rope in _ROPES if rope is not None),

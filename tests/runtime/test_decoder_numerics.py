@@ -54,7 +54,10 @@ def test_a_prompt_in_chunks_is_the_prompt(family: str, tmp_path: Path) -> None:
 
 
 # Their checkpoints hold all experts in one tensor anyway, or under names of their own.
-_OF_ONE_SPELLING = ("nemotron_h", "llama4_text", "granitemoe", "granitemoehybrid", "step3p5", *CLASSLESS)
+_OF_ONE_SPELLING = (
+    *("nemotron_h", "llama4_text", "granitemoe", "granitemoehybrid", "step3p5", "hy_v3"),
+    *CLASSLESS,
+)
 
 
 @pytest.mark.parametrize("family", [name for name in MOE_FAMILIES if name not in _OF_ONE_SPELLING])

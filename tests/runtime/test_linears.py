@@ -30,6 +30,7 @@ _BY_TRANSFORMERS = {
     "shared_mlp.gate_up_proj": "shared_mlp.input_linear",
     **{f"self_attn.f_{one}_proj": f"self_attn.forget_gate.f_{one}_proj" for one in "ab"},
 }
+_SHARED = re.compile(r"share_expert\.|mlp\.shared_mlp\.")
 
 
 def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int, ...]]]:
@@ -56,7 +57,10 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
     ours: dict[tuple[int, str], tuple[int, ...]] = {}
     for one in linears(model, ParallelConfig(), ALONE):
         for layer in one.layers:
-            modules = [module.replace("share_expert.", "mlp.shared_experts.") for module in one.modules]
+            modules = [
+                module if (layer, module) in theirs else _SHARED.sub("mlp.shared_experts.", module)
+                for module in one.modules
+            ]
             known = [theirs[layer, module] for module in modules if (layer, module) in theirs]
             if len(known) == len(modules):
                 assert (sum(rows for rows, _ in known), {k for _, k in known}) == (one.n, {one.k})
@@ -120,7 +124,7 @@ _OVER_ALL = {
     *("llama", "mistral", "mixtral", "qwen2", "glm4", "glm4_moe_lite", "ernie4_5", "ernie4_5_moe"),
     *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3_text", "granite", "granitemoe"),
     *("granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
-    *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2"),
+    *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3"),
 }
 
 

@@ -13,11 +13,12 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from tests.memory.published import checkpoints
 
-_KIMI = next(one.config for one in checkpoints() if one.name == "moonshotai/Kimi-Linear-48B-A3B-Instruct")
+_CONFIGS = {one.name: one.config for one in checkpoints()}
+_KIMI, _HY3 = (_CONFIGS[name] for name in ("moonshotai/Kimi-Linear-48B-A3B-Instruct", "tencent/Hy3-preview"))
 
 
-def _deployment(folder: Path, changes: dict[str, Any], **flags: Any) -> Deployment:
-    (folder / "config.json").write_text(json.dumps({**_KIMI, **changes}))
+def _deployment(folder: Path, changes: dict[str, Any], like: Any = _KIMI, **flags: Any) -> Deployment:
+    (folder / "config.json").write_text(json.dumps({**like, **changes}))
     told = {"arch": "sm90", "sglang_version": "0.5.23", "model_path": str(folder), **flags}
     return resolve_deployment(ServerFlags(**told), environ={})
 
@@ -41,6 +42,17 @@ def test_what_kimi_linears_class_is_not_written_for_has_a_key_alone(
     refused = _deployment(tmp_path, {}, **not_served)
     assert refused.shape.model is None and refused.server.key
     assert refused.shape.unknown.startswith(f"kimi_linear does not go with {said}")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(_DP, "DP attention"), ({"tp": 4, "moe_a2a_backend": "deepep"}, "an all-to-all")],
+)
+def test_hunyuan_3_is_split_over_all_ranks(flags: dict[str, Any], said: str, tmp_path: Path) -> None:
+    assert _deployment(tmp_path, {}, _HY3, tp=4).shape.model is not None
+    refused = _deployment(tmp_path, {}, _HY3, **flags)
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"hy_v3 does not go with {said}")
 
 
 @pytest.mark.parametrize(("release", "known"), [("0.5.16", False), ("0.5.17", True)])

@@ -27,6 +27,7 @@ from runtime.server.decoders import (
     granite,
     granite_hybrid,
     hunyuan,
+    hy_v3,
     internlm2,
     kimi_linear,
     lfm2,
@@ -53,7 +54,7 @@ from runtime.server.formats.kinds import Kind
 _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
-    *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2),
+    *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.
