@@ -15,7 +15,8 @@ DEEPSEEK_LAYERS = ("deepseek_v2", "deepseek_v3", "kimi_k2", "deepseek_v32", "glm
 # Families that tell trtllm kernels how to route, and what their routers must be for that.
 _ROUTED_BY_DEEPSEEK = (*DEEPSEEK_LAYERS, "glm4_moe", "glm4v_moe_text", "nemotron_h", "mimo_v2_flash")
 _ROUTED_BY_SOFTMAX = (
-    *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text"),
+    *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen3_next"),
+    *("qwen3_5_moe", "qwen3_5_moe_text"),
 )
 _ROUTED_BY_LLAMA4 = ("llama4_text",)
 # Whose routers are told by their words, of either kind, and choose by themselves where nothing is shared out.

@@ -159,7 +159,7 @@ class Deployment:
             told["how far --max-running-requests bounds the pool of layers behind a window"] = None
         encoder = None if model is None else self.model.encoder
         if encoder is not None:
-            told["what images take"] = None
+            told["what images and sound take" if encoder.hears else "what images take"] = None
             if encoder.is_quantized and self.quantization is not None:
                 told["the encoder's quantization"] = None
         said = [f"not counting {', '.join(told)}: not modelled"] if told else []

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import chooses_itself
+from runtime.server.errors import ConfigError
 from runtime.server.expert_weights import has_int4_experts, packs_nvfp4
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.refusals import undivided_heads
@@ -34,7 +35,17 @@ def never_starts(deployment: Deployment) -> str | None:
         return None
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     tuned = _reasons(deployment) if deployment.server.tunes else ()
-    return next(chain(heads, _pages_of_states(deployment), tuned), None)
+    return next(chain(heads, _undivided_encoder(deployment), _pages_of_states(deployment), tuned), None)
+
+
+def _undivided_encoder(deployment: Deployment) -> Iterator[str]:
+    encoder, layout = deployment.model.encoder, deployment.parallel
+    ranks = {"tp": layout.tp, "attn_tp": layout.attn_tp}
+    try:
+        for weight in () if encoder is None else encoder.weights:
+            weight.of_rank(ranks[weight.group])
+    except ConfigError as error:
+        yield error.message
 
 
 def _pages_of_states(deployment: Deployment) -> Iterator[str]:

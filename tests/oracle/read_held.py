@@ -17,7 +17,9 @@ from unittest.mock import MagicMock
 
 from tests.oracle.inside import enter, keep_output
 
-ENCODERS = re.compile(r"(^|\.)(visual|vision_\w+|vision|multi_modal_projector|mlp1|mm_projector)\.")
+ENCODERS = re.compile(
+    r"(^|\.)(visual|audio_tower|vision_\w+|vision|multi_modal_projector|mlp1|mm_projector)\."
+)
 
 
 def main() -> None:
@@ -60,8 +62,12 @@ def _take_place(tp: int, ep: int, rank: int) -> None:
     from sglang.srt.runtime_context import get_parallel
 
     groups = {"tp_group": _group(tp, rank), "attn_tp_group": _group(tp, rank), "pp_group": _group(1, 0)}
+    experts = {
+        "moe_ep_group": _group(ep, rank * ep // tp),
+        "moe_tp_group": _group(tp // ep, rank % (tp // ep)),
+    }
     ranks = {"tp_rank": rank, "attn_tp_rank": rank, "moe_ep_rank": rank * ep // tp, "pp_rank": 0}
-    get_parallel().override_permanently(**groups, **ranks, moe_tp_rank=rank % (tp // ep))
+    get_parallel().override_permanently(**groups, **experts, **ranks, moe_tp_rank=rank % (tp // ep))
 
 
 def _group(size: int, rank: int) -> Any:

@@ -449,6 +449,11 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"rope_parameters": _MROPE, **_QWEN_MOE, "head_dim": 16},
         {**_TOWER, "num_position_embeddings": 64, "deepstack_visual_indexes": [0]},
     ),
+    "qwen3_omni_moe": (
+        "Qwen3OmniMoeThinkerConfig",
+        {"model_type": "qwen3_omni_moe_text", "rope_parameters": _MROPE, **_QWEN_MOE, "head_dim": 16},
+        {**_TOWER, "num_position_embeddings": 64, "deepstack_visual_indexes": [0]},
+    ),
     "qwen3_5": (
         "Qwen3_5Config",
         {**FAMILIES["qwen3_5_text"][1]},
@@ -541,6 +546,12 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 _INSIDE = {"step3p5": "step3p7"}
 _BESIDE = {name: {"projection_hidden_size": 16} for name in ("kimi_k25", "kimi_vl")}
 _BESIDE["lfm2_vl"] = {"projector_hidden_size": 24}
+_BESIDE["qwen3_omni_moe"] = {
+    "audio_config": {
+        **{"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 24},
+        **{"downsample_hidden_size": 8, "num_mel_bins": 20, "output_dim": 64},
+    }
+}
 _BESIDE["cohere2_vision"] = {"alignment_intermediate_size": 24}
 _LLMS = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
 _LLMS |= {"gpt_oss": "GptOssForCausalLM"}
@@ -606,6 +617,12 @@ def _internvl_chat(hf: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _qwen3_omni_moe(hf: dict[str, Any]) -> dict[str, Any]:
+    """Inside of what speaks as well, which SGLang leaves out."""
+    architectures = ["Qwen3OmniMoeForConditionalGeneration"]
+    return {"model_type": "qwen3_omni_moe", "architectures": architectures, "thinker_config": hf}
+
+
 def _with_count(hf: dict[str, Any]) -> dict[str, Any]:
     """With the count that SGLang goes by, which transformers takes and does not write."""
     return {**hf, "first_k_dense_replace": hf["mlp_layer_types"].count("dense")}
@@ -617,6 +634,7 @@ def _cohere2_vision(hf: dict[str, Any]) -> dict[str, Any]:
 
 _AS_PUBLISHED = {"kimi_vl": _kimi_vl, "internvl_chat": _internvl_chat}
 _AS_PUBLISHED |= dict.fromkeys(("cohere2_moe", "hy_v3"), _with_count)
+_AS_PUBLISHED["qwen3_omni_moe"] = _qwen3_omni_moe
 _AS_PUBLISHED["cohere2_vision"] = _cohere2_vision
 
 
@@ -647,7 +665,15 @@ def save(model: Any, folder: Path, **options: Any) -> Path:
     model.save_pretrained(folder, **options)
     if hasattr(model, "saved_as"):
         (folder / "config.json").write_text(json.dumps(model.saved_as))
+    if "thinker_config" in config_json(model):
+        _name_within(folder / "model.safetensors", "thinker")
     return folder
+
+
+def _name_within(file: Path, whole: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    save_file({f"{whole}.{name}": tensor for name, tensor in load_file(file).items()}, file)
 
 
 def prompts(*lengths: int, seed: int = 0) -> list[list[int]]:

@@ -66,6 +66,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "hunyuan_v1_moe": frozenset((
         *("eod_token_id",),
     )),
+    "qwen3_omni_moe_text": frozenset((
+        *("sliding_window",),
+    )),
     "step3p5": frozenset((
         *("mtp_layer_types", "mtp_mlp_layer_types"),
     )),

@@ -473,6 +473,13 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "num_experts": (4, 8), "moe_intermediate_size": (16, 32), "decoder_sparse_step": (1, 2),
         "mlp_only_layers": ([], [0], [1, 2]),
     },
+    "qwen3_omni_moe": {
+        **_without(_WITH_SECTIONS, "tie_word_embeddings"), **_EXPERTS,
+        "head_dim": (16,), "attention_bias": (False, True), "sliding_window": (None, 4),
+        "num_experts": (4, 8), "moe_intermediate_size": (16, 32), "norm_topk_prob": (True, False),
+        "decoder_sparse_step": (1, 2), "mlp_only_layers": (None, [], [0], [1, 2]),
+        "tie_word_embeddings": (False, True),
+    },
     "glm4v": _GLM_4V,
     "glm46v": _GLM_4V,
     "glm4v_moe": {

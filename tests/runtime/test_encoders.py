@@ -15,7 +15,7 @@ from runtime.forward.comm import VirtualCommunicator
 from runtime.models.encoder import EncoderWeights
 from runtime.server.config import ParallelConfig
 from runtime.server.decoders.known import model_config
-from runtime.server.decoders.wrappers import WRAPPERS, alone, wrapper_of
+from runtime.server.decoders.wrappers import WRAPPERS, alone, served_part, wrapper_of
 from runtime.server.encoders.weight import Encoder, EncoderWeight
 from runtime.server.errors import ConfigError
 from tests.runtime.families import WRAPPED, config_json, make_reference
@@ -26,6 +26,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "qwen2_5_vl": {"hidden_size": 32, "depth": 2, "intermediate_size": 40, "temporal_patch_size": 1},
     "qwen3_vl": {"deepstack_visual_indexes": [0, 1], "depth": 2, "num_position_embeddings": 256},
     "qwen3_vl_moe": {"deepstack_visual_indexes": [], "depth": 3, "spatial_merge_size": 3},
+    "qwen3_omni_moe": {"deepstack_visual_indexes": [0, 1], "depth": 2, "num_position_embeddings": 256},
     "qwen3_5": {"depth": 2, "patch_size": 8},
     "qwen3_5_moe": {"num_heads": 4, "out_hidden_size": 64, "in_channels": 1},
     "glm4v": {"attention_bias": True, "image_size": 56, "spatial_merge_size": 3},
@@ -60,7 +61,7 @@ def test_it_has_as_many_parameters_as_transformers_counts(name: str, changed: bo
     """All of the model's but those of its language model and head."""
     with torch.device("meta"):
         model = make_reference(name, vision=_SIZES[name] if changed else {})
-    hf = config_json(model)
+    hf = served_part(WRAPPERS[name], config_json(model))
     inner = getattr(model, "model", model)
     whole = {id(p): p.numel() for p in model.parameters()}
     for part in (inner.language_model, model.get_output_embeddings()):
@@ -184,6 +185,16 @@ def test_a_tower_that_is_not_told_at_all_is_its_models(name: str) -> None:
     assert none == said
 
 
+@pytest.mark.parametrize("told", [{}, None])
+def test_an_ear_that_is_not_told_is_that_of_its_config_class(told: Any) -> None:
+    hf = config_json(make_reference("qwen3_omni_moe"))["thinker_config"]
+    said = type(make_reference("qwen3_omni_moe").config.audio_config)().to_dict()
+    unsaid, all_said = (
+        [*WRAPPERS["qwen3_omni_moe"].weights({**hf, "audio_config": one}, 64)] for one in (told, said)
+    )
+    assert unsaid == all_said
+
+
 _QWEN_3 = ("", "pos_embed blocks.attn blocks.mlp merger deepstack_merger_list.merger")
 _GLM = ("", "blocks.attn blocks.mlp merger")
 # By SGLang's models: what all ranks share, and what those of one attention group do. The rest each has whole.
@@ -191,6 +202,10 @@ _SHARED = {
     "qwen2_vl": ("blocks.mlp merger.mlp", "blocks.attn"),
     "qwen2_5_vl": ("blocks.mlp merger.mlp", "blocks.attn"),
     **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), _QWEN_3),
+    "qwen3_omni_moe": (
+        "merger deepstack_merger_list.merger audio_tower.layers.mlp",
+        "pos_embed blocks.attn blocks.mlp audio_tower.layers.attn",
+    ),
     **dict.fromkeys(("glm4v", "glm46v", "glm4v_moe"), _GLM),
     "mistral3": ("transformer.layers.feed_forward", "transformer.layers.attn"),
     "llama4": ("patch_embedding model.layers.mlp vision_adapter.mlp", "model.layers.attn"),
@@ -223,8 +238,8 @@ def test_which_weights_ranks_share_and_how(name: str) -> None:
         else:
             assert not weight.pads and not weight.on_first_stage_alone
     of_all, of_groups = (set(names.split()) for names in _SHARED[name])
-    deep = "deepstack_merger_list.merger"
-    assert {*shared["tp"]} == of_all and {*shared["attn_tp"]} | {deep} == of_groups | {deep}
+    deep = {"deepstack_merger_list.merger"} - of_all
+    assert {*shared["tp"]} == of_all and {*shared["attn_tp"]} | deep == of_groups | deep
     for parent, splits in {**shared["tp"], **shared["attn_tp"]}.items():
         alone = "embed" in parent or parent == "vit_large_projector"
         assert splits == ([0] if alone else [0, 1]), parent
@@ -234,6 +249,7 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
     whole = {name for name in WRAPPED if WRAPPERS[name].may_be_whole}
     assert WRAPPED.keys() - whole == {
         *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
+        "qwen3_omni_moe",
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert WRAPPED.keys() - quantized == {

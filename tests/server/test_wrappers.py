@@ -10,7 +10,7 @@ import pytest
 from runtime.server.decoders.wrappers import WRAPPERS, text_part
 from runtime.server.errors import ConfigError, Unsupported
 
-_WHOLE = {"qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "glm46v"}
+_WHOLE = {"qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_omni_moe", "glm46v"}
 _EITHER = {"qwen2_vl", "qwen2_5_vl", "glm4v", "glm4v_moe"}
 _BOTH = {"cohere2_vision"}
 _TIES = "tie_word_embeddings"
@@ -27,6 +27,12 @@ def _section(model_type: str, /, **members: Any) -> dict[str, Any]:
     return {wrapper.section: {**known, **members}}
 
 
+def _file(model_type: str, told: dict[str, Any]) -> dict[str, Any]:
+    """With what a wrapper's own class tells where that stands."""
+    inside = WRAPPERS[model_type].inside
+    return {"model_type": model_type, **(told if inside is None else {inside: told})}
+
+
 def _told(name: str, value: bool | None) -> dict[str, Any]:
     return {} if value is None else {name: value}
 
@@ -36,7 +42,7 @@ def test_who_says_whether_the_head_is_the_embedding(model_type: str) -> None:
     """Of the rest the section alone does, and where it says nothing, its family."""
     for whole, own in product((True, False, None), repeat=2):
         section = _section(model_type, hidden_size=8, **_told(_TIES, own))
-        hf = {"model_type": model_type, **section, **_told(_TIES, whole)}
+        hf = _file(model_type, {**section, **_told(_TIES, whole)})
         found = text_part(WRAPPERS[model_type], hf).get(_TIES)
         if model_type in _WHOLE:
             assert found is bool(whole)
@@ -53,15 +59,16 @@ def test_who_says_whether_the_head_is_the_embedding(model_type: str) -> None:
 @pytest.mark.parametrize("model_type", WRAPPERS)
 def test_what_the_whole_says_of_its_text(model_type: str) -> None:
     wrapper = WRAPPERS[model_type]
-    told = {"model_type": model_type, "dtype": "float16", "torch_dtype": None}
-    text = text_part(wrapper, {**told, **_section(model_type, hidden_size=8)})
+    told = {"dtype": "float16", "torch_dtype": None}
+    text = text_part(wrapper, {**told, **_file(model_type, _section(model_type, hidden_size=8))})
     by_name = next(iter(wrapper.by_architecture.values()), None)
     family = by_name or (*wrapper.served, wrapper.text_type)[0]
     assert (text["model_type"], text["hidden_size"], text["dtype"]) == (family, 8, "float16")
     assert "torch_dtype" not in text
     if wrapper.served:
         return
-    own = text_part(wrapper, {**told, **_section(model_type, model_type="other", dtype="bfloat16")})
+    section = _section(model_type, model_type="other", dtype="bfloat16")
+    own = text_part(wrapper, {**told, **_file(model_type, section)})
     assert (own["model_type"], own["dtype"]) == (by_name or "other", "bfloat16")
 
 
@@ -83,10 +90,8 @@ def test_a_wrapper_that_sglang_has_around_one_family_names_any_other(
 
 @pytest.mark.parametrize("model_type", WRAPPERS)
 def test_a_text_section_may_be_missing_where_the_file_is_flat(model_type: str) -> None:
-    wrapper, hf = (
-        WRAPPERS[model_type],
-        {"model_type": model_type, "hidden_size": 8, "vision_config": {"depth": 1}},
-    )
+    wrapper, told = WRAPPERS[model_type], {"hidden_size": 8, "vision_config": {"depth": 1}}
+    hf = _file(model_type, told)
     if model_type in ("qwen2_vl", "qwen2_5_vl"):
         text = text_part(wrapper, hf)
         assert (text["model_type"], text["hidden_size"]) == (wrapper.text_type, 8)
@@ -95,4 +100,11 @@ def test_a_text_section_may_be_missing_where_the_file_is_flat(model_type: str) -
         with pytest.raises(Unsupported, match=f"without a {wrapper.section}"):
             text_part(wrapper, hf)
     with pytest.raises(ConfigError, match=f"{wrapper.section} is 'x': an object is needed"):
-        text_part(wrapper, {**hf, wrapper.section: "x"})
+        text_part(wrapper, _file(model_type, {**told, wrapper.section: "x"}))
+
+
+def test_what_a_wrapper_stands_inside_of_may_be_missing_or_no_object() -> None:
+    with pytest.raises(Unsupported, match="qwen3_omni_moe without a thinker_config"):
+        text_part(WRAPPERS["qwen3_omni_moe"], {"model_type": "qwen3_omni_moe", "text_config": {}})
+    with pytest.raises(ConfigError, match="thinker_config is 7: an object is needed"):
+        text_part(WRAPPERS["qwen3_omni_moe"], {"model_type": "qwen3_omni_moe", "thinker_config": 7})

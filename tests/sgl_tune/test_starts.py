@@ -17,6 +17,7 @@ from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.starts import never_starts
 from sgl_tune.keys.verdict import verdict_of
+from tests.memory.published import checkpoints
 from tests.oracle.published import published
 
 PUBLISHED = Path(__file__).parents[1] / "memory/data/published_families.json"
@@ -126,6 +127,22 @@ def test_experts_that_are_chosen_or_weighted_otherwise(
     versions = {"sglang_version": release, "flashinfer_version": None}
     ends = _ends(model_path=str(tmp_path), tp=4, **versions, **backend)
     assert ends is None if why is None else ends is not None and why in ends
+
+
+@pytest.mark.parametrize(
+    ("tp", "dp", "why"), [(4, 1, None), (8, 1, "20 cannot be split over 8"), (8, 2, None)]
+)
+def test_ears_of_qwen3_omni_cannot_be_split_over_eight(
+    tp: int, dp: int, why: str | None, tmp_path: Path
+) -> None:
+    config = next(one.config for one in checkpoints() if one.name == "Qwen/Qwen3-Omni-30B-A3B-Instruct")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    spread = {"tp": tp, "dp": dp, "enable_dp_attention": dp > 1}
+    flags = ServerFlags(model_path=str(tmp_path), arch="sm90", sglang_version="0.5.23", **spread)
+    deployment = resolve_deployment(flags, environ={})
+    ends = never_starts(deployment)
+    assert ends is None if why is None else ends is not None and why in ends
+    assert "what images and sound take" in deployment.not_counted
 
 
 @pytest.mark.parametrize(

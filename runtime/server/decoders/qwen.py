@@ -42,9 +42,16 @@ def _qwen3_vl_moe_text(f: Fields) -> ModelConfig:
     return model(f, {"full": _qwen3_vl(f)}, everywhere(f, "full"), _sparse(f), moe=moe)
 
 
-def _qwen3_vl(f: Fields) -> AttentionConfig:
+def _qwen3_omni_moe_text(f: Fields) -> ModelConfig:
+    """Its lists of what stays plain are names that SGLang's modules do not have."""
+    f.only("quantization_config")
+    attention = _qwen3_vl(f, theta=1e6)
+    return model(f, {"full": attention}, everywhere(f, "full"), _sparse(f), moe=_routed(f))
+
+
+def _qwen3_vl(f: Fields, theta: float = 500000.0) -> AttentionConfig:
     bias = f.flag("attention_bias")
-    return heads(f, theta=500000.0, bias=bias, output_bias=bias, qk_norm="head")
+    return heads(f, theta=theta, bias=bias, output_bias=bias, qk_norm="head")
 
 
 def _dense(f: Fields, **own: Any) -> ModelConfig:
@@ -140,6 +147,21 @@ FAMILIES = (
             "num_experts_per_tok": 4,
             "num_experts": 60,
             "tie_word_embeddings": True,
+        },
+    ),
+    Family(
+        "qwen3_omni_moe_text",
+        _qwen3_omni_moe_text,
+        {
+            "intermediate_size": 18944,
+            "num_key_value_heads": 4,
+            "max_position_embeddings": 32768,
+            "rms_norm_eps": 1e-6,
+            "decoder_sparse_step": 1,
+            "moe_intermediate_size": 768,
+            "num_experts_per_tok": 8,
+            "num_experts": 128,
+            "norm_topk_prob": True,
         },
     ),
     Family(

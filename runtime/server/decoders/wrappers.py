@@ -19,7 +19,7 @@ _LISTS = ("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules
 @dataclass(frozen=True, slots=True)
 class Wrapper:
     """`text_type`: of a section that does not name its own, or its architecture does, where those are told.
-    `section` may be missing where `is_flat`."""
+    `section` may be missing where `is_flat`. All that is served may stand `inside` of one section."""
 
     model_type: str
     text_type: str
@@ -27,6 +27,7 @@ class Wrapper:
     may_be_whole: bool = False
     is_quantized: bool = False
     section: str = "text_config"
+    inside: str | None = None
     is_flat: bool = False
     by_architecture: Mapping[str, str] = field(default_factory=dict)
     text_defaults: HF = field(default_factory=dict)  # where the class has others than the text's own family
@@ -55,6 +56,14 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("qwen2_5_vl", "qwen2_5_vl_text", qwen.qwen2_5_vl, **_EITHER, **_FLAT),
         Wrapper("qwen3_vl", "qwen3_vl_text", qwen.qwen3_vl, may_be_whole=True, tied_by="whole"),
         Wrapper("qwen3_vl_moe", "qwen3_vl_moe_text", qwen.qwen3_vl, may_be_whole=True, tied_by="whole"),
+        Wrapper(
+            "qwen3_omni_moe",
+            "qwen3_omni_moe_text",
+            qwen.qwen3_omni,
+            **_QUANTIZED,
+            inside="thinker_config",
+            tied_by="whole",
+        ),
         Wrapper("qwen3_5", "qwen3_5_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
         Wrapper("qwen3_5_moe", "qwen3_5_moe_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
         Wrapper("glm4v", "glm4v_text", glm.glm4v, **_EITHER, tied_by="either"),
@@ -85,19 +94,33 @@ def wrapper_of(hf: HF) -> Wrapper | None:
 
 
 def encoder_of(wrapper: Wrapper, hf: HF, text_width: int) -> Encoder:
-    weights = tuple(wrapper.weights(hf, text_width))
+    weights = tuple(wrapper.weights(served_part(wrapper, hf), text_width))
     return Encoder(weights, wrapper.may_be_whole, wrapper.is_quantized)
+
+
+def served_part(wrapper: Wrapper, hf: HF) -> HF:
+    """Where its sections stand."""
+    if wrapper.inside is None:
+        return hf
+    found = _section(wrapper, hf.get(wrapper.inside), wrapper.inside)
+    return {**{name: hf[name] for name in _OF_THE_WHOLE if hf.get(name) is not None}, **found}
+
+
+def _section(wrapper: Wrapper, found: Any, name: str) -> HF:
+    if found is None:
+        raise Unsupported(f"config.json: {wrapper.model_type} without a {name}")
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"config.json: {name} is {repr(found)[:60]}: an object is needed")
+    return found
 
 
 def text_part(wrapper: Wrapper, hf: HF) -> HF:
     """The language model as a config.json of its own."""
+    hf = served_part(wrapper, hf)
     found = hf.get(wrapper.section)
     if found is None and wrapper.is_flat:
         found = {name: value for name, value in hf.items() if name not in ("model_type", "vision_config")}
-    if found is None:
-        raise Unsupported(f"config.json: {wrapper.model_type} without a {wrapper.section}")
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"config.json: {wrapper.section} is {repr(found)[:60]}: an object is needed")
+    found = _section(wrapper, found, wrapper.section)
     text = {"model_type": wrapper.text_type, **wrapper.text_defaults, **found}
     if wrapper.by_architecture:
         text["model_type"] = _of_architecture(wrapper, found)

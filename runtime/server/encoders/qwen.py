@@ -1,19 +1,23 @@
-"""The vision towers of Qwen2-VL, 2.5-VL and 3-VL (srt/models/qwen2_vl.py, qwen2_5_vl.py, qwen3_vl.py)."""
+"""The vision towers of Qwen2-VL, 2.5-VL and 3-VL (srt/models/qwen2_vl.py, qwen2_5_vl.py, qwen3_vl.py), and
+both of Qwen3-Omni (qwen3_omni_moe.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from runtime.server.encoders.section import Section
 from runtime.server.encoders.weight import (
+    EAR,
+    EncoderWeight,
     Weights,
     attention,
     column,
     layer_norm,
     layers,
+    linear,
     over_attention_ranks,
     rms_norm,
     row,
@@ -33,6 +37,11 @@ _QWEN3 = {
     "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "in_channels": 3,
     "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 3584,
     "num_position_embeddings": 2304,
+}  # fmt: skip
+_QWEN3_DEEP = {**_QWEN3, "deepstack_visual_indexes": [8, 16, 24]}
+_AUDIO = {
+    "d_model": 1280, "downsample_hidden_size": 480, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120,
+    "encoder_layers": 32, "num_mel_bins": 128, "output_dim": 3584,
 }  # fmt: skip
 
 
@@ -77,14 +86,48 @@ def qwen2_5_vl(hf: Mapping[str, Any], _text_width: int) -> Weights:
 
 
 def qwen3_vl(hf: Mapping[str, Any], _text_width: int) -> Weights:
-    return _qwen3(Section(hf, defaults={**_QWEN3, "deepstack_visual_indexes": [8, 16, 24]}))
+    return _qwen3(Section(hf, defaults=_QWEN3_DEEP))
 
 
 def qwen3_5(hf: Mapping[str, Any], _text_width: int) -> Weights:
     return _qwen3(Section(hf, defaults=_QWEN3))
 
 
-def _qwen3(v: Section) -> Weights:
+def qwen3_omni(hf: Mapping[str, Any], _text_width: int) -> Weights:
+    """What merges its patches is shared by all ranks."""
+    yield from _qwen3(Section(hf, defaults=_QWEN3_DEEP), iter)
+    yield from _named(EAR, _audio(Section(hf, "audio_config", _AUDIO)))
+
+
+def _audio(a: Section) -> Weights:
+    width, channels, mels = a.size("d_model"), a.size("downsample_hidden_size"), a.size("num_mel_bins")
+    for number, read in enumerate((1, channels, channels), start=1):
+        yield from whole(f"conv2d{number}.weight", channels, read, 3, 3)
+        yield from whole(f"conv2d{number}.bias", channels)
+        mels = (mels + 1) // 2
+    yield from linear("conv_out", width, channels * mels, bias=False)
+    inner = a.size("encoder_ffn_dim")
+    yield from layers(
+        "layers",
+        a.size("encoder_layers"),
+        chain(
+            layer_norm("self_attn_layer_norm", width),
+            layer_norm("final_layer_norm", width),
+            attention(width, a.size("encoder_attention_heads")),
+            column("mlp.fc1", inner, width),
+            row("mlp.fc2", width, inner),
+        ),
+    )
+    yield from layer_norm("ln_post", width)
+    yield from linear("proj1", width, width)
+    yield from linear("proj2", a.size("output_dim"), width)
+
+
+def _named(tower: str, weights: Iterable[EncoderWeight]) -> Weights:
+    return (replace(one, name=f"{tower}.{one.name}") for one in weights)
+
+
+def _qwen3(v: Section, merged_over: Callable[[Weights], Weights] = over_attention_ranks) -> Weights:
     """Its rows of positions lie on the first pipeline stage, the rest on every one."""
     width, inner = v.size("hidden_size"), v.size("intermediate_size")
     merged, out = width * v.size("spatial_merge_size") ** 2, v.size("out_hidden_size")
@@ -103,10 +146,10 @@ def _qwen3(v: Section) -> Weights:
         ),
     )
     yield from layer_norm("merger.norm", width)
-    yield from over_attention_ranks(_projection("merger", merged, out))
+    yield from merged_over(_projection("merger", merged, out))
     deep = v.count_of("deepstack_visual_indexes")
     if deep:
-        projection = over_attention_ranks(_projection("merger", merged, out))
+        projection = merged_over(_projection("merger", merged, out))
         yield from layers("deepstack_merger_list", deep, chain(layer_norm("norm", merged), projection))
 
 

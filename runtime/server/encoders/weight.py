@@ -9,6 +9,7 @@ from typing import Literal
 from runtime.server.errors import ConfigError
 
 Group = Literal["tp", "attn_tp"]
+EAR = "audio_tower"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,10 @@ class Encoder:
     weights: tuple[EncoderWeight, ...]
     may_be_whole: bool = False
     is_quantized: bool = False
+
+    @property
+    def hears(self) -> bool:
+        return any(weight.name.startswith(f"{EAR}.") for weight in self.weights)
 
     def whole(self) -> Encoder:
         if not self.may_be_whole:
