@@ -20,7 +20,7 @@ from sgl_tune.ship.remote_options import (
     TimeoutOption,
     way,
 )
-from sgl_tune.ship.remotes import PATIENCE_SECONDS, Pushed, offer_json, remote
+from sgl_tune.ship.remotes import PATIENCE_SECONDS, Pushed, fits, offer_json, remote
 from sgl_tune.ship.trust_options import SignOption
 from sgl_tune.units import count, human_bytes
 
@@ -63,6 +63,7 @@ def push(
     key = read_private_key(sign) if sign else None
     with way(out, plain_http, ca, timeout, "pushing") as there:
         pushed = remote(url, there).push(bundle, machine_of(bundle, gpu, platform), replace, key)
+    _warn_of_rivals(out, url, pushed)
     out.result(
         {
             "url": url,
@@ -74,6 +75,16 @@ def push(
         human=lambda: _show(out, url, pushed),
         quiet=[pushed.offer.reference],
     )
+
+
+def _warn_of_rivals(out: Output, url: str, pushed: Pushed) -> None:
+    """A pull of this URL would refuse to choose: said to the one who can."""
+    rivals = [one.reference for one in pushed.beside if fits(one.machine, pushed.offer.machine)]
+    if rivals:
+        out.warn(
+            f"{url} holds {count(len(rivals) + 1, 'bundle')} now that fit one machine: a pull takes none "
+            f"(the other: {', '.join(rivals)}); push with --replace, or to another tag"
+        )
 
 
 def _show(out: Output, url: str, pushed: Pushed) -> None:

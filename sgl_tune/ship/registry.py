@@ -173,9 +173,10 @@ class RegistryRemote:
             raise UsageError(
                 f"{self.name}: nothing there for {machine}, but {there}", "--gpu names another GPU"
             )
+        by_gpu = "--gpu NAME, or " if len({image.told_by(one).get(image.GPU) for one in fits}) > 1 else ""
         raise UsageError(
             f"{self.name}: {len(fits)} fit {machine}: {'; '.join(map(self._in_words, fits))}",
-            f"--gpu NAME, or one by its digest: {self.name.place}@sha256:...",
+            f"{by_gpu}one by its digest: {self.name.place}@sha256:...; `push --replace` leaves one there",
         )
 
     def _in_words(self, entry: Mapping[str, Any]) -> str:

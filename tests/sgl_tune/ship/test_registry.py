@@ -137,6 +137,24 @@ def test_several_that_fit_are_listed(registry: Registry, tmp_path: Path) -> None
     )
 
 
+def test_a_push_says_that_a_pull_could_not_choose(registry: Registry, tmp_path: Path) -> None:
+    """Such as tactics first and then, warmed anew, one deployment more: both are for this machine."""
+    url = f"{registry.url}:rivals"
+    older = make_bundle(tmp_path / "older.tar.gz")
+    newer = make_bundle(tmp_path / "newer.tar.gz", seed=2, key="b" * 16)
+    first = push(older, url)
+    assert first.code == 0 and not first.err
+    rival = push(newer, url)
+    assert rival.code == 0 and "2 bundles now that fit one machine" in rival.err and "--replace" in rival.err
+    ran = pull(url, "--gpu", "h200", "-o", tmp_path / "x")
+    assert ran.code == 2 and "2 fit H200" in ran.err and "--gpu NAME" not in ran.err
+    other = push(make_bundle(tmp_path / "other.tar.gz", gpu="NVIDIA B200"), url)
+    assert other.code == 0 and not other.err, "that is for others"
+    alone = push(newer, url, "--replace")
+    assert alone.code == 0 and not alone.err
+    assert pull(url, "--gpu", "h200", "-o", tmp_path / "x").code == 0
+
+
 def test_two_who_push_at_once_are_both_there(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
