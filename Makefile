@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup warm test suite lint test-base oracle flashinfer-versions vllm-reader compile-only large-registry clean
+.PHONY: setup warm test suite lint test-base oracle flashinfer-versions vllm-reader compile-only large-registry recipes clean
 
 setup: $(VENV)/.installed
 
@@ -55,6 +55,10 @@ vllm-reader: setup
 # A bundle of a gigabyte to Debian's docker-registry and back, killed on both ways; three minutes and 5 GB in /tmp.
 large-registry: setup
 	$(BIN)/python -m tests.sgl_tune.ship.large_registry --megabytes 1000
+
+# Every command of every recipe, with a real warm, pip, registry and S3; ten minutes, and 3 GB in /tmp.
+recipes: setup
+	$(BIN)/python -m tests.examples.run_whole
 
 clean:
 	rm -rf $(VENV) .flashinfer-versions .vllm-reader .compile-only .venv-base .oracle build *.egg-info

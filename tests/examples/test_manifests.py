@@ -133,6 +133,13 @@ def test_no_host_stands_in_it_and_it_is_told_of(path: Path) -> None:
     assert path.name == "README.md" or f"({path.name})" in (EXAMPLES / "README.md").read_text()
 
 
+def test_the_tool_needs_no_file_that_is_made_with_it() -> None:
+    tool, *others = (EXAMPLES / "Dockerfile").read_text().split("\nFROM ")[1:]
+    copied = re.compile(r"^COPY (?!--from)(.*) \S+$", re.MULTILINE)
+    assert [name.partition("-")[0] for name in copied.findall(tool)] == ["sgl_tune"]
+    assert any("env.json" in copied.findall(other)[0] for other in others if copied.findall(other))
+
+
 def test_the_wheel_and_its_extras_are_ours() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     installed = re.search(
