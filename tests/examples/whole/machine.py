@@ -135,7 +135,7 @@ class Machine:
         subprocess.run([sys.executable, "-m", "venv", place], check=True)
         if packages:
             constraints = ("-c", ROOT / "constraints.txt")
-            subprocess.run([place / "bin/pip", "install", "-q", *constraints, *packages], check=True)
+            subprocess.run([place / "bin/pip", "install", "-qq", *constraints, *packages], check=True)
         (place / ".whole").touch()
 
 
