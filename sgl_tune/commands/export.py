@@ -11,6 +11,7 @@ from sgl_tune.cache.completion import keys
 from sgl_tune.cache.layouts import resolve
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.patience import timeout_option
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
 from sgl_tune.errors import UsageError
@@ -53,9 +54,7 @@ def export(
     replace: Annotated[
         bool, typer.Option("--replace", help="Write vLLM's files anew that another environment tuned.")
     ] = False,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1, help="Seconds for FlashInfer's writer.")
-    ] = 600,
+    timeout: Annotated[float, timeout_option("Seconds for FlashInfer's writer.")] = 600,
     cache_dir: CacheDirOption = None,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,

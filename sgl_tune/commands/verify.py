@@ -15,6 +15,7 @@ from sgl_tune.cache.completion import keys
 from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.patience import timeout_option
 from sgl_tune.cli.table import Column
 from sgl_tune.deployment.options import ServerFlags, TargetOption, takes_server_flags
 from sgl_tune.deployment.positionals import split_positionals
@@ -66,9 +67,7 @@ def verify(
             "--replay", help="On the machine that serves: time each choice against the default again."
         ),
     ] = False,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1, help="With --replay: seconds without progress.")
-    ] = 600,
+    timeout: Annotated[float, timeout_option("With --replay: seconds without progress.")] = 600,
     store: Annotated[
         str | None,
         typer.Option("--store", metavar="ID|all", help="Only what else a start compiles and keeps."),

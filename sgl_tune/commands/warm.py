@@ -11,6 +11,7 @@ import typer
 from sgl_tune.cache.disk import kind_of
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.patience import timeout_option
 from sgl_tune.commands.warm_outcome import Outcome, show_dry_run
 from sgl_tune.commands.warm_root import Root
 from sgl_tune.compile.everything import Wanted, check_can_compile, planned_modules
@@ -50,9 +51,7 @@ def warm(
             "--workers", min=1, help="On the CPU: processes that share the search.", show_default="1"
         ),
     ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1, help="Seconds without any progress before giving up.")
-    ] = 600,
+    timeout: Annotated[float, timeout_option("Seconds without any progress before giving up.")] = 600,
     secret_file: Annotated[
         Path | None,
         typer.Option(

@@ -52,7 +52,7 @@ def parse_name(url: str) -> Name:
     path, at, digest = path.partition("@")
     repository, colon, tag = path.partition(":")
     name = Name(host, repository, tag if colon else None, digest if at else None)
-    if not slash or not _HOST.fullmatch(host):
+    if not slash or not _HOST.fullmatch(host) or not _is_port(host):
         raise UsageError(f"{shown(url)}: {shown(host)} is no registry's host", _HOW)
     if len(repository) > _LONGEST or not _REPOSITORY.fullmatch(repository):
         raise UsageError(
@@ -63,6 +63,11 @@ def parse_name(url: str) -> Name:
     if at and not DIGEST.fullmatch(digest):
         raise UsageError(f"{shown(url)}: {shown(digest)} is no digest", "sha256: and 64 hexadecimal digits")
     return name
+
+
+def _is_port(host: str) -> bool:
+    _, colon, port = host.rpartition(":")
+    return not colon or not port.isdigit() or 0 < int(port) < 1 << 16
 
 
 def is_loopback(host: str) -> bool:

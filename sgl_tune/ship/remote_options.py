@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.patience import timeout_option
 from sgl_tune.deployment.completion import gpus
 from sgl_tune.ship.remotes import How
 from sgl_tune.units import human_bytes
@@ -21,16 +22,7 @@ CaOption = Annotated[
     Path | None,
     typer.Option("--ca", metavar="FILE", help="oci: certificates to trust in place of the usual, in PEM."),
 ]
-TimeoutOption = Annotated[
-    float,
-    typer.Option(
-        "--timeout",
-        metavar="SECONDS",
-        min=0.1,
-        max=86400,
-        help="For an answer, and for each piece of a file.",
-    ),
-]
+TimeoutOption = Annotated[float, timeout_option("For an answer, and for each piece of a file.", 0.1, 86400)]
 GpuOption = Annotated[
     str | None, typer.Option("--gpu", metavar="NAME", help="The GPU it is for.", autocompletion=gpus)
 ]

@@ -83,6 +83,13 @@ def test_a_place_where_no_cache_can_be_is_wrong_usage(line: str, error: str) -> 
     assert error in next(text for text in ran.err.splitlines() if text.startswith("error: "))
 
 
+@pytest.mark.parametrize("command", ["warm", "verify", "export", "push x", "pull"])
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e300"])
+def test_a_timeout_is_a_number_of_seconds(command: str, seconds: str) -> None:
+    ran = run_here(*command.split(), "x", "--timeout", seconds)
+    assert ran.code == 2 and ran.err.startswith("error: --timeout")
+
+
 @pytest.mark.parametrize(
     ("command", "said"), [("inspect", "a named pipe, no cache"), ("prune", "a named pipe")]
 )

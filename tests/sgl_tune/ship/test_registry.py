@@ -155,6 +155,12 @@ def test_a_push_says_that_a_pull_could_not_choose(registry: Registry, tmp_path: 
     assert pull(url, "--gpu", "h200", "-o", tmp_path / "x").code == 0
 
 
+@pytest.mark.parametrize("port", ["0", "65536", "99999"])
+def test_a_port_that_there_is_not_is_wrong_usage(port: str) -> None:
+    ran = pull(f"oci://localhost:{port}/caches/glm:1")
+    assert ran.code == 2 and f"'localhost:{port}' is no registry's host" in ran.err
+
+
 def test_two_who_push_at_once_are_both_there(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

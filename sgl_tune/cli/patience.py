@@ -1,0 +1,22 @@
+"""`--timeout`: for how many seconds is waited, of which "not a number" and "without end" are none."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import typer
+
+from sgl_tune.errors import UsageError
+
+_WEEK = 7 * 86400
+
+
+def timeout_option(help: str, least: float = 1, most: float = _WEEK) -> Any:
+    return typer.Option("--timeout", metavar="SECONDS", min=least, max=most, help=help, callback=_number)
+
+
+def _number(seconds: float) -> float:
+    if math.isnan(seconds):  # no range that it would be out of
+        raise UsageError("--timeout nan is no number of seconds", "such as 600")
+    return seconds
