@@ -23,6 +23,7 @@ from sgl_tune.log_lines import line_parser
 from sgl_tune.processes.descendants import below
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.start_report.compilers import Compilers
+from sgl_tune.start_report.kernels import kernel_turns
 from sgl_tune.start_report.listener import Listener
 from sgl_tune.start_report.report import StartReport, report_of
 from sgl_tune.start_report.written import written_since
@@ -156,7 +157,8 @@ class _Server:
         told.ended = max(told.ended, time.time())
         told.command = self._command
         told.exit_code = self.code if self._process.returncode is not None else None
-        told.watched = self._compilers.turns
+        # Triton's own first: the ptxas of a kernel tells nobody whose it is.
+        told.watched = [*kernel_turns(self._began, self._environment), *self._compilers.turns]
         told.written = written_since(self._began, self._environment)
         return report_of(told)
 

@@ -27,23 +27,24 @@ class Written:
 def written_since(moment: float, environment: Mapping[str, str]) -> tuple[Written, ...]:
     """Wherever a server of any release would look with these variables."""
     found = []
-    home, user = environment.get("HOME", "/root"), environment.get("USER", "root")
     for store in STORES:
-        folders = {f: None for row in RELEASES for f in places(row, environment, home, user)[store.id]}
-        for folder in _without_inner(folders):
-            sizes = list(_sizes(folder, moment))
+        for folder in folders_of(store.id, environment):
+            sizes = [status.st_size for _, _, status in fresh_files(folder, moment)]
             if sizes:
                 found.append(Written(store.id, folder, len(sizes), sum(sizes)))
     return tuple(found)
 
 
-def _without_inner(folders: Mapping[str, None]) -> Iterator[str]:
+def folders_of(store: str, environment: Mapping[str, str]) -> Iterator[str]:
+    home, user = environment.get("HOME", "/root"), environment.get("USER", "root")
+    folders = {f: None for row in RELEASES for f in places(row, environment, home, user)[store]}
     for folder in folders:
         if not any(folder.startswith(f"{other}/") for other in folders):
             yield folder
 
 
-def _sizes(folder: str, moment: float) -> Iterator[int]:
+def fresh_files(folder: str, moment: float) -> Iterator[tuple[str, str, os.stat_result]]:
+    """The folder, the name and the status of each that was written since."""
     seen = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -55,4 +56,4 @@ def _sizes(folder: str, moment: float) -> Iterator[int]:
             except OSError:
                 continue
             if status.st_mtime >= moment:
-                yield status.st_size
+                yield place, name, status

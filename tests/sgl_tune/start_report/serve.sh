@@ -10,6 +10,7 @@ say "Load weight end. elapsed=0.30 s, avail mem=1 GB"
 say "Memory pool end. avail mem=1 GB"
 say "Capture target decode CUDA graph begin. backend=full"
 mkdir -p "$HOME/.triton/cache/abc" && echo built > "$HOME/.triton/cache/abc/kernel.json"
+echo stage > "$HOME/.triton/cache/abc/kernel.source"; sleep 0.4; echo stage > "$HOME/.triton/cache/abc/kernel.cubin"
 mkdir -p "$HOME/.cache/flashinfer/0.7.2/90a/cached_ops/norm" && cd "$HOME/.cache/flashinfer/0.7.2/90a/cached_ops/norm"
 # What feeds the compiler holds it for as long as the watcher needs to see it.
 { echo "int f() { return 1; }"; sleep 0.6; } | g++ -x c++ -c - -o norm.o

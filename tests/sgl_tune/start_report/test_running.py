@@ -58,7 +58,8 @@ def test_the_report_has_the_beginning_the_compiler_and_what_was_written(stopped:
     assert phases["imports"]["seconds"] >= 0.3 and report["unexplained_seconds"] < 0.5
     assert phases["FlashInfer JIT"]["seconds"] > 0.2 and report["compiled"] == ["norm"]
     written = {one["store"]: one for one in report["written"]}
-    assert written["triton"]["folder"] == f"{home}/.triton/cache" and written["triton"]["files"] == 1
+    assert written["triton"]["folder"] == f"{home}/.triton/cache" and written["triton"]["files"] == 3
+    assert 0.3 < phases["Triton"]["seconds"] < 0.7, "between a kernel's stages"
     assert written["flashinfer-jit"]["files"] == 1
 
 
