@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
+from torch.nn.functional import softplus
 
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
@@ -55,6 +56,10 @@ class GroupedQueryAttention(nn.Module):
         if config.head_gate:
             gates = [Part(f"{name}.g_proj", self.heads)]
             self.head_gate = build.linear(gates, slice(0, model.hidden_size), scheme=PLAIN, rows_over=ranks)
+        self.soft_gate: Linear | None = None
+        if config.softplus_gate is not None:
+            gates = [Part(f"{name}.g_proj", self.heads if config.softplus_gate == "head" else q)]
+            self.soft_gate = build.linear(gates, slice(0, model.hidden_size), rows_over=ranks)
         self.norms = query_key_norms(build, name, config, q, kv)
         self.sinks = None
         if config.sinks:
@@ -88,10 +93,13 @@ class GroupedQueryAttention(nn.Module):
         answer = attend(q, k, v, self.layer, batch, pool)
         if gate is not None:
             answer = answer * gate.sigmoid()
+        if self.soft_gate is not None:
+            gate = softplus(self.soft_gate(x).float()).to(answer.dtype)
+            answer = answer * gate.unflatten(-1, (answer.shape[1], -1))
         return self.out(answer.flatten(1))
 
     def pieces(self) -> Iterator[Piece]:
-        for part in (self.qkv, self.out, self.head_gate, self.norms):
+        for part in (self.qkv, self.out, self.head_gate, self.soft_gate, self.norms):
             if part is not None:
                 yield from part.pieces()
         if self.sinks is not None:

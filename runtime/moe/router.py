@@ -47,6 +47,8 @@ class Router(nn.Module):
             logits = nn.functional.linear(x.float(), self.weight.float(), self.bias)
         else:
             logits = nn.functional.linear(x.to(self.weight.dtype), self.weight, self.bias)
+        if self.moe.router_cap is not None:
+            logits = (logits.float() / self.moe.router_cap).tanh() * self.moe.router_cap
         with fused_in_a_server():
             chosen = select_experts(logits.float(), self.moe, self.correction)
             return self._with_shared(chosen) if self.fused_shared else chosen
@@ -72,7 +74,7 @@ def _corrections(names: tuple[str, ...]) -> Iterator[Source]:
     """In the router, beside it, or as one row of statistics."""
     for name in names:
         block = name.rpartition(".")[0]
-        for place in (name, block, f"{name}.moe_statics", f"{block}.moe_statics"):
+        for place in (name, block, f"{block}.experts", f"{name}.moe_statics", f"{block}.moe_statics"):
             yield Source(f"{place}.e_score_correction_bias", view=torch.flatten)
         yield from (Source(f"{block}.{one}") for one in ("router_bias", "expert_bias"))
 

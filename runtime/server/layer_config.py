@@ -26,6 +26,7 @@ class MoEConfig:
     routed_scaling_factor: float = 1.0
     router_bias: bool = False
     router_in_fp32: bool = False
+    router_cap: float | None = None  # what it finds is a tanh of itself, so high
     routes_in_fp32: bool = False  # by a router that is stored as the model is
     latent_size: int | None = None  # of the rows that routed experts work on, where not the hidden size
     shared_gate: bool = False  # the shared expert counts as much as a sigmoid of the token says
@@ -73,6 +74,7 @@ class AttentionConfig:
     qk_norm: Literal["none", "head", "unit", "all"] = "none"  # each head, without weights, or all as one
     output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
     head_gate: bool = False  # ... or each token one a head, of a matrix of its own
+    softplus_gate: Literal["head", "value"] | None = None  # ... or a softplus, one a head or one a value
     norms_turned: bool = False  # queries and keys are normed after their rope
     score_cap: float | None = None  # scores are a tanh of themselves, so high
     chunk: int | None = None  # tokens see those before them in their own chunk

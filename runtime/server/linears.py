@@ -88,6 +88,9 @@ def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iter
     packed, read = model.names.packed_qkv, attention.inputs * model.hidden_size
     yield ("q_proj", "k_proj", "v_proj") if packed is None else (packed,), read, rows
     yield (model.names.attention_out,), heads * attention.value_width, model.hidden_size
+    if attention.softplus_gate is not None:
+        each = attention.head_dim if attention.softplus_gate == "value" else 1
+        yield ("g_proj",), model.hidden_size, heads * each
 
 
 def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:

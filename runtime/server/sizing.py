@@ -13,7 +13,7 @@ DTYPE_BYTES = {
     "float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3fn": 1,
 }  # fmt: skip
 FP8_BLOCK = 128
-HYBRID_TYPES = {"gpt_oss", "mellum", "llama4_text", "step3p5", "mimo_v2_flash"}
+HYBRID_TYPES = {"gpt_oss", "mellum", "llama4_text", "step3p5", "mimo_v2_flash", "laguna"}
 
 
 def kv_heads_per_rank(attention: AttentionConfig, parallel: ParallelConfig) -> int:

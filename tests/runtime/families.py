@@ -319,6 +319,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "topk_group": 1,
         },
     ),
+    "laguna": (
+        "LagunaConfig",
+        {
+            "head_dim": 16,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 48,
+            "layer_types": ["full_attention", "sliding_attention"],
+            "num_attention_heads_per_layer": [4, 8],
+            "sliding_window": 6,
+        },
+    ),
     "hy_v3": (
         "HYV3Config",
         {

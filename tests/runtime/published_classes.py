@@ -108,5 +108,11 @@ CLASSES: dict[str, Any] = {
 NEEDED: dict[str, dict[str, Any]] = {
     "bailing_moe": {"num_key_value_heads": 4, "moe_intermediate_size": 1408, "use_bias": False},
     "bailing_moe_v2": {"norm_topk_prob": True},
+    "laguna": {
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": theta, "partial_rotary_factor": share}
+            for kind, theta, share in (("full_attention", 5e5, 0.5), ("sliding_attention", 1e4, 1.0))
+        }
+    },
     "hy_v3": {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True},
 }

@@ -71,14 +71,20 @@ _BY_LAYER = (
     ["linear_attention", "full_attention", "linear_attention"],
     ["full_attention", "linear_attention", "linear_attention"],
 )
-_ROPES_BY_KIND = tuple(
-    {
-        "full_attention": {"rope_theta": 900.0, **rope},
-        "sliding_attention": {"rope_type": "default", "rope_theta": 70.0},
-    }
-    for rope in _ROPES
-    if rope is not None
-)
+
+
+def _ropes_by_kind(*ropes: dict[str, Any] | None) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        {
+            "full_attention": {"rope_theta": 900.0, **rope},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 70.0},
+        }
+        for rope in ropes
+        if rope is not None
+    )
+
+
+_ROPES_BY_KIND = _ropes_by_kind(*_ROPES)
 _PATTERN = {"sliding_window": (1, 5, 64), "sliding_window_pattern": (1, 2, 4)}
 _EXPERTS = {"num_experts_per_tok": (1, 2, 3)}
 _SIGMOID: dict[str, tuple[Any, ...]] = {
@@ -391,6 +397,21 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "time_step_limit": (None,) * 5 + ((0.1, 0.5),),
     },
     "mimo_v2_flash": _MIMO,
+    "laguna": {
+        **_without(_HEADS, "tie_word_embeddings"), **_EXPERTS, "num_hidden_layers": (3,),
+        "head_dim": (8, 16, 32), "tie_word_embeddings": (False,) * 19 + (True,),
+        "attention_bias": (False, True), "gating": (True, "per-head", "per-element", *(True,) * 6, False),
+        "num_attention_heads": (4,), "num_attention_heads_per_layer": ([4, 8, 8], [8, 4, 4], [4, 4, 4]),
+        "layer_types": (
+            *(["full_attention"] + ["sliding_attention"] * 2,) * 4,
+            *(["full_attention"] * 3, ["sliding_attention"] * 3),
+        ),
+        "mlp_layer_types": (None, ["sparse"] * 3, ["sparse", "dense", "sparse"]),
+        "sliding_window": (1, 5, 64), "rope_parameters": (None, *_ropes_by_kind(*_WHOLE_ROPES)),
+        "num_experts": (4, 8), "moe_intermediate_size": (16, 32),
+        "shared_expert_intermediate_size": (16, 48), "moe_routed_scaling_factor": (1.0, 2.5),
+        "moe_router_logit_softcapping": (0.0, 0.7, 30.0),
+    },
     "hy_v3": {
         **_HEADS, **_EXPERTS, "num_hidden_layers": (3,), "head_dim": (8, 16, 32),
         "rope_parameters": (*_ROPES[:2] * 12, *_ROPES), "attention_bias": (False,) * 19 + (True,),

@@ -20,6 +20,7 @@ ALONE = Spread(1, 1)
 _NO_LINEAR = re.compile(
     r"mlp\.experts\.|(gate|gate\.wg|router|shared_expert_gate|self_attn\.g_proj|indexer\.(weights_proj|wk))$"
 )
+_LINEAR = {"laguna": ("self_attn.g_proj",)}
 # Stored as one by transformers.
 _STORED = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
@@ -30,16 +31,16 @@ _BY_TRANSFORMERS = {
     "shared_mlp.gate_up_proj": "shared_mlp.input_linear",
     **{f"self_attn.f_{one}_proj": f"self_attn.forget_gate.f_{one}_proj" for one in "ab"},
 }
-_SHARED = re.compile(r"share_expert\.|mlp\.shared_mlp\.")
+_SHARED = re.compile(r"share_expert\.|mlp\.shared_(mlp|expert)\.")
 
 
 def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int, ...]]]:
     with torch.device("meta"):
         reference = make_reference(name)
-    shapes = {}
+    shapes, linear = {}, _LINEAR.get(name, ())
     for name, parameter in tensors(reference).items():
         found = re.fullmatch(r"model\.(?:language_model\.)?layers\.(\d+)\.(.*)\.weight", name)
-        if found and parameter.dim() == 2 and not _NO_LINEAR.search(found[2]):
+        if found and parameter.dim() == 2 and (found[2] in linear or not _NO_LINEAR.search(found[2])):
             shapes[int(found[1]), found[2]] = tuple(parameter.shape)
     told = getattr(reference, "saved_as", None) or reference.config.to_dict()
     return model_config(json.loads(json.dumps(told))), shapes
