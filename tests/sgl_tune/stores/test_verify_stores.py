@@ -235,6 +235,19 @@ def test_flashinfer_is_given_another_folder_where_it_may_not_write(open_folder: 
     assert len(said) == 1 and "FlashInfer writes a log" in said[0]
 
 
+def test_a_folder_that_anybody_may_make_first_is_said(root: Path) -> None:
+    """A server would load what another user put there."""
+    ran = run_here("relocate", root, "--read-only")
+    assert ran.code == 0 and "warning: /tmp/sgl-tune is whoever's makes it first" in ran.err
+    assert not run_here("relocate", root, "--read-only", "--scratch", "/var/x").err
+    for words, said in (
+        (("--scratch", "/x"), "--read-only"),
+        (("--read-only", "--scratch", "x"), "absolute"),
+    ):
+        ran = run_here("relocate", root, *words)
+        assert ran.code == 2 and said in ran.err
+
+
 def test_what_cannot_be_mended_is_said_and_left(root: Path) -> None:
     next((root / "triton").glob("*/kernel_0.ttir")).unlink()
     group = next((root / "triton").glob("*/__grp__kernel_0.json"))
