@@ -28,7 +28,7 @@ from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import CacheDirOption
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.ship.recognised import is_bundle
 from sgl_tune.stores.describe import Summary
 from sgl_tune.stores.find import TACTICS, store_asked_for
@@ -135,10 +135,15 @@ def _list(
 ) -> None:
     entries, filters, sort, limit = asked
 
+    unread: list[str] = []
+
     def on_error(error: OSError) -> None:
-        out.warn(f"{error.filename}: {error.strerror}")
+        unread.append(f"{error.filename}: {error.strerror}")
+        out.warn(unread[-1])
 
     found = resolve(target, root, on_error, {summary.stored.path for summary in stores})
+    if unread and not found:
+        raise WorkFailed(f"no cache can be read in {target or root}: {unread[0]}")
     scanned = Scanner(digests=out.format is Format.json).scan_all(found)
     if target and Path(target).is_file() and any(cache.is_foreign for cache in scanned):
         raise UsageError(f"{target}: not a cache file", "`sgl-tune inspect` lists the caches there are")

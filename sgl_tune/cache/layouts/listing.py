@@ -51,6 +51,7 @@ def list_on(way: Way, folder: Path, root: Path, on_error: OnError) -> Listing:
     except (FileNotFoundError, NotADirectoryError):
         pass  # it vanished while we walked
     except OSError as error:
+        error.filename = error.filename or str(folder)  # of a descriptor Python tells no name
         on_error(error)
     return Listing(folder, tuple(sorted(files)), tuple(sorted(folders)), root)
 

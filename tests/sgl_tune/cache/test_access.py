@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.sgl_tune.cache.caches import (
     write_ranks,
 )
 from tests.sgl_tune.cache.children import in_child
+from tests.sgl_tune.running import PROGRAM, environment
 
 ME = os.geteuid()
 STRANGER = User("stranger", 4_000_000)
@@ -151,6 +153,17 @@ def test_whoever_runs_this_is_asked_of_the_system(tmp_path: Path) -> None:
     assert own_writing(tmp_path) == []
     (found,) = own_writing(tmp_path / "gone")
     assert found.code == "not-writable"
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
+    """Python tells no name where it lists a descriptor; and what cannot be read is not nothing."""
+    write_ranks(cache_folder(tmp_path), rank_names(tp=1))
+    few = ["sh", "-c", 'ulimit -n 6; exec "$@"', "sh", *PROGRAM]
+    for words, code in ((["inspect"], 3), (["verify"], 1), (["prune", "--stale", "--dry-run"], 3)):
+        command = [*few, *words, "--cache-dir", str(tmp_path)]
+        ran = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+        assert ran.returncode == code and "None" not in ran.stdout + ran.stderr, ran.stderr
+        assert f"{tmp_path}/flashinfer" in ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize("name", ["no-such-user", "", "-1", "9" * 40])
