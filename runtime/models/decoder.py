@@ -93,7 +93,8 @@ class Decoder(nn.Module):
         build, scheme = self.build, self.build.head_scheme()
         name = self.model.names.embedding if is_tied else self.model.names.head
         model = replace(self.model, vocab_size=self.model.logits_size)
-        head = VocabTable(name, model, self.comm, "tp", build.dtype, build.device, scheme)
+        dtype = torch.float32 if self.model.head_in_fp32 else build.dtype
+        head = VocabTable(name, model, self.comm, "tp", dtype, build.device, scheme)
         head.is_normed = self.model.normed_head and not is_tied
         return head
 
@@ -126,7 +127,9 @@ class Decoder(nn.Module):
 
     def run_head(self, state: StageState, batch: ForwardBatch) -> LogitsOutput:
         assert self.norm is not None and self.logits is not None and state.residual is not None
-        return self.logits.forward(self.norm.add(state.hidden, state.residual), batch, state.captured)
+        normed = self.norm.add(state.hidden, state.residual)
+        rows = normed.float() if self.model.head_in_fp32 else normed
+        return self.logits.forward(rows, batch, state.captured)
 
     def _publish_token_counts(self, batch: ForwardBatch) -> None:
         if batch.dp is not None:

@@ -15,6 +15,7 @@ from runtime.models.build import Build
 from runtime.models.gated_delta import GatedDeltaNet
 from runtime.models.gqa import GroupedQueryAttention
 from runtime.models.kimi_delta import KimiDelta
+from runtime.models.lightning import LightningAttention
 from runtime.models.mamba2 import Mamba2Mixer
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
@@ -22,7 +23,15 @@ from runtime.models.short_conv import ShortConv
 from runtime.models.sublayer import around_attention, around_mlp
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
-from runtime.server.recurrent import GatedDeltaConfig, KimiDeltaConfig, Mamba2Config, ShortConvConfig
+from runtime.server.config import ModelConfig
+from runtime.server.layer_config import RopeConfig
+from runtime.server.recurrent import (
+    GatedDeltaConfig,
+    KimiDeltaConfig,
+    LightningConfig,
+    Mamba2Config,
+    ShortConvConfig,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +54,7 @@ class DecoderLayer(nn.Module):
         model, name = build.model, f"{build.model.names.layers}.{layer_id}"
         self.number, self.comm, self.norms = layer_id, build.comm, model.norms
         self.kind = model.layer_kind(layer_id)
-        self.rope = model.layer_attention(layer_id).rope if model.keeps_tokens(layer_id) else None
+        self.rope = _rope(model, layer_id)
         self.table_name: str | None = None  # of its rope, in the decoder that it is of
         self.mixer = _mixer(build, layer_id, name)
         self.mixer_norms = None if self.mixer is None else around_attention(build, name)
@@ -89,14 +98,22 @@ class DecoderLayer(nn.Module):
                 yield from part.pieces()
 
 
-RecurrentMixer = GatedDeltaNet | KimiDelta | Mamba2Mixer | ShortConv
+RecurrentMixer = GatedDeltaNet | KimiDelta | LightningAttention | Mamba2Mixer | ShortConv
 Mixer = LatentAttention | GroupedQueryAttention | RecurrentMixer
 _RECURRENT: dict[type, type[RecurrentMixer]] = {
     GatedDeltaConfig: GatedDeltaNet,
     KimiDeltaConfig: KimiDelta,
+    LightningConfig: LightningAttention,
     Mamba2Config: Mamba2Mixer,
     ShortConvConfig: ShortConv,
 }
+
+
+def _rope(model: ModelConfig, layer_id: int) -> RopeConfig | None:
+    recurrent = model.recurrent
+    if isinstance(recurrent, LightningConfig) and model.is_recurrent(layer_id):
+        return recurrent.rope
+    return model.layer_attention(layer_id).rope if model.keeps_tokens(layer_id) else None
 
 
 def _mixer(build: Build, layer_id: int, layer: str) -> Mixer | None:

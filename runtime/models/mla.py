@@ -53,7 +53,7 @@ class LatentAttention(nn.Module):
             [Part(f"{name}.kv_b_proj", kv)], slice(0, self.mla.kv_lora_rank), rows_over=ranks
         )
         self.out = build.linear(
-            [Part(f"{name}.o_proj", hidden)],
+            [Part(f"{name}.{model.names.attention_out}", hidden)],
             _rows(heads, self.mla.v_head_dim),
             bias=config.output_bias,
             adds_bias=rank == 0,

@@ -11,7 +11,7 @@ from runtime.forward.batch import ForwardBatch, ForwardMode
 from runtime.layers.loading import Piece, Source, length
 from runtime.layers.recurrence import RecurrentInputs, Rows, convolve
 from runtime.models.build import Build
-from runtime.server.recurrent import GatedDeltaConfig, KimiDeltaConfig, Mamba2Config
+from runtime.server.recurrent import GatedDeltaConfig, KimiDeltaConfig, LightningConfig, Mamba2Config
 
 
 class Convolution(nn.Module):
@@ -56,7 +56,9 @@ def head_vector(count: int, dtype: torch.dtype, build: Build) -> nn.Parameter:
 
 
 def workspaces(
-    config: GatedDeltaConfig | KimiDeltaConfig | Mamba2Config, inputs: RecurrentInputs, batch: ForwardBatch
+    config: GatedDeltaConfig | KimiDeltaConfig | LightningConfig | Mamba2Config,
+    inputs: RecurrentInputs,
+    batch: ForwardBatch,
 ) -> list[torch.Tensor]:
     """What SGLang's chunked kernels hold beside their answer. A step of a decode needs none."""
     if batch.mode is not ForwardMode.EXTEND:
@@ -98,6 +100,13 @@ def _of_channels(inputs: RecurrentInputs, chunks: int, chunk: int, requests: int
     ]
 
 
+def _of_lightning(inputs: RecurrentInputs, chunks: int, chunk: int, requests: int) -> list[torch.Tensor]:
+    """Normed queries and keys, and an answer for each `chunk` channels of a key, which are added up."""
+    parts = inputs.k.shape[-1] // chunk
+    copies = [torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in (inputs.q, inputs.k)]
+    return [*copies, inputs.v.new_empty(parts, *inputs.v.shape)]
+
+
 def _of_mamba(inputs: RecurrentInputs, chunks: int, chunk: int, requests: int) -> list[torch.Tensor]:
     """Steps and the sums of decays by chunk; each chunk's state, and the one before it; products of all keys
     and queries of a chunk; the last states."""
@@ -121,6 +130,7 @@ def _of_mamba(inputs: RecurrentInputs, chunks: int, chunk: int, requests: int) -
 _HELD: dict[type, Callable[[RecurrentInputs, int, int, int], list[torch.Tensor]]] = {
     GatedDeltaConfig: _of_delta,
     KimiDeltaConfig: _of_channels,
+    LightningConfig: _of_lightning,
     Mamba2Config: _of_mamba,
 }
 

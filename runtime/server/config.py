@@ -84,6 +84,7 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     holds_head: bool = False  # a tied one too, apart from the embedding
     normed_head: bool = False  # of columns that are made one long
+    head_in_fp32: bool = False  # and the rows that it reads
     head_vocab: int | None = None  # of a head that knows fewer tokens than the embedding
     fusion: FusionConfig | None = None  # of a draft for a target that it does not look like
     norms: NormStyle = "before"

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from runtime.server.config import ModelConfig, ParallelConfig
 from runtime.server.errors import Unsupported
 from runtime.server.layer_config import AttentionConfig
-from runtime.server.recurrent import GatedDeltaConfig, KimiDeltaConfig, Mamba2Config, ShortConvConfig
+from runtime.server.recurrent import (
+    GatedDeltaConfig,
+    KimiDeltaConfig,
+    LightningConfig,
+    Mamba2Config,
+    ShortConvConfig,
+)
 
 _FUSED_ROWS = 128
 # Whose attention asks for TP's ranks, not for attention's: srt/models.
@@ -104,7 +110,7 @@ def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Itera
         yield ("q_proj",), hidden, heads * mla.qk_head_dim
         yield ("kv_a_proj_with_mqa",), hidden, mla.cache_dim
     yield ("kv_b_proj",), mla.kv_lora_rank, heads * (mla.qk_nope_head_dim + mla.v_head_dim)
-    yield ("o_proj",), heads * mla.v_head_dim, hidden
+    yield (model.names.attention_out,), heads * mla.v_head_dim, hidden
     if mla.indexer and mla.q_lora_rank:
         yield ("indexer.wq_b",), mla.q_lora_rank, mla.indexer.num_heads * mla.indexer.head_dim
         # Elsewhere it is a part of a product in the model's dtype.
@@ -129,6 +135,11 @@ def _recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
             yield (f"{gate}_a_proj",), hidden, config.head_dim
             yield (f"{gate}_b_proj",), config.head_dim, inner
         yield ("o_proj",), inner, hidden
+    elif isinstance(config, LightningConfig):
+        inner = config.inner_size // ranks
+        yield (str(model.names.packed_qkv),), hidden, 3 * inner
+        yield ("g_proj",), hidden, inner
+        yield (model.names.attention_out,), inner, hidden
     elif isinstance(config, Mamba2Config):
         heads, inner = config.num_heads // ranks, config.inner_size // ranks
         groups = max(1, config.num_groups // ranks)  # where they do not go round, each rank has one

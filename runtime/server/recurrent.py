@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runtime.server.errors import ConfigError
+from runtime.server.layer_config import RopeConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,45 @@ class ShortConvConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LightningConfig:
+    """Linear attention whose state forgets as much a token as the head and the depth of the layer say.
+
+    What it answers is normed in `norm_groups` before a gate opens it.
+    """
+
+    num_heads: int
+    head_dim: int
+    norm_groups: int
+    normed_heads: bool  # of queries and keys
+    rope: RopeConfig
+    num_layers: int  # of the whole model: the last one forgets nearly nothing
+
+    def __post_init__(self) -> None:
+        if self.inner_size % self.norm_groups:
+            raise ConfigError(
+                f"config.json: {self.inner_size} channels are not evenly those of {self.norm_groups} groups"
+            )
+
+    @property
+    def chunk(self) -> int:
+        return 32
+
+    @property
+    def inner_size(self) -> int:
+        return self.num_heads * self.head_dim
+
+    def state_shape(self, ranks: int) -> StateShape:
+        _check_split("the number of linear heads", self.num_heads, ranks)
+        _check_split("the number of norm's groups", self.norm_groups, ranks)
+        return StateShape((0, 0), (self.num_heads // ranks, self.head_dim, self.head_dim))
+
+    def slopes(self, layer: int) -> list[float]:
+        """By how much a head's state shrinks at each token, as a logarithm."""
+        depth = 1 - layer / max(self.num_layers - 1, 1) + 1e-5
+        return [slope * depth for slope in _slopes(self.num_heads)]
+
+
+@dataclass(frozen=True, slots=True)
 class StateRules:
     """How many states a server keeps: a request's own, and those of prefixes beside it."""
 
@@ -152,6 +192,13 @@ class StateRules:
 STATE_RULES = StateRules()
 
 
+def _slopes(heads: int) -> list[float]:
+    """Those of ALiBi: powers of one ratio, between which other counts of heads take every second."""
+    power = 1 << heads.bit_length() - 1
+    of_power = [2 ** (-8 * (head + 1) / power) for head in range(power)]
+    return of_power if power == heads else of_power + _slopes(2 * power)[0::2][: heads - power]
+
+
 def _check_groups(what: str, count: int, whose: str, groups: int) -> None:
     if count % groups:
         raise ConfigError(f"config.json: {count} {what} are not evenly those of {groups} {whose}")
@@ -162,4 +209,4 @@ def _check_split(what: str, count: int, ranks: int) -> None:
         raise ConfigError(f"{what} {count} cannot be split over {ranks} ranks: choose sizes that divide it")
 
 
-RecurrentConfig = GatedDeltaConfig | KimiDeltaConfig | Mamba2Config | ShortConvConfig
+RecurrentConfig = GatedDeltaConfig | KimiDeltaConfig | LightningConfig | Mamba2Config | ShortConvConfig

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runtime.server.config import ModelConfig
-from runtime.server.recurrent import KimiDeltaConfig
+from runtime.server.recurrent import KimiDeltaConfig, LightningConfig
 from runtime.server.shape import Server
 
 
@@ -26,6 +26,15 @@ def _other_values(model: ModelConfig, server: Server) -> bool:
     )
 
 
+def _other_widths(model: ModelConfig, _: Server) -> bool:
+    """A step of a decode multiplies 128 channels of a key at a time, and no others."""
+    return isinstance(model.recurrent, LightningConfig) and model.recurrent.head_dim % 128 != 0
+
+
+def _by_trtllm(_: ModelConfig, server: Server) -> bool:
+    return server.backend.calls == "trtllm" and not server.release.routes_by_named_method
+
+
 _A2A = _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
 # srt/models/kimi_linear.py, hunyuan_v3.py: what is split over TP's ranks, and what their load_weights know.
 _ROWS = {
@@ -41,6 +50,18 @@ _ROWS = {
             "--pp before 0.5.17: a stage reads the layers of the others, too",
         ),
         _Row(_other_values, "values of latents and of delta layers of two widths before 0.5.17"),
+        _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers"),
+        _Row(lambda _, s: s.weights_quantization is not None, "quantized weights: here its layers are plain"),
+    ),
+    # srt/models/bailing_moe_linear.py, and srt/layers/attention/linear's seg_la
+    "bailing_hybrid": (
+        _Row(
+            lambda _, s: 1 < s.attn_dp_size < s.tp_size,
+            "DP attention of several ranks a group: each of them holds the whole embedding",
+        ),
+        _A2A,
+        _Row(_by_trtllm, "trtllm kernels before 0.5.23: its files leave out that shares are made one"),
+        _Row(_other_widths, "heads of other widths than 128: its kernel of a decode has no part for them"),
         _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers"),
         _Row(lambda _, s: s.weights_quantization is not None, "quantized weights: here its layers are plain"),
     ),

@@ -10,6 +10,7 @@ from runtime.server.call_rules import chooses_itself
 from runtime.server.errors import ConfigError
 from runtime.server.expert_weights import has_int4_experts, packs_nvfp4
 from runtime.server.gpus import CPU
+from runtime.server.recurrent import LightningConfig
 from sgl_tune.deployment.refusals import undivided_heads
 from sgl_tune.keys.call_shapes import has_kernels, routing_of, tunes_moe
 from sgl_tune.keys.expert_calls import (
@@ -35,7 +36,8 @@ def never_starts(deployment: Deployment) -> str | None:
         return None
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     tuned = _reasons(deployment) if deployment.server.tunes else ()
-    return next(chain(heads, _undivided_encoder(deployment), _pages_of_states(deployment), tuned), None)
+    states = _pages_of_states(deployment), _groups_of_norms(deployment)
+    return next(chain(heads, _undivided_encoder(deployment), *states, tuned), None)
 
 
 def _undivided_encoder(deployment: Deployment) -> Iterator[str]:
@@ -58,6 +60,13 @@ def _pages_of_states(deployment: Deployment) -> Iterator[str]:
             f"LFM2-VL keeps prefixes in pages of one token, and these are of {server.page_size}: "
             "--disable-radix-cache, or --page-size 1 on another --attention-backend"
         )
+
+
+def _groups_of_norms(deployment: Deployment) -> Iterator[str]:
+    """srt/models/bailing_moe_linear.py: a rank norms what its own heads answer."""
+    recurrent, ranks = deployment.model.recurrent, deployment.parallel.attn_tp
+    if isinstance(recurrent, LightningConfig) and recurrent.norm_groups % ranks:
+        yield f"{recurrent.norm_groups} groups of norms cannot be divided among {ranks} ranks"
 
 
 def _reasons(deployment: Deployment) -> Iterator[str]:

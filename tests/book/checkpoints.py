@@ -19,6 +19,7 @@ from runtime.server.decoders.wrappers import WRAPPERS
 from runtime.server.errors import ConfigError
 from tests.book.cases import CHECKPOINTS, checkpoints
 from tests.runtime import families
+from tests.runtime.classless import CLASSLESS
 from tests.runtime.config_files import config_file
 from tests.runtime.published_classes import CLASSES
 
@@ -70,6 +71,7 @@ def _told(config: dict[str, Any]) -> dict[str, Any]:
     """With the class that serves it, where it names none."""
     kept = _kept(config)
     names = {**auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
+    names |= {one.model_type: one.architecture for one in CLASSLESS.values()}
     kept["architectures"] = kept.get("architectures") or [names.get(kept["model_type"], "LlamaForCausalLM")]
     return kept
 

@@ -54,8 +54,16 @@ def _model(case: dict[str, Any]) -> Any:
     _take_place(case["tp"], case.get("ep", 1), case["rank"])
     torch.set_default_dtype(torch.bfloat16)
     torch.cuda.Stream = MagicMock
+    _without_gpu()
     with torch.device("meta"):
-        return _class_of(config.hf_config.architectures[0])(config.hf_config)
+        return _class_of(config.hf_config.architectures[0])(config=config.hf_config)
+
+
+def _without_gpu() -> None:
+    """The angles of DeepSeek's YaRN are made on the GPU, whatever tensors are made on."""
+    from sglang.srt.layers.rotary_embedding.rope_variant import DeepseekScalingRotaryEmbedding
+
+    DeepseekScalingRotaryEmbedding.__init__.__kwdefaults__["device"] = "meta"
 
 
 def _take_place(tp: int, ep: int, rank: int) -> None:

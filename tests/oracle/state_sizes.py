@@ -27,7 +27,7 @@ _ASKED = ("handle_max_mamba_cache", "calculate_mamba_ratio", "resolve_max_num_re
 def draw(dice: random.Random) -> dict[str, Any]:
     """A hybrid, a layout, what is free and what was asked."""
     tp, dp = dice.choice(((1, 1), (2, 1), (4, 1), (4, 2), (4, 4), (8, 8)))
-    kind = dice.choice(("delta", "delta", "mamba", "kimi"))
+    kind = dice.choice(("delta", "delta", "mamba", "kimi", "lightning"))
     layers = dice.choice((8, 24, 48, 52))
     every = dice.choice((2, 4, 6))
     drafts = dice.random() < 0.4
@@ -123,6 +123,11 @@ def _made(case: dict[str, Any], shapes: dict[str, Any]) -> Any:
     if case["kind"] == "kimi":
         return shapes["KimiLinearStateShape"].create(
             tp_world_size=ranks, conv_kernel_size=case["conv_kernel"], **heads
+        )
+    if case["kind"] == "lightning":  # srt/configs/bailing_hybrid.py
+        nothing = {"intermediate_size": 0, "n_groups": 0, "conv_kernel": 1}
+        return shapes["Mamba2StateShape"].create(
+            tp_world_size=ranks, state_size=case["head_dim"], **nothing, **heads
         )
     return shapes["Mamba2StateShape"].create(
         tp_world_size=ranks,

@@ -1,7 +1,8 @@
 """Families that transformers has no class for: one of the same mathematics, under a checkpoint's names.
 
 Ling 2.0 is a GLM-4.5. Ling 1 is a Qwen2-MoE whose shared expert counts half, as its gate says nothing: a
-checkpoint has that half in its weights. InternLM 2 is a Llama.
+checkpoint has that half in its weights. Ling 2.5 is a DeepSeek-V3, most of whose layers have lightning
+attention. InternLM 2 is a Llama.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+
+from tests.runtime.lightning import Lightning
 
 Told = dict[str, Any]
 Tensors = Mapping[str, torch.Tensor]
@@ -88,6 +91,20 @@ def _first(told: Told) -> Told:
     }
 
 
+def _hybrid(told: Told) -> Told:
+    same = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "moe_intermediate_size")
+    same += ("num_experts_per_tok", "n_group", "topk_group", "first_k_dense_replace", "routed_scaling_factor")
+    return {
+        **_shared(told),
+        **{one: told[one] for one in same},
+        "num_key_value_heads": told["num_attention_heads"],
+        "q_lora_rank": told.get("q_lora_rank"),
+        "n_routed_experts": told["num_experts"],
+        "n_shared_experts": told["num_shared_experts"] or 1,
+        "rope_parameters": {"rope_type": "default", "rope_theta": told["rope_theta"]},
+    }
+
+
 def _shared_width(told: Told) -> int:
     each = told.get("moe_shared_expert_intermediate_size", told["moe_intermediate_size"])
     return int(each * told.get("num_shared_experts", 0))
@@ -106,6 +123,16 @@ def _alter_first(model: Any, told: Told, randomize: Randomize) -> None:
         if hasattr(layer.mlp, "shared_expert_gate"):
             layer.mlp.shared_expert_gate.weight.data.zero_()
             layer.mlp.shared_expert.down_proj.weight.data.mul_(bool(_shared_width(told)))
+
+
+def _alter_hybrid(model: Any, told: Told, randomize: Randomize) -> None:
+    for number, layer in enumerate(model.model.layers):
+        if (number + 1) % told["layer_group_size"]:
+            layer.self_attn = Lightning(told, number)
+            randomize(layer.self_attn)
+            layer.self_attn.requires_grad_(False)
+        if not told["num_shared_experts"] and hasattr(layer.mlp, "shared_experts"):
+            layer.mlp.shared_experts.down_proj.weight.data.zero_()
 
 
 _OF_BAILING = {
@@ -130,6 +157,21 @@ def _bailing_tensors(tensors: Tensors, told: Told) -> Iterator[tuple[str, torch.
             yield from _each_expert(stem, kind, tensor)
         elif ".shared_expert" not in name or _shared_width(told):
             for own, other in _OF_BAILING.items():
+                name = name.replace(own, other)
+            yield name, tensor
+
+
+def _hybrid_tensors(tensors: Tensors, told: Told) -> Iterator[tuple[str, torch.Tensor]]:
+    renamed = {
+        **{one: _OF_BAILING[one] for one in ("model.embed_tokens", ".gate.e_score_correction_bias")},
+        **{".self_attn.o_proj": ".attention.dense", ".self_attn.": ".attention."},
+    }
+    for name, tensor in tensors.items():
+        stem, _, kind = name.rpartition(".")
+        if kind in ("gate_up_proj", "down_proj"):
+            yield from _each_expert(stem, kind, tensor)
+        elif ".shared_experts" not in name or told["num_shared_experts"]:
+            for own, other in renamed.items():
                 name = name.replace(own, other)
             yield name, tensor
 
@@ -195,6 +237,10 @@ CLASSLESS = {
     ),
     "bailing_moe_v2": Classless(
         "BailingMoeV2ForCausalLM", "bailing_moe", "Glm4MoeConfig", _second, _alter_second, _bailing_tensors
+    ),
+    "bailing_hybrid": Classless(
+        *("BailingMoeV2_5ForCausalLM", "bailing_hybrid", "DeepseekV3Config"),
+        *(_hybrid, _alter_hybrid, _hybrid_tensors),
     ),
 }
 

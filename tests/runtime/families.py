@@ -393,6 +393,27 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "router_dtype": "fp32",
         },
     ),
+    "bailing_hybrid": (
+        "BailingMoeV2_5Config",
+        {
+            **_BAILING,
+            "num_key_value_heads": 4,
+            "num_hidden_layers": 4,
+            "num_shared_experts": 1,
+            "n_group": 4,
+            "topk_group": 2,
+            "first_k_dense_replace": 1,
+            "routed_scaling_factor": 2.5,
+            "moe_router_enable_expert_bias": True,
+            "use_qk_norm": True,
+            "partial_rotary_factor": 0.5,
+            "layer_group_size": 2,
+            "group_norm_size": 4,
+            **{name: _LATENT[name] for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")},
+            "v_head_dim": 16,
+            "q_lora_rank": 24,
+        },
+    ),
     "kimi_linear": (
         "KimiLinearConfig",
         {

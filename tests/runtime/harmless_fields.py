@@ -18,6 +18,10 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "bailing_moe_v2": frozenset((
         *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "output_dropout"),
     )),
+    "bailing_hybrid": frozenset((
+        *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "num_key_value_heads"),
+        *("output_dropout", "seq_aux"),
+    )),
     "deepseek_v2": frozenset((
         *("head_dim", "num_key_value_heads"),
     )),

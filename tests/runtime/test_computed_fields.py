@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from runtime.server.decoders.known import model_config
+from runtime.server.errors import Unsupported
+from runtime.server.recurrent import LightningConfig
 from tests.oracle.published import published
 from tests.runtime.config_files import config_file
 from tests.runtime.families import delta_layers
@@ -127,6 +129,24 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
         )
     ),
+    *(
+        ("bailing_hybrid", {"num_hidden_layers": 20}, other, said)
+        for other, said in (
+            ({"num_hidden_layers": 21}, "SGLang needs whole groups of 5"),
+            ({"layer_group_size": 1}, "no layer has a state"),
+            ({"layer_group_size": 20, "num_hidden_layers": 5}, "no layer has attention"),
+            ({"layer_group_size": None}, "layer_group_size is missing"),
+            ({"partial_rotary_factor": None}, "partial_rotary_factor is missing"),
+            ({"rotary_dim": 256}, "would turn 256 values"),
+            ({"rms_norm_eps": 1e-5}, "SGLang norms latents by it, too"),
+            ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling: rope_type is 'yarn'"),
+            ({"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters: rope_theta is 5.0: SGLang reads"),
+            ({"num_experts_per_tok": 1}, "num_experts_per_tok is 1"),
+            ({"num_experts": 1, "n_group": 1, "topk_group": 1}, "SGLang makes dense layers"),
+            ({"moe_shared_expert_intermediate_size": 64}, "SGLang makes shared experts 512 wide"),
+            ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+        )
+    ),
     ("qwen3_next", {}, {"layer_types": ["linear_attention"] * 48}, _NO_STATES_ALONE),
     ("qwen3_5_text", {}, {"layer_types": ["linear_attention"] * 32}, _NO_STATES_ALONE),
     (
@@ -241,6 +261,20 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "activation_situ_linear_beta": (None,),
         "mamba_ssm_dtype": (None,),
     },
+    "bailing_hybrid": {
+        "hidden_act": ("silu", "swish"),
+        **dict.fromkeys(("tie_word_embeddings", "use_bias", "use_qkv_bias", "use_mla_nope"), (False,)),
+        **dict.fromkeys(("linear_silu", "use_linear_silu"), (False,)),
+        **dict.fromkeys(("rope_interleave", "linear_rope", "norm_topk_prob"), (True,)),
+        **dict.fromkeys(("moe_router_enable_expert_bias", "lightning_layerwise_decay"), (True,)),
+        **dict.fromkeys(("score_function", "scoring_func"), ("sigmoid",)),
+        "using_split_qkv_in_self_attention": (False,),
+        "topk_method": ("noaux_tc",),
+        "router_dtype": ("fp32",),
+        "full_attention_type": ("mla",),
+        "linear_backend": ("seg_la",),
+        "short_conv_kernel_size": (None,),
+    },
     "olmoe": {"clip_qkv": (None,)},
     "cohere2_moe": {
         "expert_selection_fn": ("softmax", "sigmoid"),
@@ -298,6 +332,22 @@ def test_step_names_the_kind_of_layer_whose_positions_it_is_not_told() -> None:
     assert unsaid("sliding_attention", "full_attention") == [] == unsaid()
     (why,) = unsaid("full_attention")
     assert "not told of sliding_attention" in why
+
+
+def test_ling_3_has_another_mixer_under_the_same_model_type() -> None:
+    file = {**config_file("bailing_hybrid"), "architectures": ["BailingMoeV3ForCausalLM"]}
+    with pytest.raises(Unsupported, match="architectures is"):
+        model_config(file)
+
+
+def test_lightning_attention_forgets_by_head_and_by_depth() -> None:
+    recurrent = model_config(config_file("bailing_hybrid", num_attention_heads=6)).recurrent
+    assert isinstance(recurrent, LightningConfig)
+    first, last = recurrent.slopes(0), recurrent.slopes(19)
+    assert first == pytest.approx(
+        [one * (1 + 1e-5) for one in (1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8)]
+    )
+    assert last == pytest.approx([one * 1e-5 for one in (1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8)])
 
 
 def test_granites_hybrids_have_plain_layers_alone() -> None:

@@ -27,7 +27,7 @@ _ACTIVATION = {
     "gemma3_text": "hidden_activation",
 }
 _ALSO = {"gemma": "gelu"}  # which transformers makes the other
-_OF_SGLANG = ("kimi_linear",)  # which has a config class of its own for these
+_OF_SGLANG = ("kimi_linear", "bailing_hybrid")  # which has a config class of its own for these
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
@@ -121,6 +121,9 @@ _BESIDE = """
     lfm2 block_ff_dim head_dim quantization_config tie_embedding
     lfm2_moe head_dim quantization_config tie_embedding
     granitemoehybrid head_dim layers_block_type num_experts quantization_config
+    bailing_hybrid full_attention_type lightning_layerwise_decay linear_backend linear_rope
+        moe_shared_expert_intermediate_size norm_topk_prob quantization_config rotary_dim
+        short_conv_kernel_size use_linear_silu use_mla_nope using_split_qkv_in_self_attention
     kimi_linear activation_situ_beta activation_situ_linear_beta attn_res_block_size
         first_k_dense_replace latent_moe_use_norm linear_attn_config logit_scale mamba_ssm_dtype
         mla_use_nope mla_use_output_gate model_max_length moe_layer_freq moe_renormalize

@@ -8,9 +8,11 @@ import pytest
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import NoRoomForTokens
+from runtime.server.layer_config import RopeConfig
 from runtime.server.recurrent import (
     GatedDeltaConfig,
     KimiDeltaConfig,
+    LightningConfig,
     Mamba2Config,
     RecurrentConfig,
     StateRules,
@@ -27,6 +29,8 @@ def _recurrent(case: dict[str, Any]) -> RecurrentConfig:
         return GatedDeltaConfig(groups, heads, state, width, case["conv_kernel"], "heads")
     if case["kind"] == "kimi":
         return KimiDeltaConfig(heads, width, case["conv_kernel"])
+    if case["kind"] == "lightning":
+        return LightningConfig(heads, width, heads, True, RopeConfig(width, 1e4, 64), case["layers"])
     return Mamba2Config(heads, width, groups, state, case["conv_kernel"], True, False, 0.0, 128)
 
 

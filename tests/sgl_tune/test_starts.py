@@ -59,6 +59,16 @@ def test_why_a_server_ends_while_it_loads(flags: dict[str, Any], why: str | None
     assert found is None if why is None else found is not None and why in found
 
 
+@pytest.mark.parametrize(("flags", "ends"), [({"tp": 8}, False), ({"tp": 16, "nnodes": 2}, True)])
+def test_lightning_attention_is_normed_in_groups_that_ranks_share(
+    flags: dict[str, Any], ends: bool, tmp_path: Path
+) -> None:
+    told = json.loads(PUBLISHED.read_text())["inclusionAI/Ling-2.5-1T"]
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    found = _ends(model_path=str(tmp_path), **flags)
+    assert found == ("8 groups of norms cannot be divided among 16 ranks" if ends else None)
+
+
 @pytest.mark.parametrize(
     ("arch", "asked", "ends"),
     [

@@ -14,7 +14,14 @@ from sgl_tune.deployment.resolve import resolve_deployment
 from tests.memory.published import checkpoints
 
 _CONFIGS = {one.name: one.config for one in checkpoints()}
-_KIMI, _HY3 = (_CONFIGS[name] for name in ("moonshotai/Kimi-Linear-48B-A3B-Instruct", "tencent/Hy3-preview"))
+_KIMI, _HY3, _LING = (
+    _CONFIGS[name]
+    for name in (
+        "moonshotai/Kimi-Linear-48B-A3B-Instruct",
+        "tencent/Hy3-preview",
+        "inclusionAI/Ling-2.5-1T",
+    )
+)
 
 
 def _deployment(folder: Path, changes: dict[str, Any], like: Any = _KIMI, **flags: Any) -> Deployment:
@@ -53,6 +60,37 @@ def test_hunyuan_3_is_split_over_all_ranks(flags: dict[str, Any], said: str, tmp
     refused = _deployment(tmp_path, {}, _HY3, **flags)
     assert refused.shape.model is None and refused.server.key
     assert refused.shape.unknown.startswith(f"hy_v3 does not go with {said}")
+
+
+@pytest.mark.parametrize(
+    ("served", "not_served", "said"),
+    [
+        ({"tp": 8, "dp": 8, "enable_dp_attention": True}, {"tp": 8, **_DP}, "DP attention of several"),
+        ({"tp": 8, "pp": 2}, {"tp": 8, "moe_a2a_backend": "deepep"}, "an all-to-all"),
+        ({"tp": 8, "ep": 8}, {"tp": 8, "quantization": "fp8"}, "quantized weights"),
+    ],
+)
+@pytest.mark.parametrize("release", ["0.5.12", "0.5.23"])
+def test_what_ling_hybrids_class_is_not_written_for_has_a_key_alone(
+    release: str, served: dict[str, Any], not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    assert _deployment(tmp_path, {}, _LING, sglang_version=release, **served).shape.model is not None
+    refused = _deployment(tmp_path, {}, _LING, sglang_version=release, **{**not_served, "tp": 8})
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"bailing_hybrid does not go with {said}")
+
+
+@pytest.mark.parametrize(("release", "known"), [("0.5.22", False), ("0.5.23", True)])
+def test_ling_hybrids_experts_by_trtllm_kernels(release: str, known: bool, tmp_path: Path) -> None:
+    asked = {"arch": "sm100", "tp": 8, "moe_runner_backend": "flashinfer_trtllm", "sglang_version": release}
+    deployment = _deployment(tmp_path, {}, _LING, **asked)
+    assert (deployment.shape.model is not None) is known
+    assert known or "trtllm kernels before 0.5.23" in deployment.shape.unknown
+
+
+def test_lightning_attention_has_heads_of_128_values(tmp_path: Path) -> None:
+    refused = _deployment(tmp_path, {"head_dim": 64}, _LING, tp=8)
+    assert refused.shape.model is None and "heads of other widths" in refused.shape.unknown
 
 
 @pytest.mark.parametrize(("release", "known"), [("0.5.16", False), ("0.5.17", True)])

@@ -72,7 +72,7 @@ def _routed(f: Fields) -> MoEConfig:
     corrected = f.flag("moe_router_enable_expert_bias")
     f.only("score_function", "sigmoid" if corrected else "softmax")
     experts, top_k = f.size("num_experts"), f.size("num_experts_per_tok")
-    groups, best = _groups(f, corrected, experts, top_k)
+    groups, best = expert_groups(f, corrected, experts, top_k)
     inner = f.size("moe_intermediate_size")
     shared = f.size("moe_shared_expert_intermediate_size", inner)
     return MoEConfig(
@@ -90,7 +90,7 @@ def _routed(f: Fields) -> MoEConfig:
     )
 
 
-def _groups(f: Fields, corrected: bool, experts: int, top_k: int) -> tuple[int, int]:
+def expert_groups(f: Fields, corrected: bool, experts: int, top_k: int) -> tuple[int, int]:
     groups, best = f.count("n_group"), f.count("topk_group")
     told = f"n_group is {groups} and topk_group {best}"
     if not corrected and (groups or best):

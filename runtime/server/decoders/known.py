@@ -15,6 +15,7 @@ from runtime.server.declared import (
 from runtime.server.decoders import (
     arcee,
     bailing,
+    bailing_hybrid,
     cohere,
     deepseek,
     deepseek_v4,
@@ -53,6 +54,7 @@ from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
 
 _MODULES = (
+    bailing_hybrid,
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
     *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna),
