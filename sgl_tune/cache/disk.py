@@ -7,6 +7,7 @@ import os
 import stat
 from pathlib import Path
 
+from sgl_tune.errors import UsageError
 from sgl_tune.units import human_bytes
 
 LARGEST = 16 << 20  # a thousand entries take half a megabyte
@@ -27,6 +28,14 @@ _KINDS = {
 def kind_of(path: Path) -> str:
     """Of what is there, whatever leads to it."""
     return _KINDS.get(stat.S_IFMT(path.stat().st_mode), "something else")
+
+
+def check_place(cache_dir: Path) -> None:
+    """A folder is there, or can be made as far as its parents tell."""
+    there = next(p for p in (cache_dir, *cache_dir.absolute().parents) if p.is_symlink() or p.exists())
+    what = kind_of(there) if there.exists() else "a link that leads nowhere"
+    if not there.is_dir():
+        raise UsageError(f"--cache-dir {cache_dir}: {there} is {what}, not a folder", "name a folder")
 
 
 def slurp(path: Path | str, folder: int | None = None) -> tuple[os.stat_result, bytes | None]:

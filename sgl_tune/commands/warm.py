@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sgl_tune.cache.disk import kind_of
+from sgl_tune.cache.disk import check_place
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.patience import timeout_option
@@ -117,7 +117,7 @@ def warm(
     here = local_gpus()
     plans = [make_plan(chosen, here) for chosen in select_deployments(flags, command or (), deployment)]
     for plan in plans:
-        _check_place(plan.deployment.cache_dir)
+        check_place(plan.deployment.cache_dir)
         for doubt in plan.deployment.warnings:
             out.warn(f"{plan.deployment.name}: {doubt}")
     judged = [(plan, advised(plan)) for plan in plans]
@@ -177,14 +177,6 @@ def _check_tunable(verdict: Verdict) -> None:
         raise CheckFailed(
             verdict.says,
             "let the server tune them at its first start; `sgl-tune verify` judges what it saves",
-        )
-
-
-def _check_place(cache_dir: Path) -> None:
-    there = next(path for path in (cache_dir, *cache_dir.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise UsageError(
-            f"--cache-dir {cache_dir}: {there} is {kind_of(there)}, not a folder", "name a folder"
         )
 
 

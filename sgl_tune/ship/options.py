@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from sgl_tune.cache.disk import kind_of
+from sgl_tune.cache.disk import check_place
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.staging import Owner
@@ -57,8 +57,7 @@ OwnerOption = Annotated[
 
 def root_asked(cache_dir: Path | None) -> Path:
     root = cache_dir or default_cache_dir()
-    if root.exists() and not root.is_dir():
-        raise UsageError(f"--cache-dir {root}: {kind_of(root)}, not a folder", "name a folder")
+    check_place(root)
     return root
 
 
@@ -81,7 +80,7 @@ def owner_asked(name: str | None, root: Path) -> Owner | None:
             raise UsageError(f"--owner {name}: only root may give files to somebody", "leave it out")
         return None
     if name is not None:
-        user = find_user(name)
+        user = find_user(name, "--owner")
         return Owner(user.uid, _group(user.uid))
     try:
         status = root.stat()

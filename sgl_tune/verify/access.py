@@ -37,11 +37,11 @@ class User(NamedTuple):
         return granted & bits == bits
 
 
-def find_user(name: str) -> User:
+def find_user(name: str, option: str = "--as-user") -> User:
     """By name, or by number: a container's user need not have a name here."""
     number = int(name) if name.isdecimal() and len(name) <= len(str(_LARGEST_UID)) else None
     if number is None or number > _LARGEST_UID:
-        entry = _named(name)
+        entry = _named(name, option)
     else:
         try:
             entry = pwd.getpwuid(number)
@@ -50,11 +50,11 @@ def find_user(name: str) -> User:
     return User(entry.pw_name, entry.pw_uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)))
 
 
-def _named(name: str) -> pwd.struct_passwd:
+def _named(name: str, option: str) -> pwd.struct_passwd:
     try:
         return pwd.getpwnam(name)
     except (KeyError, ValueError):
-        raise UsageError(f"--as-user {name}: no such user here", "give the number: --as-user 1000") from None
+        raise UsageError(f"{option} {name}: no such user here", f"give the number: {option} 1000") from None
 
 
 class Access:

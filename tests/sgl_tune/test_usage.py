@@ -83,6 +83,14 @@ def test_a_place_where_no_cache_can_be_is_wrong_usage(line: str, error: str) -> 
     assert error in next(text for text in ran.err.splitlines() if text.startswith("error: "))
 
 
+@pytest.mark.parametrize("words", [("warm", "--tp", "1"), ("unpack", "x"), ("pull", "oci://localhost:1/a:1")])
+def test_a_link_that_leads_nowhere_is_no_place(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("gone")
+    for place in (tmp_path / "link", tmp_path / "link" / "inside"):
+        ran = run(*words, "--cache-dir", place)
+        assert ran.code == 2 and f"{tmp_path}/link is a link that leads nowhere" in ran.err
+
+
 @pytest.mark.parametrize("command", ["warm", "verify", "export", "push x", "pull"])
 @pytest.mark.parametrize("seconds", ["nan", "inf", "1e300"])
 def test_a_timeout_is_a_number_of_seconds(command: str, seconds: str) -> None:

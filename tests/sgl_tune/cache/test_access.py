@@ -170,6 +170,8 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
 def test_an_unknown_user_is_a_usage_error(name: str) -> None:
     with pytest.raises(UsageError, match="--as-user"):
         find_user(name)
+    with pytest.raises(UsageError, match="--owner"):
+        find_user(name, "--owner")
 
 
 @pytest.mark.skipif(ME != 0, reason="only root can make a file of root's")
