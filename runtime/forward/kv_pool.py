@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import torch
 
+from runtime.forward.compressed_pool import CompressedPool, compressed_rows
 from runtime.forward.kv_packing import FP8, PackedRow
+from runtime.forward.pool_shape import PoolShape, buffers
 from runtime.forward.state_pool import StatePool
 from runtime.server.config import ModelConfig, ParallelConfig
 from runtime.server.layer_config import AttentionConfig, MLAConfig
@@ -75,21 +77,6 @@ class SlotAllocator:
         self._slots[self._taken : self._taken + slots.shape[0]].copy_(slots)
 
 
-@dataclass(frozen=True, slots=True)
-class PoolShape:
-    """`tokens` usable slots behind one page of padding, for these layers."""
-
-    tokens: int
-    page_size: int
-    layers: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-    @property
-    def rows(self) -> int:
-        return self.tokens + self.page_size
-
-
 class SlidingSlots:
     """Fewer slots for `layers` that look back a window only, and the `map` to them from a token's slot."""
 
@@ -129,7 +116,7 @@ class GqaPool:
         fewer = dict.fromkeys(sliding.layers, sliding.rows) if sliding else {}
         keys = {layer: (row.heads, row.key) for layer, row in rows.items()}
         values = {layer: (row.heads, row.value) for layer, row in rows.items()}
-        self._keys, self._values = (_buffers(shape, one, shape.dtype, fewer) for one in (keys, values))
+        self._keys, self._values = (buffers(shape, one, shape.dtype, fewer) for one in (keys, values))
 
     def keys(self, layer_id: int) -> torch.Tensor:
         return self._keys[layer_id]
@@ -153,12 +140,12 @@ class LatentPool:
         self.latent_row, self.index_row = packed_rows(shape.dtype, mla, packed)
         width = self.latent_row.bytes if self.latent_row else mla.cache_dim
         dtype = torch.uint8 if self.latent_row else shape.dtype
-        self._latents = _buffers(shape, dict.fromkeys(shape.layers, (1, width)), dtype)
+        self._latents = buffers(shape, dict.fromkeys(shape.layers, (1, width)), dtype)
         self._index_keys: dict[int, torch.Tensor] = {}
         if mla.indexer:
             width = self.index_row.bytes if self.index_row else mla.indexer.head_dim
             dtype = torch.uint8 if self.index_row else shape.dtype
-            self._index_keys = _buffers(shape, dict.fromkeys(shape.layers, (width,)), dtype)
+            self._index_keys = buffers(shape, dict.fromkeys(shape.layers, (width,)), dtype)
 
     def latents(self, layer_id: int) -> torch.Tensor:
         return self._latents[layer_id]
@@ -179,27 +166,13 @@ def packed_rows(
     return latent, index
 
 
-def _buffers(
-    shape: PoolShape,
-    rows: Mapping[int, tuple[int, ...]],
-    dtype: torch.dtype,
-    fewer: Mapping[int, int] | None = None,
-) -> dict[int, torch.Tensor]:
-    """A buffer of the rows of each layer; of `fewer` in some layers."""
-    counts = dict.fromkeys(shape.layers, shape.rows) | dict(fewer or {})
-    return {
-        layer: torch.zeros(counts[layer], *rows[layer], dtype=dtype, device=shape.device)
-        for layer in shape.layers
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class KVPool:
     """What a forward reads and writes. A draft model shares all but the `cache`."""
 
     requests: ReqToTokenPool
     slots: SlotAllocator
-    cache: GqaPool | LatentPool
+    cache: GqaPool | LatentPool | CompressedPool
     states: StatePool | None = None
 
     def allocate(self, count: int) -> torch.Tensor:
@@ -258,12 +231,14 @@ def make_cache(
     layers: Sequence[int],
     device: torch.device,
     apart: Sequence[int] = (),
-) -> GqaPool | LatentPool:
+) -> GqaPool | LatentPool | CompressedPool:
     """The buffers alone, as a draft adds them to its target's pool; layers `apart` keep fewer tokens."""
     kept = tuple(kept_layers(model, layers))
     shape = PoolShape(plan.tokens, plan.page_size, kept, DTYPES[plan.kv_dtype], device)
     if model.mla is not None:
         return LatentPool(shape, model.mla, plan.packed)
+    if model.compressed is not None:
+        return CompressedPool(shape, {layer: compressed_rows(model, layer) for layer in kept})
     sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None
     return GqaPool(shape, {layer: _row(model.layer_attention(layer), parallel) for layer in kept}, sliding)
 

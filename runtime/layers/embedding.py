@@ -32,20 +32,19 @@ class VocabTable(nn.Module):
         device: torch.device,
         scheme: Scheme = PLAIN,
     ) -> None:
-        """With a `scheme` of its own only its sizes count: of a prediction."""
+        """With a `scheme` of its own only its sizes count: of a prediction. Of no `group`: whole."""
         super().__init__()
         self.name = name
         self.group = group
         self.is_normed = False  # each column, over the whole vocabulary, is made one long when it is read
         self.multiplier = model.multipliers.embedding
-        self.rows = shard(
-            padded_vocab(model.vocab_size), comm.size(group), comm.rank(group), "the padded vocabulary"
-        )
+        ranks, rank = (1, 0) if not group else (comm.size(group), comm.rank(group))
+        self.rows = shard(padded_vocab(model.vocab_size), ranks, rank, "the padded vocabulary")
         shape = (length(self.rows), model.hidden_size)
         self.stored: Linear | None = None
         if not isinstance(scheme, Plain):
-            part, over = Part(name, self.rows), comm.size(group)
-            self.stored = Linear([part], slice(0, shape[1]), dtype, device, scheme=scheme, rows_over=over)
+            part = Part(name, self.rows)
+            self.stored = Linear([part], slice(0, shape[1]), dtype, device, scheme=scheme, rows_over=ranks)
             self.weight = torch.empty((), dtype=dtype, device="meta").expand(shape)
             return
         self.weight = nn.Parameter(torch.empty(shape, dtype=dtype, device=device), requires_grad=False)
@@ -67,7 +66,7 @@ class TokenEmbedding(VocabTable):
         return found if self.multiplier == 1 else found.mul_(self.multiplier)
 
     def _found(self, ids: torch.Tensor, comm: Communicator) -> torch.Tensor:
-        if comm.size(self.group) == 1:
+        if not self.group or comm.size(self.group) == 1:
             return F.embedding(ids, self.weight)
         elsewhere = (ids < self.rows.start) | (ids >= self.rows.stop)
         local = (ids - self.rows.start).masked_fill_(elsewhere, 0)

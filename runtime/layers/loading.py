@@ -88,6 +88,8 @@ def fill_dummy(name: str, parameter: torch.Tensor, seed: int) -> None:
     elif parameter.dtype == torch.float8_e4m3fn:
         # Any byte without the top exponent bit: up to 1.875 of either sign, never a NaN.
         parameter.view(torch.uint8).random_(0, 256, generator=generator).bitwise_and_(0xBF)
+    elif name.endswith("experts_of"):
+        parameter.copy_(torch.arange(parameter.shape[1]))
     elif not parameter.is_floating_point():
         parameter.random_(0, 256, generator=generator)
     elif "norm" in name and name.endswith("weight"):

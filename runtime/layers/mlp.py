@@ -17,15 +17,20 @@ class GatedMLP(nn.Module):
     """Its result is a partial sum over the ranks that it is split over."""
 
     def __init__(
-        self, gate_up: Linear, down: Linear, activation: str = "silu", cap: float | None = None
+        self,
+        gate_up: Linear,
+        down: Linear,
+        activation: str = "silu",
+        cap: float | None = None,
+        caps_before: bool = False,
     ) -> None:
         super().__init__()
         self.gate_up, self.down, self.cap = gate_up, down, cap
-        self.activate = _GATED[activation]
+        self.activate, self.capped = _GATED[activation], capped_before if caps_before else capped
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         both = self.gate_up(x)
-        return self.down(self.activate(both) if self.cap is None else capped(both, self.cap))
+        return self.down(self.activate(both) if self.cap is None else self.capped(both, self.cap))
 
     def pieces(self) -> Iterator[Piece]:
         yield from self.gate_up.pieces()
@@ -73,6 +78,18 @@ def capped(x: torch.Tensor, cap: float) -> torch.Tensor:
     """[T, 2 I], gates before ups -> silu(gate) * up [T, I], each capped; as SGLang, in steps."""
     gate, up = x.chunk(2, dim=-1)
     return F.silu(gate).clamp(max=cap) * up.clamp(-cap, cap)
+
+
+@opaque_op("sgl_tune::capped_before", mutates_args=())
+def capped_before(x: torch.Tensor, cap: float) -> torch.Tensor:
+    """[T, 2 I], gates before ups -> silu(gate) * up [T, I], of which gate and up are capped."""
+    gate, up = x.chunk(2, dim=-1)
+    return F.silu(gate.clamp(max=cap)) * up.clamp(-cap, cap)
+
+
+@capped_before.register_fake
+def _(x: torch.Tensor, cap: float) -> torch.Tensor:
+    return x.new_empty(x.shape[0], x.shape[1] // 2)
 
 
 @opaque_op("sgl_tune::gelu_and_mul", mutates_args=())

@@ -189,6 +189,7 @@ def served(model: ModelConfig, runtime: RuntimeConfig) -> Served:
         model.gated_mlps,
         runtime.release.nvfp4_trtllm_rows,
         runtime.release.mxfp4_trtllm_rows,
+        runtime.release.narrow_fp4_scales,
     )
 
 

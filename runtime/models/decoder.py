@@ -25,6 +25,7 @@ from runtime.models.experts import Experts
 from runtime.models.layer import DecoderLayer, StageState
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import MoELayer
+from runtime.models.streams import StreamHead
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatch import Dispatcher
 from runtime.moe.dispatcher import make_dispatcher
@@ -50,6 +51,10 @@ class Decoder(nn.Module):
         obstacles = model.obstacles if device.type == "meta" else (*model.obstacles, *model.uncomputed)
         if obstacles:
             raise Unsupported(obstacles[0])
+        if model.streams is not None and device.type == "cuda":
+            raise Unsupported(
+                "this runtime has no kernels of compressed attention, nor of several residual streams"
+            )
         self.model, self.comm, self.captures = model, comm, frozenset(captures)
         build = make_build(model, runtime, comm, device)
         self.build, self.layer_ids = build, tuple(layers)
@@ -63,6 +68,7 @@ class Decoder(nn.Module):
         self._stack = [DecoderLayer(build, layer, dispatcher, self.backend) for layer in layers]
         self.layers = nn.ModuleList(self._stack)
         self.norm = build.norm_of_rows(model.names.norm) if self.is_last else None
+        self.streams = StreamHead(build, "model.hc_head") if model.streams and self.is_last else None
         self.head = self.make_head() if self.is_last else None
         self.logits: LogitsProcessor | None = None
         if self.head is not None:
@@ -82,9 +88,11 @@ class Decoder(nn.Module):
             layer.table_name = f"rope_table_{ropes.index(layer.rope)}"
 
     def _embedding(self) -> TokenEmbedding:
-        """Under DP attention every group embeds its own tokens."""
+        """Under DP attention every group embeds its own tokens, or each rank of it all of them."""
         name, build = self.model.names.embedding, self.build
-        return TokenEmbedding(name, self.model, self.comm, "attn_tp", build.dtype, build.device)
+        is_whole = self.model.whole_embedding and self.comm.size("attn_dp") > 1
+        group = "" if is_whole else "attn_tp"
+        return TokenEmbedding(name, self.model, self.comm, group, build.dtype, build.device)
 
     def make_head(self) -> VocabTable:
         is_tied = self.model.tie_word_embeddings
@@ -110,7 +118,7 @@ class Decoder(nn.Module):
         """Everything before the final norm: what a prefill graph captures."""
         self._publish_token_counts(batch)
         if self.embedding is not None:
-            state = StageState(self.embedding(batch.input_ids, self.comm))
+            state = self._entered(self.embedding(batch.input_ids, self.comm))
         assert state is not None, "a later pipeline stage needs the state of the one before"
         captured: list[torch.Tensor] = []
         for layer in each_layer(self._stack, kind=self._kind):
@@ -119,6 +127,11 @@ class Decoder(nn.Module):
             state = layer(state, batch, pool, self._table(layer))
         return replace(state, captured=tuple(captured)) if captured else state
 
+    def _entered(self, hidden: torch.Tensor) -> StageState:
+        """All streams begin alike."""
+        streams = self.model.streams
+        return StageState(hidden if streams is None else hidden[:, None].repeat(1, streams.count, 1))
+
     def _kind(self, layer: DecoderLayer) -> object:
         return (layer.kind, layer.number in self.captures)
 
@@ -126,7 +139,10 @@ class Decoder(nn.Module):
         return None if layer.table_name is None else self.get_buffer(layer.table_name)
 
     def run_head(self, state: StageState, batch: ForwardBatch) -> LogitsOutput:
-        assert self.norm is not None and self.logits is not None and state.residual is not None
+        assert self.norm is not None and self.logits is not None
+        if self.streams is not None:
+            return self.logits.forward(self.norm(self.streams(state.hidden)), batch, state.captured)
+        assert state.residual is not None
         normed = self.norm.add(state.hidden, state.residual)
         rows = normed.float() if self.model.head_in_fp32 else normed
         return self.logits.forward(rows, batch, state.captured)
@@ -148,6 +164,9 @@ class Decoder(nn.Module):
     def empty_state(self, tokens: int) -> StageState:
         """Room for what the previous stage sends."""
         shape = (tokens, self.model.hidden_size)
+        if self.model.streams is not None:
+            streams = (tokens, self.model.streams.count, self.model.hidden_size)
+            return StageState(torch.empty(streams, dtype=self.build.dtype, device=self.build.device))
         hidden, residual = (
             torch.empty(shape, dtype=self.build.dtype, device=self.build.device) for _ in range(2)
         )
@@ -166,7 +185,7 @@ class Decoder(nn.Module):
 
     def pieces(self) -> Iterator[Piece]:
         tied = self.head is self.embedding
-        for part in (self.embedding, *self._stack, self.norm, None if tied else self.head):
+        for part in (self.embedding, *self._stack, self.streams, self.norm, None if tied else self.head):
             if part is not None:
                 yield from part.pieces()
 
@@ -210,5 +229,4 @@ def run_stage(
 def _parts(state: StageState | None) -> tuple[torch.Tensor, ...]:
     if state is None:
         return ()
-    assert state.residual is not None
-    return (state.hidden, state.residual)
+    return (state.hidden,) if state.residual is None else (state.hidden, state.residual)

@@ -14,6 +14,7 @@ from runtime.layers.quantization import BlockFp8, Plain, Scheme, Unread, change
 from runtime.models.build import Build
 from runtime.moe.weights import ExpertWeights
 from runtime.server.formats.tensors import Matrix
+from runtime.server.layer_config import NO_CAPS, Caps
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,13 @@ class _Matrix:
 class Experts(nn.Module):
     """`fused_shared`: shared experts that are kept and run behind the routed ones."""
 
-    def __init__(self, build: Build, name: str, fused_shared: int = 0, cap: float | None = None) -> None:
+    def __init__(self, build: Build, name: str, fused_shared: int = 0, caps: Caps = NO_CAPS) -> None:
         super().__init__()
         moe, comm = build.model.moe, build.comm
         assert moe is not None
         self.name, self.moe, self.dtype = name, moe, build.dtype
-        self.limit = moe.swiglu_limit if cap is None else cap
+        self.limit = moe.swiglu_limit if caps.routed is None else caps.routed
+        self.caps_before = caps.before
         self.shared_name, self.beside = build.model.shared_name(name), f"{name.removesuffix('.mlp')}.moe"
         self.total = moe.num_experts + fused_shared
         self.numbers = shard(self.total, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts")
@@ -106,6 +108,7 @@ class Experts(nn.Module):
             w2_bias=self.down.get("bias"),
             swiglu_alpha=self.moe.swiglu_alpha,
             swiglu_limit=self.limit,
+            caps_before=self.caps_before,
             is_gated=self.is_gated,
         )
 
@@ -122,6 +125,7 @@ class Experts(nn.Module):
             w2_bias=one.expand(local, hidden) if self.moe.expert_bias else None,
             swiglu_alpha=self.moe.swiglu_alpha,
             swiglu_limit=self.limit,
+            caps_before=self.caps_before,
             is_gated=self.is_gated,
         )
 

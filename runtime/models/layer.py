@@ -12,6 +12,7 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.loading import Piece
 from runtime.models.build import Build
+from runtime.models.compressed_attention import CompressedAttention
 from runtime.models.gated_delta import GatedDeltaNet
 from runtime.models.gqa import GroupedQueryAttention
 from runtime.models.kimi_delta import KimiDelta
@@ -20,6 +21,7 @@ from runtime.models.mamba2 import Mamba2Mixer
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
 from runtime.models.short_conv import ShortConv
+from runtime.models.streams import Streams
 from runtime.models.sublayer import around_attention, around_mlp
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
@@ -36,7 +38,8 @@ from runtime.server.recurrent import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageState:
-    """Between layers and between pipeline stages: the last answer, not yet added to its residual."""
+    """Between layers and between pipeline stages: the last answer, not yet added to its residual; or the
+    residual streams [T, streams, H]."""
 
     hidden: torch.Tensor
     residual: torch.Tensor | None = None  # None before the first layer
@@ -60,6 +63,9 @@ class DecoderLayer(nn.Module):
         self.mixer_norms = None if self.mixer is None else around_attention(build, name)
         self.mlp = _mlp(build, layer_id, f"{name}.{model.names.mlp}", dispatcher, backend)
         self.mlp_norms = None if self.mlp is None else around_mlp(build, name)
+        has_streams = model.streams is not None
+        self.mixer_streams = Streams(build, f"{name}.attn_hc") if has_streams else None
+        self.mlp_streams = Streams(build, f"{name}.ffn_hc") if has_streams else None
 
     def forward(
         self,
@@ -71,6 +77,8 @@ class DecoderLayer(nn.Module):
         hidden, residual = state.hidden, state.residual
         if self.norms == "parallel":
             return self._side_by_side(state, batch, pool, table)
+        if self.mixer_streams is not None:
+            return self._over_streams(state.hidden, batch, pool, table)
         if self.mixer is not None and self.mixer_norms is not None:
             hidden, residual = self.mixer_norms.enter(hidden, residual)
             if hidden.shape[0]:
@@ -92,14 +100,30 @@ class DecoderLayer(nn.Module):
             answer = self.comm.all_reduce(self.mixer(normed, batch, pool, table), "attn_tp").add_(answer)
         return StageState(answer, residual)
 
+    def _over_streams(
+        self, streams: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
+    ) -> StageState:
+        """Both parts read one row of all streams, and answer to each of them: [T, streams, H]."""
+        assert self.mixer is not None and self.mixer_norms is not None and self.mixer_streams is not None
+        assert isinstance(self.mlp, MoELayer) and self.mlp_norms is not None and self.mlp_streams is not None
+        row, way = self.mixer_streams.collapse(streams)
+        row = self.mixer_norms.enter(row, None)[0]
+        if row.shape[0]:
+            row = self.comm.all_reduce(self.mixer(row, batch, pool, table), "attn_tp")
+        streams = self.mixer_streams.spread(row, streams, way)
+        row, way = self.mlp_streams.collapse(streams)
+        row = self.mlp(self.mlp_norms.enter(row, None)[0], batch.input_ids)
+        return StageState(self.mlp_streams.spread(row, streams, way))
+
     def pieces(self) -> Iterator[Piece]:
-        for part in (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp):
+        parts = (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp)
+        for part in (*parts, self.mixer_streams, self.mlp_streams):
             if part is not None:
                 yield from part.pieces()
 
 
 RecurrentMixer = GatedDeltaNet | KimiDelta | LightningAttention | Mamba2Mixer | ShortConv
-Mixer = LatentAttention | GroupedQueryAttention | RecurrentMixer
+Mixer = LatentAttention | GroupedQueryAttention | CompressedAttention | RecurrentMixer
 _RECURRENT: dict[type, type[RecurrentMixer]] = {
     GatedDeltaConfig: GatedDeltaNet,
     KimiDeltaConfig: KimiDelta,
@@ -124,7 +148,11 @@ def _mixer(build: Build, layer_id: int, layer: str) -> Mixer | None:
         return recurrent(build, layer_id, f"{layer}.{model.names.recurrent}")
     if not model.keeps_tokens(layer_id):
         return None
-    attention = LatentAttention if model.is_mla else GroupedQueryAttention
+    attention: type[CompressedAttention | LatentAttention | GroupedQueryAttention]
+    if model.compressed is not None:
+        attention = CompressedAttention
+    else:
+        attention = LatentAttention if model.is_mla else GroupedQueryAttention
     return attention(build, layer_id, f"{layer}.{model.names.attention}")
 
 
@@ -133,6 +161,6 @@ def _mlp(
 ) -> DenseLayer | MoELayer | None:
     kind, caps = build.model.layer_kinds[layer_id], build.model.layer_caps(layer_id)
     if kind == "moe":
-        assert backend is not None
-        return MoELayer(build, name, dispatcher, backend, caps)
+        assert backend is not None and build.model.moe is not None
+        return MoELayer(build, name, dispatcher, backend, caps, build.model.moe.is_hashed(layer_id))
     return DenseLayer(build, name, caps) if kind == "dense" else None

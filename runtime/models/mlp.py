@@ -20,6 +20,7 @@ from runtime.moe.dispatch import Dispatcher
 from runtime.moe.router import Router
 from runtime.moe.weights import TopK
 from runtime.server.call_rules import fused_shared_experts, fuses_behind_gate
+from runtime.server.errors import Unsupported
 from runtime.server.layer_config import NO_CAPS, Caps
 
 
@@ -28,7 +29,7 @@ class DenseLayer(nn.Module):
         super().__init__()
         self.comm = build.comm
         size, rank = build.comm.size("tp"), build.comm.rank("tp")
-        self.mlp = _gated(build, name, build.model.intermediate_size, size, rank, caps.others)
+        self.mlp = _gated(build, name, build.model.intermediate_size, size, rank, caps)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return scatter(self.mlp(gather(x, self.comm)), x.shape[0], self.comm)
@@ -45,11 +46,17 @@ class MoELayer(nn.Module):
         dispatcher: Dispatcher,
         backend: MoEBackend,
         caps: Caps = NO_CAPS,
+        is_hashed: bool = False,
     ) -> None:
         super().__init__()
         model, moe = build.model, build.model.moe
         assert moe is not None
-        self.dispatcher, self.backend = dispatcher, backend
+        if is_hashed and build.runtime.moe_a2a_backend != "none":
+            raise Unsupported(
+                f"--moe-a2a-backend {build.runtime.moe_a2a_backend}: this runtime sends no tokens' numbers "
+                "between ranks, and the first layers of this model choose their experts by them"
+            )
+        self.dispatcher, self.backend, self.comm = dispatcher, backend, build.comm
         names = (
             f"{name}.gate",
             f"{name}.router",
@@ -60,14 +67,15 @@ class MoELayer(nn.Module):
         )
         fused = fused_shared_experts(model, build.runtime, build.comm.size("moe_ep"))
         self.averages = moe.averages_shared
-        self.router = Router(names, model.hidden_size, moe, build.dtype, build.device, fused)
-        self.experts = Experts(build, name, fused, caps.routed)
+        numbers = model.vocab_size if is_hashed else 0
+        self.router = Router(names, model.hidden_size, moe, build.dtype, build.device, fused, numbers)
+        self.experts = Experts(build, name, fused, caps)
         self.latents = _latents(build, name) if moe.latent_size else None
         self.shared: GatedMLP | None = None
         if moe.shared_intermediate_size and not fused:
             size, rank, self.share = _spread(build, dispatcher)
             inner = moe.shared_intermediate_size
-            self.shared = _gated(build, model.shared_name(name), inner, size, rank, caps.others)
+            self.shared = _gated(build, model.shared_name(name), inner, size, rank, caps)
         self.shared_gate: Linear | None = None
         if moe.shared_gate:
             gate, hidden = Part(f"{name}.shared_expert_gate", slice(0, 1)), slice(0, model.hidden_size)
@@ -76,7 +84,9 @@ class MoELayer(nn.Module):
     def finalize(self) -> None:
         self.weights = self.backend.prepare(self.experts.weights())
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, tokens: torch.Tensor | None = None) -> torch.Tensor:
+        if self.router.experts_of is not None and tokens is not None:
+            self.router.tokens = gather(tokens, self.comm)
         if self.shared is None:
             return self._routed(x)
         if self.dispatcher.replicates_shared_experts:
@@ -145,7 +155,7 @@ def _latents(build: Build, name: str) -> nn.ModuleList:
 
 
 def _gated(
-    build: Build, name: str, intermediate: int, size: int, rank: int, cap: float | None = None
+    build: Build, name: str, intermediate: int, size: int, rank: int, caps: Caps = NO_CAPS
 ) -> GatedMLP:
     rows = shard(intermediate, size, rank, "the MLP's intermediate size")
     hidden = slice(0, build.model.hidden_size)
@@ -156,4 +166,5 @@ def _gated(
         return SquaredMLP(build.linear([Part(f"{name}.{names.up}", rows)], hidden, rows_over=size), down)
     gate = Part(f"{name}.{names.gate}", rows, within=(both, rows))
     up = Part(f"{name}.{names.up}", rows, within=(both, ups))
-    return GatedMLP(build.linear([gate, up], hidden, rows_over=size), down, build.model.activation, cap)
+    both_of = build.linear([gate, up], hidden, rows_over=size)
+    return GatedMLP(both_of, down, build.model.activation, caps.others, caps.before)

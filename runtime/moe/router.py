@@ -17,8 +17,11 @@ from runtime.server.layer_config import MoEConfig
 class Router(nn.Module):
     """Replicated on every rank. Scores are fp32, from logits of the model's dtype where not of fp32 too.
 
-    `fused_shared`: experts behind the last that every token goes to.
+    `fused_shared`: experts behind the last that every token goes to. `numbers`: of tokens, each of which says
+    by itself which experts it goes to; scores then say how much each of them counts.
     """
+
+    tokens: torch.Tensor | None = None  # of the rows that come next, by their numbers
 
     def __init__(
         self,
@@ -28,6 +31,7 @@ class Router(nn.Module):
         dtype: torch.dtype,
         device: torch.device,
         fused_shared: int = 0,
+        numbers: int = 0,
     ) -> None:
         super().__init__()
         self.names, self.moe, self.fused_shared = names, moe, fused_shared
@@ -35,7 +39,11 @@ class Router(nn.Module):
         self.weight = nn.Parameter(torch.empty(moe.num_experts, hidden, dtype=kept, device=device), False)
         self.bias = self._vector(moe.router_bias, dtype, device)
         corrected = torch.float32 if moe.correction_in_fp32 else dtype
-        self.correction = self._vector(moe.correction_bias, corrected, device)
+        self.correction = self._vector(moe.correction_bias and not numbers, corrected, device)
+        self.experts_of: nn.Parameter | None = None
+        if numbers:
+            told = torch.zeros(numbers, moe.top_k, dtype=torch.int32, device=device)
+            self.experts_of = nn.Parameter(told, requires_grad=False)
 
     def _vector(self, wanted: bool, dtype: torch.dtype, device: torch.device) -> nn.Parameter | None:
         if not wanted:
@@ -50,8 +58,16 @@ class Router(nn.Module):
         if self.moe.router_cap is not None:
             logits = (logits.float() / self.moe.router_cap).tanh() * self.moe.router_cap
         with fused_in_a_server():
-            chosen = select_experts(logits.float(), self.moe, self.correction)
+            chosen = self._chosen(logits.float())
             return self._with_shared(chosen) if self.fused_shared else chosen
+
+    def _chosen(self, logits: torch.Tensor) -> TopK:
+        if self.experts_of is None:
+            return select_experts(logits, self.moe, self.correction)
+        assert self.tokens is not None
+        ids = self.experts_of[self.tokens]
+        scores = _scored(logits, self.moe).gather(1, ids.long())
+        return TopK(ids, _weights(scores, self.moe), logits)
 
     def _with_shared(self, chosen: TopK) -> TopK:
         rows, first = chosen.ids.shape[0], self.moe.num_experts
@@ -68,6 +84,8 @@ class Router(nn.Module):
             yield Piece(self.bias, tuple(Source(f"{name}.bias") for name in self.names))
         if self.correction is not None:
             yield Piece(self.correction, tuple(_corrections(self.names)))
+        if self.experts_of is not None:
+            yield Piece(self.experts_of, tuple(Source(f"{name}.tid2eid") for name in self.names))
 
 
 def _corrections(names: tuple[str, ...]) -> Iterator[Source]:
@@ -80,18 +98,27 @@ def _corrections(names: tuple[str, ...]) -> Iterator[Source]:
 
 
 def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tensor | None) -> TopK:
-    scores = logits.sigmoid() if moe.scoring == "sigmoid" else logits.softmax(dim=-1)
     # The correction balances the choice alone: weights are the uncorrected scores.
+    scores = _scored(logits, moe)
     choice = scores if correction is None else scores + correction
     if moe.num_groups > 1:
         choice = _best_groups(choice, moe)
     ids = choice.topk(moe.top_k, dim=-1).indices
-    weights = scores.gather(1, ids)
+    return TopK(ids.to(torch.int32), _weights(scores.gather(1, ids), moe), logits, correction)
+
+
+def _weights(chosen: torch.Tensor, moe: MoEConfig) -> torch.Tensor:
+    """How much each expert counts, by the scores of those that were chosen."""
+    weights = chosen
     if moe.renormalize:
         weights = weights / (weights.sum(dim=-1, keepdim=True) + moe.least_sum)
-    if moe.routed_scaling_factor != 1.0:
-        weights = weights * moe.routed_scaling_factor
-    return TopK(ids.to(torch.int32), weights, logits, correction)
+    return weights if moe.routed_scaling_factor == 1.0 else weights * moe.routed_scaling_factor
+
+
+def _scored(logits: torch.Tensor, moe: MoEConfig) -> torch.Tensor:
+    if moe.scoring == "sqrtsoftplus":
+        return nn.functional.softplus(logits).sqrt()
+    return logits.sigmoid() if moe.scoring == "sigmoid" else logits.softmax(dim=-1)
 
 
 def _best_groups(choice: torch.Tensor, moe: MoEConfig) -> torch.Tensor:

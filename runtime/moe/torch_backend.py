@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from runtime.layers.mlp import capped
+from runtime.layers.mlp import capped, capped_before
 from runtime.layers.opaque import opaque_op
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.moe.backends import MoEBackend
@@ -97,6 +97,8 @@ def activate(x: torch.Tensor, swiglu: list[float], width: int) -> torch.Tensor:
         return F.relu(x).square()
     if len(swiglu) == 1:
         return capped(x, swiglu[0])
+    if len(swiglu) == 3:
+        return capped_before(x, swiglu[2])
     gate, up = x.chunk(2, dim=-1)
     if not swiglu:
         return F.silu(gate) * up

@@ -42,13 +42,17 @@ class ExpertWeights:
     # which silu and up are
     swiglu_alpha: float | None = None
     swiglu_limit: float | None = None
+    caps_before: bool = False  # or gate, before its silu, and up are
     is_gated: bool = True
 
     @property
     def swiglu(self) -> list[float]:
-        """As the ops here are given it: nothing, the limit alone, or alpha and the limit."""
+        """As the ops here are given it: nothing, the limit, alpha and the limit, or alpha, what is added to
+        up and the limit."""
         if self.swiglu_alpha is not None:
             return [self.swiglu_alpha, self.swiglu_limit or 7.0]
+        if self.caps_before and self.swiglu_limit is not None:
+            return [1.0, 0.0, self.swiglu_limit]
         return [] if self.swiglu_limit is None else [self.swiglu_limit]
 
     @property

@@ -20,6 +20,7 @@ from runtime.server.layer_config import (
     FusionConfig,
     MLAConfig,
     MoEConfig,
+    StreamsConfig,
 )
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
@@ -83,6 +84,7 @@ class ModelConfig:
     rms_eps: float = 1e-6
     tie_word_embeddings: bool = False
     holds_head: bool = False  # a tied one too, apart from the embedding
+    whole_embedding: bool = False  # on every rank under DP attention: srt/models, enable_tp
     normed_head: bool = False  # of columns that are made one long
     head_in_fp32: bool = False  # and the rows that it reads
     head_vocab: int | None = None  # of a head that knows fewer tokens than the embedding
@@ -101,6 +103,7 @@ class ModelConfig:
     caps: tuple[Caps, ...] = ()  # each layer's, where one has some
     mla: MLAConfig | None = None
     compressed: CompressedConfig | None = None
+    streams: StreamsConfig | None = None
     recurrent: RecurrentConfig | None = None
     names: TensorNames = TensorNames()
     encoder: Encoder | None = None  # of what is no text
@@ -142,7 +145,8 @@ class ModelConfig:
     def layer_kind(self, layer: int) -> tuple[object, ...]:
         """Layers of one kind run alike and are as large."""
         stored = self.quantized.of_layer(f"{self.names.layers}.{layer}")
-        return (self.layer_kinds[layer], self.attention_kinds[layer], stored, self.layer_caps(layer))
+        kinds = self.layer_kinds[layer], self.attention_kinds[layer], stored, self.layer_caps(layer)
+        return (*kinds, "hashed") if self.moe is not None and self.moe.is_hashed(layer) else kinds
 
     def layer_caps(self, layer: int) -> Caps:
         return self.caps[layer] if self.caps else NO_CAPS

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from runtime.server.formats.assigned import Quantized
+from runtime.server.formats.fields import whole
+from runtime.server.formats.kinds import Kind
 from runtime.server.formats.read import quantized_of
 
 HF = Mapping[str, Any]
@@ -37,7 +40,23 @@ def declared_block(hf: HF) -> tuple[int, int] | None:
 def declared_weights(hf: HF) -> Quantized:
     """Which of its matrices are quantized, and how."""
     section = hf.get("quantization_config")
-    return quantized_of(section if isinstance(section, Mapping) else {}, declared_quantization(hf))
+    section = section if isinstance(section, Mapping) else {}
+    found = quantized_of(section, declared_quantization(hf))
+    experts = _beside_fp8(hf, section)
+    return found if experts is None else replace(found, experts=experts)
+
+
+def _beside_fp8(hf: HF, section: HF) -> Kind | None:
+    """Experts of DeepSeek-V4, where they are not in fp8, too: srt/configs/model_config.py. SGLang asks the
+    weights' headers where the file does not say; what others read then stands in it."""
+    if hf.get("model_type") != "deepseek_v4" or section.get("quant_method") != "fp8":
+        return None
+    if section.get("quant_algo") == "MIXED_PRECISION" and section.get("moe_quant_algo") == "NVFP4":
+        return Kind("nvfp4", group=whole(section, "group_size", 1, 16))
+    told = section.get("routed_experts_quant_method")
+    stored = section.get("expert_dtype") or hf.get("expert_dtype")
+    is_mxfp4 = told == "mxfp4" if told else stored != "fp8"
+    return Kind("mxfp4_beside_fp8", group=32) if is_mxfp4 else None
 
 
 def declared_dtype(hf: HF) -> str:

@@ -36,6 +36,10 @@ class MoEConfig:
     # gpt-oss: clamped gate, (up + 1) * gate * sigmoid(alpha * gate), softmax over the selected experts only
     swiglu_alpha: float | None = None
     swiglu_limit: float | None = None
+    hashed_layers: int = 0  # of the first so many, a token's number says which experts it goes to
+
+    def is_hashed(self, layer: int) -> bool:
+        return layer < self.hashed_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,17 @@ class CompressedConfig:
     output_groups: int
     output_rank: int
     indexer: IndexerConfig
+    rates: Mapping[str, int] = field(default_factory=dict)  # tokens of a group, by kind of layer
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsConfig:
+    """Several residual streams: what a layer reads is their weighted sum, what it answers is added to each,
+    and before that they are mixed, by weights whose rows and columns are made to sum to one in `steps`."""
+
+    count: int
+    steps: int
+    eps: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +166,12 @@ class MLAConfig:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """How large a layer's gates, after their silu, and its ups, to either side, may be: those of routed
-    experts, and those of the dense MLP or of the shared experts."""
+    """How large a layer's gates, after their silu or `before` it, and its ups, to either side, may be: those
+    of routed experts, and those of the dense MLP or of the shared experts."""
 
     routed: float | None = None
     others: float | None = None
+    before: bool = False
 
 
 NO_CAPS = Caps()

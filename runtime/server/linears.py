@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runtime.server.config import ModelConfig, ParallelConfig
-from runtime.server.errors import Unsupported
 from runtime.server.layer_config import AttentionConfig
 from runtime.server.recurrent import (
     GatedDeltaConfig,
@@ -79,7 +78,7 @@ def _mixer(model: ModelConfig, kind: str, parallel: ParallelConfig) -> Iterator[
     if kind == "recurrent":
         yield from _recurrent(model, parallel.attn_tp)
     elif model.compressed is not None:
-        raise Unsupported("the matrices of compressed attention are not known here")
+        yield from _compressed(model, kind, parallel.attn_tp)
     elif kind in model.attention:
         attend = _latent if model.is_mla else _grouped
         # DP attention is not for these: each of its groups would need all heads, and has a part of them.
@@ -116,6 +115,19 @@ def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Itera
         # Elsewhere it is a part of a product in the model's dtype.
         if model.checkpoint_quantization == "modelopt_fp4" and not mla.indexer.interleaved:
             yield ("indexer.wk",), hidden, mla.indexer.head_dim
+
+
+def _compressed(model: ModelConfig, kind: str, ranks: int) -> Iterator[Product]:
+    """Without what is in the model's dtype whatever a checkpoint says, and the matrices of groups of heads,
+    which no linear layer multiplies by."""
+    own, attention, hidden = model.compressed, model.attention[kind], model.hidden_size
+    assert own is not None
+    rows = attention.num_heads // ranks * attention.head_dim
+    yield ("q_a_proj", "kv_proj"), hidden, own.q_lora_rank + attention.head_dim
+    yield ("q_b_proj",), own.q_lora_rank, rows
+    yield (model.names.attention_out,), own.output_groups * own.output_rank // ranks, hidden
+    if kind == "sparse":
+        yield ("compressor.indexer.q_b_proj",), own.q_lora_rank, own.indexer.num_heads * own.indexer.head_dim
 
 
 def _recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:

@@ -115,6 +115,8 @@ class Release(NamedTuple):
     # mxfp4_flashinfer_trtllm_moe.py beside it
     fp4_beside_fp8_by_cutlass: tuple[int, ...] = (9,)
     pads_fp4_beside_fp8: bool = False
+    # ... on CUTLASS's, their scales are held as the checkpoint has them while it is loaded
+    narrow_fp4_scales: bool = False
     # A mixed checkpoint's nvfp4 experts beside fp8: srt/model_loader/loader.py
     reads_nvfp4_beside_fp8: bool = False
     # modelopt_fp4's experts: srt/arg_groups/overrides.py, _moe_runner_backend_quant_constraints
@@ -374,6 +376,7 @@ _15 = _14._replace(
 )
 _16 = _15._replace(
     version="0.5.16",
+    narrow_fp4_scales=True,
     plans_windows=True,
     fp4_beside_fp8_by_cutlass=(9, 12),
     prefill_graphs_need=4.0,

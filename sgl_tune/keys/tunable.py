@@ -48,6 +48,8 @@ def _cuts(deployment: Deployment) -> Iterator[str]:
 def _obstacles(deployment: Deployment) -> Iterator[str]:
     model, server = deployment.model, deployment.server
     backend, method = server.backend, server.quantization or model.checkpoint_quantization
+    if model.streams is not None:
+        yield "this runtime has no kernels of compressed attention, nor of several residual streams"
     yield from (*model.obstacles, *model.uncomputed, *_cuts(deployment))
     if method not in _METHODS:
         yield f"this runtime has no layers of quantization {method}"

@@ -30,9 +30,17 @@ def main() -> None:
         print(json.dumps(_bytes(_model(case))), file=out, flush=True)
 
 
+# Scales of the cache, which are made into Python's numbers and dropped when the weights are there.
+_DROPPED = ("attn_mqa.k_scale", "attn_mqa.v_scale")
+
+
 def _bytes(model: Any) -> list[int]:
     """Of all parameters, and of those of its encoder."""
-    found = {name: held.numel() * held.element_size() for name, held in model.named_parameters()}
+    found = {
+        name: held.numel() * held.element_size()
+        for name, held in model.named_parameters()
+        if not name.endswith(_DROPPED)
+    }
     encoder = sum(size for name, size in found.items() if ENCODERS.search(name))
     return [sum(found.values()) - encoder, encoder]
 
@@ -44,19 +52,23 @@ def _model(case: dict[str, Any]) -> Any:
 
     from tests.oracle.release_start import _publish, _resolved
 
+    tp, ep, dp = case["tp"], case.get("ep", 1), case.get("dp", 1)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(case["config"]))
-        more = ["--tp", str(case["tp"]), "--ep", str(case.get("ep", 1)), *case.get("argv", ())]
+        more = ["--tp", str(tp), "--ep", str(ep), *case.get("argv", ())]
+        more += ["--dp", str(dp), "--enable-dp-attention"] if dp > 1 else []
         args = _resolved(["--model-path", folder, *more])
         runtime_context.reset_context()
         _publish(args)
         config = ModelConfig.from_server_args(args)
-    _take_place(case["tp"], case.get("ep", 1), case["rank"])
+        _take_place(tp, ep, case["rank"], tp // dp)
+        quantization = _quantization(config, args) if case.get("quantized") else None
     torch.set_default_dtype(torch.bfloat16)
     torch.cuda.Stream = MagicMock
     _without_gpu()
     with torch.device("meta"):
-        return _class_of(config.hf_config.architectures[0])(config=config.hf_config)
+        made = _class_of(config.hf_config.architectures[0])
+        return made(config=config.hf_config, **({"quant_config": quantization} if quantization else {}))
 
 
 def _without_gpu() -> None:
@@ -66,15 +78,29 @@ def _without_gpu() -> None:
     DeepseekScalingRotaryEmbedding.__init__.__kwdefaults__["device"] = "meta"
 
 
-def _take_place(tp: int, ep: int, rank: int) -> None:
+def _quantization(config: Any, args: Any) -> Any:
+    """As a model runner and its loader come to it, with what the layers then ask for."""
+    from sglang.srt.configs.load_config import LoadConfig
+    from sglang.srt.layers.dp_attention import initialize_dp_attention_flags
+    from sglang.srt.layers.moe.utils import initialize_moe_config
+    from sglang.srt.model_loader.loader import _get_quantization_config
+
+    initialize_moe_config()
+    initialize_dp_attention_flags(args)
+    return _get_quantization_config(config, LoadConfig())
+
+
+def _take_place(tp: int, ep: int, rank: int, attention: int) -> None:
     from sglang.srt.runtime_context import get_parallel
 
-    groups = {"tp_group": _group(tp, rank), "attn_tp_group": _group(tp, rank), "pp_group": _group(1, 0)}
+    own = _group(attention, rank % attention)
+    groups = {"tp_group": _group(tp, rank), "attn_tp_group": own, "pp_group": _group(1, 0)}
     experts = {
         "moe_ep_group": _group(ep, rank * ep // tp),
         "moe_tp_group": _group(tp // ep, rank % (tp // ep)),
     }
-    ranks = {"tp_rank": rank, "attn_tp_rank": rank, "moe_ep_rank": rank * ep // tp, "pp_rank": 0}
+    ranks = {"tp_rank": rank, "attn_tp_rank": rank % attention, "pp_rank": 0}
+    ranks |= {"moe_ep_rank": rank * ep // tp, "attn_dp_rank": rank // attention}
     get_parallel().override_permanently(**groups, **experts, **ranks, moe_tp_rank=rank % (tp // ep))
 
 

@@ -414,6 +414,29 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "q_lora_rank": 24,
         },
     ),
+    "deepseek_v4": (
+        "DeepseekV4Config",
+        {
+            "num_hidden_layers": 3,
+            "num_key_value_heads": 1,
+            "head_dim": 32,
+            "qk_rope_head_dim": 8,
+            "q_lora_rank": 24,
+            "o_groups": 2,
+            "o_lora_rank": 16,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "swiglu_limit": 0.5,
+            "sliding_window": 6,
+            "compress_ratios": [0, 4, 128],
+            "num_hash_layers": 1,
+            "index_n_heads": 16,
+            "index_head_dim": 16,
+            "index_topk": 2,
+            "rope_scaling": {**_YARN, "rope_type": "yarn"},
+        },
+    ),
     "kimi_linear": (
         "KimiLinearConfig",
         {
@@ -666,10 +689,27 @@ def _cohere2_vision(hf: dict[str, Any]) -> dict[str, Any]:
     return {**hf, "text_config": _with_count(hf["text_config"])}
 
 
+def _deepseek_v4(hf: dict[str, Any]) -> dict[str, Any]:
+    """Under the names that transformers takes, and writes as others."""
+    ratios = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+    kept = {name: value for name, value in hf.items() if name not in ("rope_parameters", "mlp_layer_types")}
+    compress = hf["rope_parameters"]["compress"]
+    stretch = {
+        name: compress[name] for name in compress if name not in ("rope_theta", "partial_rotary_factor")
+    }
+    return {
+        **kept,
+        "compress_ratios": [ratios[kind] for kind in kept.pop("layer_types")],
+        "num_hash_layers": hf["mlp_layer_types"].count("hash_moe"),
+        "rope_scaling": stretch,
+    }
+
+
 _AS_PUBLISHED = {"kimi_vl": _kimi_vl, "internvl_chat": _internvl_chat}
 _AS_PUBLISHED |= dict.fromkeys(("cohere2_moe", "hy_v3"), _with_count)
 _AS_PUBLISHED["qwen3_omni_moe"] = _qwen3_omni_moe
 _AS_PUBLISHED["cohere2_vision"] = _cohere2_vision
+_AS_PUBLISHED["deepseek_v4"] = _deepseek_v4
 
 
 def _wrapped(name: str, changes: dict[str, Any], tower: dict[str, Any]) -> Any:
@@ -694,7 +734,8 @@ def tensors(model: Any) -> dict[str, torch.Tensor]:
 def save(model: Any, folder: Path, **options: Any) -> Path:
     if hasattr(model, "classless"):
         return classless.save(model, folder)
-    if model.config.model_type == "kimi_k25":  # or its layers would be called blocks, as the tower's are
+    # Or its layers would be called blocks, as the tower's are; and some of V4's norms by one name.
+    if model.config.model_type in ("kimi_k25", "deepseek_v4"):
         options.setdefault("save_original_format", False)
     model.save_pretrained(folder, **options)
     if hasattr(model, "saved_as"):
@@ -721,9 +762,16 @@ def reference_logits(model: Any, tokens: list[int]) -> torch.Tensor:
     return model(torch.tensor([tokens])).logits[0]
 
 
+def _most_experts(model: torch.nn.Module) -> int:
+    return int(model.config.n_routed_experts)  # type: ignore[union-attr]
+
+
 def _randomize(model: torch.nn.Module) -> None:
     generator = torch.Generator().manual_seed(1)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if name.endswith("tid2eid"):
+            ranked = torch.rand(len(tensor), _most_experts(model), generator=generator).argsort(-1)
+            tensor.data.copy_(ranked[:, : tensor.shape[1]])
         if not tensor.is_floating_point() or "inv_freq" in name or "embed_scale" in name:
             continue
         noise = torch.randn(tensor.shape, generator=generator)

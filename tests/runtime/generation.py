@@ -10,6 +10,7 @@ import torch
 
 from runtime.forward.batch import ForwardBatch, ForwardMode, make_decode_batch, make_extend_batch
 from runtime.forward.comm import Communicator
+from runtime.forward.compressed_pool import CompressedPool, compressed_rows
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import (
     GqaPool,
@@ -42,8 +43,10 @@ def make_pool(
 ) -> KVPool:
     kept = tuple(layer for layer in layers if model.keeps_tokens(layer))
     shape = PoolShape(TOKENS, 1, kept, dtype, device)
-    cache: GqaPool | LatentPool
-    if model.is_mla:
+    cache: GqaPool | LatentPool | CompressedPool
+    if model.compressed is not None:
+        cache = CompressedPool(shape, {layer: compressed_rows(model, layer) for layer in kept})
+    elif model.is_mla:
         assert model.mla is not None
         cache = LatentPool(shape, model.mla)
     else:

@@ -34,11 +34,6 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "deepseek_v32": frozenset((
         *("head_dim", "layer_types", "num_key_value_heads"),
     )),
-    # ... and of layers of which entries alone are known
-    "deepseek_v4": frozenset((
-        *("compress_rope_theta", "hc_eps", "hc_mult", "hc_sinkhorn_iters", "mlp_layer_types"),
-        *("partial_rotary_factor", "rope_parameters", "rope_theta", "swiglu_limit"),
-    )),
     "kimi_linear": frozenset((
         *("num_key_value_heads",),
     )),

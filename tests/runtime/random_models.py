@@ -252,6 +252,11 @@ _LFM2 = {
     "norm_eps": (1e-6, 1e-2), "conv_bias": (False, True), "conv_L_cache": (2, 3, 4),
     "tie_embedding": (None, False, True),
 }  # fmt: skip
+_V4_ROPES = tuple(
+    {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": 32, **betas}
+    for factor in (4.0, 16.0)
+    for betas in ({}, {"beta_fast": 32, "beta_slow": 1}, {"beta_fast": 16.0, "beta_slow": 2.0})
+)
 _BAILING = {
     **_without(_HEADS, "rope_parameters"), **_EXPERTS,
     "rope_scaling": (None,) * 3 + tuple(rope for rope in _ROPES if rope is not None),
@@ -490,6 +495,19 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "num_shared_experts": (1, 2), "routed_scaling_factor": (1.0, 2.446), "num_expert_group": (1, 2, 4),
         "topk_group": (1, 2), "moe_renormalize": (True, False), "first_k_dense_replace": (0, 1, 9),
         "model_max_length": (128, 256),
+    },
+    "deepseek_v4": {
+        "num_hidden_layers": (3,), "num_attention_heads": (4, 8), "head_dim": (16, 32),
+        "intermediate_size": (16, 32), "rms_norm_eps": (1e-6, 1e-2), "hidden_act": (*("silu",) * 9, "gelu"),
+        "tie_word_embeddings": (False, True), "qk_rope_head_dim": (4, 8), "q_lora_rank": (16, 24),
+        "o_groups": (1, 2, 4), "o_lora_rank": (8, 16), "n_routed_experts": (8, 16), **_EXPERTS,
+        "routed_scaling_factor": (1.0, 1.5), "swiglu_limit": (0.3, 2.0, 10.0), "sliding_window": (1, 6, 64),
+        "compress_ratios": ([0, 4, 128], [4, 4, 0], [128, 4, 4], [0, 0, 0], [4, 0, 4]),
+        "num_hash_layers": (0, 1, 3),
+        "index_n_heads": (16,), "index_head_dim": (8, 16), "index_topk": (1, 2, 9),
+        "hc_mult": (1, 2, 4), "hc_sinkhorn_iters": (1, 2, 20), "hc_eps": (1e-6, 1e-2),
+        "compress_rope_theta": (160000.0, 300.0), "rope_theta": (10000.0, 500.0),
+        "rope_scaling": (*_V4_ROPES, *_V4_ROPES, *(rope for rope in _ROPES if rope is not None)),
     },
     "gpt_oss": {
         **_HEADS, **_EXPERTS,

@@ -27,7 +27,7 @@ _ACTIVATION = {
     "gemma3_text": "hidden_activation",
 }
 _ALSO = {"gemma": "gelu"}  # which transformers makes the other
-_OF_SGLANG = ("kimi_linear", "bailing_hybrid")  # which has a config class of its own for these
+_OF_SGLANG = ("kimi_linear", "bailing_hybrid", "deepseek_v4")  # which has config classes of its own for these
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
@@ -66,7 +66,8 @@ _BESIDE = """
         scoring_func topk_method
     deepseek_v32 moe_layer_freq num_experts num_local_experts num_shared_experts rope_interleave
         scoring_func topk_method
-    deepseek_v4 compress_ratios intermediate_size topk_method
+    deepseek_v4 compress_ratios hc_pre_from_prev_sublayer intermediate_size num_hash_layers q_head_norm
+        qk_rope_head_dim topk_method
     glm4_moe head_dim mlp_layer_types moe_layer_freq num_experts num_local_experts
         num_shared_experts
     glm4v_text head_dim tie_word_embeddings
@@ -288,7 +289,7 @@ _GROWS = {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 4096}
 
 
 @pytest.mark.parametrize(
-    "name", sorted(FAMILIES.keys() - {"step3p5", "mimo_v2_flash"})
+    "name", sorted(FAMILIES.keys() - {"step3p5", "mimo_v2_flash", "deepseek_v4"})
 )  # kinds with one each
 def test_a_base_that_is_not_told_is_that_of_the_config_class(name: str) -> None:
     told = {"rope_type": "default", **(_GROWS if name == "ministral3" else {})}

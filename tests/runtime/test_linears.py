@@ -18,7 +18,8 @@ from tests.runtime.families import FAMILIES, make_reference, tensors
 ALONE = Spread(1, 1)
 # Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
 _NO_LINEAR = re.compile(
-    r"mlp\.experts\.|(gate|gate\.wg|router|shared_expert_gate|self_attn\.g_proj|indexer\.(weights_proj|wk))$"
+    r"mlp\.experts\.|(gate|gate\.wg|router|shared_expert_gate|self_attn\.g_proj|indexer\.(weights_proj|wk)"
+    r"|compressor\.(indexer\.)?(kv|gate)_proj|scorer\.weights_proj|self_attn\.o_a_proj)$"
 )
 _LINEAR = {"laguna": ("self_attn.g_proj",)}
 # Stored as one by transformers.
@@ -72,8 +73,10 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
 
 
 # What each rank has whole: low ranks, the indexer, a latent between experts.
-_WHOLE = re.compile(r"([qfg]_a_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|experts\.0\.w[12])$")
-_BY_COLUMNS = re.compile(r"(o_proj|out_proj|down_proj|output_linear|w2|dense|wo)$")
+_WHOLE = re.compile(
+    r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|experts\.0\.w[12])$"
+)
+_BY_COLUMNS = re.compile(r"(o_proj|o_b_proj|out_proj|down_proj|output_linear|w2|dense|wo)$")
 
 
 def _by_modules(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> dict[Any, LinearSize]:

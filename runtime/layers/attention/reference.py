@@ -86,7 +86,7 @@ def latent(
         keys = _unpacked(latents[span.slots], PackedRow(value_dim, q.shape[-1] - value_dim))
         seen = span.positions[:, None] >= torch.arange(len(span.slots))
         if selected is not None:
-            seen &= _chosen(selected[rows], len(span.slots))
+            seen &= marked(selected[rows], len(span.slots))
         out[rows] = _attend(q[rows], keys, keys[..., :value_dim], seen, scale, None)
     return out
 
@@ -128,7 +128,7 @@ def _unpacked(rows: torch.Tensor, packed: PackedRow) -> torch.Tensor:
     return packed.unpack(rows) if rows.dtype is torch.uint8 else rows.float()
 
 
-def _chosen(selected: torch.Tensor, length: int) -> torch.Tensor:
+def marked(selected: torch.Tensor, length: int) -> torch.Tensor:
     """[t, K] positions -> [t, length] bool. Unused entries (-1) go to a column that is cut off."""
     columns = torch.where(selected < 0, length, selected).long()
     return torch.zeros(selected.shape[0], length + 1, dtype=torch.bool).scatter_(1, columns, True)[:, :length]

@@ -103,6 +103,19 @@ def mxfp4(padding: Padding, later: Padding | None = None) -> Format:
     return Format("mxfp4", (), _MXFP4, after_experts=relaid, padding=padding, later=later)
 
 
+_INVERSE = Stored("weight_scale_inv", _BYTE, (EXPERTS, ROWS, Dim("columns", per=32)))
+
+
+def mxfp4_beside_fp8(is_narrow: bool, later: Padding) -> Format:
+    """DeepSeek-V4's, on FlashInfer's kernels: mxfp4_flashinfer_cutlass_moe.py and
+    mxfp4_flashinfer_trtllm_moe.py. Scales that are not `is_narrow` are wide until they are laid out."""
+    weight, tile = _MXFP4[0], Cut(rows=128, columns=128, always=True, what="the kernels' tiles")
+    scale = _INVERSE if is_narrow else Stored("weight_scale_inv", _SCALE, _INVERSE.dims)
+    after = tuple(Change("replaced", one) for one in (weight, _INVERSE))
+    cut = tile if later == _NONE else Cut()
+    return Format("mxfp4", (), (weight, scale), experts_cut=cut, after_experts=after, later=later)
+
+
 MXFP4_BARE = Format("mxfp4", (), _MXFP4[:2])
 _FOR_TRITON = Padding(64)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from runtime.server.errors import Unsupported
 from runtime.server.formats import eight_bits, four_bits, integers
 from runtime.server.formats.plain import FP8_ONLINE, MXFP8_ONLINE, PLAIN
 from runtime.server.formats.tensors import Format, Padding
@@ -17,6 +18,7 @@ Name = Literal[
     "nvfp4",
     "nvfp4_packed",
     "mxfp4",
+    "mxfp4_beside_fp8",
     "gptq",
     "awq",
     "packed",
@@ -60,6 +62,7 @@ class Served:
     is_gated: bool = True
     nvfp4_trtllm_rows: int = 64
     mxfp4_trtllm_rows: int = 128
+    narrow_fp4_scales: bool = True
 
 
 def format_of(kind: Kind | None, served: Served) -> Format:
@@ -86,6 +89,7 @@ def _format(kind: Kind | None, served: Served) -> Format:
         "nvfp4": lambda: _nvfp4(kind, served),
         "nvfp4_packed": lambda: four_bits.nvfp4_packed(kind.has_inputs),
         "mxfp4": lambda: _mxfp4(served),
+        "mxfp4_beside_fp8": lambda: _mxfp4_beside_fp8(served),
         "mxfp4_online": lambda: four_bits.MXFP4_BARE,
         "gptq": lambda: integers.gptq(kind.bits, kind.group, kind.by_activation),
         "awq": lambda: integers.awq(kind.bits, kind.group),
@@ -132,3 +136,17 @@ def _mxfp4(served: Served) -> Format:
     if backend in ("triton_kernel", "auto"):
         return four_bits.mxfp4_for_triton_kernels()
     return four_bits.mxfp4_unpacked()
+
+
+def _mxfp4_beside_fp8(served: Served) -> Format:
+    """srt/layers/quantization/fp8.py, by backend and GPU."""
+    backend, through = served.moe_backend, served.a2a_backend
+    if backend != "flashinfer_mxfp4" or through in ("megamoe", "flashinfer_megamoe"):
+        through = "" if through == "none" else f" behind {through}"
+        raise Unsupported(
+            f"how {backend}{through} lays out mxfp4 experts beside fp8 is not known here: "
+            "--moe-runner-backend flashinfer_mxfp4 is"
+        )
+    if served.sm_major == _BLACKWELL:
+        return four_bits.mxfp4_beside_fp8(False, Padding(128))
+    return four_bits.mxfp4_beside_fp8(served.narrow_fp4_scales, Padding())

@@ -1,0 +1,82 @@
+"""Several residual streams: what goes into a part of a layer, how its answer comes back, what the head sees.
+
+The weights of all three follow from the streams themselves, normed as one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from runtime.layers import stream_ops
+from runtime.layers.loading import Piece, Source
+from runtime.models.build import Build
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """How much each stream is given of an answer, and of each of the others."""
+
+    post: torch.Tensor  # [T, streams]
+    mixed: torch.Tensor  # [T, streams, streams]: from, to
+
+
+class _Weighing(nn.Module):
+    """fp32, whatever the model's dtype."""
+
+    def __init__(self, build: Build, outputs: int, scales: int, names: tuple[str, str, str]) -> None:
+        super().__init__()
+        streams = build.model.streams
+        assert streams is not None
+        self.config, self.norm_eps, self.names = streams, build.model.rms_eps, names
+        width, device = streams.count * build.model.hidden_size, build.device
+        shapes = ((outputs, width), (outputs,), (scales,))
+        self.matrix, self.base, self.scale = (
+            nn.Parameter(torch.empty(shape, dtype=torch.float32, device=device), False) for shape in shapes
+        )
+
+    def pieces(self) -> Iterator[Piece]:
+        for tensor, name in zip((self.matrix, self.base, self.scale), self.names, strict=True):
+            yield Piece(tensor, (Source(name),))
+
+
+class Streams(_Weighing):
+    """Around attention, or around what follows it."""
+
+    def __init__(self, build: Build, name: str) -> None:
+        assert build.model.streams is not None
+        count = build.model.streams.count
+        super().__init__(build, (2 + count) * count, 3, (f"{name}.fn", f"{name}.base", f"{name}.scale"))
+
+    def collapse(self, streams: torch.Tensor) -> tuple[torch.Tensor, Way]:
+        """[T, streams, H] -> [T, H], and the way back."""
+        row, post, mixed = stream_ops.collapse(
+            streams,
+            self.matrix,
+            self.base,
+            self.scale,
+            self.config.steps,
+            self.config.eps,
+            self.norm_eps,
+        )
+        return row, Way(post, mixed)
+
+    def spread(self, answer: torch.Tensor, streams: torch.Tensor, way: Way) -> torch.Tensor:
+        return stream_ops.spread(answer, streams, way.post, way.mixed)
+
+
+class StreamHead(_Weighing):
+    """One row of all streams, for the last norm."""
+
+    def __init__(self, build: Build, name: str) -> None:
+        assert build.model.streams is not None
+        names = (f"{name}.hc_fn", f"{name}.hc_base", f"{name}.hc_scale")
+        super().__init__(build, build.model.streams.count, 1, names)
+
+    def forward(self, streams: torch.Tensor) -> torch.Tensor:
+        return stream_ops.gathered(
+            streams, self.matrix, self.base, self.scale, self.config.eps, self.norm_eps
+        )

@@ -1,0 +1,52 @@
+"""What a rank holds of DeepSeek-V4 as published, beside what SGLang's own class makes for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from runtime.forward.comm import VirtualCommunicator
+from runtime.models.decoder import Decoder
+from runtime.server.checkpoint import Checkpoint
+from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.errors import Unsupported
+from tests.oracle.deepseek_v4 import FLASH
+from tests.oracle.v4_weights import CASES, CONFIGS, backend_of, read
+
+META = torch.device("meta")
+MAJORS = {"H200": 9, "B200": 10}
+
+
+def _rank(config: dict[str, Any], runtime: RuntimeConfig, **sizes: int) -> Decoder:
+    parallel = ParallelConfig(**sizes, enable_dp_attention=sizes["dp"] > 1)
+    comm, model = VirtualCommunicator(parallel, sizes["tp"] - 1), Checkpoint(config).model_config()
+    return Decoder(model, runtime, comm, META, range(model.num_layers))
+
+
+@pytest.mark.parametrize(("case", "held"), read(), ids=lambda one: str(one)[:70])
+def test_a_rank_holds_as_many_bytes_as_sglangs_own_class(case: dict[str, Any], held: int) -> None:
+    runtime = RuntimeConfig(served_by=backend_of(case), sm_major=MAJORS[case["gpu"]])
+    sizes = {name: case[name] for name in ("tp", "ep", "dp")}
+    rank = _rank(CONFIGS[case["config"]], runtime, **sizes)
+    assert sum(one.nbytes for one in rank.parameters()) == held
+
+
+def test_every_case_was_recorded() -> None:
+    assert [case for case, _ in read()] == CASES
+
+
+@pytest.mark.parametrize("sm_major", [9, 10])
+def test_laid_out_its_experts_take_half_a_byte_a_weight_and_one_for_each_32(sm_major: int) -> None:
+    runtime = RuntimeConfig(served_by="flashinfer_mxfp4", sm_major=sm_major)
+    rank = _rank({**FLASH, "num_hidden_layers": 1}, runtime, tp=8, ep=1, dp=1)
+    rank.load_dummy()
+    experts = sum(one.nbytes for name, one in rank.named_parameters() if ".experts." in name)
+    weights = 256 * 3 * 4096 * 2048 // 8
+    assert experts == weights // 2 + weights // 32
+
+
+def test_a_layout_that_is_not_known_is_named() -> None:
+    with pytest.raises(Unsupported, match="marlin lays out mxfp4 experts beside fp8 is not known"):
+        _rank({**FLASH, "num_hidden_layers": 1}, RuntimeConfig(served_by="marlin"), tp=1, ep=1, dp=1)

@@ -1,0 +1,61 @@
+"""DeepSeek-V4 over prompts so long that groups of 128 tokens are whole, in chunks and token by token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from runtime.forward.batch import ForwardBatch, make_decode_batch, make_extend_batch
+from runtime.forward.comm import VirtualCommunicator
+from runtime.forward.compressed_pool import CompressedPool, compressed_rows
+from runtime.forward.kv_pool import (
+    KVPool,
+    PoolShape,
+    ReqToTokenPool,
+    SlotAllocator,
+)
+from runtime.forward.logits_processor import LogitsOutput
+from runtime.models.decoder import Decoder
+from runtime.server.config import ParallelConfig
+from sgl_tune.deployment.models import find_model
+from tests.runtime.families import make_reference, prompts, reference_logits, save
+from tests.runtime.generation import CPU, make_runtime
+
+LENGTH = 300
+
+
+def _served(folder: Path) -> tuple[Decoder, KVPool]:
+    model = find_model(str(folder), {}).checkpoint.model_config()
+    layers = range(model.num_layers)
+    decoder = Decoder(model, make_runtime(), VirtualCommunicator(ParallelConfig()), CPU, layers)
+    decoder.load_hf(folder)
+    shape = PoolShape(2 * LENGTH, 1, tuple(layers), torch.float32, CPU)
+    cache = CompressedPool(shape, {layer: compressed_rows(model, layer) for layer in layers})
+    return decoder, KVPool(ReqToTokenPool(2, LENGTH, CPU), SlotAllocator(2 * LENGTH, CPU), cache)
+
+
+@pytest.mark.parametrize("ratios", [[0, 4, 128], [128, 4, 128]])
+def test_chunks_and_single_tokens_are_as_the_whole_prompt(ratios: list[int], tmp_path: Path) -> None:
+    reference = make_reference("deepseek_v4", compress_ratios=ratios, max_position_embeddings=512)
+    decoder, pool = _served(save(reference, tmp_path))
+    long, short = prompts(LENGTH, 140)
+    want = [reference_logits(reference, text) for text in (long, short)]
+    requests = pool.requests.allocate(2)
+    ends = [(125, 3), (129, 127), (258, 128), (299, 139)]
+    starts = [(0, 0), *ends]
+    for start, end in zip(starts, ends, strict=False):
+        parts = [text[a:b] for text, a, b in zip((long, short), start, end, strict=True)]
+        _check(decoder, pool, make_extend_batch(parts, requests, pool, start), want, end)
+    last = make_decode_batch([long[-1], short[-1]], requests, pool, ends[-1])
+    _check(decoder, pool, last, want, (300, 140))
+
+
+def _check(
+    decoder: Decoder, pool: KVPool, batch: ForwardBatch, want: list[torch.Tensor], ends: tuple[int, int]
+) -> None:
+    output = decoder(batch, pool)
+    assert isinstance(output, LogitsOutput) and output.next_token_logits is not None
+    for row, rows, end in zip(output.next_token_logits, want, ends, strict=True):
+        torch.testing.assert_close(row, rows[end - 1], rtol=1e-4, atol=1e-4)
