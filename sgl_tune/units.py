@@ -11,7 +11,7 @@ _SIZES = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _SIZES |= {_letter: 1000**_power, f"{_letter}b": 1000**_power, f"{_letter}ib": 1024**_power}
 _AGES = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
-_NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?([a-z]*)")
+_NUMBER = r"(\d{1,15}(?:\.\d{1,6})?) ?([a-z]*)"
 
 
 def parse_size(text: str, option: str = "") -> int:
@@ -33,7 +33,7 @@ def parse_age(text: str, option: str = "") -> float:
 
 
 def _parse(text: str, units: dict[str, int], wanted: str, option: str) -> float:
-    match = _NUMBER.fullmatch(text.strip().lower())
+    match = re.fullmatch(_NUMBER, text.strip().lower())
     if not match or match[2] not in units:
         raise UsageError(f"{option} '{text}' is not {wanted}".lstrip())
     return float(match[1]) * units[match[2]]

@@ -31,8 +31,13 @@ HEAVY = {
     "sgl_tune.warm.replaying",
 }
 # What makes the start of a command on files long, and is not always needed: what reads every model's config,
-# every release's flags, or a bundle.
-SLOW = {"runtime.server.resolve", "runtime.server.flags.table", "sgl_tune.ship.archive"}
+# every release's flags, a bundle, or a store.
+SLOW = {
+    "runtime.server.resolve",
+    "runtime.server.flags.table",
+    "sgl_tune.ship.archive",
+    "sgl_tune.stores.describe",
+}
 EFFECTS = {"os", "pathlib", "time", "subprocess", "io", "shutil", "tempfile", "socket", "random", "datetime"}
 
 # A room is a folder, or a module beside the folders. Lower rooms first: none imports one below itself here.
@@ -95,8 +100,9 @@ WITHOUT = {
     "runtime.moe.tuned": "flashinfer",
     "sgl_tune.cli.app": "typer",
     "sgl_tune.cli.failures": "typer runtime.server.flags.table",
-    "sgl_tune.commands.inspect": "sgl_tune.ship.archive",
-    "sgl_tune.commands.verify": "sgl_tune.warm.replaying runtime.server.resolve sgl_tune.ship.archive",
+    "sgl_tune.commands.inspect": "sgl_tune.ship.archive sgl_tune.stores.describe",
+    "sgl_tune.commands.verify": "sgl_tune.warm.replaying runtime.server.resolve sgl_tune.ship.archive"
+    " sgl_tune.stores.describe",
     "sgl_tune.commands.warm": "sgl_tune.warm.main_job",
     "sgl_tune.deployment.completion": "runtime.server.flags.table",
     "sgl_tune.memory.measure": "torch",
@@ -105,6 +111,7 @@ WITHOUT = {
     "sgl_tune.warm.foreign_launcher": "torch",
     "sgl_tune.warm.prove": "torch",
     "sgl_tune.warm.replay_worker": "torch",
+    "sgl_tune.stores.beside": "sgl_tune.stores.describe",
     "sgl_tune.verify.check": "runtime.server.resolve",
     "sgl_tune.verify.scope": "runtime.server.resolve",
     "sgl_tune.verify.verdict_line": "runtime.server.resolve",

@@ -11,7 +11,8 @@ from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.flags import flags_of
 from runtime.server.gpus import GpuModel
-from runtime.server.releases import NEWEST, Release, number
+from runtime.server.releases import NEWEST, Release
+from runtime.server.version_number import number
 
 DISABLED = "disabled"
 ASKED_FOR = "as asked"

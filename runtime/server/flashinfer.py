@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from runtime.server.releases import number
+from runtime.server.version_number import number
 
 METADATA, RECORDS, GENERATION = "_metadata", "_records", "_generation"
 

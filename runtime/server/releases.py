@@ -5,12 +5,11 @@ A row is the one before it and what is new. The next release: one more row, and 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from runtime.server import architectures as names
-from runtime.server.bounds import is_number
 from runtime.server.errors import ConfigError
+from runtime.server.version_number import number
 
 _BLACKWELL_MAJORS = (10, 12)
 _ALGORITHMS = ("DFLASH", "EAGLE", "EAGLE3", "FROZEN_KV_MTP", "STANDALONE", "NGRAM")
@@ -574,17 +573,6 @@ class Named(NamedTuple):
     release: Release
     note: str | None = None
     warning: str | None = None
-
-
-@lru_cache
-def number(version: str) -> tuple[int, ...]:
-    """`0.5.12.post1` -> (0, 5, 12): enough to order releases."""
-    parts: list[int] = []
-    for piece in version.split("."):
-        if not is_number(piece):
-            break
-        parts.append(int(piece))
-    return tuple(parts[:3])
 
 
 def release_named(version: str | None) -> Named:

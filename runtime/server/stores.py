@@ -4,9 +4,10 @@ that gather all of them under one root."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from runtime.server.releases import Release
+if TYPE_CHECKING:
+    from runtime.server.releases import Release
 
 Move = Literal["as it is", "mended", "never"]
 AOT_PACKAGE = "flashinfer-aot"  # below a root: a package that offers FlashInfer the modules beside it

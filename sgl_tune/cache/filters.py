@@ -13,7 +13,7 @@ from sgl_tune.cache.scan import ScannedCache
 from sgl_tune.errors import UsageError
 from sgl_tune.units import parse_age, parse_size
 
-_COMPARISON = re.compile(r"\s*([a-z_]+)\s*(<=|>=|!=|==?|<|>)\s*(.+?)\s*")
+_COMPARISON = r"\s*([a-z_]+)\s*(<=|>=|!=|==?|<|>)\s*(.+?)\s*"
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
@@ -105,7 +105,7 @@ def parse_filters(texts: Sequence[str]) -> list[Filter]:
 
 
 def _parse_filter(text: str) -> Filter:
-    match = _COMPARISON.fullmatch(text)
+    match = re.fullmatch(_COMPARISON, text)
     if not match:
         raise UsageError(f"--filter '{text}' is no comparison", "write it like --filter 'size>1MB'")
     name, symbol, value = match.groups()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from runtime.server.releases import number
+from runtime.server.version_number import number
 from sgl_tune.cache.folder import Signature, signature_of
 from sgl_tune.cache.layouts import LOCK, MANIFEST, Cache, is_unfinished
 from sgl_tune.cache.manifest import BrokenManifest, read_manifest

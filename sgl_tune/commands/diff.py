@@ -17,8 +17,7 @@ from sgl_tune.cache.scan import ScannedCache, Scanner
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
-from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.options import CacheDirOption
+from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
 from sgl_tune.units import count
 
 _SIDES = (Column(""), Column("FILE OR CACHE", path=True), Column("ENTRIES", right=True))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -26,14 +26,15 @@ from sgl_tune.cache.scan import ScannedCache, Scanner
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
-from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.options import CacheDirOption
+from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.ship.recognised import is_bundle
-from sgl_tune.stores.describe import Summary
+from sgl_tune.stores.beside import stores_beside, stores_json
 from sgl_tune.stores.find import TACTICS, store_asked_for
-from sgl_tune.stores.page import as_json, show_stores, show_summaries, stores_beside
 from sgl_tune.units import count, human_age, human_bytes
+
+if TYPE_CHECKING:
+    from sgl_tune.stores.describe import Summary
 
 
 class Sort(str, Enum):
@@ -113,9 +114,11 @@ def inspect(
         with as_listing(out, target) as found:
             _list(out, asked, str(found.folder), root, [] if without_stores else found.stores, found.told)
     elif only:
+        from sgl_tune.stores.page import show_stores
+
         show_stores(out, target, only, cache_dir, limit)
     else:
-        _list(out, asked, target, root, [] if without_stores else stores_beside(out, target, cache_dir))
+        _list(out, asked, target, root, [] if without_stores else stores_beside(out, Path(target or root)))
 
 
 class _Asked(NamedTuple):
@@ -154,7 +157,7 @@ def _list(
     as_printed = caches if out.format is Format.json else []
     listed = [cache_json(cache, entries, filters, limit) for cache in as_printed]
     out.result(
-        {**as_json(listed, stores, with_items=False), **({"bundle": bundle} if bundle else {})},
+        {"caches": listed, "stores": stores_json(stores), **({"bundle": bundle} if bundle else {})},
         human=lambda: _show(out, caches, stores, entries, filters, limit, target or str(root)),
         quiet=(
             *(line for cache in caches for line in _paths(cache)),
@@ -179,6 +182,8 @@ def _show(
     where: str,
 ) -> None:
     if stores:
+        from sgl_tune.stores.page import show_summaries
+
         show_summaries(out, stores)
         out.line()
     if not caches:

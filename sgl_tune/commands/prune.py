@@ -16,8 +16,7 @@ from sgl_tune.cache.remove import Removed, remove, settle
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
-from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.options import CacheDirOption
+from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.stores.find import store_asked_for
 from sgl_tune.stores.prune import StoreRules

@@ -9,7 +9,7 @@ import typer
 
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.options import CacheDirOption
+from sgl_tune.deployment.cache_dir import CacheDirOption
 from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived
 from sgl_tune.ship.guard import Guard
 from sgl_tune.ship.options import (

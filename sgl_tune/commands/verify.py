@@ -22,8 +22,7 @@ from sgl_tune.deployment.positionals import split_positionals
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.recognised import is_bundle
-from sgl_tune.stores.find import TACTICS, Stored, store_asked_for
-from sgl_tune.stores.page import stores_below, stores_meant
+from sgl_tune.stores.find import TACTICS, Stored, store_asked_for, stores_below
 from sgl_tune.units import count
 from sgl_tune.verify.access import User, find_user
 from sgl_tune.verify.annotations import github_lines
@@ -186,6 +185,8 @@ def _judge(out: Output, told: _Told, replay: float | None, strict: bool, format:
 def _stores(out: Output, asked: VerifyOptions, only: str | None) -> list[Stored]:
     """Those that were asked for, or that lie in the folder that was named."""
     if store_asked_for(only):
+        from sgl_tune.stores.page import stores_meant
+
         cache_dir = asked.flags.cache_dir
         return stores_meant(out, asked.path, only, Path(cache_dir) if cache_dir else None)[0]
     if only == TACTICS or asked.path is None or not Path(asked.path).is_dir() or asked.names_a_deployment:
@@ -235,14 +236,14 @@ def _show(
     findings = sorted((found for found in report.findings if found not in of_stores), key=place)
     by_place = {where: list(found) for where, found in groupby(findings, key=place)}
     tactics = (file for file in report.files if file.store == "tactics")
-    for folder, group in groupby(tactics, key=lambda file: file.path.parent):
+    for folder, group in groupby(tactics, key=lambda file: str(file.path.parent)):
         files = list(group)
-        out.line(str(folder), style="bold")
+        out.line(folder, style="bold")
         out.table(_COLUMNS, [_row(verdict, files) for verdict in dict.fromkeys(f.verdict for f in files)])
         of_files = _distinct(files)
         for found, where in of_files.items():
             _show_finding(out, found, f"{_which(where)}: {found.message}")
-        for found in by_place.pop(str(folder), ()):
+        for found in by_place.pop(folder, ()):
             if found._replace(where="") not in of_files:
                 _show_finding(out, found, found.message)
         out.line()

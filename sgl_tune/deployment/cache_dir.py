@@ -5,6 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
+
+import typer
+
+CacheDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache-dir",
+        help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.",
+        metavar="DIR",
+        show_default=False,
+    ),
+]
 
 
 def default_cache_dir(environ: Mapping[str, str] = os.environ) -> Path:

@@ -50,15 +50,6 @@ def _option(panel: str, names: tuple[str, ...], help: str, metavar: str | None, 
     )
 
 
-CacheDirOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--cache-dir",
-        help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.",
-        metavar="DIR",
-        show_default=False,
-    ),
-]
 TargetOption = Annotated[
     Path | None,
     typer.Option("--target", metavar="ENV.JSON", help="The serving machine, as its `sgl-tune env` says."),

@@ -27,11 +27,6 @@ from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_text
 from sgl_tune.units import shown
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 PROJECT_FILE = "sgl-tune.toml"
 _COMMAND = "command"
 _LARGEST = 1 << 20
@@ -46,10 +41,19 @@ class ProjectDeployment:
     command: str | None = None
 
 
+def _toml(text: str) -> dict[str, Any]:
+    """The parser is imported where there is such a file: most commands find none."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text)
+
+
 def read_project_file(path: Path) -> tuple[ProjectDeployment, ...]:
     text = read_text(path, None, _LARGEST, "is not TOML")
     try:
-        content = tomllib.loads(text)
+        content = _toml(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from error
     unknown = set(content) - {"defaults", "deployments"}

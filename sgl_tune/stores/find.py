@@ -1,22 +1,19 @@
-"""Where stores lie: below a folder, by what is in it, or where a release's server looks."""
+"""Which stores lie below a folder, by what is in it."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import getpass
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.server.stores import AOT_PACKAGE, BY_ID, places
+from runtime.server.stores import AOT_PACKAGE, BY_ID
 from sgl_tune.cache.folder import Folder, open_folder
+from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
 from sgl_tune.stores.item import Item, Setting, setting_here
 from sgl_tune.stores.readers.cubins import NAME as CUBINS
 from sgl_tune.stores.readers.known import BY_STORE, READERS
-from sgl_tune.stores.variables import release_meant
 from sgl_tune.stores.walk import Listing, entered, listing
 
 OnError = Callable[[OSError], None]
@@ -53,18 +50,8 @@ def find_stores(root: Path, on_error: OnError, only: str | None = None) -> list[
     return [stored for stored in found if only in (None, stored.store)]
 
 
-def stores_of_this_user(only: str | None, environment: Mapping[str, str] = os.environ) -> list[Stored]:
-    """Where a server started here would look: the installed release's, else the newest known."""
-    release = release_meant(None).release
-    home = environment.get("HOME") or str(Path.home())
-    found = places(release, environment, home, _user())
-    return [
-        Stored(id, Path(place), Path(place))
-        for id in STORE_IDS
-        if only in (None, id)
-        for place in found[id]
-        if Path(place).is_dir()
-    ]
+def stores_below(out: Output, folder: Path, only: str | None = None) -> list[Stored]:
+    return find_stores(folder, lambda error: out.warn(f"{error.filename}: {error.strerror}"), only)
 
 
 def store_asked_for(name: str | None) -> str | None:
@@ -109,9 +96,3 @@ def _below(folder: Folder, root: Path, depth: int, budget: _Budget, on_error: On
 
 def _store_of(folder: Folder, found: Listing) -> str | None:
     return next((reader.store for reader in READERS if reader.is_one(folder, found)), None)
-
-
-def _user() -> str:
-    with contextlib.suppress(KeyError, OSError, ImportError):
-        return getpass.getuser()
-    return f"uid_{os.getuid()}"

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError
 from sgl_tune.stores import describe
 from sgl_tune.stores.describe import Summary, summarise
-from sgl_tune.stores.find import Stored, find_stores, stores_of_this_user
+from sgl_tune.stores.find import Stored, stores_below
+from sgl_tune.stores.of_user import stores_of_this_user
 from sgl_tune.units import count, human_bytes
 
 
@@ -26,16 +26,6 @@ def stores_meant(
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", "stores are folders; --store goes without a key")
     return stores_below(out, folder, wanted), str(folder)
-
-
-def stores_below(out: Output, folder: Path, only: str | None = None) -> list[Stored]:
-    return find_stores(folder, lambda error: out.warn(f"{error.filename}: {error.strerror}"), only)
-
-
-def stores_beside(out: Output, target: str | None, cache_dir: Path | None) -> list[Summary]:
-    """Of the folder whose rank files are listed."""
-    folder = Path(target) if target else cache_dir or default_cache_dir()
-    return summarise(stores_below(out, folder), keep=False) if folder.is_dir() else []
 
 
 def show_stores(

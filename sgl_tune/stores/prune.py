@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from runtime.server.releases import number
+from runtime.server.version_number import number
 from sgl_tune.cache.folder import Folder, open_folder
 from sgl_tune.errors import UsageError
 from sgl_tune.stores.find import Stored

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
-import sysconfig
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,6 +37,8 @@ def sources_here() -> Sources | None:
 
 
 def _roots() -> dict[str, Path]:
+    import sysconfig
+
     found = {"sys": Path("/usr"), "sitepkgs": Path(sysconfig.get_paths()["purelib"])}
     for token, package in _PACKAGES.items():
         folder = _folder_of(package)
@@ -61,6 +61,8 @@ def _folder_of(package: str) -> Path | None:
 
 def _digest(path: Path) -> str | None:
     """Of as much as the file says it holds: some of the kernel's can be read for ever, and say nothing."""
+    import hashlib
+
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from runtime.server.errors import ConfigError
 from runtime.server.flashinfer import NEWEST, FlashInfer, doubt_of, flashinfer_of
 from runtime.server.gpus import find_gpu
-from runtime.server.releases import number
+from runtime.server.version_number import number
 from sgl_tune.cache.loader import INDETERMINATE, Ignored, Mismatch
 from sgl_tune.deployment.env import Fingerprint, take_fingerprint
 from sgl_tune.errors import UsageError

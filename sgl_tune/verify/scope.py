@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from runtime.server.gpus import find_gpu
-from runtime.server.releases import RELEASES, number, release_named
+from runtime.server.releases import RELEASES, release_named
+from runtime.server.version_number import number
 from sgl_tune.cache.layouts import resolve
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags

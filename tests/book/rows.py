@@ -21,8 +21,9 @@ from runtime.server.flags.effects import not_modelled, without_effect
 from runtime.server.flags.spelling import name_of
 from runtime.server.flashinfer import FLASHINFERS, doubt_of, flashinfer_of
 from runtime.server.gpus import CPU, GPUS, GpuModel, arch_major, find_gpu, gpu_for
-from runtime.server.releases import NEWEST, RELEASES, number, release_named
+from runtime.server.releases import NEWEST, RELEASES, release_named
 from runtime.server.stores import STORES, gathering, places
+from runtime.server.version_number import number
 from tests.book.plain import members, plain, told, whole
 
 Row = tuple[str, Any]

@@ -14,7 +14,7 @@ from typing import Any
 
 from runtime.server.flags.table import REQUIRED, CommandLine, flags_of
 from runtime.server.flags.types import GRAPH_CONFIG, TYPES
-from runtime.server.releases import number
+from runtime.server.version_number import number
 from tests.oracle.inside import PROJECT, run_inside
 from tests.oracle.rule_changes import rule_changes
 from tests.oracle.wheels import WORK, wheel_of

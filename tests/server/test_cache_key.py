@@ -8,7 +8,8 @@ import pytest
 
 from runtime.server.cache_key import KeyInputs, cache_key, key_parts, named_parts
 from runtime.server.errors import ConfigError
-from runtime.server.releases import NEWEST, RELEASES, Release, number, release_named
+from runtime.server.releases import NEWEST, RELEASES, Release, release_named
+from runtime.server.version_number import number
 from tests.sgl_tune.planning import plan
 
 QWEN = KeyInputs(

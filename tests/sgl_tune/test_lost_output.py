@@ -106,7 +106,7 @@ def _prepared(folder: Path, arguments: tuple[str, ...]) -> tuple[list[str], dict
         names[name] = _run_file(folder / name, dead=name == "DEAD_RUN")
     path = str(ROOT)
     if BROKEN in arguments:
-        (folder / "hashlib.py").write_text("raise RuntimeError('a broken installation')")
+        (folder / "dataclasses.py").write_text("raise RuntimeError('a broken installation')")
         path = f"{folder}:{ROOT}"
     kept = [str(names.get(argument, argument)) for argument in arguments if argument != BROKEN]
     return kept, environment(PYTHONPATH=path)

@@ -8,7 +8,6 @@ what is no kernel of SGLang's).
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -128,6 +127,8 @@ def _are_entries(entries: Any) -> bool:
 
 def deps_key(entries: list[list[str]]) -> str:
     """SGLang's own hash of what a build depended on."""
+    import hashlib
+
     digest = hashlib.sha256()
     for entry in entries:
         digest.update(repr(tuple(entry)).encode())

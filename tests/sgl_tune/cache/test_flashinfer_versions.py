@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from runtime.server.flashinfer import FLASHINFERS, GENERATION, NEWEST, READ, doubt_of, flashinfer_of
-from runtime.server.releases import RELEASES, number
+from runtime.server.releases import RELEASES
+from runtime.server.version_number import number
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load, next_save
 from sgl_tune.cache.record import serialise
 from sgl_tune.cache.store import write_group
