@@ -12,7 +12,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from itertools import takewhile
 from pathlib import Path
 
 from sgl_tune.cache.disk import read_regular, slurp
@@ -170,15 +169,18 @@ class Way:
     def to(self, path: Path, root: Path | None = None) -> Folder:
         """Open until the next is asked for."""
         root = root or _before_layout(path)
-        if root != self._root or not self._folders:
+        if not self._folders or (root is not self._root and root != self._root):
             self._leave(0)
             self._root, self._folders = root, [Folder(os.open(root, _OPEN), root)]
         depth = len(root.parts)
         if path.parts[:depth] != root.parts:
             raise ValueError(f"{path} is not below {root}")
         names = path.parts[depth:]
-        same = takewhile(lambda pair: pair[0] == pair[1], zip(names, self._names, strict=False))
-        known = sum(1 for _ in same)
+        known = 0
+        for name, opened in zip(names, self._names, strict=False):
+            if name != opened:
+                break
+            known += 1
         self._leave(known + 1)
         for name in names[known:]:
             self._folders.append(self._folders[-1].enter(name))

@@ -10,13 +10,11 @@ import copy
 import json
 from collections.abc import Mapping
 from enum import Enum
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import METADATA, RECORDS, FlashInfer
-from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
-from sgl_tune.cache.regular import Members, Value
+from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_by_members, parse_cache_file
 from sgl_tune.reading import is_deeper
 
 INDETERMINATE = (None, "unknown", "None")
@@ -72,37 +70,26 @@ class _Died(Exception):
 
 def load(raw: bytes, target: Mapping[str, str], reader: FlashInfer) -> Outcome:
     try:
-        file = parse_cache_file(Path(), raw)
+        file = parse_by_members(Path(), raw)
     except BrokenCacheFile as error:
         return Raised(error.exception, error.what)
     return load_file(file, target, reader)
 
 
 def load_file(file: CacheFile, target: Mapping[str, str], reader: FlashInfer) -> Outcome:
-    return load_document(file.document, target, reader, file.members)
+    return load_document(file.document, target, reader)
 
 
-def load_document(
-    document: Mapping[str, Any],
-    target: Mapping[str, str],
-    reader: FlashInfer,
-    members: Members | None = None,
-) -> Outcome:
-    """`members`: the document's own, whose values are looked at once for all files."""
+def load_document(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashInfer) -> Outcome:
     try:
-        return _load(document, target, reader, members)
+        return _load(document, target, reader)
     except _Died as error:
         return error.raised
     except (RecursionError, ValueError) as error:
         return Raised(type(error).__name__, str(error))
 
 
-def _load(
-    document: Mapping[str, Any],
-    target: Mapping[str, str],
-    reader: FlashInfer,
-    members: Members | None,
-) -> Loaded | Ignored:
+def _load(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashInfer) -> Loaded | Ignored:
     saved = document.get(METADATA)
     if saved is not None:
         if not (reader.tells_unknown or isinstance(saved, dict)):
@@ -114,7 +101,7 @@ def _load(
             return Ignored(hard, soft)
     if RECORDS in reader.members:
         _check_records(document.get(RECORDS, {}))
-    return _load_entries(document, reader) if members is None else _load_members(members, reader)
+    return _load_entries(document, reader)
 
 
 def _check_records(records: Any) -> None:
@@ -144,32 +131,6 @@ def _load_entries(document: Mapping[str, Any], reader: FlashInfer) -> Loaded:
             raise _Died(error, key) from None
         entries[key] = (runner, tactic)
     return Loaded(entries, policies, tuple(skipped))
-
-
-def _load_members(members: Members, reader: FlashInfer) -> Loaded:
-    """What becomes of an entry depends on no other, and not on its key."""
-    asker = _asker(reader)
-    found = [
-        (key, *(value.found.get(asker) or _remembered(key, value, reader)))
-        for key, value in members.without(reader.members)
-    ]
-    return Loaded(
-        {key: choice for key, choice, _ in found if choice is not None},
-        {key: policy for key, choice, policy in found if policy is not None},
-        tuple([key for key, choice, _ in found if choice is None]),
-    )
-
-
-def _remembered(key: str, value: Value, reader: FlashInfer) -> tuple[Any, Any]:
-    alone = _load_entries({key: value.value}, reader)
-    known = value.found[_asker(reader)] = alone.entries.get(key), alone.policies.get(key)
-    return known
-
-
-@lru_cache
-def _asker(reader: FlashInfer) -> object:
-    """Under what values remember what this version makes of them."""
-    return object()
 
 
 def _is_cudnn_index(runner: Any, tactic: Any) -> bool:

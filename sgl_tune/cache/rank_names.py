@@ -56,8 +56,13 @@ class VllmRank(NamedTuple):
         return f"autotune_configs_dp{self.dp}_rank{self.rank}.json"
 
 
-def names_text(names: Sequence[str]) -> str:
+def names_text(names: Iterable[str]) -> str:
     """The ranks in files' names, whoever named them; empty where one of them says none."""
+    return _names_text(tuple(names))
+
+
+@lru_cache(maxsize=256)  # one folder has the same names as the next
+def _names_text(names: tuple[str, ...]) -> str:
     ranks = [rank for name in names if (rank := RankName.parse(name))]
     if ranks and len(ranks) == len(names):
         return ranks_text(ranks)

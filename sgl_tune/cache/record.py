@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, METADATA, NEWEST, RECORDS, FlashInfer
 from sgl_tune.cache.disk import read_regular
-from sgl_tune.cache.regular import Members, canonical, members_of
+from sgl_tune.cache.regular import Members, members_of
 from sgl_tune.errors import CheckFailed
 
 RESERVED = NEWEST.members
@@ -22,9 +21,12 @@ Profile = tuple[tuple[int, ...], ...]
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _MAX_KEY = 16_384
-_HEAD = re.compile(r"\('([^'\\\n]+)', '(\w+)', (\((?:\([^()]*\)(?:, |,(?=\))|(?=\))))*\))(, \(|\)\Z)")
-_SHAPE = re.compile(r"\(((?:-?[0-9]{1,18}(?:, |,(?=\))|(?=\))))*)\)")
-_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[(,)]|[^(,)'\"]+|['\"]")
+_INT = r"(?:0|-?[1-9][0-9]{0,17})"
+_SHAPE = rf"\((?:{_INT},|{_INT}(?:, {_INT})+)?\)"
+_PROFILE = rf"\((?:{_SHAPE},|{_SHAPE}(?:, {_SHAPE})+)\)"
+# Compiled by the first key: to list caches takes none.
+_HEAD = rf"\('([^'\\\n]+)', '(\w+)', ({_PROFILE})(, \(|\)\Z)"
+_TOKEN = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[(,)]|[^(,)'\"]+|['\"]"
 
 
 class BrokenCacheFile(CheckFailed):
@@ -41,13 +43,18 @@ class BrokenCacheFile(CheckFailed):
 
 
 class KeyParts(NamedTuple):
-    """What an entry's key says. `extras` are source tokens: dtypes and the like have no literal form."""
+    """What an entry's key says. `shapes` is the source of the profile, which few ask for; `extras` are source
+    tokens: dtypes and the like have no literal form."""
 
     op: str
     runner: str
-    profile: Profile
+    shapes: str
     extras: tuple[str, ...]
     has_extras: bool = True
+
+    @property
+    def profile(self) -> Profile:
+        return _profile(self.shapes)
 
     @property
     def bucket(self) -> int | None:
@@ -61,34 +68,28 @@ class KeyParts(NamedTuple):
 @lru_cache(maxsize=65_536)
 def parse_key(text: str) -> KeyParts | None:
     """The parts of a key that `str((op, runner, profile, extras))` can have produced, else None."""
-    head = _HEAD.match(text) if len(text) <= _MAX_KEY else None
+    head = re.match(_HEAD, text) if len(text) <= _MAX_KEY else None
     if head is None:
         return None
-    profile = _parse_profile(head[3])
-    if profile is None:
-        return None
     if head[4] == ")":
-        return KeyParts(head[1], head[2], profile, (), has_extras=False)
+        return KeyParts(head[1], head[2], head[3], (), has_extras=False)
     if not text.endswith("))"):
         return None
     extras = _parse_extras(text[head.end() : -2])
-    return None if extras is None else KeyParts(head[1], head[2], profile, extras)
+    return None if extras is None else KeyParts(head[1], head[2], head[3], extras)
 
 
 @lru_cache(maxsize=512)  # the GEMMs of a layer share theirs
-def _parse_profile(text: str) -> Profile | None:
-    shapes = []
-    for match in _SHAPE.finditer(text):
-        shapes.append(tuple(int(number) for number in match[1].split(",") if number.strip()))
-    profile = tuple(shapes)
-    return profile if str(profile) == text else None
+def _profile(text: str) -> Profile:
+    shapes = (shape.split(",") for shape in re.findall(r"\(([^()]*)\)", text))
+    return tuple(tuple(int(number) for number in shape if number.strip()) for shape in shapes)
 
 
 @lru_cache(maxsize=512)  # an op has the same for all its buckets
 def _parse_extras(text: str) -> tuple[str, ...] | None:
     tokens: list[str] = []
     current, depth = "", 0
-    for match in _TOKEN.finditer(text):
+    for match in re.finditer(_TOKEN, text):
         part = match[0]
         if part == "," and depth == 0:
             tokens.append(current.strip())
@@ -134,25 +135,32 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class CacheFile:
-    """A parsed file. `raw` is kept, so nothing that is not understood is ever lost. `members` are the
-    document's own, where it is laid out as FlashInfer does."""
+    """A parsed file. `raw` is kept, so nothing that is not understood is ever lost. `parsed` is the document,
+    or its members, where it is laid out as FlashInfer does and somebody asked for them."""
 
     path: Path
     raw: bytes
-    document: dict[str, Any]
-    members: Members | None = field(default=None, compare=False, repr=False)
+    parsed: dict[str, Any] | Members
+
+    @property
+    def members(self) -> Members | None:
+        return self.parsed if isinstance(self.parsed, Members) else None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return self.parsed.document if isinstance(self.parsed, Members) else self.parsed
 
     @property
     def metadata(self) -> Any:
-        return self.document.get(METADATA)
+        return self.parsed.get(METADATA)
 
     @property
     def generation(self) -> Any:
-        return self.document.get(GENERATION)
+        return self.parsed.get(GENERATION)
 
     @property
     def records(self) -> Any:
-        return self.document.get(RECORDS)
+        return self.parsed.get(RECORDS)
 
     @cached_property
     def entries(self) -> dict[str, Any]:
@@ -169,13 +177,13 @@ class CacheFile:
 
     @cached_property
     def digest(self) -> str:
-        return hashlib.sha256(self.raw).hexdigest()
+        return sha256_of(self.raw)
 
     @cached_property
     def computed_generation(self) -> str | None:
         """The checksum FlashInfer would write; None when the content is nested too deep to serialise."""
         if self.members is not None:
-            return _digest(canonical(self.members))
+            return _digest(self.members.canonical())
         try:
             return _generation({key: value for key, value in self.document.items() if key != GENERATION})
         except RecursionError:
@@ -186,14 +194,19 @@ def read_cache_file(path: Path) -> CacheFile:
     return parse_cache_file(path, read_regular(path))
 
 
+def parse_by_members(path: Path, raw: bytes) -> CacheFile:
+    """For who asks more of many files than what they hold: what their members have in common is told once."""
+    try:
+        members = members_of(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        members = None
+    return CacheFile(path, raw, members) if members else parse_cache_file(path, raw)
+
+
 def parse_cache_file(path: Path, raw: bytes) -> CacheFile:
     """Parse as FlashInfer does: UTF-8 text, then JSON whose top level is an object."""
     try:
-        text = raw.decode("utf-8")
-        members = members_of(text)
-        if members is not None:
-            return CacheFile(path, raw, members.document, members)
-        document = json.loads(text)
+        document = json.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise BrokenCacheFile(path, f"not UTF-8 text (byte {error.start})", "UnicodeDecodeError") from None
     except json.JSONDecodeError as error:
@@ -232,4 +245,10 @@ def _generation(document: Mapping[str, Any]) -> str:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256_of(text.encode())
+
+
+def sha256_of(raw: bytes) -> str:
+    import hashlib  # a tenth of what a listing needs of all modules, and most ask for no digest
+
+    return hashlib.sha256(raw).hexdigest()

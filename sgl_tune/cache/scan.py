@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from sgl_tune.cache.layouts import Cache, RankFile
 from sgl_tune.cache.layouts.vllm import ONE_FILE
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.cache.record import RESERVED, BrokenCacheFile, CacheFile, Entry, parse_cache_file
+from sgl_tune.cache.record import RESERVED, BrokenCacheFile, CacheFile, Entry, parse_cache_file, sha256_of
 from sgl_tune.processes.forks import in_copies
 
 _RECENT = 16
@@ -229,7 +228,7 @@ class Scanner:
         clue = (cache.layout, len(raw), raw[-_CLUE:])
         known = self._recent.get(clue)
         if known is None or known[0] != raw:
-            digest = sha256(raw).hexdigest() if self._digests else None
+            digest = sha256_of(raw) if self._digests else None
             known = self._recent[clue] = (
                 raw,
                 _parse(path, cache.layout, raw)._replace(root=cache.root),

@@ -23,7 +23,7 @@ def laid_out(
     """The lines of the head, then of each row."""
     shape = _shaped(columns, rows, width)
     for row in ([column.title for column in columns], *rows):
-        yield list(_lines(row, columns, shape))
+        yield [_whole(row, columns, shape.widths)] if width is None else list(_lines(row, columns, shape))
 
 
 def shorten(text: str, width: int) -> str:
@@ -75,6 +75,15 @@ def _broken(widths: Sequence[int], width: int) -> Iterator[range]:
 
 def _taken(widths: Sequence[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _whole(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    """Where no terminal is too narrow: lists go into files by the thousand rows."""
+    parts = [
+        cell.rjust(width) if column.right else cell.ljust(width)
+        for cell, column, width in zip(cells, columns, widths, strict=True)
+    ]
+    return (" " * _GAP).join(parts).rstrip()
 
 
 def _lines(cells: Sequence[str], columns: Sequence[Column], shape: _Shape) -> Iterator[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
-from runtime.server.releases import number
+from runtime.server.version_number import number
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts import Cache
 from sgl_tune.verify.environment import Target
@@ -32,7 +33,7 @@ def _capability(arch: str) -> str:
 def verify_elsewhere(checked: Checked, target: Target, stale: bool) -> VerifyReport:
     """`stale`: there are caches for the target too, so that these are merely in the way."""
     cache = checked.cache
-    judge = Judge(Target(None, "its own").in_folder(cache.flashinfer))
+    judge = _its_own(cache.flashinfer)
     files = tuple(
         FileReport(file.path, Verdict.IGNORED, tuple(_broken_there(judge, file.path, cache.root)))
         for file in cache.files
@@ -45,6 +46,12 @@ def verify_elsewhere(checked: Checked, target: Target, stale: bool) -> VerifyRep
         )
     way_out = checked.expected.way_out if checked.expected else "sgl-tune warm for this server"
     return VerifyReport(files, (finding("other-folder", message, way_out, where=cache.path),))
+
+
+@lru_cache(maxsize=8)
+def _its_own(flashinfer: str | None) -> Judge:
+    """Of the servers that do look there: one for all their caches, so that what is alike is judged once."""
+    return Judge(Target(None, "its own").in_folder(flashinfer))
 
 
 def _broken_there(judge: Judge, path: Path, root: Path | None) -> Iterator[Finding]:

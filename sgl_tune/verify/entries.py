@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +11,6 @@ from runtime.server.flashinfer import FlashInfer
 from sgl_tune.cache.loader import Loaded
 from sgl_tune.cache.policies import COLD, HOT, Policy
 from sgl_tune.cache.record import parse_key
-from sgl_tune.cache.regular import Members, Value
 from sgl_tune.units import count
 from sgl_tune.verify.findings import Finding, finding
 
@@ -20,7 +18,6 @@ _MISS_SECONDS_EMPTY = 27e-6
 _MISS_SECONDS_PER_ENTRY = (2.65e-3 - 27e-6) / 20_000  # measured at 20,000 entries; the scan is linear
 _COSTLY_MISS_SECONDS = 250e-6
 _TOO_LARGE = 1 << 31
-_has, _nothing = object(), object()
 _WARM = "warm the cache again"
 
 
@@ -68,58 +65,16 @@ def some(names: Sequence[str], shown: int = 3) -> str:
     return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def check_entries(
-    entries: Mapping[str, Any], loaded: Loaded, reader: FlashInfer, members: Members | None = None
-) -> list[Finding]:
-    """One finding a kind, however many entries it has. `members`: the file's own, whose values are looked at
-    once for all files."""
+def check_entries(entries: Mapping[str, Any], loaded: Loaded, reader: FlashInfer) -> list[Finding]:
+    """One finding a kind, however many entries it has."""
     problems: dict[str, list[str]] = defaultdict(list)
-    if members is None or not _are_ordinary(members, reader):
-        for key, value in entries.items():
-            for code in _problems(key, value, loaded, reader):
-                problems[code].append(key)
+    for key, value in entries.items():
+        for code in _problems(key, value, loaded, reader):
+            problems[code].append(key)
     found = [_describe(code, keys, loaded) for code, keys in problems.items()]
     if not entries:
         found.append(finding("no-entries", "it holds no entry: the server tunes everything", _WARM))
     return found + lookup_cost(len(entries))
-
-
-def _are_ordinary(members: Members, reader: FlashInfer) -> bool:
-    """Nearly all entries of nearly every file: told without looking further."""
-    entries = members.without(reader.members)
-    asked = _ordinary_values(reader)
-    return [asked(key) for key, _ in entries] == [
-        value.found.get(_has) or _told(value) for _, value in entries
-    ]
-
-
-@lru_cache
-def _ordinary_values(reader: FlashInfer) -> Callable[[str], Hashable]:
-    """Remembered by key alone: to hash a whole row for each entry is a tenth of all the work."""
-    return lru_cache(maxsize=65_536)(partial(_ordinary_value, reader=reader))
-
-
-def _ordinary_value(key: str, reader: FlashInfer) -> Hashable:
-    """Runner and policy of an entry that hits with an integer tactic, where that can be told from its key;
-    else what no value has."""
-    parts = parse_key(key)
-    rule = OPS.get(parts.op) if parts else None
-    if parts is None or rule is None or parts.has_extras != reader.keys.has_extras:
-        return _nothing
-    if parts.runner.startswith("Cudnn"):
-        return _nothing
-    return (parts.runner, *((tuple(rule.policy),) if reader.keeps_policies else ()))
-
-
-def _told(value: Value) -> Hashable:
-    """The same of a value with an integer tactic; of any other, what no key asks for."""
-    has: Hashable = _has
-    match value.value:
-        case [str(runner), tactic, *policy] if type(tactic) is int and -1 <= tactic < _TOO_LARGE:
-            if all(type(one) is list for one in policy):
-                has = (runner, *map(tuple, policy))
-    value.found[_has] = has
-    return has
 
 
 def _problems(key: str, value: Any, loaded: Loaded, reader: FlashInfer) -> Iterator[str]:
@@ -184,6 +139,9 @@ _SENTENCES = {
     "value-malformed": ("not [runner, tactic, policy], so it is read by position, or in part", _WARM),
     "cudnn-index": ("a cuDNN plan index, which the loader skips; the server tunes there again", _WARM),
 }
+
+
+NAMING_AN_ENTRY = frozenset(_SENTENCES)
 
 
 def miss_seconds(entries: int) -> float:

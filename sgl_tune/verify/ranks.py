@@ -129,10 +129,10 @@ def _rank(path: Path) -> str:
 
 def inferred_groups(cache: Cache) -> list[tuple[str, ...]]:
     """The groups as far as the names tell: holes between the ranks, and stages that lack a rank."""
+    if len(cache.files) == 1 and cache.files[0].rank:
+        return [(cache.files[0].rank.filename,)]
     groups = cache.groups()
     ranks = [[file.rank for file in group if file.rank] for group in groups]
-    if len(ranks) == len(cache.files) == 1:
-        return [(ranks[0][0].filename,)]
     numbers = {rank.tp for group in ranks for rank in group}
     if max(numbers, default=0) >= _LARGEST_GROUP or any(rank.gpu for group in ranks for rank in group):
         return [tuple(file.path.name for file in group) for group in groups]

@@ -81,7 +81,7 @@ def resolve(
 def _walk(
     listing: Listing, way: Way, on_error: OnError, depth: int, skip: Collection[Path]
 ) -> Iterator[Cache]:
-    if listing.folder in skip:
+    if skip and listing.folder in skip:
         return
     cache = read_cache(listing, on_error)
     if cache:

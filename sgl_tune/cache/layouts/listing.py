@@ -23,6 +23,9 @@ class Listing(NamedTuple):
 
     def parents(self, count: int) -> list[str]:
         """The names of the folder and its ancestors, nearest first."""
+        parts = self.folder.parts
+        if len(parts) > count and ".." not in parts:
+            return list(parts[: -count - 1 : -1])
         here = os.path.abspath(self.folder).split(os.sep)  # noqa: PTH100, PTH206 resolve() follows links
         return (here[::-1] + [""] * count)[:count]
 

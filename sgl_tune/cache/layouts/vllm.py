@@ -8,11 +8,12 @@ from sgl_tune.cache.layouts.listing import Listing, OnError
 from sgl_tune.cache.rank_names import VllmRank
 
 ONE_FILE = "autotune_configs.json"
+_BEGIN = "autotune_configs"
 _ROOT = "flashinfer_autotune_cache"
 
 
 def are_vllms(names: tuple[str, ...]) -> bool:
-    return any(name == ONE_FILE or VllmRank.parse(name) for name in names)
+    return any(name.startswith(_BEGIN) and (name == ONE_FILE or VllmRank.parse(name)) for name in names)
 
 
 def _read(listing: Listing, on_error: OnError) -> Cache | None:

@@ -35,9 +35,10 @@ def test_a_moe_key_has_its_parts_and_bucket() -> None:
     assert parts == KeyParts(
         op="trtllm::fused_moe::gemm1",
         runner="MoERunner",
-        profile=((2048, 2048), (128, 1536, 2048), (0,)),
+        shapes="((2048, 2048), (128, 1536, 2048), (0,))",
         extras=("torch.bfloat16", "8", "False"),
     )
+    assert parts.profile == ((2048, 2048), (128, 1536, 2048), (0,))
     assert parts.bucket == 2048
 
 
@@ -70,6 +71,13 @@ def test_nested_extras_stay_one_token() -> None:
         "('op', 'R', ((1, 2),), (()",
         "('op', 'R', ((1.5,),), ())",
         "('op', 'R', ((01,),), ())",
+        "('op', 'R', ((-0,),), ())",
+        "('op', 'R', ((1, 2)(3,)), ())",
+        "('op', 'R', ((1, 2,),), ())",
+        "('op', 'R', ((1)), ())",
+        "('op', 'R', (), ())",
+        "('op', 'R', ((1, 2)), ())",
+        "('op', 'R', ((1, 2), (3, 4),), ())",
         "('op', 'R', ((9" + "9" * 5000 + ",),), ())",
         "__import__('os').abort()",
     ],
