@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from runtime.forward.batch import ForwardBatch, ForwardMode, LogitsMode
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import gather_rows, own_rows
-from runtime.server.config import Multipliers
+from runtime.server.layer_config import NO_MULTIPLIERS, Multipliers
 
 
 class DummyRunLeak(RuntimeError):
@@ -81,9 +81,6 @@ class VocabHead(Protocol):
     def weight(self) -> torch.Tensor: ...
 
 
-_PLAIN = Multipliers()
-
-
 class LogitsProcessor:
     def __init__(
         self,
@@ -91,7 +88,7 @@ class LogitsProcessor:
         comm: Communicator,
         head: VocabHead,
         keep_hidden_states: bool = False,
-        multipliers: Multipliers = _PLAIN,
+        multipliers: Multipliers = NO_MULTIPLIERS,
     ) -> None:
         self.vocab_size, self.comm, self.head = vocab_size, comm, head
         self.keep_hidden_states, self.multipliers = keep_hidden_states, multipliers
@@ -120,7 +117,8 @@ class LogitsProcessor:
     def _logits(self, rows: torch.Tensor, batch: ForwardBatch) -> torch.Tensor:
         counts = self._head_counts(rows.shape[0], batch)
         gathered = gather_rows(rows, counts, self.comm) if self.gathers_dp_rows else rows
-        logits = self._gather_vocab(F.linear(gathered, self.head.weight))
+        weight = self.head.weight
+        logits = self._gather_vocab(F.linear(gathered.to(weight.dtype), weight))
         if self.gathers_dp_rows:
             logits = own_rows(logits, counts, rows.shape[0], self.comm)
         return self._bounded(logits[:, : self.vocab_size].float())

@@ -37,6 +37,19 @@ class GatedMLP(nn.Module):
         yield from self.down.pieces()
 
 
+class ScaledMLP(GatedMLP):
+    """Its gates count so much before they open, and its answer so much."""
+
+    def __init__(self, gate_up: Linear, down: Linear, activation: str, scales: tuple[float, float]) -> None:
+        super().__init__(gate_up, down, activation)
+        self.gates, self.answer = scales
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both = self.gate_up(x)
+        both[:, : both.shape[1] // 2].mul_(self.gates)
+        return self.down(self.activate(both)) * self.answer
+
+
 class SquaredMLP(GatedMLP):
     """The same without a gate: the square of what is positive."""
 

@@ -92,7 +92,11 @@ class Decoder(nn.Module):
         name, build = self.model.names.embedding, self.build
         is_whole = self.model.whole_embedding and self.comm.size("attn_dp") > 1
         group = "" if is_whole else "attn_tp"
-        return TokenEmbedding(name, self.model, self.comm, group, build.dtype, build.device)
+        dtype = self._head_dtype() if self.model.tie_word_embeddings else build.dtype
+        return TokenEmbedding(name, self.model, self.comm, group, dtype, build.device)
+
+    def _head_dtype(self) -> torch.dtype:
+        return torch.float32 if self.model.head_in_fp32 else self.build.dtype
 
     def make_head(self) -> VocabTable:
         is_tied = self.model.tie_word_embeddings
@@ -101,8 +105,7 @@ class Decoder(nn.Module):
         build, scheme = self.build, self.build.head_scheme()
         name = self.model.names.embedding if is_tied else self.model.names.head
         model = replace(self.model, vocab_size=self.model.logits_size)
-        dtype = torch.float32 if self.model.head_in_fp32 else build.dtype
-        head = VocabTable(name, model, self.comm, "tp", dtype, build.device, scheme)
+        head = VocabTable(name, model, self.comm, "tp", self._head_dtype(), build.device, scheme)
         head.is_normed = self.model.normed_head and not is_tied
         return head
 
@@ -144,7 +147,7 @@ class Decoder(nn.Module):
             return self.logits.forward(self.norm(self.streams(state.hidden)), batch, state.captured)
         assert state.residual is not None
         normed = self.norm.add(state.hidden, state.residual)
-        rows = normed.float() if self.model.head_in_fp32 else normed
+        rows = normed.float() if self.model.rows_in_fp32 else normed
         return self.logits.forward(rows, batch, state.captured)
 
     def _publish_token_counts(self, batch: ForwardBatch) -> None:

@@ -38,6 +38,7 @@ class GroupedQueryAttention(nn.Module):
         values = _rows(self.kv_heads, config.value_width)
         self.sizes = [length(asked), length(kv), length(values)]
         self.has_gate, self.value_scale = config.output_gate, config.value_scale
+        self.key_scale = config.key_scale
         self.qkv = build.linear(
             _parts(name, model.names, config, asked, kv, values),
             slice(0, config.inputs * model.hidden_size),
@@ -65,6 +66,7 @@ class GroupedQueryAttention(nn.Module):
         if config.sinks:
             sinks = torch.empty(length(self.heads), dtype=build.dtype, device=build.device)
             self.sinks = nn.Parameter(sinks, requires_grad=False)
+        self.idle_norms = _idle_norms(build, config.head_dim) if config.idle_norms else None
         self.norms_turned, self.growth = config.norms_turned, config.growth
         self.layer = AttentionLayer(
             layer_id, config.scale, config.window, self.sinks, config.score_cap, config.chunk
@@ -75,6 +77,8 @@ class GroupedQueryAttention(nn.Module):
     ) -> torch.Tensor:
         parts = self.qkv(x).split(self.sizes, -1)
         q, k, v = (one.unflatten(-1, (-1, width)) for one, width in zip(parts, self.widths, strict=True))
+        if self.key_scale is not None:
+            k = k * self.key_scale
         gate = None
         if self.has_gate:  # each head's query, then its gate
             q, gate = (part.contiguous() for part in q.unflatten(1, (-1, 2)).unbind(2))
@@ -105,6 +109,11 @@ class GroupedQueryAttention(nn.Module):
         if self.sinks is not None:
             names = (f"{self.name}.{one}" for one in ("sinks", "attention_sink_bias"))
             yield Piece(self.sinks, tuple(Source(name, (self.heads,)) for name in names))
+
+
+def _idle_norms(build: Build, width: int) -> nn.ParameterList:
+    one = torch.ones(width, dtype=build.dtype, device=build.device)
+    return nn.ParameterList(nn.Parameter(one.clone(), requires_grad=False) for _ in "qk")
 
 
 def _grown(growth: Growth, positions: torch.Tensor) -> torch.Tensor:

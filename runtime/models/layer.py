@@ -20,6 +20,7 @@ from runtime.models.lightning import LightningAttention
 from runtime.models.mamba2 import Mamba2Mixer
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
+from runtime.models.parallel_mixers import ParallelMixers
 from runtime.models.short_conv import ShortConv
 from runtime.models.streams import Streams
 from runtime.models.sublayer import around_attention, around_mlp
@@ -123,7 +124,7 @@ class DecoderLayer(nn.Module):
 
 
 RecurrentMixer = GatedDeltaNet | KimiDelta | LightningAttention | Mamba2Mixer | ShortConv
-Mixer = LatentAttention | GroupedQueryAttention | CompressedAttention | RecurrentMixer
+Mixer = LatentAttention | GroupedQueryAttention | CompressedAttention | RecurrentMixer | ParallelMixers
 _RECURRENT: dict[type, type[RecurrentMixer]] = {
     GatedDeltaConfig: GatedDeltaNet,
     KimiDeltaConfig: KimiDelta,
@@ -143,17 +144,24 @@ def _rope(model: ModelConfig, layer_id: int) -> RopeConfig | None:
 def _mixer(build: Build, layer_id: int, layer: str) -> Mixer | None:
     """What tells the tokens of a request of each other."""
     model = build.model
-    if model.is_recurrent(layer_id):
-        recurrent = _RECURRENT[type(model.recurrent)]
-        return recurrent(build, layer_id, f"{layer}.{model.names.recurrent}")
     if not model.keeps_tokens(layer_id):
-        return None
-    attention: type[CompressedAttention | LatentAttention | GroupedQueryAttention]
+        return _recurrence(build, layer_id, layer) if model.is_recurrent(layer_id) else None
+    kind: type[CompressedAttention | LatentAttention | GroupedQueryAttention]
     if model.compressed is not None:
-        attention = CompressedAttention
+        kind = CompressedAttention
     else:
-        attention = LatentAttention if model.is_mla else GroupedQueryAttention
-    return attention(build, layer_id, f"{layer}.{model.names.attention}")
+        kind = LatentAttention if model.is_mla else GroupedQueryAttention
+    attention = kind(build, layer_id, f"{layer}.{model.names.attention}")
+    if not model.is_recurrent(layer_id):
+        return attention
+    recurrence = _recurrence(build, layer_id, layer)
+    assert isinstance(attention, GroupedQueryAttention) and isinstance(recurrence, Mamba2Mixer)
+    return ParallelMixers(attention, recurrence, model.multipliers)
+
+
+def _recurrence(build: Build, layer_id: int, layer: str) -> RecurrentMixer:
+    mixer = _RECURRENT[type(build.model.recurrent)]
+    return mixer(build, layer_id, f"{layer}.{build.model.names.recurrent}")
 
 
 def _mlp(

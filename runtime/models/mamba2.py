@@ -22,6 +22,8 @@ class Mamba2Mixer(nn.Module):
     """Its result is a partial sum over the attention-TP group. A single group is on every rank, and all ranks
     add up its squares before the norm."""
 
+    scales: torch.Tensor | None
+
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
         config, ranks, rank = build.model.recurrent, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
@@ -45,16 +47,20 @@ class Mamba2Mixer(nn.Module):
         self.conv = Convolution(build, f"{name}.conv1d", blocks, config.conv_kernel, config.conv_bias)
         self.rate = head_vector(length(self.heads), torch.float32, build)
         self.bias, self.skip = (head_vector(length(self.heads), build.dtype, build) for _ in range(2))
-        self.norm = GatedNorm(
-            f"{name}.norm",
-            length(inner),
-            total // config.num_groups,
-            build.model.rms_eps,
-            build.dtype,
-            build.device,
-            gate_first=True,
-            rows=inner,
-        )
+        self.norm: GatedNorm | None = None
+        if config.is_normed:
+            self.norm = GatedNorm(
+                f"{name}.norm",
+                length(inner),
+                total // config.num_groups,
+                build.model.rms_eps,
+                build.dtype,
+                build.device,
+                gate_first=True,
+                rows=inner,
+            )
+        scales = _scales(config.scales, [length(inner), *self.widths, length(self.heads)], build)
+        self.register_buffer("scales", scales, persistent=False)
         self.out = build.linear(
             [Part(f"{name}.out_proj", hidden)], inner, bias=config.bias, adds_bias=rank == 0
         )
@@ -64,7 +70,10 @@ class Mamba2Mixer(nn.Module):
     ) -> torch.Tensor:
         assert pool.states is not None
         state, rows, config = pool.states.layer(self.layer_id), Rows.of(batch), self.config
-        gate, mixed, step = self.projection(x).split(self.sizes, dim=-1)
+        projected = self.projection(x)
+        if self.scales is not None:
+            projected = projected * self.scales
+        gate, mixed, step = projected.split(self.sizes, dim=-1)
         values, keys, queries = self.conv(mixed, state.conv, rows).split(self.widths, dim=-1)
         inputs = RecurrentInputs(
             queries.unflatten(-1, (-1, config.state_size)),
@@ -79,10 +88,12 @@ class Mamba2Mixer(nn.Module):
         )
         held = workspaces(config, inputs, batch)
         answer = recur(inputs, state.recurrent, rows).flatten(1)
-        del values, keys, queries, inputs, held
+        del projected, values, keys, queries, inputs, held
         return self.out(self._normed(answer, gate))
 
     def _normed(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        if self.norm is None:
+            return x * F.silu(gate.float()).to(x.dtype)
         ranks = self.comm.size("attn_tp")
         if ranks == 1 or self.config.num_groups > 1:
             return self.norm(x, gate)
@@ -94,9 +105,19 @@ class Mamba2Mixer(nn.Module):
 
     def pieces(self) -> Iterator[Piece]:
         for part in (self.projection, self.conv, self.norm, self.out):
-            yield from part.pieces()
+            if part is not None:
+                yield from part.pieces()
         for vector, stem in ((self.rate, "A_log"), (self.bias, "dt_bias"), (self.skip, "D")):
             yield Piece(vector, (Source(f"{self.name}.{stem}", (self.heads,)),))
+
+
+def _scales(scales: tuple[float, ...], sizes: list[int], build: Build) -> torch.Tensor | None:
+    if not scales:
+        return None
+    every = torch.empty(1, sum(sizes), dtype=build.dtype, device=build.device)
+    for scale, part in zip(scales, every.split(sizes, dim=-1), strict=True):
+        part.fill_(scale)
+    return every
 
 
 def _moved(rows: slice, by: int) -> slice:

@@ -11,7 +11,7 @@ from runtime.devices.graph_break import outside_graph
 from runtime.forward.dp_attention import gather, scatter
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, shard
-from runtime.layers.mlp import GatedMLP, SquaredMLP
+from runtime.layers.mlp import GatedMLP, ScaledMLP, SquaredMLP
 from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build
 from runtime.models.experts import Experts
@@ -166,5 +166,8 @@ def _gated(
         return SquaredMLP(build.linear([Part(f"{name}.{names.up}", rows)], hidden, rows_over=size), down)
     gate = Part(f"{name}.{names.gate}", rows, within=(both, rows))
     up = Part(f"{name}.{names.up}", rows, within=(both, ups))
-    both_of = build.linear([gate, up], hidden, rows_over=size)
-    return GatedMLP(both_of, down, build.model.activation, caps.others, caps.before)
+    gate_up, activation = build.linear([gate, up], hidden, rows_over=size), build.model.activation
+    scales = build.model.multipliers.mlp
+    if scales is not None:
+        return ScaledMLP(gate_up, down, activation, scales)
+    return GatedMLP(gate_up, down, activation, caps.others, caps.before)

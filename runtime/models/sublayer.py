@@ -19,6 +19,7 @@ _ATTENTION = {
     "alone": ("norm", None),
     "operator": ("operator_norm", None),
     "attention": ("attention_norm", None),
+    "feed": ("input_layernorm", None),
     "parallel": ("input_layernorm", None),
 }
 _MLP = {
@@ -30,6 +31,7 @@ _MLP = {
     "alone": ("norm", None),
     "operator": ("ffn_norm", None),
     "attention": ("ffn_norm", None),
+    "feed": ("pre_ff_layernorm", None),
 }
 
 

@@ -14,12 +14,14 @@ from runtime.server.excluded import Excluded
 from runtime.server.formats.assigned import UNQUANTIZED, Quantized
 from runtime.server.layer_config import (
     NO_CAPS,
+    NO_MULTIPLIERS,
     AttentionConfig,
     Caps,
     CompressedConfig,
     FusionConfig,
     MLAConfig,
     MoEConfig,
+    Multipliers,
     StreamsConfig,
 )
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
@@ -28,19 +30,9 @@ from runtime.server.releases import NEWEST, Release, release_named
 SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio, where it does not say
 # Where a layer norms, and by which names
 NormStyle = Literal[
-    "before", "around", "sandwich", "after", "alone", "operator", "attention", "parallel", "joined"
+    "before", "around", "sandwich", "after", "alone", "operator", "attention", "feed", "parallel", "joined"
 ]
 _SPARSE_BLOCKS = ("mixtral", "minimax_m2", "granitemoe", "granitemoehybrid")
-
-
-@dataclass(frozen=True, slots=True)
-class Multipliers:
-    """Of what the embedding gives, of each answer before its residual, and of logits, which may be capped."""
-
-    embedding: float = 1.0
-    residual: float = 1.0
-    logits: float = 1.0
-    logit_cap: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +62,7 @@ class TensorNames:
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Of each layer: the entry of `attention` in `attention_kinds`, or "recurrent", or "none"; and "dense",
-    "moe" or "none" in `layer_kinds`."""
+    "moe" or "none" in `layer_kinds`. With `recurs_beside`, layers that attend have the recurrence, too."""
 
     model_type: str
     hidden_size: int
@@ -85,8 +77,9 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     holds_head: bool = False  # a tied one too, apart from the embedding
     whole_embedding: bool = False  # on every rank under DP attention: srt/models, enable_tp
+    head_in_fp32: bool = False  # and with it an embedding that it is tied to
     normed_head: bool = False  # of columns that are made one long
-    head_in_fp32: bool = False  # and the rows that it reads
+    rows_in_fp32: bool = False  # that it reads, before it is known which it does
     head_vocab: int | None = None  # of a head that knows fewer tokens than the embedding
     fusion: FusionConfig | None = None  # of a draft for a target that it does not look like
     norms: NormStyle = "before"
@@ -94,7 +87,7 @@ class ModelConfig:
     mean_norms: bool = False  # of what is left when the mean is taken away
     gated_mlps: bool = True  # silu(gate) * up; without a gate, the square of what is positive of up
     activation: Literal["silu", "gelu_tanh"] = "silu"
-    multipliers: Multipliers = Multipliers()
+    multipliers: Multipliers = NO_MULTIPLIERS
     checkpoint_quantization: str | None = None
     quantization_block: tuple[int, int] | None = None
     quantized: Quantized = UNQUANTIZED
@@ -105,6 +98,7 @@ class ModelConfig:
     compressed: CompressedConfig | None = None
     streams: StreamsConfig | None = None
     recurrent: RecurrentConfig | None = None
+    recurs_beside: bool = False
     names: TensorNames = TensorNames()
     encoder: Encoder | None = None  # of what is no text
     obstacles: tuple[str, ...] = ()  # what of it this runtime does not know
@@ -140,7 +134,8 @@ class ModelConfig:
         return self.attention_kinds[layer] in self.attention
 
     def is_recurrent(self, layer: int) -> bool:
-        return self.attention_kinds[layer] == "recurrent"
+        """Whether it has a state of every request."""
+        return self.attention_kinds[layer] == "recurrent" or (self.recurs_beside and self.keeps_tokens(layer))
 
     def layer_kind(self, layer: int) -> tuple[object, ...]:
         """Layers of one kind run alike and are as large."""

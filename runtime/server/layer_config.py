@@ -85,6 +85,8 @@ class AttentionConfig:
     growth: Growth | None = None
     value_dim: int | None = None  # of a value's head, where it is narrower than a key's
     value_scale: float = 1.0  # values count so much, as they are kept
+    key_scale: float | None = None  # and keys, before they are turned
+    idle_norms: bool = False  # of queries and of keys, which SGLang makes and nobody asks
     any_rows: bool = False  # quantization blocks need not fit a rank's queries, keys and values
     inputs: int = 1  # rows as wide as so many of the model's are what it attends with
 
@@ -175,3 +177,19 @@ class Caps:
 
 
 NO_CAPS = Caps()
+
+
+@dataclass(frozen=True, slots=True)
+class Multipliers:
+    """Of what the embedding gives, of each answer before its residual, and of logits, which may be capped."""
+
+    embedding: float = 1.0
+    residual: float = 1.0
+    logits: float = 1.0
+    logit_cap: float | None = None
+    attention: tuple[float, float] = (1.0, 1.0)  # beside a recurrence: of what it is given, of its answer
+    recurrence: tuple[float, float] = (1.0, 1.0)
+    mlp: tuple[float, float] | None = None  # of its gates before they open, of its answer
+
+
+NO_MULTIPLIERS = Multipliers()

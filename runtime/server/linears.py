@@ -61,9 +61,9 @@ def quantized_sizes(
 def linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Iterator[LinearSize]:
     for kind in dict.fromkeys(model.attention_kinds):
         layers = tuple(i for i, one in enumerate(model.attention_kinds) if one == kind)
-        name = model.names.recurrent if kind == "recurrent" else model.names.attention
-        for modules, k, n in _mixer(model, kind, parallel):
-            yield LinearSize(tuple(f"{name}.{one}" for one in modules), k, n, layers)
+        for name, products in _mixers(model, kind, parallel):
+            for modules, k, n in products:
+                yield LinearSize(tuple(f"{name}.{one}" for one in modules), k, n, layers)
     for kind in ("dense", "moe"):
         layers = tuple(i for i, one in enumerate(model.layer_kinds) if one == kind)
         if layers:
@@ -74,10 +74,17 @@ def linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Ite
 Product = tuple[tuple[str, ...], int, int]
 
 
-def _mixer(model: ModelConfig, kind: str, parallel: ParallelConfig) -> Iterator[Product]:
-    if kind == "recurrent":
-        yield from _recurrent(model, parallel.attn_tp)
-    elif model.compressed is not None:
+def _mixers(
+    model: ModelConfig, kind: str, parallel: ParallelConfig
+) -> Iterator[tuple[str, Iterator[Product]]]:
+    if kind != "recurrent":
+        yield model.names.attention, _attention(model, kind, parallel)
+    if kind == "recurrent" or (model.recurs_beside and kind in model.attention):
+        yield model.names.recurrent, _recurrent(model, parallel.attn_tp)
+
+
+def _attention(model: ModelConfig, kind: str, parallel: ParallelConfig) -> Iterator[Product]:
+    if model.compressed is not None:
         yield from _compressed(model, kind, parallel.attn_tp)
     elif kind in model.attention:
         attend = _latent if model.is_mla else _grouped

@@ -101,6 +101,8 @@ class Mamba2Config:
     bias: bool
     least_step: float  # transformers' prefill keeps to it, its decode and SGLang do not
     chunk: int
+    is_normed: bool = True  # what the gate opens, before it is projected
+    scales: tuple[float, ...] = ()  # of what is projected: gates, values, keys, queries and steps
 
     def __post_init__(self) -> None:
         _check_groups("Mamba heads", self.num_heads, "groups", self.num_groups)

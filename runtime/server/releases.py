@@ -215,6 +215,10 @@ class Release(NamedTuple):
     prefills_draft_states: bool = True
     # srt/models/kimi_linear.py: a stage loads its own layers; a delta layer's values are as wide as its keys
     kimi_linear_has_own_parts: bool = False
+    # srt/models/falcon_h1.py: ranks add up partial sums alone, and each once
+    falcon_h1_adds_once: bool = False
+    # srt/configs/model_config.py: heads as wide as the hidden size leaves, where a file does not say
+    fills_in_head_dim: bool = False
     # srt/models/qwen3_next.py: enable_cuda_shared_expert_fusion
     fuses_gated_shared: bool = False
     # Deterministic inference: _handle_deterministic_inference, arg_groups/attention_hook.py
@@ -323,6 +327,7 @@ _13 = _12._replace(
 )
 _14 = _13._replace(
     version="0.5.14",
+    fills_in_head_dim=True,
     reads_nvfp4_beside_fp8=True,
     fused_all_reduce=_14_FUSED,
     fuses_all_reduce_over_nodes=True,
@@ -514,6 +519,7 @@ _20 = _19._replace(
 )
 _21 = _20._replace(
     version="0.5.21",
+    falcon_h1_adds_once=True,
     block_fp8_runs_as_mxfp8=True,
     cutlass_prefills_by_heads=True,
     pads_fp4_beside_fp8=True,

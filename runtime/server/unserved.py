@@ -36,8 +36,26 @@ def _by_trtllm(_: ModelConfig, server: Server) -> bool:
 
 
 _A2A = _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
+_DRAFTS = _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers")
+_QUANTIZED = _Row(
+    lambda _, s: s.weights_quantization is not None, "quantized weights: here its layers are plain"
+)
 # srt/models/kimi_linear.py, hunyuan_v3.py: what is split over TP's ranks, and what their load_weights know.
+# falcon_h1.py: what its ranks add up, and that a tied embedding is made float32 with the head.
 _ROWS = {
+    "falcon_h1": (
+        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its multipliers are split over all ranks"),
+        _Row(
+            lambda _, s: s.tp_size > 1 and not s.release.falcon_h1_adds_once,
+            "--tp before 0.5.21: its ranks add up Mamba's answers twice, and those of its MLPs never",
+        ),
+        _Row(
+            lambda m, s: m.tie_word_embeddings and s.dtype != "float32",
+            "a tied embedding but in float32: its rows would be float32, and its layers not",
+        ),
+        _DRAFTS,
+        _QUANTIZED,
+    ),
     "hy_v3": (
         _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
         _A2A,
@@ -50,8 +68,8 @@ _ROWS = {
             "--pp before 0.5.17: a stage reads the layers of the others, too",
         ),
         _Row(_other_values, "values of latents and of delta layers of two widths before 0.5.17"),
-        _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers"),
-        _Row(lambda _, s: s.weights_quantization is not None, "quantized weights: here its layers are plain"),
+        _DRAFTS,
+        _QUANTIZED,
     ),
     # srt/models/bailing_moe_linear.py, and srt/layers/attention/linear's seg_la
     "bailing_hybrid": (

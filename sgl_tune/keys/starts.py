@@ -10,7 +10,7 @@ from runtime.server.call_rules import chooses_itself
 from runtime.server.errors import ConfigError
 from runtime.server.expert_weights import has_int4_experts, packs_nvfp4
 from runtime.server.gpus import CPU
-from runtime.server.recurrent import LightningConfig
+from runtime.server.recurrent import LightningConfig, Mamba2Config
 from sgl_tune.deployment.refusals import undivided_heads
 from sgl_tune.keys.call_shapes import has_kernels, routing_of, tunes_moe
 from sgl_tune.keys.expert_calls import (
@@ -36,7 +36,7 @@ def never_starts(deployment: Deployment) -> str | None:
         return None
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     tuned = _reasons(deployment) if deployment.server.tunes else ()
-    states = _pages_of_states(deployment), _groups_of_norms(deployment)
+    states = _pages_of_states(deployment), _groups_of_norms(deployment), _mixers(deployment)
     return next(chain(heads, _undivided_encoder(deployment), *states, tuned), None)
 
 
@@ -67,6 +67,18 @@ def _groups_of_norms(deployment: Deployment) -> Iterator[str]:
     recurrent, ranks = deployment.model.recurrent, deployment.parallel.attn_tp
     if isinstance(recurrent, LightningConfig) and recurrent.norm_groups % ranks:
         yield f"{recurrent.norm_groups} groups of norms cannot be divided among {ranks} ranks"
+
+
+def _mixers(deployment: Deployment) -> Iterator[str]:
+    """srt/models/falcon_h1.py asks for a head's width, srt/layers/attention/mamba/mamba.py for a bias."""
+    recurrent, ranks = deployment.model.recurrent, deployment.parallel.attn_tp
+    told, release = checkpoint_of(deployment).get("head_dim"), deployment.server.release
+    if deployment.model.model_type == "falcon_h1" and told is None and not release.fills_in_head_dim:
+        yield "head_dim is missing, which SGLang reads of config.json before 0.5.14"
+    if not isinstance(recurrent, Mamba2Config) or recurrent.conv_bias:
+        return
+    if recurrent.num_groups == 1 and ranks > 1:
+        yield f"convolutions have no bias, which SGLang asks for where {ranks} ranks share one group"
 
 
 def _reasons(deployment: Deployment) -> Iterator[str]:

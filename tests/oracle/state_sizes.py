@@ -27,15 +27,15 @@ _ASKED = ("handle_max_mamba_cache", "calculate_mamba_ratio", "resolve_max_num_re
 def draw(dice: random.Random) -> dict[str, Any]:
     """A hybrid, a layout, what is free and what was asked."""
     tp, dp = dice.choice(((1, 1), (2, 1), (4, 1), (4, 2), (4, 4), (8, 8)))
-    kind = dice.choice(("delta", "delta", "mamba", "kimi", "lightning"))
+    kind = dice.choice(("delta", "delta", "mamba", "kimi", "lightning", "beside"))
     layers = dice.choice((8, 24, 48, 52))
-    every = dice.choice((2, 4, 6))
+    every = dice.choice((2, 4, 6))  # all of those whose recurrence is beside attention
     drafts = dice.random() < 0.4
     requests = dice.choice((None, 1, 48, 256, 4096))
     return {
         "kind": kind,
         "heads": dice.choice((16, 32, 64)),
-        "groups": dice.choice((1, 8)) if kind == "mamba" else dice.choice((8, 16)),
+        "groups": dice.choice((1, 8)) if kind in ("mamba", "beside") else dice.choice((8, 16)),
         "head_dim": dice.choice((64, 128)),
         "state_size": dice.choice((64, 128)),
         "conv_kernel": 4,
@@ -140,7 +140,7 @@ def _made(case: dict[str, Any], shapes: dict[str, Any]) -> Any:
 
 
 def _server(case: dict[str, Any], shapes: dict[str, Any]) -> _Everything:
-    own = [i for i in range(case["layers"]) if (i + 1) % case["every"]]
+    own = [i for i in range(case["layers"]) if case["kind"] == "beside" or (i + 1) % case["every"]]
     made = _made(case, shapes)
     conv = sum(a * b for a, b in made.conv)
     heads, values, keys = made.temporal

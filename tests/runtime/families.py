@@ -281,6 +281,28 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "mamba_d_state": 16,
         },
     ),
+    "falcon_h1": (
+        "FalconH1Config",
+        {
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+            "pad_token_id": None,
+            "mamba_d_ssm": 64,
+            "mamba_n_heads": 8,
+            "mamba_n_groups": 4,
+            "mamba_d_state": 16,
+            "mamba_rms_norm": True,
+            "mamba_norm_before_gate": False,
+            "embedding_multiplier": 3.0,
+            "lm_head_multiplier": 0.5,
+            "key_multiplier": 0.4,
+            "attention_in_multiplier": 0.7,
+            "attention_out_multiplier": 1.3,
+            "ssm_in_multiplier": 0.8,
+            "ssm_out_multiplier": 0.6,
+            "ssm_multipliers": [0.5, 1.5, 0.7, 1.2, 0.9],
+            "mlp_multipliers": [0.9, 0.4],
+        },
+    ),
     "cohere": ("CohereConfig", {"logit_scale": 0.3, "pad_token_id": None}),
     "cohere2": (
         "Cohere2Config",
@@ -766,13 +788,17 @@ def _most_experts(model: torch.nn.Module) -> int:
     return int(model.config.n_routed_experts)  # type: ignore[union-attr]
 
 
+# Buffers that follow from sizes and fields.
+_OF_THE_CONFIG = ("inv_freq", "embed_scale", "mup_vector")
+
+
 def _randomize(model: torch.nn.Module) -> None:
     generator = torch.Generator().manual_seed(1)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if name.endswith("tid2eid"):
             ranked = torch.rand(len(tensor), _most_experts(model), generator=generator).argsort(-1)
             tensor.data.copy_(ranked[:, : tensor.shape[1]])
-        if not tensor.is_floating_point() or "inv_freq" in name or "embed_scale" in name:
+        if not tensor.is_floating_point() or any(one in name for one in _OF_THE_CONFIG):
             continue
         noise = torch.randn(tensor.shape, generator=generator)
         if "norm" in name and name.endswith("weight"):

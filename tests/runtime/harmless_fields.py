@@ -59,6 +59,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "hy_v3": frozenset((
         *("enable_moe_fp32_combine",),
     )),
+    "falcon_h1": frozenset((
+        *("num_logits_to_keep",),
+    )),
     "hunyuan_v1_dense": frozenset((
         *("eod_token_id",),
     )),

@@ -73,6 +73,17 @@ _HYBRIDS: dict[str, dict[str, Any]] = {
         "qk_rope_head_dim": 16,
         "v_head_dim": 32,
     },
+    "falcon_h1": {
+        "num_hidden_layers": 3,
+        "rope_theta": 10000.0,
+        "mamba_d_ssm": 256,
+        "mamba_n_heads": 8,
+        "mamba_n_groups": 2,
+        "mamba_d_state": 64,
+        "mamba_chunk_size": 64,
+        "ssm_multipliers": [0.5, 1.5, 0.7, 1.2, 0.9],
+        "mlp_multipliers": [0.9, 0.4],
+    },
     "nemotron_h": {
         "hybrid_override_pattern": "ME*M-M",
         "n_routed_experts": 8,

@@ -401,6 +401,27 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "mamba_conv_bias": (False, True), "mamba_proj_bias": (False, True),
         "time_step_limit": (None,) * 5 + ((0.1, 0.5),),
     },
+    "falcon_h1": {
+        **_HEADS, "head_dim": (None, 8, 32), "hidden_act": ("silu",) * 19 + ("gelu",),
+        "rope_parameters": (*({"rope_theta": 500.0, **rope} for rope in _ROPES if rope), None),
+        "tie_word_embeddings": (False, True),
+        **dict.fromkeys(("attention_bias", "mlp_bias"), (False,) * 29 + (True,)),
+        "mamba_d_ssm": (None, 32, 64), "mamba_expand": (1, 2), "mamba_n_heads": (4, 8),
+        "mamba_d_head": ("auto",) * 9 + (8,), "mamba_n_groups": (1, 2, 4), "mamba_d_state": (8, 16),
+        "mamba_d_conv": (2, 3, 4), "mamba_chunk_size": (4, 8, 128), "mamba_conv_bias": (False, True),
+        "mamba_proj_bias": (False,) * 19 + (True,), "projectors_bias": (False,) * 19 + (True,),
+        "mamba_rms_norm": (False, True), "mamba_norm_before_gate": (False,) * 9 + (True,),
+        "time_step_limit": (None,) * 19 + ((0.1, 0.5),),
+        **dict.fromkeys(
+            (
+                *("embedding_multiplier", "lm_head_multiplier", "key_multiplier", "ssm_in_multiplier"),
+                *("attention_in_multiplier", "attention_out_multiplier", "ssm_out_multiplier"),
+            ),
+            (0.4, 1.0, 1.4),
+        ),
+        "ssm_multipliers": (None, [0.4, 1.0, 1.4, 0.5, 1.2], [1.4, 0.3, 1.0, 1.3, 0.6]),
+        "mlp_multipliers": (None, [0.3, 1.0], [1.5, 0.25]),
+    },
     "mimo_v2_flash": _MIMO,
     "laguna": {
         **_without(_HEADS, "tie_word_embeddings"), **_EXPERTS, "num_hidden_layers": (3,),

@@ -109,6 +109,18 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ("lfm2_moe", {"layer_types": ["full_attention"] * 32}, {"layer_types": None}, "layer_types is missing"),
     ("lfm2", {"head_dim": 80}, {"head_dim": 64}, "head_dim is 64"),
     ("lfm2", {}, {"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+    *(
+        ("falcon_h1", told, other, said)
+        for told, other, said in (
+            ({}, {"projectors_bias": True}, "projectors_bias is True: SGLang reads mamba_proj_bias"),
+            ({}, {"mamba_proj_bias": True}, "projectors_bias is False: SGLang reads mamba_proj_bias"),
+            ({"mamba_rms_norm": False}, {"mamba_rms_norm": True}, "mamba_norm_before_gate is True"),
+            ({"time_step_limit": [0, math.inf]}, {"time_step_limit": [0.1, 9.0]}, "time_step_limit"),
+            ({}, {"layers_block_type": ["hybrid"] * 32}, "layers_block_type: SGLang's config class ends"),
+            ({"rope_parameters": None, "rope_theta": 9.0}, {"rope_theta": None}, "rope_theta is missing"),
+            ({}, {"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+        )
+    ),
     ("nemotron_h", {"n_shared_experts": 1}, {"n_shared_experts": 2}, "n_shared_experts is 2"),
     *(
         ("kimi_linear", {"linear_attn_config": _DELTAS, "first_k_dense_replace": 1}, other, said)
@@ -284,6 +296,7 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "ernie4_5_moe": {"moe_norm_min": (1e-12,), "use_bias": (False,)},
     "granite": {"mlp_bias": (False,)},
+    "falcon_h1": {"attention_bias": (False,), "mlp_bias": (False,)},
     "granitemoehybrid": {"position_embedding_type": ("rope", "nope", None)},
     "hunyuan_v1_moe": {"use_cla": (False,), "use_qk_norm": (True,)},
     "gemma": {

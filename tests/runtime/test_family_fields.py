@@ -27,7 +27,7 @@ _ACTIVATION = {
     "gemma3_text": "hidden_activation",
 }
 _ALSO = {"gemma": "gelu"}  # which transformers makes the other
-_OF_SGLANG = ("kimi_linear", "bailing_hybrid", "deepseek_v4")  # which has config classes of its own for these
+_OF_SGLANG = ("kimi_linear", "bailing_hybrid", "deepseek_v4", "falcon_h1")  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
@@ -125,6 +125,7 @@ _BESIDE = """
     bailing_hybrid full_attention_type lightning_layerwise_decay linear_backend linear_rope
         moe_shared_expert_intermediate_size norm_topk_prob quantization_config rotary_dim
         short_conv_kernel_size use_linear_silu use_mla_nope using_split_qkv_in_self_attention
+    falcon_h1 head_dim layer_types layers_block_type quantization_config
     kimi_linear activation_situ_beta activation_situ_linear_beta attn_res_block_size
         first_k_dense_replace latent_moe_use_norm linear_attn_config logit_scale mamba_ssm_dtype
         mla_use_nope mla_use_output_gate model_max_length moe_layer_freq moe_renormalize
@@ -294,7 +295,7 @@ _GROWS = {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 4096}
 def test_a_base_that_is_not_told_is_that_of_the_config_class(name: str) -> None:
     told = {"rope_type": "default", **(_GROWS if name == "ministral3" else {})}
     said = config_file(name, rope_parameters=told)
-    assert model_config({**said, "rope_parameters": told}) == model_config(said)
+    assert _by_transformers({**said, "rope_parameters": told}) == _by_transformers(said)
 
 
 @pytest.mark.parametrize(("name", "share"), [("phi3", 0.75), ("phi3", 1.0), ("mixtral", 1.0)])

@@ -112,11 +112,21 @@ def test_a_gated_shared_expert_as_wide_as_the_others(ranks: Ranks, tmp_path: Pat
 
 
 @pytest.mark.parametrize("layout", ["tp4", "tp4 dp2"])
-def test_the_one_group_of_a_mamba_mixer_is_on_every_rank(ranks: Ranks, tmp_path: Path, layout: str) -> None:
-    model = make_reference("nemotron_h", n_groups=1)
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("nemotron_h", {"n_groups": 1}),
+        ("falcon_h1", {"mamba_n_groups": 1}),
+        ("falcon_h1", {"mamba_n_groups": 1, "mamba_rms_norm": False, "num_key_value_heads": 1}),
+    ],
+)
+def test_the_one_group_of_a_mamba_mixer_is_on_every_rank(
+    ranks: Ranks, tmp_path: Path, family: str, changes: dict[str, Any], layout: str
+) -> None:
+    model = make_reference(family, **changes)
     want = [reference_logits(model, text)[-STEPS - 1 :] for text in TEXTS]
     alone = (save(model, tmp_path), want)
-    _check(ranks, lambda family: alone, "nemotron_h", DENSE_LAYOUTS[layout])
+    _check(ranks, lambda family: alone, family, DENSE_LAYOUTS[layout])
 
 
 @pytest.mark.parametrize(("family", "layout"), _pairs(MOE_FAMILIES, MOE_LAYOUTS))

@@ -22,8 +22,9 @@ def test_layers_and_their_halves_are_named_as_transformers_names_them(
     reference = make_reference(family, **changes)
     model = model_config(config_json(reference))
     theirs, names = [*tensors(reference)], model.names
-    for i, (mixer, mlp) in enumerate(zip(model.attention_kinds, model.layer_kinds, strict=True)):
-        for part in (names.recurrent if mixer == "recurrent" else names.attention, names.mlp):
+    for i, mlp in enumerate(model.layer_kinds):
+        mixers = [names.recurrent] * model.is_recurrent(i) + [names.attention] * model.keeps_tokens(i)
+        for part in (*mixers, names.mlp):
             layer = f"{names.layers}.{i}.{part}."
             assert any(name.startswith(layer) for name in theirs), (layer, mlp)
     assert f"{names.embedding}.weight" in theirs and f"{names.norm}.weight" in theirs

@@ -138,7 +138,9 @@ def test_uneven_ranks_answer_as_transformers_does(
     _check(ranks, saved("qwen3_moe"), parallel, lens, replayed)
 
 
-@pytest.mark.parametrize("family", ["qwen3_next", "nemotron_h", "lfm2_moe", "kimi_linear", "bailing_hybrid"])
+@pytest.mark.parametrize(
+    "family", ["qwen3_next", "nemotron_h", "lfm2_moe", "kimi_linear", "bailing_hybrid", "falcon_h1"]
+)
 @pytest.mark.parametrize(
     ("parallel", "lens", "replayed"),
     [

@@ -8,7 +8,7 @@ import pytest
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import NoRoomForTokens
-from runtime.server.layer_config import RopeConfig
+from runtime.server.layer_config import AttentionConfig, RopeConfig
 from runtime.server.recurrent import (
     GatedDeltaConfig,
     KimiDeltaConfig,
@@ -36,9 +36,13 @@ def _recurrent(case: dict[str, Any]) -> RecurrentConfig:
 
 def _model(case: dict[str, Any]) -> ModelConfig:
     kinds = tuple("recurrent" if (i + 1) % case["every"] else "full" for i in range(case["layers"]))
+    if case["kind"] == "beside":
+        kinds = ("full",) * case["layers"]
     return ModelConfig(
         *("qwen3_next", 64, case["layers"], 64, 64, case["context"]),
+        attention={"full": AttentionConfig(4, 4, 16, None, 1.0)},
         attention_kinds=kinds,
+        recurs_beside=case["kind"] == "beside",
         layer_kinds=("dense",) * case["layers"],
         recurrent=_recurrent(case),
     )

@@ -92,6 +92,28 @@ def test_lfm2_vl_keeps_prefixes_in_pages_of_one_token(
     assert found is not None and "pages of one token" in found if ends else found is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "flags", "why"),
+    [
+        ({"head_dim": None}, {"sglang_version": "0.5.13"}, "head_dim is missing"),
+        ({"head_dim": None}, {"sglang_version": "0.5.14"}, None),
+        ({}, {"sglang_version": "0.5.13"}, None),
+        ({"mamba_conv_bias": False}, {"tp": 2}, "convolutions have no bias"),
+        ({"mamba_conv_bias": False}, {}, None),
+        ({"mamba_conv_bias": False, "mamba_n_groups": 2}, {"tp": 2}, None),
+        ({}, {"tp": 2}, None),
+    ],
+)
+def test_falcon_h1_ends_where_its_class_reads_what_is_not_there(
+    changes: dict[str, Any], flags: dict[str, Any], why: str | None, tmp_path: Path
+) -> None:
+    told = json.loads(PUBLISHED.read_text())["tiiuae/Falcon-H1-0.5B-Instruct"] | changes
+    told = {name: value for name, value in told.items() if value is not None}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    found = _ends(model_path=str(tmp_path), **{"flashinfer_version": None, **flags})
+    assert found is None if why is None else found is not None and why in found
+
+
 _COHERE = {
     "model_type": "cohere2_moe", "architectures": ["Cohere2MoeForCausalLM"], "dtype": "bfloat16",
     "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32, "vocab_size": 512,

@@ -14,6 +14,7 @@ from sgl_tune.deployment.resolve import resolve_deployment
 from tests.memory.published import checkpoints
 
 _CONFIGS = {one.name: one.config for one in checkpoints()}
+_FALCON = _CONFIGS["tiiuae/Falcon-H1-0.5B-Instruct"]
 _KIMI, _HY3, _LING = (
     _CONFIGS[name]
     for name in (
@@ -91,6 +92,25 @@ def test_ling_hybrids_experts_by_trtllm_kernels(release: str, known: bool, tmp_p
 def test_lightning_attention_has_heads_of_128_values(tmp_path: Path) -> None:
     refused = _deployment(tmp_path, {"head_dim": 64}, _LING, tp=8)
     assert refused.shape.model is None and "heads of other widths" in refused.shape.unknown
+
+
+@pytest.mark.parametrize(
+    ("changes", "served", "not_served", "said"),
+    [
+        ({}, {"tp": 4}, _DP, "DP attention"),
+        ({}, {"tp": 4, "sglang_version": "0.5.21"}, {"tp": 4, "sglang_version": "0.5.20"}, "--tp before"),
+        ({}, {"sglang_version": "0.5.20"}, {"tp": 2, "sglang_version": "0.5.12"}, "--tp before 0.5.21"),
+        ({"tie_word_embeddings": True}, {"dtype": "float32"}, {}, "a tied embedding but in float32"),
+        ({}, {}, {"quantization": "fp8"}, "quantized weights"),
+    ],
+)
+def test_what_falcon_h1s_class_is_not_written_for_has_a_key_alone(
+    changes: dict[str, Any], served: dict[str, Any], not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    assert _deployment(tmp_path, changes, _FALCON, **served).shape.model is not None
+    refused = _deployment(tmp_path, changes, _FALCON, **not_served)
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"falcon_h1 does not go with {said}")
 
 
 @pytest.mark.parametrize(("release", "known"), [("0.5.16", False), ("0.5.17", True)])

@@ -63,6 +63,7 @@ def _bailing_hybrid(f: Fields) -> ModelConfig:
         recurrent=_lightning(f, layers),
         names=_NAMES,
         head_in_fp32=True,
+        rows_in_fp32=True,
     )
 
 

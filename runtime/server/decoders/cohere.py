@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from runtime.server.config import ModelConfig, Multipliers
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import MLPS, SLIDES, TAKEN_AS_SILU, everywhere, heads, layered, which
-from runtime.server.layer_config import AttentionConfig, MoEConfig
+from runtime.server.layer_config import AttentionConfig, MoEConfig, Multipliers
 
 _SCORES = ("softmax", "sigmoid")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.server.config import ModelConfig, Multipliers
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import SLIDES, everywhere, heads, model
 from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
-from runtime.server.layer_config import AttentionConfig, RopeConfig
+from runtime.server.layer_config import AttentionConfig, Multipliers, RopeConfig
 
 _LOCAL_THETA = 10000.0
 

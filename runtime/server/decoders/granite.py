@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from runtime.server.config import ModelConfig, Multipliers
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model, routed
 from runtime.server.errors import ConfigError
-from runtime.server.layer_config import AttentionConfig
+from runtime.server.layer_config import AttentionConfig, Multipliers
 
 
 def _granite(f: Fields) -> ModelConfig:

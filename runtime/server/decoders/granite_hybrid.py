@@ -53,10 +53,7 @@ def _attention(f: Fields) -> AttentionConfig:
 
 
 def _mamba(f: Fields) -> Mamba2Config:
-    limits = f.get("time_step_limit")
-    told = [*limits] if isinstance(limits, list) else limits
-    if told is not None and told not in [[0, one] for one in _NO_LIMIT]:
-        f.cannot(f"time_step_limit is {repr(limits)[:60]}: this runtime computes steps of any size")
+    without_step_limits(f)
     count, inner = f.size("mamba_n_heads"), f.size("mamba_expand") * f.size("hidden_size")
     width = inner // count if f.get("mamba_d_head") == "auto" else f.size("mamba_d_head")
     if count * width != inner:
@@ -72,6 +69,13 @@ def _mamba(f: Fields) -> Mamba2Config:
         least_step=0.0,
         chunk=f.size("mamba_chunk_size"),
     )
+
+
+def without_step_limits(f: Fields) -> None:
+    limits = f.get("time_step_limit")
+    told = [*limits] if isinstance(limits, list) else limits
+    if told is not None and told not in [[0, one] for one in _NO_LIMIT]:
+        f.cannot(f"time_step_limit is {repr(limits)[:60]}: this runtime computes steps of any size")
 
 
 FAMILIES = (

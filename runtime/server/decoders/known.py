@@ -22,6 +22,7 @@ from runtime.server.decoders import (
     eagle3,
     ernie,
     exaone,
+    falcon_h1,
     gemma,
     glm,
     gpt_oss,
@@ -57,7 +58,7 @@ _MODULES = (
     bailing_hybrid,
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
-    *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna),
+    *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna, falcon_h1),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.
