@@ -206,6 +206,7 @@ def test_another_user_packs_and_unpacks_the_same(whole: Path, tmp_path: Path) ->
     for folder in [tmp_path, *tmp_path.parents]:
         if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
             folder.chmod(folder.stat().st_mode | 0o005)
+    _unpack(whole, tmp_path / "ours")  # imports what a Python of root's own would not let them import
     (tmp_path / "theirs").mkdir(mode=0o777)
     (tmp_path / "theirs").chmod(0o777)
     shutil.copytree(whole.parent / "root", tmp_path / "theirs/root")
