@@ -247,7 +247,7 @@ class TestMemory:
         failure = runner.recorder.failure
         assert failure is not None and failure.out_of_memory is not None
         oom = failure.out_of_memory
-        assert oom.where.startswith("forward/kv_pool.py")
+        assert oom.where.startswith("forward/pool_shape.py")
         assert [phase.name for phase in runner.recorder.phases] == ["communicator", "weights"]
 
     def test_weights_that_leave_no_room_are_told(self) -> None:
