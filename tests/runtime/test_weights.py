@@ -127,6 +127,19 @@ def test_dp_attention_repeats_attention_and_splits_the_rest() -> None:
     assert sizes["head"] == 154880 * 6144 * 2 // 8
 
 
+@pytest.mark.parametrize(
+    ("family", "parts"),
+    [("step3p5", 1), ("qwen3_5_text", 1), ("exaone_moe", 1), ("qwen3_next", 2), ("glm4_moe", 2)],
+)
+def test_some_embeddings_are_whole_under_dp_attention(family: str, parts: int) -> None:
+    """enable_tp=not is_dp_attention_enabled(), where others split it over a group's ranks."""
+    model = model_config(config_json(make_reference(family, vocab_size=128)))
+    grouped = ParallelConfig(tp=4, dp=2, enable_dp_attention=True)
+    for parallel, expected in ((grouped, parts), (ParallelConfig(tp=4), 4)):
+        embedding = _make_decoder(model, parallel).embedding
+        assert embedding is not None and embedding.weight.shape[0] * expected == model.vocab_size
+
+
 def test_a_real_checkpoints_size() -> None:
     """Qwen3-30B-A3B in bf16, as a stock server reported it on one GPU: 61.09 GB."""
     assert _bytes(_make_decoder(_make_model("Qwen3-30B-A3B"), ParallelConfig())) / 1e9 == pytest.approx(

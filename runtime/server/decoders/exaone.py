@@ -19,7 +19,8 @@ def _exaone4(f: Fields) -> ModelConfig:
 
 def _exaone_moe(f: Fields) -> ModelConfig:
     kinds = _kinds(f)
-    return model(f, _attention(f, kinds), kinds, dense_first(f), moe=routed_by_sigmoid(f))
+    moe = routed_by_sigmoid(f)
+    return model(f, _attention(f, kinds), kinds, dense_first(f), moe=moe, whole_embedding=True)
 
 
 def _kinds(f: Fields) -> list[str]:

@@ -54,6 +54,7 @@ def _hybrid(
     if "full" not in kinds:
         f.cannot("no layer has attention: this runtime has no server of states alone")
     own["recurrent"] = delta if "recurrent" in kinds else None
+    own["whole_embedding"] = projections == "matrices"
     return model(f, {"full": _attention(f)}, kinds, mlps, centred_norms=True, **own)
 
 

@@ -41,6 +41,7 @@ def _step3p5(f: Fields) -> ModelConfig:
         moe=_experts(f),
         caps=_caps(f, layers),
         centred_norms=True,
+        whole_embedding=True,
         names=_NAMES,
     )
 
