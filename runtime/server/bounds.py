@@ -68,6 +68,8 @@ MODEL: Mapping[str, Bound] = {
     **dict.fromkeys(("latent_size", "moe_latent_size"), WIDTH),
     **dict.fromkeys(("head_vocab", "draft_vocab_size", "width", "target_hidden_size"), WIDTH),
     **dict.fromkeys(("states", "num_aux_hidden_states"), LAYERS),
+    **dict.fromkeys(("hashed_layers", "num_hash_layers"), Bound(0, LAYERS.most)),
+    **dict.fromkeys(("hc_mult", "hc_sinkhorn_iters"), Bound(1, 1 << 10)),
     **dict.fromkeys(
         ("conv_kernel", "conv_L_cache", "linear_conv_kernel_dim", "mamba_d_conv"), Bound(1, 1 << 10)
     ),

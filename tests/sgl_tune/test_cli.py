@@ -97,7 +97,7 @@ def test_the_unexpected_is_one_line_unless_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["closed", "."])
 @pytest.mark.parametrize(
     ("command", "code"),
-    [(("verify",), 1), (("inspect",), 0), (("diff", "/etc/hostname"), 3), (("prune", "--stale"), 3)],
+    [(("verify",), 1), (("inspect",), 3), (("diff", "/etc/hostname"), 3), (("prune", "--stale"), 3)],
 )
 def test_a_folder_nobody_may_enter_is_named(
     tmp_path: Path, command: tuple[str, ...], code: int, where: str
