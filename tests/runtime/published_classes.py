@@ -82,44 +82,10 @@ class BailingMoeV2Config(PreTrainedConfig):
     routed_scaling_factor: float = 1.0
 
 
-class BailingMoeV2_5Config(PreTrainedConfig):
+class BailingMoeV2_5Config(BailingMoeV2Config):
     """Of Ling 2.5."""
 
     model_type = "bailing_hybrid"
-    default_theta = 600000.0
-    vocab_size: int = 157184
-    hidden_size: int = 2048
-    intermediate_size: int = 5120
-    num_hidden_layers: int = 20
-    num_attention_heads: int = 16
-    num_key_value_heads: int = 4
-    hidden_act: str = "silu"
-    use_qkv_bias: bool = False
-    use_bias: bool = False
-    rms_norm_eps: float = 1e-6
-    tie_word_embeddings: bool = False
-    embedding_dropout: float = 0.0
-    attention_dropout: float = 0.0
-    output_dropout: float = 0.0
-    max_position_embeddings: int = 32768
-    rope_parameters: dict[str, Any] | None = None
-    max_window_layers: int = 20
-    pad_token_id: int | None = 156892
-    eos_token_id: int | None = 156892
-    num_experts: int = 256
-    num_shared_experts: int = 1
-    num_experts_per_tok: int = 8
-    n_group: int = 8
-    topk_group: int = 4
-    moe_intermediate_size: int = 512
-    first_k_dense_replace: int = 1
-    head_dim: int | None = 128
-    output_router_logits: bool = False
-    use_qk_norm: bool = True
-    num_nextn_predict_layers: int = 0
-    mtp_loss_scaling_factor: float = 0.0
-    moe_router_enable_expert_bias: bool = True
-    routed_scaling_factor: float = 1.0
     layer_group_size: int = 5
     group_norm_size: int = 4
     linear_silu: bool = False

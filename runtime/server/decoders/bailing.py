@@ -15,7 +15,7 @@ from runtime.server.decoders.parts import everywhere, heads, model, which
 from runtime.server.decoders.rope import read_rope
 from runtime.server.layer_config import AttentionConfig, MoEConfig, RopeConfig
 
-_NAMES = TensorNames(
+NAMES = TensorNames(
     embedding="model.word_embeddings",
     attention="attention",
     packed_qkv="query_key_value",
@@ -38,7 +38,7 @@ def _bailing(f: Fields) -> ModelConfig:
         everywhere(f, "full"),
         kinds,
         moe=_routed(f),
-        names=_NAMES,
+        names=NAMES,
         normed_head=f.flag("norm_head"),
         intermediate_size=f.size("intermediate_size") if "dense" in kinds else f.count("intermediate_size"),
     )

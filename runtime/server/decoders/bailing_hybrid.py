@@ -7,10 +7,11 @@ Layers forget by SGLang's slopes; those of the checkpoints' own file are of the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from runtime.server.config import ModelConfig, TensorNames
-from runtime.server.decoders.bailing import expert_groups
+from runtime.server.config import ModelConfig
+from runtime.server.decoders.bailing import NAMES, expert_groups
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import model, which
@@ -19,15 +20,7 @@ from runtime.server.layer_config import AttentionConfig, MLAConfig, MoEConfig, R
 from runtime.server.recurrent import LightningConfig
 
 _ARCHITECTURE = "BailingMoeV2_5ForCausalLM"
-_NAMES = TensorNames(
-    embedding="model.word_embeddings",
-    attention="attention",
-    recurrent="attention",
-    packed_qkv="query_key_value",
-    attention_out="dense",
-    q_norm="query_layernorm",
-    k_norm="key_layernorm",
-)
+_NAMES = replace(NAMES, recurrent="attention")
 # Of no other value are SGLang's layers those of the checkpoints' own file, or they are another family's.
 _ALONE: Mapping[str, Any] = {
     **dict.fromkeys(("tie_word_embeddings", "use_bias", "use_qkv_bias", "use_mla_nope"), False),

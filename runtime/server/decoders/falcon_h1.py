@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from runtime.server.config import ModelConfig, TensorNames
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
-from runtime.server.decoders.granite_hybrid import without_step_limits
+from runtime.server.decoders.granite_hybrid import mamba
 from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Multipliers
@@ -60,25 +62,8 @@ def _attention(f: Fields) -> AttentionConfig:
 
 
 def _mamba(f: Fields) -> Mamba2Config:
-    without_step_limits(f)
-    inner = f.size("mamba_d_ssm", f.size("mamba_expand") * f.size("hidden_size"))
-    count = f.size("mamba_n_heads")
-    width = inner // count if f.get("mamba_d_head") == "auto" else f.size("mamba_d_head")
-    if count * width != inner:
-        raise ConfigError(f"config.json: mamba_n_heads is {count}: heads of {width} are not {inner} together")
-    return Mamba2Config(
-        num_heads=count,
-        head_dim=width,
-        num_groups=f.size("mamba_n_groups"),
-        state_size=f.size("mamba_d_state"),
-        conv_kernel=f.size("mamba_d_conv"),
-        conv_bias=f.flag("mamba_conv_bias"),
-        bias=f.flag("mamba_proj_bias"),
-        least_step=0.0,
-        chunk=f.size("mamba_chunk_size"),
-        is_normed=f.flag("mamba_rms_norm"),
-        scales=_numbers(f, "ssm_multipliers", 5),
-    )
+    plain = mamba(f, f.size("mamba_d_ssm", f.size("mamba_expand") * f.size("hidden_size")))
+    return replace(plain, is_normed=f.flag("mamba_rms_norm"), scales=_numbers(f, "ssm_multipliers", 5))
 
 
 def _multipliers(f: Fields) -> Multipliers:

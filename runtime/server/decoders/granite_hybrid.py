@@ -37,7 +37,7 @@ def _granitemoehybrid(f: Fields) -> ModelConfig:
         {"full": _attention(f)},
         mixers,
         everywhere(f, "moe" if has_experts else "dense"),
-        recurrent=_mamba(f) if "recurrent" in mixers else None,
+        recurrent=mamba(f, f.size("mamba_expand") * f.size("hidden_size")) if "recurrent" in mixers else None,
         moe=moe,
         names=_NAMES if has_experts else replace(_NAMES, mlp="shared_mlp"),
         multipliers=multipliers(f),
@@ -52,9 +52,9 @@ def _attention(f: Fields) -> AttentionConfig:
     return turned if f.get("position_embedding_type") == "rope" else replace(turned, rope=None)
 
 
-def _mamba(f: Fields) -> Mamba2Config:
-    without_step_limits(f)
-    count, inner = f.size("mamba_n_heads"), f.size("mamba_expand") * f.size("hidden_size")
+def mamba(f: Fields, inner: int) -> Mamba2Config:
+    _without_step_limits(f)
+    count = f.size("mamba_n_heads")
     width = inner // count if f.get("mamba_d_head") == "auto" else f.size("mamba_d_head")
     if count * width != inner:
         raise ConfigError(f"config.json: mamba_n_heads is {count}: heads of {width} are not {inner} together")
@@ -71,7 +71,7 @@ def _mamba(f: Fields) -> Mamba2Config:
     )
 
 
-def without_step_limits(f: Fields) -> None:
+def _without_step_limits(f: Fields) -> None:
     limits = f.get("time_step_limit")
     told = [*limits] if isinstance(limits, list) else limits
     if told is not None and told not in [[0, one] for one in _NO_LIMIT]:
