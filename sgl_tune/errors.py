@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 
+class Ended(Exception):
+    """The command is done, and this is its exit code: nothing more is to be said."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
 class SglTuneError(Exception):
     """A failure with a sentence that names the file, the value and the way out."""
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import typer
+from typing import Any
 
 from sgl_tune.cache.layouts import resolve
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import SglTuneError
 
 
-def keys(ctx: typer.Context) -> list[str]:
+def keys(ctx: Any) -> list[str]:
     given = ctx.params.get("cache_dir")  # still text, while a shell completes
     root = Path(given) if given else default_cache_dir()
     try:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from sgl_tune.cli.completion import asks_completion, complete
 from sgl_tune.cli.failures import guarded, interrupted, say_lost, unexpected, wrong_usage
+from sgl_tune.cli.plain import plain_call
 from sgl_tune.cli.streams import lost_output, steady
 from sgl_tune.errors import UsageError
 
@@ -45,7 +46,10 @@ def _run() -> int:
         words = words_of(sys.argv[1:])
         if asks_completion(words):
             return guarded(lambda: complete(words))
-        from sgl_tune.cli.pages import app
+        plain = plain_call(words)
+        if plain:
+            return guarded(plain)
+        from sgl_tune.cli.grammar import app
 
         sys.argv = [sys.argv[0], *words]
         return app(prog_name="sgl-tune", standalone_mode=False) or 0

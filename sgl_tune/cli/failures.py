@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from runtime.server.errors import ConfigError
-from sgl_tune.errors import SglTuneError, UsageError
+from sgl_tune.cli.out import Output
+from sgl_tune.errors import Ended, SglTuneError, UsageError
 
 INTERRUPTED = 130
 UNEXPECTED = 3
@@ -20,6 +21,8 @@ _SHOWS_WHERE = "SGL_TUNE_TRACEBACK=1 or `sgl-tune --traceback ...` shows where"
 def guarded(command: Callable[[], Any]) -> int:
     try:
         command()
+    except Ended as end:
+        return end.code
     except ConfigError as error:
         _say(error.message, error.remedy)
         return UsageError.exit_code
@@ -87,8 +90,6 @@ def unexpected(error: Exception) -> int:
 def say_lost(why: str | None) -> None:
     """The exit code stays the work's own."""
     if why:
-        from sgl_tune.cli.out import Output
-
         Output().warn(f"not all of the output could be written: {why}")
 
 
@@ -100,6 +101,4 @@ def _trace(error: Exception) -> None:
 
 
 def _say(message: str, remedy: str | None = None) -> None:
-    from sgl_tune.cli.out import Output
-
     Output().error(message, remedy)

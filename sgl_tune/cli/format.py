@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated
 
-import typer
-
+from sgl_tune.cli.parameters import Option
 from sgl_tune.errors import UsageError
 
 
@@ -54,16 +53,16 @@ def sink(format: Enum, quiet: bool) -> Format:
     return Format(format.value) if own and not quiet else Format.quiet
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.", show_default=True)]
+FormatOption = Annotated[Format, Option("--format", help="How to print the result.", show_default=True)]
 DocumentFormatOption = Annotated[
-    DocumentFormat, typer.Option("--format", help="How to print the result.", show_default=True)
+    DocumentFormat, Option("--format", help="How to print the result.", show_default=True)
 ]
 FindingsFormatOption = Annotated[
-    FindingsFormat, typer.Option("--format", help="How to print the result.", show_default=True)
+    FindingsFormat, Option("--format", help="How to print the result.", show_default=True)
 ]
 EnvironmentFormatOption = Annotated[
-    EnvironmentFormat, typer.Option("--format", help="How to print the result.", show_default=True)
+    EnvironmentFormat, Option("--format", help="How to print the result.", show_default=True)
 ]
 QuietOption = Annotated[
-    bool, typer.Option("-q", "--quiet", help="Only what a script reads on, a line each: --format quiet.")
+    bool, Option("-q", "--quiet", help="Only what a script reads on, a line each: --format quiet.")
 ]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import typer
-
+from sgl_tune.cli.parameters import Option
 from sgl_tune.errors import UsageError
 
 _WEEK = 7 * 86400
 
 
 def timeout_option(help: str, least: float = 1, most: float = _WEEK) -> Any:
-    return typer.Option("--timeout", metavar="SECONDS", min=least, max=most, help=help, callback=_number)
+    return Option("--timeout", metavar="SECONDS", min=least, max=most, help=help, callback=_number)
 
 
 def _number(seconds: float) -> float:

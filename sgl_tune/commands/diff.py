@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from sgl_tune.cache.completion import keys
 from sgl_tune.cache.diff import NOISE, Change, Comparison, Difference, check_not_empty, compare
 from sgl_tune.cache.layouts import resolve
@@ -16,8 +14,10 @@ from sgl_tune.cache.record import Entry, parse_key
 from sgl_tune.cache.scan import ScannedCache, Scanner
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
+from sgl_tune.errors import Ended
 from sgl_tune.units import count
 
 _SIDES = (Column(""), Column("FILE OR CACHE", path=True), Column("ENTRIES", right=True))
@@ -28,12 +28,12 @@ _APART = (Column("APART", right=True), Column(""))
 def diff(
     a: Annotated[
         str,
-        typer.Argument(metavar="A", help="A file, a folder, or the beginning of a key.", autocompletion=keys),
+        Argument(metavar="A", help="A file, a folder, or the beginning of a key.", autocompletion=keys),
     ],
-    b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with.", autocompletion=keys)],
+    b: Annotated[str, Argument(metavar="B", help="What to compare it with.", autocompletion=keys)],
     ignore_noise: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--ignore-noise", help="Exit with 0 too where all that differs are choices measured equally fast."
         ),
     ] = False,
@@ -53,7 +53,7 @@ def diff(
     comparison = compare(_scan(a, root), _scan(b, root))
     out.result(_as_json(comparison), human=lambda: _show(out, comparison), quiet=_quiet(comparison))
     if not (comparison.is_noise if ignore_noise else comparison.is_equal):
-        raise typer.Exit(1)
+        raise Ended(1)
 
 
 def _scan(target: str, root: Path) -> list[ScannedCache]:

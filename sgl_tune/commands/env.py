@@ -6,11 +6,10 @@ import platform
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 import sgl_tune
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.env import Fingerprint, as_json, take_fingerprint
 from sgl_tune.deployment.options import ServerFlags
@@ -25,7 +24,7 @@ from sgl_tune.verify.stores import machine_of
 def env(
     cache_dir: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--cache-dir",
             metavar="DIR",
             help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.",
@@ -34,9 +33,7 @@ def env(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(
-            "--name", metavar="NODE", help="What a fleet's table calls this machine. Default: its own."
-        ),
+        Option("--name", metavar="NODE", help="What a fleet's table calls this machine. Default: its own."),
     ] = None,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,

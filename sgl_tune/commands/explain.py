@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
-import typer
-
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
+from sgl_tune.cli.parameters import Option
+from sgl_tune.deployment.options import ServerCommand, ServerFlags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.explain.against import Comparison, Other, compare
@@ -23,17 +22,14 @@ from sgl_tune.keys.plan import Plan, make_plan
 Answers = Sequence[tuple[Plan, Explanation, Comparison | None]]
 
 
-@takes_server_flags
 def explain(
     flags: ServerFlags,
     command: ServerCommand = None,
     deployment: DeploymentOption = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also what is the default, or just as asked.")
-    ] = False,
+    everything: Annotated[bool, Option("--all", help="Also what is the default, or just as asked.")] = False,
     against: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--against",
             metavar="X.Y.Z",
             help="What changes under this SGLang, and which caches survive.",
@@ -42,9 +38,7 @@ def explain(
     ] = None,
     against_gpu: Annotated[
         str | None,
-        typer.Option(
-            "--against-gpu", metavar="b200|..", help="The same for another GPU.", show_default=False
-        ),
+        Option("--against-gpu", metavar="b200|..", help="The same for another GPU.", show_default=False),
     ] = None,
     format: DocumentFormatOption = DocumentFormat.human,
     quiet: QuietOption = False,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from sgl_tune.cache.completion import keys
 from sgl_tune.cache.layouts import resolve
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.patience import timeout_option
 from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import Ended, UsageError
 from sgl_tune.export.result import Exported, Reader, of_store, of_vllm
 from sgl_tune.export.source import read_source, the_one
 from sgl_tune.export.store import write_store
@@ -24,22 +23,22 @@ _NOT_READ_BACK = 1
 
 
 def _vllms(flag: str) -> Any:
-    return typer.Option(min=1, help=f"vLLM's {flag}.", metavar="N", show_default="the cache's")
+    return Option(min=1, help=f"vLLM's {flag}.", metavar="N", show_default="the cache's")
 
 
 def export(
     target: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="PATH|KEY",
             help="A cache of SGLang's: its key or folder, or one file.",
             autocompletion=keys,
         ),
     ],
-    to: Annotated[Reader, typer.Option("--to", help="Whose layout to write.")],
+    to: Annotated[Reader, Option("--to", help="Whose layout to write.")],
     output: Annotated[
         Path,
-        typer.Option(
+        Option(
             "-o",
             "--output",
             metavar="DIR",
@@ -51,7 +50,7 @@ def export(
     pp: Annotated[int | None, _vllms("--pipeline-parallel-size")] = None,
     dp: Annotated[int | None, _vllms("--data-parallel-size")] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Write vLLM's files anew that another environment tuned.")
+        bool, Option("--replace", help="Write vLLM's files anew that another environment tuned.")
     ] = False,
     timeout: Annotated[float, timeout_option("Seconds for FlashInfer's writer.")] = 600,
     cache_dir: CacheDirOption = None,
@@ -83,7 +82,7 @@ def export(
     quiet_lines = [str(path) for path in exported.files] or [str(exported.folder)]
     out.result(exported.to_json(), human=lambda: _show(out, exported), quiet=quiet_lines)
     if not exported.is_good:
-        raise typer.Exit(_NOT_READ_BACK)
+        raise Ended(_NOT_READ_BACK)
 
 
 def _other_shapes(own: int, tp: int) -> str:

@@ -8,8 +8,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
 from sgl_tune.cache.completion import keys
 from sgl_tune.cache.describe import (
     cache_json,
@@ -25,6 +23,7 @@ from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cache.scan import ScannedCache, Scanner
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
@@ -65,26 +64,24 @@ _COLUMNS = (
 def inspect(
     target: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="PATH|KEY|BUNDLE",
             help="A folder, a file, a bundle, or the beginning of a cache's key.",
             autocompletion=keys,
         ),
     ] = None,
-    entries: Annotated[bool, typer.Option("--entries", help="List every tuned choice.")] = False,
+    entries: Annotated[bool, Option("--entries", help="List every tuned choice.")] = False,
     where: Annotated[
         list[str] | None,
-        typer.Option(
-            "--filter", metavar="'FIELD OP VALUE'", help=f"Repeatable. Fields: {', '.join(FIELDS)}."
-        ),
+        Option("--filter", metavar="'FIELD OP VALUE'", help=f"Repeatable. Fields: {', '.join(FIELDS)}."),
     ] = None,
-    sort: Annotated[Sort, typer.Option("--sort", help="Largest or newest first.")] = Sort.path,
+    sort: Annotated[Sort, Option("--sort", help="Largest or newest first.")] = Sort.path,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Only the first N caches; of each, N entries.")
+        int | None, Option("--limit", min=1, help="Only the first N caches; of each, N entries.")
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--store", metavar="ID|all", help="What else a start compiles and keeps: triton, tvm-ffi, ..."
         ),
     ] = None,

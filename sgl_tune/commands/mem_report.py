@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
+from sgl_tune.cli.parameters import Option
+from sgl_tune.deployment.options import ServerCommand, ServerFlags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.versions import require_torch
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import Ended, UsageError
 from sgl_tune.memory.answer import Answer, MemoryOptions, answer
 from sgl_tune.memory.answer import calibrate as measure_constants
 from sgl_tune.memory.fit_answer import FitOptions, fitted
@@ -37,18 +36,17 @@ _FILES = "Files"
 
 
 def _question(*names: str, help: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_QUESTION, show_default=False)
+    return Option(*names, help=help, metavar=metavar, rich_help_panel=_QUESTION, show_default=False)
 
 
 def _fit(*names: str, help: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_FIT, show_default=False)
+    return Option(*names, help=help, metavar=metavar, rich_help_panel=_FIT, show_default=False)
 
 
 def _file(*names: str, help: str) -> Any:
-    return typer.Option(*names, help=help, metavar="FILE", rich_help_panel=_FILES, show_default=False)
+    return Option(*names, help=help, metavar="FILE", rich_help_panel=_FILES, show_default=False)
 
 
-@takes_server_flags
 def mem_report(
     flags: ServerFlags,
     command: ServerCommand = None,
@@ -162,7 +160,7 @@ def mem_report(
     if format is DocumentFormat.markdown:
         lines = [*report_markdown(found.report, found.sweep)]
     out.result(found.to_json(), human=lambda: _show(out, found), quiet=lines)
-    raise typer.Exit(0 if found.report.verdict == "fits" else 1)
+    raise Ended(0 if found.report.verdict == "fits" else 1)
 
 
 def _fit_start(

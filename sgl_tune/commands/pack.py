@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.options import ServerFlags, TargetOption, takes_server_flags
+from sgl_tune.cli.parameters import Argument, Option
+from sgl_tune.deployment.options import ServerFlags, TargetOption
 from sgl_tune.deployment.positionals import split_positionals
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.errors import CheckFailed, UsageError
@@ -33,15 +32,14 @@ _OWN = Target(None, "each file's own environment")
 _MOST_OBJECTIONS = 5
 
 
-@takes_server_flags
 def pack(
     flags: ServerFlags,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The bundle: .tar.gz or .tar.zst.")
+        Path, Option("-o", "--output", metavar="FILE", help="The bundle: .tar.gz or .tar.zst.")
     ],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[PATH|KEY ...] [-- SERVER COMMAND]",
             help="Caches by the beginning of their keys, or folders; after --, a server command.",
             show_default=False,
@@ -51,7 +49,7 @@ def pack(
     target: TargetOption = None,
     store: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--store",
             metavar="ID|all",
             help="Repeatable: with what else a start compiles and keeps; tactics: without.",
@@ -61,10 +59,10 @@ def pack(
     deployment: DeploymentOption = None,
     at: Annotated[
         str,
-        typer.Option("--at", metavar="PATH", help="The place for which absolute paths in it are right."),
+        Option("--at", metavar="PATH", help="The place for which absolute paths in it are right."),
     ] = DEFAULT_PLACE,
     sign: SignOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Pack what a server would not use, too.")] = False,
+    force: Annotated[bool, Option("--force", help="Pack what a server would not use, too.")] = False,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:

@@ -7,17 +7,16 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from sgl_tune.cache.disk import kind_of
 from sgl_tune.cache.layouts import KEY, Cache, find_caches, resolve
 from sgl_tune.cache.prune import Removal, Rules, plan
 from sgl_tune.cache.remove import Removed, remove, settle
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import CacheDirOption, default_cache_dir
-from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.errors import Ended, UsageError, WorkFailed
 from sgl_tune.stores.find import store_asked_for
 from sgl_tune.stores.prune import StoreRules
 from sgl_tune.stores.prune_page import prune_stores
@@ -27,45 +26,45 @@ from sgl_tune.units import count, human_bytes, parse_age, parse_limit
 def prune(
     folder: Annotated[
         Path | None,
-        typer.Argument(
+        Argument(
             metavar="FOLDER|KEY", help="Only below this folder, or the cache of this key.", show_default=False
         ),
     ] = None,
     stale: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--stale", help="Caches of an older FlashInfer than others here, dead writers' files, old runs."
         ),
     ] = False,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="Not written since: 30d, 12h.")
+        str | None, Option("--older-than", metavar="AGE", help="Not written since: 30d, 12h.")
     ] = None,
     flashinfer_version: Annotated[
-        str | None, typer.Option("--flashinfer-version", metavar="X.Y.Z", help="Of this version.")
+        str | None, Option("--flashinfer-version", metavar="X.Y.Z", help="Of this version.")
     ] = None,
-    arch: Annotated[str | None, typer.Option("--arch", metavar="sm90|...", help="For this GPU.")] = None,
+    arch: Annotated[str | None, Option("--arch", metavar="sm90|...", help="For this GPU.")] = None,
     max_size: Annotated[
         str | None,
-        typer.Option("--max-size", metavar="SIZE", help="The least recently used, until the rest fits: 1GB."),
+        Option("--max-size", metavar="SIZE", help="The least recently used, until the rest fits: 1GB."),
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="ID|all", help="Items of stores of compiled kernels, and no caches."),
+        Option("--store", metavar="ID|all", help="Items of stores of compiled kernels, and no caches."),
     ] = None,
     library: Annotated[
         list[str] | None,
-        typer.Option("--library", metavar="NAME=X.Y.Z", help="With --store: of this triton, tilelang, ..."),
+        Option("--library", metavar="NAME=X.Y.Z", help="With --store: of this triton, tilelang, ..."),
     ] = None,
     unused_for: Annotated[
         str | None,
-        typer.Option("--unused-for", metavar="AGE", help="With --store: neither read nor written since."),
+        Option("--unused-for", metavar="AGE", help="With --store: neither read nor written since."),
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option("--keep", metavar="KEY", help="Never this one. A key or its beginning; repeatable."),
+        Option("--keep", metavar="KEY", help="Never this one. A key or its beginning; repeatable."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, Option("-y", "--yes", help="Do not ask.")] = False,
     cache_dir: CacheDirOption = None,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
@@ -118,7 +117,7 @@ def prune(
         _show_plan(out, removals)
         if not out.confirm(f"Remove {_total(removals)}?"):
             out.note("Nothing was removed.")
-            raise typer.Exit(0)
+            raise Ended(0)
     results = [(removal, Removed() if dry_run else remove(removal, root)) for removal in removals]
     for text in dict.fromkeys(note for _, removed in results for note in removed.notes):
         out.note(text)

@@ -9,10 +9,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import typer
-
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import CacheDirOption
 from sgl_tune.errors import CheckFailed
@@ -62,7 +61,7 @@ _COLUMNS = (
 def pull(
     url: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="URL",
             help="oci://REGISTRY/NAME:TAG, or @sha256:...; s3://BUCKET/FOLDER/, or a file in it.",
             show_default=False,
@@ -70,10 +69,10 @@ def pull(
     ],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Keep the bundle as this file, not unpacked."),
+        Option("-o", "--output", metavar="FILE", help="Keep the bundle as this file, not unpacked."),
     ] = None,
     list_only: Annotated[
-        bool, typer.Option("--list", help="Only say what is there; without a tag, the tags.")
+        bool, Option("--list", help="Only say what is there; without a tag, the tags.")
     ] = False,
     digest: DigestOption = None,
     trust: TrustOption = None,
@@ -83,7 +82,7 @@ def pull(
     rekey: RekeyOption = None,
     target: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--target",
             metavar="ENV.JSON",
             help="What is for this machine, and nothing that its server would not use.",
@@ -92,7 +91,7 @@ def pull(
     at: PlaceOption = None,
     owner: OwnerOption = None,
     force: ForceOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Fetch and check it, and only say.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Fetch and check it, and only say.")] = False,
     gpu: GpuOption = None,
     platform: PlatformOption = None,
     plain_http: PlainHttpOption = False,

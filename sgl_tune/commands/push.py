@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.machine import machine_of
 from sgl_tune.ship.private_key import read_private_key
@@ -26,18 +25,14 @@ from sgl_tune.units import count, human_bytes
 
 
 def push(
-    bundle: Annotated[
-        Path, typer.Argument(metavar="FILE", help="What `sgl-tune pack` wrote.", show_default=False)
-    ],
+    bundle: Annotated[Path, Argument(metavar="FILE", help="What `sgl-tune pack` wrote.", show_default=False)],
     url: Annotated[
         str,
-        typer.Argument(
-            metavar="URL", help="oci://REGISTRY/NAME:TAG, s3://BUCKET/FOLDER/.", show_default=False
-        ),
+        Argument(metavar="URL", help="oci://REGISTRY/NAME:TAG, s3://BUCKET/FOLDER/.", show_default=False),
     ],
     replace: Annotated[
         bool,
-        typer.Option("--replace", help="oci: leave nothing else at this tag; else: whomever it was for."),
+        Option("--replace", help="oci: leave nothing else at this tag; else: whomever it was for."),
     ] = False,
     sign: SignOption = None,
     gpu: GpuOption = None,

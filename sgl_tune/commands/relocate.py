@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import Column
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
@@ -32,30 +31,28 @@ _COLUMNS = (
 def relocate(
     root: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="ROOT", help="The folder that holds the stores; SGLang's own.", show_default=False
-        ),
+        Argument(metavar="ROOT", help="The folder that holds the stores; SGLang's own.", show_default=False),
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="PATH", help="Where the server will find it, if not where it lies now."),
+        Option("--at", metavar="PATH", help="Where the server will find it, if not where it lies now."),
     ] = None,
     sglang_version: Annotated[
-        str | None, typer.Option("--sglang-version", metavar="X.Y.Z", help="Whose variables to print.")
+        str | None, Option("--sglang-version", metavar="X.Y.Z", help="Whose variables to print.")
     ] = None,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="The server may not write there: print its variables so.")
+        bool, Option("--read-only", help="The server may not write there: print its variables so.")
     ] = False,
     scratch: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--scratch",
             metavar="PATH",
             help=f"With --read-only: where the server alone may write. Default: {_SCRATCH}.",
             show_default=False,
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would change.")] = False,
     format: EnvironmentFormatOption = EnvironmentFormat.human,
     quiet: QuietOption = False,
 ) -> None:

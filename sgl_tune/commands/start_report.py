@@ -8,11 +8,10 @@ from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
-from sgl_tune.errors import UsageError
+from sgl_tune.cli.parameters import Argument, Option
+from sgl_tune.errors import Ended, UsageError
 from sgl_tune.start_report.against import Against, compared
 from sgl_tune.start_report.html import render_page
 from sgl_tune.start_report.markdown import against_lines, report_lines
@@ -25,13 +24,13 @@ from sgl_tune.writing import check_place, write_text
 
 
 def _option(*names: str, help: str, metavar: str) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, show_default=False)
+    return Option(*names, help=help, metavar=metavar, show_default=False)
 
 
 def start_report(
     words: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="LOG | -- COMMAND",
             help="A server's own output: a file, .gz too, or - for standard input. After --: the command that"
             " starts it.",
@@ -53,7 +52,7 @@ def start_report(
     ] = None,
     html: Annotated[Path | None, _option("--html", metavar="FILE", help="One page with a timeline.")] = None,
     stop_when_ready: Annotated[
-        bool, typer.Option("--stop-when-ready", help="Of a COMMAND: end the server when it is ready.")
+        bool, Option("--stop-when-ready", help="Of a COMMAND: end the server when it is ready.")
     ] = False,
     out_file: Annotated[
         Path | None, _option("-o", "--out", metavar="FILE", help="Of a COMMAND: the report, not on stderr.")
@@ -91,7 +90,7 @@ def start_report(
     with out.progress("bytes read") as progress:
         report = read_start(Path(words[0]), parse_ready(ready), start, progress.advance)
     shown.show(out, report)
-    raise typer.Exit(shown.code(out, report))
+    raise Ended(shown.code(out, report))
 
 
 class _Shown:
@@ -153,4 +152,4 @@ def _run(
 
     ended = run_server(words, parse_ready(ready), stop, tell)
     code = shown.code(talk, ended.report)
-    raise typer.Exit(code if stop and ended.report.ready else ended.code or code)
+    raise Ended(code if stop and ended.report.ready else ended.code or code)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.deployment.cache_dir import CacheDirOption
 from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived
 from sgl_tune.ship.guard import Guard
@@ -31,20 +30,20 @@ from sgl_tune.verify.environment import read_target
 
 
 def unpack(
-    bundle: Annotated[Path, typer.Argument(metavar="FILE", help="What `sgl-tune pack` wrote.")],
+    bundle: Annotated[Path, Argument(metavar="FILE", help="What `sgl-tune pack` wrote.")],
     cache_dir: CacheDirOption = None,
     replace: ReplaceOption = False,
     rekey: RekeyOption = None,
     target: Annotated[
         Path | None,
-        typer.Option("--target", metavar="ENV.JSON", help="Refuse what this machine's server would not use."),
+        Option("--target", metavar="ENV.JSON", help="Refuse what this machine's server would not use."),
     ] = None,
     at: PlaceOption = None,
     digest: DigestOption = None,
     trust: TrustOption = None,
     owner: OwnerOption = None,
     force: ForceOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all of it, and only say.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Check all of it, and only say.")] = False,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:

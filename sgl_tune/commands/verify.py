@@ -9,18 +9,17 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import typer
-
 from sgl_tune.cache.completion import keys
 from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.patience import timeout_option
 from sgl_tune.cli.table import Column
-from sgl_tune.deployment.options import ServerFlags, TargetOption, takes_server_flags
+from sgl_tune.deployment.options import ServerFlags, TargetOption
 from sgl_tune.deployment.positionals import split_positionals
 from sgl_tune.deployment.project_option import DeploymentOption
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import Ended, UsageError
 from sgl_tune.ship.recognised import is_bundle
 from sgl_tune.stores.find import TACTICS, Stored, store_asked_for, stores_below
 from sgl_tune.units import count
@@ -42,12 +41,11 @@ _Folder = AbstractContextManager[tuple[str | None, str | None]]
 _COLUMNS = (Column("NEXT START"), Column("FILES", right=True), Column("WHICH", path=True))
 
 
-@takes_server_flags
 def verify(
     flags: ServerFlags,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[PATH|KEY|BUNDLE] [-- SERVER COMMAND]",
             help="A folder, a file, a bundle, or the beginning of a key; after --, a server command.",
             show_default=False,
@@ -57,35 +55,31 @@ def verify(
     target: TargetOption = None,
     as_user: Annotated[
         str | None,
-        typer.Option("--as-user", metavar="NAME|UID", help="Can this user read the files, and save?"),
+        Option("--as-user", metavar="NAME|UID", help="Can this user read the files, and save?"),
     ] = None,
     deployment: DeploymentOption = None,
     replay: Annotated[
         bool,
-        typer.Option(
-            "--replay", help="On the machine that serves: time each choice against the default again."
-        ),
+        Option("--replay", help="On the machine that serves: time each choice against the default again."),
     ] = False,
     timeout: Annotated[float, timeout_option("With --replay: seconds without progress.")] = 600,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="ID|all", help="Only what else a start compiles and keeps."),
+        Option("--store", metavar="ID|all", help="Only what else a start compiles and keeps."),
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="PATH", help="Where the server will find the folder of stores."),
+        Option("--at", metavar="PATH", help="Where the server will find the folder of stores."),
     ] = None,
     fleet: Annotated[
         Path | None,
-        typer.Option(
-            "--fleet", metavar="FILE.JSONL", help="Many nodes, a line of their `sgl-tune env` each."
-        ),
+        Option("--fleet", metavar="FILE.JSONL", help="Many nodes, a line of their `sgl-tune env` each."),
     ] = None,
     cold_start: Annotated[
         Path | None,
-        typer.Option("--cold-start", metavar="REPORT.JSON", help="With --fleet: what such a start took."),
+        Option("--cold-start", metavar="REPORT.JSON", help="With --fleet: what such a start took."),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Warnings fail too.")] = False,
     format: FindingsFormatOption = FindingsFormat.human,
     quiet: QuietOption = False,
 ) -> None:
@@ -114,7 +108,7 @@ def verify(
 
         beside = tuple(name for name, given in one.items() if given)
         options = FleetOptions(fleet, target, cold_start, strict, format, beside)
-        raise typer.Exit(0 if verify_fleet(out, options, asked) else 1)
+        raise Ended(0 if verify_fleet(out, options, asked) else 1)
     if cold_start is not None or format in _OF_FLEETS:
         what = "--cold-start" if cold_start is not None else f"--format {format.value}"
         raise UsageError(f"{what} goes with --fleet", "sgl-tune verify --help")
@@ -127,7 +121,7 @@ def verify(
             asked._replace(path=path), machine, find_user(as_user) if as_user else None, store, place
         )
         ok = _judge(out, told, timeout if replay else None, strict, format)
-    raise typer.Exit(0 if ok else 1)
+    raise Ended(0 if ok else 1)
 
 
 def _folder(out: Output, path: str | None, at: str | None) -> _Folder:

@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from sgl_tune.cache.disk import check_place
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Option
 from sgl_tune.cli.patience import timeout_option
 from sgl_tune.commands.warm_outcome import Outcome, show_dry_run
 from sgl_tune.commands.warm_root import Root
 from sgl_tune.compile.everything import Wanted, check_can_compile, planned_modules
-from sgl_tune.deployment.options import ServerCommand, ServerFlags, takes_server_flags
+from sgl_tune.deployment.options import ServerCommand, ServerFlags
 from sgl_tune.deployment.project_option import DeploymentOption
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.deployment.versions import Gpu, local_gpus
-from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.errors import CheckFailed, Ended, UsageError
 from sgl_tune.keys.advice import advised
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import Verdict
@@ -35,26 +34,21 @@ if TYPE_CHECKING:
 MISSED = 1
 
 
-@takes_server_flags
 def warm(
     flags: ServerFlags,
     command: ServerCommand = None,
     deployment: DeploymentOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be tuned.")] = False,
-    device: Annotated[DeviceKind, typer.Option("--device", help="Where to tune.")] = DeviceKind.auto,
-    gpus: Annotated[
-        str, typer.Option("--gpus", metavar="all|0,1,..", help="GPUs that share the search.")
-    ] = "all",
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be tuned.")] = False,
+    device: Annotated[DeviceKind, Option("--device", help="Where to tune.")] = DeviceKind.auto,
+    gpus: Annotated[str, Option("--gpus", metavar="all|0,1,..", help="GPUs that share the search.")] = "all",
     workers: Annotated[
         int | None,
-        typer.Option(
-            "--workers", min=1, help="On the CPU: processes that share the search.", show_default="1"
-        ),
+        Option("--workers", min=1, help="On the CPU: processes that share the search.", show_default="1"),
     ] = None,
     timeout: Annotated[float, timeout_option("Seconds without any progress before giving up.")] = 600,
     secret_file: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--secret-file",
             metavar="FILE",
             help="With --nnodes: 16 bytes or more, the same on every node. Node 0 listens at --dist-init-addr"
@@ -64,11 +58,11 @@ def warm(
         ),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Write files anew that another environment tuned.")
+        bool, Option("--replace", help="Write files anew that another environment tuned.")
     ] = False,
     prove: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--prove/--no-prove",
             help="Load the files in a fresh process and replay every lookup. Without it you save some seconds"
             " and do not know whether the server will tune again.",
@@ -76,22 +70,18 @@ def warm(
     ] = True,
     everything: Annotated[
         bool,
-        typer.Option(
-            "--everything", help="Also compile what a start compiles, and tell the server's variables."
-        ),
+        Option("--everything", help="Also compile what a start compiles, and tell the server's variables."),
     ] = False,
     compile_only: Annotated[
-        bool, typer.Option("--compile-only", help="With --everything: only what needs no GPU here.")
+        bool, Option("--compile-only", help="With --everything: only what needs no GPU here.")
     ] = False,
     module: Annotated[
         list[str] | None,
-        typer.Option(
-            "--module", metavar="NAME", help="With --everything: only this of FlashInfer's modules."
-        ),
+        Option("--module", metavar="NAME", help="With --everything: only this of FlashInfer's modules."),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--jobs",
             min=1,
             help="With --everything: compilers at once. Default: the cores, as far as the memory goes.",
@@ -124,7 +114,7 @@ def warm(
     if dry_run:
         compiled = [planned_modules(plan.deployment, wanted) for plan in plans] if wanted else []
         show_dry_run(judged, compiled, out)
-        raise typer.Exit(max(verdict.exit_code for _, verdict in judged))
+        raise Ended(max(verdict.exit_code for _, verdict in judged))
     toolkit = check_can_compile([plan.deployment for plan in plans], wanted) if wanted else None
     devices = None if compile_only else choose_devices(device, gpus, workers, here)
     if devices is not None:
@@ -144,9 +134,9 @@ def warm(
     except Interruption as interruption:
         came.show_what_is_done()
         out.error(str(interruption))
-        raise typer.Exit(end_by(interruption)) from None
+        raise Ended(end_by(interruption)) from None
     came.show()
-    raise typer.Exit(came.code)
+    raise Ended(came.code)
 
 
 def _check_wanted(wanted: Wanted | None, has_details: bool, format: EnvironmentFormat) -> None:

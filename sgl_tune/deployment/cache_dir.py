@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from sgl_tune.cli.parameters import Option
 
 CacheDirOption = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--cache-dir",
         help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.",
         metavar="DIR",

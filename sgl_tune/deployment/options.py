@@ -7,16 +7,13 @@ A field is None when nobody set it: defaults are SGLang's and are resolved in `d
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-import typer
-
 from runtime.server.bounds import FLAGS, check_flags
 from runtime.server.errors import ConfigError
+from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.deployment.completion import (
     Offer,
     architectures,
@@ -40,7 +37,7 @@ def _target(*names: str, help: str, metavar: str | None = None, offers: Offer | 
 
 
 def _option(panel: str, names: tuple[str, ...], help: str, metavar: str | None, offers: Offer | None) -> Any:
-    return typer.Option(
+    return Option(
         *names,
         help=help,
         metavar=metavar,
@@ -52,11 +49,11 @@ def _option(panel: str, names: tuple[str, ...], help: str, metavar: str | None, 
 
 TargetOption = Annotated[
     Path | None,
-    typer.Option("--target", metavar="ENV.JSON", help="The serving machine, as its `sgl-tune env` says."),
+    Option("--target", metavar="ENV.JSON", help="The serving machine, as its `sgl-tune env` says."),
 ]
 ServerCommand = Annotated[
     list[str] | None,
-    typer.Argument(
+    Argument(
         metavar="[-- SERVER COMMAND]",
         help="After --: a server command as you start it; its flags are read as SGLang reads them.",
         show_default=False,
@@ -214,7 +211,7 @@ def flag_names() -> dict[str, str]:
     """Every spelling of a flag -> its field: `--tp-size`, `--tp`, `--tensor-parallel-size` -> `tp`."""
     names = {}
     for field, hint in get_type_hints(ServerFlags, include_extras=True).items():
-        for declared in (hint.__metadata__[0].default, *hint.__metadata__[0].param_decls):
+        for declared in hint.__metadata__[0].names:
             names.update(dict.fromkeys(declared.split("/"), field))
     return names
 
@@ -227,31 +224,3 @@ def flag_types() -> dict[str, type]:
         kind = next(kind for kind in get_args(hint) if kind is not type(None))
         types[field] = get_origin(kind) or kind
     return types
-
-
-def takes_server_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a Typer command every server flag as an option; it takes them as one `flags: ServerFlags`."""
-    hints = get_type_hints(command, include_extras=True)
-    flag_hints = get_type_hints(ServerFlags, include_extras=True)
-    own = [p for p in inspect.signature(command).parameters.values() if p.name != "flags"]
-    own = [p.replace(annotation=_declared(hints[p.name]), kind=p.KEYWORD_ONLY) for p in own]
-    flags = [
-        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=flag_hints[f.name])
-        for f in fields(ServerFlags)
-    ]
-
-    @functools.wraps(command)
-    def expanded(**arguments: Any) -> Any:
-        given = {f.name: arguments.pop(f.name) for f in fields(ServerFlags)}
-        return command(flags=ServerFlags(**given), **arguments)
-
-    parameters = own + flags
-    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    expanded.__annotations__ = {p.name: p.annotation for p in parameters}
-    del expanded.__wrapped__  # type: ignore[attr-defined]
-    return expanded
-
-
-def _declared(hint: Any) -> Any:
-    """Python 3.10 wraps the hint of what defaults to None in an Optional, and Typer sees no option there."""
-    return next((arm for arm in get_args(hint) if get_origin(arm) is Annotated), hint)

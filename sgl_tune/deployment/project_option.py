@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from runtime.server.errors import ConfigError
+from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.project_file import PROJECT_FILE, read_project_file
 from sgl_tune.errors import SglTuneError
 
@@ -21,5 +20,5 @@ def _names() -> list[str]:
 
 DeploymentOption = Annotated[
     str | None,
-    typer.Option("--deployment", metavar="NAME", help="One of sgl-tune.toml's.", autocompletion=_names),
+    Option("--deployment", metavar="NAME", help="One of sgl-tune.toml's.", autocompletion=_names),
 ]

@@ -8,9 +8,8 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from sgl_tune.cache.disk import check_place
+from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.staging import Owner
@@ -20,24 +19,22 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 DigestOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--digest", metavar="sha256:...", help="Take this bundle and no other, as `pack` said its digest."
     ),
 ]
 ReplaceOption = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--replace/--merge",
         help="Replace the caches and stores that are there, or add to them.",
         show_default="--merge",
     ),
 ]
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="With --target: unpack what it would not use, too.")
-]
+ForceOption = Annotated[bool, Option("--force", help="With --target: unpack what it would not use, too.")]
 RekeyOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--rekey",
         metavar="model_path=PATH",
         help="The deployment types its model so: the key becomes its own.",
@@ -45,11 +42,11 @@ RekeyOption = Annotated[
 ]
 PlaceOption = Annotated[
     str | None,
-    typer.Option("--at", metavar="PATH", help="Where the server will find it, if not where it is unpacked."),
+    Option("--at", metavar="PATH", help="Where the server will find it, if not where it is unpacked."),
 ]
 OwnerOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--owner", metavar="NAME|UID", help="As root: whose the files become. Default: whose the folder is."
     ),
 ]

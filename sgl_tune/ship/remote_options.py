@@ -7,28 +7,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.parameters import Option
 from sgl_tune.cli.patience import timeout_option
 from sgl_tune.deployment.completion import gpus
 from sgl_tune.ship.remotes import How
 from sgl_tune.units import human_bytes
 
 PlainHttpOption = Annotated[
-    bool, typer.Option("--plain-http", help="oci: without TLS, of a registry on this machine alone.")
+    bool, Option("--plain-http", help="oci: without TLS, of a registry on this machine alone.")
 ]
 CaOption = Annotated[
     Path | None,
-    typer.Option("--ca", metavar="FILE", help="oci: certificates to trust in place of the usual, in PEM."),
+    Option("--ca", metavar="FILE", help="oci: certificates to trust in place of the usual, in PEM."),
 ]
 TimeoutOption = Annotated[float, timeout_option("For an answer, and for each piece of a file.", 0.1, 86400)]
 GpuOption = Annotated[
-    str | None, typer.Option("--gpu", metavar="NAME", help="The GPU it is for.", autocompletion=gpus)
+    str | None, Option("--gpu", metavar="NAME", help="The GPU it is for.", autocompletion=gpus)
 ]
 PlatformOption = Annotated[
     str | None,
-    typer.Option("--platform", metavar="linux/amd64|linux/arm64", help="The processor it is for."),
+    Option("--platform", metavar="linux/amd64|linux/arm64", help="The processor it is for."),
 ]
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from sgl_tune.cli.parameters import Option
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.policy import Policy, read_policy
 from sgl_tune.ship.trust import ALLOW
 
 SignOption = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--sign",
         metavar="KEY",
         help="Sign it with this private key, as `cosign sign-blob` does: FILE.sig. Its password comes from"
@@ -22,7 +21,7 @@ SignOption = Annotated[
 ]
 TrustOption = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--trust",
         metavar="KEY|POLICY",
         help="Land it only if it is signed by this public key, or as a file of keys and limits says.",
@@ -30,7 +29,7 @@ TrustOption = Annotated[
 ]
 AllowUnsignedCodeOption = Annotated[
     bool,
-    typer.Option(ALLOW, help="Land code that nobody vouches for: whoever could write it runs it here."),
+    Option(ALLOW, help="Land code that nobody vouches for: whoever could write it runs it here."),
 ]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from sgl_tune.cli.pages import Pages
+from sgl_tune.cli.grammar import Pages
 from tests.sgl_tune.running import Ran, run_here
 
 EXIT_CODES = (0, 1, 2, 3)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.cli.pages import COMMANDS, Pages
+from sgl_tune.cli.grammar import Pages
+from sgl_tune.cli.pages import COMMANDS
 from tests.sgl_tune.running import ROOT, run_here
 from tests.sgl_tune.ship.signing import make_keys
 from tests.sgl_tune.start_report.logs import head, loaded, served
