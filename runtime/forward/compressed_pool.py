@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
 from runtime.forward.pool_shape import PoolShape, buffers
+from runtime.server.compressed_sizes import CompressedBuffer
 from runtime.server.config import ModelConfig
 
 
@@ -31,6 +32,22 @@ class CompressedPool:
 
     def indexed(self, layer_id: int) -> torch.Tensor:
         return self._indexed[layer_id]
+
+
+class PagedPool:
+    """As SGLang lays them out, in bytes: nothing of this runtime reads it."""
+
+    def __init__(self, buffers: Iterable[CompressedBuffer], device: torch.device) -> None:
+        self.held = {
+            one.what: [self._made(one, device) for _ in range(one.count)] for one in buffers if one.count
+        }
+
+    def _made(self, one: CompressedBuffer, device: torch.device) -> torch.Tensor:
+        return torch.empty(one.rows, one.row_bytes, dtype=torch.uint8, device=device)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(one.nbytes for held in self.held.values() for one in held)
 
 
 def compressed_rows(model: ModelConfig, layer: int) -> tuple[int, int, int]:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import torch
 
-from runtime.forward.compressed_pool import CompressedPool, compressed_rows
+from runtime.forward.compressed_pool import CompressedPool, PagedPool, compressed_rows
 from runtime.forward.kv_packing import FP8, PackedRow
 from runtime.forward.pool_shape import PoolShape, buffers
 from runtime.forward.state_pool import StatePool
-from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.compressed_sizes import compressed_buffers
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.layer_config import AttentionConfig, MLAConfig
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.sizing import kept_layers, kv_heads_per_rank, sliding_layers
@@ -172,7 +173,7 @@ class KVPool:
 
     requests: ReqToTokenPool
     slots: SlotAllocator
-    cache: GqaPool | LatentPool | CompressedPool
+    cache: GqaPool | LatentPool | CompressedPool | PagedPool
     states: StatePool | None = None
 
     def allocate(self, count: int) -> torch.Tensor:
@@ -209,6 +210,16 @@ def make_kv_pool(
     states = make_states(plan, model, parallel, layers, device)
     cache = make_cache(plan, model, parallel, layers, device, sliding_layers(model, layers))
     return KVPool(requests, slots, cache, states)
+
+
+def make_paged_pool(
+    plan: PoolPlan, model: ModelConfig, runtime: RuntimeConfig, layers: Sequence[int], device: torch.device
+) -> KVPool:
+    """What SGLang keeps of groups of tokens: nothing of this runtime reads it, nor has a token in it."""
+    assert plan.compressed is not None
+    requests = ReqToTokenPool(plan.max_running_requests, plan.row_length, device)
+    held = PagedPool(compressed_buffers(plan.compressed, model, runtime, layers), device)
+    return KVPool(requests, SlotAllocator(0, device), held)
 
 
 def make_states(

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from runtime.server import architectures
 from runtime.server.attention import default_backend, used_backends
 from runtime.server.choices import Choices
+from runtime.server.compressed_rules import WINDOW_SHARE
+from runtime.server.config import SLIDING_SHARE
 from runtime.server.errors import ConfigError
 from runtime.server.memory import is_large_hopper_qwen3_vl
 from runtime.server.state_cache import keeps_states_now
@@ -74,6 +76,9 @@ def _deepseek_v4(c: Choices) -> None:
         c.settle("DeepSeek-V4", kv_cache_dtype="fp8_e4m3")
     if c.max_running_requests is None:
         c.settle("DeepSeek-V4", max_running_requests=256)
+    asked, rules = c.swa_full_tokens_ratio, c.release.compressed_pools
+    if asked is None or (asked == SLIDING_SHARE and not rules.keeps_share):
+        c.settle("DeepSeek-V4", swa_full_tokens_ratio=WINDOW_SHARE)
 
 
 def _gpt_oss(c: Choices) -> None:

@@ -136,6 +136,7 @@ class CompressedConfig:
     output_rank: int
     indexer: IndexerConfig
     rates: Mapping[str, int] = field(default_factory=dict)  # tokens of a group, by kind of layer
+    behind: tuple[str, ...] = ()  # kinds of layers that are told behind the last: those that draft
 
 
 @dataclass(frozen=True, slots=True)

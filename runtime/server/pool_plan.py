@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from runtime.server.compressed_sizes import CompressedPlan, compressed_tokens, plan_compressed
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens
 from runtime.server.parallel import stage_layers
@@ -41,6 +42,7 @@ class PoolPlan:
     packed: bool = True  # fp8 latents of sparse attention, with their scales
     sliding_tokens: int = 0  # of sliding layers, where they have a pool of their own
     states: StatePlan | None = None  # of recurrent layers
+    compressed: CompressedPlan | None = None  # as SGLang lays keys of groups of tokens
 
 
 def kv_dtype_of(runtime: RuntimeConfig) -> str:
@@ -69,23 +71,40 @@ def plan_pool(
     agree: Callable[[int], int] = int,
 ) -> PoolPlan:
     """`layers` of this stage; a draft's layers hold as many tokens. `agree` takes the minimum over stages."""
+    rest, states = static_rest(free.after_load, free.baseline, mem_fraction), None
+    if model.compressed is not None:
+        tokens = agree(compressed_tokens(rest, model, parallel, runtime, layers))
+        return _with_groups(_found(tokens, free, mem_fraction), model, parallel, runtime, layers)
     kv_dtype, page = kv_dtype_of(runtime), page_size(model, runtime)
     packed = packs_latents(model, sm_major)
     share = runtime.sliding_share
     per_token = kv_bytes_per_token(model, parallel, kv_dtype, layers, draft_layers, packed, share)
-    rest, states = static_rest(free.after_load, free.baseline, mem_fraction), None
     if model.recurrent is not None:
         budget = plan_states(rest, model, parallel, runtime)
         rest, states = budget.left, budget.plan
     tokens = agree(kv_tokens(rest, per_token, page))
     if tokens == MORE_TOKENS_THAN_ANY_POOL:  # nobody said how many the other stages have
         tokens = kv_tokens(rest, _most_of_stages(model, parallel, kv_dtype, share), page)
+    tokens = _at_most(_found(tokens, free, mem_fraction), runtime)
+    return plan_tokens(tokens, model, parallel, runtime, sm_major, states)
+
+
+def _found(tokens: int, free: FreeMemory, mem_fraction: float) -> int:
     if tokens <= 0:
         raise NoRoomForTokens(_no_room(free, mem_fraction))
-    most = runtime.max_total_tokens
-    return plan_tokens(
-        tokens if most is None else min(tokens, most), model, parallel, runtime, sm_major, states
-    )
+    return tokens
+
+
+def _at_most(tokens: int, runtime: RuntimeConfig) -> int:
+    return tokens if runtime.max_total_tokens is None else min(tokens, runtime.max_total_tokens)
+
+
+def _with_groups(
+    tokens: int, model: ModelConfig, parallel: ParallelConfig, runtime: RuntimeConfig, layers: Sequence[int]
+) -> PoolPlan:
+    plan = plan_tokens(_at_most(tokens, runtime), model, parallel, runtime)
+    groups = plan_compressed(plan.tokens, plan.max_running_requests, model, runtime, layers)
+    return replace(plan, compressed=groups)
 
 
 def _most_of_stages(model: ModelConfig, parallel: ParallelConfig, kv_dtype: str, share: float) -> float:

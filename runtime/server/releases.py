@@ -8,6 +8,16 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from runtime.server import architectures as names
+from runtime.server.compressed_rules import (
+    COMPRESSED_12,
+    COMPRESSED_13,
+    COMPRESSED_15,
+    COMPRESSED_18,
+    COMPRESSED_20,
+    COMPRESSED_21,
+    COMPRESSED_22,
+    CompressedRules,
+)
 from runtime.server.errors import ConfigError
 from runtime.server.version_number import number
 
@@ -213,6 +223,8 @@ class Release(NamedTuple):
     may_unlock_states: bool = False
     drafts_share_windows: bool = False
     prefills_draft_states: bool = True
+    # DeepSeek-V4's pools: compressed_rules.py here
+    compressed_pools: CompressedRules = COMPRESSED_12
     # srt/models/kimi_linear.py: a stage loads its own layers; a delta layer's values are as wide as its keys
     kimi_linear_has_own_parts: bool = False
     # srt/models/falcon_h1.py: ranks add up partial sums alone, and each once
@@ -298,6 +310,7 @@ class Release(NamedTuple):
 _12 = Release("0.5.12", flashinfer="0.6.11.post1", transformers="5.6.0", mxfp4_by_cutlass=(9,))
 _13 = _12._replace(
     version="0.5.13",
+    compressed_pools=COMPRESSED_13,
     fuses_all_reduce_on_h20=True,
     fused_all_reduce=_13_FUSED,
     adaptive_steps=(1, 3, 7),
@@ -354,6 +367,7 @@ _14 = _13._replace(
 )
 _15 = _14._replace(
     version="0.5.15",
+    compressed_pools=COMPRESSED_15,
     weighted_rows="refused",
     keeps_inputs_in_graphs=True,
     transformers="5.12.1",
@@ -448,6 +462,7 @@ _GATHERED_18 = (
 )
 _18 = _17._replace(
     version="0.5.18",
+    compressed_pools=COMPRESSED_18,
     fused_all_reduce=_18_FUSED,
     prefill_graphs_need=0.0,
     gathered_caches=_GATHERED_18,
@@ -496,6 +511,7 @@ _19 = _18._replace(
 )
 _20 = _19._replace(
     version="0.5.20",
+    compressed_pools=COMPRESSED_20,
     fused_all_reduce=_20_FUSED,
     counts_told_drafts=True,
     captures_stages_prefills=True,
@@ -519,6 +535,7 @@ _20 = _19._replace(
 )
 _21 = _20._replace(
     version="0.5.21",
+    compressed_pools=COMPRESSED_21,
     falcon_h1_adds_once=True,
     block_fp8_runs_as_mxfp8=True,
     cutlass_prefills_by_heads=True,
@@ -532,6 +549,7 @@ _21 = _20._replace(
 )
 _22 = _21._replace(
     version="0.5.22",
+    compressed_pools=COMPRESSED_22,
     flashinfer="0.7.1",
     transformers="5.19.0",
     megamoe_files_by_gpu=True,

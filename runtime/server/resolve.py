@@ -23,6 +23,7 @@ from runtime.server.checkpoint import Checkpoint
 from runtime.server.checks import budgets, check_refusals
 from runtime.server.choices import Choices, is_on
 from runtime.server.classes import config_class
+from runtime.server.config import SLIDING_SHARE
 from runtime.server.deterministic import settle_deterministic
 from runtime.server.encoders.place import encoder_place
 from runtime.server.errors import ConfigError
@@ -127,6 +128,7 @@ def _server(c: Choices) -> Server:
         model_quantization=c.model_quantization,
         kv_cache_dtype=c.kv_cache_dtype,
         page_size=c.page_size,
+        sliding_share=SLIDING_SHARE if c.swa_full_tokens_ratio is None else c.swa_full_tokens_ratio,
         prefill_attention_backend=prefill_backend,
         decode_attention_backend=decode_backend,
         moe_runner_backend=c.moe_runner_backend,

@@ -10,7 +10,7 @@ from runtime.server.asked import Asked
 from runtime.server.backends import MoEBackendRow, backend_row
 from runtime.server.cache_key import cache_key
 from runtime.server.choices import Reason
-from runtime.server.config import SLIDING_SHARE, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.config import ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.deepep import DeepEP
 from runtime.server.encoders.place import EncoderPlace
 from runtime.server.gpus import GpuModel
@@ -62,6 +62,7 @@ class Server:
     model_quantization: str | None
     kv_cache_dtype: str
     page_size: int
+    sliding_share: float
     prefill_attention_backend: str
     decode_attention_backend: str
     moe_runner_backend: str
@@ -159,7 +160,7 @@ class Server:
             prefill_tokens=self.prefill_tokens,
             max_running_requests=self.max_running_requests,
             max_total_tokens=self.asked.max_total_tokens,
-            sliding_share=self._sliding_share,
+            sliding_share=self.sliding_share,
             mem_fraction_static=self.mem_fraction_static,
             context_length=self.context_length,
             decode_graphs=self.decode_graphs,
@@ -178,11 +179,6 @@ class Server:
             served_by=self.moe_runner_backend,
             sglang_version=self.release.version,
         )
-
-    @property
-    def _sliding_share(self) -> float:
-        asked = self.asked.swa_full_tokens_ratio
-        return SLIDING_SHARE if asked is None else asked
 
     @property
     def _speculative_config(self) -> SpeculativeConfig | None:

@@ -27,7 +27,7 @@ def kv_bytes_per_token_and_layer(
     """What one token costs one layer of one rank, where there are several kinds of layers, one of those that
     see everything. `kv_dtype` is resolved: a key of `DTYPE_BYTES`."""
     if model.compressed is not None:
-        raise Unsupported("how large the pools of compressed keys are is not known here")
+        raise Unsupported("keys of groups of tokens have no bytes a token and layer")
     if model.mla is not None:
         return _mla_bytes_per_token(model.mla, kv_dtype, packed)
     return _bytes_per_token(model.main_attention, parallel, kv_dtype)

@@ -14,7 +14,7 @@ from runtime.devices.base import Device
 from runtime.forward.batch import ForwardBatch, dummy_decode_batch, dummy_extend_batch
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import RunnerKind
-from runtime.forward.kv_pool import make_kv_pool
+from runtime.forward.kv_pool import KVPool, make_kv_pool, make_paged_pool
 from runtime.forward.logits_processor import autotune_dummy_run_mode
 from runtime.graphs.base import CaptureProgress, CaptureSite
 from runtime.graphs.decode import DecodeGraphs
@@ -25,12 +25,14 @@ from runtime.models.decoder import Decoder, sample_layers
 from runtime.models.encoder import EncoderWeights
 from runtime.moe.dispatch import Dispatcher
 from runtime.moe.dispatcher import make_dispatcher
+from runtime.server.compressed_sizes import second_tables
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.own_draft import OwnDraft
 from runtime.server.parallel import has_idle_head, stage_layers
 from runtime.server.rows import aligned_rows
 from runtime.server.start_sizes import captured_sizes, start_sizes
 from runtime.server.units import GIB
+from runtime.server.unpredicted import unpredicted
 from runtime.start.channels import Channels
 from runtime.start.drafting import Drafting
 from runtime.start.first_use import open_deepep, start_cublas
@@ -81,6 +83,8 @@ class ModelRunner(Drafting, Serving):
                 self.init_kv_pool()
                 self.load_draft_weights()
             self.init_draft_kv_pool()
+            if self._ends_with_the_pool():
+                return
             self.init_attention_backend()
             self.init_eager_buffers()
             self.tune()
@@ -119,6 +123,7 @@ class ModelRunner(Drafting, Serving):
                 self.own_draft.captures if self.own_draft else (),
             )
             self.encoder, self.idle_head = self._make_encoder(), self._make_idle_head()
+            self.second_tables = self._make_second_tables()
             if self.options.weights is None:
                 self.decoder.load_dummy(self.options.seed)
             else:
@@ -130,6 +135,14 @@ class ModelRunner(Drafting, Serving):
         if not is_idle or self.decoder.is_last or not self.options.as_sglang:
             return None
         return self.decoder.make_head()
+
+    def _make_second_tables(self) -> list[torch.Tensor]:
+        """Of angles, beside those that a layer turns by: SGLang has them for another of its kernels."""
+        rope = self.model.main_attention.rope if self.model.attention else None
+        if rope is None or not self.options.as_sglang:
+            return []
+        device, rows = self.device.torch_device, second_tables(self.model, self.runtime, self.layers)
+        return [torch.empty(count, rope.dim, dtype=torch.float32, device=device) for count in rows]
 
     def _make_encoder(self) -> EncoderWeights | None:
         if self.model.encoder is None or self.options.sample_layers:
@@ -152,13 +165,26 @@ class ModelRunner(Drafting, Serving):
             self.plan = self._plan_pool()
             self.max_running_requests = self.options.max_running_requests or self.plan.max_running_requests
             self._tell_pool()
-            device = self.device.torch_device
-            self.kv = make_kv_pool(self.plan, self.model, self.parallel, self.layers, device)
+            self.kv = self._make_kv_pool()
         self.sglang = None
         if self.options.as_sglang:
             self.sglang = SglangBuffers(
                 self.model, self.parallel, self.runtime, self.sizes, self.plan, self.device
             )
+
+    def _ends_with_the_pool(self) -> bool:
+        """Where nobody knows what SGLang takes behind it."""
+        prefills = bool(self.sizes.prefill_graphs)
+        phases = unpredicted(self.model, self.runtime, prefills) if self.options.as_sglang else ()
+        if phases:
+            self.recorder.tell(not_predicted=phases)
+        return bool(phases)
+
+    def _make_kv_pool(self) -> KVPool:
+        model, device = self.model, self.device.torch_device
+        if self.plan.compressed is not None:
+            return make_paged_pool(self.plan, model, self.runtime, self.layers, device)
+        return make_kv_pool(self.plan, model, self.parallel, self.layers, device)
 
     def init_attention_backend(self) -> None:
         with self.recorder.phase("attention backend"):

@@ -78,8 +78,20 @@ class Pooling:
 
     def _tell_pool(self) -> None:
         plan, requests = self.plan, self.max_running_requests
-        own, drafts = self.own_draft, self._draft_layers
-        bytes_per_token = kv_bytes_per_token(
+        self.recorder.tell(
+            **self._told_states(),
+            kv_tokens=plan.tokens,
+            kv_bytes_per_token=round(self._bytes_per_token()),
+            max_running_requests=requests,
+            dummy_batch_rows=aligned_rows(requests, self.sizes.width, self.parallel),
+            decode_graphs=captured_sizes(requests, self.parallel, self.runtime),
+        )
+
+    def _bytes_per_token(self) -> float:
+        plan, own, drafts = self.plan, self.own_draft, self._draft_layers
+        if plan.compressed is not None:
+            return plan.compressed.bytes_per_token
+        found = kv_bytes_per_token(
             self.model,
             self.parallel,
             plan.kv_dtype,
@@ -90,15 +102,8 @@ class Pooling:
         )
         if own is not None:
             layers = range(own.model.num_layers)
-            bytes_per_token += kv_bytes_per_token(own.model, own.parallel, own.kv_dtype, layers)
-        self.recorder.tell(
-            **self._told_states(),
-            kv_tokens=plan.tokens,
-            kv_bytes_per_token=round(bytes_per_token),
-            max_running_requests=requests,
-            dummy_batch_rows=aligned_rows(requests, self.sizes.width, self.parallel),
-            decode_graphs=captured_sizes(requests, self.parallel, self.runtime),
-        )
+            found += kv_bytes_per_token(own.model, own.parallel, own.kv_dtype, layers)
+        return found
 
     def _told_states(self) -> dict[str, int]:
         if self.plan.states is None:

@@ -53,6 +53,12 @@ def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit,
     question = question_of(asked, asked.flags)
     starts = question.starts()
     deployment = starts[0].deployment
+    if deployment.model.compressed is not None:
+        raise UsageError(
+            f"{deployment.name}: --fit looks for whole starts, and what this model takes behind its KV pool "
+            "is not known",
+            "mem-report without --fit tells the pool; --sweep mem-fraction-static=... tells several",
+        )
     goals = options.goals(deployment.inputs.asked.context_length)
     with out.progress("fitting") as progress:
         found = fit(Trials(starts), goals, progress.advance)

@@ -12,7 +12,7 @@ from sgl_tune.memory.logged import Logged
 from sgl_tune.units import memory_bytes
 
 Source = Literal["predicted", "measured"]
-Verdict = Literal["fits", "oom", "failed", "unfinished"]
+Verdict = Literal["fits", "oom", "failed", "unfinished", "partial"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,7 @@ class MemoryReport:
     subtitle: str = ""
     flags: str = ""  # what was set of the server's
     is_gpu_assumed: bool = False
+    not_predicted: tuple[str, ...] = ()  # phases behind the last that is: nobody knows whether it fits
 
     @property
     def verdict(self) -> Verdict:
@@ -121,7 +122,9 @@ class MemoryReport:
             return "oom"
         if self.run.failure is not None:
             return "failed"
-        return "unfinished" if self.run.unfinished else "fits"
+        if self.run.unfinished:
+            return "unfinished"
+        return "partial" if self.not_predicted else "fits"
 
     @property
     def failure(self) -> Failure | None:
@@ -187,6 +190,7 @@ class MemoryReport:
             "remedies": [asdict(remedy) for remedy in self.remedies],
             "notes": list(self.notes),
             "not_modelled": self.not_modelled or None,
+            "not_predicted": list(self.not_predicted),
             "what_if": {name: report.to_json() for name, report in self.what_if.items()},
             "comparisons": [comparison.to_json() for comparison in self.comparisons],
             "logged": self.logged.to_json() if self.logged else None,

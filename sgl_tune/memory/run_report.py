@@ -38,6 +38,7 @@ class _About:
     title: str = ""
     subtitle: str = ""
     constants: tuple[Constant, ...] = ()
+    not_predicted: tuple[str, ...] = ()
 
 
 def report_of(run: Run, where: str) -> MemoryReport:
@@ -59,6 +60,7 @@ def report_of(run: Run, where: str) -> MemoryReport:
         margin_bytes=_margin(about.constants) if predicted else 0,
         title=about.title or where,
         subtitle=about.subtitle,
+        not_predicted=about.not_predicted,
     )
 
 

@@ -53,7 +53,7 @@ def _show_failures(out: Output, reports: Mapping[str, MemoryReport]) -> None:
 def summary(report: MemoryReport) -> tuple[str, str, str, str]:
     phase = report.run.failed_in or (report.peak.name if report.peak else "-")
     tokens = f"{report.sizes.kv_tokens:,}" if report.sizes.kv_tokens is not None else "-"
-    free = memory_bytes(report.free_at_peak_bytes) if report.verdict == "fits" else "-"
+    free = memory_bytes(report.free_at_peak_bytes) if report.verdict in ("fits", "partial") else "-"
     return ("OOM" if report.verdict == "oom" else report.verdict, phase, free, tokens)
 
 
@@ -130,6 +130,8 @@ def show_sweep(out: Output, sweep: Mapping[str, MemoryReport], unicode: bool = T
     for name, report in sweep.items():
         if report.verdict == "fits":
             bar = ("\u2588" if unicode else "#") * round(_FRONTIER * report.free_at_peak_bytes / most)
+        elif report.verdict == "partial":
+            bar = "? not known"
         else:
             bar = "\u2717 does not fit" if unicode else "x does not fit"
         rows.append((name.partition("=")[2], *summary(report), bar))
@@ -144,7 +146,10 @@ def show_sweep(out: Output, sweep: Mapping[str, MemoryReport], unicode: bool = T
     )
     out.table(columns, rows)
     best = highest_that_fits(sweep)
-    out.line(f"Highest that fits: {best}" if best else "None of these fits.", style="bold")
+    if not best and any(report.verdict == "partial" for report in sweep.values()):
+        out.line("Whether these fit is not known.", style="bold")
+    else:
+        out.line(f"Highest that fits: {best}" if best else "None of these fits.", style="bold")
     out.line()
 
 

@@ -12,6 +12,7 @@ from runtime.server.gpus import GpuModel
 from runtime.server.own_draft import OwnDraft
 from runtime.server.requests import MOST_REQUESTS
 from runtime.server.shape import Server
+from runtime.server.unpredicted import unknown_pools
 from runtime.simulate.constants import GpuConstants, constants_for
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.errors import UsageError
@@ -161,6 +162,9 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
     if deployment.model.fusion is not None:
         why = "is a draft: without the model that it drafts for it serves nothing"
         raise UsageError(f"{deployment.model_path} {why}", "name it with --speculative-draft-model-path")
+    unknown = unknown_pools(deployment.model, deployment.server)
+    if unknown is not None:
+        raise UsageError(unknown, "mem-report of the server without it tells the target's")
     notes = []
     runtime = replace(deployment.runtime, a2a_max_tokens=_dispatch_tokens(deployment.server, by_requests))
     a2a, moe = runtime.moe_a2a_backend, runtime.moe_runner_backend
@@ -169,7 +173,8 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
         return behind_deepep(deployment.server, runtime)
     backend = deployment.server.backend
     if backend.stood_in and not (backend.is_predicted and is_known):
-        notes.append(f"predicted with triton's workspaces in place of {moe}'s, which are not known")
+        if deployment.model.compressed is None:  # none of whose forwards is predicted
+            notes.append(f"predicted with triton's workspaces in place of {moe}'s, which are not known")
         runtime = replace(runtime, moe_runner_backend="triton")
     if a2a not in ("none", "flashinfer"):
         notes.append(f"predicted with flashinfer's all-to-all workspace in place of {a2a}'s")

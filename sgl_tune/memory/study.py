@@ -70,7 +70,7 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
         lead = worst(outcomes[0])
         start = _as_settled(groups[0][outcomes[0].index(lead)], lead)
         helpful: tuple[Remedy, ...] = ()
-        if lead.verdict != "fits":
+        if lead.verdict not in ("fits", "partial"):
             with out.progress("simulating what would help") as progress:
                 helpful = remedies(groups[0], lead, predict.counted_by(progress.advance))
     chosen = start.deployment

@@ -65,12 +65,21 @@ def verdict(report: MemoryReport) -> tuple[str, str]:
         return f"FAILED in {report.failure.phase}", "red"
     if report.run.unfinished:
         return f"UNFINISHED: the run ended in {report.run.failed_in}", "red"
+    if report.not_predicted:
+        return _partial(report), "yellow"
     least = f"{memory_bytes(report.free_at_peak_bytes)} free at the peak"
     where = f", in {report.peak.name}{_cached(report.peak)}" if report.peak else ""
     doubt, lacking = memory_bytes(report.margin_bytes), without_prefill_graphs(report)
     if report.margin_bytes > report.free_at_peak_bytes:
         return f"FITS, BARELY: {least}{where}, and ±{doubt} of doubt{lacking}", "yellow"
     return f"FITS: {least}{where} (±{doubt}){lacking}", "yellow" if lacking else "green"
+
+
+def _partial(report: MemoryReport) -> str:
+    """What is left for phases of which nobody knows what they take."""
+    last, phases = report.phases[-1], ", ".join(report.not_predicted)
+    left, doubt = memory_bytes(report.free_after(last)), memory_bytes(report.margin_bytes)
+    return f"PREDICTED UP TO {last.name}, which leaves {left} (\u00b1{doubt}) for what is not: {phases}"
 
 
 def without_prefill_graphs(report: MemoryReport) -> str:

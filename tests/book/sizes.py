@@ -9,6 +9,7 @@ from typing import Any
 from runtime.server import call_rules, channels, expert_weights
 from runtime.server.attention_buffers import backend_buffers, decode_graph_buffers, latent_splits
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.compressed_sizes import compressed_buffers
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.formats.kinds import Kind, Served, format_of, format_of_experts
@@ -133,6 +134,9 @@ def _pool(deployment: Deployment, model: ModelConfig, stage: int) -> dict[str, A
     plan = plan_pool(
         free, runtime.mem_fraction_static, model, parallel, runtime, layers, draft, server.gpu.major
     )
+    if plan.compressed is not None:
+        held = list(compressed_buffers(plan.compressed, model, runtime, layers))
+        return {**found, "plan": plan, "compressed": held}
     per_token = kv_bytes_per_token(
         model, parallel, plan.kv_dtype, layers, draft, plan.packed, runtime.sliding_share
     )

@@ -141,6 +141,7 @@ def _compressed(f: Fields) -> CompressedConfig:
         output_rank=f.size("o_lora_rank"),
         indexer=indexer(f, is_interleaved=True),
         rates={_KINDS[name]: rate for name, rate in _RATES.items()},
+        behind=_behind(f),
     )
     heads, turned = f.size("num_attention_heads"), f.size("qk_rope_head_dim", _TURNED)
     if heads % own.output_groups:
@@ -148,6 +149,13 @@ def _compressed(f: Fields) -> CompressedConfig:
     if own.indexer.head_dim < turned:
         raise ConfigError(f"config.json: of index_head_dim {own.indexer.head_dim}, {turned} cannot be turned")
     return own
+
+
+def _behind(f: Fields) -> tuple[str, ...]:
+    """SGLang 0.5.12 counts them among the layers; of what it has no keys, it keeps a window alone."""
+    told = f.get("compress_ratios")
+    more = told[f.size("num_hidden_layers") :] if isinstance(told, list) else []
+    return tuple(_BY_RATIO.get(one, "sliding") if type(one) is int else "sliding" for one in more)
 
 
 def _streams(f: Fields) -> StreamsConfig:

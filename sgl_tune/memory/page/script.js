@@ -7,6 +7,7 @@ const count = n => n == null ? "–" : n.toLocaleString("en-US");
 
 function verdictText(of) {
   if (of.oom) return `Out of memory in ${of.oom.phase}: tried ${size(of.oom.tried_bytes)}, ${size(of.oom.free_bytes)} free, ${size(of.oom.allocated_bytes)} allocated`;
+  if (of.verdict === "partial") return `Predicted up to ${of.phases.at(-1).name}, which leaves ${size(of.free_at_peak_bytes)} ±${size(of.margin_bytes)} for what is not: ${of.not_predicted.join(", ")}`;
   if (of.verdict !== "fits") return `${of.verdict === "failed" ? "Failed" : "Not finished"} in ${of.failed_in}`;
   return `Fits: ${size(of.free_at_peak_bytes)} free at the peak, ±${size(of.margin_bytes)}`;
 }
@@ -19,7 +20,8 @@ function words(error) {
 function showVerdict() {
   const box = at("verdict");
   const barely = report.verdict === "fits" && report.free_at_peak_bytes < report.margin_bytes;
-  box.className = report.verdict !== "fits" ? "bad" : barely ? "warn" : "";
+  const doubtful = barely || report.verdict === "partial";
+  box.className = doubtful ? "warn" : report.verdict !== "fits" ? "bad" : "";
   box.append(element("strong", {}, verdictText(report)));
   if (report.failure) box.append(element("p", {}, element("code", {}, words(report.failure))));
   if (report.oom && report.oom.where) box.append(element("p", {}, "at ", element("code", {}, report.oom.where)));
@@ -174,7 +176,7 @@ function showLargest() {
 }
 
 function showSideBySide(title, first, starts) {
-  const rows = Object.entries(starts).map(([name, of]) => ({ mark: of.verdict === "fits" ? "" : "bad", cells: [name, verdictText(of), count(of.sizes.kv_tokens)] }));
+  const rows = Object.entries(starts).map(([name, of]) => ({ mark: ["fits", "partial"].includes(of.verdict) ? "" : "bad", cells: [name, verdictText(of), count(of.sizes.kv_tokens)] }));
   if (rows.length > 1) section(title, table([[first], ["Verdict"], ["KV tokens", NUMBER]], rows));
 }
 

@@ -7,7 +7,8 @@ function showSweep(sweep) {
   const best = starts.findLast(start => start.fits);
   const rows = starts.map(({ value, of, fits }) => ({ mark: fits ? of === best.of ? "peak" : "" : "bad",
     cells: [value, fits ? "fits" : of.oom ? "out of memory" : of.verdict, tightest(of), fits ? size(of.free_at_peak_bytes) : "–", count(of.sizes.kv_tokens)] }));
-  section(`Sweep of ${flag}`, element("p", {}, best ? `Highest that fits: ${best.value}` : "None of these fits."), chart,
+  const none = starts.some(({ of }) => of.verdict === "partial") ? "Whether these fit is not known." : "None of these fits.";
+  section(`Sweep of ${flag}`, element("p", {}, best ? `Highest that fits: ${best.value}` : none), chart,
     table([[flag], ["Verdict"], ["Tightest in"], ["Free at peak", NUMBER], ["KV tokens", NUMBER]], rows));
   whenWide(() => chart.replaceChildren(sweepDrawn(starts, chart.clientWidth)));
 }

@@ -1,0 +1,48 @@
+"""DeepSeek-V4's starts are known up to their KV pool: what they take behind it is not, nor all such pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.flags.spelling import spelled
+from runtime.server.shape import Server
+
+_OTHERWISE: Mapping[str, Callable[[Server], object]] = {
+    "speculative_algorithm": lambda s: s.asked.speculative_algorithm,
+    "disaggregation_mode": lambda s: s.is_pd_decode,
+    "dsv4_attn_backend": lambda s: s.asked.others.get("dsv4_attn_backend") == "trtllm",
+    "attn_cp_size": lambda s: s.asked.attn_cp_size > 1,
+    "dcp_size": lambda s: s.asked.dcp_size > 1,
+    **{
+        name: lambda s, name=name: s.asked.others.get(name)  # type: ignore[misc]
+        for name in (
+            *("enable_hisparse", "enable_deepseek_v4_fp4_indexer", "enable_unified_memory"),
+            *("enable_prefill_cp", "enable_prefill_context_parallel"),
+            *("enable_dsa_prefill_context_parallel", "enable_nsa_prefill_context_parallel"),
+        )
+    },
+}
+
+
+def unknown_pools(model: ModelConfig, server: Server) -> str | None:
+    """Why nobody here knows how large its pools are, or what is there before them."""
+    if model.compressed is None:
+        return None
+    for name, is_asked in _OTHERWISE.items():
+        if is_asked(server):
+            told = getattr(server.asked, name, server.asked.others.get(name))
+            flag = spelled(server.release, name, told)
+            return f"{flag}: how large DeepSeek-V4's pools are then, or its draft, is not known here"
+    return None
+
+
+def unpredicted(model: ModelConfig, runtime: RuntimeConfig, prefills: bool) -> tuple[str, ...]:
+    """Phases behind the pool: attention's buffers, and forwards whose kernels this runtime has not."""
+    if model.compressed is None:
+        return ()
+    phases = ["attention backend", "eager buffers"]
+    phases += [] if runtime.disable_autotune else ["autotune"]
+    phases += ["prefill graphs"] if prefills else []
+    phases += ["decode graphs"] if runtime.decode_graphs else []
+    return (*phases, "ready")
