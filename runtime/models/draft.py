@@ -85,8 +85,8 @@ class DraftModel(nn.Module):
 
 
 def _drafting_layer(model: ModelConfig) -> int:
-    """The last that has attention and an MLP."""
-    if model.model_type in DENSE_DRAFTS:
+    """The last that has attention and an MLP, which of two halves is one without experts."""
+    if model.model_type in DENSE_DRAFTS and not model.shortcut:
         raise Unsupported(
             f"{model.model_type} with drafts: their layers are of a kind that the model has none of"
         )

@@ -45,6 +45,7 @@ class StageState:
     hidden: torch.Tensor
     residual: torch.Tensor | None = None  # None before the first layer
     captured: tuple[torch.Tensor, ...] = ()  # what a draft is given of the layers before
+    beside: torch.Tensor | None = None  # what experts answered, for the end of the next layer
 
     def total(self) -> torch.Tensor:
         return self.hidden.clone() if self.residual is None else self.hidden + self.residual
@@ -55,15 +56,16 @@ class DecoderLayer(nn.Module):
         self, build: Build, layer_id: int, dispatcher: Dispatcher, backend: MoEBackend | None
     ) -> None:
         super().__init__()
-        model, name = build.model, f"{build.model.names.layers}.{layer_id}"
+        model, name, half = build.model, build.model.layer_name(layer_id), build.model.half_name(layer_id)
         self.number, self.comm, self.norms = layer_id, build.comm, model.norms
         self.kind = model.layer_kind(layer_id)
         self.rope = _rope(model, layer_id)
         self.table_name: str | None = None  # of its rope, in the decoder that it is of
         self.mixer = _mixer(build, layer_id, name)
-        self.mixer_norms = None if self.mixer is None else around_attention(build, name)
-        self.mlp = _mlp(build, layer_id, f"{name}.{model.names.mlp}", dispatcher, backend)
-        self.mlp_norms = None if self.mlp is None else around_mlp(build, name)
+        self.mixer_norms = None if self.mixer is None else around_attention(build, name, half)
+        self.beside = _beside(build, layer_id, dispatcher, backend)
+        self.mlp = _mlp(build, layer_id, f"{name}.{model.names.mlp}{half}", dispatcher, backend)
+        self.mlp_norms = None if self.mlp is None else around_mlp(build, name, half)
         has_streams = model.streams is not None
         self.mixer_streams = Streams(build, f"{name}.attn_hc") if has_streams else None
         self.mlp_streams = Streams(build, f"{name}.ffn_hc") if has_streams else None
@@ -87,8 +89,11 @@ class DecoderLayer(nn.Module):
             hidden = self.mixer_norms.leave(hidden)
         if self.mlp is not None and self.mlp_norms is not None:
             hidden, residual = self.mlp_norms.enter(hidden, residual)
+            if self.beside is not None:
+                beside = self.beside(hidden.clone())
+                return StageState(self.mlp(hidden), residual, beside=beside)
             hidden = self.mlp_norms.leave(self.mlp(hidden))
-        return StageState(hidden, residual)
+        return StageState(hidden if state.beside is None else hidden + state.beside, residual)
 
     def _side_by_side(
         self, state: StageState, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
@@ -117,7 +122,7 @@ class DecoderLayer(nn.Module):
         return StageState(self.mlp_streams.spread(row, streams, way))
 
     def pieces(self) -> Iterator[Piece]:
-        parts = (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp)
+        parts = (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp, self.beside)
         for part in (*parts, self.mixer_streams, self.mlp_streams):
             if part is not None:
                 yield from part.pieces()
@@ -151,7 +156,7 @@ def _mixer(build: Build, layer_id: int, layer: str) -> Mixer | None:
         kind = CompressedAttention
     else:
         kind = LatentAttention if model.is_mla else GroupedQueryAttention
-    attention = kind(build, layer_id, f"{layer}.{model.names.attention}")
+    attention = kind(build, layer_id, f"{layer}.{model.names.attention}{model.half_name(layer_id)}")
     if not model.is_recurrent(layer_id):
         return attention
     recurrence = _recurrence(build, layer_id, layer)
@@ -168,7 +173,18 @@ def _mlp(
     build: Build, layer_id: int, name: str, dispatcher: Dispatcher, backend: MoEBackend | None
 ) -> DenseLayer | MoELayer | None:
     kind, caps = build.model.layer_kinds[layer_id], build.model.layer_caps(layer_id)
-    if kind == "moe":
+    if kind == "moe" and not build.model.shortcut:
         assert backend is not None and build.model.moe is not None
         return MoELayer(build, name, dispatcher, backend, caps, build.model.moe.is_hashed(layer_id))
-    return DenseLayer(build, name, caps) if kind == "dense" else None
+    return DenseLayer(build, name, caps) if kind != "none" else None
+
+
+def _beside(
+    build: Build, layer_id: int, dispatcher: Dispatcher, backend: MoEBackend | None
+) -> MoELayer | None:
+    """Experts that read what a dense MLP reads."""
+    model = build.model
+    if not model.shortcut or model.layer_kinds[layer_id] != "moe":
+        return None
+    assert backend is not None
+    return MoELayer(build, model.block_name(layer_id), dispatcher, backend)

@@ -64,6 +64,9 @@ class LatentAttention(nn.Module):
 
     def finalize(self) -> None:
         """After loading: `keys_in` folds a query into the latent space, `values_out` unfolds an answer."""
+        for norm, scale in ((self.q_norm, self.mla.query_scale), (self.kv_norm, self.mla.latent_scale)):
+            if norm is not None and scale != 1:
+                norm.weight.mul_(scale)
         weight = self.kv_up.dequantized().to(self.build.dtype)
         per_head = weight.unflatten(0, (self.heads, -1))
         keys, values = per_head.split([self.mla.qk_nope_head_dim, self.mla.v_head_dim], dim=1)

@@ -63,10 +63,11 @@ class MoELayer(nn.Module):
             f"{name}.router.layer",
             f"{name}.gate.wg",
             f"{name}.router.gate",
+            f"{name}.router.classifier",
             f"{name.removesuffix('.mlp')}.moe.gate",
         )
         fused = fused_shared_experts(model, build.runtime, build.comm.size("moe_ep"))
-        self.averages = moe.averages_shared
+        self.averages, self.has_zero_experts = moe.averages_shared, moe.zero_experts > 0
         numbers = model.vocab_size if is_hashed else 0
         self.router = Router(names, model.hidden_size, moe, build.dtype, build.device, fused, numbers)
         self.experts = Experts(build, name, fused, caps)
@@ -109,7 +110,18 @@ class MoELayer(nn.Module):
 
     def _exchanged(self, x: torch.Tensor) -> torch.Tensor:
         rows, topk = self.dispatcher.dispatch(x, self._route)
-        return self.dispatcher.combine(self._experts(rows, topk), x.shape[0])
+        given_back = self._given_back(rows, topk) if self.has_zero_experts else None
+        out = self._experts(rows, topk)
+        return self.dispatcher.combine(out if given_back is None else out.add_(given_back), x.shape[0])
+
+    def _given_back(self, rows: torch.Tensor, topk: TopK) -> torch.Tensor:
+        """By experts that compute nothing, one rank's share of it. Kernels go on with expert 0, which then
+        counts nothing."""
+        is_zero = topk.ids >= self.experts.total
+        share = (topk.weights * is_zero).sum(dim=-1, keepdim=True) / self.comm.size("tp")
+        topk.ids.masked_fill_(is_zero, 0)
+        topk.weights.masked_fill_(is_zero, 0)
+        return rows * share.to(rows.dtype)
 
     def _route(self, rows: torch.Tensor) -> TopK:
         """A shared expert that runs as a routed one counts as much as its gate says."""

@@ -77,23 +77,23 @@ class JoinedNorms(nn.Module):
         yield from (*self.token.pieces(), *self.state.pieces())
 
 
-def around_attention(build: Build, layer: str) -> SublayerNorms | JoinedNorms:
+def around_attention(build: Build, layer: str, half: str = "") -> SublayerNorms | JoinedNorms:
     if build.model.norms == "joined":
         return JoinedNorms(
             build.norm_of_rows(f"{layer}.input_layernorm"), build.norm_of_rows(f"{layer}.hidden_norm")
         )
-    return _made(build, layer, *_ATTENTION[build.model.norms])
+    return _made(build, layer, half, *_ATTENTION[build.model.norms])
 
 
-def around_mlp(build: Build, layer: str) -> SublayerNorms | None:
+def around_mlp(build: Build, layer: str, half: str = "") -> SublayerNorms | None:
     """Beside attention it has what attention has."""
     if build.model.norms == "parallel":
         return None
-    return _made(build, layer, *_MLP[build.model.norms])
+    return _made(build, layer, half, *_MLP[build.model.norms])
 
 
-def _made(build: Build, layer: str, before: str | None, after: str | None) -> SublayerNorms:
+def _made(build: Build, layer: str, half: str, before: str | None, after: str | None) -> SublayerNorms:
     first, last = (
-        None if name is None else build.norm_of_rows(f"{layer}.{name}") for name in (before, after)
+        None if name is None else build.norm_of_rows(f"{layer}.{name}{half}") for name in (before, after)
     )
     return SublayerNorms(first, last, build.model.multipliers.residual)

@@ -36,7 +36,8 @@ class Router(nn.Module):
         super().__init__()
         self.names, self.moe, self.fused_shared = names, moe, fused_shared
         kept = torch.float32 if moe.router_in_fp32 else dtype
-        self.weight = nn.Parameter(torch.empty(moe.num_experts, hidden, dtype=kept, device=device), False)
+        self.outputs = moe.num_experts + moe.zero_experts
+        self.weight = nn.Parameter(torch.empty(self.outputs, hidden, dtype=kept, device=device), False)
         self.bias = self._vector(moe.router_bias, dtype, device)
         corrected = torch.float32 if moe.correction_in_fp32 else dtype
         self.correction = self._vector(moe.correction_bias and not numbers, corrected, device)
@@ -48,7 +49,7 @@ class Router(nn.Module):
     def _vector(self, wanted: bool, dtype: torch.dtype, device: torch.device) -> nn.Parameter | None:
         if not wanted:
             return None
-        return nn.Parameter(torch.empty(self.moe.num_experts, dtype=dtype, device=device), False)
+        return nn.Parameter(torch.empty(self.outputs, dtype=dtype, device=device), False)
 
     def forward(self, x: torch.Tensor) -> TopK:
         if self.moe.routes_in_fp32:

@@ -21,8 +21,8 @@ _ROUTED_BY_SOFTMAX = (
 _ROUTED_BY_LLAMA4 = ("llama4_text",)
 # Whose routers are told by their words, of either kind, and choose by themselves where nothing is shared out.
 _ROUTED_BY_EITHER = ("cohere2_moe", "bailing_moe", "bailing_moe_v2")
-# Whose layers hand their choice to every backend: srt/models/step3p5.py.
-_CHOOSES = ("step3p5",)
+# Whose layers hand their choice to every backend: srt/models/step3p5.py, longcat_flash.py.
+_CHOOSES = ("step3p5", "longcat_flash")
 _MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "quark_int4fp8_moe")
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
@@ -32,9 +32,9 @@ _FUSING_BEHIND_GATES = ("qwen3_next",)
 # srt/models/deepseek_nextn.py, glm4_moe_nextn.py: in every release; glm4_moe_lite_nextn.py: since 0.5.13.
 _PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", *_FUSING)
 
-# Whose drafting layer has no experts, whatever the model's have: mimo_v2_nextn.py, and the 45th layer of
-# step3p5_mtp.py, of which Step's own list ends before it
-DENSE_DRAFTS = ("mimo_v2_flash", "step3p5")
+# Whose drafting layer has no experts, whatever the model's have: mimo_v2_nextn.py, longcat_flash_nextn.py,
+# and the 45th layer of step3p5_mtp.py, of which Step's own list ends before it
+DENSE_DRAFTS = ("mimo_v2_flash", "step3p5", "longcat_flash")
 
 _DRAFTS = {"qwen3_next": "model.layers", **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), "mtp.layers")}
 

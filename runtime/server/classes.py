@@ -6,17 +6,17 @@ from functools import cache
 
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.class_table import KNOWN_SINCE
+from runtime.server.decoders.longcat import ARCHITECTURES as LONGCATS
 from runtime.server.errors import ConfigError
 from runtime.server.releases import Release
 
-_LONGCAT = ("LongcatCausalLM", "LongcatFlashForCausalLM", "LongcatFlashNgramForCausalLM")
 _OCR_KINDS = ("deepseek_vl_v2", "deepseek-ocr")
 _MODEL_SUFFIXES = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "Model")
 
 
 def config_class(model: Checkpoint, release: Release) -> str:
     kind, architecture = model.model_type, model.architecture
-    if architecture in _LONGCAT:
+    if architecture in LONGCATS:
         return "LongcatFlashConfig"
     if kind in _OCR_KINDS and "OCR" in architecture:
         return "DeepseekVLV2Config"

@@ -99,6 +99,7 @@ class ModelConfig:
     streams: StreamsConfig | None = None
     recurrent: RecurrentConfig | None = None
     recurs_beside: bool = False
+    shortcut: bool = False  # two layers are one of a checkpoint's: see `halves`
     names: TensorNames = TensorNames()
     encoder: Encoder | None = None  # of what is no text
     obstacles: tuple[str, ...] = ()  # what of it this runtime does not know
@@ -115,6 +116,12 @@ class ModelConfig:
     def takes_head(self) -> bool:
         """A draft that has none of its own, as soon as its target's is there."""
         return self.fusion is not None and self.head_vocab is None
+
+    @property
+    def halves(self) -> int:
+        """Layers that a checkpoint, and SGLang, call one. With a shortcut, each of two attends and has a
+        dense MLP, and experts beside the first one's answer after the second."""
+        return 2 if self.shortcut else 1
 
     @property
     def logits_size(self) -> int:
@@ -139,9 +146,16 @@ class ModelConfig:
 
     def layer_kind(self, layer: int) -> tuple[object, ...]:
         """Layers of one kind run alike and are as large."""
-        stored = self.quantized.of_layer(f"{self.names.layers}.{layer}")
+        stored = self.quantized.of_layer(self.layer_name(layer))
         kinds = self.layer_kinds[layer], self.attention_kinds[layer], stored, self.layer_caps(layer)
         return (*kinds, "hashed") if self.moe is not None and self.moe.is_hashed(layer) else kinds
+
+    def layer_name(self, layer: int) -> str:
+        return f"{self.names.layers}.{layer // self.halves}"
+
+    def half_name(self, layer: int) -> str:
+        """What follows the name of a part of which a checkpoint's layer has two."""
+        return f".{layer % 2}" if self.shortcut else ""
 
     def layer_caps(self, layer: int) -> Caps:
         return self.caps[layer] if self.caps else NO_CAPS
@@ -155,6 +169,10 @@ class ModelConfig:
         """The module that holds the experts of this one."""
         sparse = mlp.removesuffix(".mlp") + ".block_sparse_moe"
         return f"{sparse if self.model_type in _SPARSE_BLOCKS else mlp}.experts"
+
+    def block_name(self, layer: int) -> str:
+        """The module of the experts of this layer and of their router."""
+        return f"{self.layer_name(layer)}.{'mlp' if self.shortcut else self.names.mlp}"
 
     def shared_name(self, mlp: str) -> str:
         """The module of the shared experts of this one."""

@@ -37,6 +37,7 @@ class MoEConfig:
     swiglu_alpha: float | None = None
     swiglu_limit: float | None = None
     hashed_layers: int = 0  # of the first so many, a token's number says which experts it goes to
+    zero_experts: int = 0  # behind the others, of which each answers what it is given
 
     def is_hashed(self, layer: int) -> bool:
         return layer < self.hashed_layers
@@ -157,6 +158,8 @@ class MLAConfig:
     qk_rope_head_dim: int
     v_head_dim: int
     indexer: IndexerConfig | None
+    query_scale: float = 1.0  # of compressed queries, and of latents, as soon as they are normed
+    latent_scale: float = 1.0
 
     @property
     def qk_head_dim(self) -> int:

@@ -59,13 +59,26 @@ def quantized_sizes(
 
 
 def linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Iterator[LinearSize]:
+    for size in _linears(model, parallel, spread):
+        yield from _in_halves(size) if model.shortcut else (size,)
+
+
+def _in_halves(size: LinearSize) -> Iterator[LinearSize]:
+    for half in range(2):
+        layers = tuple(layer for layer in size.layers if layer % 2 == half)
+        modules = tuple(one.replace(".", f".{half}.", 1) for one in size.modules)
+        yield LinearSize(modules, size.k, size.n, layers)
+
+
+def _linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Iterator[LinearSize]:
     for kind in dict.fromkeys(model.attention_kinds):
         layers = tuple(i for i, one in enumerate(model.attention_kinds) if one == kind)
         for name, products in _mixers(model, kind, parallel):
             for modules, k, n in products:
                 yield LinearSize(tuple(f"{name}.{one}" for one in modules), k, n, layers)
     for kind in ("dense", "moe"):
-        layers = tuple(i for i, one in enumerate(model.layer_kinds) if one == kind)
+        kinds = ("dense", "moe") if kind == "dense" and model.shortcut else (kind,)
+        layers = tuple(i for i, one in enumerate(model.layer_kinds) if one in kinds)
         if layers:
             products = _dense(model, spread) if kind == "dense" else _beside_experts(model, spread)
             yield from (LinearSize(modules, k, n, layers) for modules, k, n in products)
@@ -200,6 +213,6 @@ def _mlp(model: ModelConfig, name: str, width: int) -> Iterator[Product]:
 
 def _is_quantized(model: ModelConfig, size: LinearSize) -> bool:
     return any(
-        not model.excluded.linear([f"{model.names.layers}.{layer}.{one}" for one in size.modules])
+        not model.excluded.linear([f"{model.layer_name(layer)}.{one}" for one in size.modules])
         for layer in size.layers
     )

@@ -72,7 +72,8 @@ def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_laye
         attention_backend=backend,
         prefill_graphs=() if server.compiles_prefills or server.whole_prefills else server.prefill_graphs,
     )
-    captures = () if fusion is None else _captures(fusion, target.num_layers)
+    captures = () if fusion is None else _captures(fusion, target.num_layers // target.halves)
+    captures = tuple(target.halves * layer for layer in captures)
     is_counted = server.speculative.is_counted
     if has_window_pool(target) and not server.release.counts_drafts_beside_windows:
         is_counted = False

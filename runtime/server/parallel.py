@@ -19,7 +19,10 @@ _HEADS_ON_ALL_STAGES = (
     *("glm4_moe", "glm4_moe_lite", "gpt_oss"),
     *("granitemoehybrid", "llama", "minimax_m2", "mistral", "mixtral", "qwen2_moe", "qwen3_moe"),
 )
-_OF_ONE_STAGE = ("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "falcon_h1")
+_OF_ONE_STAGE = (
+    *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "falcon_h1"),
+    "longcat_flash",
+)
 GROUP_NAMES = ("world", "tp", "pp", "attn_tp", "attn_dp", "moe_tp", "moe_ep")
 
 

@@ -227,6 +227,8 @@ class Release(NamedTuple):
     compressed_pools: CompressedRules = COMPRESSED_12
     # srt/models/kimi_linear.py: a stage loads its own layers; a delta layer's values are as wide as its keys
     kimi_linear_has_own_parts: bool = False
+    # srt/models/longcat_flash.py: what it asks of rope_scaling, whatever rope_parameters are
+    longcat_rope: Literal["its base", "nothing", "a factor"] = "its base"
     # srt/models/falcon_h1.py: ranks add up partial sums alone, and each once
     falcon_h1_adds_once: bool = False
     # srt/configs/model_config.py: heads as wide as the hidden size leaves, where a file does not say
@@ -394,6 +396,7 @@ _15 = _14._replace(
 )
 _16 = _15._replace(
     version="0.5.16",
+    longcat_rope="nothing",
     narrow_fp4_scales=True,
     plans_windows=True,
     fp4_beside_fp8_by_cutlass=(9, 12),
@@ -425,6 +428,7 @@ _BREAKABLE_17 = (
 )
 _17 = _16._replace(
     version="0.5.17",
+    longcat_rope="a factor",
     without_rules=frozenset({"KimiK3LinearForCausalLM"}),
     absorbs_by_flashinfer=True,
     mxfp4_trtllm_rows=128,

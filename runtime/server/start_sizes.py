@@ -29,7 +29,8 @@ class StartSizes:
 
 
 def start_sizes(model: ModelConfig, runtime: RuntimeConfig, stages: int) -> StartSizes:
-    captures = stages == 1 or runtime.release.captures_stages_prefills
+    # get_cuda_graph_layers of srt/model_executor finds no attention where a layer has two
+    captures = (stages == 1 or runtime.release.captures_stages_prefills) and not model.shortcut
     return StartSizes(
         mem_fraction=runtime.mem_fraction_static,
         context_length=runtime.context_length or model.max_position,

@@ -31,6 +31,16 @@ def _other_widths(model: ModelConfig, _: Server) -> bool:
     return isinstance(model.recurrent, LightningConfig) and model.recurrent.head_dim % 128 != 0
 
 
+def _stretched(model: ModelConfig, server: Server) -> bool:
+    rope = model.main_attention.rope
+    stretch = 1.0 if rope is None else rope.parameters.get("factor", 1.0)
+    return stretch != 1 and server.release.longcat_rope == "its base"
+
+
+def _moves_experts(_: ModelConfig, server: Server) -> bool:
+    return server.asked.enable_eplb or server.asked.ep_num_redundant_experts > 0
+
+
 def _by_trtllm(_: ModelConfig, server: Server) -> bool:
     return server.backend.calls == "trtllm" and not server.release.routes_by_named_method
 
@@ -42,7 +52,20 @@ _QUANTIZED = _Row(
 )
 # srt/models/kimi_linear.py, hunyuan_v3.py: what is split over TP's ranks, and what their load_weights know.
 # falcon_h1.py: what its ranks add up, and that a tied embedding is made float32 with the head.
+# longcat_flash.py: which rows its halves have behind an all-to-all, and what of a checkpoint stays plain.
 _ROWS = {
+    "longcat_flash": (
+        _Row(
+            lambda _, s: s.moe_a2a_backend != "none",
+            "an all-to-all: which rows its halves then share is not known here",
+        ),
+        _Row(_moves_experts, "experts that move: SGLang has none beside those that compute nothing"),
+        _Row(_stretched, "a stretched rope before 0.5.16: SGLang leaves it as it was"),
+        _Row(
+            lambda _, s: s.weights_quantization is not None,
+            "quantized weights: which of its matrices stay plain is not known here",
+        ),
+    ),
     "falcon_h1": (
         _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its multipliers are split over all ranks"),
         _Row(

@@ -69,7 +69,10 @@ def tunes_absorbed(deployment: Deployment) -> bool:
     """Latent keys and values in fp8 with one scale, or one a row; of blocks SGLang makes bf16."""
     model, server = deployment.model, deployment.server
     in_fp8 = deployment.quantization in (*MODELOPT_FP8, "fp8") and model.quantization_block is None
-    names = (f"{model.names.layers}.{i}.{model.names.attention}.kv_b_proj" for i in range(model.num_layers))
+    names = (
+        f"{model.layer_name(i)}.{model.names.attention}{model.half_name(i)}.kv_b_proj"
+        for i in range(model.num_layers)
+    )
     return (
         server.release.absorbs_by_flashinfer
         and model.is_mla

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import chooses_itself
+from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.errors import ConfigError
 from runtime.server.expert_weights import has_int4_experts, packs_nvfp4
 from runtime.server.gpus import CPU
@@ -37,7 +38,8 @@ def never_starts(deployment: Deployment) -> str | None:
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     tuned = _reasons(deployment) if deployment.server.tunes else ()
     states = _pages_of_states(deployment), _groups_of_norms(deployment), _mixers(deployment)
-    return next(chain(heads, _undivided_encoder(deployment), *states, tuned), None)
+    classes = *states, _longcat(deployment)
+    return next(chain(heads, _undivided_encoder(deployment), *classes, tuned), None)
 
 
 def _undivided_encoder(deployment: Deployment) -> Iterator[str]:
@@ -79,6 +81,26 @@ def _mixers(deployment: Deployment) -> Iterator[str]:
         return
     if recurrent.num_groups == 1 and ranks > 1:
         yield f"convolutions have no bias, which SGLang asks for where {ranks} ranks share one group"
+
+
+def _longcat(deployment: Deployment) -> Iterator[str]:
+    """srt/models/longcat_flash.py: an expert a rank, and a rope of what its config class keeps of one."""
+    model, server = deployment.model, deployment.server
+    if model.model_type != LONGCAT or model.moe is None:
+        return
+    if server.tp_size > model.moe.num_experts:
+        yield f"{model.moe.num_experts} experts are fewer than {server.tp_size} ranks"
+    told = checkpoint_of(deployment).mapping("rope_scaling")
+    asks = server.release.longcat_rope
+    if asks == "nothing" and server.speculative is not None:
+        asks = "its base"  # longcat_flash_nextn.py
+    wanted = [name for name in ("rope_theta", "factor") if name not in told]
+    if (asks == "its base" and "rope_theta" in wanted) or (asks == "a factor" and "factor" in wanted):
+        yield (
+            "rope_scaling has not what SGLang reads there: one of rope_type yarn, with its rope_theta, "
+            "a factor of 1.0 and original_max_position_embeddings, stretches nothing: "
+            "--json-model-override-args"
+        )
 
 
 def _reasons(deployment: Deployment) -> Iterator[str]:

@@ -38,9 +38,9 @@ def found() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"default/{name}", _told(config_file(name))
         except (KeyError, TypeError) as error:
             print(f"{name}: transformers has none: {error}")
-    for name, (config_class, changes) in families.FAMILIES.items():
+    for name, (config_class, _) in families.FAMILIES.items():
         made = CLASSES.get(name) or getattr(transformers, config_class)
-        config = made(**{**families._COMMON, **changes})
+        config = made(**families.sizes_of(name))
         yield f"small/{name}", _told(json.loads(json.dumps(config.to_dict())))
 
 

@@ -181,7 +181,7 @@ def _layers(deployment: Deployment, model: ModelConfig) -> Iterator[Any]:
         return
     layers = [number for number, kind in enumerate(model.layer_kinds) if kind == "moe"]
     for layer in dict.fromkeys((layers[0], layers[-1])) if layers else ():
-        name = model.experts_name(f"{model.names.layers}.{layer}.{model.names.mlp}")
+        name = model.experts_name(model.block_name(layer))
         yield [name, told(_experts, deployment, model, name, served)]
 
 
@@ -192,7 +192,7 @@ def _served(deployment: Deployment, model: ModelConfig) -> Served:
 
 
 def _linear(model: ModelConfig, one: LinearSize, layer: int, served: Served) -> list[Any]:
-    kind = model.quantized.of_linear([f"{model.names.layers}.{layer}.{part}" for part in one.modules])
+    kind = model.quantized.of_linear([f"{model.layer_name(layer)}.{part}" for part in one.modules])
     parts = len(one.modules)
     matrix = Matrix((one.n // parts,) * parts, one.k, one.k, True)
     return [*_made(kind, format_of(kind, served), matrix)]

@@ -90,7 +90,8 @@ def beside_transformers(one: Published) -> Beside:
         model = _model(one)
         stored = file_bytes(_decoder(model))
         plain = replace(model, quantized=UNQUANTIZED, checkpoint_quantization=None, quantization_block=None)
-        ours, theirs = sum(one.numel() for one in _of_a_file(_decoder(plain))), _parameters(one.config)
+        ours = sum(one.numel() for one in _of_a_file(_decoder(plain)))
+        theirs = _parameters(one.config) - of_zero_experts(model)
     except (ConfigError, Unsupported) as error:
         return Beside(one.name, "parameters", 0, 0, error.message)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -102,6 +103,14 @@ def file_bytes(module: torch.nn.Module) -> int:
     """Of what a file has, not of the room that a server makes beside it."""
     own = sum(parameter.nbytes for parameter in _of_a_file(module))
     return own - sum(tensor.nbytes for tensor in _rooms(module))
+
+
+def of_zero_experts(model: ModelConfig) -> int:
+    """Gates and ups that transformers' class makes for them, and nobody reads."""
+    moe = model.moe
+    if moe is None or not moe.zero_experts:
+        return 0
+    return model.num_moe_layers * moe.zero_experts * 2 * moe.intermediate_size * model.hidden_size
 
 
 def _of_a_file(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:

@@ -9,9 +9,11 @@ import torch
 
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.decoder import Decoder
+from runtime.models.draft import DraftModel
 from runtime.models.encoder import EncoderWeights
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.sizing import kv_bytes_per_token
 from tests.memory.published import DATA, checkpoints
 
 META = torch.device("meta")
@@ -26,6 +28,23 @@ def test_a_rank_holds_as_many_bytes_as_sglangs_own_model(name: str, tp: int) -> 
     tower = model.encoder.weights if model.encoder else ()
     parts.append(EncoderWeights(tower, comm, torch.bfloat16, META))
     assert [sum(one.nbytes for one in part.parameters()) for part in parts] == HELD[name][str(tp)]
+
+
+# Its parameters, by longcat_flash_nextn.py: one layer of two, without experts, and tables of its own.
+@pytest.mark.parametrize(("tp", "held"), [(1, 4006412288), (2, 2091712512), (8, 655687680)])
+def test_a_rank_of_longcats_draft_holds_as_many_bytes_as_sglangs_own(tp: int, held: int) -> None:
+    model = Checkpoint(CONFIGS["a/longcat-flash-chat-stretched-by-one"]).model_config()
+    comm = VirtualCommunicator(ParallelConfig(tp=tp), tp - 1)
+    draft = DraftModel(model, RuntimeConfig(), comm, META)
+    assert sum(one.nbytes for one in draft.parameters()) == held
+
+
+def test_each_half_of_a_longcat_layer_keeps_latents() -> None:
+    """num_attention_layers of srt/configs/model_config.py; a draft's layer is one."""
+    model = Checkpoint(CONFIGS["a/longcat-flash-chat-stretched-by-one"]).model_config()
+    layers, each = range(model.num_layers), (512 + 64) * 2
+    assert kv_bytes_per_token(model, ParallelConfig(), "bfloat16", layers) == 56 * each
+    assert kv_bytes_per_token(model, ParallelConfig(), "bfloat16", layers, draft_layers=1) == 57 * each
 
 
 def test_every_checkpoint_that_is_recorded_is_compared() -> None:

@@ -498,6 +498,21 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0},
         },
     ),
+    "longcat_flash": (
+        "LongcatFlashConfig",
+        {
+            **{name: _LATENT[name] for name in ("q_lora_rank", "kv_lora_rank", "v_head_dim")},
+            **{name: _LATENT[name] for name in ("qk_nope_head_dim", "qk_rope_head_dim")},
+            "num_key_value_heads": 4,
+            "num_layers": 2,
+            "ffn_hidden_size": 96,
+            "expert_ffn_hidden_size": 32,
+            "n_routed_experts": 8,
+            "zero_expert_num": 4,
+            "moe_topk": 3,
+            "routed_scaling_factor": 2.5,
+        },
+    ),
     "deepseek_v32": ("DeepseekV32Config", {**_LATENT, **_SPARSE, "n_group": 4, "topk_group": 2}),
     "glm_moe_dsa": ("GlmMoeDsaConfig", {**_LATENT, **_SPARSE, "n_group": 1, "topk_group": 1}),
 }
@@ -637,6 +652,19 @@ _LLMS |= {"gpt_oss": "GptOssForCausalLM"}
 MOE_FAMILIES = tuple(name for name, (_, own) in FAMILIES.items() if any("experts" in one for one in own))
 
 
+# Common sizes that a class has under other names, and would take both of.
+_SPELLED_APART = {"longcat_flash": ("num_hidden_layers", "intermediate_size")}
+
+
+def sizes_of(name: str, **changes: Any) -> dict[str, Any]:
+    """What its config class is told."""
+    common = {one: size for one, size in _COMMON.items() if one not in _SPELLED_APART.get(name, ())}
+    sizes = {**common, **FAMILIES[name][1], **changes}
+    if name == "longcat_flash":  # whose class turns so much of a head
+        sizes["head_dim"] = sizes["qk_rope_head_dim"]
+    return sizes
+
+
 def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: Any) -> Any:
     """A transformers model in fp32 with eager attention; `vision` changes a multimodal model's encoder."""
     import transformers
@@ -651,8 +679,7 @@ def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: A
     if name in WRAPPED:
         config, auto = _wrapped(name, changes, vision or {}), "AutoModelForImageTextToText"
     else:
-        cls, sizes = FAMILIES[name]
-        config = getattr(transformers, cls)(**{**_COMMON, **sizes, **changes})
+        config = getattr(transformers, FAMILIES[name][0])(**sizes_of(name, **changes))
         auto = "AutoModelForCausalLM"
     config._attn_implementation = "eager"
     model = getattr(transformers, auto).from_config(config).float().eval()
@@ -707,6 +734,14 @@ def _with_count(hf: dict[str, Any]) -> dict[str, Any]:
     return {**hf, "first_k_dense_replace": hf["mlp_layer_types"].count("dense")}
 
 
+def _longcat_flash(hf: dict[str, Any]) -> dict[str, Any]:
+    """With the base apart from what stretches it, where anything does."""
+    rope = {**hf["rope_parameters"]}
+    base = rope.pop("rope_theta")
+    stretched = rope if rope["rope_type"] != "default" else None
+    return {**hf, "rope_theta": base, "rope_scaling": stretched, "rope_parameters": None}
+
+
 def _cohere2_vision(hf: dict[str, Any]) -> dict[str, Any]:
     return {**hf, "text_config": _with_count(hf["text_config"])}
 
@@ -732,6 +767,7 @@ _AS_PUBLISHED |= dict.fromkeys(("cohere2_moe", "hy_v3"), _with_count)
 _AS_PUBLISHED["qwen3_omni_moe"] = _qwen3_omni_moe
 _AS_PUBLISHED["cohere2_vision"] = _cohere2_vision
 _AS_PUBLISHED["deepseek_v4"] = _deepseek_v4
+_AS_PUBLISHED["longcat_flash"] = _longcat_flash
 
 
 def _wrapped(name: str, changes: dict[str, Any], tower: dict[str, Any]) -> Any:

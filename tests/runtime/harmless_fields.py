@@ -37,6 +37,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "kimi_linear": frozenset((
         *("num_key_value_heads",),
     )),
+    "longcat_flash": frozenset((
+        *("head_dim", "num_key_value_heads"),
+    )),
     "glm4_moe_lite": frozenset((
         *("num_key_value_heads",),
     )),

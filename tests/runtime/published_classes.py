@@ -136,5 +136,6 @@ NEEDED: dict[str, dict[str, Any]] = {
             for kind, theta, share in (("full_attention", 5e5, 0.5), ("sliding_attention", 1e4, 1.0))
         }
     },
+    "longcat_flash": {"qk_rope_head_dim": 64},
     "hy_v3": {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True},
 }

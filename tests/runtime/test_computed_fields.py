@@ -31,6 +31,7 @@ _FIRST_DENSE = {
     "prefix_dense_intermediate_size": 9,
 }
 _DELTAS = delta_layers([one for one in range(1, 28) if one == 1 or one % 4 != 1], 27)
+_YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 4096}
 # What is one step from what this runtime computes, and what it says of it.
 _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
     ("llama4_text", {}, {"layer_types": ["chunked_attention"] * 48}, "layer_types are not those of"),
@@ -119,6 +120,22 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({}, {"layers_block_type": ["hybrid"] * 32}, "layers_block_type: SGLang's config class ends"),
             ({"rope_parameters": None, "rope_theta": 9.0}, {"rope_theta": None}, "rope_theta is missing"),
             ({}, {"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+        )
+    ),
+    *(
+        ("longcat_flash", told, other, said)
+        for told, other, said in (
+            ({}, {"num_hidden_layers": 28}, "num_hidden_layers: SGLang makes as many"),
+            ({}, {"intermediate_size": 7}, "intermediate_size is not ffn_hidden_size"),
+            ({}, {"num_experts_per_tok": 8}, "num_experts_per_tok is not moe_topk"),
+            ({}, {"oe_vocab_size_ratio": 78}, "oe_vocab_size_ratio: this runtime has no embeddings"),
+            ({}, {"index_topk": 2048}, "index_topk: this runtime has no indexer"),
+            ({}, {"zero_expert_type": "zero"}, "zero_expert_type is 'zero'"),
+            ({}, {"head_dim": 32}, "head_dim is not qk_rope_head_dim"),
+            ({}, {"qk_head_dim": 32}, "qk_head_dim is not qk_nope_head_dim"),
+            ({}, {"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters: SGLang reads rope_theta and"),
+            ({}, {"rope_scaling": {"rope_theta": 5.0}}, "rope_theta is not the one outside"),
+            ({"rope_scaling": _YARN}, {"rope_scaling": {"factor": 2.0}}, "rope_type is 'default'"),
         )
     ),
     ("nemotron_h", {"n_shared_experts": 1}, {"n_shared_experts": 2}, "n_shared_experts is 2"),
@@ -296,6 +313,13 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "ernie4_5_moe": {"moe_norm_min": (1e-12,), "use_bias": (False,)},
     "granite": {"mlp_bias": (False,)},
+    "longcat_flash": {
+        "hidden_act": ("silu",),
+        **dict.fromkeys(("tie_word_embeddings", "attention_bias", "router_bias"), (False,)),
+        **dict.fromkeys(("mla_scale_q_lora", "mla_scale_kv_lora"), (True,)),
+        "attention_method": ("MLA",),
+        "rounter_params_dtype": ("float32",),
+    },
     "falcon_h1": {"attention_bias": (False,), "mlp_bias": (False,)},
     "granitemoehybrid": {"position_embedding_type": ("rope", "nope", None)},
     "hunyuan_v1_moe": {"use_cla": (False,), "use_qk_norm": (True,)},

@@ -65,8 +65,8 @@ def test_fused_experts_load_like_single_ones(family: str, tmp_path: Path) -> Non
     model = make_reference(family)
     single = _make_generation(save(model, tmp_path / "single"))
     fused = _make_generation(save(model, tmp_path / "fused", save_original_format=False))
-    mlp = single.decoder.model.names.mlp
-    assert f"model.layers.1.{mlp}.experts.gate_up_proj" in Checkpoint(tmp_path / "fused")
+    block = single.decoder.model.block_name(single.decoder.model.halves)
+    assert f"{block}.experts.gate_up_proj" in Checkpoint(tmp_path / "fused")
     for (name, one), (_, other) in zip(
         single.decoder.named_parameters(), fused.decoder.named_parameters(), strict=True
     ):

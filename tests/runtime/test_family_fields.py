@@ -27,7 +27,13 @@ _ACTIVATION = {
     "gemma3_text": "hidden_activation",
 }
 _ALSO = {"gemma": "gelu"}  # which transformers makes the other
-_OF_SGLANG = ("kimi_linear", "bailing_hybrid", "deepseek_v4", "falcon_h1")  # which has classes of its own
+_OF_SGLANG = (
+    "kimi_linear",
+    "bailing_hybrid",
+    "deepseek_v4",
+    "falcon_h1",
+    "longcat_flash",
+)  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
@@ -126,6 +132,10 @@ _BESIDE = """
         moe_shared_expert_intermediate_size norm_topk_prob quantization_config rotary_dim
         short_conv_kernel_size use_linear_silu use_mla_nope using_split_qkv_in_self_attention
     falcon_h1 head_dim layer_types layers_block_type quantization_config
+    longcat_flash attention_method index_head_dim index_n_heads index_topk intermediate_size
+        mla_scale_kv_lora mla_scale_q_lora moe_intermediate_size ngram_vocab_size_ratio num_experts_per_tok
+        num_hidden_layers num_local_experts oe_vocab_size_ratio rounter_params_dtype router_bias
+        zero_expert_type
     kimi_linear activation_situ_beta activation_situ_linear_beta attn_res_block_size
         first_k_dense_replace latent_moe_use_norm linear_attn_config logit_scale mamba_ssm_dtype
         mla_use_nope mla_use_output_gate model_max_length moe_layer_freq moe_renormalize

@@ -18,7 +18,7 @@ from tests.runtime.families import FAMILIES, make_reference, tensors
 ALONE = Spread(1, 1)
 # Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
 _NO_LINEAR = re.compile(
-    r"mlp\.experts\.|(gate|gate\.wg|router|shared_expert_gate|self_attn\.g_proj|indexer\.(weights_proj|wk)"
+    r"mlp\.experts\.|(gate|gate\.wg|router|router\.classifier|shared_expert_gate|self_attn\.g_proj|indexer\.(weights_proj|wk)"
     r"|compressor\.(indexer\.)?(kv|gate)_proj|scorer\.weights_proj|self_attn\.o_a_proj)$"
 )
 _LINEAR = {"laguna": ("self_attn.g_proj",)}
@@ -44,7 +44,13 @@ def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int,
         if found and parameter.dim() == 2 and (found[2] in linear or not _NO_LINEAR.search(found[2])):
             shapes[int(found[1]), found[2]] = tuple(parameter.shape)
     told = getattr(reference, "saved_as", None) or reference.config.to_dict()
-    return model_config(json.loads(json.dumps(told))), shapes
+    model = model_config(json.loads(json.dumps(told)))
+    return model, _by_halves(shapes) if model.shortcut else shapes
+
+
+def _by_halves(shapes: dict[tuple[int, str], tuple[int, ...]]) -> dict[tuple[int, str], tuple[int, ...]]:
+    """A layer of theirs has each of these twice: `self_attn.1.o_proj` is of the second of two of ours."""
+    return {(2 * layer + int(name.split(".")[1]), name): shape for (layer, name), shape in shapes.items()}
 
 
 def _stored(module: str) -> str:
@@ -136,7 +142,8 @@ _OVER_ALL = {
 def test_under_dp_attention_heads_are_shared_by_a_group_where_the_model_knows_of_it(name: str) -> None:
     model, _ = _reference(name)
     kind = next(one for one in model.attention_kinds if one in model.attention)
-    heads, attended = model.attention[kind].num_heads, f"{model.names.attention}.{model.names.attention_out}"
+    attended = f"{model.names.attention}{model.half_name(0)}.{model.names.attention_out}"
+    heads = model.attention[kind].num_heads
     out = next(one for one in linears(model, _DP, ALONE) if one.modules[0].endswith(attended))
     wide = next(one for one in linears(model, ParallelConfig(), ALONE) if one.modules == out.modules)
     assert heads == 4 or heads % 4 == 0

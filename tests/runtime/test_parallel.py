@@ -98,6 +98,6 @@ def test_more_stages_than_layers_are_refused() -> None:
 
 def test_what_sglang_has_as_one_stage_alone_has_no_second() -> None:
     check_stages("lfm2", 3, ParallelConfig(tp=4))
-    for name in ("lfm2_moe", "falcon_h1"):
+    for name in ("lfm2_moe", "falcon_h1", "longcat_flash"):
         with pytest.raises(ConfigError, match=f"--pp 2: SGLang has {name} as one stage alone"):
             check_stages(name, 3, ParallelConfig(pp=2))

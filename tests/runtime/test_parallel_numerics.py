@@ -135,6 +135,6 @@ def test_expert_shards(ranks: Ranks, saved: Any, family: str, layout: str) -> No
 
 
 @pytest.mark.parametrize("layout", A2A_LAYOUTS)
-@pytest.mark.parametrize("family", ["qwen3_moe", "qwen2_moe", "deepseek_v3", "gpt_oss"])
+@pytest.mark.parametrize("family", ["qwen3_moe", "qwen2_moe", "deepseek_v3", "gpt_oss", "longcat_flash"])
 def test_all_to_all(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
     _check(ranks, saved, family, A2A_LAYOUTS[layout], a2a="flashinfer")

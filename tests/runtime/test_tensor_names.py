@@ -25,6 +25,8 @@ def test_layers_and_their_halves_are_named_as_transformers_names_them(
     for i, mlp in enumerate(model.layer_kinds):
         mixers = [names.recurrent] * model.is_recurrent(i) + [names.attention] * model.keeps_tokens(i)
         for part in (*mixers, names.mlp):
-            layer = f"{names.layers}.{i}.{part}."
+            layer = f"{model.layer_name(i)}.{part}{model.half_name(i)}."
             assert any(name.startswith(layer) for name in theirs), (layer, mlp)
+        if mlp == "moe":
+            assert any(name.startswith(f"{model.block_name(i)}.") for name in theirs)
     assert f"{names.embedding}.weight" in theirs and f"{names.norm}.weight" in theirs

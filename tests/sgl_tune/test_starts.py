@@ -114,6 +114,44 @@ def test_falcon_h1_ends_where_its_class_reads_what_is_not_there(
     assert found is None if why is None else found is not None and why in found
 
 
+_BASE, _YARN = {"rope_theta": 1e7}, {"rope_type": "yarn", "factor": 1.0}
+_LONG = {**_YARN, "original_max_position_embeddings": 131072}
+_EAGLE = {"speculative_algorithm": "EAGLE"}
+
+
+@pytest.mark.parametrize(
+    ("scaling", "release", "flags", "ends"),
+    [
+        (None, "0.5.15", {}, True),
+        (None, "0.5.16", {}, False),
+        (None, "0.5.16", _EAGLE, True),
+        (None, "0.5.17", {}, True),
+        (_LONG, "0.5.15", {}, True),
+        (_LONG, "0.5.16", {}, False),
+        (_LONG, "0.5.16", _EAGLE, True),
+        (_LONG, "0.5.23", {}, False),
+        ({**_LONG, **_BASE}, "0.5.12", {}, False),
+        ({**_LONG, **_BASE}, "0.5.16", _EAGLE, False),
+        ({**_LONG, **_BASE}, "0.5.23", _EAGLE, False),
+    ],
+)
+def test_longcat_ends_where_its_rope_has_not_what_its_class_reads(
+    scaling: dict[str, Any] | None, release: str, flags: dict[str, Any], ends: bool, tmp_path: Path
+) -> None:
+    told = json.loads(PUBLISHED.read_text())["meituan-longcat/LongCat-Flash-Chat"]
+    (tmp_path / "config.json").write_text(json.dumps({**told, "rope_scaling": scaling}))
+    asked = {"arch": "sm90", "flashinfer_version": None, "sglang_version": release, "tp": 8, **flags}
+    found = _ends(model_path=str(tmp_path), **asked)
+    assert found is not None and "rope_scaling has not what" in found if ends else found is None
+
+
+def test_longcat_has_an_expert_a_rank(tmp_path: Path) -> None:
+    told = json.loads(PUBLISHED.read_text())["a/longcat-flash-chat-stretched-by-one"]
+    (tmp_path / "config.json").write_text(json.dumps({**told, "n_routed_experts": 4}))
+    assert _ends(model_path=str(tmp_path), tp=8) == "4 experts are fewer than 8 ranks"
+    assert _ends(model_path=str(tmp_path), tp=4) is None
+
+
 _COHERE = {
     "model_type": "cohere2_moe", "architectures": ["Cohere2MoeForCausalLM"], "dtype": "bfloat16",
     "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32, "vocab_size": 512,

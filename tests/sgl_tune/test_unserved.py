@@ -15,6 +15,7 @@ from tests.memory.published import checkpoints
 
 _CONFIGS = {one.name: one.config for one in checkpoints()}
 _FALCON = _CONFIGS["tiiuae/Falcon-H1-0.5B-Instruct"]
+_LONGCAT = _CONFIGS["meituan-longcat/LongCat-Flash-Chat"]
 _KIMI, _HY3, _LING = (
     _CONFIGS[name]
     for name in (
@@ -111,6 +112,50 @@ def test_what_falcon_h1s_class_is_not_written_for_has_a_key_alone(
     refused = _deployment(tmp_path, changes, _FALCON, **not_served)
     assert refused.shape.model is None and refused.server.key
     assert refused.shape.unknown.startswith(f"falcon_h1 does not go with {said}")
+
+
+_YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 65536}
+
+
+@pytest.mark.parametrize(
+    ("changes", "served", "not_served", "said"),
+    [
+        ({}, {"tp": 8, "ep": 8}, {"tp": 8, "moe_a2a_backend": "deepep"}, "an all-to-all"),
+        ({}, {}, {"quantization": "fp8"}, "quantized weights"),
+        (
+            {},
+            {"tp": 8, "ep": 8},
+            {"tp": 8, "ep": 8, "server_args": {"enable_eplb": True}},
+            "experts that move",
+        ),
+        (
+            {"rope_scaling": _YARN},
+            {"sglang_version": "0.5.16"},
+            {"sglang_version": "0.5.15"},
+            "a stretched rope before 0.5.16",
+        ),
+    ],
+)
+def test_what_longcats_class_is_not_written_for_has_a_key_alone(
+    changes: dict[str, Any], served: dict[str, Any], not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    assert _longcat(tmp_path, changes, **served).shape.model is not None
+    refused = _longcat(tmp_path, changes, **not_served)
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"longcat_flash does not go with {said}")
+
+
+def _longcat(
+    folder: Path, changes: dict[str, Any], server_args: dict[str, Any] | None = None, **flags: Any
+) -> Deployment:
+    deployment = _deployment(folder, changes, _LONGCAT, **flags)
+    return deployment.asking(**server_args) if server_args else deployment
+
+
+def test_longcat_is_told_by_its_architecture_too(tmp_path: Path) -> None:
+    for named in ({"model_type": ""}, {"model_type": "longcat_flash_ngram"}):
+        model = _deployment(tmp_path, named, _LONGCAT).shape.model
+        assert model is not None and model.model_type == "longcat_flash"
 
 
 @pytest.mark.parametrize(("release", "known"), [("0.5.16", False), ("0.5.17", True)])

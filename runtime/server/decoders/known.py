@@ -36,6 +36,7 @@ from runtime.server.decoders import (
     lfm2,
     llama,
     llama4,
+    longcat,
     mellum,
     mimo_v2,
     minimax,
@@ -59,6 +60,7 @@ _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
     *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna, falcon_h1),
+    longcat,
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.
@@ -66,7 +68,8 @@ _COMPUTED = ("fp8", "nvfp4", "mxfp4")
 
 
 def family_of(hf: HF) -> Family:
-    model_type = str(hf.get("model_type", ""))
+    is_longcat = architecture_of(hf) in longcat.ARCHITECTURES
+    model_type = longcat.MODEL_TYPE if is_longcat else str(hf.get("model_type", ""))
     if model_type not in FAMILIES:
         known = ", ".join(sorted({*FAMILIES, *WRAPPERS}))
         raise Unsupported(f"model_type {model_type!r} is not supported: this runtime knows {known}")
@@ -127,7 +130,7 @@ def _plain_experts(model: ModelConfig) -> Iterator[str]:
     """SGLang then runs these layers by another kernel than the rest."""
     weights = model.quantized
     layers = (number for number, kind in enumerate(model.layer_kinds) if kind == "moe")
-    names = (model.experts_name(f"{model.names.layers}.{layer}.{model.names.mlp}") for layer in layers)
+    names = (model.experts_name(model.block_name(layer)) for layer in layers)
     plain = next((name for name in names if weights.experts and weights.of_experts(name) is None), None)
     if plain is not None:
         yield f"quantization_config: {plain} are excluded: this runtime has no plain experts beside quantized"
