@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, METADATA, NEWEST, RECORDS, FlashInfer
 from sgl_tune.cache.disk import read_regular
-from sgl_tune.cache.regular import Members, members_of
+from sgl_tune.cache.regular import Regular, regular
 from sgl_tune.errors import CheckFailed
 
 RESERVED = NEWEST.members
@@ -133,34 +132,33 @@ class Entry(NamedTuple):
         return self.value[index] if isinstance(self.value, list) and index < len(self.value) else None
 
 
-@dataclass(frozen=True)
 class CacheFile:
     """A parsed file. `raw` is kept, so nothing that is not understood is ever lost. `parsed` is the document,
-    or its members, where it is laid out as FlashInfer does and somebody asked for them."""
+    or what is known of it without, where it is laid out as FlashInfer does and somebody asked for that."""
 
-    path: Path
-    raw: bytes
-    parsed: dict[str, Any] | Members
-
-    @property
-    def members(self) -> Members | None:
-        return self.parsed if isinstance(self.parsed, Members) else None
+    def __init__(self, path: Path, raw: bytes, parsed: dict[str, Any] | Regular) -> None:
+        self.path, self.raw, self._parsed = path, raw, parsed
 
     @property
+    def regular(self) -> Regular | None:
+        return self._parsed if isinstance(self._parsed, Regular) else None
+
+    @cached_property
     def document(self) -> dict[str, Any]:
-        return self.parsed.document if isinstance(self.parsed, Members) else self.parsed
+        document: dict[str, Any] = json.loads(self.raw) if isinstance(self._parsed, Regular) else self._parsed
+        return document
 
     @property
     def metadata(self) -> Any:
-        return self.parsed.get(METADATA)
+        return self._parsed.get(METADATA)
 
     @property
     def generation(self) -> Any:
-        return self.parsed.get(GENERATION)
+        return self._parsed.get(GENERATION)
 
     @property
     def records(self) -> Any:
-        return self.parsed.get(RECORDS)
+        return self._parsed.get(RECORDS)
 
     @cached_property
     def entries(self) -> dict[str, Any]:
@@ -175,6 +173,13 @@ class CacheFile:
     def __iter__(self) -> Iterator[Entry]:
         return (Entry(key, value) for key, value in self.entries.items())
 
+    @property
+    def count(self) -> int:
+        """Of the entries."""
+        if self.regular is not None:
+            return self.regular.shape.entries
+        return len(self.document) - sum(name in self.document for name in RESERVED)
+
     @cached_property
     def digest(self) -> str:
         return sha256_of(self.raw)
@@ -182,8 +187,8 @@ class CacheFile:
     @cached_property
     def computed_generation(self) -> str | None:
         """The checksum FlashInfer would write; None when the content is nested too deep to serialise."""
-        if self.members is not None:
-            return _digest(self.members.canonical())
+        if self.regular is not None:
+            return _digest(self.regular.canonical())
         try:
             return _generation({key: value for key, value in self.document.items() if key != GENERATION})
         except RecursionError:
@@ -194,13 +199,10 @@ def read_cache_file(path: Path) -> CacheFile:
     return parse_cache_file(path, read_regular(path))
 
 
-def parse_by_members(path: Path, raw: bytes) -> CacheFile:
-    """For who asks more of many files than what they hold: what their members have in common is told once."""
-    try:
-        members = members_of(raw.decode("utf-8"))
-    except UnicodeDecodeError:
-        members = None
-    return CacheFile(path, raw, members) if members else parse_cache_file(path, raw)
+def parse_by_shape(path: Path, raw: bytes) -> CacheFile:
+    """For who reads many files: what they have in common is parsed once."""
+    known = regular(raw)
+    return CacheFile(path, raw, known) if known else parse_cache_file(path, raw)
 
 
 def parse_cache_file(path: Path, raw: bytes) -> CacheFile:

@@ -1,137 +1,148 @@
-"""Files as FlashInfer writes them, member by member: a fleet's have the same keys and the same few choices,
-and each of these is parsed once.
+"""Files as FlashInfer writes them: a fleet's are the same few texts but for the choices in them, and of each
+text is found out once what it means.
 
-A JSON object is its members with commas between them, wherever one took the commas to be: where each piece is
-one name and one value by themselves, the whole is those members. Any other file is parsed as a whole.
+A choice is a runner and a tactic, a line each. It is cut out where JSON allows nothing else to stand: behind
+a line break, which no string has in it. What is left of a file is its shape, which is known once it was
+parsed with a mark where each choice stood, and the marks came back as the entries' first elements.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
 from functools import cached_property
-from itertools import chain, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
-from runtime.server.flashinfer import GENERATION
+from runtime.server.flashinfer import GENERATION, NEWEST
+from sgl_tune.reading import is_deeper
 
-_BEGINS, _BETWEEN, _ENDS, _MEANS = '{\n  "', ',\n  "', "\n}", '": '
-_LARGEST = 1 << 18
-_LONGEST = 4096
+_NUMBER = r"-?(?:0|[1-9][0-9]{0,8})"
+_TACTIC = rf"(?:{_NUMBER}|\[\n      {_NUMBER},\n      {_NUMBER}\n    \])"
+_CHOICE = re.compile(rf'\[\n    ("\w+",\n    {_TACTIC})(?=[,\n])'.encode())
+_CHECKSUM = re.compile(rf'"{GENERATION}": "([0-9a-f]{{64}})"\n\}}\Z'.encode())
+_LENGTH = len(GENERATION) + 72  # of what that matches
+_LARGEST = 1 << 17
 _DEEPEST = 20
-_MOST_NAMES, _MOST_VALUES = 128, 32_768  # of some ten thousand and some hundred bytes each
-_SMALL = range(1 << 30)  # what is below zero means something by itself
+_MOST_SHAPES, _MOST_CHOICES = 128, 32_768  # of some ten thousand and some ten bytes each
+_MARK = '"(choice %d)"'
+_MARKED = re.compile(r'"\(choice ([0-9]+)\)"')
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-_JSON = json.JSONDecoder()
 
 
-class Value:
-    """`canonical` is its text in FlashInfer's checksum. Values of one `kind` differ in nothing or in a tactic
-    that is a small number, or a pair of them. Nobody may change it: other files have it, too."""
+class Choice(NamedTuple):
+    """`canonical` is its text in FlashInfer's checksum. Those of one `kind` differ in nothing or in a tactic
+    that is not below zero, which would mean something by itself."""
 
-    __slots__ = ("canonical", "kind", "value")
-
-    def __init__(self, value: Any, canonical: str, kind: str) -> None:
-        self.value, self.canonical, self.kind = value, canonical, kind
+    canonical: str
+    kind: str
 
 
-class Names:
-    """Of one file's members, in their order, and what follows from the names alone."""
+class Shape:
+    """What files have in common that differ in choices and the checksum alone. Nobody may change it.
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.places = {name: place for place, name in enumerate(names)}
+    `around` is what stands around the choices in the checksum's text, `places` which of them follows each."""
 
-    @cached_property
-    def _canonical(self) -> tuple[list[int], list[str]]:
-        """The places in the checksum's order, without its own, and what stands before each value there."""
-        ordered = sorted(name for name in self.places if name != GENERATION)
-        return [self.places[name] for name in ordered], [f',"{name}":' for name in ordered]
+    def __init__(self, marked: dict[str, Any], around: list[str], places: list[int]) -> None:
+        self.members = {name: marked[name] for name in NEWEST.members if name in marked}
+        self.entries = len(marked) - len(self.members)
+        self._around, self._places = around, places
 
-    def canonical(self, values: Sequence[Value]) -> str:
-        places, heads = self._canonical
-        texts = [values[place].canonical for place in places]
-        return "{" + "".join(chain.from_iterable(zip(heads, texts, strict=True)))[1:] + "}"
+    def canonical(self, choices: list[Choice]) -> str:
+        texts = [""] * (2 * len(self._places) + 1)
+        texts[::2] = self._around
+        texts[1::2] = [choices[place].canonical for place in self._places]
+        return "".join(texts)
 
 
-class Members:
-    """Of one file: the value of a name stands where the name does."""
+class Regular:
+    """A file of such a shape."""
 
-    def __init__(self, names: Names, values: Sequence[Value]) -> None:
-        self.names, self.values = names, values
+    def __init__(self, shape: Shape, choices: list[bytes], generation: str | None) -> None:
+        self.shape, self._texts, self._generation = shape, choices, generation
 
     @cached_property
-    def document(self) -> dict[str, Any]:
-        return {name: self.values[place].value for name, place in self.names.places.items()}
+    def _choices(self) -> list[Choice]:
+        # A loop over what nearly always is known: this is what judging a thousand files waits for.
+        return [_choices.get(text) or _parsed(text) for text in self._texts]
 
     @property
-    def alike(self) -> tuple[Names, tuple[str, ...]]:
-        """Equal for files that are the same but for small tactics and the checksum."""
-        return self.names, tuple([value.kind for value in self.values])
+    def alike(self) -> tuple[Shape, tuple[str, ...]]:
+        """Equal for files that are the same but for tactics not below zero and the checksum."""
+        return self.shape, tuple([choice.kind for choice in self._choices])
 
     def get(self, name: str) -> Any:
-        place = self.names.places.get(name)
-        return None if place is None else self.values[place].value
+        """Of a member that is no entry."""
+        return self._generation if name == GENERATION and self._generation else self.shape.members.get(name)
 
     def canonical(self) -> str:
         """Without the checksum itself."""
-        return self.names.canonical(self.values)
+        return self.shape.canonical(self._choices)
 
 
-_names: dict[tuple[str, ...], Names] = {}
-_values: dict[str, Value] = {}
+_shapes: dict[tuple[bytes, ...], Shape | None] = {}
+_choices: dict[bytes, Choice] = {}
 
 
-def members_of(text: str) -> Members | None:
-    """None for what is not laid out so, says a key twice, or spells one with escapes."""
-    if not (text.startswith(_BEGINS) and text.endswith(_ENDS) and len(text) <= _LARGEST):
+def regular(raw: bytes) -> Regular | None:
+    """None for what is to be parsed as a whole."""
+    if len(raw) > _LARGEST:
         return None
-    pieces = text[len(_BEGINS) : -len(_ENDS)].split(_BETWEEN)
-    # Loops in C, over what nearly always is known: this is what reading a thousand files waits for.
-    names, _, texts = zip(*map(str.partition, pieces, repeat(_MEANS)), strict=True)
+    end = _CHECKSUM.search(raw, max(len(raw) - _LENGTH, 0))
+    pieces = _CHOICE.split(raw[: end.start()] if end else raw)
+    if len(pieces) == 1:
+        return None
+    between = tuple(pieces[::2])
     try:
-        values = [_values.get(told) or _parsed(name, told) for name, told in zip(names, texts, strict=True)]
-        return Members(_names.get(names) or _checked(names), values)
-    except ValueError:
+        shape = _shapes[between]
+    except KeyError:
+        if len(_shapes) >= _MOST_SHAPES:
+            return None
+        shape = _shapes[between] = _proved(between, ends=bool(end))
+    if shape is None:
         return None
+    return Regular(shape, pieces[1::2], end[1].decode() if end else None)
 
 
-def _checked(names: tuple[str, ...]) -> Names:
-    known = Names(names)
-    if len(known.places) < len(names) or not all(map(_is_plain, names)):
-        raise ValueError("a name that stands there twice, or is spelt with escapes")
-    if len(_names) >= _MOST_NAMES:
-        _names.clear()
-    _names[names] = known
-    return known
+def _proved(between: tuple[bytes, ...], ends: bool) -> Shape | None:
+    """`ends`: the checksum follows."""
+    marks = [_MARK % place for place in range(len(between) - 1)]
+    try:
+        first, *others = (piece.decode() for piece in between)
+        cut = (f"[\n    {mark}{piece}" for mark, piece in zip(marks, others, strict=True))
+        marked = json.loads("".join([first, *cut, f'"{GENERATION}": ""\n}}' if ends else ""]))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(marked, dict) or is_deeper(marked, _DEEPEST):
+        return None
+    firsts = [value[0] for name, value in marked.items() if name not in NEWEST.members and _begins(value)]
+    around, places = _around(marked)
+    in_entries = [_MARK % int(found[1]) for text in firsts if (found := _MARKED.fullmatch(f'"{text}"'))]
+    has_end = not ends or next(reversed(marked)) == GENERATION
+    if not (has_end and in_entries == marks and sorted(places) == list(range(len(marks)))):
+        return None
+    return Shape(marked, around, places)
 
 
-def _is_plain(name: str) -> bool:
-    return name.isascii() and name.isprintable() and '"' not in name and "\\" not in name
+def _begins(value: Any) -> bool:
+    return isinstance(value, list) and bool(value)
 
 
-def _parsed(name: str, text: str) -> Value:
-    if len(text) > _LONGEST or text.count("[") + text.count("{") > _DEEPEST:
-        raise ValueError("a value that is too much to remember")
-    told, end = _JSON.raw_decode(text)
-    if end < len(text):
-        raise ValueError("more than one value")
-    if name == GENERATION:  # another one in each file, and in no checksum
-        return Value(told, "", "checksum")
-    if len(_values) >= _MOST_VALUES:
-        _values.clear()
-    value = _values[text] = Value(told, _CANONICAL.encode(told), _kind(told))
-    return value
+def _around(marked: dict[str, Any]) -> tuple[list[str], list[int]]:
+    kept = {name: value for name, value in marked.items() if name != GENERATION}
+    parts = _MARKED.split(_CANONICAL.encode(kept))
+    return parts[::2], [int(place) for place in parts[1::2]]
 
 
-def _kind(value: Any) -> str:
-    """No JSON begins as those with a small tactic do."""
-    match value:
-        case [str(runner), tactic, *policy] if _is_small(tactic):
-            return f"number {_CANONICAL.encode([runner, *policy])}"
-        case [str(runner), [first, second], *policy] if _is_small(first) and _is_small(second):
-            return f"pair {_CANONICAL.encode([runner, *policy])}"
-    return _CANONICAL.encode(value)
+def _parsed(text: bytes) -> Choice:
+    if len(_choices) >= _MOST_CHOICES:
+        _choices.clear()
+    runner, tactic = json.loads(b"[" + text + b"]")
+    choice = _choices[text] = Choice(_CANONICAL.encode([runner, tactic])[1:-1], _kind(runner, tactic))
+    return choice
 
 
-def _is_small(tactic: Any) -> bool:
-    return type(tactic) is int and tactic in _SMALL
+def _kind(runner: str, tactic: int | list[int]) -> str:
+    """No runner has a space in its name."""
+    if isinstance(tactic, int):
+        return f"{runner} number" if tactic >= 0 else f"{runner} {tactic}"
+    return f"{runner} pair" if min(tactic) >= 0 else f"{runner} {tactic}"

@@ -9,13 +9,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.server.flashinfer import GENERATION, METADATA
+from runtime.server.flashinfer import METADATA
 from sgl_tune.cache.folder import Slurped, Way, read_below, reader
 from sgl_tune.cache.layouts import Cache, RankFile
 from sgl_tune.cache.layouts.vllm import ONE_FILE
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.cache.record import RESERVED, BrokenCacheFile, CacheFile, Entry, parse_cache_file, sha256_of
+from sgl_tune.cache.record import (
+    RESERVED,
+    BrokenCacheFile,
+    CacheFile,
+    Entry,
+    parse_by_shape,
+    parse_cache_file,
+    sha256_of,
+)
 from sgl_tune.processes.forks import in_copies
 
 _RECENT = 16
@@ -137,7 +145,7 @@ def _are_equal(contents: Sequence[Content]) -> bool:
         return False
 
 
-class _Found(NamedTuple):
+class _Told(NamedTuple):
     """A scanned cache without its paths, which take longest to hand from a process to another: places among
     the cache's files stand for them. `files`: place, size, time, place of the content, digest."""
 
@@ -146,29 +154,30 @@ class _Found(NamedTuple):
     others: tuple[Manifest | None, str | None, Mapping[str, Any] | None]
 
     @classmethod
-    def told(cls, cache: Cache, scanned: ScannedCache) -> _Found:
+    def of(cls, cache: Cache, scanned: ScannedCache) -> _Told:
         contents = scanned.contents
-        places = {file.path: place for place, file in enumerate(cache.files)}
+        places = {id(file.path): place for place, file in enumerate(cache.files)}
         which = {id(content): place for place, content in enumerate(contents)}
         files = (
-            (places[file.path], file.bytes, file.modified, which[id(file.content)], file.digest)
+            (places[id(file.path)], file.bytes, file.modified, which[id(file.content)], file.digest)
             for file in scanned.files
         )
         told = ((one.entries, one.environment, one.generation, one.problem) for one in contents)
         others = scanned.manifest, scanned.manifest_problem, scanned.environment
         return cls(tuple(files), tuple(told), others)
 
-    def of(self, cache: Cache) -> ScannedCache:
-        first = {which: place for place, _, _, which, _ in reversed(self.files)}
+    @staticmethod
+    def heard(cache: Cache, told: _Told) -> ScannedCache:
+        first = {which: place for place, _, _, which, _ in reversed(told.files)}
         contents = [
-            Content(cache.files[first[which]].path, cache.layout, *told, root=cache.root)
-            for which, told in enumerate(self.contents)
+            Content(cache.files[first[which]].path, cache.layout, *content, root=cache.root)
+            for which, content in enumerate(told.contents)
         ]
         files = tuple(
             ScannedFile(*cache.files[place], size, modified, contents[which], digest)
-            for place, size, modified, which, digest in self.files
+            for place, size, modified, which, digest in told.files
         )
-        return ScannedCache(cache, files, *self.others)
+        return ScannedCache(cache, files, *told.others)
 
 
 class Scanner:
@@ -179,16 +188,16 @@ class Scanner:
         self._recent: dict[object, tuple[bytes, Content, str | None]] = {}
 
     def scan_all(self, caches: Sequence[Cache]) -> list[ScannedCache]:
-        found = in_copies(self._scan_each, caches, sum(len(cache.files) for cache in caches))
-        return [one.of(cache) for cache, one in zip(caches, found, strict=True)]
+        files = sum(len(cache.files) for cache in caches)
+        return in_copies(self._scan_each, caches, files, _Told.of, _Told.heard)
 
     def scan(self, cache: Cache) -> ScannedCache:
         return self.scan_all([cache])[0]
 
-    def _scan_each(self, caches: Sequence[Cache]) -> Iterator[_Found]:
+    def _scan_each(self, caches: Sequence[Cache]) -> Iterator[ScannedCache]:
         with Way() as way:
             for cache in caches:
-                yield _Found.told(cache, self._scan(cache, way))
+                yield self._scan(cache, way)
 
     def _scan(self, cache: Cache, way: Way) -> ScannedCache:
         manifest, problem = None, None
@@ -207,7 +216,7 @@ class Scanner:
             return
         except OSError as error:
             for file in cache.files:
-                yield _unreadable(file, cache.layout, error)
+                yield _unreadable(file, cache, error)
 
     def _scan_file(self, file: RankFile, cache: Cache, read: Callable[[Path], Slurped]) -> ScannedFile:
         try:
@@ -215,9 +224,9 @@ class Scanner:
         except FileNotFoundError:
             raise
         except OSError as error:
-            return _unreadable(file, cache.layout, error)
+            return _unreadable(file, cache, error)
         if raw is None:
-            broken = Content(file.path, cache.layout, problem="no regular file")
+            broken = Content(file.path, cache.layout, problem="no regular file", root=cache.root)
             return ScannedFile(file.path, file.rank, 0, status.st_mtime, broken)
         content, digest = self._content(file.path, cache, raw)
         return ScannedFile(file.path, file.rank, status.st_size, status.st_mtime, content, digest)
@@ -239,23 +248,22 @@ class Scanner:
         return known[1], known[2]
 
 
-def _unreadable(file: RankFile, layout: str, error: OSError) -> ScannedFile:
-    broken = Content(file.path, layout, problem=f"unreadable ({error.strerror})")
+def _unreadable(file: RankFile, cache: Cache, error: OSError) -> ScannedFile:
+    broken = Content(file.path, cache.layout, problem=f"unreadable ({error.strerror})", root=cache.root)
     return ScannedFile(file.path, file.rank, 0, None, broken)
 
 
 def _parse(path: Path, layout: str, raw: bytes) -> Content:
+    is_entry = layout == "flashinfer-v2"
     try:
-        document = parse_cache_file(path, raw).document
+        file = parse_cache_file(path, raw) if is_entry else parse_by_shape(path, raw)
     except BrokenCacheFile as error:
         return Content(path, layout, problem=error.what)
-    if layout == "flashinfer-v2":
-        problem = _entry_problem(document)
+    if is_entry:
+        problem = _entry_problem(file.document)
         return Content(path, layout, entries=0 if problem else 1, problem=problem)
-    environment = document.get(METADATA)
-    count = len(document) - sum(name in document for name in RESERVED)
-    environment = environment if isinstance(environment, dict) else None
-    return Content(path, layout, count, environment, document.get(GENERATION))
+    environment = file.metadata if isinstance(file.metadata, dict) else None
+    return Content(path, layout, file.count, environment, file.generation)
 
 
 def _entry_problem(document: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from runtime.server.flashinfer import GENERATION, FlashInfer
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, load_file, next_save
-from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_by_members
+from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_by_shape
 from sgl_tune.verify.coverage import Coverage
 from sgl_tune.verify.entries import NAMING_AN_ENTRY, check_entries, cut
 from sgl_tune.verify.environment import (
@@ -79,12 +79,12 @@ class Judge:
 
     def _judge(self, path: Path, raw: bytes) -> Judged:
         try:
-            file = parse_by_members(path, raw)
+            file = parse_by_shape(path, raw)
         except BrokenCacheFile as error:
             return self._judge_broken(error, raw)
-        if file.members is None or file.generation != file.computed_generation:
+        if file.regular is None or file.generation != file.computed_generation:
             return self._judge_parsed(file)
-        alike = file.members.alike
+        alike = file.regular.alike
         known = self._alike.get(alike)
         if known is not None:
             return known._replace(file=file)

@@ -1,4 +1,4 @@
-"""What is read member by member means what it means as a whole: held against a parser of the whole."""
+"""What is read by its shape means what it means as a whole: held against a parser of the whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from runtime.server.flashinfer import FLASHINFERS, GENERATION, NEWEST, FlashInfer
 from sgl_tune.cache import regular
-from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_by_members, serialise
+from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_by_shape, serialise
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.judge import Judge
 from tests.fuzz.mutate import duplicated_key, mutated, of_bytes, of_json
@@ -30,17 +30,17 @@ def _as_a_whole(raw: bytes) -> Any:
     return found if isinstance(found, dict) else type(found)
 
 
-def _by_members(raw: bytes) -> CacheFile | None:
+def _by_shape(raw: bytes) -> CacheFile | None:
     try:
-        file = parse_by_members(Path(), raw)
+        file = parse_by_shape(Path(), raw)
     except BrokenCacheFile:
         return None
-    return file if file.members is not None else None
+    return file if file.regular is not None else None
 
 
 def _hold_against_the_whole(raw: bytes) -> bool:
     """Whether it was read by its members."""
-    file = _by_members(raw)
+    file = _by_shape(raw)
     if file is None:
         return False
     document = _as_a_whole(raw)
@@ -52,21 +52,31 @@ def _hold_against_the_whole(raw: bytes) -> bool:
     return True
 
 
-def test_what_flashinfer_writes_is_read_by_its_members() -> None:
+@pytest.fixture(autouse=True)
+def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regular, "_MOST_SHAPES", 1 << 20)
+    monkeypatch.setattr(regular, "_shapes", {})
+    monkeypatch.setattr(regular, "_choices", {})
+
+
+def test_what_flashinfer_writes_is_read_by_its_shape() -> None:
     assert _hold_against_the_whole(_GOOD)
-    assert _hold_against_the_whole(serialise(TARGET, {moe_key(1): ["R", [1, [2, 3]], HOT], "k": None}))
+    for tactic in (0, -1, 129, [64, 3], [64, -1]):
+        entries = {moe_key(1): ["R", tactic, HOT], moe_key(2): ["R", [1, [2]], HOT], "k": None}
+        assert _hold_against_the_whole(serialise(TARGET, {**entries, moe_key(4): ["R", tactic]}))
+    assert len(regular._shapes) == 2
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_files_mean_the_same(seed: int) -> None:
     random = Random(seed)
-    by_members = 0
+    by_shape = 0
     for _ in range(400):
         raw = mutated(_SEEDS, random, of_json, duplicated_key, of_bytes)
         if len(raw) < 100_000:
             laid_out = json.dumps(found, indent=2).encode() if isinstance(found := _loose(raw), dict) else raw
-            by_members += _hold_against_the_whole(raw) + _hold_against_the_whole(laid_out)
-    assert by_members > 100
+            by_shape += _hold_against_the_whole(raw) + _hold_against_the_whole(laid_out)
+    assert by_shape > 100
 
 
 def _loose(raw: bytes) -> Any:
@@ -76,39 +86,49 @@ def _loose(raw: bytes) -> Any:
         return None
 
 
+_VALUE = b'[\n    "R",\n    7\n  ]'
+_SUM = b'"_generation": "' + b"0" * 64 + b'"\n}'
+
+
 @pytest.mark.parametrize(
     "raw",
     [
-        b'{\n  "a": 1,\n  "a": 2\n}',
-        b'{\n  "a": 1},\n  "b": 2\n}',
-        b'{\n  "a": 1, "b": 2\n}',
-        b'{\n  "a\n}": 1\n}',
-        b'{\n  "a": "x,\n  "b": 2\n}',
-        b'{\n  "a": [1,\n  "b": 2]\n}',
-        b'\xef\xbb\xbf{\n  "a": 1\n}',
-        b'{\n  "a": ' + b"[" * 30 + b"]" * 30 + b"\n}",
-        b'{\n  "a": 1\n}\n',
-        b'{\n  "a\\u0041": 1\n}',
-        b'{\n  "\xc3\xa9": 1\n}',
-        b'{\n  "a"b": 1\n}',
-        b'{\n  "a"\n}',
-        b'{\n  "a": \n}',
+        b'{\n  "a": VALUE,\n  "a": VALUE\n}',
+        b'{\n  "a": VALUE},\n  "b": 2\n}',
+        b'{\n  "a": [VALUE]\n}',
+        b'{\n  "a": {"b": VALUE}\n}',
+        b'{\n  "_metadata": VALUE\n}',
+        b'{\n  "_records": {"a": VALUE},\n  "b": VALUE\n}',
+        b'{\n  "a": VALUE,\n  "b": "VALUE"\n}',
+        b'{\n  "a": VALUE,\n  "b": ["\\u0028choice 0)"]\n}',
+        b'{\n  "a": VALUE,\n  "(choice 0)": 1\n}',
+        b'{\n  "a": VALUE,\n  "b": ["(choice 1)"]\n}',
+        b'{\n  "a": VALUE,\n  "b": ' + b"[" * 30 + b"]" * 30 + b"\n}",
+        b'{\n  "a": VALUE,\n  "\xff": 1\n}',
+        b'\xef\xbb\xbf{\n  "a": VALUE\n}',
+        b'[\n  "a", VALUE\n]',
+        b'{\n  "a": VALUE,\n  "b\\' + _SUM,
+        b'{\n  "_generation": "",\n  "a": VALUE,\n  "b\\' + _SUM,
+        b'{\n  "_generation": "",\n  "a": VALUE,\n  ' + _SUM,
+        b'{\n  "a": [\n    "R",\n    07\n  ]\n}',
+        b'{\n  "a": [\n    "R",\n    7.0\n  ]\n}',
+        b'{\n  "a": [\n    "R S",\n    7\n  ]\n}',
+        b'{\n  "a": ["R", 7]\n}',
         b"{}",
+        b"",
     ],
 )
 def test_what_is_laid_out_otherwise_is_parsed_as_a_whole(raw: bytes) -> None:
-    assert regular.members_of(raw.decode()) is None
+    assert regular.regular(raw.replace(b"VALUE", _VALUE)) is None
 
 
 def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regular, "_MOST_NAMES", 5)
-    monkeypatch.setattr(regular, "_MOST_VALUES", 50)
-    monkeypatch.setattr(regular, "_names", {})
-    monkeypatch.setattr(regular, "_values", {})
+    monkeypatch.setattr(regular, "_MOST_SHAPES", 5)
+    monkeypatch.setattr(regular, "_MOST_CHOICES", 50)
     for number in range(20):
         entries = {moe_key(bucket): ["MoERunner", 100 * number + bucket, HOT] for bucket in range(number + 1)}
-        assert _hold_against_the_whole(serialise(TARGET, entries))
-        assert len(regular._names) <= 5 and len(regular._values) <= 50
+        assert _hold_against_the_whole(serialise(TARGET, entries)) == (number < 5)
+        assert len(regular._shapes) <= 5 and len(regular._choices) <= 50
 
 
 _CUDNN = "CudnnFp8GemmRunner"
