@@ -90,6 +90,8 @@ def _drafting_layer(model: ModelConfig) -> int:
         raise Unsupported(
             f"{model.model_type} with drafts: their layers are of a kind that the model has none of"
         )
+    if model.streams is not None:  # srt/models/deepseek_v4_nextn.py: a window alone, two matrices, a head
+        raise Unsupported(f"{model.model_type} with drafts: how they mix its streams is not known here")
     whole = (i for i in range(model.num_layers) if model.keeps_tokens(i) and model.layer_kinds[i] != "none")
     last = max(whole, default=None)
     if last is None:

@@ -47,6 +47,24 @@ def test_laid_out_its_experts_take_half_a_byte_a_weight_and_one_for_each_32(sm_m
     assert experts == weights // 2 + weights // 32
 
 
+@pytest.mark.parametrize(
+    ("told", "named"),
+    [
+        ({"modules_to_not_convert": ["lm_head", "layers.0.attn.wq_a"]}, "'layers.0.attn.wq_a' is listed"),
+        ({"ignored_layers": ["model.layers.0.self_attn.q_a_proj"]}, "q_a_proj' is listed"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "lie in awq a group is not known"),
+    ],
+)
+def test_plain_matrices_by_other_names_and_other_kinds_are_refused_by_name(
+    told: dict[str, Any], named: str
+) -> None:
+    section = {**FLASH["quantization_config"], **told}
+    model = Checkpoint({**FLASH, "quantization_config": section}).model_config()
+    assert any(named in one for one in model.obstacles)
+    plain = {**FLASH["quantization_config"], "modules_to_not_convert": ["lm_head"]}
+    assert not Checkpoint({**FLASH, "quantization_config": plain}).model_config().obstacles
+
+
 def test_a_layout_that_is_not_known_is_named() -> None:
     with pytest.raises(Unsupported, match="marlin lays out mxfp4 experts beside fp8 is not known"):
         _rank({**FLASH, "num_hidden_layers": 1}, RuntimeConfig(served_by="marlin"), tp=1, ep=1, dp=1)

@@ -18,8 +18,12 @@ from runtime.forward.kv_pool import (
 )
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.models.decoder import Decoder
+from runtime.models.draft import DraftModel
+from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ParallelConfig
+from runtime.server.errors import Unsupported
 from sgl_tune.deployment.models import find_model
+from tests.oracle.deepseek_v4 import FLASH
 from tests.runtime.families import make_reference, prompts, reference_logits, save
 from tests.runtime.generation import CPU, make_runtime
 
@@ -34,6 +38,12 @@ def _served(folder: Path) -> tuple[Decoder, KVPool]:
     shape = PoolShape(2 * LENGTH, 1, tuple(layers), torch.float32, CPU)
     cache = CompressedPool(shape, {layer: compressed_rows(model, layer) for layer in layers})
     return decoder, KVPool(ReqToTokenPool(2, LENGTH, CPU), SlotAllocator(2 * LENGTH, CPU), cache)
+
+
+def test_a_draft_over_several_streams_is_refused_by_name() -> None:
+    model = Checkpoint({**FLASH, "num_hidden_layers": 1}).model_config()
+    with pytest.raises(Unsupported, match="deepseek_v4 with drafts: how they mix its streams"):
+        DraftModel(model, make_runtime(), VirtualCommunicator(ParallelConfig()), torch.device("meta"))
 
 
 @pytest.mark.parametrize("ratios", [[0, 4, 128], [128, 4, 128]])

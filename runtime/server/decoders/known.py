@@ -65,6 +65,7 @@ _MODULES = (
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.
 _COMPUTED = ("fp8", "nvfp4", "mxfp4")
+_HEADS = ("lm_head", "head")  # plain in any case
 
 
 def family_of(hf: HF) -> Family:
@@ -94,12 +95,25 @@ def _text_model(hf: HF) -> ModelConfig:
     )
     try:
         model = replace(model, quantized=declared_weights(hf))
-        doubts = list(model.quantized.doubts(model.num_layers))
+        doubts = [*_beside_compressed(model), *model.quantized.doubts(model.num_layers)]
     except Unsupported as error:
         return replace(model, obstacles=(*model.obstacles, error.message))
     if doubts:
         return replace(model, obstacles=(*model.obstacles, f"quantization_config: {doubts[0]}"))
     return replace(model, uncomputed=(*model.uncomputed, *_uncomputed(model)))
+
+
+def _beside_compressed(model: ModelConfig) -> Iterator[str]:
+    """SGLang calls DeepSeek-V4's matrices otherwise than transformers, and some otherwise from one release to
+    another (wq_a and wkv, or wqkv_a): a list may mean them by any of these names."""
+    weights = model.quantized
+    if model.compressed is None:
+        return
+    for name in (*weights.excluded.names, *weights.excluded.patterns, *weights.names, *weights.expressions):
+        if name.removeprefix("model.") not in _HEADS:
+            yield f"{name[:60]!r} is listed: which of DeepSeek-V4's matrices SGLang takes it for is not known"
+    if weights.linear is not None and (weights.linear.name, weights.linear.per) != ("fp8", "block"):
+        yield f"how DeepSeek-V4's matrices lie in {weights.linear.name} a {weights.linear.per} is not known"
 
 
 def _read(hf: HF) -> ModelConfig:
