@@ -44,7 +44,7 @@ from runtime.server.parallel import rank_layout
 
 JUDGE_SEED = 77  # not the search's
 KERNEL_ROUNDS = 3
-LAYER_ROUNDS = 10
+LAYER_ROUNDS = 20
 LAYER_ROUNDS_SHOWN = 40  # of each batch that is shown
 LAYER_TURN_MS = 2.0
 SHOWN = (1, 64, 1024)  # and the largest

@@ -46,8 +46,8 @@ class SearchPolicy:
     # little there, and how a kernel meets the next one decides.
     short_ms: float = 0.06
     crossed: int = 2  # of each op, which run together once they ran alone
-    rounds: int = 6
-    turn_ms: float = 0.4  # of one finalist's turn in a round
+    rounds: int = 8
+    turn_ms: float = 0.3  # of one finalist's turn in a round
     round_margin: float = 0.012  # after the first two, and less with each two more
 
 

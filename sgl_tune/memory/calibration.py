@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -31,31 +32,43 @@ class Calibration:
 
 
 def calibrated(measured: MemoryReport, predicted: MemoryReport) -> Calibration:
-    """What grew outside torch step by step; the prediction tells how many kernels the graphs hold."""
+    """What grew outside torch step by step; the prediction tells what the graphs hold."""
     run = measured.run
     if measured.verdict != "fits":
         raise WorkFailed(f"the start that calibrates ended in {run.failed_in}")
     moved = next((note for note in measured.notes if note.startswith(OTHERS_MOVED)), None)
     if moved is not None:
         raise WorkFailed(moved, "measure again while nobody else uses this GPU")
-    nodes = next((of.times for of in predicted.constants if of.name == "graph node"), 0)
     steps = {
-        "context": ("communicator", None, 1, "before the weights are loaded"),
-        "torch kernels": ("weights", "communicator", 1, "growth when weights are filled"),
-        "cublas": ("attention backend", "kv pool", 1, "growth at the first GEMM"),
-        "kernels": ("autotune", "attention backend", 1, "growth in the first forward"),
-        "graph node": ("ready", "autotune", nodes, f"growth during capture, over {nodes} kernels captured"),
+        "context": ("communicator", None, "before the weights are loaded"),
+        "torch kernels": ("weights", "communicator", "growth when weights are filled"),
+        "cublas": ("attention backend", "kv pool", "growth at the first GEMM"),
+        "kernels": ("autotune", "attention backend", "growth in the first forward"),
     }
     source = f"measured on {measured.gpu}, {date.today().isoformat()}: "
-    constants = []
-    for name, (after, before, times, how) in steps.items():
-        if not times:
-            raise WorkFailed("the start that calibrates captured no graphs", "leave --disable-cuda-graph out")
-        grown = _outside(run, after) - (_outside(run, before) if before else 0)
-        if name == "graph node":
-            grown -= sum(of.bytes for of in predicted.constants if of.name in KEPT_OF_GRAPHS)
-        constants.append(Constant(name, max(0, grown) // times, source + how))
+    constants = [
+        Constant(name, max(0, _grown(run, after, before)), source + how)
+        for name, (after, before, how) in steps.items()
+    ]
+    constants += _of_graphs(predicted, _grown(run, "ready", "autotune"), source)
     return Calibration(measured.gpu, tuple(constants))
+
+
+def _of_graphs(predicted: MemoryReport, grown: int, source: str) -> Iterator[Constant]:
+    """One growth cannot tell a graph's pieces from its kernels: both are as much more or less than known."""
+    known = [of for of in predicted.constants if of.name in ("graph", "graph node")]
+    if not any(of.name == "graph node" and of.times for of in known):
+        raise WorkFailed("the start that calibrates captured no graphs", "leave --disable-cuda-graph out")
+    grown -= sum(of.bytes for of in predicted.constants if of.name in KEPT_OF_GRAPHS and of not in known)
+    expected = sum(of.bytes for of in known)
+    for of in known:
+        each = max(0, grown) * of.bytes // expected // of.times
+        how = f"growth during capture, {grown / expected:.2f} of what was known of {of.times:,}"
+        yield Constant(of.name, each, source + how)
+
+
+def _grown(run: Run, after: str, before: str | None) -> int:
+    return _outside(run, after) - (_outside(run, before) if before else 0)
 
 
 def _outside(run: Run, name: str) -> int:

@@ -56,6 +56,19 @@ def test_each_constant_is_the_growth_of_its_step(tmp_path: Path) -> None:
     assert read.nccl == constants_for("sm90").nccl and "Test GPU" in read.outside["context"].source
 
 
+def test_pieces_and_kernels_of_graphs_share_one_growth() -> None:
+    pieces = Constant("graph", 300 * MIB, "known", 3_000)
+    kernels = Constant("graph node", 100 * MIB, "known", 25_000)
+    messages = Constant("nccl graph", 100 * MIB, "known", 10)
+    predicted = replace(make_report(), constants=(pieces, kernels, messages))
+    found = {of.name: of for of in calibrated(_make_measured(), predicted).constants}
+    assert found["graph"].bytes == 300 * 300 * MIB // 400 // 3_000
+    assert found["graph node"].bytes == 300 * 100 * MIB // 400 // 25_000
+    assert "0.75 of what was known of 3,000" in found["graph"].source
+    shrunk = calibrated(_make_measured(ready=856), predicted).constants
+    assert [of.bytes for of in shrunk if of.name.startswith("graph")] == [0, 0]
+
+
 def test_a_start_that_died_or_captured_nothing_calibrates_nothing() -> None:
     with pytest.raises(WorkFailed, match="ended in autotune"):
         calibrated(make_report(failed=True), _make_predicted(1))
