@@ -63,9 +63,9 @@ from runtime.server.tuning import check_skipped_ops, fp4_gemm_backend, gate
 
 _EXTEND = "SGLANG_FLASHINFER_AUTOTUNE_EXTEND"
 _FUSED_FINALIZE = "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
-_LONGER_CONTEXT = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
+LONGER_CONTEXT = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 # All that the rules read of it.
-ENVIRONMENT = (_EXTEND, _FUSED_FINALIZE, _LONGER_CONTEXT, *budgets.ENVIRONMENT)
+ENVIRONMENT = (_EXTEND, _FUSED_FINALIZE, LONGER_CONTEXT, *budgets.ENVIRONMENT)
 STEPS = (
     check_skipped_ops,
     settle_old_names,
@@ -213,9 +213,9 @@ def _context_length(c: Choices) -> int:
     known = c.model.context_length
     if c.context_length is None:
         return min(known, EMBEDDING.get(c.model.architecture, known))
-    if c.context_length > known and not is_on(c.environ.get(_LONGER_CONTEXT)):
+    if c.context_length > known and not is_on(c.environ.get(LONGER_CONTEXT)):
         raise ConfigError(
-            f"--context-length {c.context_length}: the model's is {known}", f"set {_LONGER_CONTEXT}=1"
+            f"--context-length {c.context_length}: the model's is {known}", f"set {LONGER_CONTEXT}=1"
         )
     return int(c.context_length)
 

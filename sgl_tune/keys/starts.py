@@ -7,11 +7,13 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import chooses_itself
+from runtime.server.choices import is_on
 from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.errors import ConfigError
 from runtime.server.expert_weights import has_int4_experts, packs_nvfp4
 from runtime.server.gpus import CPU
 from runtime.server.recurrent import LightningConfig, Mamba2Config
+from runtime.server.resolve import LONGER_CONTEXT
 from sgl_tune.deployment.refusals import undivided_heads
 from sgl_tune.keys.call_shapes import has_kernels, routing_of, tunes_moe
 from sgl_tune.keys.expert_calls import (
@@ -38,8 +40,8 @@ def never_starts(deployment: Deployment) -> str | None:
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     tuned = _reasons(deployment) if deployment.server.tunes else ()
     states = _pages_of_states(deployment), _groups_of_norms(deployment), _mixers(deployment)
-    classes = *states, _longcat(deployment)
-    return next(chain(heads, _undivided_encoder(deployment), *classes, tuned), None)
+    encoder, draft = _undivided_encoder(deployment), _short_draft(deployment)
+    return next(chain(heads, encoder, draft, *states, _longcat(deployment), tuned), None)
 
 
 def _undivided_encoder(deployment: Deployment) -> Iterator[str]:
@@ -50,6 +52,18 @@ def _undivided_encoder(deployment: Deployment) -> Iterator[str]:
             weight.of_rank(ranks[weight.group])
     except ConfigError as error:
         yield error.message
+
+
+def _short_draft(deployment: Deployment) -> Iterator[str]:
+    """srt/configs/model_config.py: a draft is loaded with the context of its target."""
+    draft, server, environ = deployment.inputs.draft_checkpoint, deployment.server, deployment.inputs.environ
+    if draft is None or server.draft is None or is_on(environ.get(LONGER_CONTEXT)):
+        return
+    if server.context_length > draft.context_length:
+        yield (
+            f"its draft has {draft.context_length} positions, and the context is of {server.context_length}: "
+            f"--context-length {draft.context_length}, or {LONGER_CONTEXT}=1"
+        )
 
 
 def _pages_of_states(deployment: Deployment) -> Iterator[str]:

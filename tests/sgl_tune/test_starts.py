@@ -271,3 +271,29 @@ def test_nothing_is_planned_of_it_and_the_first_line_says_why() -> None:
     verdict = verdict_of(make_plan(deployment, gpus=()))
     assert expected_keys(deployment) == () and not verdict.runs and verdict.exit_code == 1
     assert verdict.says.startswith("tunes nothing: this server does not start: FlashInfer has no")
+
+
+@pytest.mark.parametrize(
+    ("context", "environ", "ends"),
+    [
+        ({}, {}, True),
+        ({"context_length": 2048}, {}, False),
+        ({"context_length": 2049}, {}, True),
+        ({}, {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}, False),
+        ({}, {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "0"}, True),
+    ],
+)
+@pytest.mark.parametrize("release", ["0.5.12", "0.5.17", "0.5.23"])
+def test_a_draft_holds_the_context_of_its_target(
+    release: str, context: dict[str, Any], environ: dict[str, str], ends: bool, tmp_path: Path
+) -> None:
+    for name in ("llama", "llama_eagle3"):
+        told = json.loads((Path(__file__).parents[1] / f"oracle/models/{name}.json").read_text())
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(told["config"]))
+    drafts = {"speculative_algorithm": "EAGLE3", "speculative_draft_model_path": tmp_path / "llama_eagle3"}
+    own = {name: str(value) for name, value in drafts.items()}
+    flags: dict[str, Any] = {"model_path": str(tmp_path / "llama"), "arch": "sm90", **own, **context}
+    deployment = resolve_deployment(ServerFlags(**flags, sglang_version=release), environ=environ)
+    found = never_starts(deployment)
+    assert found is not None and "its draft has 2048 positions" in found if ends else found is None
