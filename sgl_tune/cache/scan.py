@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runtime.server.flashinfer import METADATA
 from sgl_tune.cache.folder import Slurped, Way, read_below, reader
 from sgl_tune.cache.layouts import Cache, RankFile
 from sgl_tune.cache.layouts.vllm import ONE_FILE
-from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import (
     RESERVED,
@@ -25,6 +24,9 @@ from sgl_tune.cache.record import (
     sha256_of,
 )
 from sgl_tune.processes.forks import in_copies
+
+if TYPE_CHECKING:
+    from sgl_tune.cache.manifest import Manifest
 
 _RECENT = 16
 _CLUE = 96
@@ -283,6 +285,8 @@ def _entries(document: Mapping[str, Any], layout: str) -> dict[str, Any]:
 
 
 def _manifest(path: Path, root: Path | None) -> tuple[Manifest | None, str | None]:
+    from sgl_tune.cache.manifest import BrokenManifest, read_manifest
+
     try:
         return read_manifest(path, root), None
     except BrokenManifest as error:

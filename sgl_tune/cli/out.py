@@ -34,6 +34,7 @@ class Output:
         self._stdout = stdout or sys.stdout
         self._stderr = stderr or sys.stderr
         self._path = self._called = ""
+        self._is_shown = self._stdout.isatty()  # on a terminal; to ask for each line takes as long as it
 
     def calls(self, path: str, name: str) -> None:
         """What lies at this path for a moment has a name that a user gave: that is printed from here on."""
@@ -53,15 +54,15 @@ class Output:
     def line(self, text: str = "", style: str | None = None, indent: int = 0, hanging: int = 2) -> None:
         """One paragraph of human output, folded at the terminal's width with a hanging indent."""
         if self.format is Format.human:
-            for part in _fold(self._as_called(text), _width(self._stdout), indent, hanging):
-                self._stdout.write(_styled(part, style, self._stdout) + "\n")
+            for part in _fold(self._as_called(text), self.width, indent, hanging):
+                self._stdout.write(self._styled(part, style) + "\n")
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
         if self.format is not Format.human:
             return
         cells = [[printable(self._as_called(str(cell))) for cell in row] for row in rows]
         head, *lines = laid_out(columns, cells, self.width)
-        self._stdout.writelines(_styled(line, "bold", self._stdout) + "\n" for line in head)
+        self._stdout.writelines(self._styled(line, "bold") + "\n" for line in head)
         self._stdout.writelines(line + "\n" for row in lines for line in row)
 
     def fields(self, values: Mapping[str, object]) -> None:
@@ -98,7 +99,7 @@ class Output:
     @property
     def width(self) -> int | None:
         """Of the terminal that shows results; None where they go to a file or a pipe."""
-        return _width(self._stdout)
+        return _width(self._stdout) if self._is_shown else None
 
     @property
     def is_live(self) -> bool:
@@ -108,6 +109,9 @@ class Output:
     def progress(self, label: str, total: int | None = None) -> ProgressLine:
         silent = self.format is Format.quiet or (self.format is Format.json and not self.is_live)
         return ProgressLine(None if silent else self._stderr, label, total)
+
+    def _styled(self, text: str, style: str | None) -> str:
+        return _styled(text, style, self._stdout) if style and self._is_shown else text
 
     def _as_called(self, text: str, name: str | None = None) -> str:
         return text.replace(self._path, self._called if name is None else name) if self._path else text

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from sgl_tune.deployment.versions import Gpu, installed_libraries, installed_version, local_gpus
-
-_NVIDIA_SMI_SECONDS = 20
+from sgl_tune.deployment.versions import Gpu, asked_driver, installed_libraries, installed_version, local_gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +71,8 @@ def _torch_gpus() -> tuple[Gpu, ...]:
 
 
 def driver_version() -> str | None:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return None
-    query = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = answer.stdout.split()
-    return lines[0] if answer.returncode == 0 and lines else None
+    lines = asked_driver("driver_version").split()
+    return lines[0] if lines else None
 
 
 def as_json(fingerprint: Fingerprint) -> dict[str, Any]:

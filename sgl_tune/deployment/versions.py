@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +15,6 @@ from sgl_tune.errors import UsageError
 
 DISTRIBUTIONS = {"sglang": "sglang", "flashinfer": "flashinfer-python"}
 COMPILERS = {"triton": "triton", "tilelang": "tilelang", "cutlass-dsl": "nvidia-cutlass-dsl"}
-_NVIDIA_SMI_SECONDS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +69,7 @@ def require_flashinfer(version: str) -> None:
 
 def local_gpus() -> tuple[Gpu, ...]:
     """The GPUs that a process started here would see, in its order; none without a driver."""
-    gpus = parse_gpus(_asked_driver("name,compute_cap,memory.total,uuid"))
+    gpus = parse_gpus(asked_driver("name,compute_cap,memory.total,uuid"))
     return visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
@@ -101,20 +98,14 @@ def held_bytes(gpu: int = 0) -> int | None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     listed = [str(gpu)] * (gpu + 1) if visible is None else visible.split(",")
     name = listed[gpu].strip() if gpu < len(listed) else ""
-    told = _asked_driver("memory.used", "-i", name).strip()
+    told = asked_driver("memory.used", "-i", name).strip()
     return int(told) * MIB if is_number(told) else None
 
 
-def _asked_driver(fields: str, *which: str) -> str:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ""
-    query = [program, f"--query-gpu={fields}", "--format=csv,noheader,nounits", *which]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return answer.stdout if answer.returncode == 0 else ""
+def asked_driver(fields: str, *which: str) -> str:
+    from sgl_tune.deployment.nvidia_smi import told_by_driver
+
+    return told_by_driver(fields, *which)
 
 
 def local_model(gpu: Gpu) -> GpuModel:

@@ -21,6 +21,7 @@ _MOST = 8
 _WORTH_IT = 250  # a copy costs as much as a hundred files: it writes to most pages that it shares
 _LATE = 0.1  # of a share: a copy begins later than who makes it, and has to tell its answers
 _AT_ONCE = 1 << 20
+_PROTOCOL = 5
 
 
 def _as_it_is(item: Any, answer: Any) -> Any:
@@ -69,12 +70,12 @@ class _Copy:
 
     def answers(self) -> list[Any] | None:
         """What it told, if it could."""
-        import pickle
+        from _pickle import loads  # `pickle` defines all of it in Python first, which takes longer
 
         raw = b"".join(iter(lambda: os.read(self._pipe, _AT_ONCE), b""))
         if self._process and os.waitpid(self._process, 0)[1] == 0:
             self._process = None
-            found: list[Any] = pickle.loads(raw)
+            found: list[Any] = loads(raw)
             return found
         self._process = None
         return None
@@ -94,7 +95,7 @@ def _answer(
 ) -> NoReturn:
     code = 1
     try:
-        import pickle
+        from _pickle import dumps
 
         found = []
         for item, answer in zip(items, work(items), strict=True):
@@ -102,7 +103,7 @@ def _answer(
             if os.getppid() != maker:
                 break
         else:
-            raw = memoryview(pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
+            raw = memoryview(dumps(found, _PROTOCOL))
             while raw:
                 raw = raw[os.write(pipe, raw) :]
             code = 0
