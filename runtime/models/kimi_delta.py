@@ -9,7 +9,7 @@ from torch import nn
 
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
-from runtime.layers.linear import Part
+from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.recurrence import GatedNorm, RecurrentInputs, Rows, recur
 from runtime.models.build import Build
@@ -29,20 +29,23 @@ class KimiDelta(nn.Module):
         self.heads = shard(config.num_heads, ranks, rank, "the number of linear heads")
         width, hidden = config.head_dim, slice(0, build.model.hidden_size)
         self.inner = inner = slice(self.heads.start * width, self.heads.stop * width)
-        whole, self.gates = slice(0, width), f"{name}.forget_gate"
-        self.sizes = [3 * length(inner), length(self.heads), width, width]
+        self.gates = f"{name}.forget_gate"
+        within, step = (slice(0, width), "_a") if config.narrow_gates else (inner, "")
+        self.sizes = [3 * length(inner), length(self.heads), length(within), length(within)]
         self.projection = build.linear(
             [
                 *(Part(f"{name}.{one}_proj", inner) for one in "qkv"),
                 Part(f"{name}.b_proj", self.heads),
-                Part(f"{name}.f_a_proj", whole, within=(f"{self.gates}.f_a_proj", whole)),
-                Part(f"{name}.g_a_proj", whole),
+                self._forgets(f"f{step}_proj", within),
+                Part(f"{name}.g{step}_proj", within),
             ],
             hidden,
         )
-        forget = Part(f"{name}.f_b_proj", inner, within=(f"{self.gates}.f_b_proj", inner))
-        self.forget = build.linear([forget], whole)
-        self.gate = build.linear([Part(f"{name}.g_b_proj", inner)], whole)
+        self.forget: Linear | None = None
+        self.gate: Linear | None = None
+        if config.narrow_gates:
+            self.forget = build.linear([self._forgets("f_b_proj", inner)], within)
+            self.gate = build.linear([Part(f"{name}.g_b_proj", inner)], within)
         thirds = [config.inner_size * third for third in range(3)]
         blocks = [slice(at + inner.start, at + inner.stop) for at in thirds]
         apart = [(f"{name}.{one}_conv1d", inner) for one in "qkv"]
@@ -61,7 +64,12 @@ class KimiDelta(nn.Module):
             gate_first=False,
             plain_gate=True,
         )
-        self.out = build.linear([Part(f"{name}.o_proj", hidden)], inner)
+        out = build.model.names.attention_out
+        answer = Part(f"{name}.{out}", hidden, within=(f"{name}.o_proj", hidden))
+        self.out = build.linear([answer], inner)
+
+    def _forgets(self, one: str, rows: slice) -> Part:
+        return Part(f"{self.name}.{one}", rows, within=(f"{self.gates}.{one}", rows))
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
@@ -69,10 +77,13 @@ class KimiDelta(nn.Module):
         assert pool.states is not None
         state, rows, width = pool.states.layer(self.layer_id), Rows.of(batch), self.config.head_dim
         mixed, strength, forget, gate = self.projection(x).split(self.sizes, dim=-1)
-        step, opening = (part.unflatten(-1, (-1, width)) for part in (self.forget(forget), self.gate(gate)))
+        if self.forget is not None and self.gate is not None:
+            forget, gate = self.forget(forget), self.gate(gate)
+        step, opening = (part.unflatten(-1, (-1, width)) for part in (forget, gate))
         mixed = self.conv(mixed, state.conv, rows)
         q, k, v = (part.unflatten(-1, (-1, width)) for part in mixed.chunk(3, dim=-1))
-        inputs = RecurrentInputs(q, k, v, step, strength, self.rate, self.bias)
+        bound = self.config.lower_bound
+        inputs = RecurrentInputs(q, k, v, step, strength, self.rate, self.bias, lower_bound=bound)
         held = workspaces(self.config, inputs, batch)
         answer = recur(inputs, state.recurrent, rows)
         del mixed, q, k, v, inputs, held
@@ -81,8 +92,10 @@ class KimiDelta(nn.Module):
 
     def pieces(self) -> Iterator[Piece]:
         for part in (self.projection, self.forget, self.gate, self.conv, self.norm, self.out):
-            yield from part.pieces()
-        one, places = slice(0, 1), (self.name, self.gates)
+            if part is not None:
+                yield from part.pieces()
+        one, places, count = slice(0, 1), (self.name, self.gates), (self.config.num_heads,)
         rates = (one, one, self.heads, one)
-        yield Piece(self.rate, tuple(Source(f"{at}.A_log", rates, torch.flatten) for at in places))
+        flat = (Source(f"{at}.A_log", (self.heads,), shape=count) for at in places)
+        yield Piece(self.rate, (*flat, *(Source(f"{at}.A_log", rates, torch.flatten) for at in places)))
         yield Piece(self.bias, tuple(Source(f"{at}.dt_bias", (self.inner,)) for at in places))

@@ -13,8 +13,9 @@ from torch import nn
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend_latent
-from runtime.layers.linear import Part
+from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, length, shard
+from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
 from runtime.models.indexer import Indexer
@@ -53,12 +54,16 @@ class LatentAttention(nn.Module):
             [Part(f"{name}.kv_b_proj", kv)], slice(0, self.mla.kv_lora_rank), rows_over=ranks
         )
         self.out = build.linear(
-            [Part(f"{name}.{model.names.attention_out}", hidden)],
+            [Part(f"{name}.{model.names.attention_out}", hidden, within=(f"{name}.o_proj", hidden))],
             _rows(heads, self.mla.v_head_dim),
             bias=config.output_bias,
             adds_bias=rank == 0,
             columns_over=ranks,
         )
+        self.head_gate: Linear | None = None
+        if config.head_gate:
+            gates = [Part(f"{name}.g_proj", heads)]
+            self.head_gate = build.linear(gates, hidden, scheme=PLAIN, rows_over=ranks)
         self.indexer = Indexer(build, layer_id, f"{name}.indexer") if self.mla.indexer else None
         self.layer = AttentionLayer(layer_id, config.scale)
 
@@ -92,11 +97,14 @@ class LatentAttention(nn.Module):
         query = torch.cat((absorbed, q[..., nope:]), dim=-1)
         answer = attend_latent(query, latent, rank, self.layer, batch, pool, selected)
         values = torch.bmm(answer.transpose(0, 1), self.values_out.transpose(1, 2))
-        return self.out(values.transpose(0, 1).flatten(1))
+        answer = values.transpose(0, 1)
+        if self.head_gate is not None:
+            answer = answer * self.head_gate(x).unsqueeze(-1).sigmoid()
+        return self.out(answer.flatten(1))
 
     def pieces(self) -> Iterator[Piece]:
-        parts = (self.down, self.q_norm, self.q_up, self.kv_norm, self.kv_up, self.out, self.indexer)
-        for part in parts:
+        parts = (self.down, self.q_norm, self.q_up, self.kv_norm, self.kv_up, self.out)
+        for part in (*parts, self.head_gate, self.indexer):
             if part is not None:
                 yield from part.pieces()
 

@@ -19,7 +19,7 @@ from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
 from runtime.moe.router import Router
 from runtime.moe.weights import TopK
-from runtime.server.call_rules import fused_shared_experts, fuses_behind_gate
+from runtime.server.call_rules import fused_shared_experts, fuses_on_each_rank
 from runtime.server.errors import Unsupported
 from runtime.server.layer_config import NO_CAPS, Caps
 
@@ -153,7 +153,7 @@ def _spread(build: Build, dispatcher: Dispatcher) -> tuple[int, int, float]:
     comm = build.comm
     if dispatcher.replicates_shared_experts:
         return 1, 0, 1.0
-    if comm.size("moe_ep") > 1 and fuses_behind_gate(build.model, build.runtime):
+    if comm.size("moe_ep") > 1 and fuses_on_each_rank(build.model, build.runtime):
         return comm.size("moe_tp"), comm.rank("moe_tp"), 1 / comm.size("moe_ep")
     return comm.size("tp"), comm.rank("tp"), 1.0
 

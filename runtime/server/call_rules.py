@@ -29,6 +29,8 @@ _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
 _FUSING = ("glm4_moe", "glm4v_moe_text", "glm4_moe_lite")
 # ... and of these, behind a gate, on every backend that does not turn it off: srt/models/qwen2_moe.py.
 _FUSING_BEHIND_GATES = ("qwen3_next",)
+# ... and of these on every backend, where nothing goes to other ranks: srt/models/bailing_moe_v3.py.
+_FUSING_EVERYWHERE = ("bailing_hybrid_v3",)
 # srt/models/deepseek_nextn.py, glm4_moe_nextn.py: in every release; glm4_moe_lite_nextn.py: since 0.5.13.
 _PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", *_FUSING)
 
@@ -88,14 +90,16 @@ def fused_shared_experts(model: ModelConfig, runtime: RuntimeConfig, ep: int) ->
     if runtime.moe_a2a_backend != "none" or ep > 1:
         return 0
     fuses = model.model_type in _FUSING or (model.model_type in _FUSING_256 and moe.num_experts == 256)
-    return int(fuses or fuses_behind_gate(model, runtime))
+    return int(fuses or fuses_on_each_rank(model, runtime))
 
 
-def fuses_behind_gate(model: ModelConfig, runtime: RuntimeConfig) -> bool:
+def fuses_on_each_rank(model: ModelConfig, runtime: RuntimeConfig) -> bool:
     """Under expert parallelism too, where each rank has the whole of it and counts its share."""
     moe = model.moe
     if moe is None or moe.shared_intermediate_size != moe.intermediate_size:
         return False
+    if model.model_type in _FUSING_EVERYWHERE:
+        return runtime.fuses_shared_experts and runtime.moe_a2a_backend == "none"
     turned_off = not runtime.fuses_shared_experts or "trtllm" in runtime.moe_runner_backend
     known = runtime.release.fuses_gated_shared and model.model_type in _FUSING_BEHIND_GATES
     return known and not turned_off and runtime.moe_runner_backend != "flashinfer_cutedsl"

@@ -164,9 +164,12 @@ def _recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
         yield ("q_proj", "k_proj", "v_proj"), hidden, 3 * inner
         yield ("b_proj",), hidden, config.num_heads // ranks
         for gate in "fg":
-            yield (f"{gate}_a_proj",), hidden, config.head_dim
-            yield (f"{gate}_b_proj",), config.head_dim, inner
-        yield ("o_proj",), inner, hidden
+            if config.narrow_gates:
+                yield (f"{gate}_a_proj",), hidden, config.head_dim
+                yield (f"{gate}_b_proj",), config.head_dim, inner
+            else:
+                yield (f"{gate}_proj",), hidden, inner
+        yield (model.names.attention_out,), inner, hidden
     elif isinstance(config, LightningConfig):
         inner = config.inner_size // ranks
         yield (str(model.names.packed_qkv),), hidden, 3 * inner

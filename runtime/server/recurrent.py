@@ -63,11 +63,17 @@ class GatedDeltaConfig:
 
 @dataclass(frozen=True, slots=True)
 class KimiDeltaConfig:
-    """A delta rule whose state forgets by channels of a key, each its own part."""
+    """A delta rule whose state forgets by channels of a key, each its own part.
+
+    A channel forgets as much as a softplus says, or, with a `lower_bound` of its logarithm, a sigmoid's
+    share of that. The gates are projected through a head's width, or at once.
+    """
 
     num_heads: int
     head_dim: int
     conv_kernel: int
+    narrow_gates: bool = True
+    lower_bound: float | None = None
 
     @property
     def chunk(self) -> int:

@@ -231,6 +231,8 @@ class Release(NamedTuple):
     longcat_rope: Literal["its base", "nothing", "a factor"] = "its base"
     # srt/models/falcon_h1.py: ranks add up partial sums alone, and each once
     falcon_h1_adds_once: bool = False
+    # srt/models/bailing_moe_v3.py: routers in the dtype that config.json names
+    bailing_v3_routes_as_told: bool = False
     # srt/configs/model_config.py: heads as wide as the hidden size leaves, where a file does not say
     fills_in_head_dim: bool = False
     # srt/models/qwen3_next.py: enable_cuda_shared_expert_fusion
@@ -584,6 +586,7 @@ _23 = _22._replace(
     dflash_shares_heads=True,
     ranges_by_chunk=True,
     routes_by_named_method=True,
+    bailing_v3_routes_as_told=True,
     breakable_multimodal=_22.breakable_multimodal | {"MuseSparkForConditionalGeneration"},
     mla_prefill_graph_top=8192,
     mla_prefill_graphs_fit_chunk=True,

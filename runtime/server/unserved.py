@@ -106,6 +106,18 @@ _ROWS = {
         _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers"),
         _Row(lambda _, s: s.weights_quantization is not None, "quantized weights: here its layers are plain"),
     ),
+    # srt/models/bailing_moe_v3.py
+    "bailing_hybrid_v3": (
+        _Row(
+            lambda _, s: not s.release.bailing_v3_routes_as_told,
+            "releases before 0.5.23: there its routers are bfloat16, whatever its file says",
+        ),
+        _Row(
+            lambda _, s: s.dtype == "float32", "--dtype float32: its head is bfloat16, whatever is asked for"
+        ),
+        _DRAFTS,
+        _QUANTIZED,
+    ),
 }
 
 

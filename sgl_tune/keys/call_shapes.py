@@ -11,7 +11,7 @@ from runtime.server.call_rules import (
     DENSE_DRAFTS,
     Routing,
     fused_shared_experts,
-    fuses_behind_gate,
+    fuses_on_each_rank,
     has_loose_experts,
     routing_form,
 )
@@ -82,7 +82,7 @@ def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
 def shares_on_every_rank(deployment: Deployment) -> bool:
     """Each rank has the shared expert behind its own routed ones: no call of the runtime's."""
     spread = deployment.server.moe_a2a_backend != "none" or deployment.parallel.ep > 1
-    return spread and fuses_behind_gate(deployment.model, deployment.runtime)
+    return spread and fuses_on_each_rank(deployment.model, deployment.runtime)
 
 
 def has_kernels(deployment: Deployment) -> bool:

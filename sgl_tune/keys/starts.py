@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from runtime.server.call_rules import chooses_itself
+from runtime.server.call_rules import chooses_itself, fuses_on_each_rank
 from runtime.server.choices import is_on
 from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.errors import ConfigError
@@ -142,6 +142,8 @@ def _reasons(deployment: Deployment) -> Iterator[str]:
         yield f"MoE backend {backend} takes experts in multiples of {FP4_TILE}, and a rank's are {cut} wide"
     if not _takes_weighted_rows(deployment):
         yield f"MoE backend {backend} does not take rows that are weighted before the experts"
+    if _adds_shared_to_trtllm(deployment):
+        yield f"MoE backend {backend} takes no shared expert beside its own: --disable-shared-experts-fusion"
     if server.backend.calls == "trtllm" and not _takes_routing(deployment):
         yield f"MoE backend {backend} does not take how experts of {_words(deployment)} are chosen here"
 
@@ -202,6 +204,13 @@ def _takes_weighted_rows(deployment: Deployment) -> bool:
         return False
     rule = server.release.weighted_rows
     return rule == "as others" or (rule == "of one expert" and moe.top_k == 1)
+
+
+def _adds_shared_to_trtllm(deployment: Deployment) -> bool:
+    """srt/layers/moe/moe_runner/flashinfer_trtllm.py: plain experts, where a model fuses on any backend."""
+    if deployment.server.backend.calls != "trtllm" or deployment.quantization is not None:
+        return False
+    return fuses_on_each_rank(deployment.model, deployment.runtime)
 
 
 def _takes_routing(deployment: Deployment) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.gpus import GpuModel
 from runtime.server.own_draft import OwnDraft
+from runtime.server.recurrent import KimiDeltaConfig
 from runtime.server.requests import MOST_REQUESTS
 from runtime.server.shape import Server
 from runtime.server.unpredicted import unknown_pools
@@ -179,7 +180,19 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
     if a2a not in ("none", "flashinfer"):
         notes.append(f"predicted with flashinfer's all-to-all workspace in place of {a2a}'s")
         runtime = replace(runtime, moe_a2a_backend="flashinfer")
+    if _prefills_by_flashinfer(deployment):
+        notes.append(
+            "predicted with triton's workspaces for prefills of delta layers in place of FlashInfer's, "
+            "which are not known"
+        )
     return runtime, tuple(notes)
+
+
+def _prefills_by_flashinfer(deployment: Deployment) -> bool:
+    """srt/layers/attention/linear/kda_backend.py: where what is forgotten has a bound."""
+    recurrent = deployment.model.recurrent
+    is_bounded = isinstance(recurrent, KimiDeltaConfig) and recurrent.lower_bound is not None
+    return is_bounded and deployment.server.gpu.major == 10
 
 
 def _own_draft(deployment: Deployment) -> OwnDraft | None:

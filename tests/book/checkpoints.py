@@ -35,13 +35,13 @@ _LEFT_OUT = (
 def found() -> Iterator[tuple[str, dict[str, Any]]]:
     for name in sorted({*FAMILIES, *WRAPPERS}):
         try:
-            yield f"default/{name}", _told(config_file(name))
+            yield f"default/{name}", _served(name, config_file(name))
         except (KeyError, TypeError) as error:
             print(f"{name}: transformers has none: {error}")
     for name, (config_class, _) in families.FAMILIES.items():
         made = CLASSES.get(name) or getattr(transformers, config_class)
         config = made(**families.sizes_of(name))
-        yield f"small/{name}", _told(json.loads(json.dumps(config.to_dict())))
+        yield f"small/{name}", _served(name, json.loads(json.dumps(config.to_dict())))
 
 
 def around(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -65,6 +65,13 @@ def around(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str,
             **{"text_config": text, "vision_config": {}},
         },
     )
+
+
+def _served(name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """One of them has its name from an architecture, and transformers has none of that."""
+    if name != "bailing_hybrid_v3":
+        return _told(config)
+    return _told({**families._AS_PUBLISHED[name](config), "model_type": "bailing_hybrid"})
 
 
 def _told(config: dict[str, Any]) -> dict[str, Any]:

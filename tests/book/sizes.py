@@ -95,7 +95,7 @@ def _calls(deployment: Deployment, model: ModelConfig) -> dict[str, Any]:
         "loose": call_rules.has_loose_experts(model, deployment.quantization),
         "kernels route": call_rules.kernels_route(model),
         "fused": call_rules.fused_shared_experts(model, runtime, parallel.ep),
-        "behind a gate": call_rules.fuses_behind_gate(model, runtime),
+        "on each rank": call_rules.fuses_on_each_rank(model, runtime),
         "plain draft": call_rules.has_plain_draft(model, runtime),
         "draft layers": told(call_rules.draft_layers, model),
     }

@@ -62,9 +62,14 @@ def test_the_convolution(seed: int, opens: bool, keeps: bool, dtype: torch.dtype
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("is_delta", "by_channel"), [(True, False), (True, True), (False, False)])
+@pytest.mark.parametrize(
+    ("is_delta", "by_channel", "bound"),
+    [(True, False, None), (True, True, None), (True, True, -5.0), (False, False, None)],
+)
 @pytest.mark.parametrize("seed", range(6))
-def test_the_recurrence(seed: int, is_delta: bool, by_channel: bool, dtype: torch.dtype) -> None:
+def test_the_recurrence(
+    seed: int, is_delta: bool, by_channel: bool, bound: float | None, dtype: torch.dtype
+) -> None:
     rows, keys, values = RaggedRows.random(seed), (64, 128)[seed % 2], (64, 128, 48)[seed % 3]
     count = rows.total + rows.padding
     q, k, v = _random(count, 2, keys), _random(count, 2, keys), _random(count, 4, values)
@@ -81,7 +86,15 @@ def test_the_recurrence(seed: int, is_delta: bool, by_channel: bool, dtype: torc
         answers[device] = (
             ops.recurrence(
                 *(*taken, opening, rate.to(device), bias.to(device), past, own),
-                *(told["slots"], told["seq_lens"], told["query_starts"], max((*rows.lens, 1)), True, 0.01),
+                *(
+                    told["slots"],
+                    told["seq_lens"],
+                    told["query_starts"],
+                    max((*rows.lens, 1)),
+                    True,
+                    0.01,
+                    bound,
+                ),
             ),
             own,
         )

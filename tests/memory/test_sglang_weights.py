@@ -15,19 +15,22 @@ from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.server.sizing import kv_bytes_per_token
 from tests.memory.published import DATA, checkpoints
+from tests.oracle.held import sizes_of
 
 META = torch.device("meta")
 HELD = json.loads((DATA / "sglang_weights.json").read_text())
 CONFIGS = {one.name: one.config for one in checkpoints() if one.name in HELD}
 
 
-@pytest.mark.parametrize(("name", "tp"), [(name, int(tp)) for name in CONFIGS for tp in HELD[name]])
-def test_a_rank_holds_as_many_bytes_as_sglangs_own_model(name: str, tp: int) -> None:
-    model, comm = Checkpoint(CONFIGS[name]).model_config(), VirtualCommunicator(ParallelConfig(tp=tp), tp - 1)
+@pytest.mark.parametrize(("name", "place"), [(name, place) for name in CONFIGS for place in HELD[name]])
+def test_a_rank_holds_as_many_bytes_as_sglangs_own_model(name: str, place: str) -> None:
+    tp, ep, dp = sizes_of(place)
+    layout = ParallelConfig(tp=tp, ep=ep, dp=dp, enable_dp_attention=dp > 1)
+    model, comm = Checkpoint(CONFIGS[name]).model_config(), VirtualCommunicator(layout, tp - 1)
     parts: list[torch.nn.Module] = [Decoder(model, RuntimeConfig(), comm, META, range(model.num_layers))]
     tower = model.encoder.weights if model.encoder else ()
     parts.append(EncoderWeights(tower, comm, torch.bfloat16, META))
-    assert [sum(one.nbytes for one in part.parameters()) for part in parts] == HELD[name][str(tp)]
+    assert [sum(one.nbytes for one in part.parameters()) for part in parts] == HELD[name][place]
 
 
 # Its parameters, by longcat_flash_nextn.py: one layer of two, without experts, and tables of its own.

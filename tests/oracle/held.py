@@ -1,6 +1,6 @@
 """Bytes that a rank holds of published checkpoints, by SGLang's own model classes: recorded for the tests.
 
-python -m tests.oracle.held --model CohereLabs/North-Mini-Code-1.0 [--tp 1,2,8] [--release 0.5.23]
+python -m tests.oracle.held --model CohereLabs/North-Mini-Code-1.0 [--places 1,2,8,8/8/1] [--release 0.5.23]
 """
 
 from __future__ import annotations
@@ -20,19 +20,30 @@ RECORDED = DATA / "sglang_weights.json"
 def main() -> None:
     options = argparse.ArgumentParser(prog="python -m tests.oracle.held", description=(__doc__ or "")[:60])
     options.add_argument("--model", action="append", required=True)
-    options.add_argument("--tp", default="1,2,8", help="of each, its last rank")
+    options.add_argument("--places", default="1,2,8", help="tp, or tp/ep/dp: of each, its last rank")
     options.add_argument("--release", default="0.5.23")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     asked = options.parse_args()
     configs = {one.name: one.config for one in checkpoints()}
-    places = [(name, int(tp)) for name in asked.model for tp in asked.tp.split(",")]
-    lines = [json.dumps({"config": configs[name], "tp": tp, "rank": tp - 1}) for name, tp in places]
+    places = [(name, place) for name in asked.model for place in asked.places.split(",")]
+    lines = [json.dumps({"config": configs[name], **_place(place)}) for name, place in places]
     wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()
     held = json.loads(RECORDED.read_text())
     answers = run_inside("read_held", wheel, "H200", work, lines, deadline=600)
-    for (name, tp), answer in zip(places, answers, strict=True):
-        held.setdefault(name, {})[str(tp)] = answer
+    for (name, place), answer in zip(places, answers, strict=True):
+        held.setdefault(name, {})[place] = answer
     RECORDED.write_text(_one_a_line(held))
+
+
+def _place(told: str) -> dict[str, Any]:
+    """Beside other ranks' experts or requests, a shared expert lies as a loader decides."""
+    tp, ep, dp = sizes_of(told)
+    return {"tp": tp, "ep": ep, "dp": dp, "rank": tp - 1, "fused": "/" in told}
+
+
+def sizes_of(place: str) -> tuple[int, ...]:
+    """tp, ep, dp."""
+    return (*map(int, place.split("/")), 1, 1)[:3]
 
 
 def _one_a_line(held: dict[str, Any]) -> str:

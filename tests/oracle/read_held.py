@@ -10,6 +10,7 @@ import json
 import re
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,8 +67,9 @@ def _model(case: dict[str, Any]) -> Any:
     torch.set_default_dtype(torch.bfloat16)
     torch.cuda.Stream = MagicMock
     _without_gpu()
-    with torch.device("meta"):
-        made = _class_of(config.hf_config.architectures[0])
+    made = _class_of(config.hf_config.architectures[0])
+    shared = _shared_experts(made, config, args, quantization) if case.get("fused") else nullcontext()
+    with shared, torch.device("meta"):
         return made(config=config.hf_config, **({"quant_config": quantization} if quantization else {}))
 
 
@@ -76,6 +78,18 @@ def _without_gpu() -> None:
     from sglang.srt.layers.rotary_embedding.rope_variant import DeepseekScalingRotaryEmbedding
 
     DeepseekScalingRotaryEmbedding.__init__.__kwdefaults__["device"] = "meta"
+
+
+def _shared_experts(made: Any, config: Any, args: Any, quantization: Any) -> Any:
+    """As a loader comes to them: kept apart, or behind the routed ones."""
+    from sglang.srt.layers.dp_attention import initialize_dp_attention_flags
+    from sglang.srt.layers.moe import utils
+    from sglang.srt.runtime_context import get_model
+
+    utils.initialize_moe_config()
+    initialize_dp_attention_flags(args)
+    found = utils.resolve_shared_experts_config(made, config.hf_config, quantization)
+    return get_model().override(shared_experts=found)
 
 
 def _quantization(config: Any, args: Any) -> Any:

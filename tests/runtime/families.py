@@ -436,6 +436,26 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "q_lora_rank": 24,
         },
     ),
+    "bailing_hybrid_v3": (
+        "BailingHybridConfig",
+        {
+            **{
+                name: value
+                for name, value in _LATENT.items()
+                if name not in ("q_lora_rank", "n_routed_experts")
+            },
+            "num_hidden_layers": 4,
+            "layer_group_size": 2,
+            "head_dim": 16,
+            "num_experts": 8,
+            "n_group": 4,
+            "topk_group": 2,
+            "first_k_dense_replace": 1,
+            "kda_lower_bound": -3.0,
+            "pad_token_id": None,
+            "eos_token_id": None,
+        },
+    ),
     "deepseek_v4": (
         "DeepseekV4Config",
         {
@@ -762,12 +782,30 @@ def _deepseek_v4(hf: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _bailing_v3(hf: dict[str, Any]) -> dict[str, Any]:
+    """Under a checkpoint's names, with what transformers' class has no field for."""
+    published = {
+        **{"num_expert_group": "n_group", "num_experts_per_token": "num_experts_per_tok"},
+        **{"moe_renormalize": "norm_topk_prob", "model_max_length": "max_position_embeddings"},
+        "linear_head_dim": "head_dim",
+    }
+    kept = {name: value for name, value in hf.items() if name not in ("head_dim", *published)}
+    return {
+        **kept,
+        **{name: hf[own] for own, name in published.items()},
+        "architectures": ["BailingMoeV3ForCausalLM"],
+        "gated_attention_proj_granularity_type": "head_wise",
+        **{"moe_router_enable_expert_bias": True, "no_kda_lora": True, "router_dtype": "fp32"},
+    }
+
+
 _AS_PUBLISHED = {"kimi_vl": _kimi_vl, "internvl_chat": _internvl_chat}
 _AS_PUBLISHED |= dict.fromkeys(("cohere2_moe", "hy_v3"), _with_count)
 _AS_PUBLISHED["qwen3_omni_moe"] = _qwen3_omni_moe
 _AS_PUBLISHED["cohere2_vision"] = _cohere2_vision
 _AS_PUBLISHED["deepseek_v4"] = _deepseek_v4
 _AS_PUBLISHED["longcat_flash"] = _longcat_flash
+_AS_PUBLISHED["bailing_hybrid_v3"] = _bailing_v3
 
 
 def _wrapped(name: str, changes: dict[str, Any], tower: dict[str, Any]) -> Any:
@@ -785,8 +823,19 @@ def _wrapped(name: str, changes: dict[str, Any], tower: dict[str, Any]) -> Any:
 
 
 def tensors(model: Any) -> dict[str, torch.Tensor]:
-    """Under the names that they have in a checkpoint where transformers has no class for them."""
-    return classless.tensors(model) if hasattr(model, "classless") else dict(model.named_parameters())
+    """Under the names that they have in a checkpoint, where its class has them under others."""
+    if hasattr(model, "classless"):
+        return classless.tensors(model)
+    named = dict(model.named_parameters())
+    if model.config.model_type != "bailing_hybrid":
+        return named
+    renamed = {
+        **{".self_attn.o_proj.": ".attention.dense.", ".self_attn.forget_gate.": ".attention."},
+        **{".self_attn.": ".attention.", "model.embed_tokens.": "model.word_embeddings."},
+    }
+    for own, other in renamed.items():
+        named = {name.replace(own, other): tensor for name, tensor in named.items()}
+    return named
 
 
 def save(model: Any, folder: Path, **options: Any) -> Path:

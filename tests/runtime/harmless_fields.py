@@ -22,6 +22,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "num_key_value_heads"),
         *("output_dropout", "seq_aux"),
     )),
+    "bailing_hybrid_v3": frozenset((
+        *("mtp_loss_scaling_factor", "num_key_value_heads"),
+    )),
     "deepseek_v2": frozenset((
         *("head_dim", "num_key_value_heads"),
     )),

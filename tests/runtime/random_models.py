@@ -485,6 +485,18 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "moe_router_enable_expert_bias": (True,) * 49 + (False,), "linear_silu": (None, False) * 24 + (True,),
         "hidden_act": ("silu",) * 49 + ("gelu",), "rope_interleave": (None, True) * 24 + (False,),
     },
+    "bailing_hybrid_v3": {
+        **_without(_LATENT, "q_lora_rank", "n_routed_experts"), "hidden_act": ("silu",) * 49 + ("gelu",),
+        "num_hidden_layers": (4,) * 49 + (3,), "layer_group_size": (2, 4) * 24 + (1,),
+        "rms_norm_eps": (1e-6,) * 49 + (1e-2,), "attention_bias": (False,) * 49 + (True,),
+        "tie_word_embeddings": (False,) * 49 + (True,), "num_experts": (8, 16), "n_group": (2, 4),
+        "num_experts_per_tok": (1, 2, 2, 3), "short_conv_kernel_size": (2, 3, 4),
+        "head_dim": (16,) * 49 + (8,), "v_head_dim": (16,) * 49 + (24,),
+        "kda_safe_gate": (True, True, False), "kda_lower_bound": (-5.0, -1.0, -0.3),
+        "rope_parameters": (*_ROPES[:2] * 24, _ROPES[2]),
+        "layer_types": (None,) * 49 + (["full_attention", "linear_attention"] * 2,),
+        "mlp_layer_types": (None,) * 49 + (["sparse", "dense"] * 2,),
+    },
     "cohere": {**_COHERE, "use_qk_norm": (False,) * 9 + (True,)},
     "cohere2": {
         **_COHERE, "num_hidden_layers": (3,), "sliding_window": (1, 5, 64),

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from runtime.server.decoders.known import model_config
-from runtime.server.errors import Unsupported
-from runtime.server.recurrent import LightningConfig
+from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.layer_config import Caps
+from runtime.server.recurrent import KimiDeltaConfig, LightningConfig
 from tests.oracle.published import published
 from tests.runtime.config_files import config_file
 from tests.runtime.families import delta_layers
@@ -33,6 +34,13 @@ _FIRST_DENSE = {
 _DELTAS = delta_layers([one for one in range(1, 28) if one == 1 or one % 4 != 1], 27)
 _YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 4096}
 # What is one step from what this runtime computes, and what it says of it.
+# As a checkpoint has it, without transformers' spellings.
+_LING_3 = {
+    **dict.fromkeys(("linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim", "num_expert_group")),
+    **dict.fromkeys(("num_experts_per_token", "moe_renormalize", "model_max_length")),
+    **{"head_dim": 128, "norm_topk_prob": True, "max_position_embeddings": 262144, "no_kda_lora": True},
+    **{"moe_router_enable_expert_bias": True, "gated_attention_proj_granularity_type": "head_wise"},
+}
 _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
     ("llama4_text", {}, {"layer_types": ["chunked_attention"] * 48}, "layer_types are not those of"),
     ("phi3", {}, {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "'linear': models of this"),
@@ -176,6 +184,29 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
         )
     ),
+    *(
+        ("bailing_hybrid_v3", _LING_3, other, said)
+        for other, said in (
+            ({"num_hidden_layers": 41}, "SGLang needs whole groups of 6"),
+            ({"layer_group_size": 1}, "no layer has a state"),
+            ({"layer_group_size": 7}, "layer_types are not those of groups of 7"),
+            ({"layer_group_size": None}, "layer_group_size is missing"),
+            ({"first_k_dense_replace": 1}, "mlp_layer_types are not those of first_k_dense_replace"),
+            ({"kda_safe_gate": None}, "kda_safe_gate is missing"),
+            ({"kda_lower_bound": None}, "kda_lower_bound is missing"),
+            ({"no_kda_lora": None}, "no_kda_lora is missing"),
+            ({"rope_parameters": None, "rope_theta": None}, "rope_theta is missing"),
+            ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_type is 'yarn'"),
+            ({"rms_norm_eps": 1e-5}, "SGLang norms latents by it"),
+            ({"num_experts_per_token": 4}, "num_experts_per_token is 4: SGLang reads num_experts_per_tok"),
+            ({"model_max_length": 4096}, "model_max_length is 4096: SGLang reads max_position_embeddings"),
+            ({"linear_num_heads": 16}, "linear_num_heads is 16: SGLang reads num_attention_heads"),
+            ({"v_head_dim": 64}, "v_head_dim is 64 and head_dim 128"),
+            ({"num_experts": 1, "n_group": 1, "topk_group": 1}, "SGLang makes dense layers"),
+            ({"moe_shared_expert_intermediate_size": 64}, "transformers has 768"),
+            ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+        )
+    ),
     ("qwen3_next", {}, {"layer_types": ["linear_attention"] * 48}, _NO_STATES_ALONE),
     ("qwen3_5_text", {}, {"layer_types": ["linear_attention"] * 32}, _NO_STATES_ALONE),
     (
@@ -304,6 +335,18 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "linear_backend": ("seg_la",),
         "short_conv_kernel_size": (None,),
     },
+    "bailing_hybrid_v3": {
+        "hidden_act": ("silu", "swish"),
+        **dict.fromkeys(("tie_word_embeddings", "attention_bias", "use_bias", "use_qkv_bias"), (False,)),
+        **dict.fromkeys(("use_mla_nope", "multi_gate"), (False,)),
+        **dict.fromkeys(("rope_interleave", "moe_router_enable_expert_bias", "no_kda_lora"), (True,)),
+        **dict.fromkeys(("score_function", "scoring_func"), ("sigmoid",)),
+        "topk_method": ("noaux_tc",),
+        "router_dtype": ("fp32",),
+        "router_type": ("topN",),
+        "full_attention_type": ("mla",),
+        "gated_attention_proj_granularity_type": ("head_wise",),
+    },
     "olmoe": {"clip_qkv": (None,)},
     "cohere2_moe": {
         "expert_selection_fn": ("softmax", "sigmoid"),
@@ -373,8 +416,30 @@ def test_step_names_the_kind_of_layer_whose_positions_it_is_not_told() -> None:
 
 def test_ling_3_has_another_mixer_under_the_same_model_type() -> None:
     file = {**config_file("bailing_hybrid"), "architectures": ["BailingMoeV3ForCausalLM"]}
+    assert isinstance(model_config(file).recurrent, KimiDeltaConfig)
     with pytest.raises(Unsupported, match="architectures is"):
-        model_config(file)
+        model_config({**file, "architectures": ["BailingHybridForCausalLM"]})
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"kda_lower_bound": 1.0}, "kda_lower_bound is 1.0: a number below 0"),
+        ({"expert_swiglu_limit_list": 4}, "expert_swiglu_limit_list is 4: a list"),
+        ({"share_expert_swiglu_limit_list": [-1.0]}, "a limit is below 0"),
+        ({"layer_group_size": [1, 0]}, "layer_group_size is"),
+    ],
+)
+def test_what_no_ling_3_says(told: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        model_config({**config_file("bailing_hybrid_v3"), **told})
+
+
+def test_experts_of_ling_3_are_capped_where_its_lists_say_so() -> None:
+    lists = {"expert_swiglu_limit_list": [9, 9, 9, 4], "share_expert_swiglu_limit_list": [9, 9, 0, None, 7]}
+    caps = model_config({**config_file("bailing_hybrid_v3"), **lists}).caps
+    assert caps[:6] == (Caps(), Caps(), Caps(9, None), Caps(4, None), Caps(None, 7), Caps())
+    assert model_config(config_file("bailing_hybrid_v3")).caps == ()
 
 
 def test_lightning_attention_forgets_by_head_and_by_depth() -> None:

@@ -30,6 +30,7 @@ _ALSO = {"gemma": "gelu"}  # which transformers makes the other
 _OF_SGLANG = (
     "kimi_linear",
     "bailing_hybrid",
+    "bailing_hybrid_v3",
     "deepseek_v4",
     "falcon_h1",
     "longcat_flash",
@@ -131,6 +132,12 @@ _BESIDE = """
     bailing_hybrid full_attention_type lightning_layerwise_decay linear_backend linear_rope
         moe_shared_expert_intermediate_size norm_topk_prob quantization_config rotary_dim
         short_conv_kernel_size use_linear_silu use_mla_nope using_split_qkv_in_self_attention
+    bailing_hybrid_v3 expert_swiglu_limit_list full_attention_type gated_attention_proj_granularity_type
+        linear_conv_kernel_dim linear_head_dim linear_num_heads model_max_length moe_renormalize
+        moe_router_enable_expert_bias moe_shared_expert_intermediate_size multi_gate no_kda_lora
+        num_expert_group num_experts num_experts_per_token num_shared_experts q_lora_rank
+        quantization_config rope_interleave router_dtype router_type score_function scoring_func
+        share_expert_swiglu_limit_list topk_method use_bias use_mla_nope use_qkv_bias
     falcon_h1 head_dim layer_types layers_block_type quantization_config
     longcat_flash attention_method index_head_dim index_n_heads index_topk intermediate_size
         mla_scale_kv_lora mla_scale_q_lora moe_intermediate_size ngram_vocab_size_ratio num_experts_per_tok

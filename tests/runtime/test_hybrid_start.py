@@ -66,16 +66,21 @@ def test_drafts_of_layers_of_one_thing_each_are_refused_by_name() -> None:
         start_hybrid("nemotron_h", Cpu(), speculative=_DRAFTS, decode_graphs=(), prefill_graphs=())
 
 
-@pytest.mark.parametrize(("is_delta", "by_channel"), [(True, False), (True, True), (False, False)])
+@pytest.mark.parametrize(
+    ("is_delta", "by_channel", "bound"),
+    [(True, False, None), (True, True, None), (True, True, -5.0), (False, False, None)],
+)
 @pytest.mark.parametrize("seed", range(4))
-def test_chunks_are_the_same_as_token_after_token(seed: int, is_delta: bool, by_channel: bool) -> None:
+def test_chunks_are_the_same_as_token_after_token(
+    seed: int, is_delta: bool, by_channel: bool, bound: float | None
+) -> None:
     rows = RaggedRows.random(seed)
     generator = torch.Generator().manual_seed(seed)
     q, k = (torch.randn(rows.total, 2, 8, generator=generator) for _ in range(2))
     steps = (8,) if by_channel else ()
     v, step, strength = (torch.randn(rows.total, 4, *tail, generator=generator) for tail in ((6,), steps, ()))
     rate, bias = torch.randn(4, generator=generator), torch.randn(4 * (*steps, 1)[0], generator=generator)
-    gates = reference.gates(step, strength if is_delta else None, rate, bias, 0.0)
+    gates = reference.gates(step, strength if is_delta else None, rate, bias, 0.0, bound)
     told = rows.tensors(torch.device("cpu"))
     state = torch.randn(16, 4, 6, 8, generator=generator)
     one_by_one, got, want = state.clone(), torch.zeros(v.shape), torch.zeros(v.shape)

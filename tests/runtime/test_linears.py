@@ -41,6 +41,9 @@ def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int,
     shapes, linear = {}, _LINEAR.get(name, ())
     for name, parameter in tensors(reference).items():
         found = re.fullmatch(r"model\.(?:language_model\.)?layers\.(\d+)\.(.*)\.weight", name)
+        gate = "attention.g_proj", getattr(reference.config, "num_attention_heads", None)
+        if found and (found[2], *parameter.shape[:1]) == gate:
+            continue  # of latents; that of delta layers is as wide as they are
         if found and parameter.dim() == 2 and (found[2] in linear or not _NO_LINEAR.search(found[2])):
             shapes[int(found[1]), found[2]] = tuple(parameter.shape)
     told = getattr(reference, "saved_as", None) or reference.config.to_dict()

@@ -140,7 +140,11 @@ def test_uneven_ranks_answer_as_transformers_does(
 
 
 @pytest.mark.parametrize(
-    "family", ["qwen3_next", "nemotron_h", "lfm2_moe", "kimi_linear", "bailing_hybrid", "falcon_h1"]
+    "family",
+    [
+        *("qwen3_next", "nemotron_h", "lfm2_moe", "kimi_linear", "bailing_hybrid", "bailing_hybrid_v3"),
+        "falcon_h1",
+    ],
 )
 @pytest.mark.parametrize(
     ("parallel", "lens", "replayed"),

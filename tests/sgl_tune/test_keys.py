@@ -21,6 +21,7 @@ from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.verdict import verdict_of
 from tests.sgl_tune.planning import keys_of, plan
 
+PUBLISHED = Path(__file__).parents[1] / "memory/data/published_families.json"
 REAL_START = json.loads((Path(__file__).parent / "data" / "real_start_qwen3_30b.json").read_text())
 TO_4096 = (
     *(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 2048),
@@ -189,6 +190,22 @@ def test_a_shared_expert_is_fused_unless_experts_are_spread(
 ) -> None:
     gemm1, _ = _ops(model_path=model, moe_runner_backend="flashinfer_cutlass", tp=8, ep=ep)
     assert shape in gemm1.keys[0] and f"torch.bfloat16, {top_k}, " in gemm1.keys[0]
+
+
+@pytest.mark.parametrize("arch", ["sm90", "sm100"])
+@pytest.mark.parametrize(
+    ("ep", "shape"),
+    [
+        (1, "(513, 384, 2560), (0,), (513, 2560, 192)"),
+        (4, "(129, 1536, 2560), (0,), (129, 2560, 768)"),
+    ],
+)
+def test_ling_3s_shared_expert_is_fused_on_each_rank(ep: int, shape: str, arch: str, tmp_path: Path) -> None:
+    told = json.loads(PUBLISHED.read_text())["inclusionAI/Ling-3.0-flash"]
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    asked = {"model_path": str(tmp_path), "moe_runner_backend": "flashinfer_cutlass", "tp": 4, "ep": ep}
+    gemm1, _ = _ops(**asked, arch=arch)
+    assert shape in gemm1.keys[0] and "torch.bfloat16, 9, " in gemm1.keys[0]
 
 
 def test_fp8_block_scale() -> None:

@@ -95,6 +95,24 @@ def test_lfm2_vl_keeps_prefixes_in_pages_of_one_token(
 @pytest.mark.parametrize(
     ("changes", "flags", "why"),
     [
+        ({}, TRTLLM, "takes no shared expert beside its own: --disable-shared-experts-fusion"),
+        ({"num_shared_experts": 2, "moe_shared_expert_intermediate_size": 1536}, TRTLLM, None),
+        ({}, CUTLASS, None),
+        ({}, {**CUTLASS, "arch": "sm90"}, None),
+    ],
+)
+def test_ling_3s_shared_expert_runs_behind_the_routed_ones(
+    changes: dict[str, Any], flags: dict[str, Any], why: str | None, tmp_path: Path
+) -> None:
+    told = json.loads(PUBLISHED.read_text())["inclusionAI/Ling-3.0-flash"] | changes
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    found = _ends(model_path=str(tmp_path), tp=8, **flags)
+    assert found is None if why is None else found is not None and why in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags", "why"),
+    [
         ({"head_dim": None}, {"sglang_version": "0.5.13"}, "head_dim is missing"),
         ({"head_dim": None}, {"sglang_version": "0.5.14"}, None),
         ({}, {"sglang_version": "0.5.13"}, None),

@@ -16,6 +16,7 @@ from tests.memory.published import checkpoints
 _CONFIGS = {one.name: one.config for one in checkpoints()}
 _FALCON = _CONFIGS["tiiuae/Falcon-H1-0.5B-Instruct"]
 _LONGCAT = _CONFIGS["meituan-longcat/LongCat-Flash-Chat"]
+_LING_3 = _CONFIGS["inclusionAI/Ling-3.0-flash"]
 _KIMI, _HY3, _LING = (
     _CONFIGS[name]
     for name in (
@@ -156,6 +157,24 @@ def test_longcat_is_told_by_its_architecture_too(tmp_path: Path) -> None:
     for named in ({"model_type": ""}, {"model_type": "longcat_flash_ngram"}):
         model = _deployment(tmp_path, named, _LONGCAT).shape.model
         assert model is not None and model.model_type == "longcat_flash"
+
+
+@pytest.mark.parametrize(
+    ("not_served", "said"),
+    [
+        ({"sglang_version": "0.5.22"}, "releases before 0.5.23"),
+        ({"dtype": "float32"}, "--dtype float32"),
+        ({"quantization": "fp8"}, "quantized weights"),
+    ],
+)
+def test_what_ling_3s_class_is_not_written_for_has_a_key_alone(
+    not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    for served in ({"tp": 8}, {"tp": 8, **_DP}, {"tp": 4, "pp": 2}, {"tp": 8, "moe_a2a_backend": "deepep"}):
+        assert _deployment(tmp_path, {}, _LING_3, sglang_version="0.5.23", **served).shape.model is not None
+    refused = _deployment(tmp_path, {}, _LING_3, **{"tp": 8, "sglang_version": "0.5.23", **not_served})
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"bailing_hybrid_v3 does not go with {said}")
 
 
 @pytest.mark.parametrize(("release", "known"), [("0.5.16", False), ("0.5.17", True)])

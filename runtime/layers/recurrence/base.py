@@ -32,7 +32,8 @@ class Rows:
 @dataclass(frozen=True, slots=True, eq=False)
 class RecurrentInputs:
     """q and k [T, key heads, K], v [T, heads, V], `step` [T, heads] before its softplus; or [T, heads, K],
-    with a `bias` [heads x K], where each channel of a key forgets by a step of its own.
+    with a `bias` [heads x K], where each channel of a key forgets by a step of its own: as a softplus says,
+    or, with a `lower_bound`, as a sigmoid's share of that.
 
     `strength` [T, heads] before its sigmoid makes it a delta rule; without it, a value counts as much as its
     step says. `rate`, `bias` and `skip` are of each head: the logarithm of a decay, what a step starts from,
@@ -48,6 +49,7 @@ class RecurrentInputs:
     bias: torch.Tensor
     skip: torch.Tensor | None = None
     least_step: float = 0.0
+    lower_bound: float | None = None
 
 
 def convolve(
@@ -82,4 +84,5 @@ def recur(inputs: RecurrentInputs, state: torch.Tensor, rows: Rows) -> torch.Ten
         rows.longest,
         rows.keeps,
         inputs.least_step,
+        inputs.lower_bound,
     )

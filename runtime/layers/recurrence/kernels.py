@@ -65,9 +65,9 @@ def _keep_inputs(
 @triton.jit
 def _recur(
     q, k, v, step, strength, rate, bias, skip, state, out, slots, seq_lens, starts,
-    q_row, k_row, v_row, step_row, strength_row, shared_by, least_step, scale,
+    q_row, k_row, v_row, step_row, strength_row, shared_by, least_step, lower_bound, scale,
     HEADS, K, V, DELTA: tl.constexpr, SKIP: tl.constexpr, KEEPS: tl.constexpr, PER_KEY: tl.constexpr,
-    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
+    BOUNDED: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
 ):  # fmt: skip
     """One program a (request, head, values), token after token."""
     request, head = tl.program_id(0), tl.program_id(1)
@@ -99,7 +99,7 @@ def _recur(
         raw += start
         taken = tl.where(raw > 20.0, raw, tl.log(1.0 + tl.exp(tl.minimum(raw, 20.0))))
         taken = tl.maximum(taken, least_step)
-        held *= tl.exp(decay * taken)
+        held *= tl.exp(lower_bound / (1.0 + tl.exp(decay * raw)) if BOUNDED else decay * taken)
         if DELTA:
             query *= scale / tl.sqrt(tl.sum(query * query, 0) + 1e-6)
             known /= tl.sqrt(tl.sum(known * known, 0) + 1e-6)
@@ -185,6 +185,7 @@ def recur(
     query_starts: torch.Tensor,
     keeps: bool,
     least_step: float,
+    lower_bound: float | None,
 ) -> None:
     heads, values, keys = state.shape[1:]
     if not v.numel():
@@ -193,8 +194,9 @@ def recur(
     _recur[(slots.shape[0], heads, triton.cdiv(values, _VALUES))](
         q, k, v, step, opening, rate, bias, rate if skip is None else skip, state, out,
         slots, seq_lens, query_starts, q.stride(0), k.stride(0), v.stride(0), step.stride(0),
-        opening.stride(0), heads // k.shape[1], least_step, keys**-0.5, heads, keys, values,
-        DELTA=strength is not None, SKIP=skip is not None, KEEPS=keeps, PER_KEY=step.dim() == 3,
+        opening.stride(0), heads // k.shape[1], least_step, lower_bound or 0.0, keys**-0.5,
+        heads, keys, values, DELTA=strength is not None, SKIP=skip is not None, KEEPS=keeps,
+        PER_KEY=step.dim() == 3, BOUNDED=lower_bound is not None,
         BLOCK_K=triton.next_power_of_2(keys), BLOCK_V=_VALUES, num_warps=1,
     )  # fmt: skip
 

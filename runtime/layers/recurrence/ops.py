@@ -54,6 +54,7 @@ def recurrence(
     longest: int,
     keeps: bool,
     least_step: float,
+    lower_bound: float | None,
 ) -> torch.Tensor:
     out = torch.zeros(v.shape, dtype=v.dtype, device=v.device)  # rows of padding belong to nobody
     if v.is_cuda:
@@ -61,11 +62,11 @@ def recurrence(
 
         kernels.recur(
             q, k, v, step, strength, rate, bias, skip, state, out, slots, seq_lens, query_starts, keeps,
-            least_step,
+            least_step, lower_bound,
         )  # fmt: skip
     else:
         requests = reference.Requests(slots, seq_lens, query_starts)
-        gates = reference.gates(step, strength, rate, bias, least_step)
+        gates = reference.gates(step, strength, rate, bias, least_step, lower_bound)
         reference.recur(q, k, v, gates, skip, state, out, requests, keeps)
     return out
 

@@ -69,9 +69,13 @@ def gates(
     rate: torch.Tensor,
     bias: torch.Tensor,
     least_step: float,
+    lower_bound: float | None = None,
 ) -> Gates:
-    taken = F.softplus(step.float() + bias.float().view(step.shape[1:])).clamp(min=least_step)
-    decay = -rate.float().exp()[:, None] * (taken[..., None] if taken.dim() == 2 else taken)
+    raw, pace = step.float() + bias.float().view(step.shape[1:]), rate.float().exp()[:, None]
+    taken = F.softplus(raw).clamp(min=least_step)
+    decay = -pace * (taken[..., None] if taken.dim() == 2 else taken)
+    if lower_bound is not None:
+        decay = lower_bound * (pace * raw).sigmoid()
     return Gates(decay, taken if strength is None else strength.float().sigmoid(), strength is not None)
 
 

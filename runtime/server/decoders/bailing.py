@@ -90,9 +90,11 @@ def _routed(f: Fields) -> MoEConfig:
     )
 
 
-def expert_groups(f: Fields, corrected: bool, experts: int, top_k: int) -> tuple[int, int]:
-    groups, best = f.count("n_group"), f.count("topk_group")
-    told = f"n_group is {groups} and topk_group {best}"
+def expert_groups(
+    f: Fields, corrected: bool, experts: int, top_k: int, name: str = "n_group"
+) -> tuple[int, int]:
+    groups, best = f.count(name), f.count("topk_group")
+    told = f"{name} is {groups} and topk_group {best}"
     if not corrected and (groups or best):
         f.cannot(f"{told}: this runtime computes a softmax over all experts")
     elif corrected and not 0 < best <= groups:

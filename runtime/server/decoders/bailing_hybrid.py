@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from runtime.server.config import ModelConfig
+from runtime.server.decoders import bailing_hybrid_v3
 from runtime.server.decoders.bailing import NAMES, expert_groups
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
@@ -62,7 +63,7 @@ def _bailing_hybrid(f: Fields) -> ModelConfig:
 
 def _check(f: Fields) -> None:
     told = f.get("architectures")
-    if told not in (None, [], [_ARCHITECTURE]):  # as transformers has Ling 3's, of the same model_type
+    if told not in (None, [], [_ARCHITECTURE]):  # as transformers calls Ling 3, of the same model_type
         raise Unsupported(f"config.json: architectures is {repr(told)[:60]}: here is {_ARCHITECTURE}")
     if f.has("quantization_config"):
         f.cannot("quantization_config: this runtime has plain layers of this family alone")
@@ -175,4 +176,5 @@ _AGREED = {
     "qk_nope_head_dim": 128,
 }
 
-FAMILIES = (Family("bailing_hybrid", _bailing_hybrid, _AGREED),)
+_THIRD = {bailing_hybrid_v3.ARCHITECTURE: bailing_hybrid_v3.NAME}
+FAMILIES = (Family("bailing_hybrid", _bailing_hybrid, _AGREED, _THIRD),)

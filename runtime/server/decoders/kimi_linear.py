@@ -142,7 +142,7 @@ def _latents(f: Fields) -> tuple[AttentionConfig, MLAConfig]:
 
 def _delta(f: Fields, linear: HF) -> KimiDeltaConfig:
     """Sizes of the section; where it has none, of the file, and SGLang's server ends."""
-    sizes = []
+    sizes: list[int] = []
     for name, otherwise, usual in (
         ("num_heads", "linear_num_heads", 32),
         ("head_dim", "linear_head_dim", 128),
@@ -154,7 +154,8 @@ def _delta(f: Fields, linear: HF) -> KimiDeltaConfig:
             sizes.append(f.size(otherwise, usual))
         else:
             sizes.append(Fields(linear, {}).size(name))
-    return KimiDeltaConfig(*sizes)
+    heads, width, taps = sizes
+    return KimiDeltaConfig(heads, width, taps)
 
 
 def _routed(f: Fields) -> MoEConfig:

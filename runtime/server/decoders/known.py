@@ -16,6 +16,7 @@ from runtime.server.decoders import (
     arcee,
     bailing,
     bailing_hybrid,
+    bailing_hybrid_v3,
     cohere,
     deepseek,
     deepseek_v4,
@@ -56,7 +57,7 @@ from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
 
 _MODULES = (
-    bailing_hybrid,
+    *(bailing_hybrid, bailing_hybrid_v3),
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
     *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna, falcon_h1),
