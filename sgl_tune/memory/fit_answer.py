@@ -9,6 +9,7 @@ from runtime.server.releases import Release
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.answer import MemoryOptions, question_of
+from sgl_tune.memory.caveats import caveats
 from sgl_tune.memory.fit import Fit, fit
 from sgl_tune.memory.goals import Goals
 from sgl_tune.memory.table import heading
@@ -67,7 +68,7 @@ def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit,
         found.best.report,
         is_gpu_assumed=assumed is not None,
         notes=(*filter(None, [assumed]), *deployment.warnings, *deployment.notes, *starts[0].notes),
-        not_modelled=deployment.not_counted,
+        not_modelled=caveats(deployment),
     )
     found = replace(found, best=replace(found.best, report=report))
     return found, deployment.server.release, heading(report)
