@@ -6,7 +6,7 @@ Slot 0 and table row 0 are padding: dummy and padded tokens read and write there
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -18,7 +18,13 @@ from runtime.server.compressed_sizes import compressed_buffers
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.layer_config import AttentionConfig, MLAConfig
 from runtime.server.pool_plan import PoolPlan
-from runtime.server.sizing import kept_layers, kv_heads_per_rank, sliding_layers
+from runtime.server.sizing import (
+    block_key_widths,
+    has_block_keys,
+    kept_layers,
+    kv_heads_per_rank,
+    sliding_layers,
+)
 
 PADDING_REQUEST = 0
 PADDING_SLOT = 0
@@ -128,6 +134,20 @@ class GqaPool:
     def slot_map(self, layer_id: int) -> torch.Tensor | None:
         """From a token's slot to the one it has in this layer, where these differ."""
         return self.sliding.map if self.sliding and layer_id in self.sliding.layers else None
+
+
+class IndexedPool(GqaPool):
+    """... and one buffer [slots, D] of an indexer's keys in some layers, by the `widths` of these."""
+
+    def __init__(
+        self, shape: PoolShape, rows: Mapping[int, KVRow], widths: Mapping[int, int], dtype: torch.dtype
+    ) -> None:
+        super().__init__(shape, rows)
+        own = replace(shape, layers=tuple(widths))
+        self._index_keys = buffers(own, {layer: (width,) for layer, width in widths.items()}, dtype)
+
+    def index_keys(self, layer_id: int) -> torch.Tensor:
+        return self._index_keys[layer_id]
 
 
 class LatentPool:
@@ -250,8 +270,12 @@ def make_cache(
         return LatentPool(shape, model.mla, plan.packed)
     if model.compressed is not None:
         return CompressedPool(shape, {layer: compressed_rows(model, layer) for layer in kept})
+    rows = {layer: _row(model.layer_attention(layer), parallel) for layer in kept}
+    if has_block_keys(model):
+        dtype = DTYPES[plan.index_dtype or plan.kv_dtype]
+        return IndexedPool(shape, rows, block_key_widths(model, kept), dtype)
     sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None
-    return GqaPool(shape, {layer: _row(model.layer_attention(layer), parallel) for layer in kept}, sliding)
+    return GqaPool(shape, rows, sliding)
 
 
 def _row(attention: AttentionConfig, parallel: ParallelConfig) -> KVRow:

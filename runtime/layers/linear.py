@@ -7,7 +7,7 @@ is a partial sum: the caller reduces it, because what follows decides over which
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -16,6 +16,8 @@ from runtime.layers.loading import Piece, Source, length
 from runtime.layers.quantization import PLAIN, Plain, Scheme, Tensors, Unread, change
 from runtime.layers.scaled_linear import unread_linear
 from runtime.server.formats.tensors import Matrix
+
+JOINED = ("plain", "mxfp8")
 
 
 def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
@@ -123,3 +125,19 @@ class Linear(nn.Module):
             whole, rows = part.within
             sources.append(Source(f"{whole}.{name}", self.scheme.part(name, rows, self.cols), block=block))
         return Piece(target, tuple(sources))
+
+
+def joins(first: Linear, second: Linear) -> bool:
+    """Whether one matrix can be made of both: plain ones, and in mxfp8 (srt/models/minimax_m3.py)."""
+    kinds = first.scheme.format.name, second.scheme.format.name
+    return kinds[0] == kinds[1] and kinds[0] in JOINED
+
+
+def join(first: Linear, second: Linear) -> None:
+    """Rows of `second` behind those of `first`, which alone is of use then."""
+    held = {name: torch.cat((tensor, second.tensors[name])) for name, tensor in first.tensors.items()}
+    rows = (*first.matrix.rows, *second.matrix.rows)
+    first.parts, first.rows = [*first.parts, *second.parts], sum(rows)
+    first.matrix = replace(first.matrix, rows=rows)
+    first.tensors = register(first, held)
+    first._taken = first.tensors

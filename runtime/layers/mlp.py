@@ -50,6 +50,17 @@ class ScaledMLP(GatedMLP):
         return self.down(self.activate(both)) * self.answer
 
 
+class ClampedMLP(GatedMLP):
+    """(up + 1) * gate * sigmoid(alpha * gate), both clamped to a limit."""
+
+    def __init__(self, gate_up: Linear, down: Linear, swiglu: tuple[float, float]) -> None:
+        super().__init__(gate_up, down)
+        self.alpha, self.limit = swiglu
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(clamped_swiglu(self.gate_up(x), self.alpha, self.limit))
+
+
 class SquaredMLP(GatedMLP):
     """The same without a gate: the square of what is positive."""
 
@@ -102,6 +113,19 @@ def capped_before(x: torch.Tensor, cap: float) -> torch.Tensor:
 
 @capped_before.register_fake
 def _(x: torch.Tensor, cap: float) -> torch.Tensor:
+    return x.new_empty(x.shape[0], x.shape[1] // 2)
+
+
+@opaque_op("sgl_tune::clamped_swiglu", mutates_args=())
+def clamped_swiglu(x: torch.Tensor, alpha: float, limit: float) -> torch.Tensor:
+    """[T, 2 I], gates before ups -> [T, I]."""
+    gate, up = x.chunk(2, dim=-1)
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return (up + 1) * gate * torch.sigmoid(alpha * gate)
+
+
+@clamped_swiglu.register_fake
+def _(x: torch.Tensor, alpha: float, limit: float) -> torch.Tensor:
     return x.new_empty(x.shape[0], x.shape[1] // 2)
 
 

@@ -19,6 +19,7 @@ from runtime.layers.embedding import TokenEmbedding, VocabTable
 from runtime.layers.linear import Linear
 from runtime.layers.loading import Piece, fill_dummy, load
 from runtime.layers.rope import rope_table
+from runtime.models.block_attention import BlockAttention
 from runtime.models.build import make_build
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.experts import Experts
@@ -194,6 +195,9 @@ class Decoder(nn.Module):
 
     def _finalize(self) -> None:
         """What attention makes stays; made between the experts' temporaries, it would keep their segments."""
+        for module in self.modules():
+            if isinstance(module, BlockAttention):
+                module.join()
         modules = list(self.modules())
         for module in modules:
             if isinstance(module, Linear):

@@ -33,14 +33,14 @@ class GroupedQueryAttention(nn.Module):
         self.heads = shard(config.num_heads, ranks, rank, "the number of heads")
         self.kv_heads = kv_shard(config.num_kv_heads, ranks, rank)
         self.widths = (config.head_dim, config.head_dim, config.value_width)
-        q, kv = _rows(self.heads, config.head_dim), _rows(self.kv_heads, config.head_dim)
-        asked = _rows(self.heads, config.head_dim * (2 if config.output_gate else 1))
-        values = _rows(self.kv_heads, config.value_width)
+        q, kv = head_rows(self.heads, config.head_dim), head_rows(self.kv_heads, config.head_dim)
+        asked = head_rows(self.heads, config.head_dim * (2 if config.output_gate else 1))
+        values = head_rows(self.kv_heads, config.value_width)
         self.sizes = [length(asked), length(kv), length(values)]
         self.has_gate, self.value_scale = config.output_gate, config.value_scale
         self.key_scale = config.key_scale
         self.qkv = build.linear(
-            _parts(name, model.names, config, asked, kv, values),
+            parts_of_heads(name, model.names, config, asked, kv, values),
             slice(0, config.inputs * model.hidden_size),
             bias=config.bias,
             rows_over=ranks,
@@ -48,7 +48,7 @@ class GroupedQueryAttention(nn.Module):
         )
         self.out = build.linear(
             [Part(f"{name}.{model.names.attention_out}", slice(0, model.hidden_size))],
-            _rows(self.heads, config.value_width),
+            head_rows(self.heads, config.value_width),
             bias=config.output_bias,
             adds_bias=rank == 0,
             columns_over=ranks,
@@ -131,7 +131,7 @@ def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:
     return slice(head, head + 1)
 
 
-def _parts(
+def parts_of_heads(
     name: str, names: TensorNames, config: AttentionConfig, q: slice, kv: slice, values: slice
 ) -> list[Part]:
     """Three matrices, or one of the three below each other: in every checkpoint, or in some."""
@@ -156,5 +156,5 @@ def _of_groups(config: AttentionConfig, which: str) -> Callable[[torch.Tensor], 
     return lambda whole: whole.unflatten(0, (-1, asking + 2, config.head_dim))[:, place].flatten(0, 2)
 
 
-def _rows(heads: slice, head_dim: int) -> slice:
+def head_rows(heads: slice, head_dim: int) -> slice:
     return slice(heads.start * head_dim, heads.stop * head_dim)

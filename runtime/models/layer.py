@@ -11,6 +11,7 @@ from torch import nn
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.loading import Piece
+from runtime.models.block_attention import BlockAttention
 from runtime.models.build import Build
 from runtime.models.compressed_attention import CompressedAttention
 from runtime.models.gated_delta import GatedDeltaNet
@@ -129,7 +130,8 @@ class DecoderLayer(nn.Module):
 
 
 RecurrentMixer = GatedDeltaNet | KimiDelta | LightningAttention | Mamba2Mixer | ShortConv
-Mixer = LatentAttention | GroupedQueryAttention | CompressedAttention | RecurrentMixer | ParallelMixers
+Attention = BlockAttention | CompressedAttention | LatentAttention | GroupedQueryAttention
+Mixer = Attention | RecurrentMixer | ParallelMixers
 _RECURRENT: dict[type, type[RecurrentMixer]] = {
     GatedDeltaConfig: GatedDeltaNet,
     KimiDeltaConfig: KimiDelta,
@@ -151,17 +153,21 @@ def _mixer(build: Build, layer_id: int, layer: str) -> Mixer | None:
     model = build.model
     if not model.keeps_tokens(layer_id):
         return _recurrence(build, layer_id, layer) if model.is_recurrent(layer_id) else None
-    kind: type[CompressedAttention | LatentAttention | GroupedQueryAttention]
-    if model.compressed is not None:
-        kind = CompressedAttention
-    else:
-        kind = LatentAttention if model.is_mla else GroupedQueryAttention
-    attention = kind(build, layer_id, f"{layer}.{model.names.attention}{model.half_name(layer_id)}")
+    name = f"{layer}.{model.names.attention}{model.half_name(layer_id)}"
+    attention = _attention_of(model, layer_id)(build, layer_id, name)
     if not model.is_recurrent(layer_id):
         return attention
     recurrence = _recurrence(build, layer_id, layer)
     assert isinstance(attention, GroupedQueryAttention) and isinstance(recurrence, Mamba2Mixer)
     return ParallelMixers(attention, recurrence, model.multipliers)
+
+
+def _attention_of(model: ModelConfig, layer_id: int) -> type[Attention]:
+    if model.compressed is not None:
+        return CompressedAttention
+    if model.layer_attention(layer_id).blocks is not None:
+        return BlockAttention
+    return LatentAttention if model.is_mla else GroupedQueryAttention
 
 
 def _recurrence(build: Build, layer_id: int, layer: str) -> RecurrentMixer:

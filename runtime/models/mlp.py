@@ -11,7 +11,7 @@ from runtime.devices.graph_break import outside_graph
 from runtime.forward.dp_attention import gather, scatter
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, shard
-from runtime.layers.mlp import GatedMLP, ScaledMLP, SquaredMLP
+from runtime.layers.mlp import ClampedMLP, GatedMLP, ScaledMLP, SquaredMLP
 from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build
 from runtime.models.experts import Experts
@@ -182,4 +182,6 @@ def _gated(
     scales = build.model.multipliers.mlp
     if scales is not None:
         return ScaledMLP(gate_up, down, activation, scales)
+    if build.model.swiglu is not None:
+        return ClampedMLP(gate_up, down, build.model.swiglu)
     return GatedMLP(gate_up, down, activation, caps.others, caps.before)

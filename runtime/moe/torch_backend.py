@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from runtime.layers.mlp import capped, capped_before
+from runtime.layers.mlp import capped, capped_before, clamped_swiglu
 from runtime.layers.opaque import opaque_op
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.moe.backends import MoEBackend
@@ -103,5 +103,4 @@ def activate(x: torch.Tensor, swiglu: list[float], width: int) -> torch.Tensor:
     if not swiglu:
         return F.silu(gate) * up
     alpha, limit = swiglu
-    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
-    return (up + 1) * gate * torch.sigmoid(alpha * gate)
+    return clamped_swiglu(x, alpha, limit)

@@ -75,6 +75,11 @@ MODEL: Mapping[str, Bound] = {
         ("conv_kernel", "conv_L_cache", "linear_conv_kernel_dim", "mamba_d_conv"), Bound(1, 1 << 10)
     ),
     **dict.fromkeys(("chunk", "chunk_size", "mamba_chunk_size"), Bound(1, 1 << 16)),
+    **dict.fromkeys(("block_size", "sparse_block_size", "index_block_size"), Bound(1, 1 << 16)),
+    **dict.fromkeys(("sparse_topk_blocks", "index_topk_blocks"), Bound(1, 1 << 16)),
+    **dict.fromkeys(("local_blocks", "sparse_local_block", "index_local_blocks"), Bound(0, 1 << 16)),
+    **dict.fromkeys(("sparse_num_index_heads", "index_n_heads"), HEADS),
+    **dict.fromkeys(("sparse_index_dim", "index_head_dim", "dense_intermediate_size", "rotary_dim"), WIDTH),
     "top_k": Bound(1, WIDTH.most),  # of experts, and of keys in sparse attention
     **dict.fromkeys(("max_position", "max_position_embeddings", "sliding_window"), TOKENS),
 }

@@ -27,6 +27,8 @@ _MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "qua
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
 _FUSING = ("glm4_moe", "glm4v_moe_text", "glm4_moe_lite")
+# ... and of these on every backend that does not turn it off: srt/models/minimax_m3.py
+_ALWAYS_FUSING = ("minimax_m3_vl_text",)
 # ... and of these, behind a gate, on every backend that does not turn it off: srt/models/qwen2_moe.py.
 _FUSING_BEHIND_GATES = ("qwen3_next",)
 # ... and of these on every backend, where nothing goes to other ranks: srt/models/bailing_moe_v3.py.
@@ -90,7 +92,15 @@ def fused_shared_experts(model: ModelConfig, runtime: RuntimeConfig, ep: int) ->
     if runtime.moe_a2a_backend != "none" or ep > 1:
         return 0
     fuses = model.model_type in _FUSING or (model.model_type in _FUSING_256 and moe.num_experts == 256)
-    return int(fuses or fuses_on_each_rank(model, runtime))
+    return int(fuses or fuses_on_each_rank(model, runtime) or has_no_shared_mlp(model, runtime, ep))
+
+
+def has_no_shared_mlp(model: ModelConfig, runtime: RuntimeConfig, ep: int) -> bool:
+    """No matrix of a shared expert's is multiplied by itself, whatever runs the experts."""
+    turned_off = not runtime.fuses_shared_experts or runtime.moe_a2a_backend != "none" or ep > 1
+    backend = runtime.served_by or runtime.moe_runner_backend
+    apart = "trtllm" in backend or backend == "flashinfer_cutedsl" or backend.startswith("lora_")
+    return model.model_type in _ALWAYS_FUSING and not turned_off and not apart
 
 
 def fuses_on_each_rank(model: ModelConfig, runtime: RuntimeConfig) -> bool:

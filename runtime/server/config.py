@@ -86,7 +86,10 @@ class ModelConfig:
     centred_norms: bool = False  # weights are told less one
     mean_norms: bool = False  # of what is left when the mean is taken away
     gated_mlps: bool = True  # silu(gate) * up; without a gate, the square of what is positive of up
-    activation: Literal["silu", "gelu_tanh"] = "silu"
+    activation: Literal["silu", "gelu_tanh", "clamped"] = "silu"
+    swiglu: tuple[float, float] | None = (
+        None  # alpha and limit, of dense MLPs and shared experts as of others
+    )
     multipliers: Multipliers = NO_MULTIPLIERS
     checkpoint_quantization: str | None = None
     quantization_block: tuple[int, int] | None = None

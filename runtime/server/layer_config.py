@@ -64,6 +64,23 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockConfig:
+    """What chooses a KV head's blocks of `block_size` tokens: a head of an indexer each, by its best score of
+    a block. So many of the last are chosen whatever they score."""
+
+    num_heads: int
+    head_dim: int
+    block_size: int
+    top_k: int
+    local_blocks: int
+
+    @property
+    def seen(self) -> int:
+        """Of a request that is no longer, every token."""
+        return self.block_size * self.top_k
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionConfig:
     """One kind of attention. In latent attention `head_dim` is a query's."""
 
@@ -90,9 +107,10 @@ class AttentionConfig:
     idle_norms: bool = False  # of queries and of keys, which SGLang makes and nobody asks
     any_rows: bool = False  # quantization blocks need not fit a rank's queries, keys and values
     inputs: int = 1  # rows as wide as so many of the model's are what it attends with
+    blocks: BlockConfig | None = None  # of tokens, which are all that it sees
 
     def __post_init__(self) -> None:
-        check_model(self)
+        check_model(self, self.blocks)
 
     @property
     def value_width(self) -> int:

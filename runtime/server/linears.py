@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runtime.server.config import ModelConfig, ParallelConfig
-from runtime.server.layer_config import AttentionConfig
+from runtime.server.layer_config import AttentionConfig, BlockConfig
 from runtime.server.recurrent import (
     GatedDeltaConfig,
     KimiDeltaConfig,
@@ -19,6 +19,8 @@ from runtime.server.recurrent import (
 )
 
 _FUSED_ROWS = 128
+# How MiniMax-M3's heads and their indexer store what they ask with, where both are made one matrix.
+JOINED = (None, "mxfp8")
 # Whose attention asks for TP's ranks, not for attention's: srt/models.
 _SPLIT_OVER_TP = (
     *("llama", "mistral", "mixtral", "qwen2", "glm4", "glm4_moe_lite", "ernie4_5", "ernie4_5_moe"),
@@ -40,7 +42,7 @@ class LinearSize:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Over how many ranks MLPs are split: dense ones, and the shared experts."""
+    """Over how many ranks MLPs are split: dense ones, and the shared experts; 0 where these are no MLPs."""
 
     dense: int
     shared: int
@@ -111,11 +113,24 @@ def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iter
     asked = 2 * heads if attention.output_gate else heads
     rows = (asked + kv_heads) * attention.head_dim + kv_heads * attention.value_width
     packed, read = model.names.packed_qkv, attention.inputs * model.hidden_size
-    yield ("q_proj", "k_proj", "v_proj") if packed is None else (packed,), read, rows
+    asking = ("q_proj", "k_proj", "v_proj") if packed is None else (packed,)
+    if attention.blocks is None:
+        yield asking, read, rows
+    else:
+        yield from _with_index(model, attention.blocks, (asking, read, rows), ranks)
     yield (model.names.attention_out,), heads * attention.value_width, model.hidden_size
     if attention.softplus_gate is not None:
         each = attention.head_dim if attention.softplus_gate == "value" else 1
         yield ("g_proj",), model.hidden_size, heads * each
+
+
+def _with_index(model: ModelConfig, blocks: BlockConfig, asking: Product, ranks: int) -> Iterator[Product]:
+    names, read, rows = asking
+    index, own = ("index_q_proj", "index_k_proj"), (max(1, blocks.num_heads // ranks) + 1) * blocks.head_dim
+    if model.checkpoint_quantization in JOINED:
+        yield (*names, *index), read, rows + own
+    else:
+        yield from (asking, (index, read, own))
 
 
 def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:
@@ -199,7 +214,7 @@ def _beside_experts(model: ModelConfig, spread: Spread) -> Iterator[Product]:
     if moe.latent_size:
         yield (f"{mlp}.fc1_latent_proj",), model.hidden_size, moe.latent_size
         yield (f"{mlp}.fc2_latent_proj",), moe.latent_size, model.hidden_size
-    if moe.shared_intermediate_size:
+    if moe.shared_intermediate_size and spread.shared:
         width = moe.shared_intermediate_size // spread.shared
         up, down = _mlp(model, model.shared_name(mlp), width)
         if not (spread.fuses_shared and 2 * width % _FUSED_ROWS == 0):

@@ -13,6 +13,8 @@ from runtime.server.parallel import stage_layers
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 from runtime.server.sizing import (
     DTYPE_BYTES,
+    block_key_dtype,
+    has_block_keys,
     has_window_pool,
     kv_bytes_per_token,
     kv_tokens,
@@ -43,6 +45,7 @@ class PoolPlan:
     sliding_tokens: int = 0  # of sliding layers, where they have a pool of their own
     states: StatePlan | None = None  # of recurrent layers
     compressed: CompressedPlan | None = None  # as SGLang lays keys of groups of tokens
+    index_dtype: str | None = None  # of keys of an indexer of blocks
 
 
 def kv_dtype_of(runtime: RuntimeConfig) -> str:
@@ -57,6 +60,20 @@ def kv_dtype_of(runtime: RuntimeConfig) -> str:
 def packs_latents(model: ModelConfig, sm_major: int) -> bool:
     """Sparse attention's kernels want fp8 latents with scales, but for TRT-LLM's, Blackwell's default."""
     return sm_major < 10 or (sm_major == 12 and model.model_type == "glm_moe_dsa")
+
+
+def index_dtype(model: ModelConfig, runtime: RuntimeConfig, sm_major: int) -> str | None:
+    if not has_block_keys(model):
+        return None
+    majors, backend = runtime.release.fp8_block_keys_on, runtime.attention_backend
+    return block_key_dtype(runtime.dtype, kv_dtype_of(runtime), backend, majors, sm_major)
+
+
+def _counted_index_dtype(model: ModelConfig, runtime: RuntimeConfig, sm_major: int) -> str | None:
+    """Once of the model's dtype whatever they were."""
+    if has_block_keys(model) and not runtime.release.counts_fp8_block_keys:
+        return runtime.dtype
+    return index_dtype(model, runtime, sm_major)
 
 
 def plan_pool(
@@ -78,13 +95,14 @@ def plan_pool(
     kv_dtype, page = kv_dtype_of(runtime), page_size(model, runtime)
     packed = packs_latents(model, sm_major)
     share = runtime.sliding_share
-    per_token = kv_bytes_per_token(model, parallel, kv_dtype, layers, draft_layers, packed, share)
+    keys = _counted_index_dtype(model, runtime, sm_major)
+    per_token = kv_bytes_per_token(model, parallel, kv_dtype, layers, draft_layers, packed, share, keys)
     if model.recurrent is not None:
         budget = plan_states(rest, model, parallel, runtime)
         rest, states = budget.left, budget.plan
     tokens = agree(kv_tokens(rest, per_token, page))
     if tokens == MORE_TOKENS_THAN_ANY_POOL:  # nobody said how many the other stages have
-        tokens = kv_tokens(rest, _most_of_stages(model, parallel, kv_dtype, share), page)
+        tokens = kv_tokens(rest, _most_of_stages(model, parallel, kv_dtype, share, keys), page)
     tokens = _at_most(_found(tokens, free, mem_fraction), runtime)
     return plan_tokens(tokens, model, parallel, runtime, sm_major, states)
 
@@ -107,9 +125,14 @@ def _with_groups(
     return replace(plan, compressed=groups)
 
 
-def _most_of_stages(model: ModelConfig, parallel: ParallelConfig, kv_dtype: str, share: float) -> float:
+def _most_of_stages(
+    model: ModelConfig, parallel: ParallelConfig, kv_dtype: str, share: float, keys: str | None
+) -> float:
     stages = (stage_layers(model.num_layers, parallel, stage) for stage in range(parallel.pp))
-    return max(kv_bytes_per_token(model, parallel, kv_dtype, layers, share=share) for layers in stages)
+    return max(
+        kv_bytes_per_token(model, parallel, kv_dtype, layers, share=share, index_dtype=keys)
+        for layers in stages
+    )
 
 
 def plan_tokens(
@@ -142,6 +165,7 @@ def plan_tokens(
         packed=packs_latents(model, sm_major),
         sliding_tokens=int(tokens * runtime.sliding_share) // page * page if has_window_pool(model) else 0,
         states=states and drafted_states(states, requests, runtime),
+        index_dtype=index_dtype(model, runtime, sm_major),
     )
 
 

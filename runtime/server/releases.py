@@ -209,6 +209,9 @@ class Release(NamedTuple):
     step_3p5_has_defaults: bool = False
     mimo_v2_on_fa4: bool = False
     has_minimax_m3: bool = False
+    # Its indexer's keys are as small as the cache on these GPUs; when the pool is sized, too
+    fp8_block_keys_on: tuple[int, ...] = ()
+    counts_fp8_block_keys: bool = False
     nemotron_h_on_trtllm: bool = False
     has_qwen3_vl_defaults: bool = False
     pages_qwen_hybrids: bool = False
@@ -448,6 +451,7 @@ _17 = _16._replace(
     context_caps_prefill_graphs=False,
     pd_decode_has_encoder=False,
     has_minimax_m3=True,
+    fp8_block_keys_on=(10,),
     absorbed_deterministic=_16.deterministic_prefixes,
     tells_wide_keys=True,
     has_hpc_ops=True,
@@ -542,6 +546,7 @@ _20 = _19._replace(
 _21 = _20._replace(
     version="0.5.21",
     compressed_pools=COMPRESSED_21,
+    counts_fp8_block_keys=True,
     falcon_h1_adds_once=True,
     block_fp8_runs_as_mxfp8=True,
     cutlass_prefills_by_heads=True,
@@ -575,6 +580,7 @@ _22 = _21._replace(
 )
 _23 = _22._replace(
     version="0.5.23",
+    fp8_block_keys_on=(9, 10),
     tokenspeed_is_cutedsl=True,
     flashinfer="0.7.2",
     candidate_selection="v2_default",

@@ -13,6 +13,7 @@ DTYPE_BYTES = {
     "float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "float8_e4m3fn": 1,
 }  # fmt: skip
 FP8_BLOCK = 128
+_FP8_E4M3 = "fp8_e4m3"
 HYBRID_TYPES = {"gpt_oss", "mellum", "llama4_text", "step3p5", "mimo_v2_flash", "laguna"}
 
 
@@ -74,8 +75,10 @@ def kv_bytes_per_token(
     draft_layers: int = 0,
     packed: bool = True,
     share: float = SLIDING_SHARE,
+    index_dtype: str | None = None,
 ) -> float:
-    """What one token costs one stage: a fraction where sliding layers keep only a `share` of the tokens."""
+    """What one token costs one stage: a fraction where sliding layers keep only a `share` of the tokens.
+    `index_dtype`: of keys of an indexer of blocks."""
     each = kv_bytes_per_token_and_layer(model, parallel, kv_dtype, packed)
     kept, sliding = kept_layers(model, layers), len(sliding_layers(model, layers))
     if not kept:
@@ -85,8 +88,28 @@ def kv_bytes_per_token(
         return each * (len(kept) - sliding + draft_layers) + share * (behind * sliding)
     if model.mla is None:  # all behind a window, perhaps, of a stage of its own
         each = _bytes_per_token(model.layer_attention(kept[0]), parallel, kv_dtype)
+    indexed = sum(block_key_widths(model, kept).values()) * DTYPE_BYTES[index_dtype or kv_dtype]
     # SGLang's, with its rounding
-    return int(each * len(kept) * (1 + draft_layers / len(kept)))
+    return int((each * len(kept) + indexed) * (1 + draft_layers / len(kept)))
+
+
+def has_block_keys(model: ModelConfig) -> bool:
+    return any(attention.blocks is not None for attention in model.attention.values())
+
+
+def block_key_widths(model: ModelConfig, kept: Sequence[int]) -> dict[int, int]:
+    """Of a token's key in the indexers of those of these layers that have one."""
+    found = ((layer, model.layer_attention(layer).blocks) for layer in kept)
+    return {layer: blocks.head_dim for layer, blocks in found if blocks is not None}
+
+
+def block_key_dtype(
+    dtype: str, kv_dtype: str, attention_backend: str, majors: Sequence[int], major: int
+) -> str:
+    """The cache's on GPUs of `majors` where that is e4m3, on Blackwell with one backend, else the model's:
+    get_minimax_sparse_index_dtype of srt/mem_cache/memory_pool.py."""
+    multiplies = major != 10 or attention_backend == "trtllm_mha"
+    return kv_dtype if kv_dtype == _FP8_E4M3 and major in majors and multiplies else dtype
 
 
 def packed_fp8_bytes(quantized: int, plain: int = 0) -> int:

@@ -45,6 +45,11 @@ def _by_trtllm(_: ModelConfig, server: Server) -> bool:
     return server.backend.calls == "trtllm" and not server.release.routes_by_named_method
 
 
+def _quantized_otherwise(model: ModelConfig, server: Server) -> bool:
+    found = server.weights_quantization
+    return found not in (None, "mxfp8") or found != model.checkpoint_quantization
+
+
 _A2A = _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
 _DRAFTS = _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers")
 _QUANTIZED = _Row(
@@ -93,6 +98,16 @@ _ROWS = {
         _Row(_other_values, "values of latents and of delta layers of two widths before 0.5.17"),
         _DRAFTS,
         _QUANTIZED,
+    ),
+    # srt/models/minimax_m3.py: what its all-to-alls gather, and what its router multiplies in
+    "minimax_m3_vl_text": (
+        _Row(
+            lambda _, s: s.moe_a2a_backend not in ("none", "deepep"),
+            "an all-to-all but deepep: its shared experts are partial sums",
+        ),
+        _Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its router has no other"),
+        _Row(_quantized_otherwise, "weights in another format than its checkpoint has, or than mxfp8"),
+        _DRAFTS,
     ),
     # srt/models/bailing_moe_linear.py, and srt/layers/attention/linear's seg_la
     "bailing_hybrid": (

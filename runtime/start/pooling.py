@@ -99,6 +99,7 @@ class Pooling:
             0 if own else drafts,
             plan.packed,
             self.runtime.sliding_share,
+            plan.index_dtype,
         )
         if own is not None:
             layers = range(own.model.num_layers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from runtime.server.call_rules import DEEPSEEK_LAYERS, has_loose_experts
+from runtime.server.call_rules import DEEPSEEK_LAYERS, has_loose_experts, has_no_shared_mlp
 from runtime.server.flashinfer import flashinfer_of
 from runtime.server.gpus import CPU
 from runtime.server.linears import Spread, quantized_sizes
@@ -133,6 +133,8 @@ def _spread(deployment: Deployment) -> Spread:
     dense = 1 if server.asked.moe_dense_tp_size == 1 and deployment.model.moe else tp
     whole = server.moe_a2a_backend != "none" and deployment.model.model_type not in _SPLIT_SHARED
     shared = 1 if whole else tp
+    if has_no_shared_mlp(deployment.model, deployment.runtime, deployment.parallel.moe_ep):
+        shared = 0
     loose = has_loose_experts(deployment.model, deployment.quantization)
     return Spread(dense, shared, _fuses_swiglu(deployment), loose)
 

@@ -39,9 +39,10 @@ def never_starts(deployment: Deployment) -> str | None:
         return None
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     tuned = _reasons(deployment) if deployment.server.tunes else ()
+    ends = _undivided_encoder(deployment), _sparse_section(deployment)
     states = _pages_of_states(deployment), _groups_of_norms(deployment), _mixers(deployment)
-    encoder, draft = _undivided_encoder(deployment), _short_draft(deployment)
-    return next(chain(heads, encoder, draft, *states, _longcat(deployment), tuned), None)
+    draft, own = _short_draft(deployment), _longcat(deployment)
+    return next(chain(heads, *ends, draft, *states, own, tuned), None)
 
 
 def _undivided_encoder(deployment: Deployment) -> Iterator[str]:
@@ -114,6 +115,15 @@ def _longcat(deployment: Deployment) -> Iterator[str]:
             "rope_scaling has not what SGLang reads there: one of rope_type yarn, with its rope_theta, "
             "a factor of 1.0 and original_max_position_embeddings, stretches nothing: "
             "--json-model-override-args"
+        )
+
+
+def _sparse_section(deployment: Deployment) -> Iterator[str]:
+    """get_minimax_sparse_attention_config of srt/configs/model_config.py, of transformers' own class."""
+    if checkpoint_of(deployment).model_type == "minimax_m3_vl_text":
+        yield (
+            "model_type is minimax_m3_vl_text, whose class drops the sparse_attention_config that SGLang "
+            "reads: in the text_config of a minimax_m3_vl it stays"
         )
 
 

@@ -138,7 +138,14 @@ def _pool(deployment: Deployment, model: ModelConfig, stage: int) -> dict[str, A
         held = list(compressed_buffers(plan.compressed, model, runtime, layers))
         return {**found, "plan": plan, "compressed": held}
     per_token = kv_bytes_per_token(
-        model, parallel, plan.kv_dtype, layers, draft, plan.packed, runtime.sliding_share
+        model,
+        parallel,
+        plan.kv_dtype,
+        layers,
+        draft,
+        plan.packed,
+        runtime.sliding_share,
+        plan.index_dtype,
     )
     return {**found, "plan": plan, "bytes": per_token, "buffers": [*_buffers(deployment, plan)]}
 

@@ -645,6 +645,27 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"model_type": "deepseek_v3", **_LATENT, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1},
         {**_PIXTRAL, "pos_emb_height": 4, "pos_emb_width": 4},
     ),
+    "minimax_m3_vl": (
+        "MiniMaxM3VLConfig",
+        {
+            "head_dim": 32,
+            "intermediate_size": 32,
+            "shared_intermediate_size": 32,
+            "dense_intermediate_size": 96,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+            "layer_types": ["full_attention", "minimax_m3_sparse"],
+            "mlp_layer_types": ["dense", "sparse"],
+            "index_n_heads": 2,
+            "index_head_dim": 32,
+            "index_block_size": 4,
+            "index_topk_blocks": 2,
+            "swiglu_limit": 0.5,
+            "swiglu_alpha": 1.3,
+        },
+        {**_PIXTRAL, "patch_size": 4, "image_size": 56},
+    ),
     "kimi_vl": (
         "Kimi_K25Config",
         {"model_type": "deepseek_v3", **_LATENT, "q_lora_rank": None, "n_group": 1, "topk_group": 1},
@@ -659,6 +680,7 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 # Of the whole that transformers has them inside of.
 _INSIDE = {"step3p5": "step3p7"}
 _BESIDE = {name: {"projection_hidden_size": 16} for name in ("kimi_k25", "kimi_vl")}
+_BESIDE["minimax_m3_vl"] = {"projector_hidden_size": 24}
 _BESIDE["lfm2_vl"] = {"projector_hidden_size": 24}
 _BESIDE["qwen3_omni_moe"] = {
     "audio_config": {
@@ -724,6 +746,40 @@ def _kimi_vl(hf: dict[str, Any]) -> dict[str, Any]:
     return {
         "model_type": "kimi_vl",
         "architectures": ["KimiVLForConditionalGeneration"],
+        "text_config": text,
+        "vision_config": vision,
+    }
+
+
+def _minimax_m3_vl(hf: dict[str, Any]) -> dict[str, Any]:
+    """Under the names that transformers takes, and writes as others; what its classes never ask is told."""
+    text, vision = dict(hf["text_config"]), dict(hf["vision_config"])
+    sparse = [int(kind == "minimax_m3_sparse") for kind in text.pop("layer_types")]
+    routed = [int(kind == "sparse") for kind in text.pop("mlp_layer_types")]
+    blocks = {
+        "sparse_num_index_heads": text.pop("index_n_heads"),
+        "sparse_index_dim": text.pop("index_head_dim"),
+        "sparse_block_size": text.pop("index_block_size"),
+        "sparse_topk_blocks": text.pop("index_topk_blocks"),
+        "sparse_local_block": text.pop("index_local_blocks"),
+        "sparse_init_block": 0,
+        "sparse_disable_index_value": sparse,
+        "sparse_attention_freq": sparse,
+    }
+    share = text["rope_parameters"].get("partial_rotary_factor", 1.0)
+    said = {"use_gemma_norm": True, "qk_norm_type": "per_head", "scoring_func": "sigmoid"}
+    said |= {"use_routing_bias": True, "n_shared_experts": 1, "hidden_act": "swigluoai"}
+    text |= {**said, "moe_layer_freq": routed, "rotary_dim": int(text["head_dim"] * share)}
+    text |= {"architectures": ["MiniMaxM3SparseForCausalLM"], "sparse_attention_config": blocks}
+    squeezed = {name: vision.pop(name) for name in ("temporal_patch_size", "spatial_merge_size")}
+    vision |= {"model_type": "clip_vision_model", "img_token_compression_config": squeezed}
+    vision |= {"position_embedding_type": "rope", "rope_mode": "3d", "vision_segment_max_frames": None}
+    del text["model_type"]
+    return {
+        "model_type": "minimax_m3_vl",
+        "architectures": ["MiniMaxM3SparseForConditionalGeneration"],
+        "projector_hidden_size": hf["projector_hidden_size"],
+        "tie_word_embeddings": hf["tie_word_embeddings"],
         "text_config": text,
         "vision_config": vision,
     }
@@ -799,7 +855,7 @@ def _bailing_v3(hf: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-_AS_PUBLISHED = {"kimi_vl": _kimi_vl, "internvl_chat": _internvl_chat}
+_AS_PUBLISHED = {"minimax_m3_vl": _minimax_m3_vl, "kimi_vl": _kimi_vl, "internvl_chat": _internvl_chat}
 _AS_PUBLISHED |= dict.fromkeys(("cohere2_moe", "hy_v3"), _with_count)
 _AS_PUBLISHED["qwen3_omni_moe"] = _qwen3_omni_moe
 _AS_PUBLISHED["cohere2_vision"] = _cohere2_vision

@@ -14,6 +14,7 @@ from runtime.forward.compressed_pool import CompressedPool, compressed_rows
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import (
     GqaPool,
+    IndexedPool,
     KVPool,
     KVRow,
     LatentPool,
@@ -28,6 +29,7 @@ from runtime.models.gqa import kv_shard
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.layer_config import AttentionConfig
 from runtime.server.parallel import stage_layers
+from runtime.server.sizing import block_key_widths, has_block_keys
 from sgl_tune.deployment.models import find_model
 
 CPU = torch.device("cpu")
@@ -49,6 +51,9 @@ def make_pool(
     elif model.is_mla:
         assert model.mla is not None
         cache = LatentPool(shape, model.mla)
+    elif has_block_keys(model):
+        rows = {layer: _row(model.layer_attention(layer), comm) for layer in kept}
+        cache = IndexedPool(shape, rows, block_key_widths(model, kept), dtype)
     else:
         cache = GqaPool(shape, {layer: _row(model.layer_attention(layer), comm) for layer in kept})
     return KVPool(

@@ -611,10 +611,35 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "step3p5": _STEP,
     "step3p7": _STEP,
+    "minimax_m3_vl": {
+        **_without(_HEADS, "hidden_act"), **_EXPERTS, "num_hidden_layers": (3,), "head_dim": (8, 16, 32),
+        "tie_word_embeddings": (False,) * 19 + (True,), "rope_parameters": _WHOLE_ROPES,
+        "intermediate_size": (16, 32), "shared_intermediate_size": (None,) * 19 + (48,),
+        "dense_intermediate_size": (48, 96), "num_local_experts": (4, 8),
+        "routed_scaling_factor": (1.0, 2.0, 3.0), "swiglu_alpha": (1.702, 0.5), "swiglu_limit": (0.3, 7.0),
+        "layer_types": (
+            *(["full_attention", *(["minimax_m3_sparse"] * 2)], ["minimax_m3_sparse"] * 3),
+            *(["minimax_m3_sparse", "full_attention", "minimax_m3_sparse"], ["full_attention"] * 3),
+        ),
+        "mlp_layer_types": (["dense", "sparse", "sparse"], ["sparse"] * 3, ["sparse", "dense", "dense"]),
+        "index_n_heads": (None,) * 19 + (1,), "index_head_dim": (None,) * 19 + (32,),
+        "index_block_size": (1, 3, 4, 7), "index_topk_blocks": (1, 2, 3, 5),
+        "index_local_blocks": (0, 1, 1, 2),
+    },
     "kimi_k25": {**_LATENT, "rope_parameters": _MSCALES, "rope_interleave": (True, False)},
     "kimi_vl": {**_LATENT, "rope_parameters": _MSCALES, "q_lora_rank": (None, 24)},
     "internvl_chat": {**_HEADS, **_OPTIONAL_WINDOW, "max_window_layers": (0, 1, 9)},
 }  # fmt: skip
+
+
+# What is as large as another where it is not drawn by itself.
+_ALIKE = {
+    "minimax_m3_vl": {
+        "index_n_heads": "num_key_value_heads",
+        "index_head_dim": "head_dim",
+        "shared_intermediate_size": "intermediate_size",
+    }
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -632,6 +657,7 @@ def draw(family: str, dice: random.Random) -> dict[str, Any]:
     """None is said of what may be none, and leaves out what else there is."""
     drawn = {name: dice.choice(choices) for name, choices in SPACES[family].items()}
     told = {name: value for name, value in drawn.items() if value is not None or name in _NULLABLE}
+    told |= {name: told[other] for name, other in _ALIKE.get(family, {}).items() if name not in told}
     return copy.deepcopy(told)  # transformers writes into what it is given
 
 

@@ -38,6 +38,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "cohere2_vision": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
     "lfm2_vl": {"num_hidden_layers": 2, "num_patches": 49, "vision_use_head": False, "num_channels": 4},
     "step3p7": {"num_hidden_layers": 2, "hidden_size": 32, "mlp_ratio": 2.25},
+    "minimax_m3_vl": {"num_hidden_layers": 2, "hidden_size": 32, "spatial_merge_size": 3},
     "kimi_k25": {"num_hidden_layers": 2, "pos_emb_height": 5, "merge_kernel_size": [3, 3]},
     "kimi_vl": {"num_hidden_layers": 3, "pos_emb_width": 3, "patch_size": 7},
     "internvl_chat": {
@@ -49,6 +50,10 @@ _SIZES: dict[str, dict[str, Any]] = {
         "patch_size": [7, 7],
     },
 }
+
+
+# Which SGLang makes, and nobody asks: a norm behind MiniMax-M3's last layer.
+_IDLE = {"minimax_m3_vl": "post_layernorm"}
 
 
 def _count(weights: Iterable[EncoderWeight]) -> int:
@@ -67,7 +72,8 @@ def test_it_has_as_many_parameters_as_transformers_counts(name: str, changed: bo
     for part in (inner.language_model, model.get_output_embeddings()):
         for parameter in part.parameters():
             whole.pop(id(parameter), None)
-    assert _count(WRAPPERS[name].weights(hf, 64)) == sum(whole.values())
+    used = [one for one in WRAPPERS[name].weights(hf, 64) if one.name.partition(".")[0] != _IDLE.get(name)]
+    assert _count(used) == sum(whole.values())
 
 
 def _encoder(name: str) -> Encoder:
@@ -164,7 +170,7 @@ def test_kimi_spells_its_sizes_in_two_ways() -> None:
 
 
 # The class is in files of the checkpoint, and tells no norm, or is SGLang's.
-_OWN_CLASS = ("internvl_chat", "kimi_vl")
+_OWN_CLASS = ("internvl_chat", "kimi_vl", "minimax_m3_vl")
 _OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
 
 
@@ -183,6 +189,47 @@ def test_a_tower_that_is_not_told_at_all_is_its_models(name: str) -> None:
     told = type(hf)(text_config=hf.text_config.to_dict()).to_dict()["vision_config"]
     none, said = ([*WRAPPERS[name].weights({**hf.to_dict(), "vision_config": v}, 64)] for v in (None, told))
     assert none == said
+
+
+def _m3(**vision: Any) -> dict[str, Any]:
+    hf = config_json(make_reference("minimax_m3_vl"))
+    told = {**hf["vision_config"], **vision}
+    return {**hf, "vision_config": {name: value for name, value in told.items() if value != "missing"}}
+
+
+def test_minimaxs_patches_are_merged_by_two_where_nothing_is_told() -> None:
+    alone = _m3(img_token_compression_config={})
+    assert [*WRAPPERS["minimax_m3_vl"].weights(alone, 64)] == [*WRAPPERS["minimax_m3_vl"].weights(_m3(), 64)]
+
+
+def test_minimaxs_projector_is_as_wide_as_its_text_where_nothing_is_told() -> None:
+    hf = _m3()
+    assert [*WRAPPERS["minimax_m3_vl"].weights({**hf, "projector_hidden_size": None}, 64)] == [
+        *WRAPPERS["minimax_m3_vl"].weights({**hf, "projector_hidden_size": 64}, 64)
+    ]
+    biases = {"multimodal_projector_bias": False, "patch_merge_bias": False}
+    named = {one.name for one in WRAPPERS["minimax_m3_vl"].weights({**hf, **biases}, 64)}
+    assert not [name for name in named if "linear_" in name and name.endswith("bias")]
+
+
+@pytest.mark.parametrize(
+    ("vision", "said"),
+    [
+        ({"position_embedding_type": "absolute"}, "position_embedding_type is 'absolute'"),
+        ({"rope_mode": "missing"}, "rope_mode is None: SGLang has '3d' alone"),
+        ({"hidden_act": "silu"}, "hidden_act is 'silu'"),
+        ({"img_token_compression_config": "missing"}, "has no img_token_compression_config"),
+        ({"vision_segment_max_frames": "missing"}, "has no vision_segment_max_frames"),
+        ({"rope_parameters": "missing"}, "has no rope_theta"),
+        ({"layer_norm_eps": "missing"}, "has no layer_norm_eps"),
+        ({"num_channels": "missing"}, "num_channels is None"),
+        ({"img_token_compression_config": {"temporal_patch_size": 0}}, "temporal_patch_size is 0"),
+        ({"img_token_compression_config": 3}, "img_token_compression_config is 3"),
+    ],
+)
+def test_what_sglang_asks_of_minimaxs_tower_is_named(vision: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        list(WRAPPERS["minimax_m3_vl"].weights(_m3(**vision), 64))
 
 
 @pytest.mark.parametrize("told", [{}, None])
@@ -212,6 +259,7 @@ _SHARED = {
     "gemma3": ("embeddings encoder.layers.mlp", "encoder.layers.attn"),
     "cohere2_vision": ("multi_modal_projector", ""),
     "lfm2_vl": ("encoder.layers.mlp multi_modal_projector", "encoder.layers.attn"),
+    "minimax_m3_vl": ("", "encoder.layers.attn encoder.layers multi_modal_projector patch_merge_mlp"),
     "kimi_k25": ("", "encoder.blocks.attn"),
     "kimi_vl": ("", "encoder.blocks.attn encoder.blocks.mlp"),
     "internvl_chat": ("encoder.layers.mlp", "encoder.layers.attn"),
@@ -262,4 +310,5 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
         "internvl_chat",
         "step3p7",
         "cohere2_vision",
+        "minimax_m3_vl",
     }

@@ -34,6 +34,7 @@ _OF_SGLANG = (
     "deepseek_v4",
     "falcon_h1",
     "longcat_flash",
+    "minimax_m3_vl_text",
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
@@ -87,6 +88,8 @@ _BESIDE = """
     gpt_oss num_experts
     minimax_m2 num_experts qk_norm_type rotary_dim scoring_func shared_intermediate_size use_qk_norm
         use_routing_bias
+    minimax_m3_vl_text attention_output_gate moe_layer_freq n_shared_experts qk_norm_type quantization_config
+        scoring_func sparse_attention_config swiglu_beta use_gemma_norm use_qk_norm use_routing_bias
     ernie4_5_moe head_dim num_experts num_experts_per_tok
     olmo2 head_dim
     olmoe head_dim num_local_experts

@@ -13,7 +13,7 @@ import torch
 from runtime.server.config import ModelConfig, ParallelConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.linears import LinearSize, Spread, linears, quantized_sizes
-from tests.runtime.families import FAMILIES, make_reference, tensors
+from tests.runtime.families import FAMILIES, config_json, make_reference, tensors
 
 ALONE = Spread(1, 1)
 # Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
@@ -180,3 +180,20 @@ def test_each_size_is_told_once_and_only_of_what_is_quantized() -> None:
     assert quantized_sizes(model, ParallelConfig(), ALONE) == tuple(
         dict.fromkeys((one.k, one.n) for one in linears(model, ParallelConfig(), ALONE))
     )
+
+
+@pytest.mark.parametrize(("method", "joined"), [(None, True), ("mxfp8", True), ("fp8", False)])
+def test_what_minimaxs_indexer_asks_with_is_joined_to_what_its_heads_do(method: str, joined: bool) -> None:
+    """Where a kernel multiplies by both as by one; each rank has a key of the indexer whole."""
+    model = replace(
+        model_config(config_json(make_reference("minimax_m3_vl"))), checkpoint_quantization=method
+    )
+    for tp, heads, keys in ((1, 4, 2), (2, 2, 1), (4, 1, 1)):
+        found = {
+            one.modules: (one.k, one.n)
+            for one in linears(model, ParallelConfig(tp=tp), Spread(tp, tp))
+            if one.layers == (1,) and "self_attn" in one.modules[0] and "o_proj" not in one.modules[0]
+        }
+        asked, index = (heads + 2 * keys) * 32, (keys + 1) * 32
+        assert [n for _, n in found.values()] == ([asked + index] if joined else [asked, index])
+        assert {k for k, _ in found.values()} == {64}

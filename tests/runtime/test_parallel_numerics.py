@@ -103,6 +103,14 @@ def test_the_text_part_of_a_multimodal_model(ranks: Ranks, saved: Any, family: s
     _check(ranks, saved, family, DENSE_LAYOUTS["pp2 tp2"])
 
 
+_BLOCKWISE = ("tp4", "tp4 ep2", "tp4 dp2 ep2", "pp2 dp2 ep2")
+
+
+@pytest.mark.parametrize("layout", (*DENSE_LAYOUTS, *MOE_LAYOUTS) if _ALL else _BLOCKWISE)
+def test_blocks_that_an_indexer_chooses(ranks: Ranks, saved: Any, layout: str) -> None:
+    _check(ranks, saved, "minimax_m3_vl", {**DENSE_LAYOUTS, **MOE_LAYOUTS}[layout])
+
+
 @pytest.mark.parametrize("layout", ["tp4 ep2", "tp4 dp2 ep2"])
 def test_a_gated_shared_expert_as_wide_as_the_others(ranks: Ranks, tmp_path: Path, layout: str) -> None:
     model = make_reference("qwen3_next", shared_expert_intermediate_size=32)

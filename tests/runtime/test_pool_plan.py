@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool, make_kv_pool
+from runtime.forward.kv_pool import GqaPool, IndexedPool, KVPool, LatentPool, make_kv_pool
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
@@ -156,6 +156,57 @@ def test_mimos_two_pools_have_heads_of_their_own(tp: int, full: int, sliding: in
     rows, fewer = plan.tokens + 64, plan.sliding_tokens + 64
     of_full, behind = [(rows, full, 192), (rows, full, 128)], [(fewer, sliding, 192), (fewer, sliding, 128)]
     assert shapes == of_full + behind
+
+
+def _m3() -> ModelConfig:
+    told = json.loads((DATA / "published_families.json").read_text())["MiniMaxAI/MiniMax-M3"]
+    return model_config(told)
+
+
+@pytest.mark.parametrize(
+    ("release", "major", "kv", "backend", "counted", "held"),
+    [
+        ("0.5.23", 9, "auto", "fa3", 2, "bfloat16"),
+        ("0.5.23", 9, "fp8_e4m3", "fa3", 1, "fp8_e4m3"),
+        ("0.5.23", 9, "fp8_e5m2", "fa3", 2, "bfloat16"),
+        ("0.5.22", 9, "fp8_e4m3", "fa3", 2, "bfloat16"),
+        ("0.5.23", 10, "fp8_e4m3", "trtllm_mha", 1, "fp8_e4m3"),
+        ("0.5.23", 10, "fp8_e4m3", "fa4", 2, "bfloat16"),
+        ("0.5.21", 10, "fp8_e4m3", "trtllm_mha", 1, "fp8_e4m3"),
+        ("0.5.20", 10, "fp8_e4m3", "trtllm_mha", 2, "fp8_e4m3"),
+        ("0.5.16", 10, "fp8_e4m3", "trtllm_mha", 2, "bfloat16"),
+    ],
+)
+@pytest.mark.parametrize("tp", [1, 8])
+def test_minimaxs_indexer_keeps_a_key_of_each_token(
+    tp: int, release: str, major: int, kv: str, backend: str, counted: int, held: str
+) -> None:
+    """get_minimax_sparse_index_dtype of memory_pool.py, before 0.5.21 _build_minimax_sparse_kv_pool; and
+    _compute_cell_size of pool_configurator.py: one key, whole on every rank, in 57 of 60 layers."""
+    model, parallel = _m3(), ParallelConfig(tp=tp)
+    runtime = RuntimeConfig(
+        page_size=128, sglang_version=release, kv_cache_dtype=kv, attention_backend=backend
+    )
+    plan = plan_pool(MEASURED, 0.85, model, parallel, runtime, range(60), sm_major=major)
+    width, heads = 2 if kv == "auto" else 1, max(1, 4 // tp)
+    budget = MEASURED.after_load - MEASURED.baseline * (1 - 0.85)
+    a_token = 60 * 2 * heads * 128 * width + 57 * 128 * counted
+    assert plan.tokens == int(budget / a_token) // 128 * 128
+    assert plan.index_dtype == held
+    pool = make_kv_pool(plan, model, parallel, range(2, 4), META).cache
+    assert isinstance(pool, IndexedPool)
+    keys = pool.index_keys(3)
+    assert tuple(keys.shape) == (plan.tokens + 128, 128) and tuple(pool.keys(3).shape)[1:] == (heads, 128)
+    assert keys.element_size() == (1 if held == "fp8_e4m3" else 2)
+    with pytest.raises(KeyError):
+        pool.index_keys(2)
+
+
+def test_drafts_of_a_model_with_an_indexer_are_as_large_as_its_own_layers() -> None:
+    plain, keys = 60 * 2 * 4 * 128 * 2, 57 * 128 * 2
+    for drafts in (0, 1):
+        each = kv_bytes_per_token(_m3(), ParallelConfig(), "bfloat16", range(60), drafts)
+        assert each == int((plain + keys) * (1 + drafts / 60))
 
 
 def test_what_layers_behind_windows_keep_is_what_is_asked() -> None:

@@ -11,7 +11,7 @@ from runtime.server.decoders.wrappers import WRAPPERS, text_part
 from runtime.server.errors import ConfigError, Unsupported
 
 _WHOLE = {"qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_omni_moe", "glm46v"}
-_EITHER = {"qwen2_vl", "qwen2_5_vl", "glm4v", "glm4v_moe"}
+_EITHER = {"qwen2_vl", "qwen2_5_vl", "glm4v", "glm4v_moe", "minimax_m3_vl"}
 _BOTH = {"cohere2_vision"}
 _TIES = "tie_word_embeddings"
 
@@ -69,7 +69,8 @@ def test_what_the_whole_says_of_its_text(model_type: str) -> None:
         return
     section = _section(model_type, model_type="other", dtype="bfloat16")
     own = text_part(wrapper, {**told, **_file(model_type, section)})
-    assert (own["model_type"], own["dtype"]) == (by_name or "other", "bfloat16")
+    named = "other" if wrapper.is_named else wrapper.text_type
+    assert (own["model_type"], own["dtype"]) == (by_name or named, "bfloat16")
 
 
 @pytest.mark.parametrize(

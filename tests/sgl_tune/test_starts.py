@@ -12,6 +12,7 @@ from sgl_tune.deployment.models import presets
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.call_shapes import routing_of
+from sgl_tune.keys.dense_shapes import linear_sizes
 from sgl_tune.keys.gaps import unplanned
 from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
@@ -168,6 +169,40 @@ def test_longcat_has_an_expert_a_rank(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**told, "n_routed_experts": 4}))
     assert _ends(model_path=str(tmp_path), tp=8) == "4 experts are fewer than 8 ranks"
     assert _ends(model_path=str(tmp_path), tp=4) is None
+
+
+def test_minimax_m3s_text_alone_ends_where_its_class_drops_what_is_read(tmp_path: Path) -> None:
+    told = json.loads(PUBLISHED.read_text())["MiniMaxAI/MiniMax-M3"]
+    alone = {**told["text_config"], "model_type": "minimax_m3_vl_text", "torch_dtype": "bfloat16"}
+    for file, ends in ((told, False), (alone, True)):
+        (tmp_path / "config.json").write_text(json.dumps(file))
+        found = _ends(model_path=str(tmp_path), tp=8)
+        assert found is not None and "drops the sparse_attention_config" in found if ends else found is None
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags", "shared"),
+    [
+        ("sm100", {"moe_runner_backend": "deep_gemm"}, False),
+        ("sm100", {"moe_runner_backend": "flashinfer_trtllm_routed"}, True),
+        ("sm100", {"ep": 8}, True),
+        ("sm100", {"moe_a2a_backend": "deepep"}, True),
+    ],
+)
+def test_minimax_m3s_shared_expert_is_no_mlp_where_it_runs_as_a_routed_one(
+    arch: str, flags: dict[str, Any], shared: bool, tmp_path: Path
+) -> None:
+    """shared_experts_fusion_disable_reason of srt/models/minimax_m3.py."""
+    told = json.loads(PUBLISHED.read_text())["MiniMaxAI/MiniMax-M3"]
+    (tmp_path / "config.json").write_text(
+        json.dumps({**told, "quantization_config": {"quant_method": "mxfp8"}})
+    )
+    asked = ServerFlags(model_path=str(tmp_path), arch=arch, sglang_version="0.5.23", tp=8, **flags)
+    sizes = {*linear_sizes(resolve_deployment(asked, environ={}))}
+    hidden, split = 6144, 1 if "moe_a2a_backend" in flags else 8
+    attention = {(hidden, 1280), (hidden, 1280 + 256), (1024, hidden)}
+    of_shared = {(hidden, 2 * 3072 // split), (3072 // split, hidden)}
+    assert sizes == attention | {(hidden, 2 * 1536), (1536, hidden)} | (of_shared if shared else set())
 
 
 _COHERE = {

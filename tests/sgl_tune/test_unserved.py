@@ -17,6 +17,7 @@ _CONFIGS = {one.name: one.config for one in checkpoints()}
 _FALCON = _CONFIGS["tiiuae/Falcon-H1-0.5B-Instruct"]
 _LONGCAT = _CONFIGS["meituan-longcat/LongCat-Flash-Chat"]
 _LING_3 = _CONFIGS["inclusionAI/Ling-3.0-flash"]
+_M3 = _CONFIGS["MiniMaxAI/MiniMax-M3"]
 _KIMI, _HY3, _LING = (
     _CONFIGS[name]
     for name in (
@@ -182,3 +183,33 @@ def test_values_of_another_width_than_keys(release: str, known: bool, tmp_path: 
     changed = _deployment(tmp_path, {"v_head_dim": 64}, sglang_version=release)
     assert (changed.shape.model is not None) is known
     assert _deployment(tmp_path, {}, sglang_version=release).shape.model is not None
+
+
+_MX = {"quant_method": "mxfp8", "activation_scheme": "dynamic"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "served", "not_served", "said"),
+    [
+        ({}, {"moe_a2a_backend": "deepep"}, {"moe_a2a_backend": "mooncake"}, "an all-to-all but deepep"),
+        ({}, {"dtype": "bfloat16"}, {"dtype": "float16"}, "another dtype than bfloat16"),
+        ({"quantization_config": _MX}, {"arch": "sm100"}, {"dtype": "half"}, "another dtype"),
+        ({}, {"dp": 8, "enable_dp_attention": True}, {"quantization": "fp8"}, "weights in another format"),
+        ({}, {"pp": 2}, {"quantization": "mxfp8"}, "weights in another format"),
+        ({}, {"ep": 8}, {"speculative_algorithm": "EAGLE"}, "drafts"),
+    ],
+)
+@pytest.mark.parametrize("release", ["0.5.17", "0.5.23"])
+def test_what_minimax_m3s_class_is_not_written_for_has_a_key_alone(
+    release: str,
+    changes: dict[str, Any],
+    served: dict[str, Any],
+    not_served: dict[str, Any],
+    said: str,
+    tmp_path: Path,
+) -> None:
+    usual = {"tp": 8, "sglang_version": release}
+    assert _deployment(tmp_path, changes, _M3, **{**usual, **served}).shape.model is not None
+    refused = _deployment(tmp_path, changes, _M3, **{**usual, **not_served})
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"minimax_m3_vl_text does not go with {said}")

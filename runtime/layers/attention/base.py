@@ -33,9 +33,11 @@ def attend(
     layer: AttentionLayer,
     batch: ForwardBatch,
     pool: KVPool,
+    chosen: torch.Tensor | None = None,
+    block: int = 0,
 ) -> torch.Tensor:
     """q [T, heads, D], k [T, kv heads, D] and v [T, kv heads, E] of the new tokens -> [T, heads, E];
-    nobody's are 0."""
+    nobody's are 0. `chosen` [T, kv heads, K] are the blocks of tokens that are seen: see `choose_blocks`."""
     assert isinstance(pool.cache, GqaPool)
     keys, values = pool.cache.keys(layer.layer_id), pool.cache.values(layer.layer_id)
     slot_map = pool.cache.slot_map(layer.layer_id)
@@ -56,6 +58,8 @@ def attend(
         slot_map,
         layer.cap or 0.0,
         layer.chunk or 0,
+        chosen,
+        block,
     )
 
 

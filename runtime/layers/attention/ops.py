@@ -52,15 +52,18 @@ def paged_attention(
     slot_map: torch.Tensor | None = None,
     cap: float = 0.0,
     chunk: int = 0,
+    chosen: torch.Tensor | None = None,
+    block: int = 0,
 ) -> torch.Tensor:
     """q [T, heads, D] over keys [slots, kv heads, D] and values [slots, kv heads, E] -> [T, heads, E]; 0 is
-    no `window` and no `chunk`."""
+    no `window` and no `chunk`. Of blocks, `chosen` [T, kv heads, K] are seen, on a CPU."""
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len, slot_map)
     if q.is_cuda:
         from runtime.layers.attention import flash
 
+        assert chosen is None, "the kernel reads every block"
         return flash.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk)
-    return reference.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk)
+    return reference.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk, chosen, block)
 
 
 @paged_attention.register_fake
@@ -79,6 +82,8 @@ def _(
     slot_map: torch.Tensor | None = None,
     cap: float = 0.0,
     chunk: int = 0,
+    chosen: torch.Tensor | None = None,
+    block: int = 0,
 ) -> torch.Tensor:
     return q.new_empty(*q.shape[:2], values.shape[-1])
 

@@ -58,6 +58,8 @@ def grouped(
     sinks: torch.Tensor | None,
     cap: float = 0.0,
     chunk: int = 0,
+    chosen: torch.Tensor | None = None,
+    block: int = 0,
 ) -> torch.Tensor:
     out = q.new_zeros(*q.shape[:2], values.shape[-1])
     for span in _spans(paging):
@@ -67,9 +69,36 @@ def grouped(
             seen &= at > positions - window
         if chunk:
             seen &= at // chunk == positions // chunk
-        rows = slice(span.start, span.end)
+        rows, seen = slice(span.start, span.end), seen[:, None]
+        if chosen is not None:
+            inside = _inside(chosen[rows], block, len(span.slots))
+            seen = seen & inside.repeat_interleave(q.shape[1] // keys.shape[1], dim=1)
         out[rows] = _attend(q[rows], keys[span.slots], values[span.slots], seen, scale, sinks, cap)
     return out
+
+
+def _inside(chosen: torch.Tensor, block: int, length: int) -> torch.Tensor:
+    """[t, kv heads, K] blocks -> [t, kv heads, length] of their tokens."""
+    whole = marked(chosen.flatten(0, 1), -(-length // block)).unflatten(0, chosen.shape[:2])
+    return whole.repeat_interleave(block, dim=-1)[..., :length]
+
+
+def block_scores(
+    q: torch.Tensor, keys: torch.Tensor, paging: Paging, size: int, local: int
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """How much an indexer's heads want each block, by its best token: rows of a batch, [t, heads, blocks]."""
+    for span in _spans(paging):
+        rows, length = slice(span.start, span.end), len(span.slots)
+        scores = torch.einsum("thd,nd->thn", q[rows].float(), keys[span.slots].float())
+        scores.masked_fill_(torch.arange(length) > span.positions[:, None, None], float("-inf"))
+        blocks = -(-length // size)
+        padded = torch.nn.functional.pad(scores, (0, blocks * size - length), value=float("-inf"))
+        best, own = padded.unflatten(-1, (blocks, size)).amax(-1), span.positions // size
+        for back in range(local):
+            best.scatter_(
+                -1, (own - back).clamp(min=0)[:, None, None].expand(-1, q.shape[1], 1), float("inf")
+            )
+        yield rows, best
 
 
 def latent(
@@ -87,7 +116,7 @@ def latent(
         seen = span.positions[:, None] >= torch.arange(len(span.slots))
         if selected is not None:
             seen &= marked(selected[rows], len(span.slots))
-        out[rows] = _attend(q[rows], keys, keys[..., :value_dim], seen, scale, None)
+        out[rows] = _attend(q[rows], keys, keys[..., :value_dim], seen[:, None], scale, None)
     return out
 
 
@@ -143,12 +172,12 @@ def _attend(
     sinks: torch.Tensor | None,
     cap: float = 0.0,
 ) -> torch.Tensor:
-    """q [t, heads, D]; k [n, kv heads, D], v [n, kv heads, E]; seen [t, n] -> [t, heads, E]."""
+    """q [t, heads, D]; k [n, kv heads, D], v [n, kv heads, E]; seen [t, 1 or heads, n] -> [t, heads, E]."""
     grouped = q.float().unflatten(1, (k.shape[1], -1))
     scores = torch.einsum("thgd,nhd->thgn", grouped, k.float()).mul_(scale).flatten(1, 2)
     if cap:
         scores.div_(cap).tanh_().mul_(cap)
-    scores.masked_fill_(~seen[:, None], float("-inf"))
+    scores.masked_fill_(~seen, float("-inf"))
     if sinks is not None:
         scores = torch.cat([scores, sinks.float()[None, :, None].expand(len(q), -1, 1)], dim=-1)
     weights = scores.softmax(-1)[..., : k.shape[0]].unflatten(1, (k.shape[1], -1))

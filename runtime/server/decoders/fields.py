@@ -35,6 +35,11 @@ class Fields:
     def has(self, name: str) -> bool:
         return self.get(name) is not None
 
+    def tells(self, name: str) -> bool:
+        """The file itself, whatever its class says."""
+        self.seen.add(name)
+        return self._hf.get(name) is not None
+
     def spelled(self, *names: str) -> str:
         """The one of a field's spellings that the file has, else the config class."""
         self.seen.update(names)

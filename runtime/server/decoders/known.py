@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from runtime.server.config import ModelConfig
 from runtime.server.declared import (
@@ -41,6 +42,7 @@ from runtime.server.decoders import (
     mellum,
     mimo_v2,
     minimax,
+    minimax_m3,
     ministral3,
     mixtral,
     nemotron_h,
@@ -61,7 +63,7 @@ _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
     *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna, falcon_h1),
-    longcat,
+    *(longcat, minimax_m3),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.
@@ -96,7 +98,8 @@ def _text_model(hf: HF) -> ModelConfig:
     )
     try:
         model = replace(model, quantized=declared_weights(hf))
-        doubts = [*_beside_compressed(model), *model.quantized.doubts(model.num_layers)]
+        parts = _beside_compressed(model), _parted(model)
+        doubts = [*chain(*parts), *model.quantized.doubts(model.num_layers)]
     except Unsupported as error:
         return replace(model, obstacles=(*model.obstacles, error.message))
     if doubts:
@@ -115,6 +118,17 @@ def _beside_compressed(model: ModelConfig) -> Iterator[str]:
             yield f"{name[:60]!r} is listed: which of DeepSeek-V4's matrices SGLang takes it for is not known"
     if weights.linear is not None and (weights.linear.name, weights.linear.per) != ("fp8", "block"):
         yield f"how DeepSeek-V4's matrices lie in {weights.linear.name} a {weights.linear.per} is not known"
+
+
+def _parted(model: ModelConfig) -> Iterator[str]:
+    """Of an indexer's matrix and that of the heads that it chooses for, which a server makes one."""
+    for layer, kind in enumerate(model.attention_kinds):
+        if kind in model.attention and model.attention[kind].blocks is not None:
+            name = f"{model.names.layers}.{layer}.{model.names.attention}"
+            parts = ("q_proj", "k_proj", "v_proj"), ("index_q_proj", "index_k_proj")
+            plain = {model.excluded.linear([f"{name}.{one}" for one in part]) for part in parts}
+            if len(plain) > 1:
+                yield f"one of {name}'s matrices is excluded, the other is not: here both are, or none"
 
 
 def _read(hf: HF) -> ModelConfig:

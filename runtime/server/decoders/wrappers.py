@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from runtime.server.encoders import glm, intern, llama4, moonvit, pixtral, qwen, siglip, step
+from runtime.server.encoders import glm, intern, llama4, minimax, moonvit, pixtral, qwen, siglip, step
 from runtime.server.encoders.weight import Encoder, EncoderWeight
 from runtime.server.errors import ConfigError, Unsupported
 
@@ -34,6 +34,7 @@ class Wrapper:
     # Who says whether the head is the embedding, where SGLang looks.
     tied_by: Literal["whole", "either", "section", "both", "unless told"] = "section"
     served: tuple[str, ...] = ()  # families of text, where SGLang's class has its own for one alone
+    is_named: bool = True  # by its section, where that says so
 
 
 _QUANTIZED: Mapping[str, Any] = {"is_quantized": True}
@@ -75,6 +76,14 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("cohere2_vision", "cohere2", siglip.cohere2_vision, tied_by="both", served=("cohere2_moe",)),
         Wrapper("lfm2_vl", "lfm2", siglip.lfm2_vl, **_QUANTIZED, tied_by="unless told", served=("lfm2",)),
         Wrapper("step3p7", "step3p5", step.step3p7),
+        Wrapper(
+            "minimax_m3_vl",
+            "minimax_m3_vl_text",
+            minimax.minimax_m3,
+            may_be_whole=True,
+            tied_by="either",
+            is_named=False,
+        ),
         Wrapper("kimi_k25", "kimi_k2", moonvit.kimi_k25, may_be_whole=True),
         Wrapper("kimi_vl", "deepseek_v3", moonvit.kimi_vl, may_be_whole=True, text_defaults=_KIMI_VL),
         Wrapper(
@@ -124,6 +133,8 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
     text = {"model_type": wrapper.text_type, **wrapper.text_defaults, **found}
     if wrapper.by_architecture:
         text["model_type"] = _of_architecture(wrapper, found)
+    if not wrapper.is_named:
+        text["model_type"] = wrapper.text_type
     if wrapper.served and text["model_type"] not in wrapper.served:
         where = f"config.json: {wrapper.section}: model_type is {repr(text['model_type'])[:60]}"
         raise Unsupported(f"{where}: SGLang has {wrapper.model_type} with {', '.join(wrapper.served)} alone")
