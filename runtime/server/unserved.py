@@ -26,6 +26,12 @@ def _other_values(model: ModelConfig, server: Server) -> bool:
     )
 
 
+def _not_in_blocks_on_hopper(model: ModelConfig, server: Server) -> bool:
+    """Elsewhere DeepGEMM has other scales, and the class makes those of all its matrices a second time."""
+    method, blocks = server.weights_quantization, model.quantization_block
+    return method is not None and (method != "fp8" or blocks is None or server.gpu.major != 9)
+
+
 def _other_widths(model: ModelConfig, _: Server) -> bool:
     """A step of a decode multiplies 128 channels of a key at a time, and no others."""
     return isinstance(model.recurrent, LightningConfig) and model.recurrent.head_dim % 128 != 0
@@ -118,8 +124,11 @@ _ROWS = {
         _A2A,
         _Row(_by_trtllm, "trtllm kernels before 0.5.23: its files leave out that shares are made one"),
         _Row(_other_widths, "heads of other widths than 128: its kernel of a decode has no part for them"),
-        _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers"),
-        _Row(lambda _, s: s.weights_quantization is not None, "quantized weights: here its layers are plain"),
+        _DRAFTS,
+        _Row(
+            _not_in_blocks_on_hopper,
+            "quantized weights but in fp8 blocks on sm90: of others nothing is known here",
+        ),
     ),
     # srt/models/bailing_moe_v3.py
     "bailing_hybrid_v3": (

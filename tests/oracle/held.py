@@ -26,7 +26,11 @@ def main() -> None:
     asked = options.parse_args()
     configs = {one.name: one.config for one in checkpoints()}
     places = [(name, place) for name in asked.model for place in asked.places.split(",")]
-    lines = [json.dumps({"config": configs[name], **_place(place)}) for name, place in places]
+    quantized = {name for name in asked.model if "quantization_config" in configs[name]}
+    lines = [
+        json.dumps({"config": configs[name], "quantized": name in quantized, **_place(place)})
+        for name, place in places
+    ]
     wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()
     held = json.loads(RECORDED.read_text())
     answers = run_inside("read_held", wheel, "H200", work, lines, deadline=600)

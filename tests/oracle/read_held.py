@@ -32,7 +32,7 @@ def main() -> None:
 
 
 # Scales of the cache, which are made into Python's numbers and dropped when the weights are there.
-_DROPPED = ("attn_mqa.k_scale", "attn_mqa.v_scale")
+_DROPPED = (".k_scale", ".v_scale")
 
 
 def _bytes(model: Any) -> list[int]:

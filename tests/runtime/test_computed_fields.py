@@ -34,6 +34,7 @@ _FIRST_DENSE = {
 _DELTAS = delta_layers([one for one in range(1, 28) if one == 1 or one % 4 != 1], 27)
 _YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 4096}
 # What is one step from what this runtime computes, and what it says of it.
+_BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 # As a checkpoint has it, without transformers' spellings.
 _LING_3 = {
     **dict.fromkeys(("linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim", "num_expert_group")),
@@ -181,7 +182,12 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"num_experts_per_tok": 1}, "num_experts_per_tok is 1"),
             ({"num_experts": 1, "n_group": 1, "topk_group": 1}, "SGLang makes dense layers"),
             ({"moe_shared_expert_intermediate_size": 64}, "SGLang makes shared experts 512 wide"),
-            ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+            ({"quantization_config": {"quant_method": "fp8"}}, "and those in fp8 blocks"),
+            ({"quantization_config": {"quant_method": "mxfp4"}}, "and those in fp8 blocks"),
+            (
+                {"quantization_config": {**_BLOCKS, "ignored_layers": ["a"]}},
+                "ignored_layers: this runtime has",
+            ),
         )
     ),
     *(
