@@ -94,6 +94,10 @@ class LogitsProcessor:
         self.keep_hidden_states, self.multipliers = keep_hidden_states, multipliers
         # A head tied to an embedding that every DP rank holds needs nobody else's rows.
         self.gathers_dp_rows = head.group == "tp" and comm.size("attn_dp") > 1
+        # One that every rank has whole is gathered, too, and all but the first rank's are then cut off.
+        is_copied = not head.group and comm.size("attn_dp") == 1
+        self.shards = comm.size("tp") if is_copied else comm.size(head.group) if head.group else 1
+        self.group = head.group or "tp"
 
     def forward(
         self, hidden: torch.Tensor, batch: ForwardBatch, captured: Sequence[torch.Tensor] = ()
@@ -137,12 +141,12 @@ class LogitsProcessor:
 
     def _gather_vocab(self, shard: torch.Tensor) -> torch.Tensor:
         """Vocabulary shards [rows, vocab / n] -> [rows, vocab]: gathered shard after shard, then copied."""
-        size = self.comm.size(self.head.group)
+        size = self.shards
         if size == 1:
             return shard
         rows, width = shard.shape
         gathered = shard.new_empty(size * rows, width)
-        self.comm.all_gather_into(gathered, shard, self.head.group)
+        self.comm.all_gather_into(gathered, shard, self.group)
         return gathered.view(size, rows, width).movedim(0, 1).reshape(rows, size * width)
 
 

@@ -59,9 +59,8 @@ class PrefillGraphs(StageGraphs):
         state = self.decoder.run_layers(batch, self.kv, self.state_of(batch.num_tokens))
         if self.decoder.norm is None:
             return named(state)
-        assert state.residual is not None
         captured = {_captured(number): rows for number, rows in enumerate(state.captured)}
-        return {"hidden": self.decoder.norm.add(state.hidden, state.residual), **captured}
+        return {"hidden": self.decoder.last_norm(state), **captured}
 
     def finish(self, results: Tensors, batch: ForwardBatch) -> LogitsOutput:
         assert self.decoder.logits is not None

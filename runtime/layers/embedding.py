@@ -31,6 +31,7 @@ class VocabTable(nn.Module):
         dtype: torch.dtype,
         device: torch.device,
         scheme: Scheme = PLAIN,
+        pads: bool = True,
     ) -> None:
         """With a `scheme` of its own only its sizes count: of a prediction. Of no `group`: whole."""
         super().__init__()
@@ -39,7 +40,8 @@ class VocabTable(nn.Module):
         self.is_normed = False  # each column, over the whole vocabulary, is made one long when it is read
         self.multiplier = model.multipliers.embedding
         ranks, rank = (1, 0) if not group else (comm.size(group), comm.rank(group))
-        self.rows = shard(padded_vocab(model.vocab_size), ranks, rank, "the padded vocabulary")
+        count = padded_vocab(model.vocab_size) if pads else model.vocab_size
+        self.rows = shard(count, ranks, rank, "the padded vocabulary")
         shape = (length(self.rows), model.hidden_size)
         self.stored: Linear | None = None
         if not isinstance(scheme, Plain):

@@ -42,6 +42,7 @@ class Part:
     biased: bool = True
     within: tuple[str, slice] | None = None
     taken: Callable[[torch.Tensor], torch.Tensor] | None = None  # out of what is called so
+    stored: str | None = None  # what a checkpoint calls it, which is another part's name, too
 
 
 class Linear(nn.Module):
@@ -111,7 +112,7 @@ class Linear(nn.Module):
             start = local.stop
 
     def _piece(self, part: Part, local: slice, name: str, tensor: torch.Tensor) -> Piece:
-        source = f"{part.name}.{name}"
+        source = f"{part.stored or part.name}.{name}"
         if name == "bias":
             return Piece(tensor[local], (Source(source, (part.rows,)),))
         index = self.scheme.part(name, part.rows, self.cols)

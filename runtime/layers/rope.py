@@ -32,6 +32,8 @@ def _frequencies(rope: RopeConfig, device: torch.device) -> tuple[torch.Tensor, 
         return _llama3(plain, told), 1.0
     if kind == "yarn":
         return _yarn(plain, told, rope.theta, rope.dim), _yarn_attention_factor(told)
+    if kind == "proportional":  # turned by nothing, the other pairs stay
+        plain[told["turned_pairs"] :] = 0
     return plain / told["factor"] if kind == "linear" else plain, 1.0
 
 

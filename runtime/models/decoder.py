@@ -91,17 +91,19 @@ class Decoder(nn.Module):
     def _embedding(self) -> TokenEmbedding:
         """Under DP attention every group embeds its own tokens, or each rank of it all of them."""
         name, build = self.model.names.embedding, self.build
-        is_whole = self.model.whole_embedding and self.comm.size("attn_dp") > 1
+        plain = self.model.embeds_whole
+        is_whole = plain or (self.model.whole_embedding and self.comm.size("attn_dp") > 1)
         group = "" if is_whole else "attn_tp"
         dtype = self._head_dtype() if self.model.tie_word_embeddings else build.dtype
-        return TokenEmbedding(name, self.model, self.comm, group, dtype, build.device)
+        return TokenEmbedding(name, self.model, self.comm, group, dtype, build.device, pads=not plain)
 
     def _head_dtype(self) -> torch.dtype:
         return torch.float32 if self.model.head_in_fp32 else self.build.dtype
 
     def make_head(self) -> VocabTable:
         is_tied = self.model.tie_word_embeddings
-        if is_tied and not self.model.holds_head:
+        is_apart = self.model.embeds_whole and self.comm.size("pp") > 1  # srt/models/gemma4_causal.py
+        if is_tied and not self.model.holds_head and not is_apart:
             return self._embedding() if self.embedding is None else self.embedding
         build, scheme = self.build, self.build.head_scheme()
         name = self.model.names.embedding if is_tied else self.model.names.head
@@ -129,6 +131,8 @@ class Decoder(nn.Module):
             if layer.number in self.captures:
                 captured.append(state.total())
             state = layer(state, batch, pool, self._table(layer))
+        if self.model.scales_layers and not self.is_last:  # two tensors are passed on, as by all
+            state = replace(state, residual=torch.zeros_like(state.hidden))
         return replace(state, captured=tuple(captured)) if captured else state
 
     def _entered(self, hidden: torch.Tensor) -> StageState:
@@ -146,10 +150,15 @@ class Decoder(nn.Module):
         assert self.norm is not None and self.logits is not None
         if self.streams is not None:
             return self.logits.forward(self.norm(self.streams(state.hidden)), batch, state.captured)
-        assert state.residual is not None
-        normed = self.norm.add(state.hidden, state.residual)
+        normed = self.last_norm(state)
         rows = normed.float() if self.model.rows_in_fp32 else normed
         return self.logits.forward(rows, batch, state.captured)
+
+    def last_norm(self, state: StageState) -> torch.Tensor:
+        assert self.norm is not None
+        if state.residual is None:
+            return self.norm(state.hidden)
+        return self.norm.add(state.hidden, state.residual)
 
     def _publish_token_counts(self, batch: ForwardBatch) -> None:
         if batch.dp is not None:

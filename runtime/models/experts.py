@@ -47,7 +47,7 @@ class Experts(nn.Module):
             moe.intermediate_size, comm.size("moe_tp"), comm.rank("moe_tp"), "the experts' intermediate size"
         )
         self.hidden = slice(0, moe.latent_size or build.model.hidden_size)
-        self.is_gated = build.model.gated_mlps
+        self.is_gated, self.gelu = build.model.gated_mlps, build.model.activation == "gelu_tanh"
         self.adds_bias = comm.rank("moe_tp") == 0
         self.transposed = build.model.model_type == "gpt_oss"
         count, inner, hidden = length(self.numbers), length(self.inner), length(self.hidden)
@@ -110,6 +110,7 @@ class Experts(nn.Module):
             swiglu_limit=self.limit,
             caps_before=self.caps_before,
             is_gated=self.is_gated,
+            gelu=self.gelu,
         )
 
     def _as_if_plain(self) -> ExpertWeights:
@@ -127,6 +128,7 @@ class Experts(nn.Module):
             swiglu_limit=self.limit,
             caps_before=self.caps_before,
             is_gated=self.is_gated,
+            gelu=self.gelu,
         )
 
     def pieces(self) -> Iterator[Piece]:

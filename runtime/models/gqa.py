@@ -13,6 +13,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, shard
+from runtime.layers.norm import rms_norm_
 from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
@@ -24,6 +25,8 @@ from runtime.server.layer_config import AttentionConfig, Growth
 
 class GroupedQueryAttention(nn.Module):
     """Its result is a partial sum over the attention-TP group."""
+
+    value_norm: torch.Tensor | None
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
@@ -62,6 +65,9 @@ class GroupedQueryAttention(nn.Module):
             gates = [Part(f"{name}.g_proj", self.heads if config.softplus_gate == "head" else q)]
             self.soft_gate = build.linear(gates, slice(0, model.hidden_size), rows_over=ranks)
         self.norms = query_key_norms(build, name, config, q, kv)
+        self.eps = model.rms_eps
+        ones = torch.ones(config.value_width, dtype=build.dtype, device=build.device)
+        self.register_buffer("value_norm", ones if config.norms_values else None)
         self.sinks = None
         if config.sinks:
             sinks = torch.empty(length(self.heads), dtype=build.dtype, device=build.device)
@@ -84,6 +90,8 @@ class GroupedQueryAttention(nn.Module):
             q, gate = (part.contiguous() for part in q.unflatten(1, (-1, 2)).unbind(2))
         if self.norms is not None and not self.norms_turned:
             self.norms(q, k)
+        if self.value_norm is not None:
+            rms_norm_(v, self.value_norm, self.eps)
         if self.rope is not None and table is not None:
             rope_(q, k, table, batch.positions, self.rope.interleaved)
         if self.norms is not None and self.norms_turned:
@@ -144,8 +152,9 @@ def parts_of_heads(
     inside = [slice(start + rows.start, start + rows.stop) for _, rows, start in places]
     if names.packed_qkv is not None:
         return [Part(whole, rows) for rows in inside]
+    stored = f"{name}.k_proj" if config.keys_are_values else None
     return [
-        Part(f"{name}.{own}", rows, within=(whole, within))
+        Part(f"{name}.{own}", rows, within=(whole, within), stored=stored if own == "v_proj" else None)
         for (own, rows, _), within in zip(places, inside, strict=True)
     ]
 

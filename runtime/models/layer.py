@@ -10,10 +10,11 @@ from torch import nn
 
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
-from runtime.layers.loading import Piece
+from runtime.layers.loading import Piece, Source
 from runtime.models.block_attention import BlockAttention
 from runtime.models.build import Build
 from runtime.models.compressed_attention import CompressedAttention
+from runtime.models.experts_beside import ExpertsBeside
 from runtime.models.gated_delta import GatedDeltaNet
 from runtime.models.gqa import GroupedQueryAttention
 from runtime.models.kimi_delta import KimiDelta
@@ -53,6 +54,8 @@ class StageState:
 
 
 class DecoderLayer(nn.Module):
+    scale: torch.Tensor | None
+
     def __init__(
         self, build: Build, layer_id: int, dispatcher: Dispatcher, backend: MoEBackend | None
     ) -> None:
@@ -67,6 +70,9 @@ class DecoderLayer(nn.Module):
         self.beside = _beside(build, layer_id, dispatcher, backend)
         self.mlp = _mlp(build, layer_id, f"{name}.{model.names.mlp}{half}", dispatcher, backend)
         self.mlp_norms = None if self.mlp is None else around_mlp(build, name, half)
+        scale = torch.ones(1, dtype=build.dtype, device=build.device) if model.scales_layers else None
+        self.register_buffer("scale", scale)
+        self.name = name
         has_streams = model.streams is not None
         self.mixer_streams = Streams(build, f"{name}.attn_hc") if has_streams else None
         self.mlp_streams = Streams(build, f"{name}.ffn_hc") if has_streams else None
@@ -93,8 +99,15 @@ class DecoderLayer(nn.Module):
             if self.beside is not None:
                 beside = self.beside(hidden.clone())
                 return StageState(self.mlp(hidden), residual, beside=beside)
-            hidden = self.mlp_norms.leave(self.mlp(hidden))
+            hidden = self.mlp(hidden, residual) if self._has_both else self.mlp(hidden)
+            hidden = self.mlp_norms.leave(hidden)
+        if self.scale is not None and residual is not None:
+            return StageState(residual.add_(hidden).mul_(self.scale))
         return StageState(hidden if state.beside is None else hidden + state.beside, residual)
+
+    @property
+    def _has_both(self) -> bool:
+        return isinstance(self.mlp, ExpertsBeside)
 
     def _side_by_side(
         self, state: StageState, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
@@ -127,6 +140,8 @@ class DecoderLayer(nn.Module):
         for part in (*parts, self.mixer_streams, self.mlp_streams):
             if part is not None:
                 yield from part.pieces()
+        if self.scale is not None:
+            yield Piece(self.scale, (Source(f"{self.name}.layer_scalar"),))
 
 
 RecurrentMixer = GatedDeltaNet | KimiDelta | LightningAttention | Mamba2Mixer | ShortConv
@@ -177,10 +192,12 @@ def _recurrence(build: Build, layer_id: int, layer: str) -> RecurrentMixer:
 
 def _mlp(
     build: Build, layer_id: int, name: str, dispatcher: Dispatcher, backend: MoEBackend | None
-) -> DenseLayer | MoELayer | None:
+) -> DenseLayer | MoELayer | ExpertsBeside | None:
     kind, caps = build.model.layer_kinds[layer_id], build.model.layer_caps(layer_id)
     if kind == "moe" and not build.model.shortcut:
         assert backend is not None and build.model.moe is not None
+        if build.model.moe.beside_dense:
+            return ExpertsBeside(build, f"{build.model.names.layers}.{layer_id}", dispatcher, backend)
         return MoELayer(build, name, dispatcher, backend, caps, build.model.moe.is_hashed(layer_id))
     return DenseLayer(build, name, caps) if kind != "none" else None
 

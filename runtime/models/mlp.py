@@ -12,11 +12,13 @@ from runtime.forward.dp_attention import gather, scatter
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, shard
 from runtime.layers.mlp import ClampedMLP, GatedMLP, ScaledMLP, SquaredMLP
+from runtime.layers.norm import Norm
 from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build
 from runtime.models.experts import Experts
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
+from runtime.moe.normed_router import NormedRouter
 from runtime.moe.router import Router
 from runtime.moe.weights import TopK
 from runtime.server.call_rules import fused_shared_experts, fuses_on_each_rank
@@ -69,7 +71,12 @@ class MoELayer(nn.Module):
         fused = fused_shared_experts(model, build.runtime, build.comm.size("moe_ep"))
         self.averages, self.has_zero_experts = moe.averages_shared, moe.zero_experts > 0
         numbers = model.vocab_size if is_hashed else 0
-        self.router = Router(names, model.hidden_size, moe, build.dtype, build.device, fused, numbers)
+        sizes = model.hidden_size, moe, build.dtype, build.device
+        self.router = Router(names, *sizes, fused, numbers)
+        self.entry: Norm | None = None  # of rows that the router is given as they are
+        if moe.beside_dense:
+            self.router = NormedRouter(f"{name}.router", *sizes, model.rms_eps)
+            self.entry = build.norm_of_rows(f"{name}.pre_feedforward_layernorm_2")
         self.experts = Experts(build, name, fused, caps)
         self.latents = _latents(build, name) if moe.latent_size else None
         self.shared: GatedMLP | None = None
@@ -83,6 +90,7 @@ class MoELayer(nn.Module):
             self.shared_gate = build.linear([gate], hidden, scheme=PLAIN)
 
     def finalize(self) -> None:
+        self.router.finish()
         self.weights = self.backend.prepare(self.experts.weights())
 
     def forward(self, x: torch.Tensor, tokens: torch.Tensor | None = None) -> torch.Tensor:
@@ -131,6 +139,8 @@ class MoELayer(nn.Module):
         return topk
 
     def _experts(self, rows: torch.Tensor, topk: TopK) -> torch.Tensor:
+        if self.entry is not None:
+            rows = self.entry(rows)
         if self.latents is None:
             return self.backend.forward(rows, topk, self.weights)
         down, up = self.latents
@@ -143,7 +153,8 @@ class MoELayer(nn.Module):
         return answer if self.shared_gate is None else answer.mul_(self.shared_gate(x).sigmoid_())
 
     def pieces(self) -> Iterator[Piece]:
-        for part in (self.router, self.experts, self.shared, self.shared_gate, *(self.latents or ())):
+        parts = (self.router, self.entry, self.experts, self.shared, self.shared_gate, *(self.latents or ()))
+        for part in parts:
             if part is not None:
                 yield from part.pieces()
 

@@ -57,6 +57,7 @@ class FlashInferCutlassBackend(TunedBackend):
             self.runtime.moe_a2a_backend == "flashinfer",
             self.runtime.fused_finalize,
             weights.is_gated,
+            weights.gelu,
         )
 
     def _hold_profile_workspace(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> None:
@@ -91,6 +92,7 @@ def cutlass_moe(
     alltoall: bool,
     fused_finalize: bool,
     gated: bool,
+    gelu: bool = False,
 ) -> torch.Tensor:
     from flashinfer.fused_moe import cutlass_fused_moe
     from flashinfer.fused_moe.core import ActivationType
@@ -99,6 +101,7 @@ def cutlass_moe(
     from runtime.moe.layer_trial import cutlass_trial
 
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    with_gates = ActivationType.Geglu if gelu else ActivationType.Swiglu
     arguments: dict[str, Any] = {
         "output": out,
         "input": quantize_fp8(x, quant_scales[3]) if quant_scales else x,
@@ -114,7 +117,7 @@ def cutlass_moe(
         "tp_size": tp_size,
         "tp_rank": tp_rank,
         "tune_max_num_tokens": tune_max,
-        "activation_type": ActivationType.Swiglu if gated else ActivationType.Relu2,
+        "activation_type": with_gates if gated else ActivationType.Relu2,
         "enable_alltoall": alltoall,
         "use_fused_finalize": fused_finalize,
     }

@@ -21,7 +21,7 @@ from runtime.server.layer_config import MoEConfig
 
 # FlashInfer's RoutingMethodType
 _SOFTMAX, _RENORMALIZE, _DEEPSEEK, _TOP_K, _SIGMOID_RENORMALIZE, _SIGMOID = 0, 1, 2, 5, 6, 8
-_SWIGLU = 3
+_SWIGLU, _GEGLU = 3, 4
 _FP8_GROUP = 128
 _KERNEL_MULTIPLE: dict[str, int] = {"bf16": 128, "fp8_block": 128}
 
@@ -74,6 +74,7 @@ class FlashInferTrtllmBackend(TunedBackend):
             moe.routed_scaling_factor,
             swiglu_values(weights),
             self.tune_max(x.shape[0]),
+            weights.gelu,
         )
 
 
@@ -97,6 +98,7 @@ def trtllm_moe(
     scaling: float,
     swiglu: list[float],
     tune_max: int,
+    gelu: bool = False,
 ) -> torch.Tensor:
     call = {"bf16": _bf16, "fp8_block": _fp8_block, "nvfp4": _nvfp4}[kind]
     names = ("gemm1_alpha", "gemm1_beta", "gemm1_clamp_limit")
@@ -113,7 +115,7 @@ def trtllm_moe(
         "local_num_experts": w13.shape[0],
         "routed_scaling_factor": scaling,
         "tune_max_num_tokens": tune_max,
-        "activation_type": _SWIGLU,
+        "activation_type": _GEGLU if gelu else _SWIGLU,
         "top_k": ids.shape[1],
     }
     if kind != "bf16":

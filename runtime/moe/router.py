@@ -70,6 +70,9 @@ class Router(nn.Module):
         scores = _scored(logits, self.moe).gather(1, ids.long())
         return TopK(ids, _weights(scores, self.moe), logits)
 
+    def finish(self) -> None:
+        """After loading."""
+
     def _with_shared(self, chosen: TopK) -> TopK:
         rows, first = chosen.ids.shape[0], self.moe.num_experts
         numbers = torch.arange(first, first + self.fused_shared, dtype=torch.int32, device=chosen.ids.device)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from runtime.layers.mlp import silu_and_mul
+from runtime.layers.mlp import gelu_and_mul, silu_and_mul
 from runtime.moe.grouped import align, grouped_matmul, sum_choices, swiglu
 from runtime.moe.torch_backend import TorchBackend
 from runtime.moe.weights import ExpertWeights, TopK
@@ -58,6 +58,8 @@ class TritonBackend(TorchBackend):
     def _activate(self, up: torch.Tensor, weights: ExpertWeights) -> torch.Tensor:
         if not weights.is_gated:
             return F.relu(up).square()
+        if weights.gelu:
+            return gelu_and_mul(up)
         if not weights.swiglu:
             return silu_and_mul(up)
         return swiglu(up, weights.swiglu)

@@ -44,6 +44,7 @@ class ExpertWeights:
     swiglu_limit: float | None = None
     caps_before: bool = False  # or gate, before its silu, and up are
     is_gated: bool = True
+    gelu: bool = False  # of its gates, by tanh, in place of silu
 
     @property
     def swiglu(self) -> list[float]:

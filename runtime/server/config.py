@@ -32,7 +32,8 @@ SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio, where it does not say
 NormStyle = Literal[
     "before", "around", "sandwich", "after", "alone", "operator", "attention", "feed", "parallel", "joined"
 ]
-_SPARSE_BLOCKS = ("mixtral", "minimax_m2", "granitemoe", "granitemoehybrid")
+_EXPERTS_IN = dict.fromkeys(("mixtral", "minimax_m2", "granitemoe", "granitemoehybrid"), ".block_sparse_moe")
+_EXPERTS_IN["gemma4_text"] = ".moe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,8 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     holds_head: bool = False  # a tied one too, apart from the embedding
     whole_embedding: bool = False  # on every rank under DP attention: srt/models, enable_tp
+    embeds_whole: bool = False  # on every rank, always: srt/models/gemma3_causal.py
+    scales_layers: bool = False  # each gives its rows, times a number of its own, with nothing left to add
     head_in_fp32: bool = False  # and with it an embedding that it is tied to
     normed_head: bool = False  # of columns that are made one long
     rows_in_fp32: bool = False  # that it reads, before it is known which it does
@@ -170,8 +173,8 @@ class ModelConfig:
 
     def experts_name(self, mlp: str) -> str:
         """The module that holds the experts of this one."""
-        sparse = mlp.removesuffix(".mlp") + ".block_sparse_moe"
-        return f"{sparse if self.model_type in _SPARSE_BLOCKS else mlp}.experts"
+        own = _EXPERTS_IN.get(self.model_type)
+        return f"{mlp if own is None else mlp.removesuffix('.mlp') + own}.experts"
 
     def block_name(self, layer: int) -> str:
         """The module of the experts of this layer and of their router."""

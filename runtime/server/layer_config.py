@@ -36,6 +36,7 @@ class MoEConfig:
     # gpt-oss: clamped gate, (up + 1) * gate * sigmoid(alpha * gate), softmax over the selected experts only
     swiglu_alpha: float | None = None
     swiglu_limit: float | None = None
+    beside_dense: bool = False  # an MLP of the model's, each with norms of its own at either end
     hashed_layers: int = 0  # of the first so many, a token's number says which experts it goes to
     zero_experts: int = 0  # behind the others, of which each answers what it is given
 
@@ -105,6 +106,8 @@ class AttentionConfig:
     value_scale: float = 1.0  # values count so much, as they are kept
     key_scale: float | None = None  # and keys, before they are turned
     idle_norms: bool = False  # of queries and of keys, which SGLang makes and nobody asks
+    norms_values: bool = False  # of each head, without weights
+    keys_are_values: bool = False  # before their norms: one matrix of a checkpoint is kept as two
     any_rows: bool = False  # quantization blocks need not fit a rank's queries, keys and values
     inputs: int = 1  # rows as wide as so many of the model's are what it attends with
     blocks: BlockConfig | None = None  # of tokens, which are all that it sees

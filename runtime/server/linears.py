@@ -26,7 +26,7 @@ _SPLIT_OVER_TP = (
     *("llama", "mistral", "mixtral", "qwen2", "glm4", "glm4_moe_lite", "ernie4_5", "ernie4_5_moe"),
     *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3", "gemma3_text", "granite"),
     *("granitemoe", "granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
-    *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3"),
+    *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text"),
 )
 
 
@@ -208,6 +208,8 @@ def _beside_experts(model: ModelConfig, spread: Spread) -> Iterator[Product]:
     moe, mlp = model.moe, model.names.mlp
     if moe is None:
         return
+    if moe.beside_dense:
+        yield from _dense(model, spread)
     if spread.loose_experts:
         yield (f"{mlp}.experts.0.w1",), model.hidden_size, moe.intermediate_size
         yield (f"{mlp}.experts.0.w2",), moe.intermediate_size, model.hidden_size

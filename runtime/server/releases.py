@@ -232,6 +232,12 @@ class Release(NamedTuple):
     kimi_linear_has_own_parts: bool = False
     # srt/models/longcat_flash.py: what it asks of rope_scaling, whatever rope_parameters are
     longcat_rope: Literal["its base", "nothing", "a factor"] = "its base"
+    # srt/models/gemma4_causal.py: a stage has its own layers alone; experts by gelu on CUTLASS kernels, which
+    # before were unquantized ones that ran by silu: srt/layers/quantization, moe_runner/flashinfer_cutlass.py
+    gemma_4_has_stages: bool = False
+    gelu_on_cutlass: Literal["none", "quantized", "all"] = "none"
+    # per_layer_config of its file: srt/utils/hf_transformers/config.py
+    reads_layers_apart: bool = False
     # srt/models/falcon_h1.py: ranks add up partial sums alone, and each once
     falcon_h1_adds_once: bool = False
     # srt/models/bailing_moe_v3.py: routers in the dtype that config.json names
@@ -337,6 +343,8 @@ _13 = _12._replace(
     context_caps_prefill_graphs=True,
     sparse_backend="dsa",
     gemma_4_on_trtllm=True,
+    gemma_4_has_stages=True,
+    gelu_on_cutlass="quantized",
     encoders_register=True,
     step_3p5_has_defaults=True,
     state_keepers=_FIRST_STATE_KEEPERS | {"BailingMoeV2_5ForCausalLM"},
@@ -375,6 +383,7 @@ _14 = _13._replace(
 _15 = _14._replace(
     version="0.5.15",
     compressed_pools=COMPRESSED_15,
+    gelu_on_cutlass="all",
     weighted_rows="refused",
     keeps_inputs_in_graphs=True,
     transformers="5.12.1",
@@ -561,6 +570,7 @@ _21 = _20._replace(
 _22 = _21._replace(
     version="0.5.22",
     compressed_pools=COMPRESSED_22,
+    reads_layers_apart=True,
     flashinfer="0.7.1",
     transformers="5.19.0",
     megamoe_files_by_gpu=True,

@@ -56,6 +56,18 @@ def _quantized_otherwise(model: ModelConfig, server: Server) -> bool:
     return found not in (None, "mxfp8") or found != model.checkpoint_quantization
 
 
+def _without_scales(_: ModelConfig, server: Server) -> bool:
+    """The kernels choose by the router's numbers, and are not told how much each expert counts."""
+    chooses = server.backend.calls == "trtllm" and not server.backend.routed
+    return chooses and not server.release.routes_by_named_method
+
+
+def _by_silu(model: ModelConfig, server: Server) -> bool:
+    is_known = server.release.gelu_on_cutlass
+    known = is_known == "all" or (is_known == "quantized" and server.weights_quantization is not None)
+    return model.moe is not None and server.backend.calls == "cutlass" and not known
+
+
 _A2A = _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
 _DRAFTS = _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers")
 _QUANTIZED = _Row(
@@ -89,6 +101,27 @@ _ROWS = {
         ),
         _DRAFTS,
         _QUANTIZED,
+    ),
+    # srt/models/gemma4_causal.py
+    "gemma4_text": (
+        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
+        _Row(
+            lambda m, s: m.moe is not None and s.moe_a2a_backend != "none",
+            "an all-to-all: its experts go by gelu, and those behind one by silu",
+        ),
+        _Row(
+            lambda m, s: m.moe is not None and _without_scales(m, s),
+            "trtllm kernels before 0.5.23: they leave out how much each of its experts counts",
+        ),
+        _Row(_by_silu, "flashinfer_cutlass before 0.5.15: its experts would go by silu"),
+        _Row(
+            lambda _, s: s.pp_size > 1 and not s.release.gemma_4_has_stages,
+            "--pp before 0.5.13: its layers are no stages",
+        ),
+        _Row(
+            lambda _, s: s.speculative is not None and s.speculative.algorithm == "FROZEN_KV_MTP",
+            "drafts that read its own keys: here none stands beside its layers",
+        ),
     ),
     "hy_v3": (
         _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),

@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 Profile = tuple[Shape, ...]
 
 ABSENT: Shape = (0,)
-SWIGLU, RELU2 = 3, 6
+SWIGLU, GEGLU, RELU2 = 3, 4, 6
 MOE_RUNNER = "MoERunner"
 _TRTLLM = "flashinfer::trtllm_"
 TRTLLM_FP4 = "flashinfer::trtllm_fp4_block_scale_moe"
@@ -74,6 +74,7 @@ class Experts:
     tp: int = 1
     ep: int = 1
     gated: bool = True
+    gelu: bool = False
 
     @property
     def first_rows(self) -> int:
@@ -82,7 +83,8 @@ class Experts:
     @property
     def activation(self) -> int:
         """FlashInfer's number for it."""
-        return SWIGLU if self.gated else RELU2
+        gates = GEGLU if self.gelu else SWIGLU
+        return gates if self.gated else RELU2
 
 
 def cutlass_moe(

@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 # Of block-scaled fp8 GEMMs by FlashInfer, where they are asked for: srt/layers/quantization/fp8_utils.py.
 _BLOCK_GEMM_MAJORS = {"flashinfer_cutlass": (10, 11, 12), "flashinfer_trtllm": (10,)}
 
+# Experts that go by gelu: the backends and, of TRT-LLM's kernels, the weights that take them.
+_WITH_GELU = (
+    *("auto", "triton", "triton_kernel", "torch"),
+    *("flashinfer_cutlass", "flashinfer_trtllm", "flashinfer_trtllm_routed"),
+)
+_GELU_ON_TRTLLM = ("modelopt_fp4", "nvfp4_online")
+_BY_SILU = ("awq_marlin", "gptq_marlin", "moe_wna16", "mxfp4", "w4afp8")
+
 
 def never_starts(deployment: Deployment) -> str | None:
     """Why; None of one that may."""
@@ -41,8 +49,8 @@ def never_starts(deployment: Deployment) -> str | None:
     tuned = _reasons(deployment) if deployment.server.tunes else ()
     ends = _undivided_encoder(deployment), _sparse_section(deployment)
     states = _pages_of_states(deployment), _groups_of_norms(deployment), _mixers(deployment)
-    draft, own = _short_draft(deployment), _longcat(deployment)
-    return next(chain(heads, *ends, draft, *states, own, tuned), None)
+    own = _longcat(deployment), _layers_apart(deployment), _gates(deployment)
+    return next(chain(heads, *ends, _short_draft(deployment), *states, *own, tuned), None)
 
 
 def _undivided_encoder(deployment: Deployment) -> Iterator[str]:
@@ -125,6 +133,29 @@ def _sparse_section(deployment: Deployment) -> Iterator[str]:
             "model_type is minimax_m3_vl_text, whose class drops the sparse_attention_config that SGLang "
             "reads: in the text_config of a minimax_m3_vl it stays"
         )
+
+
+def _layers_apart(deployment: Deployment) -> Iterator[str]:
+    """srt/utils/hf_transformers/config.py: which layers of Gemma 4 have other heads than the rest."""
+    model, checkpoint = deployment.model, checkpoint_of(deployment)
+    if model.model_type != "gemma4_text":
+        return
+    if checkpoint.has("per_layer_config") and not deployment.server.release.reads_layers_apart:
+        yield "per_layer_config is told, which SGLang reads since 0.5.22"
+    shapes = {(one.head_dim, one.num_kv_heads) for one in model.attention.values()}
+    if checkpoint.model_type == model.model_type and len(shapes) > 1:
+        yield "its text alone: SGLang reads heads by kind of layer of a whole Gemma 4, of model_type gemma4"
+
+
+def _gates(deployment: Deployment) -> Iterator[str]:
+    """srt/layers/moe/moe_runner, srt/layers/quantization: who asks for silu."""
+    model, server, method = deployment.model, deployment.server, deployment.quantization
+    if model.moe is None or model.activation != "gelu_tanh":
+        return
+    by_trtllm = server.backend.calls == "trtllm" and method not in _GELU_ON_TRTLLM
+    if server.moe_runner_backend not in _WITH_GELU or method in _BY_SILU or by_trtllm:
+        backend = server.moe_runner_backend
+        yield f"MoE backend {backend} has no kernels for experts by gelu in {_words(deployment)}"
 
 
 def _reasons(deployment: Deployment) -> Iterator[str]:

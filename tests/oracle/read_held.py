@@ -19,7 +19,7 @@ from unittest.mock import MagicMock
 from tests.oracle.inside import enter, keep_output
 
 ENCODERS = re.compile(
-    r"(^|\.)(visual|audio_tower|vision_\w+|vision|multi_modal_projector|mlp1|mm_projector)\."
+    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_\w+|vision|multi_modal_projector|mlp1|mm_projector)\."
 )
 
 

@@ -209,6 +209,23 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Gemma3TextConfig",
         {"head_dim": 32, "sliding_window": 6, "sliding_window_pattern": 2, "query_pre_attn_scalar": 20},
     ),
+    "gemma4_text": (
+        "Gemma4TextConfig",
+        {
+            "head_dim": 16,
+            "global_head_dim": 32,
+            "num_global_key_value_heads": 2,
+            "attention_k_eq_v": True,
+            "sliding_window": 6,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "final_logit_softcapping": 5.0,
+            "hidden_size_per_layer_input": 0,
+            "enable_moe_block": True,
+            "num_experts": 8,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 32,
+        },
+    ),
     "llama4_text": (
         "Llama4TextConfig",
         {
@@ -609,6 +626,11 @@ WRAPPED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**FAMILIES["step3p5"][1]},
         {**_PIXTRAL, "image_size": 56, "mlp_ratio": 1.5},
     ),
+    "gemma4": (
+        "Gemma4Config",
+        {**FAMILIES["gemma4_text"][1]},
+        {**_PIXTRAL, "head_dim": 8, "num_key_value_heads": 2, "position_embedding_size": 64},
+    ),
     "gemma3": (
         "Gemma3Config",
         {"head_dim": 32, "sliding_window": 6, "query_pre_attn_scalar": 20},
@@ -686,6 +708,12 @@ _BESIDE["qwen3_omni_moe"] = {
     "audio_config": {
         **{"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 24},
         **{"downsample_hidden_size": 8, "num_mel_bins": 20, "output_dim": 64},
+    }
+}
+_BESIDE["gemma4"] = {
+    "audio_config": {
+        **{"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "output_proj_dims": 24},
+        "subsampling_conv_channels": [128, 4],
     }
 }
 _BESIDE["cohere2_vision"] = {"alignment_intermediate_size": 24}

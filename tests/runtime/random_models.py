@@ -273,6 +273,28 @@ _LFM2_DENSE = {
     "block_auto_adjust_ff_dim": (True, False), "block_ff_dim": (None, 72),
 }  # fmt: skip
 # What varies, beside the sizes of FAMILIES.
+_GEMMA4_ROPES = (
+    {"rope_type": "proportional", "partial_rotary_factor": 0.25},
+    {"rope_type": "proportional", "partial_rotary_factor": 0.7},
+    {"rope_type": "proportional"},
+    {"rope_type": "default"},
+)
+_GEMMA4: dict[str, tuple[Any, ...]] = {
+    **_without(_HEADS, "hidden_act"), "num_hidden_layers": (3,), "head_dim": (8, 12, 16),
+    "hidden_activation": ("gelu_pytorch_tanh",) * 19 + ("silu",),
+    "global_head_dim": (8, 16, 20), "num_global_key_value_heads": (None, None, 1, 2, 4),
+    "attention_k_eq_v": (True, False), "attention_bias": (False, False, True), "sliding_window": (1, 5, 64),
+    "layer_types": (
+        *(["sliding_attention"] * 2 + ["full_attention"],) * 3,
+        *(["full_attention"] * 3, ["full_attention", "sliding_attention", "full_attention"]),
+        ["sliding_attention"] * 3,
+    ),
+    "final_logit_softcapping": (None, 5.0), "use_bidirectional_attention": (None, "vision"),
+    "hidden_size_per_layer_input": (0,) * 19 + (8,), "num_kv_shared_layers": (0,) * 19 + (1,),
+    "enable_moe_block": (True, False), "num_experts": (4, 8), "top_k_experts": (1, 2, 3),
+    "moe_intermediate_size": (16, 32),
+    "rope_parameters": (None, *_ropes_by_kind(*_GEMMA4_ROPES * 4, *_ROPES)),
+}  # fmt: skip
 SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
     "llama": {**_HEADS, "attention_bias": (False, True), "mlp_bias": (False,) * 5 + (True,)},
     "mistral": {**_HEADS, **_WINDOW},
@@ -378,7 +400,9 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         **_GEMMA3,
         "layer_types": (None,) * 3 + tuple([*kinds, kinds[0]] for kinds in _BOTH_KINDS),
     },
+    "gemma4": _without(_GEMMA4, "use_bidirectional_attention"),
     "gemma3": {**_GEMMA3, "final_logit_softcapping": (None,)},  # transformers leaves it out beside images
+    "gemma4_text": _GEMMA4,
     "llama4_text": _LLAMA4,
     "llama4": _LLAMA4,
     "ministral3": {**_HEADS, **_WINDOW, "rope_parameters": _GROWN},

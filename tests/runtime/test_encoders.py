@@ -35,6 +35,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "mistral3": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
     "llama4": {"num_hidden_layers": 2, "hidden_size": 32, "multi_modal_projector_bias": False},
     "gemma3": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
+    "gemma4": {"num_hidden_layers": 2, "head_dim": 12, "patch_size": 4, "standardize": True},
     "cohere2_vision": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
     "lfm2_vl": {"num_hidden_layers": 2, "num_patches": 49, "vision_use_head": False, "num_channels": 4},
     "step3p7": {"num_hidden_layers": 2, "hidden_size": 32, "mlp_ratio": 2.25},
@@ -183,7 +184,22 @@ def test_a_size_that_is_not_told_is_that_of_its_config_class(name: str) -> None:
     assert unsaid == said
 
 
-@pytest.mark.parametrize("name", _OF_TRANSFORMERS)
+def test_gemma_4_has_a_tower_where_one_is_told_and_an_ear_too() -> None:
+    hf = config_json(make_reference("gemma4"))
+    assert _encoder("gemma4").hears and not Encoder(tuple(_of({**hf, "audio_config": None}))).hears
+    with pytest.raises(ConfigError, match="without a vision_config"):
+        _of({**hf, "vision_config": None})
+    with pytest.raises(ConfigError, match="two whole numbers"):
+        _of({**hf, "audio_config": {"subsampling_conv_channels": [8]}})
+    default = type(make_reference("gemma4").config.audio_config)().to_dict()
+    assert _of({**hf, "audio_config": {}}) == _of({**hf, "audio_config": default})
+
+
+def _of(hf: dict[str, Any]) -> list[EncoderWeight]:
+    return [*WRAPPERS["gemma4"].weights(hf, 64)]
+
+
+@pytest.mark.parametrize("name", [name for name in _OF_TRANSFORMERS if name != "gemma4"])
 def test_a_tower_that_is_not_told_at_all_is_its_models(name: str) -> None:
     hf = make_reference(name).config
     told = type(hf)(text_config=hf.text_config.to_dict()).to_dict()["vision_config"]
@@ -257,6 +273,13 @@ _SHARED = {
     "mistral3": ("transformer.layers.feed_forward", "transformer.layers.attn"),
     "llama4": ("patch_embedding model.layers.mlp vision_adapter.mlp", "model.layers.attn"),
     "gemma3": ("embeddings encoder.layers.mlp", "encoder.layers.attn"),
+    "gemma4": (
+        "encoder.layers.attn encoder.layers.mlp audio_tower.subsample_conv_projection audio_tower"
+        " audio_tower.conformer.ffw_layer_start audio_tower.conformer.ffw_layer_end"
+        " audio_tower.conformer.attention audio_tower.conformer.attention.relative_position_embedding"
+        " audio_tower.conformer.lconv1d",
+        "",
+    ),
     "cohere2_vision": ("multi_modal_projector", ""),
     "lfm2_vl": ("encoder.layers.mlp multi_modal_projector", "encoder.layers.attn"),
     "minimax_m3_vl": ("", "encoder.layers.attn encoder.layers multi_modal_projector patch_merge_mlp"),
@@ -282,14 +305,18 @@ def test_which_weights_ranks_share_and_how(name: str) -> None:
             assert kind == "weight" or weight.split == splits[-1] == 0
             splits += [weight.split] if kind == "weight" else []
             assert weight.pads == (name in _PADS and parent.endswith(".attn"))
-            assert weight.on_first_stage_alone == (parent == "pos_embed")
+            assert weight.on_first_stage_alone == (parent == "pos_embed" or name == "gemma4")
         else:
-            assert not weight.pads and not weight.on_first_stage_alone
+            assert not weight.pads and weight.on_first_stage_alone == (name == "gemma4")
     of_all, of_groups = (set(names.split()) for names in _SHARED[name])
     deep = {"deepstack_merger_list.merger"} - of_all
     assert {*shared["tp"]} == of_all and {*shared["attn_tp"]} | deep == of_groups | deep
     for parent, splits in {**shared["tp"], **shared["attn_tp"]}.items():
         alone = "embed" in parent or parent == "vit_large_projector"
+        splits = sorted(set(splits)) if parent.endswith("lconv1d") else splits
+        if parent in ("audio_tower", "audio_tower.subsample_conv_projection"):
+            assert splits == [1]
+            continue
         assert splits == ([0] if alone else [0, 1]), parent
 
 
@@ -297,7 +324,7 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
     whole = {name for name in WRAPPED if WRAPPERS[name].may_be_whole}
     assert WRAPPED.keys() - whole == {
         *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
-        "qwen3_omni_moe",
+        *("qwen3_omni_moe", "gemma4"),
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert WRAPPED.keys() - quantized == {

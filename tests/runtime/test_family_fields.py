@@ -25,6 +25,7 @@ _ACTIVATION = {
     "nemotron_h": "mlp_hidden_act",
     "gemma2": "hidden_activation",
     "gemma3_text": "hidden_activation",
+    "gemma4_text": "hidden_activation",
 }
 _ALSO = {"gemma": "gelu"}  # which transformers makes the other
 _OF_SGLANG = (
@@ -105,6 +106,7 @@ _BESIDE = """
         num_shared_experts
     gemma hidden_activation
     gemma3_text _sliding_window_pattern rope_local_base_freq sliding_window_pattern
+    gemma4_text global_head_dim num_global_key_value_heads per_layer_config
     granite head_dim
     granitemoe head_dim num_experts
     hunyuan_v1_dense use_qk_norm

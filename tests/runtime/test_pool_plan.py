@@ -209,6 +209,27 @@ def test_drafts_of_a_model_with_an_indexer_are_as_large_as_its_own_layers() -> N
         assert each == int((plain + keys) * (1 + drafts / 60))
 
 
+_CELLS = json.loads((DATA / "sglang_cells.json").read_text())
+
+
+@pytest.mark.parametrize(("name", "tp"), [(name, int(tp)) for name in _CELLS for tp in _CELLS[name]])
+def test_a_token_costs_two_pools_what_sglangs_own_configurator_says(name: str, tp: int) -> None:
+    """tests/oracle/cells.py"""
+    model = model_config(json.loads((DATA / "published_families.json").read_text())[name])
+    full, sliding, cell = _CELLS[name][str(tp)]
+    parallel = ParallelConfig(tp=tp)
+    assert kv_bytes_per_token(model, parallel, "bfloat16", range(model.num_layers)) == cell
+    assert kv_bytes_per_token_and_layer(model, parallel, "bfloat16") == full
+    plan = plan_pool(MEASURED, 0.85, model, parallel, RuntimeConfig(), range(model.num_layers))
+    cache = make_kv_pool(plan, model, parallel, range(model.num_layers), META).cache
+    assert isinstance(cache, GqaPool)
+    kinds = model.attention_kinds
+    costs = {
+        kind: 2 * (cache.keys(i)[0].numel() + cache.values(i)[0].numel()) for i, kind in enumerate(kinds)
+    }
+    assert costs == {"full": full, "sliding": sliding}
+
+
 def test_what_layers_behind_windows_keep_is_what_is_asked() -> None:
     """HybridSWAPoolConfigurator, in every release."""
     each, budget = 2 * 8 * 64 * 2, MEASURED.after_load - MEASURED.baseline * (1 - 0.85)

@@ -77,8 +77,10 @@ def test_one_rank_holds_the_models_parameters(family: str) -> None:
     held_apart = model.vocab_size * model.hidden_size if model.holds_head and model.tie_word_embeddings else 0
     attends = [model.layer_attention(i) for i in range(model.num_layers) if model.keeps_tokens(i)]
     idle = sum(2 * one.head_dim for one in attends if one.idle_norms)
+    twice = sum(one.num_kv_heads * one.head_dim for one in attends if one.keys_are_values) * model.hidden_size
     theirs = (p.numel() for name, p in tensors(reference).items() if not name.endswith("expert_bias"))
-    assert _parameters(ours) == sum(theirs) + corrections + held_apart + idle - of_zero_experts(model)
+    repeated = held_apart + idle + twice - of_zero_experts(model)
+    assert _parameters(ours) == sum(theirs) + corrections + repeated
 
 
 @pytest.mark.parametrize(

@@ -350,3 +350,31 @@ def test_a_draft_holds_the_context_of_its_target(
     deployment = resolve_deployment(ServerFlags(**flags, sglang_version=release), environ=environ)
     found = never_starts(deployment)
     assert found is not None and "its draft has 2048 positions" in found if ends else found is None
+
+
+_GEMMA = json.loads(PUBLISHED.read_text())["google/gemma-4-26B-A4B-it"]
+_TEXT_ALONE = {**_GEMMA["text_config"], "architectures": ["Gemma4ForCausalLM"]}
+_APART = {**_GEMMA, "text_config": {**_GEMMA["text_config"], "per_layer_config": {"05": {"head_dim": 256}}}}
+
+
+@pytest.mark.parametrize(
+    ("told", "flags", "why"),
+    [
+        (_GEMMA, {}, None),
+        (_GEMMA, CUTLASS, None),
+        (_GEMMA, TRTLLM, "no kernels for experts by gelu in bfloat16"),
+        (_GEMMA, {**TRTLLM, "quantization": "modelopt_fp4"}, None),
+        (_GEMMA, {"moe_runner_backend": "flashinfer_cutedsl", "quantization": "modelopt_fp4"}, "by gelu in"),
+        (_GEMMA, {"moe_runner_backend": "deep_gemm", "quantization": "fp8"}, "deep_gemm has no kernels for"),
+        (_TEXT_ALONE, {}, "its text alone: SGLang reads heads by kind of layer of a whole Gemma 4"),
+        ({**_TEXT_ALONE, "global_head_dim": 256, "num_global_key_value_heads": 8}, {}, None),
+        (_APART, {}, None),
+        (_APART, {"sglang_version": "0.5.21", "flashinfer_version": None}, "SGLang reads since 0.5.22"),
+    ],
+)
+def test_which_servers_of_gemma_4_end(
+    told: dict[str, Any], flags: dict[str, Any], why: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    found = _ends(model_path=str(tmp_path), **flags)
+    assert found is None if why is None else found is not None and why in found

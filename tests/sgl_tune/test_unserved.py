@@ -18,6 +18,15 @@ _FALCON = _CONFIGS["tiiuae/Falcon-H1-0.5B-Instruct"]
 _LONGCAT = _CONFIGS["meituan-longcat/LongCat-Flash-Chat"]
 _LING_3 = _CONFIGS["inclusionAI/Ling-3.0-flash"]
 _M3 = _CONFIGS["MiniMaxAI/MiniMax-M3"]
+_GEMMA = _CONFIGS["google/gemma-4-26B-A4B-it"]
+_NVFP4 = {
+    "quantization_config": {
+        "quant_method": "modelopt",
+        "quant_algo": "NVFP4",
+        "group_size": 16,
+        "ignore": ["lm_head", "model.vision_tower*", "model.embed_vision*"],
+    }
+}
 _KIMI, _HY3, _LING = (
     _CONFIGS[name]
     for name in (
@@ -220,3 +229,41 @@ def test_what_minimax_m3s_class_is_not_written_for_has_a_key_alone(
     refused = _deployment(tmp_path, changes, _M3, **{**usual, **not_served})
     assert refused.shape.model is None and refused.server.key
     assert refused.shape.unknown.startswith(f"minimax_m3_vl_text does not go with {said}")
+
+
+_ON_CUTLASS = {"moe_runner_backend": "flashinfer_cutlass"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "served", "not_served", "said"),
+    [
+        ({}, {"tp": 4}, _DP, "DP attention"),
+        ({}, {"tp": 4, "ep": 4}, {"tp": 4, "moe_a2a_backend": "deepep"}, "an all-to-all"),
+        ({}, {"pp": 2, "sglang_version": "0.5.13"}, {"pp": 2, "sglang_version": "0.5.12"}, "--pp before"),
+        (
+            {},
+            {"sglang_version": "0.5.15", **_ON_CUTLASS},
+            {"sglang_version": "0.5.14", **_ON_CUTLASS},
+            "flashinfer_cutlass before 0.5.15",
+        ),
+        (
+            _NVFP4,
+            {"arch": "sm100"},
+            {"arch": "sm100", "sglang_version": "0.5.22"},
+            "trtllm kernels before 0.5.23",
+        ),
+        (
+            _NVFP4,
+            {"arch": "sm100", "sglang_version": "0.5.13", **_ON_CUTLASS},
+            {"arch": "sm100", "sglang_version": "0.5.13"},
+            "trtllm kernels before 0.5.23",
+        ),
+    ],
+)
+def test_what_gemma_4s_class_is_not_written_for_has_a_key_alone(
+    changes: dict[str, Any], served: dict[str, Any], not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    assert _deployment(tmp_path, changes, _GEMMA, **served).shape.model is not None
+    refused = _deployment(tmp_path, changes, _GEMMA, **not_served)
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"gemma4_text does not go with {said}")

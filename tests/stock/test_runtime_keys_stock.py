@@ -5,6 +5,7 @@ SGLang's calls, transcribed, are held against the plan in test_keys_stock; this 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.warm.job import make_job
+from tests.memory.published import checkpoints
 from tests.stock.kernel_stubs import AskingTuner, asking_tuner, install_cutlass_module, install_trtllm_module
 
 
@@ -29,6 +31,7 @@ class _Meta:
     sm_major = 10
 
 
+GEMMA = "gemma-4-26B-A4B-it"  # whose experts go by gelu
 CUTLASS = [
     {"model_path": "Qwen3-30B-A3B"},
     {"model_path": "Qwen3-30B-A3B", "sglang_version": "0.5.17"},
@@ -45,6 +48,8 @@ CUTLASS = [
     {"model_path": "GLM-5.1", "tp": 8},
     {"model_path": "GLM-5.1", "tp": 8, "ep": 8},
     {"model_path": "Qwen3-30B-A3B", "tp": 2, "quantization": "modelopt_fp8"},
+    {"model_path": GEMMA, "tp": 2},
+    {"model_path": GEMMA, "tp": 2, "ep": 2},
 ]
 ROUTED = {"moe_runner_backend": "flashinfer_trtllm_routed"}
 TRTLLM = [
@@ -67,7 +72,18 @@ TRTLLM = [
         **ROUTED,
         "sglang_version": "0.5.17",
     },
+    {"model_path": GEMMA, "tp": 2, "quantization": "modelopt_fp4"},
+    {"model_path": GEMMA, "tp": 2, "ep": 2, "quantization": "modelopt_fp4", **ROUTED},
 ]
+
+
+@pytest.fixture(autouse=True)
+def _checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is no preset, where it is named by its folder."""
+    told = next(one.config for one in checkpoints() if one.name == f"google/{GEMMA}")
+    (tmp_path / GEMMA).mkdir()
+    (tmp_path / GEMMA / "config.json").write_text(json.dumps(told))
+    monkeypatch.chdir(tmp_path)
 
 
 def _deployment(flags: dict[str, Any]) -> Deployment:

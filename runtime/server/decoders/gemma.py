@@ -7,7 +7,7 @@ from typing import Any
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import SLIDES, everywhere, heads, model
+from runtime.server.decoders.parts import SLIDES, above_none, everywhere, heads, model
 from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Multipliers, RopeConfig
@@ -33,7 +33,7 @@ def _gemma(f: Fields) -> ModelConfig:
 
 
 def _gemma2(f: Fields) -> ModelConfig:
-    rope, cap = read_rope(f, f.size("head_dim")), _above_none(f, "attn_logit_softcapping")
+    rope, cap = read_rope(f, f.size("head_dim")), above_none(f, "attn_logit_softcapping")
     kinds = _kinds(f, every=2)
     return _model(f, kinds, {kind: _attention(f, kind, rope=rope, score_cap=cap) for kind in kinds})
 
@@ -50,7 +50,7 @@ def _model(f: Fields, kinds: list[str], attention: dict[str, AttentionConfig]) -
     f.only("hidden_activation", "gelu_pytorch_tanh")
     f.only("use_bidirectional_attention", False)
     scales = Multipliers(
-        embedding=f.size("hidden_size") ** 0.5, logit_cap=_above_none(f, "final_logit_softcapping")
+        embedding=f.size("hidden_size") ** 0.5, logit_cap=above_none(f, "final_logit_softcapping")
     )
     return model(
         f,
@@ -90,15 +90,6 @@ def _rope(f: Fields, kind: str) -> RopeConfig:
         return read_rope(f, width, "sliding_attention", theta=local)
     parameters = {"rope_type": "default", "rope_theta": local}
     return RopeConfig(width, local, f.size("max_position_embeddings"), parameters=parameters)
-
-
-def _above_none(f: Fields, name: str) -> float | None:
-    if not f.has(name):
-        return None
-    cap = f.number(name)
-    if cap <= 0:
-        raise ConfigError(f"config.json: {name} is {cap}: it must be above 0")
-    return cap
 
 
 _COMMON = {

@@ -67,17 +67,27 @@ def heads(
     is_interleaved: bool = False,
     count: int | None = None,
     kv_count: int | None = None,
+    width: int | None = None,
     **own: Any,
 ) -> AttentionConfig:
     """Grouped queries that see everything before them; without a `rope` of their own, it is read."""
     count = count or f.size("num_attention_heads")
     kv_count = kv_count or f.size("num_key_value_heads", count)
-    width = f.size("head_dim", f.size("hidden_size") // count)
+    width = width or f.size("head_dim", f.size("hidden_size") // count)
     if not width:
         raise ConfigError(f"config.json: hidden_size {f.get('hidden_size')} is less than its {count} heads")
     if "rope" not in own:
         own["rope"] = interleaved(read_rope(f, width, theta=theta, share=share), is_interleaved)
     return AttentionConfig(count, kv_count, width, **{"scale": width**-0.5, **own})
+
+
+def above_none(f: Fields, name: str) -> float | None:
+    if not f.has(name):
+        return None
+    cap = f.number(name)
+    if cap <= 0:
+        raise ConfigError(f"config.json: {name} is {cap}: it must be above 0")
+    return cap
 
 
 def everywhere(f: Fields, kind: str) -> list[str]:

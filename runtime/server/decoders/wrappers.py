@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from runtime.server.encoders import glm, intern, llama4, minimax, moonvit, pixtral, qwen, siglip, step
+from runtime.server.encoders import (
+    gemma4,
+    glm,
+    intern,
+    llama4,
+    minimax,
+    moonvit,
+    pixtral,
+    qwen,
+    siglip,
+    step,
+)
 from runtime.server.encoders.weight import Encoder, EncoderWeight
 from runtime.server.errors import ConfigError, Unsupported
 
@@ -73,6 +84,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("mistral3", "mistral", pixtral.mistral3, **_QUANTIZED),
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
+        Wrapper("gemma4", "gemma4_text", gemma4.gemma4, **_QUANTIZED),
         Wrapper("cohere2_vision", "cohere2", siglip.cohere2_vision, tied_by="both", served=("cohere2_moe",)),
         Wrapper("lfm2_vl", "lfm2", siglip.lfm2_vl, **_QUANTIZED, tied_by="unless told", served=("lfm2",)),
         Wrapper("step3p7", "step3p5", step.step3p7),
