@@ -43,6 +43,11 @@ def _stretched(model: ModelConfig, server: Server) -> bool:
     return stretch != 1 and server.release.longcat_rope == "its base"
 
 
+def _not_in_blocks(model: ModelConfig, server: Server) -> bool:
+    in_blocks = model.checkpoint_quantization == "fp8" and model.quantization_block is not None
+    return server.weights_quantization is not None and not (in_blocks and server.gpu.major == 9)
+
+
 def _moves_experts(_: ModelConfig, server: Server) -> bool:
     return server.asked.enable_eplb or server.asked.ep_num_redundant_experts > 0
 
@@ -84,9 +89,10 @@ _ROWS = {
         ),
         _Row(_moves_experts, "experts that move: SGLang has none beside those that compute nothing"),
         _Row(_stretched, "a stretched rope before 0.5.16: SGLang leaves it as it was"),
+        _Row(_not_in_blocks, "quantized weights but fp8 in blocks on sm90: how others lie is not known here"),
         _Row(
-            lambda _, s: s.weights_quantization is not None,
-            "quantized weights: which of its matrices stay plain is not known here",
+            lambda _, s: s.speculative is not None and s.weights_quantization is not None,
+            "drafts of quantized weights: their first matrix is quantized, too, and here it is plain",
         ),
     ),
     "falcon_h1": (

@@ -42,6 +42,19 @@ def test_a_rank_of_longcats_draft_holds_as_many_bytes_as_sglangs_own(tp: int, he
     assert sum(one.nbytes for one in draft.parameters()) == held
 
 
+# One of its layers in blocks of fp8, as SGLang makes it for an H200, without the scales of the cache.
+@pytest.mark.parametrize(
+    ("tp", "ep", "held"), [(2, 1, 11625715584), (8, 1, 2940108288), (16, 16, 1492507072)]
+)
+def test_a_rank_of_longcat_in_fp8_holds_as_many_bytes(tp: int, ep: int, held: int) -> None:
+    section = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+    told = {**CONFIGS["a/longcat-flash-chat-stretched-by-one"], "quantization_config": section}
+    model = Checkpoint({**told, "num_layers": 1}).model_config()
+    comm = VirtualCommunicator(ParallelConfig(tp=tp, ep=ep), tp - 1)
+    rank = Decoder(model, RuntimeConfig(served_by="deep_gemm"), comm, META, range(model.num_layers))
+    assert not model.obstacles and sum(one.nbytes for one in rank.parameters()) == held
+
+
 def test_each_half_of_a_longcat_layer_keeps_latents() -> None:
     """num_attention_layers of srt/configs/model_config.py; a draft's layer is one."""
     model = Checkpoint(CONFIGS["a/longcat-flash-chat-stretched-by-one"]).model_config()

@@ -153,6 +153,16 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({}, {"oe_vocab_size_ratio": 78}, "oe_vocab_size_ratio: this runtime has no embeddings"),
             ({}, {"index_topk": 2048}, "index_topk: this runtime has no indexer"),
             ({}, {"zero_expert_type": "zero"}, "zero_expert_type is 'zero'"),
+            (
+                {"quantization_config": _IN_BLOCKS},
+                {"quantization_config": {**_IN_BLOCKS, "ignored_layers": ["mlps"]}},
+                "keeps none of this family's matrices plain",
+            ),
+            (
+                {"quantization_config": _IN_BLOCKS},
+                {"disable_quant_module": ["self_attn"]},
+                "keeps none of this family's matrices plain",
+            ),
             ({}, {"head_dim": 32}, "head_dim is not qk_rope_head_dim"),
             ({}, {"qk_head_dim": 32}, "qk_head_dim is not qk_nope_head_dim"),
             ({}, {"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters: SGLang reads rope_theta and"),

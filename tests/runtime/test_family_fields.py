@@ -144,10 +144,10 @@ _BESIDE = """
         quantization_config rope_interleave router_dtype router_type score_function scoring_func
         share_expert_swiglu_limit_list topk_method use_bias use_mla_nope use_qkv_bias
     falcon_h1 head_dim layer_types layers_block_type quantization_config
-    longcat_flash attention_method index_head_dim index_n_heads index_topk intermediate_size
-        mla_scale_kv_lora mla_scale_q_lora moe_intermediate_size ngram_vocab_size_ratio num_experts_per_tok
-        num_hidden_layers num_local_experts oe_vocab_size_ratio rounter_params_dtype router_bias
-        zero_expert_type
+    longcat_flash attention_method disable_quant_module index_head_dim index_n_heads index_topk
+        intermediate_size mla_scale_kv_lora mla_scale_q_lora moe_intermediate_size ngram_vocab_size_ratio
+        num_experts_per_tok num_hidden_layers num_local_experts oe_vocab_size_ratio quantization_config
+        rounter_params_dtype router_bias zero_expert_type
     kimi_linear activation_situ_beta activation_situ_linear_beta attn_res_block_size
         first_k_dense_replace latent_moe_use_norm linear_attn_config logit_scale mamba_ssm_dtype
         mla_use_nope mla_use_output_gate model_max_length moe_layer_freq moe_renormalize

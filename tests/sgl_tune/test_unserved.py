@@ -132,6 +132,7 @@ def test_what_falcon_h1s_class_is_not_written_for_has_a_key_alone(
     assert refused.shape.unknown.startswith(f"falcon_h1 does not go with {said}")
 
 
+_IN_BLOCKS = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
 _YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 65536}
 
 
@@ -139,7 +140,9 @@ _YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings":
     ("changes", "served", "not_served", "said"),
     [
         ({}, {"tp": 8, "ep": 8}, {"tp": 8, "moe_a2a_backend": "deepep"}, "an all-to-all"),
-        ({}, {}, {"quantization": "fp8"}, "quantized weights"),
+        ({}, {}, {"quantization": "fp8"}, "quantized weights but fp8 in blocks"),
+        (_IN_BLOCKS, {"tp": 8}, {"tp": 8, "arch": "sm100"}, "quantized weights but fp8 in blocks on sm90"),
+        (_IN_BLOCKS, {"tp": 8}, {"tp": 8, "speculative_algorithm": "EAGLE"}, "drafts of quantized weights"),
         (
             {},
             {"tp": 8, "ep": 8},

@@ -24,6 +24,8 @@ _SPELLED = {
     "num_local_experts": "n_routed_experts",
     "num_experts_per_tok": "moe_topk",
 }
+# Lists of matrices, beside disable_quant_module.
+_PLAIN = ("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
 _N_GRAMS = ("ngram_vocab_size_ratio", "oe_vocab_size_ratio")
 _INDEXED = ("index_topk", "index_head_dim", "index_n_heads")
 
@@ -63,6 +65,10 @@ def _check(f: Fields) -> None:
         f.cannot("num_hidden_layers: SGLang makes as many layers, transformers half as many")
     if not f.has("qk_rope_head_dim"):
         raise ConfigError("config.json: qk_rope_head_dim is missing: SGLang takes 128, transformers 64")
+    section = f.section("quantization_config")
+    listed = [name for name in _PLAIN if section.get(name)]
+    if f.get("disable_quant_module") or listed:
+        f.cannot("quantization_config: this runtime keeps none of this family's matrices plain")
     for name in _N_GRAMS:
         if f.has(name):
             f.cannot(f"{name}: this runtime has no embeddings of several tokens")
