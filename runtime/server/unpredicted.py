@@ -10,6 +10,7 @@ from runtime.server.shape import Server
 
 _OTHERWISE: Mapping[str, Callable[[Server], object]] = {
     "speculative_algorithm": lambda s: s.asked.speculative_algorithm,
+    "kv_cache_dtype": lambda s: s.kv_cache_dtype != "fp8_e4m3",
     "disaggregation_mode": lambda s: s.is_pd_decode,
     "dsv4_attn_backend": lambda s: s.asked.others.get("dsv4_attn_backend") == "trtllm",
     "attn_cp_size": lambda s: s.asked.attn_cp_size > 1,
@@ -18,7 +19,7 @@ _OTHERWISE: Mapping[str, Callable[[Server], object]] = {
         name: lambda s, name=name: s.asked.others.get(name)  # type: ignore[misc]
         for name in (
             *("enable_hisparse", "enable_deepseek_v4_fp4_indexer", "enable_unified_memory"),
-            *("enable_prefill_cp", "enable_prefill_context_parallel"),
+            *("enable_prefill_cp", "enable_prefill_context_parallel", "enforce_shared_experts_fusion"),
             *("enable_dsa_prefill_context_parallel", "enable_nsa_prefill_context_parallel"),
         )
     },

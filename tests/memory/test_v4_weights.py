@@ -13,7 +13,7 @@ from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
 from tests.oracle.deepseek_v4 import FLASH
-from tests.oracle.v4_weights import CASES, CONFIGS, backend_of, read
+from tests.oracle.v4_weights import CASES, CONFIGS, FIRST_LAYERS, backend_of, of_each, read, read_each
 
 META = torch.device("meta")
 MAJORS = {"H200": 9, "B200": 10}
@@ -33,7 +33,19 @@ def test_a_rank_holds_as_many_bytes_as_sglangs_own_class(case: dict[str, Any], h
     assert sum(one.nbytes for one in rank.parameters()) == held
 
 
+@pytest.mark.parametrize("case", read_each(), ids=str)
+def test_of_its_first_layers_each_releases_own(case: dict[str, Any]) -> None:
+    runtime = RuntimeConfig(
+        served_by=backend_of(case), sm_major=MAJORS[case["gpu"]], sglang_version=case["release"]
+    )
+    config = {**CONFIGS[case["config"]], "num_hidden_layers": FIRST_LAYERS}
+    rank = _rank(config, runtime, **{name: case[name] for name in ("tp", "ep", "dp")})
+    assert sum(one.nbytes for one in rank.parameters()) == case["bytes"]
+
+
 def test_every_case_was_recorded() -> None:
+    told = [{name: value for name, value in case.items() if name != "bytes"} for case in read_each()]
+    assert told == of_each()
     assert [case for case, _ in read()] == CASES
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import sys
 import tempfile
@@ -48,18 +49,18 @@ def _bytes(model: Any) -> list[int]:
 
 def _model(case: dict[str, Any]) -> Any:
     import torch
-    from sglang.srt import runtime_context
     from sglang.srt.configs.model_config import ModelConfig
 
     from tests.oracle.release_start import _publish, _resolved
 
+    os.environ.update(case.get("environment", {}))
     tp, ep, dp = case["tp"], case.get("ep", 1), case.get("dp", 1)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(case["config"]))
         more = ["--tp", str(tp), "--ep", str(ep), *case.get("argv", ())]
         more += ["--dp", str(dp), "--enable-dp-attention"] if dp > 1 else []
         args = _resolved(["--model-path", folder, *more])
-        runtime_context.reset_context()
+        _reset_context()
         _publish(args)
         config = ModelConfig.from_server_args(args)
         _take_place(tp, ep, case["rank"], tp // dp)
@@ -95,18 +96,26 @@ def _shared_experts(made: Any, config: Any, args: Any, quantization: Any) -> Any
 def _quantization(config: Any, args: Any) -> Any:
     """As a model runner and its loader come to it, with what the layers then ask for."""
     from sglang.srt.configs.load_config import LoadConfig
-    from sglang.srt.layers.dp_attention import initialize_dp_attention_flags
+    from sglang.srt.layers import dp_attention
     from sglang.srt.layers.moe.utils import initialize_moe_config
     from sglang.srt.model_loader.loader import _get_quantization_config
 
-    initialize_moe_config()
-    initialize_dp_attention_flags(args)
+    initialize_moe_config(*[args][: initialize_moe_config.__code__.co_argcount])
+    if hasattr(dp_attention, "initialize_dp_attention_flags"):
+        dp_attention.initialize_dp_attention_flags(args)
     return _get_quantization_config(config, LoadConfig())
 
 
-def _take_place(tp: int, ep: int, rank: int, attention: int) -> None:
-    from sglang.srt.runtime_context import get_parallel
+def _reset_context() -> None:
+    try:
+        from sglang.srt import runtime_context
 
+        runtime_context.reset_context()
+    except (ImportError, AttributeError):  # of a release before 0.5.18
+        return
+
+
+def _take_place(tp: int, ep: int, rank: int, attention: int) -> None:
     own = _group(attention, rank % attention)
     groups = {"tp_group": _group(tp, rank), "attn_tp_group": own, "pp_group": _group(1, 0)}
     experts = {
@@ -115,7 +124,30 @@ def _take_place(tp: int, ep: int, rank: int, attention: int) -> None:
     }
     ranks = {"tp_rank": rank, "attn_tp_rank": rank % attention, "pp_rank": 0}
     ranks |= {"moe_ep_rank": rank * ep // tp, "attn_dp_rank": rank // attention}
-    get_parallel().override_permanently(**groups, **experts, **ranks, moe_tp_rank=rank % (tp // ep))
+    try:
+        from sglang.srt.runtime_context import get_parallel
+
+        get_parallel().override_permanently(**groups, **experts, **ranks, moe_tp_rank=rank % (tp // ep))
+    except (ImportError, AttributeError):
+        pass
+    _join(groups | experts, attention, tp // attention, ranks["attn_dp_rank"])
+
+
+def _join(groups: dict[str, Any], attention: int, attn_dp: int, attn_dp_rank: int) -> None:
+    """Releases before 0.5.21 ask the groups themselves."""
+    from sglang.srt.distributed import parallel_state
+    from sglang.srt.layers import dp_attention
+
+    one = _group(1, 0)
+    of_names = {name.removesuffix("_group"): group for name, group in groups.items()}
+    for name in ("WORLD", "TP", "ATTN_TP", "ATTN_CP", "DCP", "MOE_DP", "MOE_EP", "MOE_TP", "PP"):
+        if hasattr(parallel_state, f"_{name}"):
+            setattr(parallel_state, f"_{name}", of_names.get(name.lower(), one))
+    for name, value in (("_ATTN_DP_RANK", attn_dp_rank), ("_ATTN_DP_SIZE", attn_dp)):
+        if hasattr(dp_attention, name):
+            setattr(dp_attention, name, value)
+    if hasattr(dp_attention, "_ENABLE_DP_ATTENTION_FLAG"):
+        dp_attention._ENABLE_DP_ATTENTION_FLAG = attn_dp > 1
 
 
 def _group(size: int, rank: int) -> Any:

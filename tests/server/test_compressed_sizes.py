@@ -11,6 +11,7 @@ from runtime.forward.compressed_pool import PagedPool
 from runtime.forward.kv_pool import make_paged_pool
 from runtime.server.asked import Asked, changed
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.compressed_sizes import second_tables
 from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens, Unsupported
 from runtime.server.flags import flags_of, parse
@@ -74,6 +75,27 @@ def test_keys_of_another_width_are_refused_by_name(cases: list[dict[str, Any]]) 
     runtime = RuntimeConfig(max_running_requests=256)
     with pytest.raises(Unsupported, match="head_dim is 256, qk_rope_head_dim 64"):
         plan_pool(FreeMemory(GIB, GIB), 1.0, checkpoint.model_config(), ParallelConfig(), runtime, range(2))
+
+
+@pytest.mark.parametrize(
+    ("release", "positions"),
+    [
+        ("0.5.12", []),
+        ("0.5.13", [1 << 19, 1 << 19]),
+        ("0.5.17", [1 << 19, 1 << 19]),
+        ("0.5.18", [1 << 20, 1 << 19]),
+        ("0.5.22", [1 << 20, 1 << 19]),
+    ],
+)
+def test_further_tables_of_angles_are_as_long_as_the_classes_of_these_releases_make_them(
+    release: str, positions: list[int]
+) -> None:
+    """Of a million positions, stretched to half as many."""
+    scaling = {**FLASH["rope_scaling"], "factor": 8}
+    model = Checkpoint({**FLASH, "rope_scaling": scaling}).model_config()
+    runtime = RuntimeConfig(sglang_version=release)
+    assert list(second_tables(model, runtime, range(model.num_layers))) == positions
+    assert list(second_tables(model, runtime, range(2, 4))) == positions[1:]
 
 
 def test_a_share_of_windows_that_is_the_usual_one_is_none_before_0_5_20() -> None:

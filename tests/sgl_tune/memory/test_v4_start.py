@@ -69,6 +69,7 @@ def _weights(report: MemoryReport) -> int:
     [
         (_EAGLE | {"speculative_eagle_topk": 1}, "--speculative-algorithm EAGLE: how large"),
         ({"disaggregation_mode": "decode"}, "--disaggregation-mode decode: how large"),
+        ({"kv_cache_dtype": "bfloat16"}, "--kv-cache-dtype bfloat16: how large"),
     ],
 )
 def test_what_is_not_known_of_its_pools_is_refused_by_name(
