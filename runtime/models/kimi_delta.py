@@ -11,6 +11,7 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, shard
+from runtime.layers.quantization import PLAIN, Plain
 from runtime.layers.recurrence import GatedNorm, RecurrentInputs, Rows, recur
 from runtime.models.build import Build
 from runtime.models.recurrent_parts import Convolution, head_vector, workspaces
@@ -31,16 +32,21 @@ class KimiDelta(nn.Module):
         self.inner = inner = slice(self.heads.start * width, self.heads.stop * width)
         self.gates = f"{name}.forget_gate"
         within, step = (slice(0, width), "_a") if config.narrow_gates else (inner, "")
-        self.sizes = [3 * length(inner), length(self.heads), length(within), length(within)]
-        self.projection = build.linear(
-            [
-                *(Part(f"{name}.{one}_proj", inner) for one in "qkv"),
-                Part(f"{name}.b_proj", self.heads),
-                self._forgets(f"f{step}_proj", within),
-                Part(f"{name}.g{step}_proj", within),
-            ],
-            hidden,
-        )
+        strength = Part(f"{name}.b_proj", self.heads)
+        parts = [
+            *(Part(f"{name}.{one}_proj", inner) for one in "qkv"),
+            self._forgets(f"f{step}_proj", within),
+            Part(f"{name}.g{step}_proj", within),
+        ]
+        # srt/models/kimi_linear.py: it is never quantized where it is not one of these
+        self.strength: Linear | None = None
+        self.sizes = [3 * length(inner), length(within), length(within)]
+        if isinstance(build.scheme_of(parts), Plain):
+            parts.insert(3, strength)
+            self.sizes.insert(1, length(self.heads))
+        else:
+            self.strength = build.linear([strength], hidden, scheme=PLAIN, rows_over=ranks)
+        self.projection = build.linear(parts, hidden, rows_over=ranks)
         self.forget: Linear | None = None
         self.gate: Linear | None = None
         if config.narrow_gates:
@@ -66,7 +72,7 @@ class KimiDelta(nn.Module):
         )
         out = build.model.names.attention_out
         answer = Part(f"{name}.{out}", hidden, within=(f"{name}.o_proj", hidden))
-        self.out = build.linear([answer], inner)
+        self.out = build.linear([answer], inner, columns_over=ranks)
 
     def _forgets(self, one: str, rows: slice) -> Part:
         return Part(f"{self.name}.{one}", rows, within=(f"{self.gates}.{one}", rows))
@@ -76,7 +82,8 @@ class KimiDelta(nn.Module):
     ) -> torch.Tensor:
         assert pool.states is not None
         state, rows, width = pool.states.layer(self.layer_id), Rows.of(batch), self.config.head_dim
-        mixed, strength, forget, gate = self.projection(x).split(self.sizes, dim=-1)
+        mixed, *strengths, forget, gate = self.projection(x).split(self.sizes, dim=-1)
+        strength = strengths[0] if self.strength is None else self.strength(x)
         if self.forget is not None and self.gate is not None:
             forget, gate = self.forget(forget), self.gate(gate)
         step, opening = (part.unflatten(-1, (-1, width)) for part in (forget, gate))
@@ -91,7 +98,8 @@ class KimiDelta(nn.Module):
         return self.out(normed.view(x.shape[0], -1))
 
     def pieces(self) -> Iterator[Piece]:
-        for part in (self.projection, self.forget, self.gate, self.conv, self.norm, self.out):
+        linears = self.projection, self.strength, self.forget, self.gate, self.out
+        for part in (*linears, self.conv, self.norm):
             if part is not None:
                 yield from part.pieces()
         one, places, count = slice(0, 1), (self.name, self.gates), (self.config.num_heads,)

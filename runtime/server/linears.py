@@ -176,14 +176,14 @@ def _recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
         yield ("out_proj",), config.value_dim // ranks, hidden
     elif isinstance(config, KimiDeltaConfig):
         inner = config.inner_size // ranks
-        yield ("q_proj", "k_proj", "v_proj"), hidden, 3 * inner
-        yield ("b_proj",), hidden, config.num_heads // ranks
-        for gate in "fg":
-            if config.narrow_gates:
+        if config.narrow_gates:
+            yield ("q_proj", "k_proj", "v_proj"), hidden, 3 * inner
+            yield ("b_proj",), hidden, config.num_heads // ranks
+            for gate in "fg":
                 yield (f"{gate}_a_proj",), hidden, config.head_dim
                 yield (f"{gate}_b_proj",), config.head_dim, inner
-            else:
-                yield (f"{gate}_proj",), hidden, inner
+        else:
+            yield tuple(f"{one}_proj" for one in "qkvfg"), hidden, 5 * inner
         yield (model.names.attention_out,), inner, hidden
     elif isinstance(config, LightningConfig):
         inner = config.inner_size // ranks

@@ -27,9 +27,18 @@ def _other_values(model: ModelConfig, server: Server) -> bool:
 
 
 def _not_in_blocks_on_hopper(model: ModelConfig, server: Server) -> bool:
-    """Elsewhere DeepGEMM has other scales, and the class makes those of all its matrices a second time."""
+    """Elsewhere DeepGEMM has other scales, and Ling 2.5's class makes those of all matrices a second time."""
     method, blocks = server.weights_quantization, model.quantization_block
     return method is not None and (method != "fp8" or blocks is None or server.gpu.major != 9)
+
+
+def _pads_shared(model: ModelConfig, server: Server) -> bool:
+    """Where they are no routed expert more."""
+    moe = model.moe
+    if moe is None or server.weights_quantization is None or server.moe_a2a_backend != "none":
+        return False
+    width = moe.shared_intermediate_size
+    return width > 0 and (server.asked.disable_shared_experts_fusion or width != moe.intermediate_size)
 
 
 def _other_widths(model: ModelConfig, _: Server) -> bool:
@@ -75,6 +84,7 @@ def _by_silu(model: ModelConfig, server: Server) -> bool:
 
 _A2A = _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
 _DRAFTS = _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers")
+_BLOCKS_ALONE = "quantized weights but in fp8 blocks on sm90: of others nothing is known here"
 _QUANTIZED = _Row(
     lambda _, s: s.weights_quantization is not None, "quantized weights: here its layers are plain"
 )
@@ -164,10 +174,7 @@ _ROWS = {
         _Row(_by_trtllm, "trtllm kernels before 0.5.23: its files leave out that shares are made one"),
         _Row(_other_widths, "heads of other widths than 128: its kernel of a decode has no part for them"),
         _DRAFTS,
-        _Row(
-            _not_in_blocks_on_hopper,
-            "quantized weights but in fp8 blocks on sm90: of others nothing is known here",
-        ),
+        _Row(_not_in_blocks_on_hopper, _BLOCKS_ALONE),
     ),
     # srt/models/bailing_moe_v3.py
     "bailing_hybrid_v3": (
@@ -179,7 +186,8 @@ _ROWS = {
             lambda _, s: s.dtype == "float32", "--dtype float32: its head is bfloat16, whatever is asked for"
         ),
         _DRAFTS,
-        _QUANTIZED,
+        _Row(_not_in_blocks_on_hopper, _BLOCKS_ALONE),
+        _Row(_pads_shared, "quantized shared experts by themselves: it pads them where blocks are cut"),
     ),
 }
 

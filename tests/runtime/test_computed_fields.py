@@ -207,10 +207,8 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"moe_shared_expert_intermediate_size": 64}, "SGLang makes shared experts 512 wide"),
             ({"quantization_config": {"quant_method": "fp8"}}, "and those in fp8 blocks"),
             ({"quantization_config": {"quant_method": "mxfp4"}}, "and those in fp8 blocks"),
-            (
-                {"quantization_config": {**_BLOCKS, "ignored_layers": ["a"]}},
-                "ignored_layers: this runtime has",
-            ),
+            ({"quantization_config": {**_BLOCKS, "ignored_layers": ["a"]}}, "ignored_layers: this runtime"),
+            ({"quantization_config": {**_BLOCKS, "activation_scheme": "static"}}, "activation_scheme is"),
         )
     ),
     *(
@@ -233,7 +231,8 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"v_head_dim": 64}, "v_head_dim is 64 and head_dim 128"),
             ({"num_experts": 1, "n_group": 1, "topk_group": 1}, "SGLang makes dense layers"),
             ({"moe_shared_expert_intermediate_size": 64}, "transformers has 768"),
-            ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+            ({"quantization_config": {"quant_method": "fp8"}}, "and those in fp8 blocks"),
+            ({"quantization_config": {**_BLOCKS, "store_dtype": "mxfp4"}}, "store_dtype: this runtime has"),
         )
     ),
     ("qwen3_next", {}, {"layer_types": ["linear_attention"] * 48}, _NO_STATES_ALONE),

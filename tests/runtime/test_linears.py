@@ -19,7 +19,8 @@ ALONE = Spread(1, 1)
 # Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
 _NO_LINEAR = re.compile(
     r"mlp\.experts\.|(gate|gate\.wg|router(\.(proj|classifier))?|shared_expert_gate|self_attn\.g_proj"
-    r"|indexer\.(weights_proj|wk)|compressor\.(indexer\.)?(kv|gate)_proj|scorer\.weights_proj|self_attn\.o_a_proj)$"
+    r"|indexer\.(weights_proj|wk)|compressor\.(indexer\.)?(kv|gate)_proj|scorer\.weights_proj|self_attn\.o_a_proj"
+    r"|\battention\.b_proj)$"
 )
 _LINEAR = {"laguna": ("self_attn.g_proj",)}
 # Stored as one by transformers.

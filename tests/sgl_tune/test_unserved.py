@@ -101,11 +101,20 @@ def test_ling_hybrids_experts_by_trtllm_kernels(release: str, known: bool, tmp_p
     assert known or "trtllm kernels before 0.5.23" in deployment.shape.unknown
 
 
-def test_ling_hybrids_weights_are_known_in_fp8_blocks_on_sm90_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("like", [_LING, _LING_3])
+def test_ling_hybrids_weights_are_known_in_fp8_blocks_on_sm90_alone(like: Any, tmp_path: Path) -> None:
     section = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
-    assert _deployment(tmp_path, section, _LING, tp=8).shape.model is not None
-    refused = _deployment(tmp_path, section, _LING, tp=8, arch="sm100")
+    assert _deployment(tmp_path, section, like, tp=8).shape.model is not None
+    refused = _deployment(tmp_path, section, like, tp=8, arch="sm100")
     assert refused.shape.model is None and "but in fp8 blocks on sm90" in refused.shape.unknown
+
+
+def test_quantized_shared_experts_of_ling_3_are_known_behind_the_routed_ones(tmp_path: Path) -> None:
+    section = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    two = {"num_shared_experts": 2, "moe_shared_expert_intermediate_size": 1536}
+    assert _deployment(tmp_path, two, _LING_3, tp=2).shape.model is not None
+    refused = _deployment(tmp_path, {**section, **two}, _LING_3, tp=2)
+    assert "quantized shared experts by themselves" in refused.shape.unknown
 
 
 def test_lightning_attention_has_heads_of_128_values(tmp_path: Path) -> None:

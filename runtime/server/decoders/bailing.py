@@ -104,6 +104,26 @@ def expert_groups(
     return groups or 1, best or 1
 
 
+def check_weights(f: Fields) -> None:
+    """Of hybrids. SGLang gives their layers names of its own: lists would be read otherwise."""
+    section = f.section("quantization_config")
+    if not section:
+        return
+    if section.get("quant_method") != "fp8" or not section.get("weight_block_size"):
+        f.cannot("quantization_config: this runtime has plain layers of this family, and those in fp8 blocks")
+    for name in section.keys() - _SECTION.keys():
+        if section[name]:
+            f.cannot(f"quantization_config: {str(name)[:60]}: this runtime has all matrices in fp8 alike")
+    for name, known in _SECTION.items():
+        if known and section.get(name) not in (None, *known):
+            f.cannot(f"quantization_config: {name} is {repr(section[name])[:60]}: here is {known[0]!r}")
+
+
+# What is read of a section, and of what nothing else is computed.
+_SECTION: dict[str, tuple[str, ...]] = {
+    **{"quant_method": (), "weight_block_size": ()},
+    **{"activation_scheme": ("dynamic",), "fmt": ("e4m3",), "scale_fmt": ("ue8m0",)},
+}
 _FIRST = {
     "use_bias": True,
     "num_key_value_heads": 0,

@@ -12,7 +12,7 @@ from typing import Any
 
 from runtime.server.config import ModelConfig
 from runtime.server.decoders import bailing_hybrid_v3
-from runtime.server.decoders.bailing import NAMES, expert_groups
+from runtime.server.decoders.bailing import NAMES, check_weights, expert_groups
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import model, which
@@ -65,7 +65,7 @@ def _check(f: Fields) -> None:
     told = f.get("architectures")
     if told not in (None, [], [_ARCHITECTURE]):  # as transformers calls Ling 3, of the same model_type
         raise Unsupported(f"config.json: architectures is {repr(told)[:60]}: here is {_ARCHITECTURE}")
-    _check_weights(f)
+    check_weights(f)
     f.only("short_conv_kernel_size")
     f.only("moe_router_enable_expert_bias", True)
     for name, value in _ALONE.items():
@@ -76,20 +76,6 @@ def _check(f: Fields) -> None:
     if f.number("rms_norm_eps") != _LATENT_EPS:
         told = f.get("rms_norm_eps")
         f.cannot(f"rms_norm_eps is {told}: SGLang norms latents by it, too, the checkpoint's class by 1e-06")
-
-
-def _check_weights(f: Fields) -> None:
-    """srt/models/bailing_moe_linear.py gives its layers names of its own: lists would be read otherwise."""
-    section = f.section("quantization_config")
-    if not section:
-        return
-    if section.get("quant_method") != "fp8" or not section.get("weight_block_size"):
-        f.cannot("quantization_config: this runtime has plain layers of this family, and those in fp8 blocks")
-    for listed in ("ignored_layers", "modules_to_not_convert"):
-        if section.get(listed):
-            f.cannot(
-                f"quantization_config: {listed}: this runtime has all matrices of this family in fp8 alike"
-            )
 
 
 def _kinds(f: Fields, layers: int) -> list[str]:

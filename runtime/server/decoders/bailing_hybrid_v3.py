@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from runtime.server.config import ModelConfig
-from runtime.server.decoders.bailing import NAMES, expert_groups
+from runtime.server.decoders.bailing import NAMES, check_weights, expert_groups
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.decoders.parts import MLPS, model, which
@@ -87,8 +87,7 @@ def _bailing_hybrid_v3(f: Fields) -> ModelConfig:
 
 
 def _check(f: Fields) -> None:
-    if f.has("quantization_config"):
-        f.cannot("quantization_config: this runtime has plain layers of this family alone")
+    check_weights(f)
     for name, value in _ALONE.items():
         f.only(name, value)
     for read, theirs in _SPELLED_APART.items():
