@@ -43,10 +43,10 @@ def _gemma3(f: Fields) -> ModelConfig:
     f.get("_sliding_window_pattern")
     kinds = _kinds(f, every=f.size("sliding_window_pattern", 6))
     attention = {kind: _attention(f, kind, rope=_rope(f, kind), qk_norm="head") for kind in kinds}
-    return _model(f, kinds, attention)
+    return _model(f, kinds, attention, embeds_whole=True)
 
 
-def _model(f: Fields, kinds: list[str], attention: dict[str, AttentionConfig]) -> ModelConfig:
+def _model(f: Fields, kinds: list[str], attention: dict[str, AttentionConfig], **own: Any) -> ModelConfig:
     f.only("hidden_activation", "gelu_pytorch_tanh")
     f.only("use_bidirectional_attention", False)
     scales = Multipliers(
@@ -61,6 +61,7 @@ def _model(f: Fields, kinds: list[str], attention: dict[str, AttentionConfig]) -
         centred_norms=True,
         activation="gelu_tanh",
         multipliers=scales,
+        **own,
     )
 
 
