@@ -101,6 +101,7 @@ WITHOUT = {
     "runtime.moe.flashinfer_cutlass": "flashinfer",
     "runtime.moe.tuned": "flashinfer",
     "sgl_tune.cache.scan": "dataclasses",
+    "sgl_tune.cache.told": "dataclasses",
     "sgl_tune.cli.app": "typer",
     "sgl_tune.cli.failures": "typer runtime.server.flags.table",
     "sgl_tune.commands.inspect": "sgl_tune.ship.archive sgl_tune.stores.describe",

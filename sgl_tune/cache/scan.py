@@ -2,184 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from runtime.server.flashinfer import METADATA
 from sgl_tune.cache.folder import Slurped, Way, read_below, reader
 from sgl_tune.cache.layouts import Cache, RankFile
-from sgl_tune.cache.layouts.vllm import ONE_FILE
-from sgl_tune.cache.rank_names import RankName
-from sgl_tune.cache.record import (
-    RESERVED,
-    BrokenCacheFile,
-    CacheFile,
-    Entry,
-    parse_by_shape,
-    parse_cache_file,
-    sha256_of,
-)
-from sgl_tune.processes.forks import in_copies
+from sgl_tune.cache.layouts.find import find_caches, keyed, place_meant, search_below
+from sgl_tune.cache.layouts.listing import OnError
+from sgl_tune.cache.layouts.search import Found, without_errors
+from sgl_tune.cache.record import BrokenCacheFile, parse_by_shape, parse_cache_file, sha256_of
+from sgl_tune.cache.scanned import Content, ScannedCache, ScannedFile
+from sgl_tune.cache.told import Answer, heard, told
+from sgl_tune.processes.forks import Plainly, in_copies
 
 if TYPE_CHECKING:
     from sgl_tune.cache.manifest import Manifest
 
 _RECENT = 16
 _CLUE = 96
-
-
-class Content(NamedTuple):
-    """One distinct content, whatever number of ranks share it. Its entries are read again when asked for:
-    to hold on to all of them while listing takes longer than to parse them."""
-
-    path: Path
-    layout: str
-    entries: int = 0
-    environment: Mapping[str, Any] | None = None
-    generation: Any = None
-    problem: str | None = None
-    root: Path | None = None
-
-    def read_file(self, path: Path | None = None) -> CacheFile:
-        path = path or self.path
-        return parse_cache_file(path, read_below(path, self.root))
-
-    def read_entries(self) -> list[Entry]:
-        if self.problem:
-            return []
-        try:
-            document = self.read_file().document
-        except (OSError, BrokenCacheFile):
-            return []  # it was there and fine a moment ago: somebody is writing, and will be done
-        return [Entry(key, value) for key, value in _entries(document, self.layout).items()]
-
-
-class ScannedFile(NamedTuple):
-    path: Path
-    rank: RankName | None
-    bytes: int
-    modified: float | None
-    content: Content
-    digest: str | None = None
-
-
-class ScannedCache(NamedTuple):
-    """`manifest` is ours; `manifest_problem` says why there is one and yet none."""
-
-    cache: Cache
-    files: tuple[ScannedFile, ...]
-    manifest: Manifest | None
-    manifest_problem: str | None
-    environment: Mapping[str, Any] | None
-
-    @property
-    def contents(self) -> list[Content]:
-        """The distinct contents, in the order of the ranks."""
-        return list({id(file.content): file.content for file in self.files}.values())
-
-    @property
-    def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
-
-    @property
-    def age(self) -> float | None:
-        """Seconds since the last write."""
-        times = [file.modified for file in self.files if file.modified is not None]
-        return max(0.0, time.time() - max(times)) if times else None
-
-    @property
-    def entries(self) -> int:
-        """Of one rank; in FlashInfer's managed store every entry is a file of its own."""
-        counts = [content.entries for content in self.contents]
-        return sum(counts) if self.cache.layout == "flashinfer-v2" else max(counts, default=0)
-
-    @property
-    def is_foreign(self) -> bool:
-        """One file in no layout that nothing marks as a cache: some other text, or some other JSON."""
-        if self.cache.layout != "files" or len(self.files) != 1:
-            return False
-        path, content = self.files[0].path, self.files[0].content
-        if content.problem:
-            return path.suffix != ".json"
-        marked = content.environment is not None or content.generation is not None
-        return content.entries > 0 and not marked and not any(e.parts for e in content.read_entries())
-
-    @property
-    def agree(self) -> bool:
-        """Whether every group that a server compares is equal to it: the same JSON, but for vLLM."""
-        if len(self.contents) < 2:
-            return True
-        if self.cache.layout == "vllm":
-            return _are_alike([content for content in self.contents if content.path.name != ONE_FILE])
-        by_path = {file.path: file.content for file in self.files}
-        groups = [[by_path.get(file.path) for file in group] for group in self.cache.groups()]
-        return all(_are_equal([content for content in group if content]) for group in groups)
-
-
-def _are_alike(contents: Sequence[Content]) -> bool:
-    try:
-        return len({vllm_fingerprint(content.read_file().document) for content in contents}) < 2
-    except (OSError, BrokenCacheFile, RecursionError):
-        return False
-
-
-def vllm_fingerprint(document: Mapping[str, Any]) -> tuple[str, int]:
-    """What vLLM's ranks tell each other of their files, before any of them loads its own."""
-    others = len(document) - (METADATA in document)
-    return json.dumps(document.get(METADATA), sort_keys=True), others
-
-
-def _are_equal(contents: Sequence[Content]) -> bool:
-    """Order and white space do not count; a file that cannot be read equals none."""
-    distinct = list({id(content): content for content in contents}.values())
-    if len(distinct) < 2:
-        return True
-    if distinct[0].generation != distinct[1].generation:
-        return False
-    try:
-        first, *others = (content.read_file().document for content in distinct[:2])
-        return all(other == first for other in others) and _are_equal(distinct[1:])
-    except (OSError, BrokenCacheFile):
-        return False
-
-
-class _Told(NamedTuple):
-    """A scanned cache without its paths, which take longest to hand from a process to another: places among
-    the cache's files stand for them. `files`: place, size, time, place of the content, digest."""
-
-    files: tuple[tuple[int, int, float | None, int, str | None], ...]
-    contents: tuple[tuple[int, Mapping[str, Any] | None, Any, str | None], ...]
-    others: tuple[Manifest | None, str | None, Mapping[str, Any] | None]
-
-    @classmethod
-    def of(cls, cache: Cache, scanned: ScannedCache) -> _Told:
-        contents = scanned.contents
-        places = {id(file.path): place for place, file in enumerate(cache.files)}
-        which = {id(content): place for place, content in enumerate(contents)}
-        files = (
-            (places[id(file.path)], file.bytes, file.modified, which[id(file.content)], file.digest)
-            for file in scanned.files
-        )
-        told = ((one.entries, one.environment, one.generation, one.problem) for one in contents)
-        others = scanned.manifest, scanned.manifest_problem, scanned.environment
-        return cls(tuple(files), tuple(told), others)
-
-    @staticmethod
-    def heard(cache: Cache, told: _Told) -> ScannedCache:
-        first = {which: place for place, _, _, which, _ in reversed(told.files)}
-        contents = [
-            Content(cache.files[first[which]].path, cache.layout, *content, root=cache.root)
-            for which, content in enumerate(told.contents)
-        ]
-        files = tuple(
-            ScannedFile(*cache.files[place], size, modified, contents[which], digest)
-            for place, size, modified, which, digest in told.files
-        )
-        return ScannedCache(cache, files, *told.others)
+Caches = Callable[[Any, Way], Iterable[Cache | OSError]]
+_MANY = 100  # folders: from here on several processes look into them
+_EACH = 5  # files, as long as to find a cache and to read one in it takes
 
 
 class Scanner:
@@ -189,17 +36,32 @@ class Scanner:
         self._digests = digests
         self._recent: dict[object, tuple[bytes, Content, str | None]] = {}
 
+    def resolve(
+        self, target: str | None, cache_dir: Path, on_error: OnError, skip: Collection[Path] = ()
+    ) -> list[ScannedCache]:
+        """What a user meant, found and read in one pass."""
+        place = place_meant(target, cache_dir)
+        if place is None or place.is_file():
+            found = find_caches(place, on_error) if place else keyed(target or "", cache_dir, on_error)
+            return self.scan_all(found)
+        search = search_below(place, skip=skip)
+        scanned = without_errors(self._answers(search.branches(_MANY), search.caches), on_error)
+        return scanned or self.scan_all(search.loose(on_error))
+
     def scan_all(self, caches: Sequence[Cache]) -> list[ScannedCache]:
-        files = sum(len(cache.files) for cache in caches)
-        return in_copies(self._scan_each, caches, files, _Told.of, _Told.heard)
+        return [one for one in self._answers(caches, _itself) if isinstance(one, ScannedCache)]
 
     def scan(self, cache: Cache) -> ScannedCache:
         return self.scan_all([cache])[0]
 
-    def _scan_each(self, caches: Sequence[Cache]) -> Iterator[ScannedCache]:
+    def _answers(self, found: Sequence[Found], caches: Caches) -> Iterator[Answer]:
+        files = sum(len(one.files) if isinstance(one, Cache) else _EACH for one in found)
+        return chain.from_iterable(in_copies(partial(self._each, caches), found, files, Plainly(told, heard)))
+
+    def _each(self, caches: Caches, found: Sequence[Found]) -> Iterator[list[Answer]]:
         with Way() as way:
-            for cache in caches:
-                yield self._scan(cache, way)
+            for one in found:
+                yield [c if isinstance(c, OSError) else self._scan(c, way) for c in caches(one, way)]
 
     def _scan(self, cache: Cache, way: Way) -> ScannedCache:
         manifest, problem = None, None
@@ -250,6 +112,10 @@ class Scanner:
         return known[1], known[2]
 
 
+def _itself(cache: Cache, way: Way) -> tuple[Cache]:
+    return (cache,)
+
+
 def _unreadable(file: RankFile, cache: Cache, error: OSError) -> ScannedFile:
     broken = Content(file.path, cache.layout, problem=f"unreadable ({error.strerror})", root=cache.root)
     return ScannedFile(file.path, file.rank, 0, None, broken)
@@ -274,14 +140,6 @@ def _entry_problem(document: Mapping[str, Any]) -> str | None:
     if missing:
         return f"it has no member {', '.join(missing)}"
     return None if isinstance(document["key"], str) else "its key is no text"
-
-
-def _entries(document: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    if layout != "flashinfer-v2":
-        return {key: value for key, value in document.items() if key not in RESERVED}
-    value = [document["runner"], document["tactic"]]
-    policy = document.get("profiling_policy")
-    return {document["key"]: [*value, policy] if isinstance(policy, list) else value}
 
 
 def _manifest(path: Path, root: Path | None) -> tuple[Manifest | None, str | None]:

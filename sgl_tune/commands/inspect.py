@@ -18,9 +18,9 @@ from sgl_tune.cache.describe import (
     wanted,
 )
 from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
-from sgl_tune.cache.layouts import resolve
 from sgl_tune.cache.rank_names import names_text
-from sgl_tune.cache.scan import ScannedCache, Scanner
+from sgl_tune.cache.scan import Scanner
+from sgl_tune.cache.scanned import ScannedCache
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
@@ -141,10 +141,10 @@ def _list(
         unread.append(f"{error.filename}: {error.strerror}")
         out.warn(unread[-1])
 
-    found = resolve(target, root, on_error, {summary.stored.path for summary in stores})
-    if unread and not found:
+    scanner = Scanner(digests=out.format is Format.json)
+    scanned = scanner.resolve(target, root, on_error, {summary.stored.path for summary in stores})
+    if unread and not scanned:
         raise WorkFailed(f"no cache can be read in {target or root}: {unread[0]}")
-    scanned = Scanner(digests=out.format is Format.json).scan_all(found)
     if target and Path(target).is_file() and any(cache.is_foreign for cache in scanned):
         raise UsageError(f"{target}: not a cache file", "`sgl-tune inspect` lists the caches there are")
     caches = [cache for cache in scanned if all(f.keeps(cache) for f in filters)]

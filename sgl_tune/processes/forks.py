@@ -6,13 +6,14 @@ if whoever made it has ended. What a copy did not answer, for whatever reason, i
 
 from __future__ import annotations
 
+import marshal
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -24,20 +25,22 @@ _AT_ONCE = 1 << 20
 _PROTOCOL = 5
 
 
-def _as_it_is(item: Any, answer: Any) -> Any:
-    return answer
+class Plainly(NamedTuple):
+    """What a copy tells of an answer to an item, in what JSON has and tuples, and what is heard of that: the
+    answer again. Sooner said than objects, for which modules are imported first."""
+
+    told: Callable[[Any, Any], Any]
+    heard: Callable[[Any, Any], Any]
 
 
 def in_copies(
     work: Work[Item, Answer],
     items: Sequence[Item],
     files: int,
-    told: Callable[[Item, Answer], Any] = _as_it_is,
-    heard: Callable[[Item, Any], Answer] = _as_it_is,
+    plainly: Plainly | None = None,
 ) -> list[Answer]:
     """An answer for each item, in their order; `work` answers one alike whatever others it is given. `files`:
-    how many are read for all of them, which tells whether a copy is worth its making. A copy sends what is
-    `told` of an answer to an item, and what is `heard` of that is the answer again."""
+    how many are read for all of them, which tells whether a copy is worth its making."""
     copies = min(_cores(), _MOST, files // _WORTH_IT, len(items)) - 1
     if copies < 1 or threading.active_count() > 1:
         return list(work(items))
@@ -45,11 +48,11 @@ def in_copies(
     share = -(-(len(items) - here) // copies)
     with ExitStack() as running:
         others = [items[at : at + share] for at in range(here, len(items), share)]
-        made = [running.enter_context(_Copy(work, given, told)) for given in others]
+        made = [running.enter_context(_Copy(work, given, plainly)) for given in others]
         answers = list(work(items[:here]))
         for copy, given in zip(made, others, strict=True):
             found = copy.answers()
-            answers += work(given) if found is None else map(heard, given, found)
+            answers += work(given) if found is None else found
     return answers
 
 
@@ -58,27 +61,30 @@ def _cores() -> int:
 
 
 class _Copy:
-    def __init__(self, work: Work[Any, Any], items: Sequence[Any], told: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, work: Work[Any, Any], items: Sequence[Any], plainly: Plainly | None) -> None:
+        self._items, self._plainly = items, plainly
         self._pipe, writes = os.pipe()
         self._process: int | None = None
         with suppress(OSError):  # there may be no room for one
             here = os.getpid()
             self._process = os.fork()
             if self._process == 0:
-                _answer(work, items, told, writes, here)
+                _answer(work, items, plainly, writes, here)
         os.close(writes)
 
-    def answers(self) -> list[Any] | None:
+    def answers(self) -> Iterable[Any] | None:
         """What it told, if it could."""
+        raw = b"".join(iter(lambda: os.read(self._pipe, _AT_ONCE), b""))
+        ended_well = self._process and os.waitpid(self._process, 0)[1] == 0
+        self._process = None
+        if not ended_well:
+            return None
+        if self._plainly:
+            return map(self._plainly.heard, self._items, marshal.loads(raw))
         from _pickle import loads  # `pickle` defines all of it in Python first, which takes longer
 
-        raw = b"".join(iter(lambda: os.read(self._pipe, _AT_ONCE), b""))
-        if self._process and os.waitpid(self._process, 0)[1] == 0:
-            self._process = None
-            found: list[Any] = loads(raw)
-            return found
-        self._process = None
-        return None
+        found: list[Any] = loads(raw)
+        return found
 
     def __enter__(self) -> _Copy:
         return self
@@ -91,21 +97,27 @@ class _Copy:
 
 
 def _answer(
-    work: Work[Any, Any], items: Sequence[Any], told: Callable[[Any, Any], Any], pipe: int, maker: int
+    work: Work[Any, Any], items: Sequence[Any], plainly: Plainly | None, pipe: int, maker: int
 ) -> NoReturn:
     code = 1
     try:
-        from _pickle import dumps
-
         found = []
         for item, answer in zip(items, work(items), strict=True):
-            found.append(told(item, answer))
+            found.append(plainly.told(item, answer) if plainly else answer)
             if os.getppid() != maker:
                 break
         else:
-            raw = memoryview(dumps(found, _PROTOCOL))
+            raw = memoryview(_packed(found, plainly))
             while raw:
                 raw = raw[os.write(pipe, raw) :]
             code = 0
     finally:
         os._exit(code)  # an exception too ends here: it comes again where the work is done instead
+
+
+def _packed(found: list[Any], plainly: Plainly | None) -> bytes:
+    if plainly:
+        return marshal.dumps(found)
+    from _pickle import dumps
+
+    return dumps(found, _PROTOCOL)

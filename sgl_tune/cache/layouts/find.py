@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 from sgl_tune.cache.disk import kind_of
 from sgl_tune.cache.folder import Way
 from sgl_tune.cache.layouts.cache import Cache, RankFile
-from sgl_tune.cache.layouts.known import LAYOUTS, read_cache
-from sgl_tune.cache.layouts.listing import Listing, OnError, list_folder, list_on
-from sgl_tune.cache.layouts.names import KEY, MANIFEST, SHORTEST_KEY
+from sgl_tune.cache.layouts.known import read_cache
+from sgl_tune.cache.layouts.listing import OnError, list_folder
+from sgl_tune.cache.layouts.names import KEY, SHORTEST_KEY
+from sgl_tune.cache.layouts.search import Search, without_errors
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.errors import UsageError, WorkFailed
-
-_DEEPEST = 8
 
 
 def _unreadable(error: OSError) -> None:
@@ -35,33 +34,43 @@ def find_caches(
     root = Path(root)
     if root.is_file():
         return [_around(root.resolve() if root.is_symlink() else root, on_error)]
+    search = search_below(root, named, skip)
+    with Way() as way:
+        found = (one for start in search.starts() for one in search.caches(start, way))
+        caches = without_errors(found, on_error)
+    return caches or search.loose(on_error)
+
+
+def search_below(root: Path, named: Path | None = None, skip: Collection[Path] = ()) -> Search:
     if not root.is_dir():
         what = f"{kind_of(root)}, no cache" if root.exists() else "no such file or folder"
         raise UsageError(f"{root}: {what}", "see `sgl-tune inspect` for the caches there are")
-    named = named or root
-    roots = [name for layout in LAYOUTS.values() for name in layout.roots]
-    known = [list_folder(root / name, named, on_error) for name in roots if (root / name).is_dir()]
-    starts = known or [list_folder(root, named, on_error)]
-    with Way() as way:
-        caches = [cache for start in starts for cache in _walk(start, way, on_error, _DEEPEST, skip)]
-    caches = caches or _loose(list_folder(root, named, on_error) if known else starts[0])
-    return [cache._replace(root=named) for cache in caches]
+    return Search(root, named or root, skip)
 
 
 def resolve(
     target: str | None, cache_dir: Path, on_error: OnError = _unreadable, skip: Collection[Path] = ()
 ) -> list[Cache]:
     """What a user meant: nothing (the cache directory), a path, or the beginning of a key in it."""
-    if target is None:
-        if cache_dir.exists() and not cache_dir.is_dir():
-            raise UsageError(f"--cache-dir {cache_dir}: {kind_of(cache_dir)}, not a folder", "name a folder")
-        if not cache_dir.is_dir():
-            raise UsageError(
-                f"{cache_dir}: no cache directory yet", "`sgl-tune warm` makes one, or pass --cache-dir"
-            )
-        return find_caches(cache_dir, on_error, skip=skip)
-    if os.path.lexists(target):
-        return find_caches(Path(target), on_error, skip=skip)
+    place = place_meant(target, cache_dir)
+    return find_caches(place, on_error, skip=skip) if place else keyed(target or "", cache_dir, on_error)
+
+
+def place_meant(target: str | None, cache_dir: Path) -> Path | None:
+    """None for the beginning of a key."""
+    if target is not None:
+        return Path(target) if os.path.lexists(target) else None
+    if cache_dir.exists() and not cache_dir.is_dir():
+        raise UsageError(f"--cache-dir {cache_dir}: {kind_of(cache_dir)}, not a folder", "name a folder")
+    if not cache_dir.is_dir():
+        raise UsageError(
+            f"{cache_dir}: no cache directory yet", "`sgl-tune warm` makes one, or pass --cache-dir"
+        )
+    return cache_dir
+
+
+def keyed(target: str, cache_dir: Path, on_error: OnError) -> list[Cache]:
+    """The caches whose keys begin so."""
     if 0 < len(target) < SHORTEST_KEY and all(letter in "0123456789abcdef" for letter in target):
         raise UsageError(
             f"{target}: no such file or folder, and too short for the beginning of a key",
@@ -76,30 +85,6 @@ def resolve(
             "`sgl-tune inspect` lists the keys; --cache-dir names another cache",
         )
     return found
-
-
-def _walk(
-    listing: Listing, way: Way, on_error: OnError, depth: int, skip: Collection[Path]
-) -> Iterator[Cache]:
-    if skip and listing.folder in skip:
-        return
-    cache = read_cache(listing, on_error)
-    if cache:
-        yield cache
-    elif depth:
-        for name in listing.folders:
-            below = list_on(way, listing.folder / name, listing.root, on_error)
-            yield from _walk(below, way, on_error, depth - 1, skip)
-
-
-def _loose(listing: Listing) -> list[Cache]:
-    """A folder in no layout: whatever JSON files the user put there."""
-    files = [name for name in listing.files if name.endswith(".json") and name != MANIFEST]
-    if not files:
-        return []
-    return [
-        Cache(listing.folder, "files", files=tuple(RankFile(path, None) for path in listing.paths(files)))
-    ]
 
 
 def _around(path: Path, on_error: OnError) -> Cache:
