@@ -1,0 +1,78 @@
+"""Every family's layers on a GPU, in fp32: what transformers answers, eager and through graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a GPU", allow_module_level=True)
+
+from runtime.devices.base import Device
+from runtime.devices.cuda import Cuda
+from runtime.forward.batch import make_decode_batch, make_extend_batch
+from runtime.forward.logits_processor import LogitsOutput
+from runtime.server.recurrent import StateRules
+from runtime.start.model_runner import ModelRunner
+from sgl_tune.deployment.models import find_model
+from tests.runtime.families import FAMILIES, WRAPPED, make_reference, prompts, reference_logits, save
+from tests.runtime.starts import make_runner, make_runtime
+
+WITHOUT_KERNELS = {"deepseek_v4", "minimax_m3_vl"}
+# Whose classes mean other fields before this transformers.
+CHANGED, SINCE = {"granitemoehybrid", "longcat_flash"}, (5, 23)
+NAMES = sorted({*FAMILIES, *WRAPPED} - WITHOUT_KERNELS)
+STEPS = 6
+GRAPHS = {"prefill_graphs": (16, 64), "decode_graphs": (1, 4)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_family_answers_as_transformers_does(name: str, tmp_path: Path) -> None:
+    runner, answers = started(name, tmp_path, Cuda(), moe_runner_backend="triton", **GRAPHS)
+    texts = prompts(23, 9, 14)
+    wants = [answers(text)[-STEPS - 1 :] for text in texts]
+    for eagerly in (True, False):
+        rows = torch.stack(list(served(runner, texts, eagerly)), dim=1)
+        for got, want in zip(rows, wants, strict=True):
+            off = (got - want).abs().max() / want.abs().max().clamp(min=1.0)
+            assert off < 1e-4, f"{'eager' if eagerly else 'through graphs'}: {off:.1e}"
+
+
+def started(name: str, folder: Path, device: Device, **changes: object):  # type: ignore[no-untyped-def]
+    """A runner of the family's small model after its whole start, and what transformers says of a text."""
+    if name in CHANGED and tuple(map(int, transformers.__version__.split(".")[:2])) < SINCE:
+        pytest.skip(f"transformers {transformers.__version__} has another {name}")
+    try:
+        model = make_reference(name)
+    except AttributeError as error:
+        if "module transformers has no attribute" not in str(error):
+            raise
+        pytest.skip(f"transformers {transformers.__version__}: {error}")
+    save(model, folder)
+    config = find_model(str(folder), {}).checkpoint.model_config()
+    states = StateRules(conv_dtype="float32")
+    runtime = make_runtime(dtype="float32", prefill_tokens=64, states=states, **changes)
+    runner = make_runner(config, device, runtime=runtime, weights=folder)
+    runner.start()
+    return runner, lambda text: reference_logits(model, text)
+
+
+def served(runner: ModelRunner, texts: Sequence[list[int]], eagerly: bool) -> Iterator[torch.Tensor]:
+    """[texts, vocab] of a prefill and of each token decoded after it."""
+    requests = runner.kv.requests.allocate(len(texts))
+    batch = make_extend_batch([text[:-STEPS] for text in texts], requests, runner.kv)
+    for step in range(STEPS + 1):
+        if step:
+            before = [len(text) - STEPS + step - 1 for text in texts]
+            new = [text[at] for text, at in zip(texts, before, strict=True)]
+            batch = make_decode_batch(new, requests, runner.kv, before)
+        whole = runner.dp_batch(batch, "eager")
+        result = runner.forward_eager(whole) if eagerly else runner.forward(batch)
+        assert isinstance(result, LogitsOutput) and result.next_token_logits is not None
+        yield result.next_token_logits.float().cpu().clone()
+    for request, text in zip(requests, texts, strict=True):
+        runner.kv.release(request, len(text))
