@@ -65,7 +65,7 @@ SGL_TUNE = {
     "log_lines": "errors reading",
     "writing": "errors",
     "web_page": "",
-    "cli": "server sgl_tune errors units",
+    "cli": "server sgl_tune errors processes units",
     "deployment": "server errors units records reading cli",
     "cache": "server sgl_tune errors processes units records reading deployment",
     "stores": "server errors units reading cli deployment cache",

@@ -6,7 +6,6 @@ import atexit
 import gc
 import os
 import sys
-import threading
 from typing import NoReturn
 
 from sgl_tune.cli.completion import asks_completion, complete
@@ -14,6 +13,7 @@ from sgl_tune.cli.failures import guarded, interrupted, say_lost, unexpected, wr
 from sgl_tune.cli.plain import plain_call
 from sgl_tune.cli.streams import lost_output, steady
 from sgl_tune.errors import UsageError
+from sgl_tune.processes.threads import is_alone
 
 _TRACEBACK = "--traceback"
 _MAY_BE_EMPTY = "--flashinfer-autotune-skip-ops"
@@ -22,7 +22,7 @@ _MAY_BE_EMPTY = "--flashinfer-autotune-skip-ops"
 def program() -> NoReturn:
     """Ends without taking the interpreter apart, which takes longer than to list a hundred caches."""
     code = main()
-    if threading.active_count() > 1 or "torch" in sys.modules:
+    if not is_alone() or "torch" in sys.modules:
         sys.exit(code)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -10,10 +10,11 @@ import marshal
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple, NoReturn, TypeVar
+
+from sgl_tune.processes.threads import is_alone
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -42,7 +43,7 @@ def in_copies(
     """An answer for each item, in their order; `work` answers one alike whatever others it is given. `files`:
     how many are read for all of them, which tells whether a copy is worth its making."""
     copies = min(_cores(), _MOST, files // _WORTH_IT, len(items)) - 1
-    if copies < 1 or threading.active_count() > 1:
+    if copies < 1 or not is_alone():
         return list(work(items))
     here = int(len(items) / (copies + 1 - _LATE))
     share = -(-(len(items) - here) // copies)

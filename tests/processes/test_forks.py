@@ -25,9 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="copies are made
 def three_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forks, "_cores", lambda: 3)
     monkeypatch.setattr(forks, "_WORTH_IT", 100)
-    monkeypatch.setattr(
-        forks.threading, "active_count", lambda: 1
-    )  # the test's own have nothing to do with it
+    monkeypatch.setattr(forks, "is_alone", lambda: True)  # the test's own have nothing to do with it
 
 
 @pytest.fixture(autouse=True)

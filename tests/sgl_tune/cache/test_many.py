@@ -41,7 +41,7 @@ def root(tmp_path: Path) -> Path:
 def _said(root: Path, cores: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
     monkeypatch.setattr(forks, "_cores", lambda: cores)
     monkeypatch.setattr(forks, "_WORTH_IT", 60)
-    monkeypatch.setattr(forks.threading, "active_count", lambda: 1)
+    monkeypatch.setattr(forks, "is_alone", lambda: True)
     caches = find_caches(root)
     scanned = Scanner(digests=True).scan_all(caches)
     report = verify([Checked(cache) for cache in caches], Server(HERE))
@@ -57,7 +57,7 @@ def test_several_processes_say_what_one_says(root: Path, monkeypatch: pytest.Mon
 
 def _listed(root: Path, processes: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[str]]:
     monkeypatch.setattr(forks, "_cores", lambda: processes)
-    monkeypatch.setattr(forks.threading, "active_count", lambda: 1)
+    monkeypatch.setattr(forks, "is_alone", lambda: True)
     errors: list[str] = []
     return Scanner(digests=True).resolve(None, root, lambda error: errors.append(str(error))), errors
 
