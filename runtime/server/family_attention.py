@@ -162,10 +162,12 @@ def _sliding(c: Choices) -> None:
 def _minimax_m3(c: Choices) -> None:
     if not c.release.has_minimax_m3 or c.gpu.major not in (9, 10):
         return
+    has_fp8 = c.release.minimax_m3_attends_in_fp8
     if _unset(c):
-        fp8 = c.kv_cache_dtype == "fp8_e4m3"
+        fp8 = has_fp8 and c.kv_cache_dtype == "fp8_e4m3"
         _take(c, _by_gpu(c, "trtllm_mha" if fp8 else "fa4", "fa3", ""))
-    if c.page_size is None and c.attention_backend in _by_gpu(c, "fa4 trtllm_mha", "fa3", "").split():
+    blackwell = "fa4 trtllm_mha" if has_fp8 else "fa4"
+    if c.page_size is None and c.attention_backend in _by_gpu(c, blackwell, "fa3", "").split():
         c.settle("MiniMax-M3", page_size=128)
 
 

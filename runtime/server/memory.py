@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.server.architectures import ENCODERS, QWEN3_VL_TYPES
+from runtime.server.architectures import ENCODERS, MINIMAX_M3, QWEN3_VL_TYPES
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
 from runtime.server.graphs import settle_graph_sizes
@@ -157,6 +157,8 @@ def _encoder(c: Choices) -> tuple[int, int] | None:
         return ENCODERS[c.model.architecture]
     if c.model.hf.get("vision_config") is None:
         return None
+    if c.model.architecture in MINIMAX_M3:  # its class keeps the member a dict, without these as attributes
+        return _USUAL_LAYERS, _USUAL_WIDTH
     layers = c.model.whole("num_hidden_layers", _USUAL_LAYERS, within="vision_config")
     return layers, c.model.whole("hidden_size", _USUAL_WIDTH, within="vision_config")
 

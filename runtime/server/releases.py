@@ -209,6 +209,7 @@ class Release(NamedTuple):
     step_3p5_has_defaults: bool = False
     mimo_v2_on_fa4: bool = False
     has_minimax_m3: bool = False
+    minimax_m3_attends_in_fp8: bool = False
     # Its indexer's keys are as small as the cache on these GPUs; when the pool is sized, too
     fp8_block_keys_on: tuple[int, ...] = ()
     counts_fp8_block_keys: bool = False
@@ -410,6 +411,7 @@ _15 = _14._replace(
 )
 _16 = _15._replace(
     version="0.5.16",
+    has_minimax_m3=True,
     longcat_rope="nothing",
     narrow_fp4_scales=True,
     plans_windows=True,
@@ -459,7 +461,7 @@ _17 = _16._replace(
     aligns_deepep_graphs=True,
     context_caps_prefill_graphs=False,
     pd_decode_has_encoder=False,
-    has_minimax_m3=True,
+    minimax_m3_attends_in_fp8=True,
     fp8_block_keys_on=(10,),
     absorbed_deterministic=_16.deterministic_prefixes,
     tells_wide_keys=True,

@@ -242,6 +242,16 @@ def test_a_larger_encoder_needs_more(layers: int, width: int, factor: float) -> 
     assert server(hf).mem_fraction_static == server(NEXT).mem_fraction_static * factor
 
 
+def test_minimax_m3s_encoder_counts_as_the_usual_one() -> None:
+    """Its class keeps what describes the encoder a dict, where SGLang finds no attribute."""
+    vision = {"num_hidden_layers": 32, "hidden_size": 1280}
+    small, large = (
+        server({**QWEN35, "architectures": ["MiniMaxM3SparseForConditionalGeneration"], "vision_config": v})
+        for v in ({}, vision)
+    )
+    assert small.mem_fraction_static == large.mem_fraction_static
+
+
 def test_a_server_that_only_decodes_has_no_encoder_since_0_5_17() -> None:
     def ratio(version: str) -> float:
         flags = {"disaggregation_mode": "decode", "version": version}
