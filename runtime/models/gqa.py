@@ -60,6 +60,9 @@ class GroupedQueryAttention(nn.Module):
         if config.head_gate:
             gates = [Part(f"{name}.g_proj", self.heads)]
             self.head_gate = build.linear(gates, slice(0, model.hidden_size), scheme=PLAIN, rows_over=ranks)
+        if config.value_gate:
+            gates = [Part(f"{name}.gate_proj", q)]
+            self.head_gate = build.linear(gates, slice(0, model.hidden_size), rows_over=ranks)
         self.soft_gate: Linear | None = None
         if config.softplus_gate is not None:
             gates = [Part(f"{name}.g_proj", self.heads if config.softplus_gate == "head" else q)]
@@ -99,7 +102,7 @@ class GroupedQueryAttention(nn.Module):
         if self.growth is not None:
             q.mul_(_grown(self.growth, batch.positions).to(q.dtype))
         if self.head_gate is not None:
-            gate = self.head_gate(x).unsqueeze(-1)
+            gate = self.head_gate(x).unflatten(-1, (q.shape[1], -1))
         if self.value_scale != 1:
             v = v * self.value_scale
         answer = attend(q, k, v, self.layer, batch, pool)

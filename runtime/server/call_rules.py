@@ -23,6 +23,8 @@ _ROUTED_BY_LLAMA4 = ("llama4_text",)
 _ROUTED_BY_EITHER = ("cohere2_moe", "bailing_moe", "bailing_moe_v2")
 # Whose layers hand their choice to every backend: srt/models/step3p5.py, longcat_flash.py.
 _CHOOSES = ("step3p5", "longcat_flash")
+# Whose experts are Triton's kernels on every backend: srt/models/afmoe.py.
+_BY_TRITON = ("afmoe",)
 _MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "quark_int4fp8_moe")
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
@@ -57,6 +59,11 @@ def routing_form(
 
 def chooses_itself(model: ModelConfig) -> bool:
     return model.model_type in _CHOOSES
+
+
+def runs_by_triton(model: ModelConfig) -> bool:
+    """Whatever a server says of its MoE backend."""
+    return model.model_type in _BY_TRITON
 
 
 def has_loose_experts(model: ModelConfig, quantization: str | None) -> bool:

@@ -30,7 +30,17 @@ from runtime.server.releases import NEWEST, Release, release_named
 SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio, where it does not say
 # Where a layer norms, and by which names
 NormStyle = Literal[
-    "before", "around", "sandwich", "after", "alone", "operator", "attention", "feed", "parallel", "joined"
+    "before",
+    "around",
+    "sandwich",
+    "after",
+    "alone",
+    "operator",
+    "attention",
+    "feed",
+    "parallel",
+    "joined",
+    "paired",
 ]
 _EXPERTS_IN = dict.fromkeys(("mixtral", "minimax_m2", "granitemoe", "granitemoehybrid"), ".block_sparse_moe")
 _EXPERTS_IN["gemma4_text"] = ".moe"

@@ -97,6 +97,7 @@ class AttentionConfig:
     qk_norm: Literal["none", "head", "unit", "all"] = "none"  # each head, without weights, or all as one
     output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
     head_gate: bool = False  # ... or each token one a head, of a matrix of its own
+    value_gate: bool = False  # ... or one a value
     softplus_gate: Literal["head", "value"] | None = None  # ... or a softplus, one a head or one a value
     norms_turned: bool = False  # queries and keys are normed after their rope
     score_cap: float | None = None  # scores are a tanh of themselves, so high

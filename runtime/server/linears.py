@@ -26,7 +26,7 @@ _SPLIT_OVER_TP = (
     *("llama", "mistral", "mixtral", "qwen2", "glm4", "glm4_moe_lite", "ernie4_5", "ernie4_5_moe"),
     *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3", "gemma3_text", "granite"),
     *("granitemoe", "granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
-    *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text"),
+    *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text", "afmoe"),
 )
 
 
@@ -119,6 +119,8 @@ def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iter
     else:
         yield from _with_index(model, attention.blocks, (asking, read, rows), ranks)
     yield (model.names.attention_out,), heads * attention.value_width, model.hidden_size
+    if attention.value_gate:
+        yield ("gate_proj",), model.hidden_size, heads * attention.head_dim
     if attention.softplus_gate is not None:
         each = attention.head_dim if attention.softplus_gate == "value" else 1
         yield ("g_proj",), model.hidden_size, heads * each

@@ -105,6 +105,15 @@ _ROWS = {
             "drafts of quantized weights: their first matrix is quantized, too, and here it is plain",
         ),
     ),
+    # srt/models/afmoe.py: heads and experts are split over TP's ranks, whatever a server says of them.
+    "afmoe": (
+        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
+        _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its experts are split over all ranks"),
+        _Row(lambda _, s: s.ep_size > 1, "--ep: its experts are split over all ranks"),
+        _Row(_moves_experts, "experts that move: SGLang has each of them on every rank"),
+        _DRAFTS,
+        _QUANTIZED,
+    ),
     "falcon_h1": (
         _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its multipliers are split over all ranks"),
         _Row(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.server.asked import Asked
+from runtime.server.call_rules import runs_by_triton
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.classes import is_guessed
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
@@ -92,7 +93,10 @@ class Deployment:
 
     @property
     def runtime(self) -> RuntimeConfig:
-        return self.server.runtime
+        runtime, model = self.server.runtime, self.shape.model
+        if model is not None and runs_by_triton(model):
+            return replace(runtime, moe_runner_backend="triton", served_by="triton")
+        return runtime
 
     @property
     def sglang_version(self) -> str:

@@ -14,6 +14,7 @@ from runtime.server.call_rules import (
     fuses_on_each_rank,
     has_loose_experts,
     routing_form,
+    runs_by_triton,
 )
 from runtime.server.expert_weights import has_int4_experts
 from runtime.server.flashinfer import flashinfer_of
@@ -64,6 +65,8 @@ def tunes_moe(deployment: Deployment) -> bool:
 def _has_experts(deployment: Deployment) -> bool:
     model = deployment.model
     if deployment.server.is_draft and model.model_type in DENSE_DRAFTS:
+        return False
+    if runs_by_triton(model):
         return False
     return model.num_moe_layers > 0 and not has_loose_experts(model, deployment.quantization)
 

@@ -49,7 +49,7 @@ def never_starts(deployment: Deployment) -> str | None:
     tuned = _reasons(deployment) if deployment.server.tunes else ()
     ends = _undivided_encoder(deployment), _sparse_section(deployment)
     states = _pages_of_states(deployment), _groups_of_norms(deployment), _mixers(deployment)
-    own = _longcat(deployment), _layers_apart(deployment), _gates(deployment)
+    own = _longcat(deployment), _layers_apart(deployment), _gates(deployment), _afmoe(deployment)
     return next(chain(heads, *ends, _short_draft(deployment), *states, *own, tuned), None)
 
 
@@ -111,8 +111,7 @@ def _longcat(deployment: Deployment) -> Iterator[str]:
     model, server = deployment.model, deployment.server
     if model.model_type != LONGCAT or model.moe is None:
         return
-    if server.tp_size > model.moe.num_experts:
-        yield f"{model.moe.num_experts} experts are fewer than {server.tp_size} ranks"
+    yield from _ranks_without_experts(deployment)
     told = checkpoint_of(deployment).mapping("rope_scaling")
     asks = server.release.longcat_rope
     if asks == "nothing" and server.speculative is not None:
@@ -156,6 +155,24 @@ def _gates(deployment: Deployment) -> Iterator[str]:
     if server.moe_runner_backend not in _WITH_GELU or method in _BY_SILU or by_trtllm:
         backend = server.moe_runner_backend
         yield f"MoE backend {backend} has no kernels for experts by gelu in {_words(deployment)}"
+
+
+def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
+    moe, ranks = deployment.model.moe, deployment.parallel.tp
+    if moe is not None and ranks > moe.num_experts:
+        yield f"{moe.num_experts} experts are fewer than {ranks} ranks"
+
+
+def _afmoe(deployment: Deployment) -> Iterator[str]:
+    """srt/models/afmoe.py, and support_pp of srt/model_executor/model_runner.py."""
+    if deployment.model.model_type != "afmoe":
+        return
+    if deployment.parallel.pp > 1:
+        yield "SGLang's class of AFMoE has no pipeline stages: --pp-size 1"
+    if "moe" in deployment.model.layer_kinds:
+        yield from _ranks_without_experts(deployment)
+    if checkpoint_of(deployment).get("rope_parameters", {}) is None:
+        yield "rope_parameters is null, and SGLang reads its rope_theta"
 
 
 def _reasons(deployment: Deployment) -> Iterator[str]:

@@ -7,6 +7,7 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.gpus import GpuModel
 from runtime.server.own_draft import OwnDraft
@@ -172,7 +173,7 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
     is_known = _suits_deep_gemm(deployment.model)
     if a2a == "deepep" and is_known:
         return behind_deepep(deployment.server, runtime)
-    backend = deployment.server.backend
+    backend = backend_row(moe)
     if backend.stood_in and not (backend.is_predicted and is_known):
         if deployment.model.compressed is None:  # none of whose forwards is predicted
             notes.append(f"predicted with triton's workspaces in place of {moe}'s, which are not known")

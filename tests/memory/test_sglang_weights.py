@@ -65,3 +65,11 @@ def test_each_half_of_a_longcat_layer_keeps_latents() -> None:
 
 def test_every_checkpoint_that_is_recorded_is_compared() -> None:
     assert HELD.keys() - CONFIGS.keys() == {"source"}
+
+
+def test_afmoes_layers_behind_windows_keep_all_tokens() -> None:
+    """It is none of is_hybrid_swa_model of srt/configs/model_config.py."""
+    model = Checkpoint(CONFIGS["arcee-ai/Trinity-Mini"]).model_config()
+    each = 2 * 4 * 128 * 2
+    assert kv_bytes_per_token(model, ParallelConfig(), "bfloat16", range(32)) == 32 * each
+    assert kv_bytes_per_token(model, ParallelConfig(tp=8), "bfloat16", range(32)) == 32 * each // 4

@@ -371,6 +371,21 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "sliding_window": 6,
         },
     ),
+    "afmoe": (
+        "AfmoeConfig",
+        {
+            "head_dim": 32,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "num_shared_experts": 1,
+            "num_dense_layers": 1,
+            "moe_intermediate_size": 32,
+            "route_scale": 1.5,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "sliding_window": 6,
+            "mup_enabled": True,
+        },
+    ),
     "hy_v3": (
         "HYV3Config",
         {

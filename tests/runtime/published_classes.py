@@ -137,5 +137,6 @@ NEEDED: dict[str, dict[str, Any]] = {
         }
     },
     "longcat_flash": {"qk_rope_head_dim": 64},
+    "afmoe": {"head_dim": 128, "max_position_embeddings": 16384},
     "hy_v3": {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True},
 }

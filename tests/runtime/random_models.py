@@ -462,6 +462,17 @@ SPACES: dict[str, dict[str, tuple[Any, ...]]] = {
         "shared_expert_intermediate_size": (16, 48), "moe_routed_scaling_factor": (1.0, 2.5),
         "moe_router_logit_softcapping": (0.0, 0.7, 30.0),
     },
+    "afmoe": {
+        **_HEADS, **_EXPERTS, "num_hidden_layers": (3,), "head_dim": (8, 16, 32),
+        "tie_word_embeddings": (False,) * 19 + (True,), "attention_bias": (False,) * 19 + (True,),
+        "num_experts": (4, 8), "num_shared_experts": (1, 2), "num_dense_layers": (0, 1, 2, 9),
+        "moe_intermediate_size": (16, 32), "route_scale": (1.0, 2.826), "mup_enabled": (True, False),
+        "sliding_window": (1, 5, 64),
+        "layer_types": (
+            *(["full_attention"] + ["sliding_attention"] * 2,) * 3,
+            *(["full_attention"] * 3, ["sliding_attention"] * 3),
+        ),
+    },
     "hy_v3": {
         **_HEADS, **_EXPERTS, "num_hidden_layers": (3,), "head_dim": (8, 16, 32),
         "rope_parameters": (*_ROPES[:2] * 12, *_ROPES), "attention_bias": (False,) * 19 + (True,),

@@ -117,6 +117,25 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ("laguna", {}, {"moe_router_score_func": "sqrtsoftplus"}, "moe_router_score_func is"),
     ("laguna", {}, {"moe_apply_router_weight_on_input": True}, "router_weight_on_input is True"),
     ("laguna", {}, {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+    *(
+        ("afmoe", {}, told, said)
+        for told, said in (
+            ({"attention_bias": True}, "attention_bias is True"),
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
+            ({"score_func": "softmax"}, "score_func is 'softmax'"),
+            ({"score_func": None}, "score_func is null"),
+            ({"route_norm": False}, "route_norm is False"),
+            ({"route_norm": None}, "route_norm is null"),
+            ({"n_group": 2}, "n_group is 2"),
+            ({"num_experts": None}, "num_experts is missing"),
+            ({"layer_types": None}, "layer_types is missing"),
+            ({"sliding_window": None}, "sliding_window is missing"),
+            ({"partial_rotary_factor": 0.5, "rope_parameters": None}, "partial_rotary_factor is 0.5"),
+            ({"rope_parameters": {"rope_type": "default"}}, "rope_parameters have no rope_theta"),
+            ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "are both told"),
+        )
+    ),
     ("hy_v3", {}, {"first_k_dense_replace": 2}, "not those of first_k_dense_replace 2"),
     ("hy_v3", {}, {"first_k_dense_replace": None}, "not those of first_k_dense_replace 0"),
     ("hy_v3", {}, {"qk_norm": None}, "use_qk_norm and qk_norm are not told"),

@@ -36,6 +36,7 @@ _OF_SGLANG = (
     "falcon_h1",
     "longcat_flash",
     "minimax_m3_vl_text",
+    "afmoe",
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
@@ -127,6 +128,7 @@ _BESIDE = """
     cohere2_moe first_k_dense_replace model_max_length rope_parameters
     hy_v3 first_k_dense_replace num_local_experts qk_norm route_norm use_qk_norm
     laguna moe_router_score_func num_local_experts
+    afmoe n_group route_norm score_func
     mimo_v2_flash add_full_attention_sink_bias add_swa_attention_sink_bias context_len hybrid_layer_pattern
         layernorm_epsilon moe_layer_freq moe_router_dtype n_shared_experts num_experts num_local_experts
         num_shared_experts scale_emb scoring_func sliding_window_size swa_head_dim swa_num_attention_heads

@@ -14,7 +14,7 @@ from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.call_shapes import routing_of
 from sgl_tune.keys.dense_shapes import linear_sizes
 from sgl_tune.keys.gaps import unplanned
-from sgl_tune.keys.keys import expected_keys
+from sgl_tune.keys.keys import asks_nothing, expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.starts import never_starts
 from sgl_tune.keys.verdict import verdict_of
@@ -22,6 +22,7 @@ from tests.memory.published import checkpoints
 from tests.oracle.published import published
 
 PUBLISHED = Path(__file__).parents[1] / "memory/data/published_families.json"
+PUBLISHED_TRINITY = json.dumps(json.loads(PUBLISHED.read_text())["arcee-ai/Trinity-Mini"])
 CUTLASS, TRTLLM = {"moe_runner_backend": "flashinfer_cutlass"}, {"moe_runner_backend": "flashinfer_trtllm"}
 MXFP4 = {"moe_runner_backend": "flashinfer_mxfp4"}
 GPT_OSS = {"model_path": "gpt-oss-20b", **MXFP4, "flashinfer_version": None}
@@ -203,6 +204,36 @@ def test_minimax_m3s_shared_expert_is_no_mlp_where_it_runs_as_a_routed_one(
     attention = {(hidden, 1280), (hidden, 1280 + 256), (1024, hidden)}
     of_shared = {(hidden, 2 * 3072 // split), (3072 // split, hidden)}
     assert sizes == attention | {(hidden, 2 * 1536), (1536, hidden)} | (of_shared if shared else set())
+
+
+@pytest.mark.parametrize("arch", ["sm90", "sm100"])
+@pytest.mark.parametrize("backend", ["auto", "flashinfer_cutlass"])
+def test_afmoes_experts_are_tritons_whatever_its_backend(backend: str, arch: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(PUBLISHED_TRINITY)
+    asked = {"model_path": str(tmp_path), "arch": arch, "moe_runner_backend": backend, "tp": 8}
+    deployment = resolve_deployment(ServerFlags(**asked, sglang_version="0.5.23"), environ={})
+    assert deployment.server.tunes is (backend == "flashinfer_cutlass")
+    assert asks_nothing(deployment) and not unplanned(deployment) and not expected_keys(deployment)
+    assert deployment.runtime.moe_runner_backend == "triton"
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags", "why"),
+    [
+        ({}, {"tp": 8}, None),
+        ({}, {"tp": 4, "pp": 2}, "no pipeline stages"),
+        ({"num_experts": 4, "num_experts_per_tok": 2}, {"tp": 8}, "4 experts are fewer than 8 ranks"),
+        ({"num_experts": 4, "num_experts_per_tok": 2}, {"tp": 4}, None),
+        ({"num_experts": 4, "num_experts_per_tok": 2, "num_dense_layers": 32}, {"tp": 8}, None),
+        ({"rope_parameters": None}, {"tp": 1}, "rope_parameters is null"),
+    ],
+)
+def test_afmoe_ends_at_stages_and_at_ranks_without_an_expert(
+    changes: dict[str, Any], flags: dict[str, Any], why: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(json.loads(PUBLISHED_TRINITY) | changes))
+    found = _ends(model_path=str(tmp_path), **flags)
+    assert found is None if why is None else found is not None and why in found
 
 
 _COHERE = {

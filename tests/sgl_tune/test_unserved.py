@@ -27,6 +27,7 @@ _NVFP4 = {
         "ignore": ["lm_head", "model.vision_tower*", "model.embed_vision*"],
     }
 }
+_TRINITY = _CONFIGS["arcee-ai/Trinity-Mini"]
 _KIMI, _HY3, _LING = (
     _CONFIGS[name]
     for name in (
@@ -279,3 +280,28 @@ def test_what_gemma_4s_class_is_not_written_for_has_a_key_alone(
     refused = _deployment(tmp_path, changes, _GEMMA, **not_served)
     assert refused.shape.model is None and refused.server.key
     assert refused.shape.unknown.startswith(f"gemma4_text does not go with {said}")
+
+
+@pytest.mark.parametrize(
+    ("not_served", "said"),
+    [
+        (_DP, "DP attention"),
+        ({"moe_a2a_backend": "deepep"}, "an all-to-all"),
+        ({"ep": 4}, "--ep"),
+        ({"speculative_algorithm": "EAGLE3", "speculative_draft_model_path": "/none"}, "drafts"),
+        ({"quantization": "fp8"}, "quantized weights"),
+    ],
+)
+@pytest.mark.parametrize("release", ["0.5.12", "0.5.23"])
+def test_what_afmoes_class_is_not_written_for_has_a_key_alone(
+    release: str, not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    usual = {"tp": 4, "sglang_version": release}
+    assert _deployment(tmp_path, {}, _TRINITY, **usual).shape.model is not None
+    if said == "drafts":
+        (tmp_path / "draft").mkdir()
+        (tmp_path / "draft/config.json").write_text(json.dumps(_TRINITY))
+        not_served = {**not_served, "speculative_draft_model_path": str(tmp_path / "draft")}
+    refused = _deployment(tmp_path, {}, _TRINITY, **{**usual, **not_served})
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"afmoe does not go with {said}")

@@ -14,6 +14,7 @@ from runtime.server.declared import (
     declared_weights,
 )
 from runtime.server.decoders import (
+    afmoe,
     arcee,
     bailing,
     bailing_hybrid,
@@ -64,7 +65,7 @@ _MODULES = (
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
     *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna, falcon_h1),
-    *(longcat, minimax_m3, gemma4),
+    *(longcat, minimax_m3, gemma4, afmoe),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Of what quantizes a matrix: this runtime's own kernels.
