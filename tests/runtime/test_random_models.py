@@ -16,4 +16,4 @@ SEED = int(os.environ.get("SGL_TUNE_RANDOM_SEED", "1"))
 def test_equal_or_refused_by_name(family: str) -> None:
     found = list(outcomes(family, COUNT, SEED))
     assert [one for one in found if one.kind == "DIFFERENT"] == []
-    assert {one.kind for one in found} <= {"equal", "refused by name", "transformers refused"}
+    assert {one.kind for one in found} <= {"equal", "refused by name", "beyond fp32", "transformers refused"}
