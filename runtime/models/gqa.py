@@ -18,9 +18,9 @@ from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
 from runtime.models.query_key_norm import query_key_norms
-from runtime.server.config import TensorNames
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Growth
+from runtime.server.tensor_names import TensorNames
 
 
 class GroupedQueryAttention(nn.Module):

@@ -22,52 +22,14 @@ from runtime.server.layer_config import (
     MLAConfig,
     MoEConfig,
     Multipliers,
+    NormStyle,
     StreamsConfig,
 )
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
+from runtime.server.tensor_names import EXPERTS_IN, USUAL, TensorNames
 
 SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio, where it does not say
-# Where a layer norms, and by which names
-NormStyle = Literal[
-    "before",
-    "around",
-    "sandwich",
-    "after",
-    "alone",
-    "operator",
-    "attention",
-    "feed",
-    "parallel",
-    "joined",
-    "paired",
-]
-_EXPERTS_IN = dict.fromkeys(("mixtral", "minimax_m2", "granitemoe", "granitemoehybrid"), ".block_sparse_moe")
-_EXPERTS_IN["gemma4_text"] = ".moe"
-
-
-@dataclass(frozen=True, slots=True)
-class TensorNames:
-    """What a checkpoint calls the parts that every decoder has."""
-
-    layers: str = "model.layers"
-    embedding: str = "model.embed_tokens"
-    norm: str = "model.norm"
-    attention: str = "self_attn"
-    recurrent: str = "linear_attn"
-    mlp: str = "mlp"
-    shared: str = "shared_experts"
-    shared_in_mlp: bool = True  # or beside it
-    gate_up: str = "gate_up_proj"  # where the two are one matrix
-    gate: str = "gate_proj"
-    up: str = "up_proj"
-    down: str = "down_proj"
-    packs_groups: bool = False  # each KV head in it stands behind those that ask it
-    packed_qkv: str | None = None  # the one matrix of queries, keys and values, where there are no three
-    attention_out: str = "o_proj"
-    q_norm: str = "q_norm"
-    k_norm: str = "k_norm"
-    head: str = "lm_head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +78,7 @@ class ModelConfig:
     recurrent: RecurrentConfig | None = None
     recurs_beside: bool = False
     shortcut: bool = False  # two layers are one of a checkpoint's: see `halves`
-    names: TensorNames = TensorNames()
+    names: TensorNames = USUAL
     encoder: Encoder | None = None  # of what is no text
     obstacles: tuple[str, ...] = ()  # what of it this runtime does not know
     uncomputed: tuple[str, ...] = ()  # of what is known, its sizes too, what it does not compute
@@ -183,7 +145,7 @@ class ModelConfig:
 
     def experts_name(self, mlp: str) -> str:
         """The module that holds the experts of this one."""
-        own = _EXPERTS_IN.get(self.model_type)
+        own = EXPERTS_IN.get(self.model_type)
         return f"{mlp if own is None else mlp.removesuffix('.mlp') + own}.experts"
 
     def block_name(self, layer: int) -> str:

@@ -38,7 +38,7 @@ def has_fp8_scales(c: Choices, model: Checkpoint, method: str | None) -> bool:
     section = model.section("quantization_config", within_text=False)
     if method == "compressed-tensors":
         return _is_static_fp8(section.get("kv_cache_scheme"))
-    if method == "fp8":
+    if method in ("fp8", "mxfp8"):
         return _names_fp8(section.get("kv_cache_quant_algo"))
     if "quant_algo" not in section:
         nested = section or model.quant_file

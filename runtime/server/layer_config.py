@@ -8,6 +8,21 @@ from typing import Any, Literal
 
 from runtime.server.bounds import check_model
 
+# Where a layer norms, and by which names
+NormStyle = Literal[
+    "before",
+    "around",
+    "sandwich",
+    "after",
+    "alone",
+    "operator",
+    "attention",
+    "feed",
+    "parallel",
+    "joined",
+    "paired",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class MoEConfig:

@@ -13,6 +13,7 @@ from runtime.server.families import (
     GEMMA4,
     GEMMA_WRITES_BACK_SINCE,
     GPT_OSS,
+    MINIMAX3,
     NEMOTRON,
     WRITE_BACKS,
 )
@@ -74,6 +75,11 @@ def settle_quantization(c: Choices) -> None:
     if asked == "unquant":
         c.settle("unquant leaves the argument empty", quantization=None)
     found = model_quantization(c.quantization, c.model, c.release)
+    if _is_minimax_in_nvfp4(c, found):
+        raise ConfigError(
+            "config.json: quantization_config.moe_quant_algo is NVFP4 beside mxfp8: what SGLang since 0.5.23 makes "
+            "of a server of MiniMax-M3.1 is not known here"
+        )
     c.settle("the checkpoint's", model_quantization=found)
     _write_back(c, explicitly_unset=asked == "unquant")
 
@@ -97,6 +103,14 @@ def _write_back(c: Choices, explicitly_unset: bool) -> None:
         c.settle(rule, quantization=declared)
     elif _is_gemma_in_fp4(c):
         c.settle(rule, quantization=found)
+
+
+def _is_minimax_in_nvfp4(c: Choices, found: str | None) -> bool:
+    """srt/arg_groups/model_overrides/minimax_m3.py"""
+    section = c.model.mapping("quantization_config")
+    experts, packed = section.get("moe_quant_algo"), section.get("moe_quant_format") == "nvfp4-pack-quantized"
+    is_one = found in ("mxfp8", "minimax_m3_nvfp4") and str(experts).upper() == "NVFP4" and packed
+    return is_one and c.model.architecture in MINIMAX3 and c.release.number >= (0, 5, 23)
 
 
 def _is_gemma_in_fp4(c: Choices) -> bool:

@@ -510,7 +510,7 @@ _18 = _17._replace(
     compiled_architectures=names.COHERE_VISION | names.MINIMAX_M3,
     breakable_multimodal=_16.breakable_multimodal | _MULTIMODAL_18,
     absorbed_mla=_ABSORBED_MLA | {"Glm4MoeLiteForCausalLM"},
-    reads_kv_scheme_of=(*_17.reads_kv_scheme_of, "fp8"),
+    reads_kv_scheme_of=(*_17.reads_kv_scheme_of, "fp8", "mxfp8"),
 )
 _19 = _18._replace(
     version="0.5.19",

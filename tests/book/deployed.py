@@ -21,7 +21,7 @@ from runtime.server.gpus import CPU, find_gpu
 from runtime.server.modules import modules_of
 from runtime.server.releases import RELEASES
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
-from sgl_tune.keys import call_shapes, dense_shapes, gaps, starts, tunable
+from sgl_tune.keys import call_shapes, class_ends, dense_shapes, gaps, kernel_ends, starts, tunable
 from sgl_tune.keys.op_shapes import OpShape
 from tests.book.cases import checkpoint_of
 from tests.book.plain import plain
@@ -88,7 +88,7 @@ def _base(name: str) -> Deployment:
 
 def _functions() -> Iterator[tuple[str, _Answers]]:
     yield "modules", _modules
-    for module in (call_shapes, dense_shapes, gaps, starts, tunable):
+    for module in (call_shapes, dense_shapes, gaps, kernel_ends, class_ends, starts, tunable):
         for name, one in vars(module).items():
             if inspect.isfunction(one) and one.__module__ == module.__name__:
                 told = [known for what, known in one.__annotations__.items() if what != "return"]

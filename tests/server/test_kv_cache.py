@@ -53,6 +53,7 @@ def _by_release(model: dict[str, Any], gpu: str = H100, **flags: Any) -> dict[st
         (_modelopt("NVFP4", kv_cache_scheme="NVFP4"), {"12": "bfloat16"}),
         (_modelopt("NVFP4", kv_cache_quant_algo="fp8"), {"12": "bfloat16", "15": "fp8_e4m3"}),
         (_quantized(quant_method="fp8", kv_cache_quant_algo="FP8"), {"12": "bfloat16", "18": "fp8_e4m3"}),
+        (_quantized(quant_method="mxfp8", kv_cache_quant_algo="FP8"), {"12": "bfloat16", "18": "fp8_e4m3"}),
         (_packed(STATIC), {"12": "bfloat16", "19": "fp8_e4m3"}),
         (_packed({**STATIC, "dynamic": True}), {"12": "bfloat16"}),
         (_packed({**STATIC, "symmetric": False}), {"12": "bfloat16"}),

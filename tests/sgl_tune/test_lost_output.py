@@ -66,7 +66,7 @@ ROWS: dict[str, tuple[tuple[str, ...], int]] = {
     **{
         f"{command} failed": ((command, *more, BROKEN), 3)
         for command, *more in (
-            ("inspect",), ("diff", "a", "b"), ("verify",), ("prune", "--stale"), PLANNED,
+            ("inspect", str(FILES.parent)), ("diff", "a", "b"), ("verify",), ("prune", "--stale"), PLANNED,
             ("mem-report",), ("env",),
         )
     },

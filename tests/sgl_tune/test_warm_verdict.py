@@ -54,6 +54,7 @@ def test_scripts_learn_it_from_the_verdict(
 
 def test_a_draft_that_cannot_be_planned_is_named_beside_what_is_planned(tmp_path: Path) -> None:
     config = {"model_type": "strange", "architectures": ["StrangeForCausalLM"], "num_attention_heads": 8}
+    config["max_position_embeddings"] = 1 << 18
     (tmp_path / "config.json").write_text(json.dumps(config))
     draft = ("--speculative-algorithm", "EAGLE", "--speculative-draft-model-path", tmp_path)
     ran = warm("--model-path", "zai-org/GLM-5.1-FP8", "--tp", 8, *draft, *BLACKWELL)

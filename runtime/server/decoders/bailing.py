@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model, which
 from runtime.server.decoders.rope import read_rope
 from runtime.server.layer_config import AttentionConfig, MoEConfig, RopeConfig
+from runtime.server.tensor_names import TensorNames
 
 NAMES = TensorNames(
     embedding="model.word_embeddings",

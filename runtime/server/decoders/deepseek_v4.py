@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.decoders.parts import everywhere, indexer, model
@@ -19,6 +19,7 @@ from runtime.server.layer_config import (
     RopeConfig,
     StreamsConfig,
 )
+from runtime.server.tensor_names import TensorNames
 
 _KINDS = {
     "sliding_attention": "sliding",

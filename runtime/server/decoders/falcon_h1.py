@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.decoders.granite_hybrid import mamba
@@ -12,6 +12,7 @@ from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Multipliers
 from runtime.server.recurrent import Mamba2Config
+from runtime.server.tensor_names import TensorNames
 
 _NAMES = TensorNames(norm="model.final_layernorm", recurrent="mamba", mlp="feed_forward")
 

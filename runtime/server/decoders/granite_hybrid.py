@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.granite import COMMON, multipliers
@@ -13,6 +13,7 @@ from runtime.server.decoders.parts import everywhere, heads, model, routed
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig
 from runtime.server.recurrent import Mamba2Config
+from runtime.server.tensor_names import TensorNames
 
 _MIXERS = {"linear_attention": "recurrent", "mamba": "recurrent"}
 _MIXERS |= {"full_attention": "full", "attention": "full"}

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.decoders.rope import read_rope
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MoEConfig, RopeConfig
+from runtime.server.tensor_names import TensorNames
 
 _NAMES = TensorNames(shared="shared_mlp", q_norm="query_layernorm", k_norm="key_layernorm")
 

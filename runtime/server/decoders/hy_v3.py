@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import MLPS, everywhere, heads, model, routed, which
 from runtime.server.layer_config import AttentionConfig, MoEConfig
+from runtime.server.tensor_names import TensorNames
 
 
 def _hy_v3(f: Fields) -> ModelConfig:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
+from runtime.server.tensor_names import TensorNames
 
 _NAMES = TensorNames(
     embedding="model.tok_embeddings",

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields
 from runtime.server.decoders.parts import MLPS, model, which
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MLAConfig, MoEConfig
 from runtime.server.recurrent import KimiDeltaConfig
+from runtime.server.tensor_names import TensorNames
 
 _MIXERS = {"linear_attention": "recurrent", "full_attention": "full"}
 _DELTAS, _FULL = "kda_layers", "full_attn_layers"

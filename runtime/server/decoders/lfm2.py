@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import heads, layered, which
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MoEConfig
 from runtime.server.recurrent import ShortConvConfig
+from runtime.server.tensor_names import TensorNames
 
 _MIXERS = {"conv": "recurrent", "full_attention": "full"}
 _NAMES = TensorNames(

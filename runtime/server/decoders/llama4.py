@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import heads, model, which
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Growth, MoEConfig
+from runtime.server.tensor_names import TensorNames
 
 _CHUNKS = {"full_attention": "full", "chunked_attention": "sliding"}
 _NAMES = TensorNames(mlp="feed_forward", shared="shared_expert")

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import latents, layered
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MLAConfig, MoEConfig
+from runtime.server.tensor_names import TensorNames
 
 MODEL_TYPE = "longcat_flash"
 # Whatever model_type a file tells, or none.

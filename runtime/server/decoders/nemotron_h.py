@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runtime.server.bounds import LAYERS, check_size
-from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import TAKEN_AS_SILU, heads, layered, routed_by_sigmoid
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.layer_config import MoEConfig
 from runtime.server.recurrent import Mamba2Config
+from runtime.server.tensor_names import TensorNames
 
 _LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
 _WORDS = {"linear_attention": "mamba", "full_attention": "attention"}

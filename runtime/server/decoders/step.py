@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.server.config import ModelConfig, TensorNames
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.decoders.parts import MLPS, SLIDES, everywhere, heads, model, which
 from runtime.server.decoders.rope import read_rope_alone
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Caps, MoEConfig, RopeConfig
+from runtime.server.tensor_names import TensorNames
 
 _NAMES = TensorNames(shared="share_expert", shared_in_mlp=False)
 _WORDS = {kind: word for word, kind in SLIDES.items()}

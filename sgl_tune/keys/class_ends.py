@@ -1,0 +1,113 @@
+"""Where the class of one family ends while SGLang makes it, of what other families start with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
+from runtime.server.recurrent import LightningConfig, Mamba2Config
+from sgl_tune.keys.expert_calls import checkpoint_of
+
+if TYPE_CHECKING:
+    from sgl_tune.deployment.deployment import Deployment
+
+
+def ends_of_class(deployment: Deployment) -> Iterator[str]:
+    return chain.from_iterable(rule(deployment) for rule in _RULES)
+
+
+def _pages_of_states(deployment: Deployment) -> Iterator[str]:
+    """Of the one model with states whose arguments no rule of SGLang settles: srt/mem_cache, where its
+    component for Mamba is made, before 0.5.21 mamba_radix_cache.py."""
+    server, states = deployment.server, deployment.server.states
+    unsettled = checkpoint_of(deployment).architecture == "Lfm2VlForConditionalGeneration"
+    if unsettled and states.keeps_prefixes and not states.extra_buffer and server.page_size != 1:
+        yield (
+            f"LFM2-VL keeps prefixes in pages of one token, and these are of {server.page_size}: "
+            "--disable-radix-cache, or --page-size 1 on another --attention-backend"
+        )
+
+
+def _groups_of_norms(deployment: Deployment) -> Iterator[str]:
+    """srt/models/bailing_moe_linear.py: a rank norms what its own heads answer."""
+    recurrent, ranks = deployment.model.recurrent, deployment.parallel.attn_tp
+    if isinstance(recurrent, LightningConfig) and recurrent.norm_groups % ranks:
+        yield f"{recurrent.norm_groups} groups of norms cannot be divided among {ranks} ranks"
+
+
+def _mixers(deployment: Deployment) -> Iterator[str]:
+    """srt/models/falcon_h1.py asks for a head's width, srt/layers/attention/mamba/mamba.py for a bias."""
+    recurrent, ranks = deployment.model.recurrent, deployment.parallel.attn_tp
+    told, release = checkpoint_of(deployment).get("head_dim"), deployment.server.release
+    if deployment.model.model_type == "falcon_h1" and told is None and not release.fills_in_head_dim:
+        yield "head_dim is missing, which SGLang reads of config.json before 0.5.14"
+    if not isinstance(recurrent, Mamba2Config) or recurrent.conv_bias:
+        return
+    if recurrent.num_groups == 1 and ranks > 1:
+        yield f"convolutions have no bias, which SGLang asks for where {ranks} ranks share one group"
+
+
+def _longcat(deployment: Deployment) -> Iterator[str]:
+    """srt/models/longcat_flash.py: an expert a rank, and a rope of what its config class keeps of one."""
+    model, server = deployment.model, deployment.server
+    if model.model_type != LONGCAT or model.moe is None:
+        return
+    yield from _ranks_without_experts(deployment)
+    told = checkpoint_of(deployment).mapping("rope_scaling")
+    asks = server.release.longcat_rope
+    if asks == "nothing" and server.speculative is not None:
+        asks = "its base"  # longcat_flash_nextn.py
+    wanted = [name for name in ("rope_theta", "factor") if name not in told]
+    if (asks == "its base" and "rope_theta" in wanted) or (asks == "a factor" and "factor" in wanted):
+        yield (
+            "rope_scaling has not what SGLang reads there: one of rope_type yarn, with its rope_theta, "
+            "a factor of 1.0 and original_max_position_embeddings, stretches nothing: "
+            "--json-model-override-args"
+        )
+
+
+def _sparse_section(deployment: Deployment) -> Iterator[str]:
+    """get_minimax_sparse_attention_config of srt/configs/model_config.py, of transformers' own class."""
+    if checkpoint_of(deployment).model_type == "minimax_m3_vl_text":
+        yield (
+            "model_type is minimax_m3_vl_text, whose class drops the sparse_attention_config that SGLang "
+            "reads: in the text_config of a minimax_m3_vl it stays"
+        )
+
+
+def _layers_apart(deployment: Deployment) -> Iterator[str]:
+    """srt/utils/hf_transformers/config.py: which layers of Gemma 4 have other heads than the rest."""
+    model, checkpoint = deployment.model, checkpoint_of(deployment)
+    if model.model_type != "gemma4_text":
+        return
+    if checkpoint.has("per_layer_config") and not deployment.server.release.reads_layers_apart:
+        yield "per_layer_config is told, which SGLang reads since 0.5.22"
+    shapes = {(one.head_dim, one.num_kv_heads) for one in model.attention.values()}
+    if checkpoint.model_type == model.model_type and len(shapes) > 1:
+        yield "its text alone: SGLang reads heads by kind of layer of a whole Gemma 4, of model_type gemma4"
+
+
+def _afmoe(deployment: Deployment) -> Iterator[str]:
+    """srt/models/afmoe.py, and support_pp of srt/model_executor/model_runner.py."""
+    if deployment.model.model_type != "afmoe":
+        return
+    if deployment.parallel.pp > 1:
+        yield "SGLang's class of AFMoE has no pipeline stages: --pp-size 1"
+    if "moe" in deployment.model.layer_kinds:
+        yield from _ranks_without_experts(deployment)
+    if checkpoint_of(deployment).get("rope_parameters", {}) is None:
+        yield "rope_parameters is null, and SGLang reads its rope_theta"
+
+
+def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
+    moe, ranks = deployment.model.moe, deployment.parallel.tp
+    if moe is not None and ranks > moe.num_experts:
+        yield f"{moe.num_experts} experts are fewer than {ranks} ranks"
+
+
+_RULES = (
+    *(_sparse_section, _pages_of_states, _groups_of_norms, _mixers),
+    *(_longcat, _layers_apart, _afmoe),
+)

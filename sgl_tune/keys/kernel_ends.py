@@ -1,0 +1,174 @@
+"""Where a server ends for want of kernels: the GPU, the weights and the MoE backend decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from runtime.server.call_rules import chooses_itself, fuses_on_each_rank
+from runtime.server.expert_weights import has_int4_experts, packs_nvfp4
+from sgl_tune.keys.call_shapes import has_kernels, routing_of, tunes_moe
+from sgl_tune.keys.expert_calls import (
+    FP4_TILE,
+    MXFP4_BESIDE_FP8,
+    NVFP4_BESIDE_FP8,
+    checkpoint_of,
+    runs_mxfp4_by_cutlass,
+    weights_of,
+)
+
+if TYPE_CHECKING:
+    from sgl_tune.deployment.deployment import Deployment
+
+# Of block-scaled fp8 GEMMs by FlashInfer, where they are asked for: srt/layers/quantization/fp8_utils.py.
+_BLOCK_GEMM_MAJORS = {"flashinfer_cutlass": (10, 11, 12), "flashinfer_trtllm": (10,)}
+
+# Experts that go by gelu: the backends and, of TRT-LLM's kernels, the weights that take them.
+_WITH_GELU = (
+    *("auto", "triton", "triton_kernel", "torch"),
+    *("flashinfer_cutlass", "flashinfer_trtllm", "flashinfer_trtllm_routed"),
+)
+_GELU_ON_TRTLLM = ("modelopt_fp4", "nvfp4_online")
+_BY_SILU = ("awq_marlin", "gptq_marlin", "moe_wna16", "mxfp4", "w4afp8")
+
+
+def ends_of_kernels(deployment: Deployment) -> Iterator[str]:
+    """Of one that tunes nothing, those of experts by gelu alone."""
+    yield from _gates(deployment)
+    if deployment.server.tunes:
+        yield from _tuned(deployment)
+
+
+def _tuned(deployment: Deployment) -> Iterator[str]:
+    server, method = deployment.server, deployment.quantization
+    backend = server.moe_runner_backend
+    if method == "mxfp8" and server.gpu.major < 10:
+        yield f"quantization mxfp8 needs sm100 at least, and this is {server.gpu.arch}"
+    gemm = server.asked.fp8_gemm_runner_backend
+    majors = _BLOCK_GEMM_MAJORS.get(gemm)
+    if majors and server.gpu.major not in majors and _is_block_fp8(deployment):
+        yield f"--fp8-gemm-backend {gemm} has no kernels for {server.gpu.arch}"
+    compressed, ranks = deployment.model.compressed, deployment.parallel.attn_tp
+    if compressed is not None and compressed.output_groups % ranks:
+        yield f"{compressed.output_groups} groups of heads cannot be divided among {ranks} ranks"
+    if not tunes_moe(deployment):
+        return
+    if not has_kernels(deployment):
+        yield f"FlashInfer has no {backend} kernels for {server.gpu.arch}"
+    if not _takes_dispatch(deployment):
+        yield f"MoE backend {backend} has no kernels behind all-to-all {server.moe_a2a_backend}"
+    if server.backend.calls is not None and not _takes_weights(deployment):
+        yield f"MoE backend {backend} has no kernels for experts in {_words(deployment)}"
+    cut = _cut_tile(deployment)
+    if cut is not None:
+        yield f"MoE backend {backend} takes experts in multiples of {FP4_TILE}, and a rank's are {cut} wide"
+    if not _takes_weighted_rows(deployment):
+        yield f"MoE backend {backend} does not take rows that are weighted before the experts"
+    if _adds_shared_to_trtllm(deployment):
+        yield f"MoE backend {backend} takes no shared expert beside its own: --disable-shared-experts-fusion"
+    if server.backend.calls == "trtllm" and not _takes_routing(deployment):
+        yield f"MoE backend {backend} does not take how experts of {_words(deployment)} are chosen here"
+
+
+def _gates(deployment: Deployment) -> Iterator[str]:
+    """srt/layers/moe/moe_runner, srt/layers/quantization: who asks for silu."""
+    model, server, method = deployment.model, deployment.server, deployment.quantization
+    if model.moe is None or model.activation != "gelu_tanh":
+        return
+    by_trtllm = server.backend.calls == "trtllm" and method not in _GELU_ON_TRTLLM
+    if server.moe_runner_backend not in _WITH_GELU or method in _BY_SILU or by_trtllm:
+        backend = server.moe_runner_backend
+        yield f"MoE backend {backend} has no kernels for experts by gelu in {_words(deployment)}"
+
+
+def _takes_dispatch(deployment: Deployment) -> bool:
+    """srt/layers/moe/moe_runner: what is registered for a pair of all-to-all and backend."""
+    row, a2a = deployment.server.backend, deployment.server.moe_a2a_backend
+    if deployment.server.is_draft:
+        return True  # it may have an all-to-all of its own
+    if a2a == "flashinfer":
+        since = row.under_flashinfer_a2a_since
+        return since is not None and deployment.server.release.number >= since
+    if row.name == "flashinfer_megamoe":
+        return a2a == row.name
+    return a2a == "none" or a2a in row.all_to_alls or row.name == a2a
+
+
+def _takes_weights(deployment: Deployment) -> bool:
+    calls, method = deployment.server.backend.calls, deployment.quantization
+    trtllm = calls == "trtllm"
+    if weights_of(deployment) == NVFP4_BESIDE_FP8:
+        return True  # which of them end is not known
+    if calls == "mxfp4" and weights_of(deployment) == MXFP4_BESIDE_FP8:
+        return deployment.server.gpu.major == 10 or runs_mxfp4_by_cutlass(deployment)
+    if calls == "mxfp4":
+        major = deployment.server.gpu.major
+        has_kernels = major == 10 or major in deployment.server.release.mxfp4_by_cutlass
+        return method not in (None, "fp8", "awq_marlin") and (method != "mxfp4" or has_kernels)
+    if method in ("mxfp4", "awq_marlin", "gptq_marlin"):
+        return False
+    if method == "compressed-tensors":
+        checkpoint = checkpoint_of(deployment)
+        return trtllm and (has_int4_experts(checkpoint) or packs_nvfp4(checkpoint))
+    if method == "fp8" and calls == "cutlass":
+        return False
+    if method == "modelopt_fp4" and calls == "cutlass":
+        return deployment.server.gpu.major >= 10
+    # Its scales for activations come from the checkpoint, and one that is made here has none.
+    return not (trtllm and _is_plain_fp8(deployment))
+
+
+def _cut_tile(deployment: Deployment) -> int | None:
+    """What SGLang ends at, or None: mxfp4_flashinfer_cutlass_moe.py of srt/layers/quantization."""
+    moe = deployment.model.moe
+    if moe is None or weights_of(deployment) != MXFP4_BESIDE_FP8 or not runs_mxfp4_by_cutlass(deployment):
+        return None
+    sizes = (deployment.model.hidden_size, moe.intermediate_size // deployment.parallel.moe_tp)
+    return next((size for size in sizes if size % FP4_TILE), None)
+
+
+def _takes_weighted_rows(deployment: Deployment) -> bool:
+    """srt/layers/moe/moe_runner, and modelopt_quant.py of srt/layers/quantization."""
+    server, moe = deployment.server, deployment.model.moe
+    assert moe is not None
+    if not moe.weighs_input or server.backend.calls not in ("cutlass", "cutedsl"):
+        return True
+    if server.backend.calls == "cutedsl" or deployment.quantization == "modelopt_fp4":
+        return False
+    rule = server.release.weighted_rows
+    return rule == "as others" or (rule == "of one expert" and moe.top_k == 1)
+
+
+def _adds_shared_to_trtllm(deployment: Deployment) -> bool:
+    """srt/layers/moe/moe_runner/flashinfer_trtllm.py: plain experts, where a model fuses on any backend."""
+    if deployment.server.backend.calls != "trtllm" or deployment.quantization is not None:
+        return False
+    return fuses_on_each_rank(deployment.model, deployment.runtime)
+
+
+def _takes_routing(deployment: Deployment) -> bool:
+    """srt/layers/moe/moe_runner/flashinfer_trtllm.py: kernels of some weights choose by logits alone."""
+    moe, server, method = deployment.model.moe, deployment.server, deployment.quantization
+    by_logits = routing_of(deployment) == "logits"
+    if method is None and by_logits:
+        assert moe is not None
+        return moe.renormalize
+    if by_logits or server.release.routes_by_named_method:
+        return True
+    if method == "modelopt_fp8":
+        return False
+    chosen_anyway = chooses_itself(deployment.model) and not server.backend.routed
+    return not chosen_anyway or (method == "modelopt_fp4" and server.release.number >= (0, 5, 13))
+
+
+def _is_block_fp8(deployment: Deployment) -> bool:
+    return deployment.quantization == "fp8" and deployment.model.quantization_block is not None
+
+
+def _is_plain_fp8(deployment: Deployment) -> bool:
+    return deployment.quantization == "fp8" and deployment.model.quantization_block is None
+
+
+def _words(deployment: Deployment) -> str:
+    method = deployment.quantization or deployment.server.dtype
+    return f"{method} without blocks" if _is_plain_fp8(deployment) else method
