@@ -77,8 +77,8 @@ def settle_quantization(c: Choices) -> None:
     found = model_quantization(c.quantization, c.model, c.release)
     if _is_minimax_in_nvfp4(c, found):
         raise ConfigError(
-            "config.json: quantization_config.moe_quant_algo is NVFP4 beside mxfp8: what SGLang since 0.5.23 makes "
-            "of a server of MiniMax-M3.1 is not known here"
+            "config.json: quantization_config.moe_quant_algo is NVFP4 beside mxfp8: what SGLang since 0.5.23 "
+            "makes of a server of MiniMax-M3.1 is not known here"
         )
     c.settle("the checkpoint's", model_quantization=found)
     _write_back(c, explicitly_unset=asked == "unquant")
