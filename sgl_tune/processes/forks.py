@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from sgl_tune.processes.threads import is_alone
@@ -24,6 +25,7 @@ _WORTH_IT = 250  # a copy costs as much as a hundred files: it writes to most pa
 _LATE = 0.1  # of a share: a copy begins later than who makes it, and has to tell its answers
 _AT_ONCE = 1 << 20
 _PROTOCOL = 5
+_CORE = 36  # its place behind the name in /proc/PID/stat
 
 
 class Plainly(NamedTuple):
@@ -102,6 +104,7 @@ def _answer(
 ) -> NoReturn:
     code = 1
     try:
+        _leave_core(maker)
         found = []
         for item, answer in zip(items, work(items), strict=True):
             found.append(plainly.told(item, answer) if plainly else answer)
@@ -114,6 +117,16 @@ def _answer(
             code = 0
     finally:
         os._exit(code)  # an exception too ends here: it comes again where the work is done instead
+
+
+def _leave_core(maker: int) -> None:
+    """Its maker works on there, and the kernel may leave both on it for some milliseconds."""
+    with suppress(OSError, AttributeError, ValueError, IndexError):
+        told = Path(f"/proc/{maker}/stat").read_text(errors="replace")
+        core = int(told.rpartition(")")[2].split()[_CORE])
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, allowed - {core})
+        os.sched_setaffinity(0, allowed)
 
 
 def _packed(found: list[Any], plainly: Plainly | None) -> bytes:
