@@ -35,6 +35,7 @@ WITHIN = 0.005
 # Their class is DeepSeek-V3's, in a file of the checkpoint.
 CLASSES = {"kimi_k2": "deepseek_v3"}
 INSIDE = {"step3p5": "step3p7"}
+OF_ANOTHER = ("BailingMoeV2_5ForCausalLM",)  # whose model_type transformers has for Ling 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,8 @@ def _decoder(model: ModelConfig) -> Decoder:
 
 def _parameters(config: dict[str, Any]) -> int:
     """With the routers' corrections, which transformers keeps in buffers."""
+    if config["architectures"][0] in OF_ANOTHER:
+        raise ValueError(f"its {config['model_type']} is another model")
     wrapper = wrapper_of(config)
     text = config if wrapper is None or config["model_type"] in CONFIG_MAPPING else text_part(wrapper, config)
     plain = {name: value for name, value in text.items() if name not in ("quantization_config", "auto_map")}
