@@ -11,7 +11,6 @@ import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,9 +26,9 @@ from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.decoders.wrappers import text_part, wrapper_of
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.formats.assigned import UNQUANTIZED
-from tests.oracle.published import MADE_UP, Published, published
+from tests.memory.checkpoints import DATA, checkpoints
+from tests.oracle.published import Published
 
-DATA = Path(__file__).parent / "data"
 META = torch.device("meta")
 WITHIN = 0.005
 # Their class is DeepSeek-V3's, in a file of the checkpoint.
@@ -62,16 +61,6 @@ class Beside:
 def stated() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = json.loads((DATA / "published_sizes.json").read_text())
     return found
-
-
-def checkpoints() -> list[Published]:
-    """As the oracle has them, and some whose quantization alone is another."""
-    known = published()
-    told = json.loads((DATA / "published_quantized.json").read_text())
-    more = [Published(name, "", {**known[row.pop("like")].config, **row}) for name, row in told.items()]
-    families = json.loads((DATA / "published_families.json").read_text())
-    more += [Published(name, "", config) for name, config in families.items()]
-    return [one for one in known.values() if not one.name.startswith(MADE_UP)] + more
 
 
 def beside_its_files(one: Published) -> Beside:

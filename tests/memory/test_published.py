@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.memory.published import beside_its_files, beside_transformers, checkpoints, stated
+from tests.memory.checkpoints import checkpoints
+from tests.memory.published import beside_its_files, beside_transformers, stated
 
 CHECKPOINTS = {one.name: one for one in checkpoints()}
 # What is stated are its files with their headers.

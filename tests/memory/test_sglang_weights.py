@@ -14,7 +14,7 @@ from runtime.models.encoder import EncoderWeights
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.server.sizing import kv_bytes_per_token
-from tests.memory.published import DATA, checkpoints
+from tests.memory.checkpoints import DATA, checkpoints
 from tests.oracle.held import sizes_of
 
 META = torch.device("meta")

@@ -9,7 +9,7 @@ import argparse
 import json
 from pathlib import Path
 
-from tests.memory.published import DATA, checkpoints
+from tests.memory.checkpoints import DATA, checkpoints
 from tests.oracle.inside import run_inside
 from tests.oracle.wheels import WORK, wheel_of
 

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.memory.published import DATA, checkpoints
+from tests.memory.checkpoints import DATA, checkpoints
 from tests.oracle.inside import run_inside
 from tests.oracle.wheels import WORK, wheel_of
 

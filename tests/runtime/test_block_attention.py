@@ -19,7 +19,7 @@ from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from sgl_tune.deployment.models import find_model
-from tests.memory.published import DATA
+from tests.memory.checkpoints import DATA
 from tests.runtime.families import make_reference, prompts, reference_logits, save
 from tests.runtime.generation import CPU, make_runtime
 

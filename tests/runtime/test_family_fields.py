@@ -14,7 +14,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.known import FAMILIES, model_config
 from runtime.server.errors import ConfigError
-from tests.memory.published import DATA
+from tests.memory.checkpoints import DATA
 from tests.oracle.published import published
 from tests.runtime.config_files import config_class, config_file
 from tests.runtime.families import delta_layers

@@ -15,7 +15,7 @@ from runtime.server.pool_plan import FreeMemory, PoolPlan, kv_dtype_of, plan_poo
 from runtime.server.recurrent import Mamba2Config
 from runtime.server.sizing import kv_bytes_per_token, kv_bytes_per_token_and_layer
 from runtime.server.units import GIB, MIB
-from tests.memory.published import DATA
+from tests.memory.checkpoints import DATA
 
 PRESETS = Path(__file__).parents[2] / "sgl_tune" / "presets" / "models"
 META = torch.device("meta")

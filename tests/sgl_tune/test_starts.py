@@ -18,7 +18,7 @@ from sgl_tune.keys.keys import asks_nothing, expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.starts import never_starts
 from sgl_tune.keys.verdict import verdict_of
-from tests.memory.published import checkpoints
+from tests.memory.checkpoints import checkpoints
 from tests.oracle.published import published
 
 PUBLISHED = Path(__file__).parents[1] / "memory/data/published_families.json"

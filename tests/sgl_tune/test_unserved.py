@@ -11,7 +11,7 @@ import pytest
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
-from tests.memory.published import checkpoints
+from tests.memory.checkpoints import checkpoints
 
 _CONFIGS = {one.name: one.config for one in checkpoints()}
 _FALCON = _CONFIGS["tiiuae/Falcon-H1-0.5B-Instruct"]

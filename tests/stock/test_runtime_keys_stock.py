@@ -22,7 +22,7 @@ from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.warm.job import make_job
-from tests.memory.published import checkpoints
+from tests.memory.checkpoints import checkpoints
 from tests.stock.kernel_stubs import AskingTuner, asking_tuner, install_cutlass_module, install_trtllm_module
 
 

@@ -1,0 +1,20 @@
+"""The config.json files of published checkpoints. No torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.oracle.published import MADE_UP, Published, published
+
+DATA = Path(__file__).parent / "data"
+
+
+def checkpoints() -> list[Published]:
+    """As the oracle has them, and some whose quantization alone is another."""
+    known = published()
+    told = json.loads((DATA / "published_quantized.json").read_text())
+    more = [Published(name, "", {**known[row.pop("like")].config, **row}) for name, row in told.items()]
+    families = json.loads((DATA / "published_families.json").read_text())
+    more += [Published(name, "", config) for name, config in families.items()]
+    return [one for one in known.values() if not one.name.startswith(MADE_UP)] + more
