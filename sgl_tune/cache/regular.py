@@ -79,7 +79,8 @@ class Regular:
         return self.shape.canonical(self._choices)
 
 
-_shapes: dict[bytes, list[tuple[list[bytes], Shape | None]]] = {}  # by what stands before the first choice
+# By what stands before the first choice, and whether a checksum ends it
+_shapes: dict[tuple[bytes, bool], list[tuple[list[bytes], Shape | None]]] = {}
 _choices: dict[bytes, Choice] = {}
 
 
@@ -99,13 +100,14 @@ def regular(raw: bytes) -> Regular | None:
 
 def _shape_of(between: list[bytes], ends: bool) -> Shape | None:
     """Compared, not hashed: to hash a whole file takes a quarter as long as to parse it."""
-    for known, shape in _shapes.get(between[0], ()):
+    begins = between[0], ends
+    for known, shape in _shapes.get(begins, ()):
         if known == between:
             return shape
     if sum(map(len, _shapes.values())) >= _MOST_SHAPES:
         return None
     shape = _proved(between, ends)
-    _shapes.setdefault(between[0], []).append((between, shape))
+    _shapes.setdefault(begins, []).append((between, shape))
     return shape
 
 

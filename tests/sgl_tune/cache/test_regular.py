@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -65,6 +66,16 @@ def test_what_flashinfer_writes_is_read_by_its_shape() -> None:
         entries = {moe_key(1): ["R", tactic, HOT], moe_key(2): ["R", [1, [2]], HOT], "k": None}
         assert _hold_against_the_whole(serialise(TARGET, {**entries, moe_key(4): ["R", tactic]}))
     assert sum(map(len, regular._shapes.values())) == 2
+
+
+def test_a_file_cut_anywhere_is_not_the_whole_one() -> None:
+    """Not even in front of the checksum, where what is left of it is the shape of the whole."""
+    small = serialise(TARGET, dict(islice(moe_entries().items(), 3)))
+    assert _hold_against_the_whole(small)
+    assert not any(_hold_against_the_whole(small[:length]) for length in range(len(small)))
+    before = small[: small.rindex(b'"' + GENERATION.encode())]
+    read = [_hold_against_the_whole(before + end) for end in (b"}", b'""', b"\n}", b'"x": 1\n}')]
+    assert read == [False, False, False, True]
 
 
 @pytest.mark.parametrize("seed", range(4))
