@@ -15,7 +15,14 @@ import pytest
 if TYPE_CHECKING:
     from tests.runtime.ranks import Ranks
 
-collect_ignore = [] if find_spec("torch") else ["runtime", "stock", "warm", "memory", "gpu"]
+collect_ignore = (
+    []
+    if find_spec("torch")
+    else [
+        *("runtime", "stock", "warm", "memory", "gpu"),
+        *("sgl_tune/memory", "sgl_tune/test_multimodal.py"),
+    ]
+)
 
 # Two processes on two cores, and their children: torch's threads would wait for each other in turns.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

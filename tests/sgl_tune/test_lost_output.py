@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.util import find_spec
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -135,6 +136,8 @@ def _matrix() -> Iterator[tuple[str, tuple[str, ...], int, str | None]]:
         return (None, *(DISTURBANCES if FULL else islice(usual, IN_TURN)))
 
     for name, (arguments, code) in ROWS.items():
+        if arguments[0] == "mem-report" and find_spec("torch") is None:
+            continue
         for disturbance in disturbances():
             for format in FORMATS if FULL else (next(formats),):
                 yield (

@@ -30,6 +30,8 @@ def test_there_are_many_and_of_many_reasons() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_hostile_archive_is_refused(name: str, tmp_path: Path) -> None:
+    if name.startswith("zstd"):
+        pytest.importorskip("zstandard")
     make, reason = CASES[name]
     bundle = tmp_path / "bundle.tar.gz"
     bundle.write_bytes(make())
