@@ -27,6 +27,9 @@ collect_ignore = (
 # Two processes on two cores, and their children: torch's threads would wait for each other in turns.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Ranks meet on loopback, whatever this machine calls itself.
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
 # Hundreds of processes start here: without their bytecode each would compile all of our source anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

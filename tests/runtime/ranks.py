@@ -21,6 +21,7 @@ from runtime.forward.comm import DistributedCommunicator, connect
 from runtime.server.config import ParallelConfig
 
 TIMEOUT = 60
+MEETING_TIMEOUT = 30
 START_TIMEOUT = 300  # four imports of torch, on a machine that others use too
 GRACE = 5  # of the others, where one has failed: they wait for it in a collective
 ENDED = "its process has ended"
@@ -49,9 +50,11 @@ class Ranks:
         self._are_here = False
 
     def run(self, parallel: ParallelConfig, function: Callable[..., Any], *args: Any) -> list[Any]:
-        if not self._are_here:
-            assert len(self._answers(self._pipes, START_TIMEOUT)) == self._count, "a rank did not start"
-            self._are_here = True
+        if not self._are_here and not self._have_met():
+            # gloo's own first meeting may wait for good, before anything of ours has run: not twice
+            self.close()
+            self._start()
+            assert self._have_met(), "the ranks did not meet, twice"
         self._runs += 1
         meeting = f"file://{self._folder}/run{self._runs}"
         pipes = self._pipes[: parallel.world_size]
@@ -66,6 +69,16 @@ class Ranks:
             self._start()
         assert not failures, "\n".join(failures)
         return [answers[rank][1] for rank in range(len(pipes))]
+
+    def _have_met(self) -> bool:
+        assert len(self._answers(self._pipes, START_TIMEOUT)) == self._count, "a rank did not start"
+        self._are_here = True
+        self._runs += 1
+        everybody, meeting = ParallelConfig(tp=self._count), f"file://{self._folder}/run{self._runs}"
+        for pipe in self._pipes:
+            pipe.send((everybody, meeting, _nothing, ()))
+        answers = self._answers(self._pipes, MEETING_TIMEOUT)
+        return len(answers) == self._count and all(good for good, _ in answers.values())
 
     def _answers(self, pipes: list[Connection], seconds: float) -> dict[int, tuple[bool, Any]]:
         """By rank, of those that gave one in time."""
@@ -111,6 +124,10 @@ def _received(pipe: Connection) -> tuple[bool, Any]:
         return pipe.recv()
     except EOFError:
         return False, ENDED
+
+
+def _nothing(comm: DistributedCommunicator) -> None:
+    """To meet is all."""
 
 
 def _serve(rank: int, pipe: Connection, stacks: Path) -> None:
