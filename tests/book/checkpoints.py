@@ -38,8 +38,8 @@ def found() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"default/{name}", _served(name, config_file(name))
         except (KeyError, TypeError) as error:
             print(f"{name}: transformers has none: {error}")
-    for name, (config_class, _) in families.FAMILIES.items():
-        made = CLASSES.get(name) or getattr(transformers, config_class)
+    for name in families.FAMILIES:
+        made = CLASSES.get(name) or getattr(transformers, families.TINY[name].config_class)
         config = made(**families.sizes_of(name))
         yield f"small/{name}", _served(name, json.loads(json.dumps(config.to_dict())))
 
@@ -71,7 +71,9 @@ def _served(name: str, config: dict[str, Any]) -> dict[str, Any]:
     """One of them has its name from an architecture, and transformers has none of that."""
     if name != "bailing_hybrid_v3":
         return _told(config)
-    return _told({**families._AS_PUBLISHED[name](config), "model_type": "bailing_hybrid"})
+    as_published = families.TINY[name].as_published
+    assert as_published is not None
+    return _told({**as_published(config), "model_type": "bailing_hybrid"})
 
 
 def _told(config: dict[str, Any]) -> dict[str, Any]:

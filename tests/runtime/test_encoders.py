@@ -322,12 +322,12 @@ def test_which_weights_ranks_share_and_how(name: str) -> None:
 
 def test_which_towers_may_be_whole_and_are_quantized() -> None:
     whole = {name for name in WRAPPED if WRAPPERS[name].may_be_whole}
-    assert WRAPPED.keys() - whole == {
+    assert {*WRAPPED} - whole == {
         *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
         *("qwen3_omni_moe", "gemma4"),
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
-    assert WRAPPED.keys() - quantized == {
+    assert {*WRAPPED} - quantized == {
         "qwen3_vl",
         "qwen3_vl_moe",
         "qwen3_5",

@@ -6,13 +6,14 @@ import os
 
 import pytest
 
-from tests.runtime.random_models import SPACES, outcomes
+from tests.runtime.families import TINY
+from tests.runtime.random_models import outcomes
 
 COUNT = int(os.environ.get("SGL_TUNE_RANDOM_MODELS", "1"))
 SEED = int(os.environ.get("SGL_TUNE_RANDOM_SEED", "1"))
 
 
-@pytest.mark.parametrize("family", SPACES)
+@pytest.mark.parametrize("family", TINY)
 def test_equal_or_refused_by_name(family: str) -> None:
     found = list(outcomes(family, COUNT, SEED))
     assert [one for one in found if one.kind == "DIFFERENT"] == []

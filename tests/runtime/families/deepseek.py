@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from tests.runtime.families import choices, sizes
+from tests.runtime.families.tiny import Tiny
+
+TINY: dict[str, Tiny] = {}
+TINY["deepseek_v2"] = Tiny(
+    "DeepseekV2Config",
+    {
+        **sizes.LATENT,
+        "n_group": 4,
+        "topk_group": 2,
+        "topk_method": "group_limited_greedy",
+        "routed_scaling_factor": 4.0,
+        "first_k_dense_replace": 1,
+    },
+    {
+        **choices.without(choices.LATENT, "norm_topk_prob"),
+        "q_lora_rank": (None, 24),
+        "rope_parameters": choices.MSCALES,
+        "topk_method": ("greedy", "group_limited_greedy"),
+        "norm_topk_prob": (False,) * 9 + (True,),
+        "mlp_bias": (False,) * 9 + (True,),
+    },
+)
+TINY["deepseek_v3"] = Tiny(
+    "DeepseekV3Config",
+    {
+        **sizes.LATENT,
+        "n_group": 4,
+        "topk_group": 2,
+        "first_k_dense_replace": 1,
+        "rope_parameters": {**sizes.YARN, "mscale": 1.0, "mscale_all_dim": 1.0},
+    },
+    {
+        **choices.LATENT,
+        "q_lora_rank": (None, 24),
+        "rope_interleave": (True, False),
+        "rope_parameters": choices.MSCALES,
+    },
+)
+TINY["deepseek_v32"] = Tiny(
+    "DeepseekV32Config",
+    {**sizes.LATENT, **sizes.SPARSE, "n_group": 4, "topk_group": 2},
+    {**choices.LATENT, **choices.SPARSE, "rope_parameters": choices.MSCALES},
+)

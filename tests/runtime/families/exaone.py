@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from tests.runtime.families import choices
+from tests.runtime.families.tiny import Tiny
+
+_PATTERN = {"sliding_window": (1, 5, 64), "sliding_window_pattern": (1, 2, 4)}
+TINY: dict[str, Tiny] = {}
+TINY["exaone4"] = Tiny(
+    "Exaone4Config",
+    {"head_dim": 32, "sliding_window": 6, "sliding_window_pattern": 2},
+    {**choices.HEADS, **_PATTERN, "head_dim": (None, 8, 32)},
+)
+TINY["exaone_moe"] = Tiny(
+    "ExaoneMoeConfig",
+    {
+        "head_dim": 32,
+        "sliding_window": 6,
+        "sliding_window_pattern": 2,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+    },
+    {
+        **choices.HEADS,
+        **choices.without(choices.SIGMOID, "n_routed_experts", "n_shared_experts"),
+        **_PATTERN,
+        "head_dim": (None, 8, 32),
+        "num_experts": (8, 16),
+        "num_shared_experts": (1, 2),
+        "mlp_layer_types": (None,),
+    },
+)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.runtime.families import choices, sizes
+from tests.runtime.families.tiny import Tiny
+
+_GEMMA4_ROPES = (
+    {"rope_type": "proportional", "partial_rotary_factor": 0.25},
+    {"rope_type": "proportional", "partial_rotary_factor": 0.7},
+    {"rope_type": "proportional"},
+    {"rope_type": "default"},
+)
+_GEMMA4: dict[str, tuple[Any, ...]] = {
+    **choices.without(choices.HEADS, "hidden_act"), "num_hidden_layers": (3,), "head_dim": (8, 12, 16),
+    "hidden_activation": ("gelu_pytorch_tanh",) * 19 + ("silu",),
+    "global_head_dim": (8, 16, 20), "num_global_key_value_heads": (None, None, 1, 2, 4),
+    "attention_k_eq_v": (True, False), "attention_bias": (False, False, True), "sliding_window": (1, 5, 64),
+    "layer_types": (
+        *(["sliding_attention"] * 2 + ["full_attention"],) * 3,
+        *(["full_attention"] * 3, ["full_attention", "sliding_attention", "full_attention"]),
+        ["sliding_attention"] * 3,
+    ),
+    "final_logit_softcapping": (None, 5.0), "use_bidirectional_attention": (None, "vision"),
+    "hidden_size_per_layer_input": (0,) * 19 + (8,), "num_kv_shared_layers": (0,) * 19 + (1,),
+    "enable_moe_block": (True, False), "num_experts": (4, 8), "top_k_experts": (1, 2, 3),
+    "moe_intermediate_size": (16, 32),
+    "rope_parameters": (None, *choices.ropes_by_kind(*_GEMMA4_ROPES * 4, *choices.ROPES)),
+}  # fmt: skip
+_AUDIO = {
+    **{"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "output_proj_dims": 24},
+    "subsampling_conv_channels": [128, 4],
+}
+TINY: dict[str, Tiny] = {}
+TINY["gemma4_text"] = Tiny(
+    "Gemma4TextConfig",
+    {
+        "head_dim": 16,
+        "global_head_dim": 32,
+        "num_global_key_value_heads": 2,
+        "attention_k_eq_v": True,
+        "sliding_window": 6,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "final_logit_softcapping": 5.0,
+        "hidden_size_per_layer_input": 0,
+        "enable_moe_block": True,
+        "num_experts": 8,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 32,
+    },
+    _GEMMA4,
+)
+TINY["gemma4"] = Tiny(
+    "Gemma4Config",
+    {**TINY["gemma4_text"].sizes},
+    choices.without(_GEMMA4, "use_bidirectional_attention"),
+    tower={**sizes.PIXTRAL, "head_dim": 8, "num_key_value_heads": 2, "position_embedding_size": 64},
+    beside={"audio_config": _AUDIO},
+)

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from tests.runtime.families import choices, sizes
+from tests.runtime.families.tiny import Tiny
+
+_GROWN = tuple(
+    {**rope, "rope_theta": 500.0, "original_max_position_embeddings": length, "llama_4_scaling_beta": beta}
+    for rope in choices.ROPES
+    if rope is not None and rope["rope_type"] in ("yarn", "llama3")
+    for length, beta in ((4, 0.3), (32, 0.1))
+)
+TINY: dict[str, Tiny] = {}
+TINY["mistral"] = Tiny(
+    "MistralConfig",
+    {"head_dim": 16, "sliding_window": 7},
+    {**choices.HEADS, **choices.WINDOW},
+)
+TINY["ministral3"] = Tiny(
+    "Ministral3Config",
+    {"head_dim": 16, "rope_parameters": {**sizes.YARN, "llama_4_scaling_beta": 0.3}},
+    {**choices.HEADS, **choices.WINDOW, "rope_parameters": _GROWN},
+)
+TINY["mistral3"] = Tiny(
+    "Mistral3Config",
+    {"model_type": "mistral", "head_dim": 16},
+    {**choices.HEADS, **choices.WINDOW},
+    tower={**sizes.PIXTRAL, "model_type": "pixtral"},
+)
