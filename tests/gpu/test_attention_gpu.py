@@ -10,8 +10,9 @@ import torch
 from runtime.forward.batch import ForwardBatch, ForwardMode, StaticBuffers, make_extend_batch
 from runtime.forward.kv_packing import FP8
 from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool
-from runtime.layers.attention import AttentionLayer, attend, attend_latent, ops, select_tokens
-from runtime.server.layer_config import IndexerConfig
+from runtime.layers.attention import AttentionLayer, attend, attend_latent, blocks, ops, select_tokens
+from runtime.layers.attention.blocks import choose_blocks
+from runtime.server.layer_config import BlockConfig, IndexerConfig
 from tests.runtime.attention_cases import (
     CONTEXT,
     LAYER,
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 GPU = torch.device("cuda")
 TOLERANCE = 1e-2
 INDEXER = IndexerConfig(num_heads=32, head_dim=128, top_k=16)
+BLOCKS = BlockConfig(num_heads=2, head_dim=64, block_size=16, top_k=4, local_blocks=1)
 
 GROUPED = {
     "Qwen3": Grouped(32, 4, 128),
@@ -131,15 +133,24 @@ def _sparse_forward(batch: ForwardBatch, pool: KVPool) -> torch.Tensor:
     return attend_latent(x, x[:, 0], 512, AttentionLayer(LAYER, 0.1), batch, pool, selected)
 
 
+def _blocks_forward(batch: ForwardBatch, pool: KVPool) -> torch.Tensor:
+    x = _values(batch, 8, 64)
+    chosen = choose_blocks(x[:, 6:], x[:, 4], BLOCKS, LAYER, batch, pool)
+    layer = AttentionLayer(LAYER, 0.1)
+    return attend(x, x[:, :2], -x[:, 2:4], layer, batch, pool, chosen, BLOCKS.block_size)
+
+
 def _values(batch: ForwardBatch, heads: int, width: int) -> torch.Tensor:
     """Made of each token's id and position alone."""
     seed = (batch.input_ids * 7 + batch.positions).float()[:, None, None]
-    return torch.sin(seed + torch.arange(heads * width, device=GPU).view(heads, width)).bfloat16()
+    numbers = torch.arange(heads * width, device=seed.device).view(heads, width)
+    return torch.sin(seed + numbers).bfloat16()
 
 
 FORWARDS: dict[str, tuple[Forward, Grouped | Latent]] = {
     "grouped": (_grouped_forward, Grouped(8, 2, 64)),
     "sparse": (_sparse_forward, Latent(16, 512, 64, INDEXER)),
+    "blocks": (_blocks_forward, Grouped(8, 2, 64, blocks=BLOCKS)),
 }
 
 
@@ -151,7 +162,7 @@ def test_a_captured_graph_serves_other_lengths(name: str, mode: ForwardMode, wid
     forward, kind = FORWARDS[name]
     pool = make_pool(kind, torch.bfloat16, GPU)
     buffers = StaticBuffers(8, 24, CONTEXT, GPU)
-    batches = [_make_batch(pool, mode, width, prefixes) for prefixes in ((3, 9), (60, 0, 33), (1,))]
+    batches = [_make_batch(forward, pool, mode, width, prefixes) for prefixes in ((3, 9), (60, 0, 33), (1,))]
     graph, padded = torch.cuda.CUDAGraph(), (8, 24 if width is None else 8 * width)
     static = buffers.fill(batches[0], *padded, width or 0)
     for _ in range(2):
@@ -168,14 +179,52 @@ def test_a_captured_graph_serves_other_lengths(name: str, mode: ForwardMode, wid
 
 
 def _make_batch(
-    pool: KVPool, mode: ForwardMode, width: int | None, prefixes: tuple[int, ...]
+    forward: Forward, pool: KVPool, mode: ForwardMode, width: int | None, prefixes: tuple[int, ...]
 ) -> ForwardBatch:
     requests = pool.requests.allocate(len(prefixes))
     new = [[request] * (width or 2 * i + 1) for i, request in enumerate(requests)]
-    forward = _grouped_forward if isinstance(pool.cache, GqaPool) else _sparse_forward
     before = [[request] * prefix for request, prefix in zip(requests, prefixes, strict=True)]
     forward(make_extend_batch(before, requests, pool), pool)
     return make_extend_batch(new, requests, pool, prefixes, mode)
+
+
+@pytest.mark.parametrize("score_bytes", [512 << 20, 5000], ids=["at once", "in parts"])
+@pytest.mark.parametrize("dtype, tolerance", [(torch.bfloat16, TOLERANCE), (torch.float32, 1e-5)])
+def test_blocks_are_chosen_and_read_as_on_the_cpu(
+    dtype: torch.dtype, tolerance: float, score_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "SCORE_BYTES", score_bytes)
+    torch.manual_seed(0)
+    lengths = LENGTHS["behind prefixes"]
+    totals = sum(lengths.prefixes), sum(lengths.new)
+    told = [torch.randn(count, 20, 64).to(dtype) for count in totals]
+    results, choices = [], []
+    for device in (torch.device("cpu"), GPU):
+        pool = make_pool(Grouped(12, 2, 64, blocks=BLOCKS), dtype, device)
+        for batch, rows in zip(make_batches(lengths, pool), told, strict=True):
+            x = rows.to(device)
+            chosen = choose_blocks(x[:, 12:14], x[:, 14], BLOCKS, LAYER, batch, pool)
+            layer = AttentionLayer(LAYER, 0.1)
+            result = attend(
+                x[:, :12], x[:, 15:17], x[:, 17:19], layer, batch, pool, chosen, BLOCKS.block_size
+            )
+        assert chosen is not None
+        results.append(result.cpu())
+        choices.append(chosen.cpu().sort(-1).values)
+    assert choices[0].equal(choices[1])
+    assert relative_error(results[1], results[0].double()) < tolerance
+
+
+def test_a_choice_of_blocks_never_waits() -> None:
+    pool = make_pool(Grouped(8, 2, 64, blocks=BLOCKS), torch.bfloat16, GPU)
+    _, batch = make_batches(LENGTHS["behind prefixes"], pool)
+    _blocks_forward(batch, pool)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        _blocks_forward(batch, pool)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS["decode"], LENGTHS["behind prefixes"]], ids=["decode", "extend"])

@@ -9,6 +9,7 @@ import torch
 from runtime.forward.batch import ForwardBatch, make_extend_batch
 from runtime.forward.kv_pool import (
     GqaPool,
+    IndexedPool,
     KVPool,
     KVRow,
     LatentPool,
@@ -18,7 +19,7 @@ from runtime.forward.kv_pool import (
     SlotAllocator,
 )
 from runtime.layers.attention import AttentionLayer, attend, attend_latent
-from runtime.server.layer_config import IndexerConfig, MLAConfig
+from runtime.server.layer_config import BlockConfig, IndexerConfig, MLAConfig
 
 CONTEXT = 256
 SLOTS = 1024
@@ -51,6 +52,7 @@ class Grouped:
     sinks: bool = False
     slots_apart: bool = False  # in a smaller pool of sliding layers
     value_dim: int | None = None
+    blocks: BlockConfig | None = None
 
     @property
     def value_width(self) -> int:
@@ -107,8 +109,13 @@ def make_pool(kind: Grouped | Latent, dtype: torch.dtype, device: torch.device) 
     if isinstance(kind, Latent):
         cache = LatentPool(shape, kind.mla)
     else:
-        sliding = SlidingSlots(SLOTS // 2, [LAYER], shape) if kind.slots_apart else None
-        cache = GqaPool(shape, {LAYER: KVRow(kind.kv_heads, kind.head_dim, kind.value_width)}, sliding)
+        row = {LAYER: KVRow(kind.kv_heads, kind.head_dim, kind.value_width)}
+        if kind.blocks:
+            cache = IndexedPool(shape, row, {LAYER: kind.blocks.head_dim}, dtype)
+        else:
+            cache = GqaPool(
+                shape, row, SlidingSlots(SLOTS // 2, [LAYER], shape) if kind.slots_apart else None
+            )
     pool = KVPool(ReqToTokenPool(8, CONTEXT, device), SlotAllocator(SLOTS, device), cache)
     pool.slots.free(pool.slots.allocate(SLOTS).flip(0))  # so that no request's slots ascend
     return pool

@@ -133,3 +133,13 @@ class Generation:
         )
         output = run_stage(self.decoder, batch.with_dp(dp), self.pool, self.comm)
         return output.next_token_logits if isinstance(output, LogitsOutput) else None
+
+
+def check_answers(
+    decoder: Decoder, pool: KVPool, batch: ForwardBatch, want: Sequence[torch.Tensor], ends: Sequence[int]
+) -> None:
+    """What each request is answered at its end, by a reference's answers [tokens, vocab] to all of it."""
+    output = decoder(batch, pool)
+    assert isinstance(output, LogitsOutput) and output.next_token_logits is not None
+    for row, rows, end in zip(output.next_token_logits, want, ends, strict=True):
+        torch.testing.assert_close(row, rows[end - 1], atol=1e-4, rtol=0)

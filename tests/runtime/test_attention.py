@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runtime.forward.batch import make_extend_batch
 from runtime.forward.kv_packing import FP8
 from runtime.layers.attention import AttentionLayer, attend, attend_latent, base, reference, select_tokens
-from runtime.server.layer_config import IndexerConfig
+from runtime.layers.attention.blocks import choose_blocks
+from runtime.server.layer_config import BlockConfig, IndexerConfig
 from tests.runtime.attention_cases import (
     LAYER,
     LENGTHS,
@@ -27,6 +28,7 @@ from tests.runtime.attention_cases import (
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 INDEXER = IndexerConfig(num_heads=3, head_dim=16, top_k=8)
+BLOCKS = BlockConfig(num_heads=2, head_dim=64, block_size=16, top_k=2, local_blocks=1)
 
 GROUPED = {
     "one group": Grouped(4, 4, 64),
@@ -164,7 +166,8 @@ def _forward(kind: Grouped | Latent, device: torch.device) -> tuple[list[torch.S
     if isinstance(kind, Grouped):
         q, k = torch.zeros(rows, kind.heads, 64, **options), torch.zeros(rows, kind.kv_heads, 64, **options)
         with _Allocations() as allocations:
-            results = [attend(q, k, k, layer, batch, pool)]
+            chosen = choose_blocks(k, k[:, 0], kind.blocks, LAYER, batch, pool) if kind.blocks else None
+            results = [attend(q, k, k, layer, batch, pool, chosen, BLOCKS.block_size)]
     else:
         q, k = torch.zeros(rows, kind.heads, 80, **options), torch.zeros(rows, 80, **options)
         index_q, index_k = torch.zeros(rows, 3, 16, **options), torch.zeros(rows, 16, **options)
@@ -175,7 +178,14 @@ def _forward(kind: Grouped | Latent, device: torch.device) -> tuple[list[torch.S
     return [result.shape for result in results], allocations.log
 
 
-@pytest.mark.parametrize("kind", [Grouped(4, 2, 64), Latent(4, 64, 16, INDEXER)], ids=["grouped", "sparse"])
+ALLOCATING = {
+    "grouped": Grouped(4, 2, 64),
+    "sparse": Latent(4, 64, 16, INDEXER),
+    "blocks": Grouped(4, 2, 64, blocks=BLOCKS),
+}
+
+
+@pytest.mark.parametrize("kind", ALLOCATING.values(), ids=ALLOCATING)
 def test_meta_allocates_what_the_cpu_allocates(kind: Grouped | Latent) -> None:
     shapes, log = _forward(kind, CPU)
     assert (shapes, log) == _forward(kind, META)
@@ -184,5 +194,7 @@ def test_meta_allocates_what_the_cpu_allocates(kind: Grouped | Latent) -> None:
     assert (f"sgl_tune::{kernel}_attention", tokens * 4 * width * 2) in log
     if isinstance(kind, Latent):
         assert ("sgl_tune::index_scores", tokens * 91 * 4) in log
+    elif kind.blocks:
+        assert ("sgl_tune::block_scores", tokens * 2 * 6 * 4) in log
     else:
         assert len(log) == 1

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.forward.batch import ForwardBatch, make_decode_batch, make_extend_batch
+from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.kv_pool import IndexedPool, KVPool, KVRow, PoolShape, ReqToTokenPool, SlotAllocator
-from runtime.forward.logits_processor import LogitsOutput
 from runtime.models.decoder import Decoder
 from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
@@ -21,7 +20,7 @@ from runtime.server.errors import ConfigError
 from sgl_tune.deployment.models import find_model
 from tests.memory.checkpoints import DATA
 from tests.runtime.families import make_reference, prompts, reference_logits, save
-from tests.runtime.generation import CPU, make_runtime
+from tests.runtime.generation import CPU, check_answers, make_runtime
 
 LENGTH = 150
 Told = dict[str, Any]
@@ -182,15 +181,6 @@ def test_chunks_and_single_tokens_are_as_the_whole_prompt(tmp_path: Path) -> Non
     ends = [(47, 3), (48, 16), (129, 47), (149, 69)]
     for start, end in zip([(0, 0), *ends], ends, strict=False):
         parts = [text[a:b] for text, a, b in zip((long, short), start, end, strict=True)]
-        _check(decoder, pool, make_extend_batch(parts, requests, pool, start), want, end)
+        check_answers(decoder, pool, make_extend_batch(parts, requests, pool, start), want, end)
     last = make_decode_batch([long[-1], short[-1]], requests, pool, ends[-1])
-    _check(decoder, pool, last, want, (150, 70))
-
-
-def _check(
-    decoder: Decoder, pool: KVPool, batch: ForwardBatch, want: list[torch.Tensor], ends: tuple[int, int]
-) -> None:
-    output = decoder(batch, pool)
-    assert isinstance(output, LogitsOutput) and output.next_token_logits is not None
-    for row, rows, end in zip(output.next_token_logits, want, ends, strict=True):
-        torch.testing.assert_close(row, rows[end - 1], atol=1e-4, rtol=0)
+    check_answers(decoder, pool, last, want, (150, 70))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.forward.batch import ForwardBatch, make_decode_batch, make_extend_batch
+from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.compressed_pool import CompressedPool, compressed_rows
 from runtime.forward.kv_pool import (
@@ -16,7 +16,6 @@ from runtime.forward.kv_pool import (
     ReqToTokenPool,
     SlotAllocator,
 )
-from runtime.forward.logits_processor import LogitsOutput
 from runtime.models.decoder import Decoder
 from runtime.models.draft import DraftModel
 from runtime.server.checkpoint import Checkpoint
@@ -25,7 +24,7 @@ from runtime.server.errors import Unsupported
 from sgl_tune.deployment.models import find_model
 from tests.oracle.deepseek_v4 import FLASH
 from tests.runtime.families import make_reference, prompts, reference_logits, save
-from tests.runtime.generation import CPU, make_runtime
+from tests.runtime.generation import CPU, check_answers, make_runtime
 
 LENGTH = 300
 
@@ -57,15 +56,6 @@ def test_chunks_and_single_tokens_are_as_the_whole_prompt(ratios: list[int], tmp
     starts = [(0, 0), *ends]
     for start, end in zip(starts, ends, strict=False):
         parts = [text[a:b] for text, a, b in zip((long, short), start, end, strict=True)]
-        _check(decoder, pool, make_extend_batch(parts, requests, pool, start), want, end)
+        check_answers(decoder, pool, make_extend_batch(parts, requests, pool, start), want, end)
     last = make_decode_batch([long[-1], short[-1]], requests, pool, ends[-1])
-    _check(decoder, pool, last, want, (300, 140))
-
-
-def _check(
-    decoder: Decoder, pool: KVPool, batch: ForwardBatch, want: list[torch.Tensor], ends: tuple[int, int]
-) -> None:
-    output = decoder(batch, pool)
-    assert isinstance(output, LogitsOutput) and output.next_token_logits is not None
-    for row, rows, end in zip(output.next_token_logits, want, ends, strict=True):
-        torch.testing.assert_close(row, rows[end - 1], rtol=1e-4, atol=1e-4)
+    check_answers(decoder, pool, last, want, (300, 140))

@@ -34,7 +34,7 @@ def attend(
     batch: ForwardBatch,
     pool: KVPool,
     chosen: torch.Tensor | None = None,
-    block: int = 0,
+    block: int = 1,
 ) -> torch.Tensor:
     """q [T, heads, D], k [T, kv heads, D] and v [T, kv heads, E] of the new tokens -> [T, heads, E];
     nobody's are 0. `chosen` [T, kv heads, K] are the blocks of tokens that are seen: see `choose_blocks`."""

@@ -1,4 +1,4 @@
-"""Which blocks of a request's tokens each KV head sees: chosen by an indexer's heads, on a CPU."""
+"""Which blocks of a request's tokens each KV head sees: chosen by an indexer's heads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import torch
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import IndexedPool, KVPool
 from runtime.layers.attention import ops
-from runtime.layers.attention.reference import Paging, block_scores
-from runtime.layers.opaque import opaque_op
-from runtime.server.errors import Unsupported
+from runtime.layers.attention.base import SCORE_BYTES
 from runtime.server.layer_config import BlockConfig
 
 
@@ -23,55 +21,25 @@ def choose_blocks(
     ops.store_rows(keys, batch.out_cache_loc, k)
     if batch.max_seq_len <= config.seen:
         return None
-    return chosen_blocks(
-        q,
-        keys,
-        pool.requests.table,
-        batch.req_pool_indices,
-        batch.seq_lens,
-        batch.query_starts,
-        batch.max_query_len,
-        config.block_size,
-        config.top_k,
-        config.local_blocks,
-    )
-
-
-@opaque_op("sgl_tune::chosen_blocks", mutates_args=())
-def chosen_blocks(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    table: torch.Tensor,
-    requests: torch.Tensor,
-    seq_lens: torch.Tensor,
-    query_starts: torch.Tensor,
-    max_query_len: int,
-    size: int,
-    count: int,
-    local: int,
-) -> torch.Tensor:
-    if q.is_cuda:
-        raise Unsupported(f"this runtime has no kernels that choose blocks: of {size * count} tokens at most")
-    paging = Paging(table, requests, seq_lens, query_starts, max_query_len)
-    chosen = torch.full((*q.shape[:2], count), -1, dtype=torch.int32)
-    for rows, scores in block_scores(q, keys, paging, size, local):
-        best = scores.topk(min(count, scores.shape[-1]), dim=-1)
-        found = best.indices.masked_fill(best.values == float("-inf"), -1)
-        chosen[rows, :, : found.shape[-1]] = found.int()
+    chosen = torch.empty(*q.shape[:2], config.top_k, dtype=torch.int32, device=q.device)
+    a_row = 4 * q.shape[1] * -(-batch.max_seq_len // config.block_size)
+    rows = max(1, SCORE_BYTES // a_row)
+    for first in range(0, batch.num_tokens, rows):
+        part = chosen[first : first + rows]
+        scores = ops.block_scores(
+            q,
+            keys,
+            pool.requests.table,
+            batch.req_pool_indices,
+            batch.seq_lens,
+            batch.query_starts,
+            batch.max_query_len,
+            batch.max_seq_len,
+            first,
+            part.shape[0],
+            config.block_size,
+            config.local_blocks,
+        )
+        best = scores.topk(config.top_k, dim=-1, sorted=False)
+        part.copy_(best.indices.masked_fill_(best.values == float("-inf"), -1))
     return chosen
-
-
-@chosen_blocks.register_fake
-def _(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    table: torch.Tensor,
-    requests: torch.Tensor,
-    seq_lens: torch.Tensor,
-    query_starts: torch.Tensor,
-    max_query_len: int,
-    size: int,
-    count: int,
-    local: int,
-) -> torch.Tensor:
-    return torch.empty(*q.shape[:2], count, dtype=torch.int32, device=q.device)

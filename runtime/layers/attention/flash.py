@@ -39,13 +39,15 @@ def grouped(
     sinks: torch.Tensor | None,
     cap: float = 0.0,
     chunk: int = 0,
+    chosen: torch.Tensor | None = None,
+    block: int = 1,
 ) -> torch.Tensor:
-    """Keys wider than values are read in two runs."""
+    """Keys wider than values are read in two runs; `chosen` [T, kv heads, K] are of `block` tokens each."""
     width = values.shape[-1]
     out = _output(q, paging, width)
     rest = keys[..., width:] if keys.shape[-1] > width else keys
     columns = Columns(keys[..., :width], values, rest, keys)
-    _launch(q, columns, out, paging, scale, window=window, sinks=sinks, cap=cap, chunk=chunk)
+    _launch(q, columns, out, paging, scale, window, sinks, chosen, cap, chunk, block)
     return out
 
 
@@ -97,6 +99,7 @@ def _launch(
     selected: torch.Tensor | None = None,
     cap: float = 0.0,
     chunk: int = 0,
+    span: int = 1,
 ) -> None:
     assert q.stride(-1) == 1, "the kernel reads a head's values as one run"
     kv_heads, dim = columns.keys.shape[1], out.shape[-1]
@@ -132,7 +135,8 @@ def _launch(
         *out.stride()[:2],
         paging.table.stride(0),
         MAPPED=paging.slot_map is not None,
-        SELECTED=selected.shape[1] if selected is not None else 0,
+        SELECTED=selected.shape[-1] * span if selected is not None else 0,
+        SPAN=span,
         WINDOW=window,
         CHUNK=chunk,
         CAPPED=cap > 0,

@@ -41,6 +41,7 @@ def paged_flash(
     table_row,
     MAPPED: tl.constexpr,
     SELECTED: tl.constexpr,
+    SPAN: tl.constexpr,
     WINDOW: tl.constexpr,
     CHUNK: tl.constexpr,
     CAPPED: tl.constexpr,
@@ -58,8 +59,9 @@ def paged_flash(
 ):
     """One program: BLOCK_M (query, head) rows of one request and kv head, over all the keys they see.
 
-    Rows run over the heads of a query first, HEADS (>= GROUP) to a query; with SELECTED keys a block has one
-    query. Softmax is in base 2, and `scale` and `cap` have log2(e) in them.
+    Rows run over the heads of a query first, HEADS (>= GROUP) to a query; with SELECTED keys, SPAN to each
+    of a kv head's `selected`, a block has one query. Softmax is in base 2, and `scale` and `cap` have
+    log2(e) in them.
     """
     tile = tl.program_id(0)
     kv_head = tl.program_id(1)
@@ -96,7 +98,8 @@ def paged_flash(
     begin = 0
     if SELECTED:
         end = SELECTED
-        selected += (first_row + tile * BLOCK_M // HEADS) * SELECTED
+        one = (first_row + tile * BLOCK_M // HEADS) * tl.num_programs(1) + kv_head
+        selected += one * (SELECTED // SPAN)
     else:
         last = tl.minimum(queries - 1, (tile * BLOCK_M + BLOCK_M - 1) // HEADS)
         end = length - queries + last + 1
@@ -109,7 +112,10 @@ def paged_flash(
     for start in range(begin, end, BLOCK_N):
         n = start + tl.arange(0, BLOCK_N)
         if SELECTED:
-            at = tl.load(selected + n, mask=n < end, other=-1)
+            at = tl.load(selected + n // SPAN, mask=n < end, other=-1)
+            if SPAN > 1:
+                at = at * SPAN + n % SPAN
+                at = tl.where((at >= 0) & (at < length), at, -1)
         else:
             at = tl.where(n < end, n, -1)
         slot = tl.load(table + at, mask=at >= 0, other=0).to(tl.int64)

@@ -53,16 +53,15 @@ def paged_attention(
     cap: float = 0.0,
     chunk: int = 0,
     chosen: torch.Tensor | None = None,
-    block: int = 0,
+    block: int = 1,
 ) -> torch.Tensor:
     """q [T, heads, D] over keys [slots, kv heads, D] and values [slots, kv heads, E] -> [T, heads, E]; 0 is
-    no `window` and no `chunk`. Of blocks, `chosen` [T, kv heads, K] are seen, on a CPU."""
+    no `window` and no `chunk`. Of blocks of tokens, `chosen` [T, kv heads, K] are seen."""
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len, slot_map)
     if q.is_cuda:
         from runtime.layers.attention import flash
 
-        assert chosen is None, "the kernel reads every block"
-        return flash.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk)
+        return flash.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk, chosen, block)
     return reference.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk, chosen, block)
 
 
@@ -83,7 +82,7 @@ def _(
     cap: float = 0.0,
     chunk: int = 0,
     chosen: torch.Tensor | None = None,
-    block: int = 0,
+    block: int = 1,
 ) -> torch.Tensor:
     return q.new_empty(*q.shape[:2], values.shape[-1])
 
@@ -167,3 +166,50 @@ def _(
     count: int,
 ) -> torch.Tensor:
     return q.new_empty(count, max_seq_len, dtype=torch.float32)
+
+
+@opaque_op("sgl_tune::block_scores", mutates_args=())
+def block_scores(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    table: torch.Tensor,
+    requests: torch.Tensor,
+    seq_lens: torch.Tensor,
+    query_starts: torch.Tensor,
+    max_query_len: int,
+    max_seq_len: int,
+    first: int,
+    count: int,
+    size: int,
+    local: int,
+) -> torch.Tensor:
+    """[count, heads, blocks] fp32: how much q [T, heads, D] of token `first` and the next want each block, by
+    its best token; -inf if later, and inf for the `local` last."""
+    blocks = -(-max_seq_len // size)
+    out = q.new_full((count, q.shape[1], blocks), float("-inf"), dtype=torch.float32)
+    paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len)
+    if q.is_cuda:
+        from runtime.layers.attention import block_kernels
+
+        block_kernels.block_scores(q, keys, paging, out, first, size, local)
+    else:
+        reference.block_scores(q, keys, paging, out, first, size, local)
+    return out
+
+
+@block_scores.register_fake
+def _(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    table: torch.Tensor,
+    requests: torch.Tensor,
+    seq_lens: torch.Tensor,
+    query_starts: torch.Tensor,
+    max_query_len: int,
+    max_seq_len: int,
+    first: int,
+    count: int,
+    size: int,
+    local: int,
+) -> torch.Tensor:
+    return q.new_empty(count, q.shape[1], -(-max_seq_len // size), dtype=torch.float32)

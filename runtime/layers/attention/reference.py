@@ -59,7 +59,7 @@ def grouped(
     cap: float = 0.0,
     chunk: int = 0,
     chosen: torch.Tensor | None = None,
-    block: int = 0,
+    block: int = 1,
 ) -> torch.Tensor:
     out = q.new_zeros(*q.shape[:2], values.shape[-1])
     for span in _spans(paging):
@@ -84,21 +84,27 @@ def _inside(chosen: torch.Tensor, block: int, length: int) -> torch.Tensor:
 
 
 def block_scores(
-    q: torch.Tensor, keys: torch.Tensor, paging: Paging, size: int, local: int
-) -> Iterator[tuple[slice, torch.Tensor]]:
-    """How much an indexer's heads want each block, by its best token: rows of a batch, [t, heads, blocks]."""
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    paging: Paging,
+    out: torch.Tensor,
+    first: int,
+    size: int,
+    local: int,
+) -> None:
     for span in _spans(paging):
-        rows, length = slice(span.start, span.end), len(span.slots)
-        scores = torch.einsum("thd,nd->thn", q[rows].float(), keys[span.slots].float())
-        scores.masked_fill_(torch.arange(length) > span.positions[:, None, None], float("-inf"))
+        start, end = max(span.start, first), min(span.end, first + len(out))
+        if start >= end:
+            continue
+        positions = span.positions[start - span.start : end - span.start, None, None]
+        length = len(span.slots)
+        scores = torch.einsum("thd,nd->thn", q[start:end].float(), keys[span.slots].float())
+        scores.masked_fill_(torch.arange(length) > positions, float("-inf"))
         blocks = -(-length // size)
         padded = torch.nn.functional.pad(scores, (0, blocks * size - length), value=float("-inf"))
-        best, own = padded.unflatten(-1, (blocks, size)).amax(-1), span.positions // size
-        for back in range(local):
-            best.scatter_(
-                -1, (own - back).clamp(min=0)[:, None, None].expand(-1, q.shape[1], 1), float("inf")
-            )
-        yield rows, best
+        best, ahead = padded.unflatten(-1, (blocks, size)).amax(-1), positions // size - torch.arange(blocks)
+        best.masked_fill_((ahead >= 0) & (ahead < local), float("inf"))
+        out[start - first : end - first, :, :blocks] = best
 
 
 def latent(
