@@ -15,10 +15,10 @@ _FLASHINFER_WORKSPACE = 384 * MIB  # SGLANG_FLASHINFER_WORKSPACE_SIZE
 _WRAPPER = 8 * MIB
 _WRAPPERS = 4  # ragged and paged prefill, verify, decode
 _STEP_WRAPPERS = 2  # ragged prefill and decode
-_TRTLLM_PAGE = 64
 _ASKED_BY_DRAFTS = ("fa3", "fa4", "trtllm_mha")
 _SPECULATIVE_TABLES = 3  # beside a decode's: a draft's decode, a verify and a catch-up, each made by all
 _TREE_TABLES = 2
+_LATENT_ROW = 4096  # tokens of a page table at a time, _FLASHMLA_CREATE_KV_BLOCK_SIZE
 _LATENT_BLOCK = 32  # _MLA_DECODE_MIN_BLOCK_KV
 _LATENT_SPLITS = 256  # the power of two above the multiprocessors: 132 to 188 on the GPUs of gpus.py
 
@@ -67,8 +67,10 @@ def decode_graph_buffers(
         # Speculation reads the table token by token, plain decoding page by page.
         yield Buffer("page_table", "int32", (rows, context if width > 1 else -(-context // page)))
     else:
-        page = _TRTLLM_PAGE if backend in ("trtllm_mha", "trtllm_mla") else page
-        yield Buffer("page_table", "int32", (max_bs, -(-context // page)))
+        pages = -(-context // page)
+        if backend == "trtllm_mla":
+            pages = -(-context // _LATENT_ROW) * _LATENT_ROW // page
+        yield Buffer("page_table", "int32", (max_bs, pages))
         if width > 1 and backend in _ASKED_BY_DRAFTS:
             yield from _speculative_tables(max_bs, context, page, topk)
 
@@ -120,7 +122,7 @@ def draft_graph_buffers(backend: str, sizes: DraftGraphSizes) -> Iterator[Buffer
     elif backend == "flashinfer":
         yield _bytes("draft_graph_wrappers", (backends + 1) * sizes.graphs * _WRAPPER)
     else:
-        page = _TRTLLM_PAGE if backend == "trtllm_mha" else sizes.page
+        page = sizes.page
         tables = (backends + 1) * sizes.max_bs
         yield Buffer("draft_page_table", "int32", (tables, -(-sizes.context // page)))
         yield from _speculative_tables(tables, sizes.context, page, sizes.topk)

@@ -37,6 +37,13 @@ def _groups_of_norms(deployment: Deployment) -> Iterator[str]:
         yield f"{recurrent.norm_groups} groups of norms cannot be divided among {ranks} ranks"
 
 
+def _groups_of_heads(deployment: Deployment) -> Iterator[str]:
+    """srt/models/deepseek_v4.py: a rank multiplies what whole groups answer."""
+    compressed, ranks = deployment.model.compressed, deployment.parallel.attn_tp
+    if compressed is not None and compressed.output_groups % ranks:
+        yield f"{compressed.output_groups} groups of heads cannot be divided among {ranks} ranks"
+
+
 def _mixers(deployment: Deployment) -> Iterator[str]:
     """srt/models/falcon_h1.py asks for a head's width, srt/layers/attention/mamba/mamba.py for a bias."""
     recurrent, ranks = deployment.model.recurrent, deployment.parallel.attn_tp
@@ -108,6 +115,6 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 
 
 _RULES = (
-    *(_sparse_section, _pages_of_states, _groups_of_norms, _mixers),
+    *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _mixers),
     *(_longcat, _layers_apart, _afmoe),
 )

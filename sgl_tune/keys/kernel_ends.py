@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import chooses_itself, fuses_on_each_rank
 from runtime.server.expert_weights import has_int4_experts, packs_nvfp4
+from runtime.server.sizing import kv_heads_per_rank
 from sgl_tune.keys.call_shapes import has_kernels, routing_of, tunes_moe
 from sgl_tune.keys.expert_calls import (
     FP4_TILE,
@@ -29,12 +30,14 @@ _WITH_GELU = (
     *("flashinfer_cutlass", "flashinfer_trtllm", "flashinfer_trtllm_routed"),
 )
 _GELU_ON_TRTLLM = ("modelopt_fp4", "nvfp4_online")
+_LARGE_PAGE = 128
 _BY_SILU = ("awq_marlin", "gptq_marlin", "moe_wna16", "mxfp4", "w4afp8")
 
 
 def ends_of_kernels(deployment: Deployment) -> Iterator[str]:
-    """Of one that tunes nothing, those of experts by gelu alone."""
+    """Of one that tunes nothing, those of its attention and of experts by gelu alone."""
     yield from _gates(deployment)
+    yield from _large_pages(deployment)
     if deployment.server.tunes:
         yield from _tuned(deployment)
 
@@ -48,9 +51,6 @@ def _tuned(deployment: Deployment) -> Iterator[str]:
     majors = _BLOCK_GEMM_MAJORS.get(gemm)
     if majors and server.gpu.major not in majors and _is_block_fp8(deployment):
         yield f"--fp8-gemm-backend {gemm} has no kernels for {server.gpu.arch}"
-    compressed, ranks = deployment.model.compressed, deployment.parallel.attn_tp
-    if compressed is not None and compressed.output_groups % ranks:
-        yield f"{compressed.output_groups} groups of heads cannot be divided among {ranks} ranks"
     if not tunes_moe(deployment):
         return
     if not has_kernels(deployment):
@@ -79,6 +79,22 @@ def _gates(deployment: Deployment) -> Iterator[str]:
     if server.moe_runner_backend not in _WITH_GELU or method in _BY_SILU or by_trtllm:
         backend = server.moe_runner_backend
         yield f"MoE backend {backend} has no kernels for experts by gelu in {_words(deployment)}"
+
+
+def _large_pages(deployment: Deployment) -> Iterator[str]:
+    """srt/layers/attention/trtllm_mha_backend.py: sm100's kernels take pages of 128 of grouped heads alone."""
+    server = deployment.server
+    backends = server.prefill_attention_backend, server.decode_attention_backend
+    if "trtllm_mha" not in backends or server.page_size < _LARGE_PAGE or server.gpu.major != 10:
+        return
+    attention = deployment.model.main_attention
+    heads = attention.num_heads // deployment.parallel.attn_tp
+    is_grouped = heads // kv_heads_per_rank(attention, deployment.parallel) > 1
+    if not is_grouped or attention.head_dim != attention.value_width:
+        yield (
+            f"trtllm_mha takes pages of {server.page_size} tokens where several heads share keys as wide as "
+            "values: --page-size 64"
+        )
 
 
 def _takes_dispatch(deployment: Deployment) -> bool:

@@ -63,11 +63,11 @@ def test_buffers_of_a_backend(backend: str, major: int, buffers: list[Buffer]) -
             2,
             32,
             [
-                Buffer("page_table", "int32", (3, 3)),
-                Buffer("speculative_page_tables", "int32", (9, 3)),
+                Buffer("page_table", "int32", (3, 5)),
+                Buffer("speculative_page_tables", "int32", (9, 5)),
             ],
         ),
-        ("trtllm_mla", 2, 32, [Buffer("page_table", "int32", (3, 3))]),
+        ("trtllm_mla", 2, 32, [Buffer("page_table", "int32", (3, 4096 // 32))]),
         (
             "fa3",
             2,
@@ -135,8 +135,8 @@ def test_buffers_of_a_draft_s_backends(backend: str, steps: int, buffers: list[B
             "trtllm_mha",
             1,
             [
-                Buffer("draft_page_table", "int32", (15, 3)),
-                Buffer("speculative_page_tables", "int32", (45, 3)),
+                Buffer("draft_page_table", "int32", (15, 9)),
+                Buffer("speculative_page_tables", "int32", (45, 9)),
             ],
         ),
     ],

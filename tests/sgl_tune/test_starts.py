@@ -61,6 +61,26 @@ def test_why_a_server_ends_while_it_loads(flags: dict[str, Any], why: str | None
     assert found is None if why is None else found is not None and why in found
 
 
+MHA = {"attention_backend": "trtllm_mha", "page_size": 128}
+
+
+@pytest.mark.parametrize(
+    ("flags", "ends"),
+    [
+        ({"tp": 4, **MHA}, False),  # eight heads for each of keys
+        ({"tp": 16, "nnodes": 2, **MHA}, False),
+        ({"tp": 32, "nnodes": 4, **MHA}, True),  # one for one
+        ({"tp": 32, "nnodes": 4, **MHA, "page_size": 64}, False),
+        ({"tp": 32, "nnodes": 4, **MHA, "sglang_version": "0.5.16"}, False),  # pages of 64 there
+        ({"tp": 32, "nnodes": 4, **MHA, "arch": "sm90"}, False),
+        ({"tp": 4, **MHA, "attention_backend": "fa4"}, False),
+    ],
+)
+def test_large_pages_are_for_grouped_heads(flags: dict[str, Any], ends: bool) -> None:
+    found = _ends(**QWEN, **flags)
+    assert (found is not None and "pages of 128 tokens" in found) == ends, found
+
+
 @pytest.mark.parametrize(("flags", "ends"), [({"tp": 8}, False), ({"tp": 16, "nnodes": 2}, True)])
 def test_lightning_attention_is_normed_in_groups_that_ranks_share(
     flags: dict[str, Any], ends: bool, tmp_path: Path
