@@ -82,7 +82,7 @@ def _gates(deployment: Deployment) -> Iterator[str]:
 
 
 def _large_pages(deployment: Deployment) -> Iterator[str]:
-    """srt/layers/attention/trtllm_mha_backend.py: sm100's kernels take pages of 128 of grouped heads alone."""
+    """srt/layers/attention/trtllm_mha_backend.py: pages of 128 on sm100 are for grouped heads."""
     server = deployment.server
     backends = server.prefill_attention_backend, server.decode_attention_backend
     if "trtllm_mha" not in backends or server.page_size < _LARGE_PAGE or server.gpu.major != 10:
