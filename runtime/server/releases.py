@@ -212,6 +212,7 @@ class Release(NamedTuple):
     minimax_m3_attends_in_fp8: bool = False
     # Its indexer's keys are as small as the cache on these GPUs; when the pool is sized, too
     fp8_block_keys_on: tuple[int, ...] = ()
+    pins_paged_blocks_on: tuple[int, ...] = ()  # where Triton times nothing of a decode that chooses blocks
     counts_fp8_block_keys: bool = False
     nemotron_h_on_trtllm: bool = False
     has_qwen3_vl_defaults: bool = False
@@ -593,6 +594,7 @@ _22 = _21._replace(
 _23 = _22._replace(
     version="0.5.23",
     fp8_block_keys_on=(9, 10),
+    pins_paged_blocks_on=(9,),
     tokenspeed_is_cutedsl=True,
     flashinfer="0.7.2",
     candidate_selection="v2_default",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from runtime.server.config import ModelConfig
 from runtime.server.flags.spelling import spelled
 from runtime.server.fused_all_reduce import least_fused_buffers
 from runtime.server.shape import Server
@@ -57,6 +58,21 @@ def bounds_windows(server: Server) -> bool:
     """The pool of layers behind a window, if the model has one, is then no share of the other."""
     explicit = server.max_running_requests is not None and not server.states.keeps_prefixes
     return server.release.bounds_windows_by_requests and explicit
+
+
+def uncounted_choices(server: Server, model: ModelConfig) -> Iterator[str]:
+    """Of blocks of keys, as srt/layers/attention/minimax_sparse_ops makes them behind a start."""
+    blocks = next((kind.blocks for kind in model.attention.values() if kind.blocks), None)
+    if blocks is None:
+        return
+    tokens = server.prefill_tokens
+    if server.chunked_prefill_size <= 0:
+        tokens = max(tokens, server.context_length)
+    heads = max(1, blocks.num_heads // server.parallel.attn_tp)
+    scores = 4 * heads * tokens * -(-server.context_length // blocks.block_size)
+    yield f"scores of blocks at the end of the longest prompt ({-(-scores // MIB):,} MiB)"
+    if server.gpu.major == 10:
+        yield "what fmha_sm100 takes where that is installed"
 
 
 def _at_least(server: Server, hidden: int | None) -> str:

@@ -6,6 +6,7 @@ It runs on a GPU, on a CPU, and on meta tensors as a prediction; with real peers
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Protocol
 
 import torch
@@ -25,7 +26,6 @@ from runtime.models.decoder import Decoder, sample_layers
 from runtime.models.encoder import EncoderWeights
 from runtime.moe.dispatch import Dispatcher
 from runtime.moe.dispatcher import make_dispatcher
-from runtime.server.compressed_sizes import second_tables
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.own_draft import OwnDraft
 from runtime.server.parallel import has_idle_head, stage_layers
@@ -39,7 +39,7 @@ from runtime.start.first_use import open_deepep, start_cublas
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
 from runtime.start.serving import Serving
-from runtime.start.sglang_buffers import SglangBuffers
+from runtime.start.sglang_buffers import SglangBuffers, second_angles
 
 
 class Autotune(Protocol):
@@ -137,12 +137,8 @@ class ModelRunner(Drafting, Serving):
         return self.decoder.make_head()
 
     def _make_second_tables(self) -> list[torch.Tensor]:
-        """Of angles, beside those that a layer turns by: SGLang has them for another of its kernels."""
-        rope = self.model.main_attention.rope if self.model.attention else None
-        if rope is None or not self.options.as_sglang:
-            return []
-        device, rows = self.device.torch_device, second_tables(self.model, self.runtime, self.layers)
-        return [torch.empty(count, rope.dim, dtype=torch.float32, device=device) for count in rows]
+        device = self.device.torch_device
+        return second_angles(self.model, self.runtime, self.layers, device) if self.options.as_sglang else []
 
     def _make_encoder(self) -> EncoderWeights | None:
         if self.model.encoder is None or self.options.sample_layers:
@@ -208,8 +204,10 @@ class ModelRunner(Drafting, Serving):
             self._load_kernels()
             self.channels.carry_eager(rows)
             held = self.sglang.autotune_batch(rows) if self.sglang else None
-            batch = dummy_decode_batch(rows // self.sizes.width, self.sizes.width, self.device.torch_device)
-            self._tune_with(batch, "eager", "decode")
+            requests = rows // self.sizes.width
+            batch = dummy_decode_batch(requests, self.sizes.width, self.device.torch_device)
+            with self.sglang.timing_decodes([requests]) if self.sglang else nullcontext():
+                self._tune_with(batch, "eager", "decode")
             del held
 
     def tune_extend(self) -> None:
@@ -217,12 +215,14 @@ class ModelRunner(Drafting, Serving):
             return
         with self.recorder.phase("autotune extend"):
             batch = dummy_extend_batch(self.sizes.chunk, self.sizes.context_length, self.device.torch_device)
-            self._tune_with(batch, "prefill_graph", "extend")
+            with self.sglang.timing_prefills() if self.sglang else nullcontext():
+                self._tune_with(batch, "prefill_graph", "extend")
 
     def capture_prefill(self) -> None:
         self.prefill_graphs: PrefillGraphs | None = None
         self.graph_pool = self.device.graph_pool()
-        if not self.sizes.prefill_graphs or self.options.sample_layers:
+        sizes = self.sizes.prefill_graphs
+        if not sizes or self.options.sample_layers:
             return
         self.device.empty_cache()
         room = self._room_for_prefill_graphs()
@@ -233,10 +233,9 @@ class ModelRunner(Drafting, Serving):
         with self.recorder.phase("prefill graphs"):
             self._load_kernels()
             self.channels.open_waiting()
-            self.prefill_graphs = PrefillGraphs(
-                self._site(), self.decoder, self.kv, self.sizes.prefill_graphs
-            )
-            self.prefill_graphs.capture()
+            self.prefill_graphs = PrefillGraphs(self._site(), self.decoder, self.kv, sizes)
+            with self.sglang.timing_prefills() if self.sglang else nullcontext():
+                self.prefill_graphs.capture()
 
     def _room_for_prefill_graphs(self) -> int | None:
         """Bytes free beyond what some releases want: with less they give up what nobody asked for."""
@@ -256,7 +255,8 @@ class ModelRunner(Drafting, Serving):
             if self.sglang:
                 self.sglang.init_decode_graphs(sizes)
             self.decode_graphs = DecodeGraphs(self._site(), self.decoder, self.kv, sizes, self.sizes.width)
-            self.decode_graphs.capture()
+            with self.sglang.timing_decodes(sizes) if self.sglang else nullcontext():
+                self.decode_graphs.capture()
 
     def _tune_with(self, batch: ForwardBatch, kind: RunnerKind, what: str) -> None:
         batch = self.dp_batch(batch, kind)

@@ -5,7 +5,8 @@ Made only when SGLang's memory is being predicted. Read from SGLang 0.5.17 and u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -21,6 +22,8 @@ from runtime.server.attention_buffers import (
     draft_graph_buffers,
     latent_splits,
 )
+from runtime.server.block_timings import CACHE_BYTES, prefill_timings, timings
+from runtime.server.compressed_sizes import second_tables
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.own_draft import OwnDraft
 from runtime.server.pool_plan import PoolPlan
@@ -36,6 +39,7 @@ class SglangBuffers:
     plan: PoolPlan
     device: Device
     held: dict[str, torch.Tensor] = field(default_factory=dict)
+    timed: set[int] = field(default_factory=set)
 
     def init_attention_backend(self, sm_major: int) -> None:
         if self.plan.states is not None:
@@ -66,6 +70,27 @@ class SglangBuffers:
             "mrope_positions": self._make("mrope_positions", torch.int64, 3, rows),
         }
         return {**batch, **self._split_kv_logits(requests)}
+
+    @contextmanager
+    def timing_decodes(self, requests: Sequence[int]) -> Iterator[None]:
+        major, page, width = self.device.sm_major, self.plan.page_size, self.sizes.width
+        with self._timing(timings(self.model, self.runtime.release, major, page, requests, width)):
+            yield
+
+    @contextmanager
+    def timing_prefills(self) -> Iterator[None]:
+        with self._timing(prefill_timings(self.model)):
+            yield
+
+    @contextmanager
+    def _timing(self, kernels: frozenset[int]) -> Iterator[None]:
+        """Freed after each kernel, and kept by torch for the others."""
+        new, held = kernels - self.timed, []
+        self.timed |= kernels
+        if new:
+            held.append(self._make("buffer beside timings of Triton's kernels", torch.uint8, CACHE_BYTES))
+        yield
+        held.clear()
 
     def init_decode_graphs(self, graphs: Sequence[int]) -> None:
         max_bs, width = max(graphs), self.sizes.width
@@ -132,3 +157,14 @@ class SglangBuffers:
 
     def _hold(self, name: str, dtype: torch.dtype, *shape: int) -> None:
         self.held[name] = self._make(name, dtype, *shape)
+
+
+def second_angles(
+    model: ModelConfig, runtime: RuntimeConfig, layers: Sequence[int], device: torch.device
+) -> list[torch.Tensor]:
+    """Tables beside those that a layer turns by: SGLang has them for another of its kernels."""
+    rope = model.main_attention.rope if model.attention else None
+    if rope is None:
+        return []
+    rows = second_tables(model, runtime, layers)
+    return [torch.empty(count, rope.dim, dtype=torch.float32, device=device) for count in rows]

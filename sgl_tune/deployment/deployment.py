@@ -20,8 +20,8 @@ from runtime.server.parallel import check_stages
 from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server
-from runtime.server.sizing import has_block_keys, has_window_pool
-from runtime.server.uncounted import bounds_windows, uncounted
+from runtime.server.sizing import has_window_pool
+from runtime.server.uncounted import bounds_windows, uncounted, uncounted_choices
 from runtime.server.unserved import unserved
 from sgl_tune.deployment.launch import Launch
 
@@ -161,8 +161,8 @@ class Deployment:
         told = dict.fromkeys((*self.inputs.not_modelled, *uncounted(self.server, hidden, unknown)))
         if model is not None and bounds_windows(self.server) and has_window_pool(model):
             told["how far --max-running-requests bounds the pool of layers behind a window"] = None
-        if model is not None and has_block_keys(model):
-            told["what choosing blocks of keys takes"] = None
+        if model is not None:
+            told |= dict.fromkeys(uncounted_choices(self.server, model))
         encoder = None if model is None else self.model.encoder
         if encoder is not None:
             told["what images and sound take" if encoder.hears else "what images take"] = None
