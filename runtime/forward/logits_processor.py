@@ -80,6 +80,9 @@ class VocabHead(Protocol):
     @property
     def weight(self) -> torch.Tensor: ...
 
+    @property
+    def bias(self) -> torch.Tensor | None: ...
+
 
 class LogitsProcessor:
     def __init__(
@@ -122,7 +125,7 @@ class LogitsProcessor:
         counts = self._head_counts(rows.shape[0], batch)
         gathered = gather_rows(rows, counts, self.comm) if self.gathers_dp_rows else rows
         weight = self.head.weight
-        logits = self._gather_vocab(F.linear(gathered.to(weight.dtype), weight))
+        logits = self._gather_vocab(F.linear(gathered.to(weight.dtype), weight, self.head.bias))
         if self.gathers_dp_rows:
             logits = own_rows(logits, counts, rows.shape[0], self.comm)
         return self._bounded(logits[:, : self.vocab_size].float())

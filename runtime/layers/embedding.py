@@ -37,6 +37,7 @@ class VocabTable(nn.Module):
         super().__init__()
         self.name = name
         self.group = group
+        self.bias: nn.Parameter | None = None  # of a head
         self.is_normed = False  # each column, over the whole vocabulary, is made one long when it is read
         self.multiplier = model.multipliers.embedding
         ranks, rank = (1, 0) if not group else (comm.size(group), comm.rank(group))
@@ -53,10 +54,17 @@ class VocabTable(nn.Module):
         self.real = slice(min(self.rows.start, model.vocab_size), min(self.rows.stop, model.vocab_size))
         self.weight[length(self.real) :].zero_()
 
+    def take_bias(self) -> None:
+        self.bias = nn.Parameter(self.weight.new_zeros(length(self.rows)), requires_grad=False)
+
     def pieces(self) -> list[Piece]:
         target, name = self.weight[: length(self.real)], f"{self.name}.weight"
         source = Source(name, view=self._normed) if self.is_normed else Source(name, (self.real,))
-        return [Piece(target, (source,))]
+        found = [Piece(target, (source,))]
+        if self.bias is not None:
+            own = Source(f"{self.name}.bias", (self.real,))
+            found.append(Piece(self.bias[: length(self.real)], (own,)))
+        return found
 
     def _normed(self, whole: torch.Tensor) -> torch.Tensor:
         return F.normalize(whole, dim=0, eps=1e-7)[self.real]

@@ -46,15 +46,24 @@ class RMSNorm(nn.Module):
 
 
 class MeanNorm(nn.Module):
-    """Of what is left when the mean is taken away, by weights and no bias."""
+    """Of what is left when the mean is taken away, by weights and, in some models, a bias."""
 
-    def __init__(self, name: str, size: int, eps: float, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        eps: float,
+        dtype: torch.dtype,
+        device: torch.device,
+        biased: bool = False,
+    ) -> None:
         super().__init__()
         self.name, self.eps = name, eps
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
+        self.bias = nn.Parameter(torch.empty_like(self.weight), requires_grad=False) if biased else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return mean_norm(x, self.weight, self.eps)
+        return mean_norm(x, self.weight, self.bias, self.eps)
 
     def in_place(self, x: torch.Tensor) -> torch.Tensor:
         return x.copy_(self(x))
@@ -64,19 +73,20 @@ class MeanNorm(nn.Module):
         return self(residual.add_(x))
 
     def pieces(self) -> list[Piece]:
-        return [Piece(self.weight, (Source(f"{self.name}.weight"),))]
+        told = {"weight": self.weight, "bias": self.bias}
+        return [Piece(one, (Source(f"{self.name}.{own}"),)) for own, one in told.items() if one is not None]
 
 
 Norm = RMSNorm | MeanNorm
 
 
 @opaque_op("sgl_tune::mean_norm", mutates_args=())
-def mean_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    return nn.functional.layer_norm(x, weight.shape, weight, None, eps)
+def mean_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
+    return nn.functional.layer_norm(x, weight.shape, weight, bias, eps)
 
 
 @mean_norm.register_fake
-def _(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+def _(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
     return torch.empty_like(x)
 
 

@@ -14,19 +14,46 @@ from runtime.server.layer_config import RopeConfig
 
 
 def rope_table(rope: RopeConfig, device: torch.device) -> torch.Tensor:
-    """[max_position, rotary_dim] fp32: cosines, then sines."""
-    frequencies, scale = _frequencies(rope, device)
-    positions = torch.arange(rope.max_position, dtype=torch.float32, device=device)
+    """[max_position, rotary_dim] fp32: cosines, then sines. Of a longrope, those of short batches lie before
+    them: as many bytes as SGLang's two copies, which are as wide as the model's dtype."""
+    if rope.long_from is not None:
+        return torch.cat([_table(*one, rope, device) for one in _short_and_long(rope, device)])
+    return _table(rope.max_position, *_frequencies(rope, device), rope, device)
+
+
+def _table(
+    rows: int, frequencies: torch.Tensor, scale: float, rope: RopeConfig, device: torch.device
+) -> torch.Tensor:
+    positions = torch.arange(rows, dtype=torch.float32, device=device)
     angles = positions[:, None] * frequencies
-    table = torch.empty(rope.max_position, rope.dim, dtype=torch.float32, device=device)
+    table = torch.empty(rows, rope.dim, dtype=torch.float32, device=device)
     torch.cos(angles, out=table[:, : rope.dim // 2])
     torch.sin(angles, out=table[:, rope.dim // 2 :])
     return table.mul_(scale)
 
 
-def _frequencies(rope: RopeConfig, device: torch.device) -> tuple[torch.Tensor, float]:
+def rows_of(rope: RopeConfig, positions: torch.Tensor) -> torch.Tensor:
+    """Where a table has what turns these."""
+    first = rope.long_from
+    return positions if first is None else positions + (positions >= first).any() * first
+
+
+def _short_and_long(
+    rope: RopeConfig, device: torch.device
+) -> tuple[tuple[int, torch.Tensor, float], tuple[int, torch.Tensor, float]]:
+    told, plain = rope.parameters, _plain(rope, device)
+    short, long = (torch.tensor(told[f"{one}_factor"], device=device) for one in ("short", "long"))
+    first, rows = told["original_max_position_embeddings"], rope.max_position
+    return (first, plain / short, told["short_mscale"]), (rows, plain / long, told["long_mscale"])
+
+
+def _plain(rope: RopeConfig, device: torch.device) -> torch.Tensor:
     exponents = torch.arange(0, rope.dim, 2, dtype=torch.float32, device=device) / rope.dim
-    plain, told = 1.0 / (rope.theta**exponents), rope.parameters
+    return 1.0 / (rope.theta**exponents)
+
+
+def _frequencies(rope: RopeConfig, device: torch.device) -> tuple[torch.Tensor, float]:
+    plain, told = _plain(rope, device), rope.parameters
     kind = told.get("rope_type", "default")
     if kind == "llama3":
         return _llama3(plain, told), 1.0

@@ -76,7 +76,8 @@ class Build:
         """Of whole rows, between layers."""
         size = self.model.hidden_size
         if self.model.mean_norms:
-            return MeanNorm(name, size, self.model.rms_eps, self.dtype, self.device)
+            biased = self.model.norm_biases
+            return MeanNorm(name, size, self.model.rms_eps, self.dtype, self.device, biased)
         return self.norm(name, size)
 
 

@@ -110,6 +110,8 @@ class Decoder(nn.Module):
         model = replace(self.model, vocab_size=self.model.logits_size)
         head = VocabTable(name, model, self.comm, "tp", self._head_dtype(), build.device, scheme)
         head.is_normed = self.model.normed_head and not is_tied
+        if self.model.head_bias:
+            head.take_bias()
         return head
 
     @torch.no_grad()

@@ -15,7 +15,7 @@ from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.norm import rms_norm_
 from runtime.layers.quantization import PLAIN
-from runtime.layers.rope import rope_
+from runtime.layers.rope import rope_, rows_of
 from runtime.models.build import Build
 from runtime.models.query_key_norm import query_key_norms
 from runtime.server.errors import ConfigError
@@ -96,7 +96,7 @@ class GroupedQueryAttention(nn.Module):
         if self.value_norm is not None:
             rms_norm_(v, self.value_norm, self.eps)
         if self.rope is not None and table is not None:
-            rope_(q, k, table, batch.positions, self.rope.interleaved)
+            rope_(q, k, table, rows_of(self.rope, batch.positions), self.rope.interleaved)
         if self.norms is not None and self.norms_turned:
             self.norms(q, k)
         if self.growth is not None:

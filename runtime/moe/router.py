@@ -13,6 +13,8 @@ from runtime.layers.loading import Piece, Source
 from runtime.moe.weights import TopK
 from runtime.server.layer_config import MoEConfig
 
+_FAR = 0.02  # twice the jitter of srt/models/phimoe.py, which no config.json changes
+
 
 class Router(nn.Module):
     """Replicated on every rank. Scores are fp32, from logits of the model's dtype where not of fp32 too.
@@ -102,6 +104,8 @@ def _corrections(names: tuple[str, ...]) -> Iterator[Source]:
 
 
 def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tensor | None) -> TopK:
+    if moe.scoring == "near best":
+        return _near_best(logits, moe.top_k)
     # The correction balances the choice alone: weights are the uncorrected scores.
     scores = _scored(logits, moe)
     choice = scores if correction is None else scores + correction
@@ -109,6 +113,18 @@ def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tenso
         choice = _best_groups(choice, moe)
     ids = choice.topk(moe.top_k, dim=-1).indices
     return TopK(ids.to(torch.int32), _weights(scores.gather(1, ids), moe), logits, correction)
+
+
+def _near_best(logits: torch.Tensor, top_k: int) -> TopK:
+    """One after the other, each the best that is left; it counts by a softmax over those not far below it."""
+    left, ids, weights = logits, [], []
+    for _ in range(top_k):
+        best, chosen = left.max(dim=-1, keepdim=True)
+        is_far = (best - logits) / logits.abs().clamp(min=best) > _FAR
+        weights.append(left.masked_fill(is_far, float("-inf")).softmax(dim=-1).gather(1, chosen))
+        ids.append(chosen)
+        left = left.scatter(1, chosen, float("-inf"))
+    return TopK(torch.cat(ids, dim=-1).to(torch.int32), torch.cat(weights, dim=-1), logits)
 
 
 def _weights(chosen: torch.Tensor, moe: MoEConfig) -> torch.Tensor:

@@ -53,6 +53,7 @@ class ModelConfig:
     embeds_whole: bool = False  # on every rank, always: srt/models/gemma3_causal.py
     scales_layers: bool = False  # each gives its rows, times a number of its own, with nothing left to add
     head_in_fp32: bool = False  # and with it an embedding that it is tied to
+    head_bias: bool = False
     normed_head: bool = False  # of columns that are made one long
     rows_in_fp32: bool = False  # that it reads, before it is known which it does
     head_vocab: int | None = None  # of a head that knows fewer tokens than the embedding
@@ -60,6 +61,7 @@ class ModelConfig:
     norms: NormStyle = "before"
     centred_norms: bool = False  # weights are told less one
     mean_norms: bool = False  # of what is left when the mean is taken away
+    norm_biases: bool = False  # are added by these
     gated_mlps: bool = True  # silu(gate) * up; without a gate, the square of what is positive of up
     activation: Literal["silu", "gelu_tanh", "clamped"] = "silu"
     swiglu: tuple[float, float] | None = (

@@ -30,7 +30,7 @@ class MoEConfig:
     top_k: int
     intermediate_size: int
     shared_intermediate_size: int = 0
-    scoring: Literal["softmax", "sigmoid", "sqrtsoftplus"] = "softmax"
+    scoring: Literal["softmax", "sigmoid", "sqrtsoftplus", "near best"] = "softmax"
     renormalize: bool = True
     least_sum: float = 1e-20  # added to what shares are divided by
     correction_bias: bool = False
@@ -68,6 +68,12 @@ class RopeConfig:
     max_position: int
     interleaved: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def long_from(self) -> int | None:
+        """Of a longrope: a batch in which one position is no less turns all of its tokens as long ones."""
+        is_long = self.parameters.get("rope_type") == "longrope"
+        return self.parameters["original_max_position_embeddings"] if is_long else None
 
 
 @dataclass(frozen=True, slots=True)

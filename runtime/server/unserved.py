@@ -114,6 +114,14 @@ _ROWS = {
         _DRAFTS,
         _QUANTIZED,
     ),
+    # srt/models/phimoe.py: what its experts answer is summed over all ranks, and no layer gathers rows.
+    "phimoe": (
+        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its layers add up what all ranks answer"),
+        _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its layers share out no rows"),
+        _Row(_moves_experts, "experts that move: its class names none"),
+        _Row(_without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
+        _DRAFTS,
+    ),
     "falcon_h1": (
         _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its multipliers are split over all ranks"),
         _Row(

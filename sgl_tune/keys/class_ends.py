@@ -97,15 +97,20 @@ def _layers_apart(deployment: Deployment) -> Iterator[str]:
 
 
 def _afmoe(deployment: Deployment) -> Iterator[str]:
-    """srt/models/afmoe.py, and support_pp of srt/model_executor/model_runner.py."""
+    """srt/models/afmoe.py"""
     if deployment.model.model_type != "afmoe":
         return
-    if deployment.parallel.pp > 1:
-        yield "SGLang's class of AFMoE has no pipeline stages: --pp-size 1"
     if "moe" in deployment.model.layer_kinds:
         yield from _ranks_without_experts(deployment)
     if checkpoint_of(deployment).get("rope_parameters", {}) is None:
         yield "rope_parameters is null, and SGLang reads its rope_theta"
+
+
+def _stages(deployment: Deployment) -> Iterator[str]:
+    """support_pp of srt/model_executor/model_runner.py"""
+    name = deployment.model.model_type
+    if deployment.parallel.pp > 1 and name in _WITHOUT_STAGES:
+        yield f"SGLang's class of {name} has no pipeline stages: --pp-size 1"
 
 
 def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
@@ -114,7 +119,8 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
         yield f"{moe.num_experts} experts are fewer than {ranks} ranks"
 
 
+_WITHOUT_STAGES = ("afmoe", "phimoe")
 _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _mixers),
-    *(_longcat, _layers_apart, _afmoe),
+    *(_longcat, _layers_apart, _afmoe, _stages),
 )

@@ -52,6 +52,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "phi3": frozenset((
         *("original_max_position_embeddings",),
     )),
+    "phimoe": frozenset((
+        *("input_jitter_noise",),
+    )),
     "mellum": frozenset((
         *("mtp_layer_types", "mtp_mlp_layer_types"),
     )),

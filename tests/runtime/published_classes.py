@@ -136,6 +136,7 @@ NEEDED: dict[str, dict[str, Any]] = {
             for kind, theta, share in (("full_attention", 5e5, 0.5), ("sliding_attention", 1e4, 1.0))
         }
     },
+    "phimoe": {"lm_head_bias": True},
     "longcat_flash": {"qk_rope_head_dim": 64},
     "afmoe": {"head_dim": 128, "max_position_embeddings": 16384},
     "hy_v3": {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True},

@@ -32,6 +32,10 @@ _FIRST_DENSE = {
     "prefix_dense_intermediate_size": 9,
 }
 _DELTAS = delta_layers([one for one in range(1, 28) if one == 1 or one % 4 != 1], 27)
+_LONG = {
+    "rope_type": "longrope", "short_factor": [1.0] * 64, "long_factor": [2.0] * 64, "short_mscale": 1.0,
+    "long_mscale": 1.1, "original_max_position_embeddings": 4096,
+}  # fmt: skip
 _YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 4096}
 # What is one step from what this runtime computes, and what it says of it.
 _BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
@@ -117,6 +121,19 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ("laguna", {}, {"moe_router_score_func": "sqrtsoftplus"}, "moe_router_score_func is"),
     ("laguna", {}, {"moe_apply_router_weight_on_input": True}, "router_weight_on_input is True"),
     ("laguna", {}, {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+    *(
+        ("phimoe", {"lm_head_bias": True}, told, said)
+        for told, said in (
+            ({"lm_head_bias": False}, "lm_head_bias is False"),
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"num_experts_per_tok": 4}, "num_experts_per_tok is 4"),
+            ({"router_jitter_noise": 0.1}, "router_jitter_noise is 0.1"),
+            ({"sliding_window": 4096}, "sliding_window is 4096"),
+            ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),
+            ({"rope_scaling": {**_LONG, "partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
+            ({"rope_scaling": _LONG, "original_max_position_embeddings": 8}, "embeddings is 8 beside"),
+        )
+    ),
     *(
         ("afmoe", {}, told, said)
         for told, said in (

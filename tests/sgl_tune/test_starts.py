@@ -256,6 +256,14 @@ def test_afmoe_ends_at_stages_and_at_ranks_without_an_expert(
     assert found is None if why is None else found is not None and why in found
 
 
+@pytest.mark.parametrize(("flags", "why"), [({"tp": 8}, None), ({"tp": 4, "pp": 2}, "no pipeline stages")])
+def test_phimoe_ends_at_stages(flags: dict[str, Any], why: str | None, tmp_path: Path) -> None:
+    told = json.loads(PUBLISHED.read_text())["microsoft/Phi-3.5-MoE-instruct"]
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    found = _ends(model_path=str(tmp_path), **flags)
+    assert found is None if why is None else found is not None and why in found
+
+
 _COHERE = {
     "model_type": "cohere2_moe", "architectures": ["Cohere2MoeForCausalLM"], "dtype": "bfloat16",
     "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32, "vocab_size": 512,

@@ -28,6 +28,7 @@ _NVFP4 = {
     }
 }
 _TRINITY = _CONFIGS["arcee-ai/Trinity-Mini"]
+_PHI_MOE = _CONFIGS["microsoft/Phi-3.5-MoE-instruct"]
 _KIMI, _HY3, _LING = (
     _CONFIGS[name]
     for name in (
@@ -305,3 +306,22 @@ def test_what_afmoes_class_is_not_written_for_has_a_key_alone(
     refused = _deployment(tmp_path, {}, _TRINITY, **{**usual, **not_served})
     assert refused.shape.model is None and refused.server.key
     assert refused.shape.unknown.startswith(f"afmoe does not go with {said}")
+
+
+@pytest.mark.parametrize(
+    ("release", "not_served", "said"),
+    [
+        ("0.5.23", _DP, "DP attention"),
+        ("0.5.12", _DP, "DP attention"),
+        ("0.5.23", {"moe_a2a_backend": "deepep"}, "an all-to-all"),
+        ("0.5.22", {"moe_runner_backend": "flashinfer_trtllm", "arch": "sm100"}, "trtllm kernels"),
+    ],
+)
+def test_what_phimoes_class_is_not_written_for_has_a_key_alone(
+    release: str, not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    usual = {"tp": 4, "sglang_version": release}
+    assert _deployment(tmp_path, {}, _PHI_MOE, **usual).shape.model is not None
+    refused = _deployment(tmp_path, {}, _PHI_MOE, **{**usual, **not_served})
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"phimoe does not go with {said}")

@@ -1,0 +1,64 @@
+"""A longrope: two factors a pair of values, of short batches and of long ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from runtime.server.decoders.fields import Fields, checked_number
+from runtime.server.errors import ConfigError
+from runtime.server.layer_config import RopeConfig
+
+FACTORS, SCALES = ("short_factor", "long_factor"), ("short_mscale", "long_mscale")
+
+
+def is_long(f: Fields) -> bool:
+    told = _told(f)
+    return "longrope" in (told.get("rope_type"), told.get("type"))
+
+
+def read_longrope(f: Fields, width: int, theta: float) -> RopeConfig:
+    """Of whole heads, by scales that are told."""
+    told, longest = _told(f), f.size("max_position_embeddings")
+    parameters: dict[str, Any] = {
+        "rope_type": "longrope",
+        **{name: _factors(told, name, width // 2) for name in FACTORS},
+        **{name: checked_number(f"rope_parameters: {name}", told.get(name)) for name in SCALES},
+        "original_max_position_embeddings": _switch(f, told, longest),
+    }
+    base = checked_number(
+        "rope_parameters: rope_theta", told.get("rope_theta", f.number("rope_theta", theta))
+    )
+    if base <= 0:
+        raise ConfigError(f"config.json: rope_parameters: rope_theta is {base}: it must be above 0")
+    share = told.get("partial_rotary_factor", f.number("partial_rotary_factor", 1.0))
+    if share != 1:
+        f.cannot(f"partial_rotary_factor is {repr(share)[:60]}: models of this family turn whole heads")
+    return RopeConfig(width, base, longest, parameters=parameters)
+
+
+def _told(f: Fields) -> Mapping[str, Any]:
+    return f.section("rope_scaling") or f.section("rope_parameters")
+
+
+def _factors(told: Mapping[str, Any], name: str, pairs: int) -> list[float]:
+    listed, place = told.get(name), f"rope_parameters: {name}"
+    if not isinstance(listed, list) or len(listed) != pairs:
+        said = repr(listed)[:60]
+        raise ConfigError(f"config.json: {place} is {said}: a list of {pairs} numbers is needed")
+    found = [checked_number(place, one) for one in listed]
+    if min(found) <= 0:
+        raise ConfigError(f"config.json: {place} has {min(found)}: it must be above 0")
+    return found
+
+
+def _switch(f: Fields, told: Mapping[str, Any], longest: int) -> int:
+    """Where batches begin to be long."""
+    name = "original_max_position_embeddings"
+    beside, value = f.get(name), told.get(name)
+    if type(value) is not int or not 0 < value <= longest:
+        said = f"{repr(value)[:60]}: a number of 1 to {longest} is needed"
+        raise ConfigError(f"config.json: rope_parameters: {name} is {said}")
+    if beside is not None and beside != value:
+        f.cannot(f"{name} is {repr(beside)[:60]} beside rope_parameters, which say {value}")
+    return value
