@@ -13,6 +13,8 @@ from sgl_tune.keys.expert_calls import checkpoint_of
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
+_GELU = "gelu_pytorch_tanh"
+
 
 def ends_of_class(deployment: Deployment) -> Iterator[str]:
     return chain.from_iterable(rule(deployment) for rule in _RULES)
@@ -96,6 +98,17 @@ def _layers_apart(deployment: Deployment) -> Iterator[str]:
         yield "its text alone: SGLang reads heads by kind of layer of a whole Gemma 4, of model_type gemma4"
 
 
+def _gemma_2(deployment: Deployment) -> Iterator[str]:
+    """srt/models/gemma2.py asks for both fields; transformers' class has, and writes, but the other."""
+    told = checkpoint_of(deployment).get("hidden_act")
+    if deployment.model.model_type == "gemma2" and told != _GELU:
+        is_told = "missing" if told is None else f"{told!r}"
+        yield (
+            f"hidden_act is {is_told}, and SGLang's Gemma 2 wants it beside hidden_activation: "
+            f"""--json-model-override-args '{{"hidden_act": "{_GELU}"}}'"""
+        )
+
+
 def _afmoe(deployment: Deployment) -> Iterator[str]:
     """srt/models/afmoe.py"""
     if deployment.model.model_type != "afmoe":
@@ -122,5 +135,5 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 _WITHOUT_STAGES = ("afmoe", "phimoe")
 _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _mixers),
-    *(_longcat, _layers_apart, _afmoe, _stages),
+    *(_longcat, _layers_apart, _gemma_2, _afmoe, _stages),
 )

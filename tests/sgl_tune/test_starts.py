@@ -61,6 +61,30 @@ def test_why_a_server_ends_while_it_loads(flags: dict[str, Any], why: str | None
     assert found is None if why is None else found is not None and why in found
 
 
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({}, "hidden_act is missing"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ({"hidden_act": "gelu_pytorch_tanh"}, None),
+    ],
+)
+def test_gemma_2_is_asked_for_both_of_its_activations(
+    told: dict[str, str], why: str | None, tmp_path: Path
+) -> None:
+    hf: dict[str, Any] = {
+        "model_type": "gemma2",
+        "architectures": ["Gemma2ForCausalLM"],
+        "torch_dtype": "bfloat16",
+    }
+    hf |= {"num_hidden_layers": 42, "hidden_size": 3584, "intermediate_size": 14336, "head_dim": 256}
+    hf |= {"num_attention_heads": 16, "num_key_value_heads": 8, "query_pre_attn_scalar": 256}
+    hf |= {"vocab_size": 256000, "max_position_embeddings": 8192, "sliding_window": 4096}
+    (tmp_path / "config.json").write_text(json.dumps({**hf, **told}))
+    found = _ends(model_path=str(tmp_path), arch="sm90")
+    assert found is None if why is None else found is not None and found.startswith(why)
+
+
 MHA = {"attention_backend": "trtllm_mha", "page_size": 128}
 
 
