@@ -14,7 +14,10 @@ DTYPE_BYTES = {
 }  # fmt: skip
 FP8_BLOCK = 128
 _FP8_E4M3 = "fp8_e4m3"
-HYBRID_TYPES = {"gpt_oss", "mellum", "llama4_text", "step3p5", "mimo_v2_flash", "laguna", "gemma4_text"}
+HYBRID_TYPES = {
+    *("gpt_oss", "mellum", "llama4_text", "step3p5", "mimo_v2_flash", "laguna", "gemma4_text"),
+    "granitemoe_swa",
+}
 
 
 def kv_heads_per_rank(attention: AttentionConfig, parallel: ParallelConfig) -> int:

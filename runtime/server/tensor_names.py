@@ -32,6 +32,10 @@ class TensorNames:
 USUAL = TensorNames()
 # The module of the experts, where it is none of the usual
 EXPERTS_IN = dict.fromkeys(
-    ("mixtral", "minimax_m2", "granitemoe", "granitemoehybrid", "phimoe"), ".block_sparse_moe"
+    (
+        *("mixtral", "minimax_m2", "phimoe"),
+        *("granitemoe", "granitemoehybrid", "granitemoeshared", "granitemoe_swa"),
+    ),
+    ".block_sparse_moe",
 )
 EXPERTS_IN["gemma4_text"] = ".moe"

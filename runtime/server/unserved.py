@@ -88,6 +88,17 @@ _BLOCKS_ALONE = "quantized weights but in fp8 blocks on sm90: of others nothing 
 _QUANTIZED = _Row(
     lambda _, s: s.weights_quantization is not None, "quantized weights: here its layers are plain"
 )
+# srt/models/granitemoe.py
+_GRANITE = (
+    _Row(
+        lambda _, s: s.release.number < (0, 5, 19),
+        "releases before 0.5.19: they have no class of it, and run transformers' own",
+    ),
+    _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
+    _A2A,
+    _Row(_moves_experts, "experts that move: its class names none"),
+    _DRAFTS,
+)
 # srt/models/kimi_linear.py, hunyuan_v3.py: what is split over TP's ranks, and what their load_weights know.
 # falcon_h1.py: what its ranks add up, and that a tied embedding is made float32 with the head.
 # longcat_flash.py: which rows its halves have behind an all-to-all, and what of a checkpoint stays plain.
@@ -122,6 +133,8 @@ _ROWS = {
         _Row(_without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
         _DRAFTS,
     ),
+    "granitemoeshared": _GRANITE,
+    "granitemoe_swa": _GRANITE,
     "falcon_h1": (
         _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its multipliers are split over all ranks"),
         _Row(

@@ -132,7 +132,7 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
         yield f"{moe.num_experts} experts are fewer than {ranks} ranks"
 
 
-_WITHOUT_STAGES = ("afmoe", "phimoe")
+_WITHOUT_STAGES = ("afmoe", "phimoe", "granitemoeshared", "granitemoe_swa")
 _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _mixers),
     *(_longcat, _layers_apart, _gemma_2, _afmoe, _stages),

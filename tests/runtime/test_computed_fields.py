@@ -121,6 +121,10 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ("laguna", {}, {"moe_router_score_func": "sqrtsoftplus"}, "moe_router_score_func is"),
     ("laguna", {}, {"moe_apply_router_weight_on_input": True}, "router_weight_on_input is True"),
     ("laguna", {}, {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+    ("granitemoeshared", {}, {"attention_bias": True}, "attention_bias is True"),
+    ("granitemoeshared", {"head_dim": 128}, {"head_dim": 64}, "head_dim is 64"),
+    ("granitemoeshared", {}, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "stretches no rope"),
+    ("granitemoe_swa", {}, {"layer_rope_theta": [*range(32)]}, "in layers of one kind"),
     *(
         ("phimoe", {"lm_head_bias": True}, told, said)
         for told, said in (

@@ -111,6 +111,8 @@ _BESIDE = """
     gemma4_text global_head_dim num_global_key_value_heads per_layer_config
     granite head_dim
     granitemoe head_dim num_experts
+    granitemoeshared head_dim num_experts
+    granitemoe_swa head_dim num_experts
     hunyuan_v1_dense use_qk_norm
     hunyuan_v1_moe moe_intermediate_size num_experts_per_tok num_local_experts num_shared_expert
         use_cla use_qk_norm

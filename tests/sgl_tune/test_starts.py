@@ -281,7 +281,7 @@ def test_afmoe_ends_at_stages_and_at_ranks_without_an_expert(
 
 
 @pytest.mark.parametrize(("flags", "why"), [({"tp": 8}, None), ({"tp": 4, "pp": 2}, "no pipeline stages")])
-def test_phimoe_ends_at_stages(flags: dict[str, Any], why: str | None, tmp_path: Path) -> None:
+def test_some_end_at_stages(flags: dict[str, Any], why: str | None, tmp_path: Path) -> None:
     told = json.loads(PUBLISHED.read_text())["microsoft/Phi-3.5-MoE-instruct"]
     (tmp_path / "config.json").write_text(json.dumps(told))
     found = _ends(model_path=str(tmp_path), **flags)

@@ -325,3 +325,21 @@ def test_what_phimoes_class_is_not_written_for_has_a_key_alone(
     refused = _deployment(tmp_path, {}, _PHI_MOE, **{**usual, **not_served})
     assert refused.shape.model is None and refused.server.key
     assert refused.shape.unknown.startswith(f"phimoe does not go with {said}")
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "not_served", "said"),
+    [
+        ("a/granite-of-shared-experts", "0.5.19", _DP, "DP attention"),
+        ("a/granite-of-shared-experts", "0.5.19", {"sglang_version": "0.5.18"}, "releases before 0.5.19"),
+        ("a/granite-of-windows", "0.5.22", {"moe_a2a_backend": "deepep"}, "an all-to-all"),
+    ],
+)
+def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alone(
+    name: str, release: str, not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    usual = {"tp": 4, "sglang_version": release}
+    assert _deployment(tmp_path, {}, _CONFIGS[name], **usual).shape.model is not None
+    refused = _deployment(tmp_path, {}, _CONFIGS[name], **{**usual, **not_served})
+    assert refused.shape.model is None and refused.server.key
+    assert f" does not go with {said}" in refused.shape.unknown
