@@ -16,18 +16,25 @@ if TYPE_CHECKING:
 _GELU = "gelu_pytorch_tanh"
 
 
+_UNSETTLED = {
+    "Lfm2VlForConditionalGeneration": "LFM2-VL",
+    "NemotronH_Nano_VL_V2": "Nemotron Nano VL",
+    "NemotronH_Nano_Omni_Reasoning_V3": "Nemotron Nano Omni",
+}
+
+
 def ends_of_class(deployment: Deployment) -> Iterator[str]:
     return chain.from_iterable(rule(deployment) for rule in _RULES)
 
 
 def _pages_of_states(deployment: Deployment) -> Iterator[str]:
-    """Of the one model with states whose arguments no rule of SGLang settles: srt/mem_cache, where its
-    component for Mamba is made, before 0.5.21 mamba_radix_cache.py."""
+    """Of models with states whose arguments no rule of SGLang settles: srt/mem_cache, where its component for
+    Mamba is made, before 0.5.21 mamba_radix_cache.py."""
     server, states = deployment.server, deployment.server.states
-    unsettled = checkpoint_of(deployment).architecture == "Lfm2VlForConditionalGeneration"
+    unsettled = _UNSETTLED.get(checkpoint_of(deployment).architecture)
     if unsettled and states.keeps_prefixes and not states.extra_buffer and server.page_size != 1:
         yield (
-            f"LFM2-VL keeps prefixes in pages of one token, and these are of {server.page_size}: "
+            f"{unsettled} keeps prefixes in pages of one token, and these are of {server.page_size}: "
             "--disable-radix-cache, or --page-size 1 on another --attention-backend"
         )
 

@@ -67,6 +67,23 @@ def around(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str,
     )
 
 
+def of_other_classes(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """... and those whose class is in a file of their checkpoints, or SGLang's for a name of its own."""
+    text = {**known["small/qwen3_moe"], "architectures": ["Qwen3MoeForCausalLM"]}
+    yield "small/interns1", _around("interns1", "InternS1ForConditionalGeneration", text_config=text)
+    text = known["small/qwen3_5_moe_text"]
+    served_by = "InternS2PreviewForConditionalGeneration"
+    yield "small/intern_s2_preview", _around("intern_s2_preview", served_by, text_config=text)
+    nemotrons = {name: name for name in ("NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3")}
+    for name, served_by in {**nemotrons, "nemotron_h_omni": "NemotronH_Omni_Reasoning_V3"}.items():
+        text, tower = known["small/nemotron_h"], {"args": {"model": "vit_small_patch16_224"}}
+        yield f"small/{name}", _around(name, served_by, llm_config=text, vision_config=tower)
+
+
+def _around(name: str, served_by: str, **sections: Any) -> dict[str, Any]:
+    return {"model_type": name, "architectures": [served_by], "vision_config": {}, **sections}
+
+
 def _served(name: str, config: dict[str, Any]) -> dict[str, Any]:
     """One of them has its name from an architecture, and transformers has none of that."""
     if name != "bailing_hybrid_v3":
@@ -96,7 +113,8 @@ def _kept(config: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     kept = dict(checkpoints())
     kept |= {name: config for name, config in found() if name not in kept}
-    kept |= {name: config for name, config in around(kept) if name not in kept}
+    for more in (around, of_other_classes):
+        kept |= {name: config for name, config in more(kept) if name not in kept}
     for name, config in kept.items():
         try:
             model_config(config)

@@ -12,6 +12,7 @@ import re
 import sys
 import tempfile
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from unittest.mock import MagicMock
 from tests.oracle.inside import enter, keep_output
 
 ENCODERS = re.compile(
-    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_\w+|vision|multi_modal_projector|mlp1|mm_projector)\."
+    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_\w+|vision|multi_modal_projector|mlp1|mm_projector|sound_encoder)\."
 )
 
 
@@ -58,6 +59,7 @@ def _model(case: dict[str, Any]) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(case["config"]))
         more = ["--tp", str(tp), "--ep", str(ep), *case.get("argv", ())]
+        more += _own_class(Path(folder), case["config"])
         more += ["--dp", str(dp), "--enable-dp-attention"] if dp > 1 else []
         args = _resolved(["--model-path", folder, *more])
         _reset_context()
@@ -66,7 +68,7 @@ def _model(case: dict[str, Any]) -> Any:
         _take_place(tp, ep, case["rank"], tp // dp)
         quantization = _quantization(config, args) if case.get("quantized") else None
     torch.set_default_dtype(torch.bfloat16)
-    torch.cuda.Stream = MagicMock
+    torch.cuda.Stream = torch.cuda.Event = MagicMock
     _without_gpu()
     made = _class_of(config.hf_config.architectures[0])
     shared = _shared_experts(made, config, args, quantization) if case.get("fused") else nullcontext()
@@ -74,11 +76,35 @@ def _model(case: dict[str, Any]) -> Any:
         return made(config=config.hf_config, **({"quant_config": quantization} if quantization else {}))
 
 
+# A class that takes whatever its file tells, in place of the one that comes with a checkpoint.
+_TAKES_ALL = """
+from transformers import PretrainedConfig
+
+class {name}(PretrainedConfig):
+    def __init__(self, **told):
+        for one in ("text_config", "vision_config"):
+            told[one] = PretrainedConfig.from_dict(told.get(one) or {{}})
+        super().__init__(**told)
+"""
+
+
+def _own_class(folder: Path, config: dict[str, Any]) -> list[str]:
+    told = config.get("auto_map", {}).get("AutoConfig")
+    if told is None:
+        return []
+    module, _, name = told.partition(".")
+    (folder / f"{module}.py").write_text(_TAKES_ALL.format(name=name))
+    return ["--trust-remote-code"]
+
+
 def _without_gpu() -> None:
-    """The angles of DeepSeek's YaRN are made on the GPU, whatever tensors are made on."""
+    """The angles of DeepSeek's YaRN are made on the GPU, whatever tensors are made on; and what is read of a
+    range has to have data."""
+    import torch
     from sglang.srt.layers.rotary_embedding.rope_variant import DeepseekScalingRotaryEmbedding
 
     DeepseekScalingRotaryEmbedding.__init__.__kwdefaults__["device"] = "meta"
+    torch.linspace = partial(torch.linspace, device="cpu")
 
 
 def _shared_experts(made: Any, config: Any, args: Any, quantization: Any) -> Any:
@@ -151,7 +177,8 @@ def _join(groups: dict[str, Any], attention: int, attn_dp: int, attn_dp_rank: in
 
 
 def _group(size: int, rank: int) -> Any:
-    edges = {"is_first_rank": True, "is_last_rank": True, "cpu_group": None, "device_group": None}
+    device = SimpleNamespace(rank=lambda: rank, size=lambda: size)
+    edges = {"is_first_rank": True, "is_last_rank": True, "cpu_group": None, "device_group": device}
     return SimpleNamespace(world_size=size, rank_in_group=rank, rank=rank, **edges)
 
 

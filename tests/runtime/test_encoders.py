@@ -42,6 +42,9 @@ _SIZES: dict[str, dict[str, Any]] = {
     "minimax_m3_vl": {"num_hidden_layers": 2, "hidden_size": 32, "spatial_merge_size": 3},
     "kimi_k25": {"num_hidden_layers": 2, "pos_emb_height": 5, "merge_kernel_size": [3, 3]},
     "kimi_vl": {"num_hidden_layers": 3, "pos_emb_width": 3, "patch_size": 7},
+    "interns1": {"num_hidden_layers": 2, "use_qk_norm": True, "attention_bias": True, "patch_size": [7, 7]},
+    "intern_s2_preview": {"num_heads": 4, "in_channels": 1},
+    "nemotron_h_omni": {"patch_size": 64, "num_registers": 2},
     "internvl_chat": {
         "num_hidden_layers": 2,
         "use_qk_norm": True,
@@ -71,7 +74,7 @@ def test_it_has_as_many_parameters_as_transformers_counts(name: str, changed: bo
     inner = getattr(model, "model", model)
     whole = {id(p): p.numel() for p in model.parameters()}
     for part in (inner.language_model, model.get_output_embeddings()):
-        for parameter in part.parameters():
+        for parameter in () if part is None else part.parameters():
             whole.pop(id(parameter), None)
     used = [one for one in WRAPPERS[name].weights(hf, 64) if one.name.partition(".")[0] != _IDLE.get(name)]
     assert _count(used) == sum(whole.values())
@@ -171,7 +174,7 @@ def test_kimi_spells_its_sizes_in_two_ways() -> None:
 
 
 # The class is in files of the checkpoint, and tells no norm, or is SGLang's.
-_OWN_CLASS = ("internvl_chat", "kimi_vl", "minimax_m3_vl")
+_OWN_CLASS = ("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "nemotron_h_omni")
 _OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
 
 
@@ -264,7 +267,7 @@ _GLM = ("", "blocks.attn blocks.mlp merger")
 _SHARED = {
     "qwen2_vl": ("blocks.mlp merger.mlp", "blocks.attn"),
     "qwen2_5_vl": ("blocks.mlp merger.mlp", "blocks.attn"),
-    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), _QWEN_3),
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "intern_s2_preview"), _QWEN_3),
     "qwen3_omni_moe": (
         "merger deepstack_merger_list.merger audio_tower.layers.mlp",
         "pos_embed blocks.attn blocks.mlp audio_tower.layers.attn",
@@ -286,11 +289,13 @@ _SHARED = {
     "kimi_k25": ("", "encoder.blocks.attn"),
     "kimi_vl": ("", "encoder.blocks.attn encoder.blocks.mlp"),
     "internvl_chat": ("encoder.layers.mlp", "encoder.layers.attn"),
+    "interns1": ("encoder.layers.mlp", "encoder.layers.attn"),
+    "nemotron_h_omni": ("encoder.layers.mlp", "encoder.layers.attn"),
     "step3p7": ("transformer.resblocks.mlp vit_large_projector", "transformer.resblocks.attn"),
 }
 
 
-_PADS = ("glm4v", "glm46v", "glm4v_moe", "internvl_chat")
+_PADS = ("glm4v", "glm46v", "glm4v_moe", "internvl_chat", "interns1")
 
 
 @pytest.mark.parametrize("name", WRAPPED)
@@ -324,7 +329,7 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
     whole = {name for name in WRAPPED if WRAPPERS[name].may_be_whole}
     assert {*WRAPPED} - whole == {
         *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
-        *("qwen3_omni_moe", "gemma4"),
+        *("qwen3_omni_moe", "gemma4", "nemotron_h_omni", "interns1"),
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert {*WRAPPED} - quantized == {
@@ -338,4 +343,7 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
         "step3p7",
         "cohere2_vision",
         "minimax_m3_vl",
+        "nemotron_h_omni",
+        "interns1",
+        "intern_s2_preview",
     }

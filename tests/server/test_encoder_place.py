@@ -54,6 +54,8 @@ def test_kimi_vls_ranks_share_it_since_a_release(version: int, place: str) -> No
         ("Llama4ForConditionalGeneration", 23, {"dp_size": 2, "enable_multimodal": True}, True),
         ("Qwen3VLForConditionalGeneration", 23, {"dp_size": 2}, False),
         ("Lfm2VlForConditionalGeneration", 23, {"dp_size": 2, "disable_radix_cache": True}, True),
+        ("InternS1ForConditionalGeneration", 23, {"dp_size": 2}, True),
+        ("NemotronH_Nano_Omni_Reasoning_V3", 23, {"dp_size": 2}, True),
     ],
 )
 def test_an_encoder_that_is_split_otherwise_than_it_sums_does_not_start(

@@ -10,7 +10,15 @@ import pytest
 from runtime.server.decoders.wrappers import WRAPPERS, text_part
 from runtime.server.errors import ConfigError, Unsupported
 
-_WHOLE = {"qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_omni_moe", "glm46v"}
+_WHOLE = {
+    "qwen3_vl",
+    "qwen3_vl_moe",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "qwen3_omni_moe",
+    "glm46v",
+    "intern_s2_preview",
+}
 _EITHER = {"qwen2_vl", "qwen2_5_vl", "glm4v", "glm4v_moe", "minimax_m3_vl"}
 _BOTH = {"cohere2_vision"}
 _TIES = "tie_word_embeddings"

@@ -126,12 +126,18 @@ def test_lightning_attention_is_normed_in_groups_that_ranks_share(
         ("sm90", {"page_size": 16}, True),
     ],
 )
-@pytest.mark.parametrize("release", ["0.5.12", "0.5.20", "0.5.23"])
-def test_lfm2_vl_keeps_prefixes_in_pages_of_one_token(
-    release: str, arch: str, asked: dict[str, Any], ends: bool, tmp_path: Path
+@pytest.mark.parametrize(
+    ("model_type", "release"),
+    [
+        *(("lfm2_vl", release) for release in ("0.5.12", "0.5.20", "0.5.23")),
+        *(("NemotronH_Nano_VL_V2", "0.5.13"), ("NemotronH_Nano_Omni_Reasoning_V3", "0.5.23")),
+    ],
+)
+def test_a_model_with_states_that_no_rule_knows_keeps_prefixes_in_pages_of_one_token(
+    model_type: str, release: str, arch: str, asked: dict[str, Any], ends: bool, tmp_path: Path
 ) -> None:
-    """States that no extra buffer keeps, of a model that no rule knows as a hybrid."""
-    told = next(one for one in json.loads(PUBLISHED.read_text()).values() if one["model_type"] == "lfm2_vl")
+    """States that no extra buffer keeps."""
+    told = next(one for one in json.loads(PUBLISHED.read_text()).values() if one["model_type"] == model_type)
     (tmp_path / "config.json").write_text(json.dumps(told))
     target = ServerFlags(model_path=str(tmp_path), sglang_version=release, arch=arch)
     found = never_starts(resolve_deployment(target, environ={}).asking(**asked))

@@ -13,6 +13,7 @@ from runtime.server.encoders import (
     llama4,
     minimax,
     moonvit,
+    nemotron,
     pixtral,
     qwen,
     siglip,
@@ -24,6 +25,7 @@ from runtime.server.errors import ConfigError, Unsupported
 HF = Mapping[str, Any]
 _OF_THE_WHOLE = ("quantization_config", "dtype", "torch_dtype")
 _TIES, _TIED = "tie_word_embeddings", "tie_embedding"
+_TOPS = ("model.", "lm_head", "output.", "backbone.")  # of a model of text alone
 _LISTS = ("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
 
 
@@ -46,12 +48,15 @@ class Wrapper:
     tied_by: Literal["whole", "either", "section", "both", "unless told"] = "section"
     served: tuple[str, ...] = ()  # families of text, where SGLang's class has its own for one alone
     is_named: bool = True  # by its section, where that says so
+    is_prefixed: bool = True  # its modules' names, where SGLang compares them with those of a list
 
 
+_NEMOTRONS = ("NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "nemotron_h_omni")
 _QUANTIZED: Mapping[str, Any] = {"is_quantized": True}
 _EITHER: Mapping[str, Any] = {"is_quantized": True, "may_be_whole": True}
 _FLAT: Mapping[str, Any] = {"is_flat": True, "tied_by": "either"}
 _LLMS = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3_moe"}
+_S1 = dict(_LLMS)
 _LLMS |= {"GptOssForCausalLM": "gpt_oss", "InternLM2ForCausalLM": "internlm2"}
 # SGLang's DeepseekV2Config (srt/configs/deepseekvl2.py), which reads Kimi-VL's text.
 _KIMI_VL = {
@@ -105,7 +110,11 @@ WRAPPERS: Mapping[str, Wrapper] = {
             may_be_whole=True,
             section="llm_config",
             by_architecture=_LLMS,
+            is_prefixed=False,
         ),
+        Wrapper("interns1", "", intern.interns1, by_architecture=_S1, is_prefixed=False),
+        Wrapper("intern_s2_preview", "qwen3_5_moe_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
+        *(Wrapper(name, "nemotron_h", nemotron.nemotron, section="llm_config") for name in _NEMOTRONS),
     )
 }
 
@@ -158,7 +167,7 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
     if wrapper.tied_by == "unless told":
         told = [hf[name] for name in (_TIED, _TIES) if hf.get(name) is not None]
         text |= {_TIED: None, _TIES: told[0] if told else True}
-    if isinstance(text.get("quantization_config"), Mapping):
+    if wrapper.is_prefixed and isinstance(text.get("quantization_config"), Mapping):
         text["quantization_config"] = _of_text(text["quantization_config"])
     return text
 
@@ -184,4 +193,4 @@ def alone(name: Any) -> Any:
     if not isinstance(name, str) or "language_model." not in name:
         return name
     bare = name.replace("language_model.", "", 1)
-    return bare if bare.startswith(("model.", "lm_head", "output.")) else f"model.{bare}"
+    return bare if bare.startswith(_TOPS) else f"model.{bare}"

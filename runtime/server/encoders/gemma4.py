@@ -16,6 +16,7 @@ from runtime.server.encoders.weight import (
     column,
     layers,
     linear,
+    named,
     rms_norm,
     row,
     whole,
@@ -82,7 +83,7 @@ def _attention(v: Section, width: int) -> Weights:
 
 
 def _ear(a: Section) -> Weights:
-    yield from _named(EAR, _listening(a))
+    yield from named(EAR, _listening(a))
 
 
 def _listening(a: Section) -> Weights:
@@ -122,7 +123,3 @@ def _conformer(a: Section, width: int) -> Weights:
     yield EncoderWeight("lconv1d.depthwise_conv1d.weight", (width, 1, a.size("conv_kernel_size")), 0)
     yield EncoderWeight("lconv1d.conv_norm.weight", (width,), 0)
     yield from row("lconv1d.linear_end", width, width, bias=False)
-
-
-def _named(tower: str, weights: Iterable[EncoderWeight]) -> Weights:
-    return (replace(one, name=f"{tower}.{one.name}") for one in weights)

@@ -1,4 +1,5 @@
-"""InternViT as InternVL has it (srt/models/internvl.py), with dummy heads where its own do not divide."""
+"""InternViT as InternVL has it (srt/models/internvl.py), and Intern-S1 (interns1.py), with dummy heads where
+its own do not divide."""
 
 from __future__ import annotations
 
@@ -30,8 +31,22 @@ _DEFAULTS = {
 _NORMS: Mapping[str, Callable[[str, int], Weights]] = {"rms_norm": rms_norm, "layer_norm": layer_norm}
 
 
+# InternS1VisionConfig's, in a file of its checkpoints.
+_OF_S1 = {
+    "patch_size": 14, "image_size": 448, "hidden_size": 1024, "num_attention_heads": 16,
+    "intermediate_size": 4096, "num_hidden_layers": 24, "norm_type": "layer_norm",
+}  # fmt: skip
+
+
 def internvl_chat(hf: Mapping[str, Any], text_width: int) -> Weights:
-    v = Section(hf, defaults=_DEFAULTS)
+    return _tower(hf, text_width, Section(hf, defaults=_DEFAULTS))
+
+
+def interns1(hf: Mapping[str, Any], text_width: int) -> Weights:
+    return _tower(hf, text_width, Section(hf, defaults=_OF_S1))
+
+
+def _tower(hf: Mapping[str, Any], text_width: int, v: Section) -> Weights:
     width, inner, side = v.size("hidden_size"), v.size("intermediate_size"), v.size("patch_size")
     yield from whole("embeddings.class_embedding", 1, 1, width)
     yield from whole("embeddings.patch_embedding.weight", width, 3, side, side)

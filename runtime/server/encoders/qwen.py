@@ -3,7 +3,7 @@ both of Qwen3-Omni (qwen3_omni_moe.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -11,13 +11,13 @@ from typing import Any
 from runtime.server.encoders.section import Section
 from runtime.server.encoders.weight import (
     EAR,
-    EncoderWeight,
     Weights,
     attention,
     column,
     layer_norm,
     layers,
     linear,
+    named,
     over_attention_ranks,
     rms_norm,
     row,
@@ -96,7 +96,7 @@ def qwen3_5(hf: Mapping[str, Any], _text_width: int) -> Weights:
 def qwen3_omni(hf: Mapping[str, Any], _text_width: int) -> Weights:
     """What merges its patches is shared by all ranks."""
     yield from _qwen3(Section(hf, defaults=_QWEN3_DEEP), iter)
-    yield from _named(EAR, _audio(Section(hf, "audio_config", _AUDIO)))
+    yield from named(EAR, _audio(Section(hf, "audio_config", _AUDIO)))
 
 
 def _audio(a: Section) -> Weights:
@@ -121,10 +121,6 @@ def _audio(a: Section) -> Weights:
     yield from layer_norm("ln_post", width)
     yield from linear("proj1", width, width)
     yield from linear("proj2", a.size("output_dim"), width)
-
-
-def _named(tower: str, weights: Iterable[EncoderWeight]) -> Weights:
-    return (replace(one, name=f"{tower}.{one.name}") for one in weights)
 
 
 def _qwen3(v: Section, merged_over: Callable[[Weights], Weights] = over_attention_ranks) -> Weights:

@@ -130,3 +130,7 @@ def over_attention_ranks(weights: Iterable[EncoderWeight]) -> Weights:
 
 def layers(name: str, count: int, weights: Iterable[EncoderWeight]) -> Weights:
     return (replace(one, name=f"{name}.{one.name}", layers=count) for one in weights)
+
+
+def named(tower: str, weights: Iterable[EncoderWeight]) -> Weights:
+    return (replace(one, name=f"{tower}.{one.name}") for one in weights)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.runtime.families import choices, sizes
+from tests.runtime.families.qwen import TINY as QWEN
+from tests.runtime.families.qwen_hybrid import TINY as QWEN_HYBRID
 from tests.runtime.families.tiny import Tiny
 
 
@@ -30,3 +33,25 @@ TINY["internvl_chat"] = Tiny(
     tower={**sizes.PIXTRAL, "image_size": [56, 56], "attention_bias": True},
     as_published=_internvl_chat,
 )
+
+
+def _interns1(hf: dict[str, Any]) -> dict[str, Any]:
+    """Whose class transformers leaves to its checkpoints."""
+    text = {**hf["text_config"], "architectures": [_LLMS[hf["text_config"]["model_type"]]]}
+    named = {"model_type": "interns1", "architectures": ["InternS1ForConditionalGeneration"]}
+    return {**hf, **named, "text_config": text}
+
+
+def _intern_s2_preview(hf: dict[str, Any]) -> dict[str, Any]:
+    architectures = ["InternS2PreviewForConditionalGeneration"]
+    return {**hf, "model_type": "intern_s2_preview", "architectures": architectures}
+
+
+TINY["interns1"] = Tiny(
+    "InternVLConfig",
+    {"model_type": "qwen3_moe", **QWEN["qwen3_moe"].sizes},
+    QWEN["qwen3_moe"].space,
+    tower={**sizes.PIXTRAL, "image_size": [56, 56]},
+    as_published=_interns1,
+)
+TINY["intern_s2_preview"] = replace(QWEN_HYBRID["qwen3_5_moe"], as_published=_intern_s2_preview)
