@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
 AGAIN = RESULTS / "real_starts_again.json"
 MODELS = "benchmarks/real_starts/models/"
-ROUNDS = ("first", "second", "third")
+ROUNDS = ("first", "second", "third", "fourth")
 TOKENS, SHARE, LEAST = 0.005, 0.02, 256 * MIB
 # What the referee calls what `mem-report` tells apart
 NAMES = {"eager buffers": "eager", "draft graphs": "start", "ready": "start"}
@@ -51,7 +51,8 @@ def real_starts(of_round: str) -> Iterator[RealStart]:
     told = tomllib.loads((HERE / "starts.toml").read_text())
     for gpus, starts in told[of_round].items():
         for name, text in starts.items():
-            model, *flags = shlex.split(f"{text} {told['common']}")
+            model, *flags = shlex.split(text)
+            flags = [*shlex.split(told["common"]), *flags]  # the later of two counts
             command = ["python", "-m", "sglang.launch_server", "--model-path", MODELS + model, *flags]
             yield RealStart(name, int(gpus), command)
 
