@@ -18,7 +18,7 @@ from runtime.graphs.prefill import PrefillGraphs
 from runtime.models.decoder import Decoder
 from runtime.models.draft import DraftModel, next_step
 from runtime.models.own_draft import OwnDraftModel
-from runtime.server.config import SpeculativeConfig
+from runtime.server.speculative_config import SpeculativeConfig
 
 AnyDraft = DraftModel | OwnDraftModel
 

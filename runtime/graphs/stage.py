@@ -33,7 +33,7 @@ class StageGraphs(GraphRunner):
     def state_of(self, rows: int) -> StageState | None:
         if self.state is None:
             return None
-        assert self.state.residual is not None
+        assert self.state.residual is not None and self.state.inputs is None, "SGLang ends at such graphs"
         return StageState(self.state.hidden[:rows], self.state.residual[:rows])
 
     def forward(self, batch: ForwardBatch) -> LogitsOutput | StageState:

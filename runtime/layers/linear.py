@@ -43,6 +43,7 @@ class Part:
     within: tuple[str, slice] | None = None
     taken: Callable[[torch.Tensor], torch.Tensor] | None = None  # out of what is called so
     stored: str | None = None  # what a checkpoint calls it, which is another part's name, too
+    idle: bool = False  # nobody reads what it gives: checkpoints need not have it
 
 
 class Linear(nn.Module):
@@ -108,7 +109,7 @@ class Linear(nn.Module):
             for name, tensor in self.tensors.items():
                 if name == "bias" and not part.biased:
                     continue
-                yield self._piece(part, local, name, tensor)
+                yield replace(self._piece(part, local, name, tensor), may_lack=part.idle)
             start = local.stop
 
     def _piece(self, part: Part, local: slice, name: str, tensor: torch.Tensor) -> Piece:

@@ -35,6 +35,7 @@ class Piece:
 
     target: torch.Tensor
     sources: tuple[Source, ...]
+    may_lack: bool = False  # nobody reads it, and it is zeros where no checkpoint has it
 
 
 class TensorReader(Protocol):
@@ -50,6 +51,9 @@ class TensorReader(Protocol):
 def load(pieces: Iterable[Piece], checkpoint: TensorReader) -> None:
     for piece in pieces:
         source = next((source for source in piece.sources if _is_there(source, checkpoint)), None)
+        if source is None and piece.may_lack:
+            piece.target.zero_()
+            continue
         if source is None:
             names = " nor ".join(source.name for source in piece.sources)
             raise ConfigError(f"{checkpoint.describe()} has no {names}: is it a checkpoint of this model?")

@@ -24,6 +24,7 @@ from runtime.models.build import make_build
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.experts import Experts
 from runtime.models.layer import DecoderLayer, StageState
+from runtime.models.layer_inputs import LayerInputs
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import MoELayer
 from runtime.models.streams import StreamHead
@@ -62,6 +63,8 @@ class Decoder(nn.Module):
         self.is_first = comm.layout.pp_rank == 0
         self.is_last = comm.layout.pp_rank == comm.size("pp") - 1
         self.embedding = self._embedding() if self.is_first else None
+        given = model.layer_inputs if self.is_first else None
+        self.inputs = None if given is None else LayerInputs(build, given)
         dispatcher = dispatcher or make_dispatcher(model, runtime, comm, build.dtype, device)
         self.backend: MoEBackend | None = None
         if any(model.layer_kinds[layer] == "moe" for layer in layers):
@@ -126,21 +129,24 @@ class Decoder(nn.Module):
         """Everything before the final norm: what a prefill graph captures."""
         self._publish_token_counts(batch)
         if self.embedding is not None:
-            state = self._entered(self.embedding(batch.input_ids, self.comm))
+            state = self._entered(self.embedding(batch.input_ids, self.comm), batch)
         assert state is not None, "a later pipeline stage needs the state of the one before"
+        inputs = state.inputs
         captured: list[torch.Tensor] = []
         for layer in each_layer(self._stack, kind=self._kind):
             if layer.number in self.captures:
                 captured.append(state.total())
-            state = layer(state, batch, pool, self._table(layer))
+            given = None if inputs is None else inputs[:, layer.number]
+            state = layer(state, batch, pool, self._table(layer), given)
         if self.model.scales_layers and not self.is_last:  # two tensors are passed on, as by all
-            state = replace(state, residual=torch.zeros_like(state.hidden))
+            state = replace(state, residual=torch.zeros_like(state.hidden), inputs=inputs)
         return replace(state, captured=tuple(captured)) if captured else state
 
-    def _entered(self, hidden: torch.Tensor) -> StageState:
+    def _entered(self, hidden: torch.Tensor, batch: ForwardBatch) -> StageState:
         """All streams begin alike."""
-        streams = self.model.streams
-        return StageState(hidden if streams is None else hidden[:, None].repeat(1, streams.count, 1))
+        if self.model.streams is not None:
+            return StageState(hidden[:, None].repeat(1, self.model.streams.count, 1))
+        return StageState(hidden, inputs=self.inputs(batch.input_ids, hidden) if self.inputs else None)
 
     def _kind(self, layer: DecoderLayer) -> object:
         return (layer.kind, layer.number in self.captures)
@@ -185,7 +191,12 @@ class Decoder(nn.Module):
         hidden, residual = (
             torch.empty(shape, dtype=self.build.dtype, device=self.build.device) for _ in range(2)
         )
-        return StageState(hidden, residual)
+        given = self.model.layer_inputs
+        if given is None:
+            return StageState(hidden, residual)
+        return StageState(
+            hidden, residual, inputs=hidden.new_empty(tokens, self.model.num_layers, given.width)
+        )
 
     def load_hf(self, folder: Path) -> None:
         """Weights from a `save_pretrained` folder: this rank's part of them."""
@@ -200,7 +211,14 @@ class Decoder(nn.Module):
 
     def pieces(self) -> Iterator[Piece]:
         tied = self.head is self.embedding
-        for part in (self.embedding, *self._stack, self.streams, self.norm, None if tied else self.head):
+        for part in (
+            self.embedding,
+            self.inputs,
+            *self._stack,
+            self.streams,
+            self.norm,
+            None if tied else self.head,
+        ):
             if part is not None:
                 yield from part.pieces()
 
@@ -225,9 +243,10 @@ class Decoder(nn.Module):
 
 
 def sample_layers(model: ModelConfig) -> tuple[int, ...]:
-    """One layer of each kind: what tuning needs of a model."""
+    """One layer of each kind, and those whose keys they read: what tuning needs of a model."""
     kinds = [model.layer_kind(layer) for layer in range(model.num_layers)]
-    return tuple(sorted(kinds.index(kind) for kind in set(kinds)))
+    chosen = {kinds.index(kind) for kind in set(kinds)}
+    return tuple(sorted(chosen | {model.key_layer(layer) for layer in chosen}))
 
 
 def run_stage(
@@ -247,4 +266,4 @@ def run_stage(
 def _parts(state: StageState | None) -> tuple[torch.Tensor, ...]:
     if state is None:
         return ()
-    return (state.hidden,) if state.residual is None else (state.hidden, state.residual)
+    return tuple(part for part in (state.hidden, state.residual, state.inputs) if part is not None)

@@ -17,9 +17,10 @@ from runtime.moe.dispatch import Dispatcher
 class ExpertsBeside(nn.Module):
     """The MLP is given normed rows; the router those without, and experts by a norm that is theirs."""
 
-    def __init__(self, build: Build, layer: str, dispatcher: Dispatcher, backend: MoEBackend) -> None:
+    def __init__(self, build: Build, layer_id: int, dispatcher: Dispatcher, backend: MoEBackend) -> None:
         super().__init__()
-        self.dense = DenseLayer(build, f"{layer}.{build.model.names.mlp}")
+        model, layer = build.model, build.model.layer_name(layer_id)
+        self.dense = DenseLayer(build, f"{layer}.{model.names.mlp}", model.mlp_size(layer_id))
         self.routed = MoELayer(build, layer, dispatcher, backend)
         after = f"{layer}.post_feedforward_layernorm"
         self.dense_norm, self.routed_norm = (build.norm_of_rows(f"{after}_{one}") for one in (1, 2))

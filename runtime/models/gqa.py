@@ -42,8 +42,9 @@ class GroupedQueryAttention(nn.Module):
         self.sizes = [length(asked), length(kv), length(values)]
         self.has_gate, self.value_scale = config.output_gate, config.value_scale
         self.key_scale = config.key_scale
+        self.has_keys = model.key_layer(layer_id) == layer_id
         self.qkv = build.linear(
-            parts_of_heads(name, model.names, config, asked, kv, values),
+            parts_of_heads(name, model.names, config, asked, kv, values, self.has_keys),
             slice(0, config.inputs * model.hidden_size),
             bias=config.bias,
             rows_over=ranks,
@@ -67,7 +68,7 @@ class GroupedQueryAttention(nn.Module):
         if config.softplus_gate is not None:
             gates = [Part(f"{name}.g_proj", self.heads if config.softplus_gate == "head" else q)]
             self.soft_gate = build.linear(gates, slice(0, model.hidden_size), rows_over=ranks)
-        self.norms = query_key_norms(build, name, config, q, kv)
+        self.norms = query_key_norms(build, name, config, q, kv, self.has_keys)
         self.eps = model.rms_eps
         ones = torch.ones(config.value_width, dtype=build.dtype, device=build.device)
         self.register_buffer("value_norm", ones if config.norms_values else None)
@@ -78,7 +79,7 @@ class GroupedQueryAttention(nn.Module):
         self.idle_norms = _idle_norms(build, config.head_dim) if config.idle_norms else None
         self.norms_turned, self.growth = config.norms_turned, config.growth
         self.layer = AttentionLayer(
-            layer_id, config.scale, config.window, self.sinks, config.score_cap, config.chunk
+            model.key_layer(layer_id), config.scale, config.window, self.sinks, config.score_cap, config.chunk
         )
 
     def forward(
@@ -93,7 +94,7 @@ class GroupedQueryAttention(nn.Module):
             q, gate = (part.contiguous() for part in q.unflatten(1, (-1, 2)).unbind(2))
         if self.norms is not None and not self.norms_turned:
             self.norms(q, k)
-        if self.value_norm is not None:
+        if self.value_norm is not None and self.has_keys:
             rms_norm_(v, self.value_norm, self.eps)
         if self.rope is not None and table is not None:
             rope_(q, k, table, rows_of(self.rope, batch.positions), self.rope.interleaved)
@@ -105,7 +106,8 @@ class GroupedQueryAttention(nn.Module):
             gate = self.head_gate(x).unflatten(-1, (q.shape[1], -1))
         if self.value_scale != 1:
             v = v * self.value_scale
-        answer = attend(q, k, v, self.layer, batch, pool)
+        own = self.has_keys
+        answer = attend(q, k if own else None, v if own else None, self.layer, batch, pool)
         if gate is not None:
             answer = answer * gate.sigmoid()
         if self.soft_gate is not None:
@@ -143,7 +145,13 @@ def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:
 
 
 def parts_of_heads(
-    name: str, names: TensorNames, config: AttentionConfig, q: slice, kv: slice, values: slice
+    name: str,
+    names: TensorNames,
+    config: AttentionConfig,
+    q: slice,
+    kv: slice,
+    values: slice,
+    has_keys: bool = True,
 ) -> list[Part]:
     """Three matrices, or one of the three below each other: in every checkpoint, or in some."""
     keys = config.num_heads * config.head_dim * (2 if config.output_gate else 1)
@@ -157,7 +165,13 @@ def parts_of_heads(
         return [Part(whole, rows) for rows in inside]
     stored = f"{name}.k_proj" if config.keys_are_values else None
     return [
-        Part(f"{name}.{own}", rows, within=(whole, within), stored=stored if own == "v_proj" else None)
+        Part(
+            f"{name}.{own}",
+            rows,
+            within=(whole, within),
+            stored=stored if own == "v_proj" else None,
+            idle=own != "q_proj" and not has_keys,
+        )
         for (own, rows, _), within in zip(places, inside, strict=True)
     ]
 

@@ -18,6 +18,7 @@ from runtime.models.experts_beside import ExpertsBeside
 from runtime.models.gated_delta import GatedDeltaNet
 from runtime.models.gqa import GroupedQueryAttention
 from runtime.models.kimi_delta import KimiDelta
+from runtime.models.layer_inputs import LayerInput
 from runtime.models.lightning import LightningAttention
 from runtime.models.mamba2 import Mamba2Mixer
 from runtime.models.mla import LatentAttention
@@ -48,6 +49,7 @@ class StageState:
     residual: torch.Tensor | None = None  # None before the first layer
     captured: tuple[torch.Tensor, ...] = ()  # what a draft is given of the layers before
     beside: torch.Tensor | None = None  # what experts answered, for the end of the next layer
+    inputs: torch.Tensor | None = None  # of each layer [T, layers, width], between stages
 
     def total(self) -> torch.Tensor:
         return self.hidden.clone() if self.residual is None else self.hidden + self.residual
@@ -72,6 +74,7 @@ class DecoderLayer(nn.Module):
         self.mlp_norms = None if self.mlp is None else around_mlp(build, name, half)
         scale = torch.ones(1, dtype=build.dtype, device=build.device) if model.scales_layers else None
         self.register_buffer("scale", scale)
+        self.input = None if model.layer_inputs is None else LayerInput(build, name, model.layer_inputs.width)
         self.name = name
         has_streams = model.streams is not None
         self.mixer_streams = Streams(build, f"{name}.attn_hc") if has_streams else None
@@ -83,7 +86,9 @@ class DecoderLayer(nn.Module):
         batch: ForwardBatch,
         pool: KVPool,
         table: torch.Tensor | None,
+        given: torch.Tensor | None = None,
     ) -> StageState:
+        """`given` [T, width]: this layer's inputs."""
         hidden, residual = state.hidden, state.residual
         if self.norms == "parallel":
             return self._side_by_side(state, batch, pool, table)
@@ -102,7 +107,10 @@ class DecoderLayer(nn.Module):
             hidden = self.mlp(hidden, residual) if self._has_both else self.mlp(hidden)
             hidden = self.mlp_norms.leave(hidden)
         if self.scale is not None and residual is not None:
-            return StageState(residual.add_(hidden).mul_(self.scale))
+            rows = residual.add_(hidden)
+            if self.input is not None and given is not None:
+                rows = rows.add_(self.input(rows, given))
+            return StageState(rows.mul_(self.scale))
         return StageState(hidden if state.beside is None else hidden + state.beside, residual)
 
     @property
@@ -137,7 +145,7 @@ class DecoderLayer(nn.Module):
 
     def pieces(self) -> Iterator[Piece]:
         parts = (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp, self.beside)
-        for part in (*parts, self.mixer_streams, self.mlp_streams):
+        for part in (*parts, self.input, self.mixer_streams, self.mlp_streams):
             if part is not None:
                 yield from part.pieces()
         if self.scale is not None:
@@ -197,9 +205,9 @@ def _mlp(
     if kind == "moe" and not build.model.shortcut:
         assert backend is not None and build.model.moe is not None
         if build.model.moe.beside_dense:
-            return ExpertsBeside(build, f"{build.model.names.layers}.{layer_id}", dispatcher, backend)
+            return ExpertsBeside(build, layer_id, dispatcher, backend)
         return MoELayer(build, name, dispatcher, backend, caps, build.model.moe.is_hashed(layer_id))
-    return DenseLayer(build, name, caps) if kind != "none" else None
+    return DenseLayer(build, name, build.model.mlp_size(layer_id), caps) if kind != "none" else None
 
 
 def _beside(

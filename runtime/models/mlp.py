@@ -27,11 +27,11 @@ from runtime.server.layer_config import NO_CAPS, Caps
 
 
 class DenseLayer(nn.Module):
-    def __init__(self, build: Build, name: str, caps: Caps = NO_CAPS) -> None:
+    def __init__(self, build: Build, name: str, intermediate: int, caps: Caps = NO_CAPS) -> None:
         super().__init__()
         self.comm = build.comm
         size, rank = build.comm.size("tp"), build.comm.rank("tp")
-        self.mlp = _gated(build, name, build.model.intermediate_size, size, rank, caps)
+        self.mlp = _gated(build, name, intermediate, size, rank, caps)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return scatter(self.mlp(gather(x, self.comm)), x.shape[0], self.comm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -27,6 +28,17 @@ class HeadNorms(nn.Module):
     def pieces(self) -> Iterator[Piece]:
         yield from self.q_norm.pieces()
         yield from self.k_norm.pieces()
+
+
+class QueryNorms(HeadNorms):
+    """Of keys there is a norm that nobody asks."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor) -> None:
+        self.q_norm.in_place(q)
+
+    def pieces(self) -> Iterator[Piece]:
+        yield from self.q_norm.pieces()
+        yield from (replace(piece, may_lack=True) for piece in self.k_norm.pieces())
 
 
 class UnitNorms(nn.Module):
@@ -60,16 +72,17 @@ class WholeNorms(HeadNorms):
 
 
 def query_key_norms(
-    build: Build, name: str, config: AttentionConfig, q: slice, kv: slice
+    build: Build, name: str, config: AttentionConfig, q: slice, kv: slice, has_keys: bool = True
 ) -> HeadNorms | UnitNorms | None:
-    """`q` and `kv` are this rank's rows."""
+    """`q` and `kv` are this rank's rows; of a layer that `has_keys` of its own."""
     if config.qk_norm == "none":
         return None
     if config.qk_norm == "unit":
         return UnitNorms(build.model.rms_eps)
     of_q, of_k = (f"{name}.{one}" for one in (build.model.names.q_norm, build.model.names.k_norm))
     if config.qk_norm == "head":
-        return HeadNorms(build.norm(of_q, config.head_dim), build.norm(of_k, config.head_dim))
+        norms = HeadNorms if has_keys else QueryNorms
+        return norms(build.norm(of_q, config.head_dim), build.norm(of_k, config.head_dim))
     q_norm = build.norm(of_q, length(q), rows=q)
     return WholeNorms(q_norm, build.norm(of_k, length(kv), rows=kv), build)
 

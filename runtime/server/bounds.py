@@ -66,6 +66,8 @@ MODEL: Mapping[str, Bound] = {
     **dict.fromkeys(("key_head_dim", "value_head_dim", "state_size", "ssm_state_size"), WIDTH),
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "mamba_head_dim"), WIDTH),
     **dict.fromkeys(("latent_size", "moe_latent_size"), WIDTH),
+    **dict.fromkeys(("hidden_size_per_layer_input", "vocab_size_per_layer_input"), WIDTH),
+    "num_kv_shared_layers": LAYERS,
     **dict.fromkeys(("head_vocab", "draft_vocab_size", "width", "target_hidden_size"), WIDTH),
     **dict.fromkeys(("states", "num_aux_hidden_states"), LAYERS),
     **dict.fromkeys(("zero_experts", "zero_expert_num"), Bound(0, EXPERTS.most)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runtime.server.bounds import MOST_RANKS, PARALLEL, SERVER, SPECULATIVE, check_flags, check_model
+from runtime.server.bounds import MOST_RANKS, PARALLEL, SERVER, check_flags, check_model
 from runtime.server.deepep import DeepEP
 from runtime.server.encoders.weight import Encoder
 from runtime.server.errors import ConfigError
@@ -19,6 +19,7 @@ from runtime.server.layer_config import (
     Caps,
     CompressedConfig,
     FusionConfig,
+    LayerInputsConfig,
     MLAConfig,
     MoEConfig,
     Multipliers,
@@ -27,6 +28,7 @@ from runtime.server.layer_config import (
 )
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
+from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.tensor_names import EXPERTS_IN, USUAL, TensorNames
 
 SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio, where it does not say
@@ -74,6 +76,9 @@ class ModelConfig:
     dtype: str = "bfloat16"
     moe: MoEConfig | None = None
     caps: tuple[Caps, ...] = ()  # each layer's, where one has some
+    mlp_sizes: tuple[int, ...] = ()  # each layer's, where they differ
+    key_layers: tuple[int, ...] = ()  # whose keys and values each layer reads, where some read others'
+    layer_inputs: LayerInputsConfig | None = None
     mla: MLAConfig | None = None
     compressed: CompressedConfig | None = None
     streams: StreamsConfig | None = None
@@ -87,6 +92,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_model(self, self.moe, self.mla, self.mla and self.mla.indexer, self.compressed, self.recurrent)
+        check_model(self.layer_inputs)
 
     @property
     def is_mla(self) -> bool:
@@ -127,7 +133,10 @@ class ModelConfig:
     def layer_kind(self, layer: int) -> tuple[object, ...]:
         """Layers of one kind run alike and are as large."""
         stored = self.quantized.of_layer(self.layer_name(layer))
-        kinds = self.layer_kinds[layer], self.attention_kinds[layer], stored, self.layer_caps(layer)
+        kinds: tuple[object, ...] = (self.layer_kinds[layer], self.attention_kinds[layer], stored)
+        kinds = (*kinds, self.layer_caps(layer))
+        if self.mlp_sizes or self.key_layers:
+            kinds = (*kinds, self.mlp_size(layer), self.key_layer(layer) == layer)
         return (*kinds, "hashed") if self.moe is not None and self.moe.is_hashed(layer) else kinds
 
     def layer_name(self, layer: int) -> str:
@@ -136,6 +145,13 @@ class ModelConfig:
     def half_name(self, layer: int) -> str:
         """What follows the name of a part of which a checkpoint's layer has two."""
         return f".{layer % 2}" if self.shortcut else ""
+
+    def mlp_size(self, layer: int) -> int:
+        return self.mlp_sizes[layer] if self.mlp_sizes else self.intermediate_size
+
+    def key_layer(self, layer: int) -> int:
+        """Whose keys and values it reads. Its own have a place in the cache even where nobody writes them."""
+        return self.key_layers[layer] if self.key_layers else layer
 
     def layer_caps(self, layer: int) -> Caps:
         return self.caps[layer] if self.caps else NO_CAPS
@@ -224,19 +240,6 @@ class ParallelConfig:
     @property
     def moe_tp(self) -> int:
         return self.tp // self.ep
-
-
-@dataclass(frozen=True, slots=True)
-class SpeculativeConfig:
-    algorithm: str
-    num_steps: int = 3
-    eagle_topk: int = 1
-    num_draft_tokens: int = 4
-    multi_layer: bool = False
-    is_counted: bool = True  # its layers' keys and values, when the pool is sized
-
-    def __post_init__(self) -> None:
-        check_flags(self, SPECULATIVE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,15 @@ class IndexerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerInputsConfig:
+    """What each layer is given of a token beside its rows, so wide: of a table of so many tokens, and of the
+    token's embedding."""
+
+    vocab_size: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class CompressedConfig:
     """DeepSeek-V4's attention: one key, which is the value too, of each token of a window, and in most layers
     of each group of earlier ones."""

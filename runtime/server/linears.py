@@ -33,7 +33,8 @@ _SPLIT_OVER_TP = (
 
 @dataclass(frozen=True, slots=True)
 class LinearSize:
-    """[n, k], and the matrices of a checkpoint that it is made of, in each of `layers`."""
+    """[n, k], and the matrices of a checkpoint that it is made of, in each of `layers`; where there are none,
+    of the model."""
 
     modules: tuple[str, ...]
     k: int
@@ -81,10 +82,21 @@ def _linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> It
                 yield LinearSize(tuple(f"{name}.{one}" for one in modules), k, n, layers)
     for kind in ("dense", "moe"):
         kinds = ("dense", "moe") if kind == "dense" and model.shortcut else (kind,)
-        layers = tuple(i for i, one in enumerate(model.layer_kinds) if one in kinds)
-        if layers:
-            products = _dense(model, spread) if kind == "dense" else _beside_experts(model, spread)
+        of_kind = [i for i, one in enumerate(model.layer_kinds) if one in kinds]
+        for width in dict.fromkeys(map(model.mlp_size, of_kind)):
+            layers = tuple(i for i in of_kind if model.mlp_size(i) == width)
+            products = (_dense if kind == "dense" else _beside_experts)(model, spread, width)
             yield from (LinearSize(modules, k, n, layers) for modules, k, n in products)
+    if model.layer_inputs is not None:
+        yield from _inputs(model, model.layer_inputs.width)
+
+
+def _inputs(model: ModelConfig, width: int) -> Iterator[LinearSize]:
+    """Of every layer, made on the first stage; then in each of them."""
+    hidden, layers = model.hidden_size, tuple(range(model.num_layers))
+    yield LinearSize(("model.per_layer_model_projection",), hidden, model.num_layers * width, ())
+    yield LinearSize(("per_layer_input_gate",), hidden, width, layers)
+    yield LinearSize(("per_layer_projection",), width, hidden, layers)
 
 
 Product = tuple[tuple[str, ...], int, int]
@@ -203,16 +215,16 @@ def _recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
         yield ("out_proj",), config.channels // ranks, hidden
 
 
-def _dense(model: ModelConfig, spread: Spread) -> Iterator[Product]:
-    return _mlp(model, model.names.mlp, model.intermediate_size // spread.dense)
+def _dense(model: ModelConfig, spread: Spread, width: int) -> Iterator[Product]:
+    return _mlp(model, model.names.mlp, width // spread.dense)
 
 
-def _beside_experts(model: ModelConfig, spread: Spread) -> Iterator[Product]:
+def _beside_experts(model: ModelConfig, spread: Spread, dense: int) -> Iterator[Product]:
     moe, mlp = model.moe, model.names.mlp
     if moe is None:
         return
     if moe.beside_dense:
-        yield from _dense(model, spread)
+        yield from _dense(model, spread, dense)
     if spread.loose_experts:
         yield (f"{mlp}.experts.0.w1",), model.hidden_size, moe.intermediate_size
         yield (f"{mlp}.experts.0.w2",), moe.intermediate_size, model.hidden_size
@@ -235,6 +247,8 @@ def _mlp(model: ModelConfig, name: str, width: int) -> Iterator[Product]:
 
 
 def _is_quantized(model: ModelConfig, size: LinearSize) -> bool:
+    if not size.layers:
+        return not model.excluded.linear(size.modules)
     return any(
         not model.excluded.linear([f"{model.layer_name(layer)}.{one}" for one in size.modules])
         for layer in size.layers

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.server.compressed_sizes import CompressedPlan, compressed_tokens, plan_compressed
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens
 from runtime.server.parallel import stage_layers
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
@@ -20,6 +20,7 @@ from runtime.server.sizing import (
     kv_tokens,
     static_rest,
 )
+from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.state_sizes import StatePlan, drafted_states, plan_states, requests_for, states_for
 
 DSA_PAGE_SIZE = 64

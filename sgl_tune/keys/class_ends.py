@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
+from runtime.server.parallel import stage_layers
 from runtime.server.recurrent import LightningConfig, Mamba2Config
 from sgl_tune.keys.expert_calls import checkpoint_of
 
@@ -116,6 +117,22 @@ def _gemma_2(deployment: Deployment) -> Iterator[str]:
         )
 
 
+def _inputs_over_stages(deployment: Deployment) -> Iterator[str]:
+    """srt/models/gemma4_causal.py: graphs keep two tensors of a stage. Another stage's keys are in no pool of
+    srt/mem_cache/swa_memory_pool.py, which a first forward finds."""
+    model, parallel = deployment.model, deployment.parallel
+    if parallel.pp == 1:
+        return
+    if model.layer_inputs is not None and not deployment.server.asked.disable_cuda_graph:
+        yield "its layers have inputs of their own, which graphs pass to no other stage: --disable-cuda-graph"
+    for stage in range(parallel.pp):
+        layers = stage_layers(model.num_layers, parallel, stage)
+        apart = [layer for layer in layers if model.key_layer(layer) not in layers]
+        if apart:
+            source = model.key_layer(apart[0])
+            yield f"layer {apart[0]} reads the keys of layer {source}, of another stage: --pp-size 1"
+
+
 def _afmoe(deployment: Deployment) -> Iterator[str]:
     """srt/models/afmoe.py"""
     if deployment.model.model_type != "afmoe":
@@ -142,5 +159,5 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 _WITHOUT_STAGES = ("afmoe", "phimoe", "granitemoeshared", "granitemoe_swa")
 _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _mixers),
-    *(_longcat, _layers_apart, _gemma_2, _afmoe, _stages),
+    *(_longcat, _layers_apart, _inputs_over_stages, _gemma_2, _afmoe, _stages),
 )

@@ -34,7 +34,8 @@ def _cuts(deployment: Deployment) -> Iterator[str]:
     model, parallel, block = deployment.model, deployment.parallel, deployment.model.quantization_block
     if block is None or model.checkpoint_quantization != "fp8":
         return
-    sizes = {model.intermediate_size // parallel.tp} if "dense" in model.layer_kinds else set()
+    dense = [layer for layer, kind in enumerate(model.layer_kinds) if kind == "dense"]
+    sizes = {model.mlp_size(layer) // parallel.tp for layer in dense}
     if model.moe is not None:
         sizes |= {
             model.moe.intermediate_size // parallel.moe_tp,

@@ -61,7 +61,7 @@ def _compressed_weights(model: ModelConfig, compressed: CompressedConfig, heads:
 
 
 def _dense_weights(model: ModelConfig, parallel: ParallelConfig) -> int:
-    width = model.intermediate_size if "dense" in model.layer_kinds else 0
+    width = max(map(model.mlp_size, range(model.num_layers))) if "dense" in model.layer_kinds else 0
     if model.moe is not None:
         width += model.moe.shared_intermediate_size
     return 3 * model.hidden_size * width // parallel.tp

@@ -8,7 +8,7 @@ from typing import Any
 
 from runtime.server import bounds, buckets, channels, deepep, sizing
 from runtime.server.backends import backend_row
-from runtime.server.config import ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.server.flags import flags_of
 from runtime.server.flags.config_file import config_words
 from runtime.server.flags.types import TYPES, graph_config
@@ -20,6 +20,7 @@ from runtime.server.pool_plan import table_headroom
 from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config
 from runtime.server.releases import RELEASES
 from runtime.server.requests import max_running_requests
+from runtime.server.speculative_config import SpeculativeConfig
 from tests.book.plain import plain, told, whole
 from tests.book.rows import Row
 

@@ -80,7 +80,7 @@ def beside_transformers(one: Published) -> Beside:
         model = _model(one)
         stored = file_bytes(_decoder(model))
         plain = replace(model, quantized=UNQUANTIZED, checkpoint_quantization=None, quantization_block=None)
-        ours = sum(one.numel() for one in _of_a_file(_decoder(plain)))
+        ours = sum(one.numel() for one in _of_a_file(_decoder(plain))) - of_unread_keys(model)
         theirs = _parameters(one.config) - of_zero_experts(model)
     except (ConfigError, Unsupported) as error:
         return Beside(one.name, "parameters", 0, 0, error.message)
@@ -101,6 +101,17 @@ def of_zero_experts(model: ModelConfig) -> int:
     if moe is None or not moe.zero_experts:
         return 0
     return model.num_moe_layers * moe.zero_experts * 2 * moe.intermediate_size * model.hidden_size
+
+
+def of_unread_keys(model: ModelConfig) -> int:
+    """Of layers that read another's, and have none for transformers: SGLang makes them all the same."""
+    total = 0
+    for layer in range(model.num_layers):
+        if model.key_layer(layer) != layer:
+            one = model.layer_attention(layer)
+            matrices = 1 if one.keys_are_values else 2  # one is a room already
+            total += one.head_dim + matrices * one.num_kv_heads * one.head_dim * model.hidden_size
+    return total
 
 
 def _of_a_file(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:

@@ -102,13 +102,6 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ("cohere", {}, {"attention_bias": True}, "attention_bias is True"),
     ("cohere2", {"sliding_window": 9}, {"sliding_window": None}, "sliding_window is None"),
     ("cohere2", {}, {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
-    (
-        "gemma4_text",
-        {"hidden_size_per_layer_input": 0},
-        {"hidden_size_per_layer_input": 256},
-        "hidden_size_per_layer_input is 256",
-    ),
-    ("gemma4_text", {}, {"num_kv_shared_layers": 18}, "num_kv_shared_layers is 18"),
     ("gemma4_text", {}, {"use_bidirectional_attention": "all"}, "use_bidirectional_attention is 'all'"),
     ("gemma4_text", {}, {"hidden_activation": "silu"}, "hidden_activation is 'silu'"),
     ("gemma4_text", {}, {"num_global_key_value_heads": 1}, "num_global_key_value_heads is 1 where"),

@@ -22,7 +22,7 @@ _NO_LINEAR = re.compile(
     r"|indexer\.(weights_proj|wk)|compressor\.(indexer\.)?(kv|gate)_proj|scorer\.weights_proj|self_attn\.o_a_proj"
     r"|\battention\.b_proj)$"
 )
-_LINEAR = {"laguna": ("self_attn.g_proj",)}
+_LINEAR = {"gemma4_text": ("per_layer_input_gate",), "laguna": ("self_attn.g_proj",)}
 # Stored as one by transformers.
 _STORED = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
@@ -74,6 +74,10 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
                 for module in one.modules
             ]
             attention = model.attention.get(model.attention_kinds[layer])
+            if model.key_layer(layer) != layer and modules[0].endswith("q_proj"):
+                theirs[layer, modules[1]] = theirs[
+                    model.key_layer(layer), modules[1]
+                ]  # multiplied by, and unread
             if attention and attention.keys_are_values and modules[0].endswith("q_proj"):
                 theirs[layer, modules[2]] = theirs[layer, modules[1]]  # one of a checkpoint, kept twice
             known = [theirs[layer, module] for module in modules if (layer, module) in theirs]
@@ -87,7 +91,7 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
 
 # What each rank has whole: low ranks, the indexer, a latent between experts.
 _WHOLE = re.compile(
-    r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|experts\.0\.w[12])$"
+    r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|per_layer_\w+|experts\.0\.w[12])$"
 )
 _BY_COLUMNS = re.compile(r"(o_proj|o_b_proj|out_proj|down_proj|output_linear|w2|dense|wo)$")
 

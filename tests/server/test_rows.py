@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from runtime.server.config import ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.server.rows import aligned_rows, batch_rows
+from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.start_sizes import captured_sizes
 from tests.server.servers import H200, QWEN, R1, server
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.errors import NoRoomForTokens
 from runtime.server.layer_config import AttentionConfig, RopeConfig
 from runtime.server.recurrent import (
@@ -19,6 +19,7 @@ from runtime.server.recurrent import (
 )
 from runtime.server.releases import RELEASES
 from runtime.server.requests import max_running_requests
+from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.state_sizes import plan_states, requests_for
 from tests.oracle.state_sizes import read
 

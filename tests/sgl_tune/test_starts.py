@@ -441,7 +441,9 @@ def test_a_draft_holds_the_context_of_its_target(
     assert found is not None and "its draft has 2048 positions" in found if ends else found is None
 
 
-_GEMMA = json.loads(PUBLISHED.read_text())["google/gemma-4-26B-A4B-it"]
+_GEMMA, _E2B, _E4B = (
+    json.loads(PUBLISHED.read_text())[f"google/gemma-4-{size}-it"] for size in ("26B-A4B", "E2B", "E4B")
+)
 _TEXT_ALONE = {**_GEMMA["text_config"], "architectures": ["Gemma4ForCausalLM"]}
 _APART = {**_GEMMA, "text_config": {**_GEMMA["text_config"], "per_layer_config": {"05": {"head_dim": 256}}}}
 
@@ -459,6 +461,12 @@ _APART = {**_GEMMA, "text_config": {**_GEMMA["text_config"], "per_layer_config":
         ({**_TEXT_ALONE, "global_head_dim": 256, "num_global_key_value_heads": 8}, {}, None),
         (_APART, {}, None),
         (_APART, {"sglang_version": "0.5.21", "flashinfer_version": None}, "SGLang reads since 0.5.22"),
+        (_GEMMA, {"pp": 2}, None),
+        (_E4B, {}, None),
+        (_E4B, {"pp": 2}, "graphs pass to no other stage: --disable-cuda-graph"),
+        (_E4B, {"pp": 2, "disable_cuda_graph": True}, None),
+        (_E4B, {"pp": 3, "disable_cuda_graph": True}, "layer 28 reads the keys of layer 22, of another"),
+        (_E2B, {"pp": 2, "disable_cuda_graph": True}, "layer 17 reads the keys of layer 13, of another"),
     ],
 )
 def test_which_servers_of_gemma_4_end(

@@ -28,8 +28,8 @@ class AttentionLayer:
 
 def attend(
     q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    k: torch.Tensor | None,
+    v: torch.Tensor | None,
     layer: AttentionLayer,
     batch: ForwardBatch,
     pool: KVPool,
@@ -37,12 +37,14 @@ def attend(
     block: int = 1,
 ) -> torch.Tensor:
     """q [T, heads, D], k [T, kv heads, D] and v [T, kv heads, E] of the new tokens -> [T, heads, E];
-    nobody's are 0. `chosen` [T, kv heads, K] are the blocks of tokens that are seen: see `choose_blocks`."""
+    nobody's are 0. Without `k` and `v` those of another layer are read. `chosen` [T, kv heads, K] are the
+    blocks of tokens that are seen: see `choose_blocks`."""
     assert isinstance(pool.cache, GqaPool)
     keys, values = pool.cache.keys(layer.layer_id), pool.cache.values(layer.layer_id)
     slot_map = pool.cache.slot_map(layer.layer_id)
-    ops.store_rows(keys, batch.out_cache_loc, k, slot_map=slot_map)
-    ops.store_rows(values, batch.out_cache_loc, v, slot_map=slot_map)
+    for buffer, rows in ((keys, k), (values, v)):
+        if rows is not None:
+            ops.store_rows(buffer, batch.out_cache_loc, rows, slot_map=slot_map)
     return ops.paged_attention(
         q,
         keys,

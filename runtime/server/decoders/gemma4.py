@@ -1,4 +1,7 @@
-"""Gemma 4: keys, values and a rope by kind of layer, values that may be keys, experts beside a dense MLP."""
+"""Gemma 4: keys, values and a rope by kind of layer, values that may be keys, experts beside a dense MLP.
+
+E2B's and E4B's layers have inputs of their own, and the last ones the keys and values of earlier ones.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,17 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.decoders.parts import SLIDES, above_none, everywhere, heads, model
 from runtime.server.errors import ConfigError
-from runtime.server.layer_config import AttentionConfig, MoEConfig, Multipliers, RopeConfig
+from runtime.server.layer_config import (
+    AttentionConfig,
+    LayerInputsConfig,
+    MoEConfig,
+    Multipliers,
+    RopeConfig,
+)
 
 _WORDS = {kind: word for word, kind in SLIDES.items()}
 _EVERY = 6  # of layers, the last sees everything
 _UNSAID = "unsaid"  # null is something else: that no layer differs
-_OF_SHARED = ("use_double_wide_mlp", "vocab_size_per_layer_input")
 _OF_EXPERTS = ("num_experts", "top_k_experts", "moe_intermediate_size")
 _SHAPE = ("head_dim", "num_key_value_heads")
 _ROPES: Mapping[str, Mapping[str, Any]] = {
@@ -28,12 +36,10 @@ _ROPES: Mapping[str, Mapping[str, Any]] = {
 def _gemma4(f: Fields) -> ModelConfig:
     f.only("hidden_activation", "gelu_pytorch_tanh")
     f.only("use_bidirectional_attention", "vision")  # of images alone
-    for name in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
-        if f.count(name):
-            f.cannot(f"{name} is {f.get(name)}: this runtime computes 0")
-    for name in (*_OF_SHARED, *_OF_EXPERTS):
+    for name in _OF_EXPERTS:
         f.get(name)
     kinds = _kinds(f)
+    key_layers = _key_layers(f, kinds)
     is_routed = f.flag("enable_moe_block")
     shapes = _shapes(f, kinds)
     return model(
@@ -45,6 +51,9 @@ def _gemma4(f: Fields) -> ModelConfig:
         norms="sandwich",
         activation="gelu_tanh",
         scales_layers=True,
+        key_layers=key_layers,
+        mlp_sizes=_mlp_sizes(f, key_layers),
+        layer_inputs=_inputs(f),
         embeds_whole=True,
         multipliers=Multipliers(
             embedding=f.size("hidden_size") ** 0.5, logit_cap=above_none(f, "final_logit_softcapping")
@@ -58,6 +67,34 @@ def _kinds(f: Fields) -> list[str]:
     told = f.per_layer("layer_types", layers, SLIDES)
     kinds = told or ["sliding" if (i + 1) % _EVERY else "full" for i in range(layers)]
     return [*kinds[:-1], "full"]
+
+
+def _key_layers(f: Fields, kinds: list[str]) -> tuple[int, ...]:
+    """The last so many read those of the last one before them that is of their kind."""
+    layers, shared = len(kinds), f.count("num_kv_shared_layers")
+    if not shared:
+        return ()
+    before = kinds[: max(0, layers - shared)]
+    if set(before) != set(kinds):
+        raise ConfigError(
+            f"config.json: num_kv_shared_layers is {shared} of {layers}: "
+            "a layer of each kind is needed before them"
+        )
+    last = {kind: layer for layer, kind in enumerate(before)}
+    return (*range(len(before)), *(last[kind] for kind in kinds[len(before) :]))
+
+
+def _mlp_sizes(f: Fields, key_layers: tuple[int, ...]) -> tuple[int, ...]:
+    """Layers without keys of their own may be twice as wide."""
+    width, doubles = f.size("intermediate_size"), f.flag("use_double_wide_mlp")
+    if not doubles or not key_layers:
+        return ()
+    return tuple(width if layer == source else 2 * width for layer, source in enumerate(key_layers))
+
+
+def _inputs(f: Fields) -> LayerInputsConfig | None:
+    width, vocab = f.count("hidden_size_per_layer_input"), f.size("vocab_size_per_layer_input")
+    return LayerInputsConfig(vocab, width) if width else None
 
 
 def _shapes(f: Fields, kinds: list[str]) -> dict[str, tuple[int, int]]:
@@ -184,6 +221,7 @@ FAMILIES = (
             "tie_word_embeddings": True,
             "sliding_window": 512,
             "hidden_size_per_layer_input": 256,
+            "vocab_size_per_layer_input": 262144,
             "num_kv_shared_layers": 0,
             "per_layer_config": _UNSAID,
         },

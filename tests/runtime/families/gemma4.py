@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.runtime.families import choices, sizes
+from tests.runtime.families.sizes import VOCAB
 from tests.runtime.families.tiny import Tiny
 
 _GEMMA4_ROPES = (
@@ -12,17 +13,17 @@ _GEMMA4_ROPES = (
     {"rope_type": "default"},
 )
 _GEMMA4: dict[str, tuple[Any, ...]] = {
-    **choices.without(choices.HEADS, "hidden_act"), "num_hidden_layers": (3,), "head_dim": (8, 12, 16),
+    **choices.without(choices.HEADS, "hidden_act"), "num_hidden_layers": (4,), "head_dim": (8, 12, 16),
     "hidden_activation": ("gelu_pytorch_tanh",) * 19 + ("silu",),
     "global_head_dim": (8, 16, 20), "num_global_key_value_heads": (None, None, 1, 2, 4),
     "attention_k_eq_v": (True, False), "attention_bias": (False, False, True), "sliding_window": (1, 5, 64),
     "layer_types": (
-        *(["sliding_attention"] * 2 + ["full_attention"],) * 3,
-        *(["full_attention"] * 3, ["full_attention", "sliding_attention", "full_attention"]),
-        ["sliding_attention"] * 3,
+        *(["sliding_attention", "full_attention"] * 2, ["full_attention", "sliding_attention"] * 2) * 2,
+        *(["full_attention"] * 4, ["sliding_attention"] * 4),
     ),
     "final_logit_softcapping": (None, 5.0), "use_bidirectional_attention": (None, "vision"),
-    "hidden_size_per_layer_input": (0,) * 19 + (8,), "num_kv_shared_layers": (0,) * 19 + (1,),
+    "hidden_size_per_layer_input": (0, 4, 8, 8), "vocab_size_per_layer_input": (VOCAB, VOCAB + 9),
+    "num_kv_shared_layers": (0, 1, 2), "use_double_wide_mlp": (False, True),
     "enable_moe_block": (True, False), "num_experts": (4, 8), "top_k_experts": (1, 2, 3),
     "moe_intermediate_size": (16, 32),
     "rope_parameters": (None, *choices.ropes_by_kind(*_GEMMA4_ROPES * 4, *choices.ROPES)),
@@ -40,9 +41,13 @@ TINY["gemma4_text"] = Tiny(
         "num_global_key_value_heads": 2,
         "attention_k_eq_v": True,
         "sliding_window": 6,
-        "layer_types": ["sliding_attention", "full_attention"],
+        "num_hidden_layers": 4,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"],
+        "num_kv_shared_layers": 1,  # in one stage of two
+        "use_double_wide_mlp": True,
         "final_logit_softcapping": 5.0,
-        "hidden_size_per_layer_input": 0,
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": VOCAB,
         "enable_moe_block": True,
         "num_experts": 8,
         "top_k_experts": 2,
@@ -52,7 +57,11 @@ TINY["gemma4_text"] = Tiny(
 )
 TINY["gemma4"] = Tiny(
     "Gemma4Config",
-    {**TINY["gemma4_text"].sizes},
+    {
+        **TINY["gemma4_text"].sizes,
+        **{"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
+        **{"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
+    },
     choices.without(_GEMMA4, "use_bidirectional_attention"),
     tower={**sizes.PIXTRAL, "head_dim": 8, "num_key_value_heads": 2, "position_embedding_size": 64},
     beside={"audio_config": _AUDIO},

@@ -124,7 +124,7 @@ def _randomize(model: torch.nn.Module) -> None:
         if not tensor.is_floating_point() or any(one in name for one in _OF_THE_CONFIG):
             continue
         noise = torch.randn(tensor.shape, generator=generator)
-        if "norm" in name and name.endswith("weight"):
+        if ("norm" in name and name.endswith("weight")) or name.endswith("layer_scalar"):
             tensor.data.add_(0.2 * noise)  # to the one, or the nought, that leaves a value as it is
         elif tensor.dim() < 2:
             tensor.data.copy_(0.3 * noise)

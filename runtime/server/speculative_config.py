@@ -1,0 +1,20 @@
+"""How drafts are made, resolved: data, no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.server.bounds import SPECULATIVE, check_flags
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculativeConfig:
+    algorithm: str
+    num_steps: int = 3
+    eagle_topk: int = 1
+    num_draft_tokens: int = 4
+    multi_layer: bool = False
+    is_counted: bool = True  # its layers' keys and values, when the pool is sized
+
+    def __post_init__(self) -> None:
+        check_flags(self, SPECULATIVE)
