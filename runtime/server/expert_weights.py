@@ -68,3 +68,10 @@ def _packed_formats(model: Checkpoint) -> str:
 def _section(of: Mapping[str, object], name: str) -> Mapping[str, object]:
     found = of.get(name)
     return found if isinstance(found, Mapping) else {}
+
+
+def packs_nvfp4_beside_mxfp8(model: Checkpoint) -> bool:
+    """MiniMax-M3.1: _resolve_quant_method of srt/arg_groups/model_overrides/minimax_m3.py"""
+    section = model.mapping("quantization_config")
+    packed = section.get("moe_quant_format") == "nvfp4-pack-quantized"
+    return packed and str(section.get("moe_quant_algo", "")).upper() == "NVFP4"

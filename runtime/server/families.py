@@ -45,6 +45,7 @@ DEEPSEEK4 = frozenset(("DeepseekV4ForCausalLM",))
 MIMO = frozenset(("MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM"))
 MINIMAX2 = frozenset(("MiniMaxM2ForCausalLM",))
 MINIMAX3 = frozenset(("MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"))
+MINIMAX_NVFP4 = "minimax_m3_nvfp4"  # 3.1: experts in nvfp4, all else in mxfp8
 KIMI3 = frozenset(("KimiK3ForConditionalGeneration",))
 COHERE = frozenset(("Cohere2VisionForConditionalGeneration", "Cohere2MoeForCausalLM"))
 BAILING3 = frozenset(("BailingMoeV3ForCausalLM", "BailingMoeV3VLForConditionalGeneration"))

@@ -14,6 +14,7 @@ from runtime.server.compressed_rules import WINDOW_SHARE
 from runtime.server.config import SLIDING_SHARE
 from runtime.server.errors import ConfigError
 from runtime.server.memory import is_large_hopper_qwen3_vl
+from runtime.server.minimax_nvfp4 import is_in_nvfp4
 from runtime.server.state_cache import keeps_states_now
 from runtime.server.traits import is_hybrid, is_sparse
 
@@ -160,7 +161,7 @@ def _sliding(c: Choices) -> None:
 
 
 def _minimax_m3(c: Choices) -> None:
-    if not c.release.has_minimax_m3 or c.gpu.major not in (9, 10):
+    if not c.release.has_minimax_m3 or c.gpu.major not in (9, 10) or is_in_nvfp4(c):
         return
     has_fp8 = c.release.minimax_m3_attends_in_fp8
     if _unset(c):

@@ -7,6 +7,7 @@ from typing import Any
 
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.choices import Choices
+from runtime.server.families import MINIMAX_NVFP4
 
 _STRING_SCHEMES = ("FP8", "FLOAT8")
 _FP8 = "fp8_e4m3"
@@ -35,6 +36,8 @@ def draft_kv_dtype(c: Choices, draft: Checkpoint, method: str | None, dtype: str
 def has_fp8_scales(c: Choices, model: Checkpoint, method: str | None) -> bool:
     if method not in c.release.reads_kv_scheme_of:
         return False
+    if method == MINIMAX_NVFP4:  # its class has no other
+        return True
     section = model.section("quantization_config", within_text=False)
     if method == "compressed-tensors":
         return _is_static_fp8(section.get("kv_cache_scheme"))

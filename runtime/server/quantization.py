@@ -8,12 +8,14 @@ from typing import Any
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.choices import Choices, Reason
 from runtime.server.errors import ConfigError
+from runtime.server.expert_weights import packs_nvfp4_beside_mxfp8
 from runtime.server.families import (
     FIXED_BFLOAT16,
     GEMMA4,
     GEMMA_WRITES_BACK_SINCE,
     GPT_OSS,
     MINIMAX3,
+    MINIMAX_NVFP4,
     NEMOTRON,
     WRITE_BACKS,
 )
@@ -75,11 +77,6 @@ def settle_quantization(c: Choices) -> None:
     if asked == "unquant":
         c.settle("unquant leaves the argument empty", quantization=None)
     found = model_quantization(c.quantization, c.model, c.release)
-    if _is_minimax_in_nvfp4(c, found):
-        raise ConfigError(
-            "config.json: quantization_config.moe_quant_algo is NVFP4 beside mxfp8: what SGLang since 0.5.23 "
-            "makes of a server of MiniMax-M3.1 is not known here"
-        )
     c.settle("the checkpoint's", model_quantization=found)
     _write_back(c, explicitly_unset=asked == "unquant")
 
@@ -101,16 +98,15 @@ def _write_back(c: Choices, explicitly_unset: bool) -> None:
     ):
         declared = declared_method(c.model, c.release)
         c.settle(rule, quantization=declared)
+        if _is_minimax_in_nvfp4(c):
+            c.settle(rule, quantization=MINIMAX_NVFP4, model_quantization=MINIMAX_NVFP4)
     elif _is_gemma_in_fp4(c):
         c.settle(rule, quantization=found)
 
 
-def _is_minimax_in_nvfp4(c: Choices, found: str | None) -> bool:
-    """srt/arg_groups/model_overrides/minimax_m3.py"""
-    section = c.model.mapping("quantization_config")
-    experts, packed = section.get("moe_quant_algo"), section.get("moe_quant_format") == "nvfp4-pack-quantized"
-    is_one = found in ("mxfp8", "minimax_m3_nvfp4") and str(experts).upper() == "NVFP4" and packed
-    return is_one and c.model.architecture in MINIMAX3 and c.release.number >= (0, 5, 23)
+def _is_minimax_in_nvfp4(c: Choices) -> bool:
+    served = c.model.architecture in MINIMAX3 and c.release.serves_nvfp4_minimax
+    return served and c.quantization == "mxfp8" and packs_nvfp4_beside_mxfp8(c.model)
 
 
 def _is_gemma_in_fp4(c: Choices) -> bool:

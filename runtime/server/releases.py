@@ -211,6 +211,7 @@ class Release(NamedTuple):
     has_minimax_m3: bool = False
     minimax_m3_attends_in_fp8: bool = False
     # Its indexer's keys are as small as the cache on these GPUs; when the pool is sized, too
+    serves_nvfp4_minimax: bool = False
     fp8_block_keys_on: tuple[int, ...] = ()
     pins_paged_blocks_on: tuple[int, ...] = ()  # where Triton times nothing of a decode that chooses blocks
     counts_fp8_block_keys: bool = False
@@ -594,6 +595,8 @@ _22 = _21._replace(
 _23 = _22._replace(
     version="0.5.23",
     fp8_block_keys_on=(9, 10),
+    serves_nvfp4_minimax=True,
+    reads_kv_scheme_of=(*_22.reads_kv_scheme_of, "minimax_m3_nvfp4"),
     pins_paged_blocks_on=(9,),
     tokenspeed_is_cutedsl=True,
     flashinfer="0.7.2",

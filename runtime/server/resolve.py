@@ -40,6 +40,7 @@ from runtime.server.graph_backends import (
 from runtime.server.graphs import captured
 from runtime.server.kv_cache import draft_kv_dtype, settle_kv_dtype
 from runtime.server.memory import settle_memory
+from runtime.server.minimax_nvfp4 import RAGGED_VERIFY, settle_minimax_in_nvfp4
 from runtime.server.moe import check_dispatch_chunks, settle_all_to_all, settle_moe_runner
 from runtime.server.parallelism import (
     settle_attention_groups,
@@ -65,7 +66,7 @@ _EXTEND = "SGLANG_FLASHINFER_AUTOTUNE_EXTEND"
 _FUSED_FINALIZE = "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
 LONGER_CONTEXT = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 # All that the rules read of it.
-ENVIRONMENT = (_EXTEND, _FUSED_FINALIZE, LONGER_CONTEXT, *budgets.ENVIRONMENT)
+ENVIRONMENT = (_EXTEND, _FUSED_FINALIZE, LONGER_CONTEXT, RAGGED_VERIFY, *budgets.ENVIRONMENT)
 STEPS = (
     check_skipped_ops,
     settle_old_names,
@@ -77,6 +78,7 @@ STEPS = (
     settle_quantization,
     settle_dtype,
     settle_prefill_context,
+    settle_minimax_in_nvfp4,
     settle_moe_runner,
     settle_family_attention,
     settle_state_cache,

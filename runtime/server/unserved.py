@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runtime.server.config import ModelConfig
+from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.recurrent import KimiDeltaConfig, LightningConfig
 from runtime.server.shape import Server
 
@@ -186,6 +187,10 @@ _ROWS = {
     ),
     # srt/models/minimax_m3.py: what its all-to-alls gather, and what its router multiplies in
     "minimax_m3_vl_text": (
+        _Row(
+            lambda _, s: s.weights_quantization == MINIMAX_NVFP4,
+            "experts in nvfp4 beside mxfp8: how SGLang runs MiniMax-M3.1's layers is not known here",
+        ),
         _Row(
             lambda _, s: s.moe_a2a_backend not in ("none", "deepep"),
             "an all-to-all but deepep: its shared experts are partial sums",

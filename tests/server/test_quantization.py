@@ -319,14 +319,3 @@ def test_a_draft_takes_its_own_method_where_a_target_is_refused() -> None:
     with pytest.raises(ConfigError, match="the checkpoint is quantized by fp8"):
         model_quantization("awq", draft, release)
     assert model_quantization("quark_mxfp4", draft, release) == "quark_mxfp4"
-
-
-@pytest.mark.parametrize(("version", "is_known"), [(22, True), (23, False)])
-def test_minimax_m3_1_has_rules_of_its_own_that_are_not_known(version: int, is_known: bool) -> None:
-    apart = {"quant_method": "mxfp8", "moe_quant_algo": "NVFP4", "moe_quant_format": "nvfp4-pack-quantized"}
-    told = model("minimax3", quantization_config=apart)
-    if is_known:
-        assert server(told, version=version, gpu="B200").model_quantization == "mxfp8"
-        return
-    with pytest.raises(ConfigError, match="is not known here"):
-        server(told, version=version, gpu="B200")
