@@ -91,12 +91,14 @@ HOUSE = RUNTIME | SGL_TUNE
 # What a function imports, for its module must be there without: no torch in the commands on files, no
 # Triton on a CPU, no typer before Ctrl-C is caught, no job for a dry run, no planning where none is named.
 WITHOUT = {
+    "runtime.layers.attention.compressed": "triton",
     "runtime.layers.attention.ops": "triton",
     "runtime.layers.mlp": "triton",
     "runtime.layers.norm": "triton",
     "runtime.layers.recurrence.ops": "triton",
     "runtime.layers.rope": "triton",
     "runtime.layers.scaled_linear": "triton",
+    "runtime.layers.stream_ops": "triton",
     "runtime.moe.grouped": "triton",
     "runtime.moe.flashinfer_cutlass": "flashinfer",
     "runtime.moe.tuned": "flashinfer",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from runtime.forward.compressed_pool import CompressedPool, PagedPool, compressed_rows
+from runtime.forward.compressed_pool import CompressedPool, PagedPool, compressed_row
 from runtime.forward.kv_packing import FP8, PackedRow
 from runtime.forward.pool_shape import PoolShape, buffers
 from runtime.forward.state_pool import StatePool
@@ -193,7 +193,7 @@ class KVPool:
 
     requests: ReqToTokenPool
     slots: SlotAllocator
-    cache: GqaPool | LatentPool | CompressedPool | PagedPool
+    cache: GqaPool | LatentPool | CompressedPool
     states: StatePool | None = None
 
     def allocate(self, count: int) -> torch.Tensor:
@@ -235,10 +235,12 @@ def make_kv_pool(
 def make_paged_pool(
     plan: PoolPlan, model: ModelConfig, runtime: RuntimeConfig, layers: Sequence[int], device: torch.device
 ) -> KVPool:
-    """What SGLang keeps of groups of tokens: nothing of this runtime reads it, nor has a token in it."""
+    """What SGLang keeps of groups of tokens: this runtime has none of its tokens in it."""
     assert plan.compressed is not None
     requests = ReqToTokenPool(plan.max_running_requests, plan.row_length, device)
-    held = PagedPool(compressed_buffers(plan.compressed, model, runtime, layers), device)
+    paged = compressed_buffers(plan.compressed, model, runtime, layers)
+    rows = {layer: compressed_row(model, layer) for layer in layers}
+    held = PagedPool(paged, rows, DTYPES[plan.kv_dtype], device)
     return KVPool(requests, SlotAllocator(0, device), held)
 
 
@@ -269,7 +271,7 @@ def make_cache(
     if model.mla is not None:
         return LatentPool(shape, model.mla, plan.packed)
     if model.compressed is not None:
-        return CompressedPool(shape, {layer: compressed_rows(model, layer) for layer in kept})
+        return CompressedPool(shape, {layer: compressed_row(model, layer) for layer in kept})
     rows = {layer: _row(model.layer_attention(layer), parallel) for layer in kept}
     if has_block_keys(model):
         dtype = DTYPES[plan.index_dtype or plan.kv_dtype]

@@ -33,8 +33,9 @@ class StageGraphs(GraphRunner):
     def state_of(self, rows: int) -> StageState | None:
         if self.state is None:
             return None
-        assert self.state.residual is not None and self.state.inputs is None, "SGLang ends at such graphs"
-        return StageState(self.state.hidden[:rows], self.state.residual[:rows])
+        assert self.state.inputs is None, "SGLang ends at such graphs"
+        residual = self.state.residual
+        return StageState(self.state.hidden[:rows], None if residual is None else residual[:rows])
 
     def forward(self, batch: ForwardBatch) -> LogitsOutput | StageState:
         comm = self.site.comm
@@ -45,11 +46,11 @@ class StageGraphs(GraphRunner):
             return self.finish(results, batch)
         for result in results.values():
             comm.send_next(result)
-        return StageState(results["hidden"], results["residual"])
+        return StageState(results["hidden"], results.get("residual"))
 
 
 def named(state: StageState | None) -> dict[str, torch.Tensor]:
     if state is None:
         return {}
-    assert state.residual is not None
-    return {"hidden": state.hidden, "residual": state.residual}
+    parts = {"hidden": state.hidden, "residual": state.residual}
+    return {name: rows for name, rows in parts.items() if rows is not None}

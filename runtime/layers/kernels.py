@@ -14,7 +14,7 @@ from runtime.forward.kv_packing import FP8, FP8_MAX
 @triton.jit
 def _rms_norm(
     x, out, residual, weight, eps, x_row, x_head, out_row, out_head, residual_row,
-    SIZE: tl.constexpr, ADD: tl.constexpr, BLOCK: tl.constexpr,
+    SIZE: tl.constexpr, ADD: tl.constexpr, BLOCK: tl.constexpr, WEIGHTED: tl.constexpr = True,
 ):  # fmt: skip
     """One program a row (and head). With ADD, residual += x comes first and is what is normalized."""
     row = tl.program_id(0).to(tl.int64)
@@ -29,14 +29,16 @@ def _rms_norm(
         tl.store(place, rounded, mask=inside)
         values = rounded.to(tl.float32)
     scale = 1.0 / tl.sqrt(tl.sum(values * values, 0) / SIZE + eps)
-    factor = tl.load(weight + column, mask=inside, other=0.0)
-    normalized = (values * scale).to(out.dtype.element_ty) * factor
+    normalized = (values * scale).to(out.dtype.element_ty)
+    if WEIGHTED:
+        normalized *= tl.load(weight + column, mask=inside, other=0.0)
     tl.store(out + row * out_row + head * out_head + column, normalized, mask=inside)
 
 
 @triton.jit
 def _rope(
-    x, table, positions, x_token, x_head, HALF: tl.constexpr, INTERLEAVED: tl.constexpr, BLOCK: tl.constexpr
+    x, table, positions, x_token, x_head, HALF: tl.constexpr, INTERLEAVED: tl.constexpr,
+    BLOCK: tl.constexpr, BACK: tl.constexpr = False,
 ):  # fmt: skip
     """One program a (token, head): pairs are neighbours, or a value and the one HALF a head further."""
     token = tl.program_id(0).to(tl.int64)
@@ -45,6 +47,8 @@ def _rope(
     angles = table + tl.load(positions + token) * (2 * HALF) + index
     cos = tl.load(angles, mask=inside, other=0.0)
     sin = tl.load(angles + HALF, mask=inside, other=0.0)
+    if BACK:
+        sin = -sin
     first = x + token * x_token + tl.program_id(1) * x_head + index
     second = first + HALF
     if INTERLEAVED:
@@ -138,13 +142,25 @@ def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, 
         )  # fmt: skip
 
 
-def rope(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool) -> None:
+def unit_norm(x: torch.Tensor, eps: float) -> None:
+    """x [rows, heads, size], in place, without weights."""
+    rows, heads, size = x.shape
+    if x.numel():
+        _rms_norm[(rows, heads)](
+            x, x, x, x, eps, x.stride(0), x.stride(1), x.stride(0), x.stride(1), 0,
+            SIZE=size, ADD=False, BLOCK=triton.next_power_of_2(size), WEIGHTED=False, num_warps=_warps(size),
+        )  # fmt: skip
+
+
+def rope(
+    x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool, back: bool = False
+) -> None:
     """x [tokens, heads, size], of which the first `table.shape[1]` values turn."""
     half = table.shape[1] // 2
     if x.numel():
         _rope[(x.shape[0], x.shape[1])](
-            x, table, positions, x.stride(0), x.stride(1),
-            HALF=half, INTERLEAVED=interleaved, BLOCK=triton.next_power_of_2(half), num_warps=1,
+            x, table, positions, x.stride(0), x.stride(1), HALF=half, INTERLEAVED=interleaved,
+            BLOCK=triton.next_power_of_2(half), BACK=back, num_warps=1,
         )  # fmt: skip
 
 

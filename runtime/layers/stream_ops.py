@@ -20,6 +20,10 @@ def collapse(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """streams [T, S, H] -> a row [T, H], what each stream gets of the answer [T, S], and of each other one
     [T, S, S], whose rows and columns are made to sum to one."""
+    if streams.is_cuda:
+        from runtime.layers import stream_kernels
+
+        return stream_kernels.collapse(streams, matrix, base, scale, steps, eps, norm_eps)
     count = streams.shape[1]
     sizes = [count, count, count * count]
     weights = _weights(streams, matrix, norm_eps).split(sizes, dim=-1)
@@ -57,6 +61,10 @@ def spread(
     answer: torch.Tensor, streams: torch.Tensor, post: torch.Tensor, mixed: torch.Tensor
 ) -> torch.Tensor:
     """answer [T, H] and streams [T, S, H] -> the next streams."""
+    if streams.is_cuda:
+        from runtime.layers import stream_kernels
+
+        return stream_kernels.spread(answer, streams, post, mixed)
     kept = torch.einsum("tij,tih->tjh", mixed, streams.float())
     return (kept + post[..., None] * answer[:, None].float()).to(streams.dtype)
 
@@ -76,6 +84,10 @@ def gathered(
     norm_eps: float,
 ) -> torch.Tensor:
     """streams [T, S, H] -> [T, H]."""
+    if streams.is_cuda:
+        from runtime.layers import stream_kernels
+
+        return stream_kernels.gathered(streams, matrix, base, scale, eps, norm_eps)
     shares = (_weights(streams, matrix, norm_eps) * scale.float() + base.float()).sigmoid() + eps
     return torch.einsum("ts,tsh->th", shares, streams.float()).to(streams.dtype)
 

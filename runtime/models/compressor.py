@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from runtime.forward.batch import ForwardBatch
-from runtime.forward.compressed_pool import CompressedPool
+from runtime.forward.compressed_pool import CompressedPool, GroupBuffers
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import compressed
+from runtime.layers.attention.base import highest
 from runtime.layers.linear import Part
 from runtime.layers.loading import Piece, Source
 from runtime.layers.norm import RMSNorm
@@ -37,20 +38,23 @@ class Compressor(nn.Module):
         self.norm = RMSNorm(f"{name}.kv_norm", width, eps, torch.float32, build.device)
 
     def forward(
-        self, x: torch.Tensor, buffer: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor
+        self, x: torch.Tensor, kept: GroupBuffers, batch: ForwardBatch, pool: KVPool, table: torch.Tensor
     ) -> torch.Tensor:
-        """The keys of all whole groups of each request: [requests, groups, width]."""
-        return compressed.grouped_keys(
+        """The keys of whole groups, each where its last token is kept."""
+        compressed.compress(
             self.both(x),
-            buffer,
+            kept.tokens,
+            kept.groups,
             self.bias,
             self.norm.weight,
             self.norm.eps,
             table,
-            *compressed.paging(batch, pool),
+            batch,
+            pool,
             self.rate,
             self.overlaps,
         )
+        return kept.groups
 
     def pieces(self) -> Iterator[Piece]:
         yield from self.both.pieces()
@@ -72,21 +76,21 @@ class GroupIndexer(nn.Module):
 
     def forward(
         self, x: torch.Tensor, latent: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor
-    ) -> torch.Tensor:
-        """Numbers of groups, -1 for none: [T, top_k]."""
+    ) -> torch.Tensor | None:
+        """Numbers of groups, -1 for none: [T, top_k]; `None` where all are seen."""
         assert isinstance(pool.cache, CompressedPool)
         heads, width = self.config.num_heads, self.config.head_dim
         keys = self.compressor(x, pool.cache.indexed(self.layer_id), batch, pool, table)
         q = self.query(latent).unflatten(-1, (heads, width))
         compressed.turn_(q, table, batch.positions)
-        return compressed.choose_groups(
+        return highest(
             q,
             keys,
-            self.weights(x),
-            (heads * width) ** -0.5,
-            *compressed.paging(batch, pool),
-            self.compressor.rate,
+            self.weights(x).float() * (heads * width) ** -0.5,
             self.config.top_k,
+            batch,
+            pool,
+            self.compressor.rate,
         )
 
     def pieces(self) -> Iterator[Piece]:

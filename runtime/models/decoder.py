@@ -53,10 +53,6 @@ class Decoder(nn.Module):
         obstacles = model.obstacles if device.type == "meta" else (*model.obstacles, *model.uncomputed)
         if obstacles:
             raise Unsupported(obstacles[0])
-        if model.streams is not None and device.type == "cuda":
-            raise Unsupported(
-                "this runtime has no kernels of compressed attention, nor of several residual streams"
-            )
         self.model, self.comm, self.captures = model, comm, frozenset(captures)
         build = make_build(model, runtime, comm, device)
         self.build, self.layer_ids = build, tuple(layers)
@@ -156,8 +152,6 @@ class Decoder(nn.Module):
 
     def run_head(self, state: StageState, batch: ForwardBatch) -> LogitsOutput:
         assert self.norm is not None and self.logits is not None
-        if self.streams is not None:
-            return self.logits.forward(self.norm(self.streams(state.hidden)), batch, state.captured)
         normed = self.last_norm(state)
         rows = normed.float() if self.model.rows_in_fp32 else normed
         return self.logits.forward(rows, batch, state.captured)
@@ -165,7 +159,7 @@ class Decoder(nn.Module):
     def last_norm(self, state: StageState) -> torch.Tensor:
         assert self.norm is not None
         if state.residual is None:
-            return self.norm(state.hidden)
+            return self.norm(state.hidden if self.streams is None else self.streams(state.hidden))
         return self.norm.add(state.hidden, state.residual)
 
     def _publish_token_counts(self, batch: ForwardBatch) -> None:

@@ -115,7 +115,7 @@ def _sum(x, out, SIZE, TOP_K, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _swiglu(x, out, SIZE, ALPHA, LIMIT, CAPPED: tl.constexpr, BLOCK: tl.constexpr):
+def _swiglu(x, out, SIZE, ALPHA, ADDED, LIMIT, CAPPED: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < SIZE
@@ -126,7 +126,7 @@ def _swiglu(x, out, SIZE, ALPHA, LIMIT, CAPPED: tl.constexpr, BLOCK: tl.constexp
         value = up * tl.minimum(gate / (1.0 + tl.exp(-gate)), LIMIT)
     else:
         gate = tl.minimum(gate, LIMIT)
-        value = (up + 1.0) * gate / (1.0 + tl.exp(-ALPHA * gate))
+        value = (up + ADDED) * gate / (1.0 + tl.exp(-ALPHA * gate))
     tl.store(out + row * SIZE + column, value.to(out.dtype.element_ty), mask=inside)
 
 
@@ -184,7 +184,8 @@ def swiglu(x: torch.Tensor, told: list[float]) -> torch.Tensor:
     rows, size = x.shape[0], x.shape[1] // 2
     out = x.new_empty(rows, size)
     *alpha, limit = told
+    factor, added = alpha if len(alpha) == 2 else (*alpha, 1.0) if alpha else (0.0, 0.0)
     _swiglu[(rows, triton.cdiv(size, _CHUNK))](
-        x, out, size, alpha[0] if alpha else 0.0, limit, CAPPED=not alpha, BLOCK=_CHUNK
+        x, out, size, factor, added, limit, CAPPED=not alpha, BLOCK=_CHUNK
     )
     return out

@@ -49,8 +49,8 @@ def _cuts(deployment: Deployment) -> Iterator[str]:
 def _obstacles(deployment: Deployment) -> Iterator[str]:
     model, server = deployment.model, deployment.server
     backend, method = server.backend, server.quantization or model.checkpoint_quantization
-    if model.streams is not None:
-        yield "this runtime has no kernels of compressed attention, nor of several residual streams"
+    if server.is_draft and model.streams is not None:
+        yield f"{model.model_type} with drafts: how they mix its streams is not known here"
     yield from (*model.obstacles, *model.uncomputed, *_cuts(deployment))
     if method not in _METHODS:
         yield f"this runtime has no layers of quantization {method}"

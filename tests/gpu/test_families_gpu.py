@@ -22,10 +22,9 @@ from sgl_tune.deployment.models import find_model
 from tests.runtime.families import FAMILIES, WRAPPED, make_reference, prompts, reference_logits, save
 from tests.runtime.starts import make_runner, make_runtime
 
-WITHOUT_KERNELS = {"deepseek_v4"}
 # Whose classes mean other fields before this transformers.
 CHANGED, SINCE = {"granitemoehybrid", "longcat_flash"}, (5, 23)
-NAMES = sorted({*FAMILIES, *WRAPPED} - WITHOUT_KERNELS)
+NAMES = sorted({*FAMILIES, *WRAPPED})
 STEPS = 6
 GRAPHS = {"prefill_graphs": (16, 64), "decode_graphs": (1, 4)}
 

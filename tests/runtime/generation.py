@@ -10,7 +10,7 @@ import torch
 
 from runtime.forward.batch import ForwardBatch, ForwardMode, make_decode_batch, make_extend_batch
 from runtime.forward.comm import Communicator
-from runtime.forward.compressed_pool import CompressedPool, compressed_rows
+from runtime.forward.compressed_pool import CompressedPool, compressed_row
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import (
     GqaPool,
@@ -47,7 +47,7 @@ def make_pool(
     shape = PoolShape(TOKENS, 1, kept, dtype, device)
     cache: GqaPool | LatentPool | CompressedPool
     if model.compressed is not None:
-        cache = CompressedPool(shape, {layer: compressed_rows(model, layer) for layer in kept})
+        cache = CompressedPool(shape, {layer: compressed_row(model, layer) for layer in kept})
     elif model.is_mla:
         assert model.mla is not None
         cache = LatentPool(shape, model.mla)

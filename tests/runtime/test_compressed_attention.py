@@ -9,7 +9,7 @@ import torch
 
 from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.comm import VirtualCommunicator
-from runtime.forward.compressed_pool import CompressedPool, compressed_rows
+from runtime.forward.compressed_pool import CompressedPool, compressed_row
 from runtime.forward.kv_pool import (
     KVPool,
     PoolShape,
@@ -35,7 +35,7 @@ def _served(folder: Path) -> tuple[Decoder, KVPool]:
     decoder = Decoder(model, make_runtime(), VirtualCommunicator(ParallelConfig()), CPU, layers)
     decoder.load_hf(folder)
     shape = PoolShape(2 * LENGTH, 1, tuple(layers), torch.float32, CPU)
-    cache = CompressedPool(shape, {layer: compressed_rows(model, layer) for layer in layers})
+    cache = CompressedPool(shape, {layer: compressed_row(model, layer) for layer in layers})
     return decoder, KVPool(ReqToTokenPool(2, LENGTH, CPU), SlotAllocator(2 * LENGTH, CPU), cache)
 
 

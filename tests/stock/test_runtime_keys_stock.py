@@ -23,6 +23,7 @@ from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.warm.job import make_job
 from tests.memory.checkpoints import checkpoints
+from tests.oracle.deepseek_v4 import FLASH_FP8, FLASH_NVFP4
 from tests.stock.kernel_stubs import AskingTuner, asking_tuner, install_cutlass_module, install_trtllm_module
 
 
@@ -31,6 +32,7 @@ class _Meta:
     sm_major = 10
 
 
+DEEPSEEK_V4 = {"DeepSeek-V4-Flash-FP8": FLASH_FP8, "DeepSeek-V4-Flash-NVFP4": FLASH_NVFP4}
 GEMMA = "gemma-4-26B-A4B-it"  # whose experts go by gelu
 CUTLASS = [
     {"model_path": "Qwen3-30B-A3B"},
@@ -74,15 +76,19 @@ TRTLLM = [
     },
     {"model_path": GEMMA, "tp": 2, "quantization": "modelopt_fp4"},
     {"model_path": GEMMA, "tp": 2, "ep": 2, "quantization": "modelopt_fp4", **ROUTED},
+    {"model_path": "DeepSeek-V4-Flash-FP8", "tp": 4, **ROUTED},
+    {"model_path": "DeepSeek-V4-Flash-NVFP4", "tp": 4, **ROUTED},
+    {"model_path": "DeepSeek-V4-Flash-NVFP4", "tp": 4, **ROUTED, "sglang_version": "0.5.17"},
 ]
 
 
 @pytest.fixture(autouse=True)
 def _checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is no preset, where it is named by its folder."""
-    told = next(one.config for one in checkpoints() if one.name == f"google/{GEMMA}")
-    (tmp_path / GEMMA).mkdir()
-    (tmp_path / GEMMA / "config.json").write_text(json.dumps(told))
+    """Those that are no presets, where they are named by their folders."""
+    gemma = next(one.config for one in checkpoints() if one.name == f"google/{GEMMA}")
+    for name, config in {GEMMA: gemma, **DEEPSEEK_V4}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
     monkeypatch.chdir(tmp_path)
 
 

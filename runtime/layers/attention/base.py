@@ -112,10 +112,24 @@ def select_tokens(
     assert isinstance(pool.cache, LatentPool)
     keys = pool.cache.index_keys(layer_id)
     ops.store_rows(keys, batch.out_cache_loc, k)
-    if batch.max_seq_len <= count:
+    return highest(q, keys, head_weights, count, batch, pool)
+
+
+def highest(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    head_weights: torch.Tensor,
+    count: int,
+    batch: ForwardBatch,
+    pool: KVPool,
+    rate: int = 1,
+) -> torch.Tensor | None:
+    """As `select_tokens`, of `keys` that are kept; of groups of `rate` tokens, whose last has their key."""
+    width = batch.max_seq_len // rate
+    if width <= count:
         return None
     selected = torch.empty(batch.num_tokens, count, dtype=torch.int32, device=q.device)
-    rows = max(1, SCORE_BYTES // (4 * batch.max_seq_len))
+    rows = max(1, SCORE_BYTES // (4 * width))
     for first in range(0, batch.num_tokens, rows):
         part = selected[first : first + rows]
         scores = ops.index_scores(
@@ -130,6 +144,7 @@ def select_tokens(
             batch.max_seq_len,
             first,
             part.shape[0],
+            rate,
         )
         best = scores.topk(count, dim=-1, sorted=False)
         part.copy_(best.indices.masked_fill_(best.values == float("-inf"), -1))

@@ -1,6 +1,6 @@
 """Attention over a window and groups of tokens behind it: each op allocates what it answers and nothing else.
 
-Without kernels: on a CPU groups are made anew of what their tokens left, and on meta tensors they are none.
+The key of a group is kept where its last token's is: it is made when that token comes, once.
 """
 
 from __future__ import annotations
@@ -10,23 +10,33 @@ import torch
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import group_reference as reference
+from runtime.layers.attention.ops import store_rows
 from runtime.layers.attention.reference import Paging
 from runtime.layers.opaque import opaque_op
 from runtime.layers.scaled_linear import dequantize_blocks
 
-Placed = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+Placed = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int]
 
 
-def paging(batch: ForwardBatch, pool: KVPool) -> Placed:
-    """As every op here is given it: the table of slots, whose rows, how long, from where, the new slots."""
-    table = pool.requests.table
-    return table, batch.req_pool_indices, batch.seq_lens, batch.query_starts, batch.out_cache_loc
+def _paging(batch: ForwardBatch, pool: KVPool) -> Placed:
+    return (
+        pool.requests.table,
+        batch.req_pool_indices,
+        batch.seq_lens,
+        batch.query_starts,
+        batch.max_query_len,
+    )
 
 
 @opaque_op("sgl_tune::turn_", mutates_args=("x",))
 def turn_(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, back: bool = False) -> None:
     """The last values of each head of x [T, heads, D], as many as the table is wide, by pairs, in place."""
-    reference.turn(x, table[positions], back)
+    if x.is_cuda:
+        from runtime.layers import kernels
+
+        kernels.rope(x[..., -table.shape[1] :], table, positions, interleaved=True, back=back)
+    else:
+        reference.turn(x, table[positions], back)
 
 
 @turn_.register_fake
@@ -37,7 +47,12 @@ def _(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, back: bool 
 @opaque_op("sgl_tune::unit_norm_", mutates_args=("x",))
 def unit_norm_(x: torch.Tensor, eps: float) -> None:
     """Each head of x [T, heads, D], without weights, in place."""
-    x.copy_(x * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps).to(x.dtype))
+    if x.is_cuda:
+        from runtime.layers import kernels
+
+        kernels.unit_norm(x, eps)
+    else:
+        x.copy_(x * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps).to(x.dtype))
 
 
 @unit_norm_.register_fake
@@ -45,10 +60,29 @@ def _(x: torch.Tensor, eps: float) -> None:
     return None
 
 
-@opaque_op("sgl_tune::grouped_keys", mutates_args=("buffer",))
-def grouped_keys(
+def compress(
     new: torch.Tensor,
     buffer: torch.Tensor,
+    groups: torch.Tensor,
+    bias: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    rope: torch.Tensor,
+    batch: ForwardBatch,
+    pool: KVPool,
+    rate: int,
+    overlaps: bool,
+) -> None:
+    """new [T, keys | gates] goes into the buffer's slots, and the keys of groups that are whole by it, normed
+    and turned, into those of `groups`."""
+    store_rows(buffer, batch.out_cache_loc, new)
+    _group_keys(buffer, groups, bias, weight, eps, rope, *_paging(batch, pool), rate, overlaps)
+
+
+@opaque_op("sgl_tune::group_keys", mutates_args=("groups",))
+def _group_keys(
+    buffer: torch.Tensor,
+    groups: torch.Tensor,
     bias: torch.Tensor,
     weight: torch.Tensor,
     eps: float,
@@ -57,20 +91,23 @@ def grouped_keys(
     requests: torch.Tensor,
     seq_lens: torch.Tensor,
     query_starts: torch.Tensor,
-    slots: torch.Tensor,
+    max_query_len: int,
     rate: int,
     overlaps: bool,
-) -> torch.Tensor:
-    """new [T, keys | gates] goes into the buffer's slots -> [requests, groups, D], normed and turned."""
-    buffer[slots] = new.to(buffer.dtype)
-    paged = Paging(table, requests, seq_lens, query_starts, 0)
-    return reference.grouped_keys(buffer, bias, weight, eps, rope, paged, rate, overlaps)
+) -> None:
+    paging = Paging(table, requests, seq_lens, query_starts, max_query_len)
+    if buffer.is_cuda:
+        from runtime.layers.attention import group_kernels
+
+        group_kernels.group_keys(buffer, groups, bias, weight, eps, rope, paging, rate, overlaps)
+    else:
+        reference.group_keys(buffer, groups, bias, weight, eps, rope, paging, rate, overlaps)
 
 
-@grouped_keys.register_fake
+@_group_keys.register_fake
 def _(
-    new: torch.Tensor,
     buffer: torch.Tensor,
+    groups: torch.Tensor,
     bias: torch.Tensor,
     weight: torch.Tensor,
     eps: float,
@@ -79,50 +116,13 @@ def _(
     requests: torch.Tensor,
     seq_lens: torch.Tensor,
     query_starts: torch.Tensor,
-    slots: torch.Tensor,
+    max_query_len: int,
     rate: int,
     overlaps: bool,
-) -> torch.Tensor:
-    return new.new_empty(requests.shape[0], 0, weight.shape[0])
+) -> None:
+    return None
 
 
-@opaque_op("sgl_tune::choose_groups", mutates_args=())
-def choose_groups(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    head_weights: torch.Tensor,
-    scale: float,
-    table: torch.Tensor,
-    requests: torch.Tensor,
-    seq_lens: torch.Tensor,
-    query_starts: torch.Tensor,
-    slots: torch.Tensor,
-    rate: int,
-    count: int,
-) -> torch.Tensor:
-    """The `count` whole groups that score highest for each token, -1 where there are fewer: [T, count]."""
-    paged = Paging(table, requests, seq_lens, query_starts, 0)
-    return reference.choose_groups(q, keys, head_weights, scale, paged, rate, count)
-
-
-@choose_groups.register_fake
-def _(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    head_weights: torch.Tensor,
-    scale: float,
-    table: torch.Tensor,
-    requests: torch.Tensor,
-    seq_lens: torch.Tensor,
-    query_starts: torch.Tensor,
-    slots: torch.Tensor,
-    rate: int,
-    count: int,
-) -> torch.Tensor:
-    return torch.empty(q.shape[0], count, dtype=torch.int32, device=q.device)
-
-
-@opaque_op("sgl_tune::attend_groups", mutates_args=("buffer",))
 def attend(
     q: torch.Tensor,
     new: torch.Tensor,
@@ -130,26 +130,21 @@ def attend(
     groups: torch.Tensor | None,
     chosen: torch.Tensor | None,
     sinks: torch.Tensor,
-    table: torch.Tensor,
-    requests: torch.Tensor,
-    seq_lens: torch.Tensor,
-    query_starts: torch.Tensor,
-    slots: torch.Tensor,
+    batch: ForwardBatch,
+    pool: KVPool,
     rate: int,
     window: int,
     scale: float,
 ) -> torch.Tensor:
     """new [T, D] goes into the buffer's slots; q [T, heads, D] sees a window of them, and those `groups` that
     are whole, or of these the `chosen` -> [T, heads, D]."""
-    buffer[slots] = new.to(buffer.dtype)
-    paged = Paging(table, requests, seq_lens, query_starts, 0)
-    return reference.attend(q, buffer, groups, chosen, sinks, paged, rate, window, scale)
+    store_rows(buffer, batch.out_cache_loc, new)
+    return _attend(q, buffer, groups, chosen, sinks, *_paging(batch, pool), rate, window, scale)
 
 
-@attend.register_fake
-def _(
+@opaque_op("sgl_tune::attend_groups", mutates_args=())
+def _attend(
     q: torch.Tensor,
-    new: torch.Tensor,
     buffer: torch.Tensor,
     groups: torch.Tensor | None,
     chosen: torch.Tensor | None,
@@ -158,7 +153,31 @@ def _(
     requests: torch.Tensor,
     seq_lens: torch.Tensor,
     query_starts: torch.Tensor,
-    slots: torch.Tensor,
+    max_query_len: int,
+    rate: int,
+    window: int,
+    scale: float,
+) -> torch.Tensor:
+    paging = Paging(table, requests, seq_lens, query_starts, max_query_len)
+    if q.is_cuda:
+        from runtime.layers.attention import group_kernels
+
+        return group_kernels.attend(q, buffer, groups, chosen, sinks, paging, rate, window, scale)
+    return reference.attend(q, buffer, groups, chosen, sinks, paging, rate, window, scale)
+
+
+@_attend.register_fake
+def _(
+    q: torch.Tensor,
+    buffer: torch.Tensor,
+    groups: torch.Tensor | None,
+    chosen: torch.Tensor | None,
+    sinks: torch.Tensor,
+    table: torch.Tensor,
+    requests: torch.Tensor,
+    seq_lens: torch.Tensor,
+    query_starts: torch.Tensor,
+    max_query_len: int,
     rate: int,
     window: int,
     scale: float,

@@ -78,7 +78,7 @@ def _output(q: torch.Tensor, paging: Paging, dim: int) -> torch.Tensor:
     return q.new_empty(shape) if every_row_has_a_request else q.new_zeros(shape)
 
 
-def _tiles(rows: int, q: torch.Tensor, latent: bool) -> Tiles:
+def tiles(rows: int, q: torch.Tensor, latent: bool) -> Tiles:
     """Sized for the 227 KiB of shared memory of an H200's multiprocessor."""
     needed = max(16, 1 << (rows - 1).bit_length())
     if q.dtype is torch.float32:
@@ -105,10 +105,10 @@ def _launch(
     kv_heads, dim = columns.keys.shape[1], out.shape[-1]
     group = q.shape[1] // kv_heads
     latent = columns.keys is columns.values
-    tiles = _tiles(group if selected is not None else group * paging.max_query_len, q, latent)
-    heads = group if selected is None else -(-group // tiles.rows) * tiles.rows
+    tile = tiles(group if selected is not None else group * paging.max_query_len, q, latent)
+    heads = group if selected is None else -(-group // tile.rows) * tile.rows
     rotary_dim = q.shape[-1] - dim
-    grid = (-(-paging.max_query_len * heads // tiles.rows), kv_heads, paging.requests.shape[0])
+    grid = (-(-paging.max_query_len * heads // tile.rows), kv_heads, paging.requests.shape[0])
     if 0 in grid:
         return
     paged_flash[grid](
@@ -149,8 +149,8 @@ def _launch(
         LATENT=latent,
         BLOCK_DIM=max(16, 1 << (dim - 1).bit_length()),
         BLOCK_ROTARY=max(16, 1 << (rotary_dim - 1).bit_length()),
-        BLOCK_M=tiles.rows,
-        BLOCK_N=tiles.keys,
-        num_warps=tiles.warps,
+        BLOCK_M=tile.rows,
+        BLOCK_N=tile.keys,
+        num_warps=tile.warps,
         num_stages=2,
     )

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
-from runtime.layers.attention.reference import Paging, marked
+from runtime.layers.attention.reference import QUERY_BLOCK, Paging, marked
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """`rows` of a batch are one request's new tokens; `slots` are of all that it has."""
+    """`rows` of a batch are one request's new tokens, `slots` those of all that it has; it had `before`."""
 
-    number: int
     rows: slice
     slots: torch.Tensor
-
-    @property
-    def positions(self) -> torch.Tensor:
-        total = len(self.slots)
-        return torch.arange(total - (self.rows.stop - self.rows.start), total)
+    before: int
 
 
 def _asking(paging: Paging) -> Iterator[Asking]:
     starts = paging.query_starts.tolist()
-    told = zip(paging.requests.tolist(), paging.seq_lens.tolist(), strict=True)
-    for number, (request, length) in enumerate(told):
-        yield Asking(number, slice(starts[number], starts[number + 1]), paging.table[request, :length])
+    told = zip(paging.requests.tolist(), paging.seq_lens.tolist(), pairwise(starts), strict=True)
+    for request, length, (start, end) in told:
+        yield Asking(slice(start, end), paging.table[request, :length], length - (end - start))
 
 
 def turn(x: torch.Tensor, angles: torch.Tensor, back: bool = False) -> None:
@@ -42,8 +38,9 @@ def turn(x: torch.Tensor, angles: torch.Tensor, back: bool = False) -> None:
     first.copy_(turned)
 
 
-def grouped_keys(
+def group_keys(
     buffer: torch.Tensor,
+    groups: torch.Tensor,
     bias: torch.Tensor,
     weight: torch.Tensor,
     eps: float,
@@ -51,19 +48,18 @@ def grouped_keys(
     paging: Paging,
     rate: int,
     overlaps: bool,
-) -> torch.Tensor:
-    most = max(paging.seq_lens.tolist(), default=0) // rate
-    found = buffer.new_zeros(len(paging.seq_lens), most, len(weight))
+) -> None:
     for one in _asking(paging):
-        count = len(one.slots) // rate
-        if count:
-            rows = buffer[one.slots[: count * rate]].float().unflatten(0, (count, rate))
+        whole = slice(one.before // rate, len(one.slots) // rate)
+        first = max(whole.start - overlaps, 0)
+        if whole.stop > whole.start:
+            rows = buffer[one.slots[first * rate : whole.stop * rate]].float().unflatten(0, (-1, rate))
             keys, gates = rows.chunk(2, dim=-1)
-            mean = _weighed(keys, gates + bias, overlaps)
+            mean = _weighed(keys, gates + bias, overlaps)[whole.start - first :]
             mean = mean * torch.rsqrt(mean.square().mean(-1, keepdim=True) + eps) * weight
-            turn(mean.unsqueeze(1), rope[torch.arange(count) * rate])
-            found[one.number, :count] = mean.to(found.dtype)
-    return found
+            numbers = torch.arange(whole.start, whole.stop)
+            turn(mean.unsqueeze(1), rope[numbers * rate])
+            groups[one.slots[numbers * rate + rate - 1]] = mean.to(groups.dtype)
 
 
 def _weighed(keys: torch.Tensor, gates: torch.Tensor, overlaps: bool) -> torch.Tensor:
@@ -75,28 +71,6 @@ def _weighed(keys: torch.Tensor, gates: torch.Tensor, overlaps: bool) -> torch.T
         keys = torch.cat([torch.cat([before[0], later[:-1]]), keys], dim=1)
         gates = torch.cat([torch.cat([before[1], later_gates[:-1]]), gates], dim=1)
     return (keys * gates.softmax(dim=1)).sum(dim=1)
-
-
-def choose_groups(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    head_weights: torch.Tensor,
-    scale: float,
-    paging: Paging,
-    rate: int,
-    count: int,
-) -> torch.Tensor:
-    chosen = torch.full((q.shape[0], count), -1, dtype=torch.int32)
-    for one in _asking(paging):
-        groups = len(one.slots) // rate
-        each_head = torch.einsum("thd,nd->thn", q[one.rows].float(), keys[one.number, :groups].float())
-        scores = torch.einsum("thn,th->tn", each_head.relu_(), head_weights[one.rows].float()) * scale
-        scores.masked_fill_(~_whole(one, groups, rate), float("-inf"))
-        best = scores.topk(min(count, groups), dim=-1)
-        chosen[one.rows, : best.indices.shape[1]] = best.indices.masked_fill(
-            best.values == float("-inf"), -1
-        ).int()
-    return chosen
 
 
 def attend(
@@ -112,22 +86,21 @@ def attend(
 ) -> torch.Tensor:
     out = q.new_zeros(q.shape)
     for one in _asking(paging):
-        at, positions = torch.arange(len(one.slots)), one.positions[:, None]
-        keys, seen = buffer[one.slots].float(), (at <= positions) & (at > positions - window)
-        if groups is not None:
-            count = len(one.slots) // rate
-            whole = _whole(one, count, rate)
-            if chosen is not None:
-                whole &= marked(chosen[one.rows], count)
-            keys = torch.cat([keys, groups[one.number, :count].float()])
-            seen = torch.cat([seen, whole], dim=1)
-        out[one.rows] = _attend(q[one.rows].float(), keys, seen, sinks, scale).to(out.dtype)
+        for start in range(one.rows.start, one.rows.stop, QUERY_BLOCK):
+            rows = slice(start, min(start + QUERY_BLOCK, one.rows.stop))
+            first = one.before + start - one.rows.start
+            positions = torch.arange(first, first + rows.stop - rows.start)[:, None]
+            near = torch.arange(max(first - window + 1, 0), first + len(positions))
+            keys, seen = buffer[one.slots[near]].float(), (near <= positions) & (near > positions - window)
+            if groups is not None:
+                far = torch.arange(len(one.slots) // rate) * rate + rate - 1
+                whole = far <= positions
+                if chosen is not None:
+                    whole &= marked(chosen[rows], len(far))
+                keys = torch.cat([keys, groups[one.slots[far]].float()])
+                seen = torch.cat([seen, whole], dim=1)
+            out[rows] = _attend(q[rows].float(), keys, seen, sinks, scale).to(out.dtype)
     return out
-
-
-def _whole(one: Asking, groups: int, rate: int) -> torch.Tensor:
-    """Which groups end at a token's position or before it: [t, groups]."""
-    return torch.arange(groups) < (one.positions[:, None] + 1) // rate
 
 
 def _attend(

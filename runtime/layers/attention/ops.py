@@ -138,16 +138,18 @@ def index_scores(
     max_seq_len: int,
     first: int,
     count: int,
+    rate: int = 1,
 ) -> torch.Tensor:
-    """[count, max_seq_len] fp32: how much token `first` and the next want each position; -inf if later."""
-    out = q.new_full((count, max_seq_len), float("-inf"), dtype=torch.float32)
+    """[count, max_seq_len] fp32: how much token `first` and the next want each position; -inf if later.
+    Of groups of `rate` tokens, whose last has their key, each group: [count, max_seq_len // rate]."""
+    out = q.new_full((count, max_seq_len // rate), float("-inf"), dtype=torch.float32)
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len)
     if q.is_cuda:
         from runtime.layers.attention import row_kernels
 
-        row_kernels.index_scores(q, keys, head_weights, paging, out, first)
+        row_kernels.index_scores(q, keys, head_weights, paging, out, first, rate)
     else:
-        reference.index_scores(q, keys, head_weights, paging, out, first)
+        reference.index_scores(q, keys, head_weights, paging, out, first, rate)
     return out
 
 
@@ -164,8 +166,9 @@ def _(
     max_seq_len: int,
     first: int,
     count: int,
+    rate: int = 1,
 ) -> torch.Tensor:
-    return q.new_empty(count, max_seq_len, dtype=torch.float32)
+    return q.new_empty(count, max_seq_len // rate, dtype=torch.float32)
 
 
 @opaque_op("sgl_tune::block_scores", mutates_args=())

@@ -133,17 +133,19 @@ def index_scores(
     paging: Paging,
     out: torch.Tensor,
     first: int,
+    rate: int,
 ) -> None:
     for span in _spans(paging):
         start, end = max(span.start, first), min(span.end, first + len(out))
         if start >= end:
             continue
-        k = _unpacked(keys[span.slots], PackedRow(q.shape[-1]))
+        slots = span.slots[rate - 1 :: rate]
+        k = _unpacked(keys[slots], PackedRow(q.shape[-1]))
         each_head = torch.einsum("thd,nd->thn", q[start:end].float(), k).relu_()
         scores = torch.einsum("thn,th->tn", each_head, head_weights[start:end].float())
         positions = span.positions[start - span.start : end - span.start]
-        later = torch.arange(len(span.slots)) > positions[:, None]
-        out[start - first : end - first, : len(span.slots)] = scores.masked_fill_(later, float("-inf"))
+        later = torch.arange(1, len(slots) + 1) * rate - 1 > positions[:, None]
+        out[start - first : end - first, : len(slots)] = scores.masked_fill_(later, float("-inf"))
 
 
 def _spans(paging: Paging) -> Iterator[Span]:

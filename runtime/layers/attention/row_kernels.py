@@ -62,9 +62,10 @@ def _index_scores(
     q, keys, scales, head_weights, out, table, requests, seq_lens, query_starts, first, last, q_token, q_head,
     keys_slot, scales_slot, weights_token, out_token, table_row,
     HEADS: tl.constexpr, DIM: tl.constexpr, PACKED: tl.constexpr, ALL_HEADS: tl.constexpr,
-    ALL_DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_N: tl.constexpr,
+    ALL_DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_N: tl.constexpr, RATE: tl.constexpr,
 ):  # fmt: skip
-    """One program: BLOCK_Q queries of a request against BLOCK_N of its keys, for batch rows first to last."""
+    """One program: BLOCK_Q queries of a request against BLOCK_N of its keys, for batch rows first to last.
+    A key is of the last of RATE tokens."""
     request = tl.program_id(2)
     first_row = tl.load(query_starts + request)
     queries = (tl.load(query_starts + request + 1) - first_row).to(tl.int32)
@@ -75,8 +76,9 @@ def _index_scores(
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     head = tl.arange(0, ALL_HEADS)
     dim = tl.arange(0, ALL_DIM)
-    inside = n < length
-    slot = tl.load(table + tl.load(requests + request) * table_row + n, mask=inside, other=0).to(tl.int64)
+    at = n * RATE + RATE - 1
+    inside = at < length
+    slot = tl.load(table + tl.load(requests + request) * table_row + at, mask=inside, other=0).to(tl.int64)
     k_mask = inside[:, None] & (dim < DIM)[None, :]
     k = tl.load(keys + slot[:, None] * keys_slot + dim[None, :], mask=k_mask, other=0.0)
     if PACKED:
@@ -87,12 +89,13 @@ def _index_scores(
         position = length - queries + query
         row = first_row + query
         live = (query < queries) & (row >= first) & (row < last)
-        q_mask = live & (head < HEADS)[:, None] & (dim < DIM)[None, :]
+        heads, newest = tl.where(live, HEADS, 0), tl.where(live, position, -1)
+        q_mask = (head < heads)[:, None] & (dim < DIM)[None, :]
         one = tl.load(q + row * q_token + head[:, None] * q_head + dim[None, :], mask=q_mask, other=0.0)
-        weight = tl.load(head_weights + row * weights_token + head, mask=live & (head < HEADS), other=0.0)
+        weight = tl.load(head_weights + row * weights_token + head, mask=head < heads, other=0.0)
         each_head = tl.maximum(tl.dot(one, k, input_precision="ieee"), 0.0)
         score = tl.sum(each_head * weight.to(tl.float32)[:, None], 0)
-        tl.store(out + (row - first) * out_token + n, score, mask=live & inside & (n <= position))
+        tl.store(out + (row - first) * out_token + n, score, mask=inside & (at <= newest))
 
 
 def store(
@@ -132,6 +135,7 @@ def index_scores(
     paging: Paging,
     out: torch.Tensor,
     first: int,
+    rate: int,
 ) -> None:
     heads, dim = q.shape[1:]
     packed = keys.dtype is torch.uint8
@@ -146,5 +150,5 @@ def index_scores(
         paging.query_starts, first, first + out.shape[0], *q.stride()[:2], values.stride(0), scales.stride(0),
         head_weights.stride(0), out.stride(0), paging.table.stride(0), HEADS=heads, DIM=dim, PACKED=packed,
         ALL_HEADS=max(16, triton.next_power_of_2(heads)), ALL_DIM=max(16, triton.next_power_of_2(dim)),
-        BLOCK_Q=block_q, BLOCK_N=block_n,
+        BLOCK_Q=block_q, BLOCK_N=block_n, RATE=rate,
     )  # fmt: skip
