@@ -19,10 +19,6 @@ _HEADS_ON_ALL_STAGES = (
     *("glm4_moe", "glm4_moe_lite", "gpt_oss"),
     *("granitemoehybrid", "llama", "minimax_m2", "mistral", "mixtral", "qwen2_moe", "qwen3_moe"),
 )
-_OF_ONE_STAGE = (
-    *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "falcon_h1"),
-    "longcat_flash",
-)
 GROUP_NAMES = ("world", "tp", "pp", "attn_tp", "attn_dp", "moe_tp", "moe_ep")
 
 
@@ -96,9 +92,7 @@ def stage_layers(num_layers: int, parallel: ParallelConfig, pp_rank: int) -> ran
     return range(start, start + base + (pp_rank >= parallel.pp - extra))
 
 
-def check_stages(model_type: str, num_layers: int, parallel: ParallelConfig) -> None:
-    if parallel.pp > 1 and model_type in _OF_ONE_STAGE:
-        raise ConfigError(f"--pp {parallel.pp}: SGLang has {model_type} as one stage alone")
+def check_stages(num_layers: int, parallel: ParallelConfig) -> None:
     if parallel.pp > num_layers:
         raise ConfigError(f"--pp {parallel.pp}: a stage needs a layer, and the model has {num_layers}")
 

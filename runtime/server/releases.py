@@ -238,6 +238,7 @@ class Release(NamedTuple):
     # srt/models/gemma4_causal.py: a stage has its own layers alone; experts by gelu on CUTLASS kernels, which
     # before were unquantized ones that ran by silu: srt/layers/quantization, moe_runner/flashinfer_cutlass.py
     gemma_4_has_stages: bool = False
+    mistral_3_has_stages: bool = False  # srt/models/mistral.py
     gelu_on_cutlass: Literal["none", "quantized", "all"] = "none"
     # per_layer_config of its file: srt/utils/hf_transformers/config.py
     reads_layers_apart: bool = False
@@ -610,6 +611,7 @@ _23 = _22._replace(
     ranges_by_chunk=True,
     routes_by_named_method=True,
     bailing_v3_routes_as_told=True,
+    mistral_3_has_stages=True,
     breakable_multimodal=_22.breakable_multimodal | {"MuseSparkForConditionalGeneration"},
     mla_prefill_graph_top=8192,
     mla_prefill_graphs_fit_chunk=True,

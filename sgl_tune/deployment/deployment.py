@@ -199,7 +199,7 @@ def deploy(inputs: Inputs) -> Deployment:
     server = server_of(inputs)
     shape = Shape.of(inputs.checkpoint)
     if shape.model is not None:
-        check_stages(shape.model.model_type, shape.model.num_layers, server.parallel)
+        check_stages(shape.model.num_layers, server.parallel)
         why = unserved(shape.model, server)
         shape = shape if why is None else Shape(None, why)
     drafts = Shape.of(inputs.draft_checkpoint or inputs.checkpoint) if server.draft else None

@@ -10,6 +10,7 @@ from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.parallel import stage_layers
 from runtime.server.recurrent import LightningConfig, Mamba2Config
 from sgl_tune.keys.expert_calls import checkpoint_of
+from sgl_tune.keys.one_stage import SINCE_0_5_23, WITHOUT_STAGES
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -145,9 +146,12 @@ def _afmoe(deployment: Deployment) -> Iterator[str]:
 
 def _stages(deployment: Deployment) -> Iterator[str]:
     """support_pp of srt/model_executor/model_runner.py"""
-    name = deployment.model.model_type
-    if deployment.parallel.pp > 1 and name in _WITHOUT_STAGES:
-        yield f"SGLang's class of {name} has no pipeline stages: --pp-size 1"
+    name = checkpoint_of(deployment).architecture
+    has_none = name in WITHOUT_STAGES
+    if name in SINCE_0_5_23:
+        has_none = not deployment.server.release.mistral_3_has_stages
+    if deployment.parallel.pp > 1 and has_none:
+        yield f"SGLang's {name} has no pipeline stages: --pp-size 1"
 
 
 def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
@@ -156,7 +160,6 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
         yield f"{moe.num_experts} experts are fewer than {ranks} ranks"
 
 
-_WITHOUT_STAGES = ("afmoe", "phimoe", "granitemoeshared", "granitemoe_swa")
 _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _mixers),
     *(_longcat, _layers_apart, _inputs_over_stages, _gemma_2, _afmoe, _stages),

@@ -441,6 +441,37 @@ def test_a_draft_holds_the_context_of_its_target(
     assert found is not None and "its draft has 2048 positions" in found if ends else found is None
 
 
+_OF_ONE_STAGE = (
+    *("google/gemma-3-1b-it", "LiquidAI/LFM2-1.2B", "OpenGVLab/InternVL3-8B", "tencent/Hy3-preview"),
+    *("CohereForAI/c4ai-command-r7b-12-2024", "tiiuae/Falcon-H1-0.5B-Instruct", "arcee-ai/Trinity-Mini"),
+)
+
+
+@pytest.mark.parametrize("name", _OF_ONE_STAGE)
+def test_what_has_no_stages_ends_at_a_second(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(json.loads(PUBLISHED.read_text())[name]))
+    assert _ends(model_path=str(tmp_path), arch="sm90") is None
+    assert "has no pipeline stages" in str(_ends(model_path=str(tmp_path), arch="sm90", pp=2))
+
+
+_MISTRAL = {
+    **{"model_type": "mistral", "hidden_size": 5120, "intermediate_size": 32768, "num_hidden_layers": 40},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 131072},
+    **{"rms_norm_eps": 1e-5, "max_position_embeddings": 131072, "rope_theta": 1e9},
+}
+
+
+def test_mistral_3_has_stages_since_0_5_23(tmp_path: Path) -> None:
+    name = "Mistral3ForConditionalGeneration"
+    told = {"model_type": "mistral3", "architectures": [name], "dtype": "bfloat16"}
+    parts = {"text_config": _MISTRAL, "vision_config": {"model_type": "pixtral"}}
+    (tmp_path / "config.json").write_text(json.dumps({**told, **parts}))
+    flags: dict[str, Any] = {"model_path": str(tmp_path), "arch": "sm90", "pp": 2}
+    assert _ends(**flags) is None
+    before = _ends(**flags, sglang_version="0.5.22", flashinfer_version=None)
+    assert before is not None and f"{name} has no pipeline stages" in before
+
+
 _GEMMA, _E2B, _E4B = (
     json.loads(PUBLISHED.read_text())[f"google/gemma-4-{size}-it"] for size in ("26B-A4B", "E2B", "E4B")
 )

@@ -1,0 +1,26 @@
+"""Classes of SGLang's without pipeline stages: srt/models.
+
+Their forward takes nothing of another stage, which support_pp of srt/model_executor/model_runner.py asks for.
+"""
+
+from __future__ import annotations
+
+WITHOUT_STAGES = frozenset({
+    "AfmoeForCausalLM", "CohereForCausalLM", "Cohere2ForCausalLM", "Cohere2MoeForCausalLM",
+    "Cohere2VisionForConditionalGeneration", "DiffusionGemmaForBlockDiffusion", "Ernie4_5_ForCausalLM",
+    "Ernie4_5_MoeForCausalLM", "Ernie4_5_VLMoeForConditionalGeneration", "ExaoneForCausalLM",
+    "FalconH1ForCausalLM", "GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
+    "Gemma3ForConditionalGeneration", "Gemma3nForCausalLM", "Gemma3nForConditionalGeneration",
+    "Gemma4UnifiedForConditionalGeneration", "GraniteForCausalLM", "GraniteMoeForCausalLM",
+    "GraniteMoeSharedForCausalLM", "GraniteMoeSWAForCausalLM", "GraniteSWAForCausalLM",
+    "HunYuanDenseV1ForCausalLM", "HunYuanMoEV1ForCausalLM", "HYV3ForCausalLM", "HYV4ForCausalLM",
+    "InternLM2ForCausalLM", "InternS1ForConditionalGeneration", "InternVLChatModel",
+    "KimiVLForConditionalGeneration", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM",
+    "Lfm2VlForConditionalGeneration", "Llama4ForConditionalGeneration", "LongcatFlashForCausalLM",
+    "MiMoForCausalLM", "MuseGlimmerForCausalLM", "MuseGlimmerForConditionalGeneration",
+    "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",
+    "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM", "Phi4MMForCausalLM", "PhiForCausalLM",
+    "PhiMoEForCausalLM", "PixtralForConditionalGeneration", "Qwen2VLForConditionalGeneration",
+    "Qwen3NextForCausalLM", "Qwen3OmniMoeForConditionalGeneration", "Step3p7ForConditionalGeneration",
+})  # fmt: skip
+SINCE_0_5_23 = frozenset({"Mistral3ForConditionalGeneration"})
