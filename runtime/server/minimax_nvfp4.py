@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from runtime.server.attention import used_backends
+from runtime.server.checkpoint import Checkpoint
 from runtime.server.choices import Choices
+from runtime.server.classes import config_class
 from runtime.server.errors import ConfigError
 from runtime.server.families import MINIMAX3, MINIMAX_NVFP4
 
@@ -11,6 +13,7 @@ RAGGED_VERIFY = "SGLANG_RAGGED_VERIFY_MODE"
 _BLACKWELL = (10, 11, 12)
 _PAGE, _FP8 = 128, "fp8_e4m3"
 _DRAFTED = ("DSPARK", "DFLASH")
+_CONFIG = "MiniMaxM3VLConfig"
 _WHOLE = "MiniMaxM3SparseForConditionalGeneration"
 _ROUTED, _MEGAMOE = "flashinfer_trtllm_routed", "megamoe"
 
@@ -90,3 +93,11 @@ def _check_drafts(c: Choices) -> None:
         c.settle(drafts, speculative_draft_kv_cache_dtype="bf16")
     if algorithm == "DSPARK" and c.speculative_draft_attention_backend is None:
         c.settle(drafts, speculative_draft_attention_backend="trtllm_mha")
+
+
+def draft_class(c: Choices, draft: Checkpoint) -> str:
+    """Of a DSpark draft the text becomes the configuration, of no family: configure_minimax_m3_dspark of
+    srt/configs/minimax_vl.py."""
+    name = config_class(draft, c.release)
+    own = draft.architecture == "DSparkMiniMaxDraftModel" and c.release.serves_nvfp4_minimax
+    return "PreTrainedConfig" if own and name == _CONFIG and c.speculative_algorithm == "DSPARK" else name

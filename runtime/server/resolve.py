@@ -40,7 +40,7 @@ from runtime.server.graph_backends import (
 from runtime.server.graphs import captured
 from runtime.server.kv_cache import draft_kv_dtype, settle_kv_dtype
 from runtime.server.memory import settle_memory
-from runtime.server.minimax_nvfp4 import RAGGED_VERIFY, settle_minimax_in_nvfp4
+from runtime.server.minimax_nvfp4 import RAGGED_VERIFY, draft_class, settle_minimax_in_nvfp4
 from runtime.server.moe import check_dispatch_chunks, settle_all_to_all, settle_moe_runner
 from runtime.server.parallelism import (
     settle_attention_groups,
@@ -252,7 +252,7 @@ def _draft(c: Choices) -> DraftServer | None:
         return None
     model = c.draft_model or c.model
     quantization = model_quantization(c.speculative_draft_model_quantization, model, c.release, draft=True)
-    name, dtype = config_class(model, c.release), settled_dtype(c.asked.dtype, model).value
+    name, dtype = draft_class(c, model), settled_dtype(c.asked.dtype, model).value
     inputs = replace(_key_inputs(c, name), dtype=dtype, is_draft=True, draft_quantization=quantization)
     tuned = gate(c, quantization, draft=True)
     backend = c.speculative_moe_runner_backend

@@ -20,6 +20,9 @@ _BUNDLED_DSPARK = (
 )
 _ONE_BRANCH = "one branch is as long as its steps, and one token more"
 DRAFTLESS = ("NGRAM", "UNO")
+_NESTED = "dflash_config"
+_OF_DFLASH = (_NESTED, "block_size")
+_OF_DSPARK = ("dspark_block_size", *_OF_DFLASH)
 
 
 def settle_speculation(c: Choices) -> None:
@@ -173,7 +176,7 @@ def _dflash(c: Choices) -> None:
             tries=({"enable_dp_lm_head": True}, "enable_dp_attention"),
         )
     block = c.speculative_dflash_block_size or c.speculative_num_draft_tokens
-    drafted = block or _block_size(c)
+    drafted = block or _block_size(c, _OF_DFLASH)
     rule = "the draft's block" if drafted else "DFLASH's own"
     _settle_sizes(c, rule, 1, 1, drafted or _DFLASH_TOKENS)
 
@@ -182,7 +185,7 @@ def _dspark(c: Choices) -> None:
     bundled = any(c.model.get(name) is not None for name in _BUNDLED_DSPARK)
     if c.speculative_draft_model_path is None and not bundled:
         raise ConfigError("DSPARK needs a draft: the model brings none", "--speculative-draft-model-path")
-    gamma = c.speculative_dspark_block_size or _block_size(c)
+    gamma = c.speculative_dspark_block_size or _block_size(c, _OF_DSPARK)
     asked = c.speculative_num_draft_tokens
     tokens = gamma + 1 if gamma else asked or _DSPARK_GAMMA + 1
     if asked not in (None, tokens):
@@ -190,12 +193,11 @@ def _dspark(c: Choices) -> None:
     _settle_sizes(c, "the draft's block" if gamma else "DSPARK's own", 1, 1, tokens)
 
 
-def _block_size(c: Choices) -> int | None:
-    """How far the draft's checkpoint says it looks ahead."""
+def _block_size(c: Choices, names: tuple[str, ...]) -> int | None:
+    """How far the draft's checkpoint says it looks ahead, by the first of these."""
     draft = c.draft_model or c.model
-    nested = draft.mapping("dflash_config").get("block_size")
-    told = (draft.get("dspark_block_size"), nested, draft.get("block_size"))
-    value = next((one for one in told if one is not None), None)
+    told = {name: draft.get(name) for name in names} | {_NESTED: draft.mapping(_NESTED).get("block_size")}
+    value = next((one for one in told.values() if one is not None), None)
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:

@@ -197,7 +197,12 @@ _ROWS = {
         ),
         _Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its router has no other"),
         _Row(_quantized_otherwise, "weights in another format than its checkpoint has, or than mxfp8"),
-        _DRAFTS,
+        _Row(
+            lambda _, s: (
+                s.speculative is not None and not (s.decode_graphs and s.speculative.algorithm != "UNO")
+            ),
+            "drafts without graphs: here none stands beside its layers",
+        ),
     ),
     # srt/models/bailing_moe_linear.py, and srt/layers/attention/linear's seg_la
     "bailing_hybrid": (

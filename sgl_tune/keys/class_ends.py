@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.parallel import stage_layers
 from runtime.server.recurrent import LightningConfig, Mamba2Config
+from runtime.server.sizing import has_block_keys
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.one_stage import SINCE_0_5_23, WITHOUT_STAGES
 
@@ -95,6 +96,14 @@ def _sparse_section(deployment: Deployment) -> Iterator[str]:
         )
 
 
+def _verifies_blocks(deployment: Deployment) -> Iterator[str]:
+    """_resolve_extend_meta of srt/layers/attention/minimax_sparse_backend.py"""
+    server = deployment.server
+    drafted = server.speculative is not None and server.speculative.algorithm != "UNO"
+    if has_block_keys(deployment.model) and drafted and server.decode_graphs:
+        yield "MiniMax-M3 verifies no drafts on CUDA: its attention asks for lengths that a verify has not"
+
+
 def _layers_apart(deployment: Deployment) -> Iterator[str]:
     """srt/utils/hf_transformers/config.py: which layers of Gemma 4 have other heads than the rest."""
     model, checkpoint = deployment.model, checkpoint_of(deployment)
@@ -162,5 +171,5 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 
 _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _mixers),
-    *(_longcat, _layers_apart, _inputs_over_stages, _gemma_2, _afmoe, _stages),
+    *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _gemma_2, _afmoe, _stages),
 )

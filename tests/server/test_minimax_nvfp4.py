@@ -8,7 +8,10 @@ import pytest
 
 from runtime.server.errors import ConfigError
 from runtime.server.shape import Server
+from tests.oracle.compare import page, tally
+from tests.oracle.ours import our_answer
 from tests.oracle.published import published
+from tests.oracle.record import MINIMAX_M3, read
 from tests.server.asking import Checkpoint, server
 
 M31 = Checkpoint(published()["MiniMaxAI/MiniMax-M3.1-NVFP4"].config)
@@ -82,6 +85,17 @@ def test_where_it_drafts(
         server(model, gpu=gpu, draft=DRAFT, speculative_algorithm=algorithm, **SMALL, **asked)
 
 
-def test_a_draft_looks_ahead_as_far_as_its_checkpoint_says() -> None:
-    found = server(M31, draft=DRAFT, speculative_algorithm="DSPARK", **SMALL)
-    assert found.speculative is not None and found.speculative.draft_tokens == 7
+@pytest.mark.parametrize(("algorithm", "tokens"), [("DSPARK", 7), ("DFLASH", 16)])
+def test_a_draft_looks_ahead_as_far_as_its_checkpoint_says(algorithm: str, tokens: int) -> None:
+    """dspark_block_size is DSpark's own."""
+    found = server(M31, draft=DRAFT, speculative_algorithm=algorithm, **SMALL)
+    assert found.speculative is not None and found.speculative.draft_tokens == tokens
+    assert found.draft is not None
+    assert ("PreTrainedConfig" in found.draft.key_parts) is (algorithm == "DSPARK")
+
+
+def test_servers_are_what_sglang_was_asked() -> None:
+    """Of MiniMax-M3, in mxfp8 and 3.1 in nvfp4, on five GPUs, and of 3.1 with drafts."""
+    found = tally((command, our_answer(command), theirs) for command, theirs in read(MINIMAX_M3))
+    assert found.both_answer > 200 and found.both_refuse > 100
+    assert not any(found.apart.values()), "\n".join(page(found))

@@ -256,6 +256,20 @@ def test_minimax_m3s_shared_expert_is_no_mlp_where_it_runs_as_a_routed_one(
     assert sizes == attention | {(hidden, 2 * 1536), (1536, hidden)} | (of_shared if shared else set())
 
 
+@pytest.mark.parametrize("release", ["0.5.16", "0.5.23"])
+@pytest.mark.parametrize("arch", ["sm90", "sm100"])
+@pytest.mark.parametrize(
+    "asked", [{"speculative_algorithm": "NGRAM", "attention_backend": "flashinfer"}, _EAGLE]
+)
+def test_minimax_m3_ends_at_the_graphs_that_verify_drafts(
+    asked: dict[str, Any], arch: str, release: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(published()["MiniMaxAI/MiniMax-M3"].config))
+    target = {"arch": arch, "sglang_version": release, "tp": 8, "flashinfer_version": None}
+    found = _ends(model_path=str(tmp_path), **target, **asked)
+    assert found is not None and "verifies no drafts on CUDA" in found
+
+
 @pytest.mark.parametrize("arch", ["sm90", "sm100"])
 @pytest.mark.parametrize("backend", ["auto", "flashinfer_cutlass"])
 def test_afmoes_experts_are_tritons_whatever_its_backend(backend: str, arch: str, tmp_path: Path) -> None:
