@@ -166,6 +166,7 @@ class Deployment:
         encoder = None if model is None else self.model.encoder
         if encoder is not None:
             told["what images and sound take" if encoder.hears else "what images take"] = None
+            told |= dict.fromkeys(encoder.beside)
             if encoder.is_quantized and self.quantization is not None:
                 told["the encoder's quantization"] = None
         said = [f"not counting {', '.join(told)}: not modelled"] if told else []

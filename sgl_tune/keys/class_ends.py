@@ -35,6 +35,8 @@ def _pages_of_states(deployment: Deployment) -> Iterator[str]:
     Mamba is made, before 0.5.21 mamba_radix_cache.py."""
     server, states = deployment.server, deployment.server.states
     unsettled = _UNSETTLED.get(checkpoint_of(deployment).architecture)
+    if deployment.model.recurrent is None:
+        return
     if unsettled and states.keeps_prefixes and not states.extra_buffer and server.page_size != 1:
         yield (
             f"{unsettled} keeps prefixes in pages of one token, and these are of {server.page_size}: "

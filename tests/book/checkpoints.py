@@ -80,6 +80,28 @@ def of_other_classes(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str,
         yield f"small/{name}", _around(name, served_by, llm_config=text, vision_config=tower)
 
 
+def told_by_their_files() -> Iterator[tuple[str, dict[str, Any]]]:
+    """... whose class nobody has: a file that tells all."""
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24, "v_head_dim": 16}
+    experts = {"moe_intermediate_size": 32, "n_routed_experts": 8, "num_experts_per_tok": 2}
+    yield (
+        "small/mimo_v2",
+        {
+            **{"model_type": "mimo_v2", "architectures": ["MiMoV2ForCausalLM"]},
+            "auto_map": {"AutoConfig": "configuration_mimo_v2.MiMoV2Config"},
+            **{"vocab_size": 99, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96},
+            **{**heads, **{f"swa_{name}": size for name, size in heads.items()}, **experts},
+            **{"hybrid_layer_pattern": [0, 1], "moe_layer_freq": [0, 1], "sliding_window_size": 5},
+            **{"layernorm_epsilon": 1e-5, "max_position_embeddings": 128, "partial_rotary_factor": 0.334},
+            **{"rope_theta": 5e6, "swa_rope_theta": 1e4, "attention_bias": False, "hidden_act": "silu"},
+            **{"attention_value_scale": 0.707, "add_swa_attention_sink_bias": True, "n_group": 1},
+            **{"add_full_attention_sink_bias": False, "topk_group": 1, "norm_topk_prob": True},
+            **{"scoring_func": "sigmoid", "topk_method": "noaux_tc", "tie_word_embeddings": False},
+            **{"vision_config": {"depth": 2, "use_sink": True}, "audio_config": {"projection_layers": 2}},
+        },
+    )
+
+
 def _around(name: str, served_by: str, **sections: Any) -> dict[str, Any]:
     return {"model_type": name, "architectures": [served_by], "vision_config": {}, **sections}
 
@@ -113,8 +135,8 @@ def _kept(config: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     kept = dict(checkpoints())
     kept |= {name: config for name, config in found() if name not in kept}
-    for more in (around, of_other_classes):
-        kept |= {name: config for name, config in more(kept) if name not in kept}
+    for more in (around(kept), of_other_classes(kept), told_by_their_files()):
+        kept |= {name: config for name, config in more if name not in kept}
     for name, config in kept.items():
         try:
             model_config(config)

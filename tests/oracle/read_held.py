@@ -21,7 +21,7 @@ from unittest.mock import MagicMock
 from tests.oracle.inside import enter, keep_output
 
 ENCODERS = re.compile(
-    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_\w+|vision|multi_modal_projector|mlp1|mm_projector|sound_encoder)\."
+    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_\w+|vision|multi_modal_projector|mlp1|mm_projector|sound_encoder|projection|speech_embeddings|input_local_transformer)\."
 )
 
 
@@ -70,6 +70,7 @@ def _model(case: dict[str, Any]) -> Any:
     torch.set_default_dtype(torch.bfloat16)
     torch.cuda.Stream = torch.cuda.Event = MagicMock
     _without_gpu()
+    _without_sounds()
     made = _class_of(config.hf_config.architectures[0])
     shared = _shared_experts(made, config, args, quantization) if case.get("fused") else nullcontext()
     with shared, torch.device("meta"):
@@ -83,7 +84,8 @@ from transformers import PretrainedConfig
 class {name}(PretrainedConfig):
     def __init__(self, **told):
         for one in ("text_config", "vision_config"):
-            told[one] = PretrainedConfig.from_dict(told.get(one) or {{}})
+            if one in told:
+                told[one] = PretrainedConfig.from_dict(told[one])
         super().__init__(**told)
 """
 
@@ -105,6 +107,17 @@ def _without_gpu() -> None:
 
     DeepseekScalingRotaryEmbedding.__init__.__kwdefaults__["device"] = "meta"
     torch.linspace = partial(torch.linspace, device="cpu")
+
+
+def _without_sounds() -> None:
+    """What makes codes of them for MiMo stands in a folder of its own."""
+    import huggingface_hub
+    import torch
+    from sglang.srt.models.mimo_audio import AudioEncoderMixin
+
+    torch.cuda.current_device = lambda: 0
+    huggingface_hub.snapshot_download = lambda *_, **__: ""
+    AudioEncoderMixin._load_mimo_audio_tokenizer = staticmethod(lambda *_: None)
 
 
 def _shared_experts(made: Any, config: Any, args: Any, quantization: Any) -> Any:

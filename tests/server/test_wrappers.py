@@ -27,7 +27,7 @@ _TIES = "tie_word_embeddings"
 def _section(model_type: str, /, **members: Any) -> dict[str, Any]:
     """Under the wrapper's own name, and of an architecture that it knows where that decides the family."""
     wrapper = WRAPPERS[model_type]
-    known: dict[str, Any] = {}
+    known: dict[str, Any] = dict.fromkeys(wrapper.needs)
     if wrapper.by_architecture:
         known["architectures"] = [*wrapper.by_architecture][:1]
     if wrapper.served:
@@ -99,9 +99,10 @@ def test_a_wrapper_that_sglang_has_around_one_family_names_any_other(
 
 @pytest.mark.parametrize("model_type", WRAPPERS)
 def test_a_text_section_may_be_missing_where_the_file_is_flat(model_type: str) -> None:
-    wrapper, told = WRAPPERS[model_type], {"hidden_size": 8, "vision_config": {"depth": 1}}
+    wrapper = WRAPPERS[model_type]
+    told = {**dict.fromkeys(wrapper.needs), "hidden_size": 8, "vision_config": {"depth": 1}}
     hf = _file(model_type, told)
-    if model_type in ("qwen2_vl", "qwen2_5_vl"):
+    if wrapper.is_flat:
         text = text_part(wrapper, hf)
         assert (text["model_type"], text["hidden_size"]) == (wrapper.text_type, 8)
         assert "vision_config" not in text

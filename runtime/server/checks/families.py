@@ -46,15 +46,21 @@ def _attention_ranks(c: Choices) -> int:
 _SUMS_OVER_ALL = (
     "Gemma3ForConditionalGeneration", "InternS1ForConditionalGeneration", "InternVLChatModel",
     "KimiVLForConditionalGeneration", "Lfm2VlForConditionalGeneration", "Llama4ForConditionalGeneration",
-    "Mistral3ForConditionalGeneration", "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2",
-    "NemotronH_Omni_Reasoning_V3",
-    "PixtralForConditionalGeneration", "Qwen2VLForConditionalGeneration",
+    "MiMoV2ForCausalLM", "Mistral3ForConditionalGeneration", "NemotronH_Nano_Omni_Reasoning_V3",
+    "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3", "PixtralForConditionalGeneration",
+    "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration", "Step3VLForConditionalGeneration",
 )  # fmt: skip
 
 
+_SECTIONS = ("vision_config", "audio_config")
+
+
 def _splits_otherwise_than_it_sums(c: Choices) -> bool:
-    """An encoder over attention's ranks that adds up those of all. One that runs elsewhere is let be."""
+    """An encoder over attention's ranks that adds up those of all. One that runs elsewhere is let be, and
+    MiMo-V2.5 may have none."""
+    if c.model.architecture == "MiMoV2ForCausalLM" and not all(map(c.model.has, _SECTIONS)):
+        return False
     runs_here = encoder_place(c) == "split" and c.disaggregation_mode != "decode" and not c.language_only
     return runs_here and 1 < _attention_ranks(c) < c.tp_size and c.model.architecture in _SUMS_OVER_ALL
 

@@ -11,6 +11,7 @@ from runtime.server.encoders import (
     glm,
     intern,
     llama4,
+    mimo,
     minimax,
     moonvit,
     nemotron,
@@ -48,9 +49,19 @@ class Wrapper:
     tied_by: Literal["whole", "either", "section", "both", "unless told"] = "section"
     served: tuple[str, ...] = ()  # families of text, where SGLang's class has its own for one alone
     is_named: bool = True  # by its section, where that says so
+    needs: tuple[str, ...] = ()  # what its text has to tell, as its class is in a file beside it
+    beside: tuple[str, ...] = ()  # what else its encoder has, told elsewhere
     is_prefixed: bool = True  # its modules' names, where SGLang compares them with those of a list
 
 
+_MIMO_V2 = (
+    *("num_key_value_heads", "head_dim", "v_head_dim", "swa_num_attention_heads", "swa_num_key_value_heads"),
+    *("swa_head_dim", "swa_v_head_dim", "hybrid_layer_pattern", "moe_layer_freq", "sliding_window_size"),
+    *("layernorm_epsilon", "max_position_embeddings", "partial_rotary_factor", "rope_theta"),
+    *("swa_rope_theta", "attention_bias", "attention_value_scale", "add_swa_attention_sink_bias"),
+    *("add_full_attention_sink_bias", "intermediate_size", "moe_intermediate_size", "n_routed_experts"),
+    *("num_experts_per_tok", "n_group", "topk_group", "norm_topk_prob", "scoring_func", "topk_method"),
+)
 _NEMOTRONS = ("NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "nemotron_h_omni")
 _QUANTIZED: Mapping[str, Any] = {"is_quantized": True}
 _EITHER: Mapping[str, Any] = {"is_quantized": True, "may_be_whole": True}
@@ -114,6 +125,15 @@ WRAPPERS: Mapping[str, Wrapper] = {
         ),
         Wrapper("interns1", "", intern.interns1, by_architecture=_S1, is_prefixed=False),
         Wrapper("intern_s2_preview", "qwen3_5_moe_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
+        Wrapper(
+            "mimo_v2",
+            "mimo_v2_flash",
+            mimo.mimo_v2,
+            may_be_whole=True,
+            is_flat=True,
+            needs=_MIMO_V2,
+            beside=("its audio_tokenizer",),
+        ),
         *(Wrapper(name, "nemotron_h", nemotron.nemotron, section="llm_config") for name in _NEMOTRONS),
     )
 }
@@ -123,9 +143,9 @@ def wrapper_of(hf: HF) -> Wrapper | None:
     return WRAPPERS.get(str(hf.get("model_type", "")))
 
 
-def encoder_of(wrapper: Wrapper, hf: HF, text_width: int) -> Encoder:
+def encoder_of(wrapper: Wrapper, hf: HF, text_width: int) -> Encoder | None:
     weights = tuple(wrapper.weights(served_part(wrapper, hf), text_width))
-    return Encoder(weights, wrapper.may_be_whole, wrapper.is_quantized)
+    return Encoder(weights, wrapper.may_be_whole, wrapper.is_quantized, wrapper.beside) if weights else None
 
 
 def served_part(wrapper: Wrapper, hf: HF) -> HF:
@@ -151,6 +171,11 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
     if found is None and wrapper.is_flat:
         found = {name: value for name, value in hf.items() if name not in ("model_type", "vision_config")}
     found = _section(wrapper, found, wrapper.section)
+    missing = next((name for name in wrapper.needs if name not in found), None)
+    if missing is not None:
+        raise Unsupported(
+            f"config.json: {missing} is missing: what it is then, the checkpoint's own class says"
+        )
     text = {"model_type": wrapper.text_type, **wrapper.text_defaults, **found}
     if wrapper.by_architecture:
         text["model_type"] = _of_architecture(wrapper, found)

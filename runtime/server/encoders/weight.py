@@ -46,11 +46,13 @@ class EncoderWeight:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """`may_be_whole`: on every rank, by --mm-enable-dp-encoder. `is_quantized` with the rest of the model."""
+    """`may_be_whole`: on every rank, by --mm-enable-dp-encoder. `is_quantized` with the rest of the model.
+    `beside` is what it has of weights that its config.json does not tell."""
 
     weights: tuple[EncoderWeight, ...]
     may_be_whole: bool = False
     is_quantized: bool = False
+    beside: tuple[str, ...] = ()
 
     @property
     def hears(self) -> bool:
