@@ -37,6 +37,22 @@ class GatedMLP(nn.Module):
         yield from self.down.pieces()
 
 
+class TwinMLP(nn.Module):
+    """The same of two matrices, and in steps."""
+
+    def __init__(self, gate: Linear, up: Linear, down: Linear) -> None:
+        super().__init__()
+        self.gate, self.up, self.down = gate, up, down
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gate, up = self.gate(x), self.up(x)
+        return self.down(F.silu(gate) * up)
+
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.gate, self.up, self.down):
+            yield from part.pieces()
+
+
 class ScaledMLP(GatedMLP):
     """Its gates count so much before they open, and its answer so much."""
 

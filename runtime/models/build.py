@@ -27,6 +27,11 @@ class Build:
     dtype: torch.dtype
     quantized: Quantized
 
+    @property
+    def is_quantized(self) -> bool:
+        """Whether its weights have a method, whatever of them that keeps plain."""
+        return self.model.checkpoint_quantization is not None or self.runtime.quantization is not None
+
     def linear(
         self,
         parts: list[Part],
@@ -57,7 +62,7 @@ class Build:
 
     def scheme_of(self, parts: list[Part]) -> Scheme:
         """What the checkpoint excludes from its quantization is plain."""
-        return self._scheme(self.quantized.of_linear([part.name for part in parts]))
+        return self._scheme(self.quantized.of_linear(self.model.names.listed([part.name for part in parts])))
 
     def expert_scheme(self, name: str, hidden: int, inner: int) -> Scheme:
         return self._scheme(self.quantized.of_experts(name), (hidden, inner))

@@ -38,10 +38,15 @@ class KimiDelta(nn.Module):
             self._forgets(f"f{step}_proj", within),
             Part(f"{name}.g{step}_proj", within),
         ]
-        # srt/models/kimi_linear.py: it is never quantized where it is not one of these
+        # srt/models/kimi_linear.py: beside wide gates it is never quantized where it is not one of these
         self.strength: Linear | None = None
+        self.narrow = nn.ModuleList()
         self.sizes = [3 * length(inner), length(within), length(within)]
-        if isinstance(build.scheme_of(parts), Plain):
+        if config.narrow_gates and build.is_quantized:
+            self.strength = build.linear([strength], hidden, rows_over=ranks)
+            self.narrow.extend(build.linear([part], hidden) for part in parts[3:])
+            del parts[3:], self.sizes[1:]
+        elif isinstance(build.scheme_of(parts), Plain):
             parts.insert(3, strength)
             self.sizes.insert(1, length(self.heads))
         else:
@@ -50,8 +55,8 @@ class KimiDelta(nn.Module):
         self.forget: Linear | None = None
         self.gate: Linear | None = None
         if config.narrow_gates:
-            self.forget = build.linear([self._forgets("f_b_proj", inner)], within)
-            self.gate = build.linear([Part(f"{name}.g_b_proj", inner)], within)
+            self.forget = build.linear([self._forgets("f_b_proj", inner)], within, rows_over=ranks)
+            self.gate = build.linear([Part(f"{name}.g_b_proj", inner)], within, rows_over=ranks)
         thirds = [config.inner_size * third for third in range(3)]
         blocks = [slice(at + inner.start, at + inner.stop) for at in thirds]
         apart = [(f"{name}.{one}_conv1d", inner) for one in "qkv"]
@@ -82,7 +87,8 @@ class KimiDelta(nn.Module):
     ) -> torch.Tensor:
         assert pool.states is not None
         state, rows, width = pool.states.layer(self.layer_id), Rows.of(batch), self.config.head_dim
-        mixed, *strengths, forget, gate = self.projection(x).split(self.sizes, dim=-1)
+        projected = *self.projection(x).split(self.sizes, dim=-1), *(one(x) for one in self.narrow)
+        mixed, *strengths, forget, gate = projected
         strength = strengths[0] if self.strength is None else self.strength(x)
         if self.forget is not None and self.gate is not None:
             forget, gate = self.forget(forget), self.gate(gate)
@@ -93,12 +99,12 @@ class KimiDelta(nn.Module):
         inputs = RecurrentInputs(q, k, v, step, strength, self.rate, self.bias, lower_bound=bound)
         held = workspaces(self.config, inputs, batch)
         answer = recur(inputs, state.recurrent, rows)
-        del mixed, q, k, v, inputs, held
+        del projected, mixed, q, k, v, inputs, held
         normed = self.norm(answer.flatten(0, 1), opening.flatten(0, 1))
         return self.out(normed.view(x.shape[0], -1))
 
     def pieces(self) -> Iterator[Piece]:
-        linears = self.projection, self.strength, self.forget, self.gate, self.out
+        linears = self.projection, self.strength, *self.narrow, self.forget, self.gate, self.out
         for part in (*linears, self.conv, self.norm):
             if part is not None:
                 yield from part.pieces()

@@ -43,7 +43,7 @@ class Mamba2Mixer(nn.Module):
         self.widths = [length(inner), count, count]
         hidden = slice(0, build.model.hidden_size)
         parts = [Part(f"{name}.in_proj", own) for own in rows]
-        self.projection = build.linear(parts, hidden, bias=config.bias)
+        self.projection = build.linear(parts, hidden, bias=config.bias, rows_over=ranks)
         self.conv = Convolution(build, f"{name}.conv1d", blocks, config.conv_kernel, config.conv_bias)
         self.rate = head_vector(length(self.heads), torch.float32, build)
         self.bias, self.skip = (head_vector(length(self.heads), build.dtype, build) for _ in range(2))
@@ -62,7 +62,11 @@ class Mamba2Mixer(nn.Module):
         scales = _scales(config.scales, [length(inner), *self.widths, length(self.heads)], build)
         self.register_buffer("scales", scales, persistent=False)
         self.out = build.linear(
-            [Part(f"{name}.out_proj", hidden)], inner, bias=config.bias, adds_bias=rank == 0
+            [Part(f"{name}.out_proj", hidden)],
+            inner,
+            bias=config.bias,
+            adds_bias=rank == 0,
+            columns_over=ranks,
         )
 
     def forward(

@@ -42,9 +42,11 @@ class LatentAttention(nn.Module):
         lora = self.mla.q_lora_rank
         first = Part(f"{name}.q_a_proj", slice(0, lora)) if lora else Part(f"{name}.q_proj", query, False)
         self.sizes = [length(first.rows), self.mla.cache_dim]
-        self.down = build.linear(
-            [first, Part(f"{name}.kv_a_proj_with_mqa", latent)], hidden, bias=config.bias, is_one=True
-        )
+        downs = [first, Part(f"{name}.kv_a_proj_with_mqa", latent)]
+        self.own_latent: Linear | None = None
+        if not lora and build.is_quantized:  # as a server has them
+            self.own_latent = build.linear([downs.pop()], hidden, bias=config.bias)
+        self.down = build.linear(downs, hidden, bias=config.bias, is_one=True)
         self.q_norm = build.norm(f"{name}.q_a_layernorm", lora, _LATENT_NORM_EPS) if lora else None
         queries = [Part(f"{name}.q_b_proj", query)]
         self.q_up = build.linear(queries, slice(0, lora), rows_over=ranks) if lora else None
@@ -82,7 +84,10 @@ class LatentAttention(nn.Module):
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
     ) -> torch.Tensor:
         nope, rank = self.mla.qk_nope_head_dim, self.mla.kv_lora_rank
-        down, latent = self.down(x).split(self.sizes, dim=-1)
+        if self.own_latent is None:
+            down, latent = self.down(x).split(self.sizes, dim=-1)
+        else:
+            down, latent = self.down(x), self.own_latent(x)
         compressed = self.q_norm(down) if self.q_norm else down
         q = self.q_up(compressed) if self.q_up else compressed
         q = q.unflatten(-1, (self.heads, -1))
@@ -103,7 +108,7 @@ class LatentAttention(nn.Module):
         return self.out(answer.flatten(1))
 
     def pieces(self) -> Iterator[Piece]:
-        parts = (self.down, self.q_norm, self.q_up, self.kv_norm, self.kv_up, self.out)
+        parts = (self.down, self.own_latent, self.q_norm, self.q_up, self.kv_norm, self.kv_up, self.out)
         for part in (*parts, self.head_gate, self.indexer):
             if part is not None:
                 yield from part.pieces()

@@ -11,7 +11,7 @@ from runtime.devices.graph_break import outside_graph
 from runtime.forward.dp_attention import gather, scatter
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, shard
-from runtime.layers.mlp import ClampedMLP, GatedMLP, ScaledMLP, SquaredMLP
+from runtime.layers.mlp import ClampedMLP, GatedMLP, ScaledMLP, SquaredMLP, TwinMLP
 from runtime.layers.norm import Norm
 from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build
@@ -79,7 +79,7 @@ class MoELayer(nn.Module):
             self.entry = build.norm_of_rows(f"{name}.pre_feedforward_layernorm_2")
         self.experts = Experts(build, name, fused, caps)
         self.latents = _latents(build, name) if moe.latent_size else None
-        self.shared: GatedMLP | None = None
+        self.shared: GatedMLP | TwinMLP | None = None
         if moe.shared_intermediate_size and not fused:
             size, rank, self.share = _spread(build, dispatcher)
             inner = moe.shared_intermediate_size
@@ -146,7 +146,7 @@ class MoELayer(nn.Module):
         down, up = self.latents
         return up(self.backend.forward(down(rows), topk, self.weights))
 
-    def _shared(self, shared: GatedMLP, x: torch.Tensor) -> torch.Tensor:
+    def _shared(self, shared: GatedMLP | TwinMLP, x: torch.Tensor) -> torch.Tensor:
         answer = shared(x)
         if self.share != 1:
             answer.mul_(self.share)
@@ -179,7 +179,7 @@ def _latents(build: Build, name: str) -> nn.ModuleList:
 
 def _gated(
     build: Build, name: str, intermediate: int, size: int, rank: int, caps: Caps = NO_CAPS
-) -> GatedMLP:
+) -> GatedMLP | TwinMLP:
     rows = shard(intermediate, size, rank, "the MLP's intermediate size")
     hidden = slice(0, build.model.hidden_size)
     names = build.model.names
@@ -189,6 +189,9 @@ def _gated(
         return SquaredMLP(build.linear([Part(f"{name}.{names.up}", rows)], hidden, rows_over=size), down)
     gate = Part(f"{name}.{names.gate}", rows, within=(both, rows))
     up = Part(f"{name}.{names.up}", rows, within=(both, ups))
+    if names.multiplies_apart:
+        one, other = (build.linear([part], hidden, rows_over=size) for part in (gate, up))
+        return TwinMLP(one, other, down)
     gate_up, activation = build.linear([gate, up], hidden, rows_over=size), build.model.activation
     scales = build.model.multipliers.mlp
     if scales is not None:

@@ -28,10 +28,14 @@ class ShortConv(nn.Module):
         own = shard(config.channels, ranks, rank, "the number of convolved channels")
         thirds = [config.channels * third for third in range(3)]
         parts = [Part(f"{name}.in_proj", slice(at + own.start, at + own.stop)) for at in thirds]
-        self.projection = build.linear(parts, hidden, bias=config.bias)
+        self.projection = build.linear(parts, hidden, bias=config.bias, rows_over=ranks)
         self.conv = Convolution(build, f"{name}.conv", [own], config.conv_kernel, config.bias, opens=False)
         self.out = build.linear(
-            [Part(f"{name}.out_proj", hidden)], own, bias=config.bias, adds_bias=rank == 0
+            [Part(f"{name}.out_proj", hidden)],
+            own,
+            bias=config.bias,
+            adds_bias=rank == 0,
+            columns_over=ranks,
         )
 
     def forward(

@@ -48,6 +48,8 @@ PROBES = (
     *(f"self_attn.{one}_proj" for one in ("q", "k", "v", "o", "q_a", "q_b", "kv_b")),
     *("self_attn.kv_a_proj_with_mqa", "self_attn.indexer.wq_b"),
     *("attention.query_key_value", "attention.dense"),
+    *(f"{mixer}.{one}_proj" for mixer in ("mamba", "conv") for one in ("in", "out")),
+    *("shared_mlp.input_linear", "shared_mlp.output_linear"),
     *(f"{mlp}.{one}_proj" for mlp in _MLPS for one in ("gate", "up", "down")),
     *(f"linear_attn.{one}" for one in _RECURRENT),
     *(f"mixer.{one}" for one in _MIXERS),

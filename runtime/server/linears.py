@@ -242,7 +242,10 @@ def _beside_experts(model: ModelConfig, spread: Spread, dense: int) -> Iterator[
 def _mlp(model: ModelConfig, name: str, width: int) -> Iterator[Product]:
     names = model.names
     ups = (names.gate, names.up) if model.gated_mlps else (names.up,)
-    yield tuple(f"{name}.{one}" for one in ups), model.hidden_size, len(ups) * width
+    if names.multiplies_apart:
+        yield from (((f"{name}.{one}",), model.hidden_size, width) for one in ups)
+    else:
+        yield tuple(f"{name}.{one}" for one in ups), model.hidden_size, len(ups) * width
     yield (f"{name}.{names.down}",), width, model.hidden_size
 
 
@@ -250,6 +253,8 @@ def _is_quantized(model: ModelConfig, size: LinearSize) -> bool:
     if not size.layers:
         return not model.excluded.linear(size.modules)
     return any(
-        not model.excluded.linear([f"{model.layer_name(layer)}.{one}" for one in size.modules])
+        not model.excluded.linear(
+            model.names.listed([f"{model.layer_name(layer)}.{one}" for one in size.modules])
+        )
         for layer in size.layers
     )

@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+_GATE_UP = "gate_up_proj"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedNames:
+    """What SGLang's class calls a matrix when it asks how it is quantized, where that is another name.
+
+    `paths`: expressions, and what stands for them there; `files`: in lists. `plain`: ends of names that are
+    never quantized. `unpacks`: it looks for what is run as one under the names of its parts. `experts`: what
+    lists call theirs, in the module of an MLP. `plain_experts`: those are never quantized."""
+
+    paths: tuple[tuple[str, str], ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    plain: tuple[str, ...] = ()
+    unpacks: bool = True
+    experts: tuple[str, ...] = ()
+    plain_experts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +36,24 @@ class TensorNames:
     mlp: str = "mlp"
     shared: str = "shared_experts"
     shared_in_mlp: bool = True  # or beside it
-    gate_up: str = "gate_up_proj"  # where the two are one matrix
+    gate_up: str = _GATE_UP  # where the two are one matrix
     gate: str = "gate_proj"
     up: str = "up_proj"
     down: str = "down_proj"
+    multiplies_apart: bool = False  # gate and up of a dense MLP by themselves
     packs_groups: bool = False  # each KV head in it stands behind those that ask it
     packed_qkv: str | None = None  # the one matrix of queries, keys and values, where there are no three
     attention_out: str = "o_proj"
     q_norm: str = "q_norm"
     k_norm: str = "k_norm"
     head: str = "lm_head"
+    served: ServedNames | None = None  # a checkpoint's own
+
+    def listed(self, parts: Sequence[str]) -> list[str]:
+        """What lists call these, which are run as one: some checkpoints have one matrix of gate and up."""
+        stem = parts[0].removesuffix(self.gate)
+        packs = self.gate_up != _GATE_UP and [*parts] == [f"{stem}{self.gate}", f"{stem}{self.up}"]
+        return [f"{stem}{self.gate_up}"] if packs else [*parts]
 
 
 USUAL = TensorNames()

@@ -87,7 +87,8 @@ _A2A = _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared
 _DRAFTS = _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers")
 _BLOCKS_ALONE = "quantized weights but in fp8 blocks on sm90: of others nothing is known here"
 _QUANTIZED = _Row(
-    lambda _, s: s.weights_quantization is not None, "quantized weights: here its layers are plain"
+    lambda m, s: s.weights_quantization is not None and m.checkpoint_quantization is None,
+    "quantized weights but those of a checkpoint: what its class makes of others is not known here",
 )
 # srt/models/granitemoe.py
 _GRANITE = (

@@ -12,6 +12,7 @@ from runtime.server.recurrent import LightningConfig, Mamba2Config
 from runtime.server.sizing import has_block_keys
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.one_stage import SINCE_0_5_23, WITHOUT_STAGES
+from sgl_tune.keys.quantized_ends import ends_of_quantized
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -27,7 +28,7 @@ _UNSETTLED = {
 
 
 def ends_of_class(deployment: Deployment) -> Iterator[str]:
-    return chain.from_iterable(rule(deployment) for rule in _RULES)
+    return chain.from_iterable(rule(deployment) for rule in (*_RULES, ends_of_quantized))
 
 
 def _pages_of_states(deployment: Deployment) -> Iterator[str]:

@@ -30,7 +30,17 @@ def main() -> None:
     out = keep_output()
     for line in sys.stdin:
         case = json.loads(line)
-        print(json.dumps(_bytes(_model(case))), file=out, flush=True)
+        print(json.dumps(_answer(case)), file=out, flush=True)
+
+
+def _answer(case: dict[str, Any]) -> Any:
+    """Told "may-end", what a class ends with is its answer."""
+    try:
+        return _bytes(_model(case))
+    except (AssertionError, AttributeError, NotImplementedError, TypeError, ValueError) as error:
+        if "may-end" not in sys.argv:
+            raise
+        return f"{type(error).__name__}: {error}"[:120]
 
 
 # Scales of the cache, which are made into Python's numbers and dropped when the weights are there.

@@ -136,9 +136,9 @@ _BESIDE = """
         layernorm_epsilon moe_layer_freq moe_router_dtype n_shared_experts num_experts num_local_experts
         num_shared_experts scale_emb scoring_func sliding_window_size swa_head_dim swa_num_attention_heads
         swa_num_key_value_heads swa_rope_theta swa_v_head_dim topk_method
-    lfm2 block_ff_dim head_dim quantization_config tie_embedding
-    lfm2_moe head_dim quantization_config tie_embedding
-    granitemoehybrid head_dim layers_block_type num_experts quantization_config
+    lfm2 block_ff_dim head_dim tie_embedding
+    lfm2_moe head_dim tie_embedding
+    granitemoehybrid head_dim layers_block_type num_experts
     bailing_hybrid full_attention_type lightning_layerwise_decay linear_backend linear_rope
         moe_shared_expert_intermediate_size norm_topk_prob quantization_config rotary_dim
         short_conv_kernel_size use_linear_silu use_mla_nope using_split_qkv_in_self_attention
@@ -148,7 +148,7 @@ _BESIDE = """
         num_expert_group num_experts num_experts_per_token num_shared_experts q_lora_rank
         quantization_config rope_interleave router_dtype router_type score_function scoring_func
         share_expert_swiglu_limit_list topk_method use_bias use_mla_nope use_qkv_bias
-    falcon_h1 head_dim layer_types layers_block_type quantization_config
+    falcon_h1 head_dim layer_types layers_block_type
     longcat_flash attention_method disable_quant_module index_head_dim index_n_heads index_topk
         intermediate_size mla_scale_kv_lora mla_scale_q_lora moe_intermediate_size ngram_vocab_size_ratio
         num_experts_per_tok num_hidden_layers num_local_experts oe_vocab_size_ratio quantization_config
@@ -157,8 +157,7 @@ _BESIDE = """
         first_k_dense_replace latent_moe_use_norm linear_attn_config logit_scale mamba_ssm_dtype
         mla_use_nope mla_use_output_gate model_max_length moe_layer_freq moe_renormalize
         moe_router_activation_func num_expert_group num_experts num_experts_per_token
-        num_shared_experts quantization_config routed_expert_hidden_size topk_method
-        use_grouped_topk
+        num_shared_experts routed_expert_hidden_size topk_method use_grouped_topk
 """
 
 

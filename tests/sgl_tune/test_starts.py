@@ -19,6 +19,7 @@ from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.starts import never_starts
 from sgl_tune.keys.verdict import verdict_of
 from tests.memory.checkpoints import checkpoints
+from tests.memory.quantized import config_of
 from tests.oracle.published import published
 
 PUBLISHED = Path(__file__).parents[1] / "memory/data/published_families.json"
@@ -305,6 +306,29 @@ def test_some_end_at_stages(flags: dict[str, Any], why: str | None, tmp_path: Pa
     told = json.loads(PUBLISHED.read_text())["microsoft/Phi-3.5-MoE-instruct"]
     (tmp_path / "config.json").write_text(json.dumps(told))
     found = _ends(model_path=str(tmp_path), **flags)
+    assert found is None if why is None else found is not None and why in found
+
+
+@pytest.mark.parametrize(
+    ("section", "plain", "tp", "why"),
+    [
+        ("fp8 a row", [], 1, None),
+        ("fp8 a block", [], 1, None),
+        ("fp8 a row", [], 2, "2 ranks cannot share quantized matrices of 1 groups of Mamba's"),
+        ("fp8 a tensor", [], 1, "knows no tensors of experts in fp8 a tensor"),
+        ("int4", [], 1, "knows no tensors of experts in packed a group"),
+        ("nvfp4", ["re:.*block_sparse_moe.*"], 1, None),
+        ("modelopt fp8", [], 1, "loads weights in compressed-tensors, and these are in modelopt_fp8"),
+        ("awq", [], 1, "loads weights in compressed-tensors, and these are in awq_marlin"),
+    ],
+)
+def test_granite_4_loads_what_compressed_tensors_has_of_it(
+    section: str, plain: list[str], tp: int, why: str | None, tmp_path: Path
+) -> None:
+    told = config_of("ibm-granite/granite-4.0-h-small", section)
+    told["quantization_config"] = {**told["quantization_config"], "ignore": ["lm_head", *plain]}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    found = _ends(model_path=str(tmp_path), tp=tp, arch="sm90")
     assert found is None if why is None else found is not None and why in found
 
 

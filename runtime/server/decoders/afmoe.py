@@ -12,6 +12,7 @@ from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import SLIDES, heads, model, which
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MoEConfig, Multipliers
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 # srt/models/afmoe.py has one way of each, and transformers' class the same.
 _ONE_WAY: Mapping[str, Any] = {
@@ -31,6 +32,12 @@ _TAKEN = {
     "num_shared_experts": 2,
 }
 _WINDOW = 1024  # and so here
+# afmoe.py multiplies by experts without their scales.
+_SERVED = ServedNames(
+    unpacks=False,
+    experts=tuple(f"experts.0.{one}_proj" for one in ("gate_up", "gate", "up", "down")),
+    plain_experts=True,
+)
 
 
 def _afmoe(f: Fields) -> ModelConfig:
@@ -45,6 +52,7 @@ def _afmoe(f: Fields) -> ModelConfig:
         intermediate_size=_size(f, "intermediate_size"),
         moe=_routed(f),
         norms="paired",
+        names=TensorNames(served=_SERVED),
         multipliers=Multipliers(embedding=width**0.5 if f.flag("mup_enabled") else 1.0),
     )
 

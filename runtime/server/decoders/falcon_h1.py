@@ -12,9 +12,15 @@ from runtime.server.decoders.parts import everywhere, heads, model
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Multipliers
 from runtime.server.recurrent import Mamba2Config
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(norm="model.final_layernorm", recurrent="mamba", mlp="feed_forward")
+# falcon_h1.py gives its attention no name, and its mixers no method; its head is float32.
+_SERVED = ServedNames(
+    ((r".*\.self_attn\..*", ""), (r"\.feed_forward\.", ".mlp.")),
+    plain=("mamba.in_proj", "mamba.out_proj", "lm_head"),
+    unpacks=False,
+)
+_NAMES = TensorNames(norm="model.final_layernorm", recurrent="mamba", mlp="feed_forward", served=_SERVED)
 
 
 def _falcon_h1(f: Fields) -> ModelConfig:
@@ -48,8 +54,6 @@ def _check(f: Fields) -> None:
     norms, first = f.flag("mamba_rms_norm"), f.flag("mamba_norm_before_gate")
     if norms and first:
         f.cannot("mamba_norm_before_gate is True: this runtime norms what a gate has opened, as SGLang does")
-    if f.has("quantization_config"):
-        f.cannot("quantization_config: this runtime has plain layers of this family alone")
 
 
 def _check_rope(f: Fields) -> None:

@@ -13,13 +13,18 @@ from runtime.server.decoders.parts import everywhere, heads, model, routed
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig
 from runtime.server.recurrent import Mamba2Config
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _MIXERS = {"linear_attention": "recurrent", "mamba": "recurrent"}
 _MIXERS |= {"full_attention": "full", "attention": "full"}
 _NO_LIMIT = (math.inf, "Infinity", {"__float__": "Infinity"})
 _NAMES = TensorNames(
-    recurrent="mamba", shared="shared_mlp", shared_in_mlp=False, gate_up="input_linear", down="output_linear"
+    recurrent="mamba",
+    shared="shared_mlp",
+    shared_in_mlp=False,
+    gate_up="input_linear",
+    down="output_linear",
+    served=ServedNames(((r"\.mamba\.", ".mixer."),), experts=("input_linear", "output_linear")),
 )
 
 
@@ -27,8 +32,6 @@ def _granitemoehybrid(f: Fields) -> ModelConfig:
     layers = f.size("num_hidden_layers")
     spelled = f.spelled("layer_types", "layers_block_type")
     mixers = f.per_layer(spelled, layers, _MIXERS) or everywhere(f, "recurrent")
-    if f.has("quantization_config"):
-        f.cannot("quantization_config: this runtime has plain layers of this family alone")
     if "full" not in mixers:
         f.cannot("no layer has attention: this runtime has no server of states alone")
     shared, has_experts = f.size("shared_intermediate_size"), f.count("num_local_experts") > 0

@@ -15,7 +15,7 @@ from runtime.server.decoders.parts import MLPS, model, which
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MLAConfig, MoEConfig
 from runtime.server.recurrent import KimiDeltaConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _MIXERS = {"linear_attention": "recurrent", "full_attention": "full"}
 _DELTAS, _FULL = "kda_layers", "full_attn_layers"
@@ -49,6 +49,14 @@ _OF_OTHERS = (
     *("attn_res_block_size", "routed_expert_hidden_size", "activation_situ_beta"),
     *("activation_situ_linear_beta", "mamba_ssm_dtype", "q_lora_rank"),
 )
+# kimi_linear.py gives shared experts no name, and takes kv_b_proj for a plain matrix.
+_SERVED = ServedNames(
+    ((r".*\.shared_experts\.", ""),),
+    files=((r"\.mlp\.(shared_)?experts", r".block_sparse_moe.\1experts"),),
+    plain=("kv_b_proj",),
+    unpacks=False,
+    experts=("experts.0.w1", "experts.0.w2", "experts.0.w3"),
+)
 
 
 def _kimi_linear(f: Fields) -> ModelConfig:
@@ -68,7 +76,7 @@ def _kimi_linear(f: Fields) -> ModelConfig:
         moe=_routed(f),
         mla=mla,
         recurrent=_delta(f, linear) if "recurrent" in mixers else None,
-        names=TensorNames(recurrent="self_attn"),
+        names=TensorNames(recurrent="self_attn", served=_SERVED),
         max_position=f.size("model_max_length", _TAKEN["model_max_length"]),
         intermediate_size=f.size("intermediate_size", _TAKEN["intermediate_size"]),
         rms_eps=f.number("rms_norm_eps", _TAKEN["rms_norm_eps"]),
@@ -76,8 +84,6 @@ def _kimi_linear(f: Fields) -> ModelConfig:
 
 
 def _check(f: Fields) -> None:
-    if f.has("quantization_config"):
-        f.cannot("quantization_config: this runtime has plain layers of this family alone")
     f.only("architectures", ["KimiLinearForCausalLM"])
     f.only("hidden_act", "silu")
     f.only("moe_router_activation_func", "sigmoid")

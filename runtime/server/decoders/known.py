@@ -61,6 +61,7 @@ from runtime.server.decoders.fields import HF, Fields, architecture_of
 from runtime.server.decoders.wrappers import WRAPPERS, encoder_of, text_part, wrapper_of
 from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
+from runtime.server.served_names import disagreements
 
 _MODULES = (
     *(bailing_hybrid, bailing_hybrid_v3),
@@ -102,7 +103,7 @@ def _text_model(hf: HF) -> ModelConfig:
     )
     try:
         model = replace(model, quantized=declared_weights(hf))
-        parts = _beside_compressed(model), _parted(model)
+        parts = _beside_compressed(model), _parted(model), disagreements(model)
         doubts = [*chain(*parts), *model.quantized.doubts(model.num_layers)]
     except Unsupported as error:
         return replace(model, obstacles=(*model.obstacles, error.message))

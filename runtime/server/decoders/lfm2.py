@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from runtime.server.config import ModelConfig
@@ -11,7 +12,7 @@ from runtime.server.decoders.parts import heads, layered, which
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MoEConfig
 from runtime.server.recurrent import ShortConvConfig
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _MIXERS = {"conv": "recurrent", "full_attention": "full"}
 _NAMES = TensorNames(
@@ -24,7 +25,16 @@ _NAMES = TensorNames(
     attention_out="out_proj",
     q_norm="q_layernorm",
     k_norm="k_layernorm",
+    multiplies_apart=True,
+    served=ServedNames(unpacks=False),
 )
+# lfm2_moe.py calls its dense MLPs as others do, and a checkpoint as LFM2's.
+_OF_EXPERTS = ServedNames(
+    tuple((rf"\.w{of}$", f".{one}_proj") for of, one in ((1, "gate"), (2, "down"), (3, "up"))),
+    unpacks=False,
+    experts=("experts.0.w1", "experts.0.w2", "experts.0.w3"),
+)
+_NAMES_OF_EXPERTS = replace(_NAMES, multiplies_apart=False, served=_OF_EXPERTS)
 
 
 def _lfm2(f: Fields) -> ModelConfig:
@@ -40,12 +50,16 @@ def _lfm2_moe(f: Fields) -> ModelConfig:
     mixers = f.per_layer("layer_types", layers, _MIXERS)
     if mixers is None:
         f.cannot("layer_types is missing: this model has no layers without it")
-    return _model(f, mixers or ["full"] * layers, which(layers, lambda i: i >= dense), moe=_routed(f))
+    return _model(
+        f,
+        mixers or ["full"] * layers,
+        which(layers, lambda i: i >= dense),
+        moe=_routed(f),
+        names=_NAMES_OF_EXPERTS,
+    )
 
 
 def _model(f: Fields, mixers: list[str], mlps: list[str], **own: Any) -> ModelConfig:
-    if f.has("quantization_config"):
-        f.cannot("quantization_config: this runtime has plain layers of this family alone")
     if "full" not in mixers:
         f.cannot("no layer has attention: this runtime has no server of states alone")
     width, tied = f.size("hidden_size"), f.spelled("tie_embedding", "tie_word_embeddings")
@@ -57,7 +71,7 @@ def _model(f: Fields, mixers: list[str], mlps: list[str], **own: Any) -> ModelCo
         mlps,
         rms_eps=f.number("norm_eps"),
         norms="operator",
-        names=_NAMES,
+        names=own.pop("names", _NAMES),
         recurrent=conv if "recurrent" in mixers else None,
         tie_word_embeddings=f.flag(tied),
         holds_head=True,

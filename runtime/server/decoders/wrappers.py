@@ -40,6 +40,7 @@ class Wrapper:
     weights: Callable[[HF, int], Iterable[EncoderWeight]]
     may_be_whole: bool = False
     is_quantized: bool = False
+    plain_alone: bool = False  # which of its matrices are quantized is not known
     section: str = "text_config"
     inside: str | None = None
     is_flat: bool = False
@@ -102,7 +103,15 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
         Wrapper("gemma4", "gemma4_text", gemma4.gemma4, **_QUANTIZED),
         Wrapper("cohere2_vision", "cohere2", siglip.cohere2_vision, tied_by="both", served=("cohere2_moe",)),
-        Wrapper("lfm2_vl", "lfm2", siglip.lfm2_vl, **_QUANTIZED, tied_by="unless told", served=("lfm2",)),
+        Wrapper(
+            "lfm2_vl",
+            "lfm2",
+            siglip.lfm2_vl,
+            **_QUANTIZED,
+            tied_by="unless told",
+            served=("lfm2",),
+            plain_alone=True,
+        ),
         Wrapper("step3p7", "step3p5", step.step3p7),
         Wrapper(
             "minimax_m3_vl",
@@ -192,6 +201,8 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
     if wrapper.tied_by == "unless told":
         told = [hf[name] for name in (_TIED, _TIES) if hf.get(name) is not None]
         text |= {_TIED: None, _TIES: told[0] if told else True}
+    if wrapper.plain_alone and text.get("quantization_config"):
+        raise Unsupported(f"quantization_config: this runtime has plain layers of {wrapper.model_type} alone")
     if wrapper.is_prefixed and isinstance(text.get("quantization_config"), Mapping):
         text["quantization_config"] = _of_text(text["quantization_config"])
     return text

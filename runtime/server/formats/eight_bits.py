@@ -28,7 +28,8 @@ def in_blocks(block: tuple[int, int], scale: str, dtype: str, packs_scales: bool
     rows, columns = block
     blocks, each = Dim("rows", per=rows), Dim("rows", per=rows, each=True)
     scales = Dim("columns", per=columns)
-    cut = Cut(rows, columns, of_parts=True, waived=scale == "weight_scale_inv")  # fp8.py alone asks
+    of_fp8 = scale == "weight_scale_inv"  # fp8.py; else validate_fp8_block_shape of fp8_utils.py
+    cut = Cut(rows, columns, of_parts=True, waived=of_fp8, last_is_free=not of_fp8)
     weight = Stored("weight", dtype, (ROWS, COLUMNS))
     packed = Stored(scale, "int32", (Dim("rows", to=4), Dim("columns", per=4 * columns)))
     return Format(
@@ -36,7 +37,7 @@ def in_blocks(block: tuple[int, int], scale: str, dtype: str, packs_scales: bool
         (weight, Stored(scale, _SCALES, (blocks, scales))),
         (Stored("weight", dtype, (EXPERTS, ROWS, COLUMNS)), Stored(scale, _SCALES, (EXPERTS, each, scales))),
         cut,
-        cut,
+        Cut(rows, columns, of_parts=True, waived=of_fp8),
         after_linear=(Change("copied", weight), Change("replaced", packed)) if packs_scales else (),
     )
 

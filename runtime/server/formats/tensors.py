@@ -125,12 +125,14 @@ class Cut:
     always: bool = False
     what: str = "a quantization block"
     waived: bool = False  # where the matrix's class says so
+    last_is_free: bool = False  # of parts that are run as one, and not cut
 
     def check(self, matrix: Matrix) -> None:
         if self.waived and matrix.any_rows:
             return
         asked = self.always or matrix.cuts_rows or (self.of_parts and len(matrix.rows) > 1)
-        wrong = next((rows for rows in matrix.rows if asked and rows % self.rows), None)
+        parts = matrix.rows[:-1] if self.last_is_free and not matrix.cuts_rows else matrix.rows
+        wrong = next((rows for rows in parts if asked and rows % self.rows), None)
         if wrong is not None:
             raise _cut(wrong, "rows", self.rows, self.what)
         if (self.always or matrix.cuts_columns) and matrix.columns % self.columns:

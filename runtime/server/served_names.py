@@ -1,0 +1,74 @@
+"""Where SGLang's class quantizes other matrices than a checkpoint does, as it calls them otherwise.
+
+Its server then ends at a tensor that it does not know, or multiplies by one that it has never read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.errors import ConfigError
+from runtime.server.excluded import fused_name
+from runtime.server.formats.kinds import Kind
+from runtime.server.linears import Spread, linears
+from runtime.server.tensor_names import ServedNames
+
+
+def disagreements(model: ModelConfig) -> Iterator[str]:
+    """Nothing, where a server ends at a matrix anyway: that is said where it is made."""
+    names = model.names.served
+    if names is not None and model.checkpoint_quantization is not None:
+        with suppress(ConfigError):
+            yield from _disagreements(model, names)
+
+
+def _disagreements(model: ModelConfig, names: ServedNames) -> Iterator[str]:
+    weights = model.quantized
+    for size in linears(model, ParallelConfig(), Spread(1, 1)):
+        for layer in size.layers:
+            parts = model.names.listed([f"{model.layer_name(layer)}.{one}" for one in size.modules])
+            listed = [_called(names.files, part) for part in parts]
+            stored, served = weights.of_linear(listed), _served(model, names, parts)
+            if {stored, weights.of_linear(parts)} != {served}:
+                yield _said(listed[0], stored)
+    if "lm_head" in names.plain and weights.of_head() is not None:
+        yield _said("lm_head", weights.of_head())
+    for layer, kind in enumerate(model.layer_kinds):
+        if kind == "moe":
+            yield from _of_experts(model, names, model.block_name(layer))
+
+
+def _of_experts(model: ModelConfig, names: ServedNames, block: str) -> Iterator[str]:
+    own = model.experts_name(block)
+    served, module = None, _called(names.files, own)
+    if not names.plain_experts:
+        served = model.quantized.of_experts(_called(names.paths, own))
+    for name in names.experts:
+        listed = f"{module.removesuffix('experts')}{name}"
+        stored = model.quantized.of_linear([listed])
+        if {stored, model.quantized.of_experts(own)} != {served}:
+            yield _said(listed, stored)
+
+
+def _served(model: ModelConfig, names: ServedNames, parts: Sequence[str]) -> Kind | None:
+    if parts[0].endswith(names.plain):
+        return None
+    called = [_called(names.paths, part) for part in parts]
+    fused = fused_name(called)
+    if fused is not None and not names.unpacks and model.excluded.way == "ends":
+        called = [fused]
+    return model.quantized.of_linear(called)
+
+
+def _called(paths: tuple[tuple[str, str], ...], module: str) -> str:
+    for pattern, instead in paths:
+        module = re.sub(pattern, instead, module)
+    return module
+
+
+def _said(name: str, stored: Kind | None) -> str:
+    told = "plain" if stored is None else "quantized"
+    return f"{name[:80]} is {told} in the file, and not so in SGLang's class"
