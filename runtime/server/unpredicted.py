@@ -1,4 +1,4 @@
-"""DeepSeek-V4's starts are known up to their KV pool: what they take behind it is not, nor all such pools."""
+"""DeepSeek-V4's starts are known up to their first forward: what that takes is not, nor are all its pools."""
 
 from __future__ import annotations
 
@@ -34,16 +34,24 @@ def unknown_pools(model: ModelConfig, server: Server) -> str | None:
         if is_asked(server):
             told = getattr(server.asked, name, server.asked.others.get(name))
             flag = spelled(server.release, name, told)
+            if name == "kv_cache_dtype":
+                return f"{flag}: SGLang's pool of compressed keys is of fp8_e4m3 alone"
             return f"{flag}: how large DeepSeek-V4's pools are then, or its draft, is not known here"
     return None
 
 
 def unpredicted(model: ModelConfig, runtime: RuntimeConfig, prefills: bool) -> tuple[str, ...]:
-    """Phases behind the pool: attention's buffers, and forwards whose kernels this runtime has not."""
+    """Phases from the first forward on, of whose kernels nobody here knows what they take; and inputs, of
+    which releases before 0.5.15 hold fewer.
+
+    The `dsv4` backend makes nothing of its own without drafts: __init__ and init_cuda_graph_state of
+    srt/layers/attention/deepseek_v4_backend.py, 0.5.12 to 0.5.23.
+    """
     if model.compressed is None:
         return ()
-    phases = ["attention backend", "eager buffers"]
+    phases = [] if runtime.release.compressed_pools.holds_inputs else ["eager buffers"]
     phases += [] if runtime.disable_autotune else ["autotune"]
     phases += ["prefill graphs"] if prefills else []
     phases += ["decode graphs"] if runtime.decode_graphs else []
-    return (*phases, "ready")
+    opens = runtime.moe_a2a_backend != "none"  # at the first forward, which is then the first request's
+    return (*phases, "ready") if phases or opens else ()

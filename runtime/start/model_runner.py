@@ -83,10 +83,12 @@ class ModelRunner(Drafting, Serving):
                 self.init_kv_pool()
                 self.load_draft_weights()
             self.init_draft_kv_pool()
-            if self._ends_with_the_pool():
-                return
             self.init_attention_backend()
-            self.init_eager_buffers()
+            behind = self._not_predicted()
+            if "eager buffers" not in behind:
+                self.init_eager_buffers()
+            if behind:
+                return
             self.tune()
             self.tune_extend()
             self.capture_prefill()
@@ -168,13 +170,13 @@ class ModelRunner(Drafting, Serving):
                 self.model, self.parallel, self.runtime, self.sizes, self.plan, self.device
             )
 
-    def _ends_with_the_pool(self) -> bool:
-        """Where nobody knows what SGLang takes behind it."""
+    def _not_predicted(self) -> tuple[str, ...]:
+        """Phases of which nobody knows what SGLang takes in them."""
         prefills = bool(self.sizes.prefill_graphs)
         phases = unpredicted(self.model, self.runtime, prefills) if self.options.as_sglang else ()
         if phases:
             self.recorder.tell(not_predicted=phases)
-        return bool(phases)
+        return phases
 
     def _make_kv_pool(self) -> KVPool:
         model, device = self.model, self.device.torch_device

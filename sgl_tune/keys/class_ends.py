@@ -59,6 +59,13 @@ def _groups_of_heads(deployment: Deployment) -> Iterator[str]:
         yield f"{compressed.output_groups} groups of heads cannot be divided among {ranks} ranks"
 
 
+def _compressed_keys(deployment: Deployment) -> Iterator[str]:
+    """srt/mem_cache/deepseek_v4_memory_pool.py asserts that a key is kept in bytes, as fp8 is."""
+    kept = deployment.server.kv_cache_dtype
+    if deployment.model.compressed is not None and kept != "fp8_e4m3":
+        yield f"--kv-cache-dtype {kept}: SGLang's pool of compressed keys is of fp8_e4m3 alone"
+
+
 def _mixers(deployment: Deployment) -> Iterator[str]:
     """srt/models/falcon_h1.py asks for a head's width, srt/layers/attention/mamba/mamba.py for a bias."""
     recurrent, ranks = deployment.model.recurrent, deployment.parallel.attn_tp
@@ -173,6 +180,6 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 
 
 _RULES = (
-    *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _mixers),
+    *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _gemma_2, _afmoe, _stages),
 )

@@ -56,8 +56,8 @@ def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit,
     deployment = starts[0].deployment
     if deployment.model.compressed is not None:
         raise UsageError(
-            f"{deployment.name}: --fit looks for whole starts, and what this model takes behind its KV pool "
-            "is not known",
+            f"{deployment.name}: --fit looks for whole starts, and what this model's forwards take is not "
+            "known",
             "mem-report without --fit tells the pool; --sweep mem-fraction-static=... tells several",
         )
     goals = options.goals(deployment.inputs.asked.context_length)

@@ -109,6 +109,8 @@ MXFP4 = {"moe_runner_backend": "flashinfer_mxfp4"}
         (FLASH, {"tp": 4, **MXFP4, "arch": "sm120", "sglang_version": "0.5.16"}, None),
         (FLASH, {"tp": 4, **MXFP4, "arch": "sm120", "sglang_version": "0.5.15"}, "for experts in fp8"),
         (FLASH_FP8, {"tp": 4, **MXFP4}, "for experts in fp8"),
+        (FLASH, {"tp": 4, "kv_cache_dtype": "bfloat16"}, "compressed keys is of fp8_e4m3 alone"),
+        (FLASH, {"tp": 4, "kv_cache_dtype": "fp8_e4m3"}, None),
         (FLASH, {"tp": 16}, "8 groups of heads cannot be divided among 16 ranks"),
         (FLASH, {"tp": 16, "dp": 2, "enable_dp_attention": True}, None),
         (PRO, {"tp": 16, "arch": "sm90"}, "multiples of 128, and a rank's are 192 wide"),

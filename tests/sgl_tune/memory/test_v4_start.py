@@ -1,4 +1,4 @@
-"""DeepSeek-V4's start as mem-report tells it: up to its KV pool, and by name what is behind."""
+"""DeepSeek-V4's start as mem-report tells it: up to its first forward, and by name what is behind."""
 
 from __future__ import annotations
 
@@ -33,15 +33,35 @@ def _report(folder: Path, config: dict[str, Any] = _SMALL, **flags: Any) -> Memo
     return predict(starts_of(deployment, "0")[0])
 
 
-def test_it_ends_with_the_pool_and_names_what_is_behind(tmp_path: Path) -> None:
+_BEFORE = ["communicator", "weights", "kv pool", "attention backend"]
+
+
+def test_it_ends_with_the_first_forward_and_names_what_is_behind(tmp_path: Path) -> None:
     report = _report(tmp_path)
-    assert [phase.name for phase in report.phases] == ["communicator", "weights", "kv pool"]
+    assert [phase.name for phase in report.phases] == [*_BEFORE, "eager buffers"]
     assert report.verdict == "partial"
-    behind = ("attention backend", "eager buffers", "autotune", "decode graphs", "ready")
+    behind = ("autotune", "decode graphs", "ready")
     assert report.not_predicted == behind
     text, style = verdict(report)
-    assert text.startswith("PREDICTED UP TO kv pool, which leaves ") and style == "yellow"
+    assert text.startswith("PREDICTED UP TO eager buffers, which leaves ") and style == "yellow"
     assert text.endswith(f"for what is not: {', '.join(behind)}")
+
+
+@pytest.mark.parametrize(("release", "holds"), [("0.5.14", False), ("0.5.15", True), ("0.5.23", True)])
+def test_inputs_are_held_for_all_tokens_since_0_5_15(tmp_path: Path, release: str, holds: bool) -> None:
+    """Six numbers each, three of them positions of images."""
+    report = _report(tmp_path, sglang_version=release, moe_runner_backend="flashinfer_mxfp4")
+    phase = report.phase("eager buffers")
+    assert (phase is not None) == holds and ("eager buffers" in report.not_predicted) == (not holds)
+    least = 6 * 8 * (report.sizes.kv_tokens or 0)
+    assert phase is None or 0 < least <= phase.persistent_bytes <= least + 4 * MIB
+
+
+def test_without_a_forward_it_is_predicted_until_it_is_ready(tmp_path: Path) -> None:
+    nothing = {"disable_cuda_graph": True, "disable_flashinfer_autotune": True}
+    report = _report(tmp_path, **nothing)
+    assert [phase.name for phase in report.phases] == [*_BEFORE, "eager buffers", "ready"]
+    assert report.verdict == "fits" and not report.not_predicted
 
 
 def test_its_weights_are_sglangs_with_the_angles_that_two_kinds_of_layers_turn_by(tmp_path: Path) -> None:
@@ -69,7 +89,10 @@ def _weights(report: MemoryReport) -> int:
     [
         (_EAGLE | {"speculative_eagle_topk": 1}, "--speculative-algorithm EAGLE: how large"),
         ({"disaggregation_mode": "decode"}, "--disaggregation-mode decode: how large"),
-        ({"kv_cache_dtype": "bfloat16"}, "--kv-cache-dtype bfloat16: how large"),
+        (
+            {"kv_cache_dtype": "bfloat16"},
+            "--kv-cache-dtype bfloat16: SGLang's pool of compressed keys is of fp8_e4m3 alone",
+        ),
     ],
 )
 def test_what_is_not_known_of_its_pools_is_refused_by_name(
@@ -96,4 +119,4 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     tokens = [step["sizes"]["kv_tokens"] for step in told["sweep"].values()]
     assert 0 < tokens[0] < tokens[1]
     fit = run(*line, "--fit")
-    assert fit.code == 2 and "what this model takes behind its KV pool is not known" in fit.err
+    assert fit.code == 2 and "what this model's forwards take is not known" in fit.err
