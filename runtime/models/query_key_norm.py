@@ -59,16 +59,19 @@ class UnitNorms(nn.Module):
 class WholeNorms(HeadNorms):
     """Ranks add up their squares. A KV head that several hold counts as often in the sum as in the width."""
 
-    def __init__(self, q_norm: RMSNorm, k_norm: RMSNorm, build: Build) -> None:
+    def __init__(self, q_norm: RMSNorm, k_norm: RMSNorm, build: Build, *own: slice) -> None:
+        """`own` are this rank's of the weights, where it holds those of all."""
         super().__init__(q_norm, k_norm)
-        self.comm = build.comm
+        self.comm, self.own = build.comm, own or (slice(None), slice(None))
 
     def forward(self, q: torch.Tensor, k: torch.Tensor) -> None:
         squares = torch.stack((_squares(q), _squares(k)))
         self.comm.all_reduce(squares, "attn_tp")
-        for x, norm, sums in zip((q, k), (self.q_norm, self.k_norm), squares, strict=True):
-            width = norm.weight.numel() * self.comm.size("attn_tp")
-            x.mul_(torch.rsqrt(sums / width + norm.eps)[:, None, None]).mul_(norm.weight.view(x.shape[1:]))
+        norms = (self.q_norm, self.k_norm)
+        for x, norm, own, sums in zip((q, k), norms, self.own, squares, strict=True):
+            weight = norm.weight[own].view(x.shape[1:])
+            width = weight.numel() * self.comm.size("attn_tp")
+            x.mul_(torch.rsqrt(sums / width + norm.eps)[:, None, None]).mul_(weight)
 
 
 def query_key_norms(
@@ -83,6 +86,9 @@ def query_key_norms(
     if config.qk_norm == "head":
         norms = HeadNorms if has_keys else QueryNorms
         return norms(build.norm(of_q, config.head_dim), build.norm(of_k, config.head_dim))
+    if config.qk_norm == "all, held whole":
+        whole_q = build.norm(of_q, config.num_heads * config.head_dim)
+        return WholeNorms(whole_q, build.norm(of_k, config.num_kv_heads * config.head_dim), build, q, kv)
     q_norm = build.norm(of_q, length(q), rows=q)
     return WholeNorms(q_norm, build.norm(of_k, length(kv), rows=kv), build)
 

@@ -115,7 +115,8 @@ class AttentionConfig:
     bias: bool = False
     output_bias: bool = False
     sinks: bool = False
-    qk_norm: Literal["none", "head", "unit", "all"] = "none"  # each head, without weights, or all as one
+    # Of each head, without weights, or of all as one, where a rank may hold weights of others' heads.
+    qk_norm: Literal["none", "head", "unit", "all", "all, held whole"] = "none"
     output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
     head_gate: bool = False  # ... or each token one a head, of a matrix of its own
     value_gate: bool = False  # ... or one a value

@@ -163,6 +163,13 @@ def _afmoe(deployment: Deployment) -> Iterator[str]:
         yield "rope_parameters is null, and SGLang reads its rope_theta"
 
 
+def _gathered_keys(deployment: Deployment) -> Iterator[str]:
+    """srt/models/olmo2.py norms the keys of all ranks as one, with as many weights as the model has keys."""
+    attention, ranks = deployment.model.main_attention, deployment.parallel.attn_tp
+    if attention.qk_norm == "all, held whole" and ranks > attention.num_kv_heads:
+        yield f"{attention.num_kv_heads} KV heads are fewer than {ranks} ranks, whose keys it gathers"
+
+
 def _stages(deployment: Deployment) -> Iterator[str]:
     """support_pp of srt/model_executor/model_runner.py"""
     name = checkpoint_of(deployment).architecture
@@ -182,4 +189,5 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _gemma_2, _afmoe, _stages),
+    _gathered_keys,
 )

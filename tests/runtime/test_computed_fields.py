@@ -36,6 +36,7 @@ _LONG = {
     "rope_type": "longrope", "short_factor": [1.0] * 64, "long_factor": [2.0] * 64, "short_mscale": 1.0,
     "long_mscale": 1.1, "original_max_position_embeddings": 4096,
 }  # fmt: skip
+_FLAT = {"rope_theta": 5e5, "rope_parameters": None}
 _YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 4096}
 # What is one step from what this runtime computes, and what it says of it.
 _BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
@@ -114,6 +115,14 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ("laguna", {}, {"moe_router_score_func": "sqrtsoftplus"}, "moe_router_score_func is"),
     ("laguna", {}, {"moe_apply_router_weight_on_input": True}, "router_weight_on_input is True"),
     ("laguna", {}, {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+    *(
+        ("olmo3", _FLAT, {**_FLAT, **told}, said)
+        for told, said in (
+            ({"rope_theta": None}, "rope_theta is missing"),
+            ({"rope_parameters": {"rope_theta": 9.0}}, "SGLang reads rope_theta and rope_scaling"),
+            ({"head_dim": 64}, "head_dim is 64"),
+        )
+    ),
     ("granitemoeshared", {}, {"attention_bias": True}, "attention_bias is True"),
     ("granitemoeshared", {"head_dim": 128}, {"head_dim": 64}, "head_dim is 64"),
     ("granitemoeshared", {}, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "stretches no rope"),

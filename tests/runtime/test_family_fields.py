@@ -37,6 +37,7 @@ _OF_SGLANG = (
     "longcat_flash",
     "minimax_m3_vl_text",
     "afmoe",
+    "olmo3",
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
@@ -94,6 +95,7 @@ _BESIDE = """
         scoring_func sparse_attention_config swiglu_beta use_gemma_norm use_qk_norm use_routing_bias
     ernie4_5_moe head_dim num_experts num_experts_per_tok
     olmo2 head_dim
+    olmo3 head_dim
     olmoe head_dim num_local_experts
     exaone4 head_dim
     exaone_moe head_dim moe_layer_freq n_routed_experts n_shared_experts num_local_experts

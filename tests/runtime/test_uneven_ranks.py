@@ -169,7 +169,16 @@ def test_uneven_ranks_with_states_answer_as_transformers_does(
 
 
 # Windows, chunks, caps, multipliers, rows that are weighted, latents chosen by groups, averages.
-_DENSE = ("gemma2", "internlm2", "cohere2", "gemma3_text", "granite", "ministral3", "hunyuan_v1_dense")
+_DENSE = (
+    "gemma2",
+    "olmo3",
+    "internlm2",
+    "cohere2",
+    "gemma3_text",
+    "granite",
+    "ministral3",
+    "hunyuan_v1_dense",
+)
 _SPARSE = (
     *("granitemoe", "llama4_text", "hunyuan_v1_moe", "step3p5", "deepseek_v2", "cohere2_moe"),
     *("mimo_v2_flash", "bailing_moe_v2", "hy_v3", "qwen3_omni_moe", "laguna", "longcat_flash"),

@@ -129,7 +129,7 @@ def test_what_only_some_families_have() -> None:
     assert {kind for kind, one in read.items() if not one.bias} == _WITHOUT_BIAS
     unlike = {kind for kind, one in read.items() if one.bias and not one.output_bias}
     assert unlike == _BIASED_BEFORE_ALONE
-    assert {kind for kind, one in read.items() if one.qk_norm == "all"} == {"minimax_m2", "olmo2", "olmoe"}
+    assert {kind for kind, one in read.items() if one.qk_norm == "all"} == {"minimax_m2", "olmoe"}
     assert {kind for kind, one in read.items() if one.sinks} == {"gpt_oss"}
     assert _attention(model_type="qwen2").bias and not _attention(model_type="qwen3").bias
     assert _attention(**ROUTED, model_type="glm4_moe", use_qk_norm=True).qk_norm == "head"

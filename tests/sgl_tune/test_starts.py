@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from runtime.server.checkpoint import Checkpoint
 from sgl_tune.deployment.models import presets
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
@@ -544,3 +545,22 @@ def test_which_servers_of_gemma_4_end(
     (tmp_path / "config.json").write_text(json.dumps(told))
     found = _ends(model_path=str(tmp_path), **flags)
     assert found is None if why is None else found is not None and why in found
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [({"tp": 8}, None), ({"tp": 16}, "fewer than 16 ranks"), ({"tp": 4, "pp": 2}, "no pipeline stages")],
+)
+def test_olmo_3_ends_at_stages_and_where_ranks_share_a_kv_head(
+    flags: dict[str, Any], why: str | None, tmp_path: Path
+) -> None:
+    told = json.loads(PUBLISHED.read_text())["allenai/Olmo-3-1025-7B"]
+    (tmp_path / "config.json").write_text(json.dumps({**told, "num_key_value_heads": 8}))
+    found = _ends(model_path=str(tmp_path), **flags)
+    assert found is None if why is None else found is not None and why in found
+
+
+@pytest.mark.parametrize(("listed", "own"), [(["Olmo3ForCausalLM"], True), (None, True), (["Other"], False)])
+def test_olmo_3_is_served_by_the_class_and_the_rules_of_olmo_2(listed: list[str] | None, own: bool) -> None:
+    hf = {"model_type": "olmo3", **({} if listed is None else {"architectures": listed})}
+    assert (Checkpoint(hf, {}).architecture == "Olmo2ForCausalLM") is own

@@ -16,6 +16,8 @@ _LARGEST = 1e15
 def architecture_of(hf: HF) -> str:
     """The first, which is the one that SGLang takes; empty where none is told."""
     listed = hf.get("architectures")
+    if hf.get("model_type") == "olmo3":  # srt/configs/olmo3.py
+        listed = ["Olmo2ForCausalLM"] if listed in (None, ["Olmo3ForCausalLM"]) else listed
     return str(listed[0]) if isinstance(listed, list) and listed else ""
 
 
