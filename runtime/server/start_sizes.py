@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from runtime.server.captured_layers import captures_prefills
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 
 
@@ -29,14 +30,12 @@ class StartSizes:
 
 
 def start_sizes(model: ModelConfig, runtime: RuntimeConfig, stages: int) -> StartSizes:
-    # get_cuda_graph_layers of srt/model_executor finds no attention where a layer has two
-    captures = (stages == 1 or runtime.release.captures_stages_prefills) and not model.shortcut
     return StartSizes(
         mem_fraction=runtime.mem_fraction_static,
         context_length=runtime.context_length or model.max_position,
         chunk=runtime.prefill_tokens,
         width=runtime.width,
-        prefill_graphs=runtime.prefill_graphs if captures else (),
+        prefill_graphs=runtime.prefill_graphs if captures_prefills(model, runtime, stages) else (),
     )
 
 

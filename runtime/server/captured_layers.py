@@ -1,0 +1,37 @@
+"""Whose prefills SGLang captures: of models whose layers all attend where it looks for that."""
+
+from __future__ import annotations
+
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.recurrent import ShortConvConfig
+
+_LATENTS_ELSEWHERE = ("bailing_hybrid", "bailing_hybrid_v3")
+_MIXERS_COUNT_UNTIL, _MIXERS_OF_EXPERTS_SINCE = (0, 5, 19), (0, 5, 23)
+
+
+def captures_prefills(model: ModelConfig, runtime: RuntimeConfig, stages: int) -> bool:
+    """compute_attention_and_moe_layers of srt/model_executor, and what becomes of its count."""
+    if stages > 1 and not runtime.release.captures_stages_prefills:
+        return False
+    if model.model_type == "nemotron_h":
+        return _captures_mixers(model, runtime)
+    is_found = not model.shortcut and model.model_type not in _LATENTS_ELSEWHERE
+    return is_found and not _has_layers_apart(model)
+
+
+def _has_layers_apart(model: ModelConfig) -> bool:
+    is_apart = isinstance(model.recurrent, ShortConvConfig) or model.model_type == "granitemoehybrid"
+    return is_apart and "recurrent" in model.attention_kinds
+
+
+def _captures_mixers(model: ModelConfig, runtime: RuntimeConfig) -> bool:
+    """Of layers that have one thing each, and no attention where they have experts or an MLP."""
+    others = {
+        layer
+        for layer, attention in zip(model.layer_kinds, model.attention_kinds, strict=True)
+        if attention == "none"
+    }
+    number = runtime.release.number
+    if not others or number < _MIXERS_COUNT_UNTIL:
+        return True
+    return number >= _MIXERS_OF_EXPERTS_SINCE and runtime.sm_major == 12 and others == {"moe"}
