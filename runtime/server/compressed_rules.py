@@ -27,11 +27,6 @@ class CompressedRules(NamedTuple):
     second_tables: bool = True  # of angles, for layers that turn by them otherwise: models/deepseek_v4.py
     stretches_windows: bool = False  # ... and as far as those that compress
 
-    @property
-    def holds_inputs(self) -> bool:
-        """For as many tokens as the pool has, before any graph: runner/eager_runner.py, since 0.5.15 too."""
-        return self.by_requests
-
 
 COMPRESSED_12 = CompressedRules(by_stage=False, by_requests=False, second_tables=False)
 COMPRESSED_13 = CompressedRules(by_requests=False, stretches_windows=True)

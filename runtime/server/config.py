@@ -257,8 +257,8 @@ class RuntimeConfig:
     # Tokens a rank that the all-to-all workspace holds; None: a chunk or a full decode batch.
     a2a_max_tokens: int | None = None
     deepep: DeepEP | None = None
-    # Tokens of one rank's prefill; without chunks, those of the longest one.
-    prefill_tokens: int = 8192
+    prefill_tokens: int = 8192  # of one rank's prefill; without chunks, those of the longest one
+    chunks_prefills: bool = True
     # Of the whole server; None where they follow from the memory that is left.
     max_running_requests: int | None = None
     max_total_tokens: int | None = None  # of a rank's pool, at most

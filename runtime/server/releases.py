@@ -29,6 +29,7 @@ _GOES_WITH = (
     *(("w8a8_fp8", "compressed-tensors"), ("w8a8_fp8", "compressed_tensors")),
     ("petit_nvfp4", "modelopt"),
 )
+EagerInputs = Literal["none", "a chunk", "the pool"]
 PdGraphs = Literal["none where piecewise is off", "none in prefill", "by role"]
 ExpertLayout = Literal["masked", "by experts", "by memory"]
 CuteObjects = Literal["not kept", "on demand", "kept"]
@@ -288,6 +289,8 @@ class Release(NamedTuple):
     drafts_keep_targets_scheme: bool = True
     # norm_before_fc of models/llama_eagle3.py
     norms_drafts_whole: bool = False
+    # For how many tokens inputs are held before any graph's: model_executor/runner/eager_runner.py
+    eager_inputs: EagerInputs = "none"
     # Prefill graphs of a stage are given up for layers that other stages have: cuda_graph_setup.py
     captures_stages_prefills: bool = False
     # Prefill graphs that nobody asked for need this much free, in GiB: the same file
@@ -359,6 +362,7 @@ _13 = _12._replace(
 )
 _14 = _13._replace(
     version="0.5.14",
+    eager_inputs="a chunk",
     fills_in_head_dim=True,
     reads_nvfp4_beside_fp8=True,
     fused_all_reduce=_14_FUSED,
@@ -386,6 +390,7 @@ _14 = _13._replace(
 )
 _15 = _14._replace(
     version="0.5.15",
+    eager_inputs="the pool",
     compressed_pools=COMPRESSED_15,
     gelu_on_cutlass="all",
     weighted_rows="refused",

@@ -159,6 +159,7 @@ class Server:
             moe_a2a_backend=self.moe_a2a_backend,
             deepep=self.deepep,
             prefill_tokens=self.prefill_tokens,
+            chunks_prefills=self.chunked_prefill_size > 0,
             max_running_requests=self.max_running_requests,
             max_total_tokens=self.asked.max_total_tokens,
             sliding_share=self.sliding_share,

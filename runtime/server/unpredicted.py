@@ -41,16 +41,14 @@ def unknown_pools(model: ModelConfig, server: Server) -> str | None:
 
 
 def unpredicted(model: ModelConfig, runtime: RuntimeConfig, prefills: bool) -> tuple[str, ...]:
-    """Phases from the first forward on, of whose kernels nobody here knows what they take; and inputs, of
-    which releases before 0.5.15 hold fewer.
+    """Phases from the first forward on, of whose kernels nobody here knows what they take.
 
     The `dsv4` backend makes nothing of its own without drafts: __init__ and init_cuda_graph_state of
     srt/layers/attention/deepseek_v4_backend.py, 0.5.12 to 0.5.23.
     """
     if model.compressed is None:
         return ()
-    phases = [] if runtime.release.compressed_pools.holds_inputs else ["eager buffers"]
-    phases += [] if runtime.disable_autotune else ["autotune"]
+    phases = [] if runtime.disable_autotune else ["autotune"]
     phases += ["prefill graphs"] if prefills else []
     phases += ["decode graphs"] if runtime.decode_graphs else []
     opens = runtime.moe_a2a_backend != "none"  # at the first forward, which is then the first request's

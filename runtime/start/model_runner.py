@@ -84,10 +84,8 @@ class ModelRunner(Drafting, Serving):
                 self.load_draft_weights()
             self.init_draft_kv_pool()
             self.init_attention_backend()
-            behind = self._not_predicted()
-            if "eager buffers" not in behind:
-                self.init_eager_buffers()
-            if behind:
+            self.init_eager_buffers()
+            if self._ends_before_forwards():
                 return
             self.tune()
             self.tune_extend()
@@ -170,13 +168,13 @@ class ModelRunner(Drafting, Serving):
                 self.model, self.parallel, self.runtime, self.sizes, self.plan, self.device
             )
 
-    def _not_predicted(self) -> tuple[str, ...]:
-        """Phases of which nobody knows what SGLang takes in them."""
+    def _ends_before_forwards(self) -> bool:
+        """Where nobody knows what they take of SGLang."""
         prefills = bool(self.sizes.prefill_graphs)
         phases = unpredicted(self.model, self.runtime, prefills) if self.options.as_sglang else ()
         if phases:
             self.recorder.tell(not_predicted=phases)
-        return phases
+        return bool(phases)
 
     def _make_kv_pool(self) -> KVPool:
         model, device = self.model, self.device.torch_device
@@ -193,7 +191,7 @@ class ModelRunner(Drafting, Serving):
                     self.sglang.init_draft_backend(self.own_draft)
 
     def init_eager_buffers(self) -> None:
-        if self.sglang:
+        if self.sglang and self.sglang.holds_eager_inputs:
             with self.recorder.phase("eager buffers"):
                 self.sglang.init_eager_runner()
 

@@ -1,6 +1,7 @@
 """What SGLang allocates at a start beyond what this runtime needs, under SGLang's own names and sizes.
 
-Made only when SGLang's memory is being predicted. Read from SGLang 0.5.17 and unchanged in 0.5.23.
+Made only when SGLang's memory is being predicted. Read from SGLang 0.5.17 and unchanged in 0.5.23, but
+for inputs that are held before any graph, which are each release's own.
 """
 
 from __future__ import annotations
@@ -48,10 +49,17 @@ class SglangBuffers:
         backend, requests = self.runtime.attention_backend, self.plan.max_running_requests
         self._hold_all(backend_buffers(backend, requests, sm_major))
 
+    @property
+    def holds_eager_inputs(self) -> bool:
+        return self.runtime.release.eager_inputs != "none"
+
     def init_eager_runner(self) -> None:
         """One set of inputs for the longest batch, shared by all runners."""
-        requests = self.plan.max_running_requests
-        tokens = max(self.plan.tokens, self.sizes.chunk, requests * self.sizes.width)
+        requests, pool, chunk = self.plan.max_running_requests, self.plan.tokens, self.sizes.chunk
+        longest = max(pool, chunk)
+        if self.runtime.release.eager_inputs == "a chunk":
+            longest = chunk if self.runtime.chunks_prefills else pool
+        tokens = max(longest, requests * self.sizes.width)
         for name in ("input_ids", "out_cache_loc", "positions"):
             self._hold(name, torch.int64, tokens)
         self._hold("mrope_positions", torch.int64, 3, tokens)
