@@ -80,12 +80,18 @@ class Pooling:
         plan, requests = self.plan, self.max_running_requests
         self.recorder.tell(
             **self._told_states(),
+            **self._told_bytes(),
             kv_tokens=plan.tokens,
-            kv_bytes_per_token=round(self._bytes_per_token()),
             max_running_requests=requests,
             dummy_batch_rows=aligned_rows(requests, self.sizes.width, self.parallel),
             decode_graphs=captured_sizes(requests, self.parallel, self.runtime),
         )
+
+    def _told_bytes(self) -> dict[str, int]:
+        """But of this runtime's own pool of groups, whose slots hold more than a token's."""
+        if self.model.compressed is not None and self.plan.compressed is None:
+            return {}
+        return {"kv_bytes_per_token": round(self._bytes_per_token())}
 
     def _bytes_per_token(self) -> float:
         plan, own, drafts = self.plan, self.own_draft, self._draft_layers
