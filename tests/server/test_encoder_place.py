@@ -55,6 +55,8 @@ def test_kimi_vls_ranks_share_it_since_a_release(version: int, place: str) -> No
         ("Qwen3VLForConditionalGeneration", 23, {"dp_size": 2}, False),
         ("Lfm2VlForConditionalGeneration", 23, {"dp_size": 2, "disable_radix_cache": True}, True),
         ("InternS1ForConditionalGeneration", 23, {"dp_size": 2}, True),
+        ("InternS1ForConditionalGeneration", 23, {"dp_size": 2, "mm_enable_dp_encoder": True}, True),
+        ("Gemma3ForConditionalGeneration", 23, {"dp_size": 2, "mm_enable_dp_encoder": True}, True),
         ("MiMoV2ForCausalLM", 23, {"dp_size": 2}, False),  # which is told no sections
         ("NemotronH_Nano_Omni_Reasoning_V3", 23, {"dp_size": 2}, True),
     ],

@@ -53,6 +53,11 @@ _SUMS_OVER_ALL = (
 )  # fmt: skip
 
 
+# Of those, whose encoder each rank may have whole.
+_WHOLE_WHERE_ASKED = (
+    "InternVLChatModel", "KimiVLForConditionalGeneration", "MiMoV2ForCausalLM",
+    "Qwen2_5_VLForConditionalGeneration",
+)  # fmt: skip
 _SECTIONS = ("vision_config", "audio_config")
 
 
@@ -61,8 +66,14 @@ def _splits_otherwise_than_it_sums(c: Choices) -> bool:
     MiMo-V2.5 may have none."""
     if c.model.architecture == "MiMoV2ForCausalLM" and not all(map(c.model.has, _SECTIONS)):
         return False
-    runs_here = encoder_place(c) == "split" and c.disaggregation_mode != "decode" and not c.language_only
+    place = encoder_place(c)
+    is_split = place == "split" or (place == "whole" and not _may_be_whole(c))
+    runs_here = is_split and c.disaggregation_mode != "decode" and not c.language_only
     return runs_here and 1 < _attention_ranks(c) < c.tp_size and c.model.architecture in _SUMS_OVER_ALL
+
+
+def _may_be_whole(c: Choices) -> bool:
+    return c.model.architecture in _WHOLE_WHERE_ASKED
 
 
 _DEEPSEEK_V4 = (
@@ -244,11 +255,14 @@ ROWS = (
         lambda c: c.language_model_only and c.model.architecture not in _TEXT_ALONE,
         "[language_model_only] does not run this model",
     ),
-    Refusal(
-        _splits_otherwise_than_it_sums,
-        "this model's encoder needs one rank for attention, or all: [tp_size] with [dp_size]",
-        "as many of one as of the other, or --mm-enable-dp-encoder",
-        since=(0, 5, 22),
+    *(
+        Refusal(
+            lambda c, whole=whole: _splits_otherwise_than_it_sums(c) and _may_be_whole(c) is whole,
+            "this model's encoder needs one rank for attention, or all: [tp_size] with [dp_size]",
+            "as many of one as of the other" + (", or --mm-enable-dp-encoder" if whole else ""),
+            since=(0, 5, 22),
+        )
+        for whole in (True, False)
     ),
     Refusal(
         lambda c: c.encoder_only and c.model.architecture not in ENCODED_ELSEWHERE,
