@@ -5,7 +5,7 @@ Slot 0 and table row 0 are padding: dummy and padded tokens read and write there
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,6 +13,7 @@ import torch
 from runtime.forward.compressed_pool import CompressedPool, PagedPool, compressed_row
 from runtime.forward.kv_packing import FP8, PackedRow
 from runtime.forward.pool_shape import PoolShape, buffers
+from runtime.forward.pooled_keys import pooled_keys
 from runtime.forward.state_pool import StatePool
 from runtime.server.compressed_sizes import compressed_buffers
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
@@ -154,19 +155,32 @@ class LatentPool:
     """One buffer [slots, 1, latent + rotary] a layer; the values are its first `kv_lora_rank` columns.
 
     Sparse attention packs fp8 latents with their scales unless its kernels take them plain, and keeps its
-    indexer's keys beside them: always in packed fp8, except in a float32 pool.
+    indexer's keys beside them: always in packed fp8, except in a float32 pool. Where a pool of tokens has one
+    key, the last tokens of a request are kept, too, until their pool is whole; on a CPU, all are.
     """
 
-    def __init__(self, shape: PoolShape, mla: MLAConfig, packed: bool = True) -> None:
+    def __init__(self, shape: PoolShape, mla: MLAConfig, packed: bool = True, requests: int = 0) -> None:
         self.latent_row, self.index_row = packed_rows(shape.dtype, mla, packed)
         width = self.latent_row.bytes if self.latent_row else mla.cache_dim
         dtype = torch.uint8 if self.latent_row else shape.dtype
         self._latents = buffers(shape, dict.fromkeys(shape.layers, (1, width)), dtype)
         self._index_keys: dict[int, torch.Tensor] = {}
-        if mla.indexer:
+        self._tails: list[dict[int, torch.Tensor]] = []
+        is_pooled = mla.indexer is not None and mla.indexer.pool > 1
+        self.keeps_pooled = is_pooled and shape.device.type == "cpu"
+        if mla.indexer and self.keeps_pooled:
+            row = (2 * mla.indexer.head_dim,)
+            self._index_keys = buffers(shape, dict.fromkeys(shape.layers, row), shape.dtype)
+        elif mla.indexer and is_pooled:
+            self._index_keys, *self._tails = pooled_keys(shape, mla.indexer, requests)
+        elif mla.indexer:
             width = self.index_row.bytes if self.index_row else mla.indexer.head_dim
             dtype = torch.uint8 if self.index_row else shape.dtype
             self._index_keys = buffers(shape, dict.fromkeys(shape.layers, (width,)), dtype)
+
+    def held(self) -> Iterator[torch.Tensor]:
+        for one in (self._latents, self._index_keys, *self._tails):
+            yield from one.values()
 
     def latents(self, layer_id: int) -> torch.Tensor:
         return self._latents[layer_id]
@@ -269,7 +283,7 @@ def make_cache(
     kept = tuple(kept_layers(model, layers))
     shape = PoolShape(plan.tokens, plan.page_size, kept, DTYPES[plan.kv_dtype], device)
     if model.mla is not None:
-        return LatentPool(shape, model.mla, plan.packed)
+        return LatentPool(shape, model.mla, plan.packed, plan.max_running_requests)
     if model.compressed is not None:
         return CompressedPool(shape, {layer: compressed_row(model, layer) for layer in kept})
     rows = {layer: _row(model.layer_attention(layer), parallel) for layer in kept}

@@ -27,7 +27,7 @@ from runtime.models.layer import DecoderLayer, StageState
 from runtime.models.layer_inputs import LayerInputs
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import MoELayer
-from runtime.models.streams import StreamHead
+from runtime.models.streams import stream_end
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatch import Dispatcher
 from runtime.moe.dispatcher import make_dispatcher
@@ -68,7 +68,7 @@ class Decoder(nn.Module):
         self._stack = [DecoderLayer(build, layer, dispatcher, self.backend) for layer in layers]
         self.layers = nn.ModuleList(self._stack)
         self.norm = build.norm_of_rows(model.names.norm) if self.is_last else None
-        self.streams = StreamHead(build, "model.hc_head") if model.streams and self.is_last else None
+        self.streams = stream_end(build) if model.streams and self.is_last else None
         self.head = self.make_head() if self.is_last else None
         self.logits: LogitsProcessor | None = None
         if self.head is not None:

@@ -28,7 +28,8 @@ class EncoderWeights(nn.Module):
                 continue
             shape = weight.of_rank(comm.size(weight.group))
             for layer in range(weight.layers):
-                tensor = torch.empty(shape, dtype=dtype, device=device)
+                held = torch.float32 if weight.in_fp32 else dtype
+                tensor = torch.empty(shape, dtype=held, device=device)
                 fill_dummy(weight.name, tensor, seed)
                 name = f"{weight.name}.{layer}".replace(".", "_")
                 self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))

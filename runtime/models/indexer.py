@@ -46,8 +46,9 @@ class Indexer(nn.Module):
         compressed: torch.Tensor,
         batch: ForwardBatch,
         pool: KVPool,
-        rope_table: torch.Tensor,
+        rope_table: torch.Tensor | None,
     ) -> torch.Tensor | None:
+        assert rope_table is not None
         heads, size = self.config.num_heads, self.config.head_dim
         q = self.query(compressed).unflatten(-1, (heads, size))
         k, weights = self.key_and_weights(x).split([size, heads], dim=-1)

@@ -133,14 +133,16 @@ class DecoderLayer(nn.Module):
     ) -> StageState:
         """Both parts read one row of all streams, and answer to each of them: [T, streams, H]."""
         assert self.mixer is not None and self.mixer_norms is not None and self.mixer_streams is not None
-        assert isinstance(self.mlp, MoELayer) and self.mlp_norms is not None and self.mlp_streams is not None
+        assert isinstance(self.mlp, (DenseLayer, MoELayer))
+        assert self.mlp_norms is not None and self.mlp_streams is not None
         row, way = self.mixer_streams.collapse(streams)
         row = self.mixer_norms.enter(row, None)[0]
         if row.shape[0]:
             row = self.comm.all_reduce(self.mixer(row, batch, pool, table), "attn_tp")
         streams = self.mixer_streams.spread(row, streams, way)
         row, way = self.mlp_streams.collapse(streams)
-        row = self.mlp(self.mlp_norms.enter(row, None)[0], batch.input_ids)
+        row = self.mlp_norms.enter(row, None)[0]
+        row = self.mlp(row, batch.input_ids) if isinstance(self.mlp, MoELayer) else self.mlp(row)
         return StageState(self.mlp_streams.spread(row, streams, way))
 
     def pieces(self) -> Iterator[Piece]:

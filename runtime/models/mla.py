@@ -19,8 +19,7 @@ from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
 from runtime.models.indexer import Indexer
-
-_LATENT_NORM_EPS = 1e-6  # whatever the config says of the other norms
+from runtime.models.pooled_indexer import PooledIndexer
 
 
 class LatentAttention(nn.Module):
@@ -47,10 +46,11 @@ class LatentAttention(nn.Module):
         if not lora and build.is_quantized:  # as a server has them
             self.own_latent = build.linear([downs.pop()], hidden, bias=config.bias)
         self.down = build.linear(downs, hidden, bias=config.bias, is_one=True)
-        self.q_norm = build.norm(f"{name}.q_a_layernorm", lora, _LATENT_NORM_EPS) if lora else None
+        eps = self.mla.norm_eps
+        self.q_norm = build.norm(f"{name}.q_a_layernorm", lora, eps) if lora else None
         queries = [Part(f"{name}.q_b_proj", query)]
         self.q_up = build.linear(queries, slice(0, lora), rows_over=ranks) if lora else None
-        self.kv_norm = build.norm(f"{name}.kv_a_layernorm", self.mla.kv_lora_rank, _LATENT_NORM_EPS)
+        self.kv_norm = build.norm(f"{name}.kv_a_layernorm", self.mla.kv_lora_rank, eps)
         kv = _rows(heads, self.mla.qk_nope_head_dim + self.mla.v_head_dim)
         self.kv_up = build.linear(
             [Part(f"{name}.kv_b_proj", kv)], slice(0, self.mla.kv_lora_rank), rows_over=ranks
@@ -66,7 +66,7 @@ class LatentAttention(nn.Module):
         if config.head_gate:
             gates = [Part(f"{name}.g_proj", heads)]
             self.head_gate = build.linear(gates, hidden, scheme=PLAIN, rows_over=ranks)
-        self.indexer = Indexer(build, layer_id, f"{name}.indexer") if self.mla.indexer else None
+        self.indexer = _indexer(build, layer_id, f"{name}.indexer")
         self.layer = AttentionLayer(layer_id, config.scale)
 
     def finalize(self) -> None:
@@ -96,7 +96,6 @@ class LatentAttention(nn.Module):
             rope_(q[..., nope:], latent[:, None, rank:], table, batch.positions, self.rope.interleaved)
         selected = None
         if self.indexer is not None:
-            assert table is not None
             selected = self.indexer(x, compressed, batch, pool, table)
         absorbed = torch.bmm(q[..., :nope].transpose(0, 1), self.keys_in).transpose(0, 1)
         query = torch.cat((absorbed, q[..., nope:]), dim=-1)
@@ -112,6 +111,13 @@ class LatentAttention(nn.Module):
         for part in (*parts, self.head_gate, self.indexer):
             if part is not None:
                 yield from part.pieces()
+
+
+def _indexer(build: Build, layer_id: int, name: str) -> Indexer | PooledIndexer | None:
+    mla = build.model.mla
+    if mla is None or mla.indexer is None:
+        return None
+    return (Indexer if mla.indexer.pool == 1 else PooledIndexer)(build, layer_id, name)
 
 
 def _rows(heads: slice, head_dim: int) -> slice:

@@ -40,7 +40,13 @@ class _Weighing(nn.Module):
 
     def pieces(self) -> Iterator[Piece]:
         for tensor, name in zip((self.matrix, self.base, self.scale), self.names, strict=True):
-            yield Piece(tensor, (Source(name),))
+            yield Piece(tensor, (Source(name), Source(published(name))))
+
+
+def published(name: str) -> str:
+    """`hc_attn_fn` of a layer is its `attn_hc.fn`."""
+    layer, part, tensor = name.rsplit(".", 2)
+    return f"{layer}.hc_{part.removesuffix('_hc')}_{tensor}"
 
 
 class Streams(_Weighing):
@@ -66,6 +72,21 @@ class Streams(_Weighing):
 
     def spread(self, answer: torch.Tensor, streams: torch.Tensor, way: Way) -> torch.Tensor:
         return stream_ops.spread(answer, streams, way.post, way.mixed)
+
+
+class StreamMean(nn.Module):
+    """The mean of all streams, for the last norm."""
+
+    def forward(self, streams: torch.Tensor) -> torch.Tensor:
+        return streams.mean(dim=1)
+
+    def pieces(self) -> Iterator[Piece]:
+        return iter(())
+
+
+def stream_end(build: Build) -> StreamHead | StreamMean:
+    assert build.model.streams is not None
+    return StreamHead(build, "model.hc_head") if build.model.streams.weighs_last else StreamMean()
 
 
 class StreamHead(_Weighing):

@@ -58,7 +58,8 @@ MODEL: Mapping[str, Bound] = {
     **dict.fromkeys(
         ("head_dim", "hidden_size", "channels", "vocab_size", "kv_lora_rank", "v_head_dim"), WIDTH
     ),
-    **dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim", "q_lora_rank"), WIDTH),
+    **dict.fromkeys(("qk_nope_head_dim", "q_lora_rank"), WIDTH),
+    "qk_rope_head_dim": Bound(0, WIDTH.most),
     **dict.fromkeys(("intermediate_size", "shared_intermediate_size"), Bound(0, WIDTH.most)),
     **dict.fromkeys(("num_experts", "num_experts_per_tok", "num_groups", "top_k_groups"), EXPERTS),
     **dict.fromkeys(("num_key_heads", "num_value_heads", "mamba_num_heads"), HEADS),
@@ -79,6 +80,7 @@ MODEL: Mapping[str, Bound] = {
     **dict.fromkeys(("chunk", "chunk_size", "mamba_chunk_size"), Bound(1, 1 << 16)),
     **dict.fromkeys(("block_size", "sparse_block_size", "index_block_size"), Bound(1, 1 << 16)),
     **dict.fromkeys(("sparse_topk_blocks", "index_topk_blocks"), Bound(1, 1 << 16)),
+    **dict.fromkeys(("pool", "index_kpool"), Bound(1, 1 << 16)),
     **dict.fromkeys(("local_blocks", "sparse_local_block", "index_local_blocks"), Bound(0, 1 << 16)),
     **dict.fromkeys(("sparse_num_index_heads", "index_n_heads"), HEADS),
     **dict.fromkeys(("sparse_index_dim", "index_head_dim", "dense_intermediate_size", "rotary_dim"), WIDTH),

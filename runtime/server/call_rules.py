@@ -11,7 +11,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 Routing = Literal["logits", "packed", "apart"]
 
 # Whose layers are those of srt/models/deepseek_v2.py.
-DEEPSEEK_LAYERS = ("deepseek_v2", "deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa")
+DEEPSEEK_LAYERS = ("deepseek_v2", "deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", "glm5_next_text")
 # Families that tell trtllm kernels how to route, and what their routers must be for that.
 _ROUTED_BY_DEEPSEEK = (*DEEPSEEK_LAYERS, "glm4_moe", "glm4v_moe_text", "nemotron_h", "mimo_v2_flash")
 _ROUTED_BY_SOFTMAX = (
@@ -29,8 +29,8 @@ _MIXTRAL_FUSED = ("fp8", "compressed-tensors", "gptq_marlin", "awq_marlin", "qua
 # SGLang fuses the shared expert of these where it has 256 routed ones: DeepSeek-V3's number, and GLM-5's.
 _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
 _FUSING = ("glm4_moe", "glm4v_moe_text", "glm4_moe_lite")
-# ... and of these on every backend that does not turn it off: srt/models/minimax_m3.py
-_ALWAYS_FUSING = ("minimax_m3_vl_text",)
+# ... and of these on every backend that does not turn it off: srt/models/minimax_m3.py, glm5_next.py
+_ALWAYS_FUSING = ("minimax_m3_vl_text", "glm5_next_text")
 # ... and of these, behind a gate, on every backend that does not turn it off: srt/models/qwen2_moe.py.
 _FUSING_BEHIND_GATES = ("qwen3_next",)
 # ... and of these on every backend, where nothing goes to other ranks: srt/models/bailing_moe_v3.py.

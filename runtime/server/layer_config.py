@@ -163,12 +163,16 @@ class FusionConfig:
 
 @dataclass(frozen=True, slots=True)
 class IndexerConfig:
-    """The sparse-attention indexer of DeepSeek-V3.2 and GLM-5: its own small key cache and a top-k."""
+    """The sparse-attention indexer of DeepSeek-V3.2 and GLM-5: its own small key cache and a top-k.
+
+    Of a `pool` of tokens there is one key, and all are chosen; those that have none yet are always seen.
+    """
 
     num_heads: int
     head_dim: int
     top_k: int
     interleaved: bool = True
+    pool: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +205,7 @@ class StreamsConfig:
     count: int
     steps: int
     eps: float
+    weighs_last: bool = True  # what the last norm reads, else their mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +218,7 @@ class MLAConfig:
     indexer: IndexerConfig | None
     query_scale: float = 1.0  # of compressed queries, and of latents, as soon as they are normed
     latent_scale: float = 1.0
+    norm_eps: float = 1e-6  # of both norms, whatever those of rows have
 
     @property
     def qk_head_dim(self) -> int:

@@ -163,7 +163,8 @@ def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Itera
     if mla.indexer and mla.q_lora_rank:
         yield ("indexer.wq_b",), mla.q_lora_rank, mla.indexer.num_heads * mla.indexer.head_dim
         # Elsewhere it is a part of a product in the model's dtype.
-        if model.checkpoint_quantization == "modelopt_fp4" and not mla.indexer.interleaved:
+        in_fp4 = model.checkpoint_quantization == "modelopt_fp4" and not mla.indexer.interleaved
+        if in_fp4 or mla.indexer.pool > 1:
             yield ("indexer.wk",), hidden, mla.indexer.head_dim
 
 

@@ -171,8 +171,8 @@ def plan_tokens(
 
 
 def page_size(model: ModelConfig, runtime: RuntimeConfig) -> int:
-    sparse = model.mla is not None and model.mla.indexer is not None
-    return DSA_PAGE_SIZE if sparse else runtime.page_size
+    indexer = None if model.mla is None else model.mla.indexer
+    return runtime.page_size if indexer is None else DSA_PAGE_SIZE * indexer.pool
 
 
 def table_headroom(speculative: SpeculativeConfig | None, page: int) -> int:

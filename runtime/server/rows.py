@@ -25,7 +25,7 @@ def batch_rows(server: Server) -> BatchRows:
     dummy = aligned_rows(server.dummy_batch_rows // server.width, server.width, server.parallel)
     gathered = dummy * server.attn_dp_size
     prefill = 0 if server.is_pd_decode else server.prefill_tokens * server.attn_dp_size
-    return BatchRows(max(gathered, prefill) if server.autotune_extend else gathered, prefill)
+    return BatchRows(max(gathered, prefill) if server.tunes_prefills else gathered, prefill)
 
 
 def aligned_rows(requests: int, width: int, parallel: ParallelConfig) -> int:

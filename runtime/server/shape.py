@@ -19,6 +19,7 @@ from runtime.server.releases import Release
 from runtime.server.speculative_config import SpeculativeConfig
 
 _FULL_NAMES = {"bf16": "bfloat16"}
+_TUNING_PREFILLS = ("Glm5NextConfig",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class Server:
             whole_prefills=self.whole_prefills,
             is_pd_decode=self.is_pd_decode,
             disable_autotune=not self.tunes,
-            autotune_extend=self.autotune_extend,
+            autotune_extend=self.tunes_prefills,
             fused_finalize=self.fused_finalize,
             fuses_shared_experts=not self.asked.disable_shared_experts_fusion,
             disable_custom_all_reduce=self.asked.disable_custom_all_reduce,
@@ -181,6 +182,14 @@ class Server:
             served_by=self.moe_runner_backend,
             sglang_version=self.release.version,
         )
+
+    @property
+    def tunes_prefills(self) -> bool:
+        """Asked to, or by itself: wants_prefill_autotune of srt/models/glm5_next.py."""
+        if self.autotune_extend or self.is_draft or self.config_class not in _TUNING_PREFILLS:
+            return self.autotune_extend
+        by_trtllm = self.backend.calls == "trtllm" and self.moe_a2a_backend == "none"
+        return by_trtllm and not self.parallel.enable_dp_attention
 
     @property
     def _speculative_config(self) -> SpeculativeConfig | None:

@@ -50,7 +50,7 @@ def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str, packed: bool) -> int:
     latent, keys = mla.cache_dim * width, mla.indexer.head_dim
     if packed and width == 1:
         latent = packed_fp8_bytes(mla.kv_lora_rank, mla.qk_rope_head_dim)
-    return latent + (4 * keys if width == 4 else packed_fp8_bytes(keys))
+    return latent + -(-(4 * keys if width == 4 else packed_fp8_bytes(keys)) // mla.indexer.pool)
 
 
 def kept_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:

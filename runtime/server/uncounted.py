@@ -61,7 +61,11 @@ def bounds_windows(server: Server) -> bool:
 
 
 def uncounted_choices(server: Server, model: ModelConfig) -> Iterator[str]:
-    """Of blocks of keys, as srt/layers/attention/minimax_sparse_ops makes them behind a start."""
+    """Of blocks of keys, as srt/layers/attention/minimax_sparse_ops makes them behind a start; of pools."""
+    if model.mla is not None and model.mla.indexer is not None and model.mla.indexer.pool > 1:
+        yield "what choosing pools of keys takes"
+    if model.streams is not None and model.compressed is None:
+        yield "what mixing residual streams takes"
     blocks = next((kind.blocks for kind in model.attention.values() if kind.blocks), None)
     if blocks is None:
         return

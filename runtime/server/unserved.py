@@ -205,6 +205,12 @@ _ROWS = {
             "drafts without graphs: here none stands beside its layers",
         ),
     ),
+    # srt/models/glm5_next.py, and srt/layers/attention/dsa/dsa_indexer_kpool.py
+    "glm5_next_text": (
+        _Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its indexer has no other"),
+        _DRAFTS,
+        _QUANTIZED,
+    ),
     # srt/models/bailing_moe_linear.py, and srt/layers/attention/linear's seg_la
     "bailing_hybrid": (
         _Row(

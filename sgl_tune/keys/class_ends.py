@@ -25,6 +25,8 @@ _UNSETTLED = {
     "NemotronH_Nano_VL_V2": "Nemotron Nano VL",
     "NemotronH_Nano_Omni_Reasoning_V3": "Nemotron Nano Omni",
 }
+_KEY_WIDTH, _PAGE = 128, 64
+_WITH_TAILS = ("fa3", "tilelang", "trtllm", "flashmla_sparse")  # the last is one of the others by GPU
 
 
 def ends_of_class(deployment: Deployment) -> Iterator[str]:
@@ -180,6 +182,23 @@ def _stages(deployment: Deployment) -> Iterator[str]:
         yield f"SGLang's {name} has no pipeline stages: --pp-size 1"
 
 
+def _pools_of_keys(deployment: Deployment) -> Iterator[str]:
+    """srt/layers/attention/dsa: dsa_indexer_kpool.py, dsa_backend_kpool.py; srt/mem_cache/memory_pool.py."""
+    mla, server = deployment.model.mla, deployment.server
+    if mla is None or mla.indexer is None or mla.indexer.pool == 1:
+        return
+    if mla.indexer.head_dim != _KEY_WIDTH:
+        yield f"index_head_dim is {mla.indexer.head_dim}: SGLang keeps keys of {_KEY_WIDTH} alone"
+    if _PAGE % mla.indexer.pool:
+        yield f"index_kpool is {mla.indexer.pool}: SGLang has none that does not divide {_PAGE}"
+    packs = server.kv_cache_dtype == "fp8_e4m3" and server.gpu.major == 9
+    decode = server.asked.others.get("dsa_decode_backend") or ("flashmla_kv" if packs else None)
+    if decode not in (None, *_WITH_TAILS):
+        known = ", ".join(_WITH_TAILS)
+        yield f"--dsa-decode-backend {decode} takes no tokens beside pools of them: {known} do"
+    yield from _ranks_without_experts(deployment)
+
+
 def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
     moe, ranks = deployment.model.moe, deployment.parallel.tp
     if moe is not None and ranks > moe.num_experts:
@@ -189,5 +208,5 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _gemma_2, _afmoe, _stages),
-    _gathered_keys,
+    *(_gathered_keys, _pools_of_keys),
 )

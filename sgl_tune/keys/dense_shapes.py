@@ -140,7 +140,8 @@ def _spread(deployment: Deployment) -> Spread:
 
 
 def _fuses_swiglu(deployment: Deployment) -> bool:
-    server, family = deployment.server, deployment.model.model_type
-    fused = server.release.fuses_nvfp4_swiglu and family in DEEPSEEK_LAYERS and server.gpu.major == 10
+    server, model = deployment.server, deployment.model
+    fits = model.model_type in DEEPSEEK_LAYERS and not model.caps
+    fused = server.release.fuses_nvfp4_swiglu and fits and server.gpu.major == 10
     backend = fused and fp4_is_known(deployment) and deployment.server.fp4_gemm_backend != "flashinfer_trtllm"
     return backend and not server.compiles_prefills and not server.asked.enable_lora

@@ -33,7 +33,7 @@ META = torch.device("meta")
 WITHIN = 0.005
 # Their class is DeepSeek-V3's, in a file of the checkpoint.
 CLASSES = {"kimi_k2": "deepseek_v3"}
-INSIDE = {"step3p5": "step3p7"}
+INSIDE = {"step3p5": "step3p7", "glm5_next_text": "glm5_next"}
 OF_ANOTHER = ("BailingMoeV2_5ForCausalLM",)  # whose model_type transformers has for Ling 3
 
 
@@ -149,7 +149,8 @@ def _parameters(config: dict[str, Any]) -> int:
     if config["architectures"][0] in OF_ANOTHER:
         raise ValueError(f"its {config['model_type']} is another model")
     wrapper = wrapper_of(config)
-    text = config if wrapper is None or config["model_type"] in CONFIG_MAPPING else text_part(wrapper, config)
+    is_known = config["model_type"] in CONFIG_MAPPING and config["model_type"] not in INSIDE.values()
+    text = config if wrapper is None or is_known else text_part(wrapper, config)
     plain = {name: value for name, value in text.items() if name not in ("quantization_config", "auto_map")}
     parts = _transformers(plain.pop("model_type"), plain)
     corrections = (

@@ -22,13 +22,21 @@ def main() -> None:
     options.add_argument("--model", action="append", required=True)
     options.add_argument("--places", default="1,2,8", help="tp, or tp/ep/dp: of each, its last rank")
     options.add_argument("--release", default="0.5.23")
+    options.add_argument("--server", default="", help="what its server is told beside, without which it ends")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     asked = options.parse_args()
     configs = {one.name: one.config for one in checkpoints()}
     places = [(name, place) for name in asked.model for place in asked.places.split(",")]
     quantized = {name for name in asked.model if "quantization_config" in configs[name]}
     lines = [
-        json.dumps({"config": configs[name], "quantized": name in quantized, **_place(place)})
+        json.dumps(
+            {
+                "config": configs[name],
+                "quantized": name in quantized,
+                "argv": asked.server.split(),
+                **_place(place),
+            }
+        )
         for name, place in places
     ]
     wheel, work = wheel_of(asked.release, asked.work.absolute()), asked.work.absolute()

@@ -49,6 +49,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "glm_moe_dsa": frozenset((
         *("head_dim", "layer_types", "num_key_value_heads"),
     )),
+    "glm5_next_text": frozenset((
+        *("head_dim",),
+    )),
     "phi3": frozenset((
         *("original_max_position_embeddings",),
     )),

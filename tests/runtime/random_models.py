@@ -33,6 +33,7 @@ _NULLABLE = (
     "q_lora_rank",
     "rope_parameters",
     "mlp_layer_types",
+    "linear_lower_bound",
     *("swiglu_limits", "swiglu_limits_shared", "attention_value_scale"),
 )
 _LENGTHS = (21, 13, 17)

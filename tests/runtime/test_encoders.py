@@ -32,6 +32,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "glm4v": {"attention_bias": True, "image_size": 56, "spatial_merge_size": 3},
     "glm46v": {"hidden_size": 24, "depth": 2},
     "glm4v_moe": {"depth": 2, "intermediate_size": 24, "in_channels": 4},
+    "glm5_next": {"depth": 2, "intermediate_size": 24, "spatial_merge_size": 3, "out_hidden_size": 32},
     "mistral3": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
     "llama4": {"num_hidden_layers": 2, "hidden_size": 32, "multi_modal_projector_bias": False},
     "gemma3": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
@@ -174,7 +175,7 @@ def test_kimi_spells_its_sizes_in_two_ways() -> None:
 
 
 # The class is in files of the checkpoint, and tells no norm, or is SGLang's.
-_OWN_CLASS = ("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "nemotron_h_omni")
+_OWN_CLASS = ("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "glm5_next", "nemotron_h_omni")
 _OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
 
 
@@ -272,7 +273,7 @@ _SHARED = {
         "merger deepstack_merger_list.merger audio_tower.layers.mlp",
         "pos_embed blocks.attn blocks.mlp audio_tower.layers.attn",
     ),
-    **dict.fromkeys(("glm4v", "glm46v", "glm4v_moe"), _GLM),
+    **dict.fromkeys(("glm4v", "glm46v", "glm4v_moe", "glm5_next"), _GLM),
     "mistral3": ("transformer.layers.feed_forward", "transformer.layers.attn"),
     "llama4": ("patch_embedding model.layers.mlp vision_adapter.mlp", "model.layers.attn"),
     "gemma3": ("embeddings encoder.layers.mlp", "encoder.layers.attn"),
@@ -295,7 +296,7 @@ _SHARED = {
 }
 
 
-_PADS = ("glm4v", "glm46v", "glm4v_moe", "internvl_chat", "interns1")
+_PADS = ("glm4v", "glm46v", "glm4v_moe", "glm5_next", "internvl_chat", "interns1")
 
 
 @pytest.mark.parametrize("name", WRAPPED)

@@ -38,6 +38,7 @@ _OF_SGLANG = (
     "minimax_m3_vl_text",
     "afmoe",
     "olmo3",
+    "glm5_next_text",
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
@@ -77,6 +78,9 @@ _BESIDE = """
         scoring_func topk_method
     deepseek_v32 moe_layer_freq num_experts num_local_experts num_shared_experts rope_interleave
         scoring_func topk_method
+    glm5_next_text first_k_dense_replace gate_lower_bound index_kpool_compress index_skip_topk_offset
+        index_topk_freq index_topk_pattern linear_attn_config mhc moe_layer_freq num_experts
+        num_local_experts num_shared_experts quantization_config scoring_func topk_method
     deepseek_v4 compress_ratios hc_pre_from_prev_sublayer intermediate_size num_hash_layers q_head_norm
         qk_rope_head_dim topk_method
     glm4_moe head_dim mlp_layer_types moe_layer_freq num_experts num_local_experts

@@ -146,7 +146,7 @@ def test_uneven_ranks_answer_as_transformers_does(
     "family",
     [
         *("qwen3_next", "nemotron_h", "lfm2_moe", "kimi_linear", "bailing_hybrid", "bailing_hybrid_v3"),
-        "falcon_h1",
+        *("falcon_h1", "glm5_next"),
     ],
 )
 @pytest.mark.parametrize(

@@ -107,6 +107,23 @@ def block_scores(
         out[start - first : end - first, :, :blocks] = best
 
 
+def pool_scores(
+    q: torch.Tensor, states: torch.Tensor, places: torch.Tensor, head_weights: torch.Tensor, paging: Paging
+) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
+    """How much an indexer wants each whole pool of tokens, -inf where one of them is later: rows of a batch,
+    their positions, [t, pools]."""
+    size, width = places.shape
+    for span in _spans(paging):
+        rows, pools = slice(span.start, span.end), len(span.slots) // size
+        own = states[span.slots[: pools * size]].float().unflatten(0, (pools, size))
+        keys, shares = own.split(width, dim=-1)
+        pooled = (keys * (shares + places).softmax(1)).sum(1)
+        each = torch.einsum("thd,nd->thn", q[rows].float(), pooled).relu_()
+        scores = torch.einsum("thn,th->tn", each, head_weights[rows])
+        ends = torch.arange(1, pools + 1) * size
+        yield rows, span.positions, scores.masked_fill_(ends > span.positions[:, None] + 1, float("-inf"))
+
+
 def latent(
     q: torch.Tensor,
     latents: torch.Tensor,

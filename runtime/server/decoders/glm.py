@@ -45,11 +45,11 @@ def _glm4_moe_lite(f: Fields) -> ModelConfig:
 def _glm5(f: Fields) -> ModelConfig:
     f.only("mlp_bias", False)
     f.only("rope_interleave", True)
-    _note_shared_indexers(f)
+    note_shared_indexers(f)
     return deepseek.decoder(f, True, indexer(f, is_interleaved=True))
 
 
-def _note_shared_indexers(f: Fields) -> None:
+def note_shared_indexers(f: Fields) -> None:
     """A layer of its own, told in one of three ways."""
     f.get("index_skip_topk_offset")
     kinds = {*_of_layers(f, "indexer_types"), *_of_layers(f, "index_topk_pattern")}

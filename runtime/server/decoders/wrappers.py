@@ -98,6 +98,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("glm4v", "glm4v_text", glm.glm4v, **_EITHER, tied_by="either"),
         Wrapper("glm4v_moe", "glm4v_moe_text", glm.glm4v, **_EITHER, tied_by="either"),
         Wrapper("glm46v", "glm4v_text", glm.glm4v, **_EITHER, tied_by="whole"),
+        Wrapper("glm5_next", "glm5_next_text", glm.glm5_next, **_EITHER, **_FLAT),
         Wrapper("mistral3", "mistral", pixtral.mistral3, **_QUANTIZED),
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),

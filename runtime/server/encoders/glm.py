@@ -1,4 +1,5 @@
-"""The vision tower of GLM-4.1V, 4.5V and 4.6V (srt/models/glm4v.py): heads are padded to divide."""
+"""The vision towers of GLM-4.1V to 4.6V (srt/models/glm4v.py) and of GLM-5.3 Flash (glm5_next.py): their
+heads are padded to divide."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from runtime.server.encoders.weight import (
     Weights,
     attention,
     column,
+    in_fp32,
     layer_norm,
     layers,
     linear,
@@ -19,11 +21,18 @@ from runtime.server.encoders.weight import (
     row,
     whole,
 )
+from runtime.server.errors import ConfigError
 
 _DEFAULTS = {
     "depth": 24, "hidden_size": 1536, "num_heads": 12, "in_channels": 3, "image_size": 336,
     "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 4096,
     "intermediate_size": 13696,
+}  # fmt: skip
+
+_NEXT = {
+    "depth": 24, "hidden_size": 1024, "num_heads": 16, "in_channels": 3, "patch_size": 14,
+    "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 1536, "intermediate_size": 4096,
+    "attention_bias": True,
 }  # fmt: skip
 
 
@@ -48,7 +57,7 @@ def glm4v(hf: Mapping[str, Any], _text_width: int) -> Weights:
         ),
     )
     yield from linear("merger.proj", out, out, bias=False)
-    yield from layer_norm("merger.post_projection_norm", out)
+    yield from in_fp32(layer_norm("merger.post_projection_norm", out))
     yield from over_attention_ranks(_gated("merger", out, inner))
     yield from rms_norm("post_conv_layernorm", width)
     yield from whole("downsample.weight", out, width, merge, merge)
@@ -56,6 +65,36 @@ def glm4v(hf: Mapping[str, Any], _text_width: int) -> Weights:
     yield from rms_norm("post_layernorm", width)
 
 
-def _gated(name: str, width: int, inner: int) -> Weights:
-    yield from column(f"{name}.gate_up_proj", 2 * inner, width, bias=False, units=inner)
-    yield from row(f"{name}.down_proj", width, inner, bias=False)
+def glm5_next(hf: Mapping[str, Any], _text_width: int) -> Weights:
+    """What SGLang's class takes otherwise than transformers', or not at all, is to be told."""
+    v = Section(hf, defaults=_NEXT)
+    for name in ("swiglu_limit", "projection_intermediate_size"):
+        if v.get(name) is None:
+            raise ConfigError(f"{v.where}{name} is missing: SGLang and transformers take two other values")
+    width, out, inner = v.size("hidden_size"), v.size("out_hidden_size"), v.size("intermediate_size")
+    side, merge, heads = v.size("patch_size"), v.size("spatial_merge_size"), v.size("num_heads")
+    shape = (v.size("in_channels"), v.size("temporal_patch_size"), side, side)
+    yield from whole("patch_embed.proj.weight", width, *shape)
+    yield from whole("patch_embed.proj.bias", width)
+    yield from layers(
+        "blocks",
+        v.size("depth"),
+        chain(
+            rms_norm("norm1", width),
+            rms_norm("norm2", width),
+            attention(width, heads, v.flag("attention_bias"), pads=True),
+            *(rms_norm(f"attn.{one}_norm", width // heads) for one in "qk"),
+            over_attention_ranks(_gated("mlp", width, inner, bias=True)),
+        ),
+    )
+    yield from linear("merger.proj", out, out, bias=False)
+    yield from in_fp32(layer_norm("merger.post_projection_norm", out))
+    yield from over_attention_ranks(_gated("merger", out, v.size("projection_intermediate_size")))
+    yield from whole("downsample.weight", out, width, merge, merge)
+    yield from whole("downsample.bias", out)
+    yield from rms_norm("post_layernorm", width)
+
+
+def _gated(name: str, width: int, inner: int, bias: bool = False) -> Weights:
+    yield from column(f"{name}.gate_up_proj", 2 * inner, width, bias, units=inner)
+    yield from row(f"{name}.down_proj", width, inner, bias)

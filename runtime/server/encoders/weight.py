@@ -26,6 +26,7 @@ class EncoderWeight:
     padded: int | None = None
     layers: int = 1  # with one each
     on_first_stage_alone: bool = False
+    in_fp32: bool = False  # whatever the model is in
 
     def of_rank(self, ranks: int) -> tuple[int, ...]:
         along = self.padded if self.split is None else self.split
@@ -101,6 +102,11 @@ def linear(name: str, rows: int, width: int, bias: bool = True) -> Weights:
 def layer_norm(name: str, width: int) -> Weights:
     yield from whole(f"{name}.weight", width)
     yield from whole(f"{name}.bias", width)
+
+
+def in_fp32(weights: Iterable[EncoderWeight]) -> Weights:
+    """srt/layers/layernorm.py, LayerNorm, which is not torch's."""
+    return (replace(one, in_fp32=True) for one in weights)
 
 
 def rms_norm(name: str, width: int) -> Weights:
