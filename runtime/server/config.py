@@ -79,6 +79,7 @@ class ModelConfig:
     mlp_sizes: tuple[int, ...] = ()  # each layer's, where they differ
     key_layers: tuple[int, ...] = ()  # whose keys and values each layer reads, where some read others'
     layer_inputs: LayerInputsConfig | None = None
+    windows_apart: bool = True  # in a pool of their own, where layers of its family have one
     mla: MLAConfig | None = None
     compressed: CompressedConfig | None = None
     streams: StreamsConfig | None = None
@@ -92,7 +93,6 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_model(self, self.moe, self.mla, self.mla and self.mla.indexer, self.compressed, self.recurrent)
-        check_model(self.layer_inputs)
 
     @property
     def is_mla(self) -> bool:

@@ -183,6 +183,9 @@ class LayerInputsConfig:
     vocab_size: int
     width: int
 
+    def __post_init__(self) -> None:
+        check_model(self)
+
 
 @dataclass(frozen=True, slots=True)
 class CompressedConfig:

@@ -60,7 +60,7 @@ def kept_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
 
 def sliding_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
     """Those whose tokens SGLang keeps in a smaller pool of their own."""
-    if model.model_type not in HYBRID_TYPES:
+    if model.model_type not in HYBRID_TYPES or not model.windows_apart:
         return []
     sliding = [layer for layer in layers if model.attention_kinds[layer] == "sliding"]
     return sliding if len(sliding) < len(layers) else []

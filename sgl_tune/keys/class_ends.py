@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from runtime.server.architectures import HYBRID_SWA
 from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.parallel import stage_layers
 from runtime.server.recurrent import LightningConfig, Mamba2Config
-from runtime.server.sizing import has_block_keys
+from runtime.server.sizing import HYBRID_TYPES, has_block_keys, has_window_pool
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.one_stage import SINCE_0_5_23, WITHOUT_STAGES
 from sgl_tune.keys.quantized_ends import ends_of_quantized
@@ -147,12 +148,31 @@ def _inputs_over_stages(deployment: Deployment) -> Iterator[str]:
         return
     if model.layer_inputs is not None and not deployment.server.asked.disable_cuda_graph:
         yield "its layers have inputs of their own, which graphs pass to no other stage: --disable-cuda-graph"
-    for stage in range(parallel.pp):
+    for stage in range(min(parallel.pp, model.num_layers)):
         layers = stage_layers(model.num_layers, parallel, stage)
         apart = [layer for layer in layers if model.key_layer(layer) not in layers]
         if apart:
             source = model.key_layer(apart[0])
             yield f"layer {apart[0]} reads the keys of layer {source}, of another stage: --pp-size 1"
+
+
+def _stages_without_windows(deployment: Deployment) -> Iterator[str]:
+    """HybridSWAPoolConfigurator of srt/model_executor/pool_configurator.py asks each stage for one; a Laguna
+    without any is none of its."""
+    model, parallel = deployment.model, deployment.parallel
+    if checkpoint_of(deployment).architecture not in HYBRID_SWA or model.model_type not in HYBRID_TYPES:
+        return
+    if model.model_type == "laguna" and not has_window_pool(model):
+        return
+    joined = model.model_type == "step3p5" and deployment.server.asked.enable_hierarchical_cache
+    if joined or any("hybrid" in flag for flag in deployment.inputs.not_modelled):  # one pool, as asked
+        return
+    for stage in range(min(parallel.pp, model.num_layers)):
+        layers = stage_layers(model.num_layers, parallel, stage)
+        if not any(model.attention_kinds[layer] == "sliding" for layer in layers):
+            whose = f"stage {stage} has" if parallel.pp > 1 else "it has"
+            yield f"{whose} no layer behind a window, and SGLang's two pools ask for one"
+            return
 
 
 def _afmoe(deployment: Deployment) -> Iterator[str]:
@@ -207,6 +227,6 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 
 _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
-    *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _gemma_2, _afmoe, _stages),
-    *(_gathered_keys, _pools_of_keys),
+    *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _stages_without_windows),
+    *(_gemma_2, _afmoe, _stages, _gathered_keys, _pools_of_keys),
 )

@@ -321,6 +321,18 @@ def test_only_gpt_oss_has_a_pool_of_sliding_layers() -> None:
     assert sliding_layers(_read(**slides), range(4)) == []
 
 
+def test_which_class_keeps_windows_apart_is_told_by_its_name() -> None:
+    """is_hybrid_swa_model: Llama 4's text has two classes, and one of them is known there."""
+    told = {"model_type": "llama4_text", "num_hidden_layers": 4, "num_local_experts": 4}
+    whole, alone = (
+        _read(**told, architectures=[f"Llama4For{one}"]) for one in ("ConditionalGeneration", "CausalLM")
+    )
+    assert sliding_layers(whole, range(4)) == [0, 1, 2] and not sliding_layers(alone, range(4))
+    with pytest.raises(Unsupported, match="is_hybrid_swa, of which SGLang's Qwen3ForCausalLM"):
+        _read(model_type="qwen3", architectures=["Qwen3ForCausalLM"], is_hybrid_swa=True)
+    assert _read(**GPT_OSS, architectures=["GptOssForCausalLM"], is_hybrid_swa=True).windows_apart
+
+
 @pytest.mark.parametrize(
     ("family", "first", "kinds"),
     [

@@ -514,6 +514,10 @@ def test_mistral_3_has_stages_since_0_5_23(tmp_path: Path) -> None:
 _GEMMA, _E2B, _E4B = (
     json.loads(PUBLISHED.read_text())[f"google/gemma-4-{size}-it"] for size in ("26B-A4B", "E2B", "E4B")
 )
+_WITHOUT_WINDOWS = {
+    **_GEMMA,
+    "text_config": {**_GEMMA["text_config"], "layer_types": ["full_attention"] * 30},
+}
 _TEXT_ALONE = {**_GEMMA["text_config"], "architectures": ["Gemma4ForCausalLM"]}
 _APART = {**_GEMMA, "text_config": {**_GEMMA["text_config"], "per_layer_config": {"05": {"head_dim": 256}}}}
 
@@ -532,6 +536,8 @@ _APART = {**_GEMMA, "text_config": {**_GEMMA["text_config"], "per_layer_config":
         (_APART, {}, None),
         (_APART, {"sglang_version": "0.5.21", "flashinfer_version": None}, "SGLang reads since 0.5.22"),
         (_GEMMA, {"pp": 2}, None),
+        (_GEMMA, {"pp": 30}, "stage 5 has no layer behind a window"),
+        (_WITHOUT_WINDOWS, {}, "it has no layer behind a window, and SGLang's two pools ask for one"),
         (_E4B, {}, None),
         (_E4B, {"pp": 2}, "graphs pass to no other stage: --disable-cuda-graph"),
         (_E4B, {"pp": 2, "disable_cuda_graph": True}, None),

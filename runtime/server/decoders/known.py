@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
+from runtime.server.architectures import HYBRID_SWA
 from runtime.server.config import ModelConfig
 from runtime.server.declared import (
     declared_block,
@@ -63,6 +64,7 @@ from runtime.server.decoders.wrappers import WRAPPERS, encoder_of, text_part, wr
 from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
 from runtime.server.served_names import disagreements
+from runtime.server.sizing import HYBRID_TYPES
 
 _MODULES = (
     *(bailing_hybrid, bailing_hybrid_v3),
@@ -89,10 +91,22 @@ def family_of(hf: HF) -> Family:
 
 def model_config(hf: HF) -> ModelConfig:
     wrapper = wrapper_of(hf)
-    if wrapper is None:
-        return _text_model(hf)
-    text = _text_model(text_part(wrapper, hf))
-    return replace(text, encoder=encoder_of(wrapper, hf, text.hidden_size))
+    part = hf if wrapper is None else text_part(wrapper, hf)
+    text = _text_model(part)
+    if not _keeps_windows_apart(hf, part) and text.model_type in HYBRID_TYPES:
+        text = replace(text, windows_apart=False)
+    return text if wrapper is None else replace(text, encoder=encoder_of(wrapper, hf, text.hidden_size))
+
+
+def _keeps_windows_apart(hf: HF, text: HF) -> bool:
+    """is_hybrid_swa_model of srt/configs/model_config.py: by the class that serves, or what a file says."""
+    name = architecture_of(hf)
+    is_known = not name or name in HYBRID_SWA
+    if text.get("is_hybrid_swa") and not is_known:
+        raise Unsupported(
+            f"config.json: is_hybrid_swa, of which SGLang's {name[:60]} is not known to keep windows"
+        )
+    return is_known
 
 
 def _text_model(hf: HF) -> ModelConfig:
