@@ -19,6 +19,8 @@ _TEXT_ALONE = (
     "DeepseekV4ForCausalLM", "MuseGlimmerForConditionalGeneration", "Cosmos3ForConditionalGeneration",
     "Cosmos3EdgeForConditionalGeneration",
 )  # fmt: skip
+_SPLITS_OTHERWISE = "this model's encoder needs one rank for attention, or all: [tp_size] with [dp_size]"
+_AS_MANY = "as many of one as of the other"
 _CONTEXT_DECODED = (*sorted(DEEPSEEK_V4), "GlmMoeDsaForCausalLM", "GlmMoeDsaForCausalLMNextN")
 
 
@@ -255,14 +257,17 @@ ROWS = (
         lambda c: c.language_model_only and c.model.architecture not in _TEXT_ALONE,
         "[language_model_only] does not run this model",
     ),
-    *(
-        Refusal(
-            lambda c, whole=whole: _splits_otherwise_than_it_sums(c) and _may_be_whole(c) is whole,
-            "this model's encoder needs one rank for attention, or all: [tp_size] with [dp_size]",
-            "as many of one as of the other" + (", or --mm-enable-dp-encoder" if whole else ""),
-            since=(0, 5, 22),
-        )
-        for whole in (True, False)
+    Refusal(
+        lambda c: _splits_otherwise_than_it_sums(c) and _may_be_whole(c),
+        _SPLITS_OTHERWISE,
+        f"{_AS_MANY}, or --mm-enable-dp-encoder",
+        since=(0, 5, 22),
+    ),
+    Refusal(
+        lambda c: _splits_otherwise_than_it_sums(c) and not _may_be_whole(c),
+        _SPLITS_OTHERWISE,
+        _AS_MANY,
+        since=(0, 5, 22),
     ),
     Refusal(
         lambda c: c.encoder_only and c.model.architecture not in ENCODED_ELSEWHERE,
