@@ -18,6 +18,8 @@ _STEP = {
     **{"num_hidden_layers": 4, "num_attention_heads": 16, "num_attention_groups": 4, "hidden_size": 2048},
     **{"moe_layers_enum": "2,3", "moe_num_experts": 16, "moe_top_k": 2, "vocab_size": 1024},
     **{"moe_intermediate_size": 512, "share_expert_dim": 512, "num_nextn_predict_layers": 1},
+    "layer_types": ["full_attention", *["sliding_attention"] * 4],
+    "sliding_window": 512,
 }
 _EAGLE: dict[str, Any] = {
     **{"speculative_algorithm": "EAGLE", "speculative_num_steps": 1, "speculative_num_draft_tokens": 2},
