@@ -19,7 +19,6 @@ _TEXT_ALONE = (
     "DeepseekV4ForCausalLM", "MuseGlimmerForConditionalGeneration", "Cosmos3ForConditionalGeneration",
     "Cosmos3EdgeForConditionalGeneration",
 )  # fmt: skip
-_SPLITS_OTHERWISE = "this model's encoder needs one rank for attention, or all: [tp_size] with [dp_size]"
 _AS_MANY = "as many of one as of the other"
 _CONTEXT_DECODED = (*sorted(DEEPSEEK_V4), "GlmMoeDsaForCausalLM", "GlmMoeDsaForCausalLMNextN")
 
@@ -259,13 +258,13 @@ ROWS = (
     ),
     Refusal(
         lambda c: _splits_otherwise_than_it_sums(c) and _may_be_whole(c),
-        _SPLITS_OTHERWISE,
+        "this model's encoder needs one rank for attention, or all: [tp_size] with [dp_size]",
         f"{_AS_MANY}, or --mm-enable-dp-encoder",
         since=(0, 5, 22),
     ),
     Refusal(
         lambda c: _splits_otherwise_than_it_sums(c) and not _may_be_whole(c),
-        _SPLITS_OTHERWISE,
+        "this model's encoder, never whole, needs one rank for attention, or all: [tp_size] with [dp_size]",
         _AS_MANY,
         since=(0, 5, 22),
     ),
