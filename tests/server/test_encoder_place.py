@@ -66,7 +66,7 @@ def test_an_encoder_that_is_split_otherwise_than_it_sums_does_not_start(
 ) -> None:
     """srt/layers/dp_attention.py of 0.5.22 on."""
     given = {"tp_size": 8, "enable_dp_attention": True, **asked}
-    with pytest.raises(ConfigError, match="encoder.* needs") if is_refused else nullcontext():
+    with pytest.raises(ConfigError, match=r"encoder.* needs") if is_refused else nullcontext():
         server(_vl(architecture), version, **given)
 
 
