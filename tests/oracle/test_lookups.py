@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.keys import expected_keys
+from sgl_tune.keys.starts import never_starts
 from tests.oracle.published import write_checkpoints
 
 RECORDED = Path(__file__).parent / "recorded/lookups.jsonl.gz"
@@ -47,10 +49,13 @@ def _asked(recorded: dict[str, Any]) -> Keys:
     return {key: policy and tuple(policy) for policy, keys in recorded["asked"] for key in keys}
 
 
-def _planned(recorded: dict[str, Any]) -> Keys:
+def _deployment(recorded: dict[str, Any]) -> Deployment:
     words = ["python", "-m", "sglang.launch_server", *recorded["argv"]]
     flags = ServerFlags(sglang_version=recorded["release"], gpu=recorded["gpu"])
-    (deployment,) = select_deployments(flags, words, environ={})
+    return select_deployments(flags, words, environ={})[0]
+
+
+def _planned(deployment: Deployment) -> Keys:
     return {key: op.policy for op in expected_keys(deployment) for key in op.keys}
 
 
@@ -61,7 +66,11 @@ def test_the_lookups_of_sglangs_layers_are_planned_and_with_their_policies(
     """And nothing else, where the recording is of all layers and of one rank's keys: most of them."""
     monkeypatch.chdir(checkpoints)
     for recorded in SERVERS[servers]:
-        ours, asked = _planned(recorded), _asked(recorded)
+        deployment = _deployment(recorded)
+        if deployment.model.model_type == "llama4_text" and deployment.parallel.pp > 1:
+            assert "no pipeline stages" in str(never_starts(deployment))
+            continue  # its layers were asked; its server ends before it asks them
+        ours, asked = _planned(deployment), _asked(recorded)
         apart = [key for key, policy in asked.items() if policy is not None and ours.get(key) != policy]
         assert apart == [] and asked.keys() <= ours.keys(), recorded["argv"]
         assert not recorded["whole"] or ours.keys() == asked.keys(), recorded["argv"]
