@@ -31,6 +31,7 @@ _WITH_GELU = (
 )
 _GELU_ON_TRTLLM = ("modelopt_fp4", "nvfp4_online")
 _LARGE_PAGE = 128
+_SAY_NO_WINDOW = ("cohere2", "cohere2_moe", "exaone_moe", "granitemoe_swa")
 _BY_SILU = ("awq_marlin", "gptq_marlin", "moe_wna16", "mxfp4", "w4afp8")
 
 
@@ -38,6 +39,7 @@ def ends_of_kernels(deployment: Deployment) -> Iterator[str]:
     """Of one that tunes nothing, those of its attention and of experts by gelu alone."""
     yield from _gates(deployment)
     yield from _large_pages(deployment)
+    yield from _untold_windows(deployment)
     if deployment.server.tunes:
         yield from _tuned(deployment)
 
@@ -95,6 +97,14 @@ def _large_pages(deployment: Deployment) -> Iterator[str]:
             f"trtllm_mha takes pages of {server.page_size} tokens where several heads share keys as wide as "
             "values: --page-size 64"
         )
+
+
+def _untold_windows(deployment: Deployment) -> Iterator[str]:
+    """srt/layers/attention/triton_backend.py plans windows of models that say one."""
+    server, model = deployment.server, deployment.model
+    by_triton = "triton" in (server.prefill_attention_backend, server.decode_attention_backend)
+    if by_triton and model.model_type in _SAY_NO_WINDOW and "sliding" in model.attention_kinds:
+        yield "its class tells the triton attention backend of no window, and its layers ask for one"
 
 
 def _takes_dispatch(deployment: Deployment) -> bool:

@@ -87,6 +87,21 @@ def test_gemma_2_is_asked_for_both_of_its_activations(
     assert found is None if why is None else found is not None and found.startswith(why)
 
 
+@pytest.mark.parametrize(
+    ("model", "flags", "ends"),
+    [
+        ("CohereLabs/North-Mini-Code-1.0", {"attention_backend": "triton"}, True),  # seen on a GPU, in 0.5.17
+        ("CohereLabs/North-Mini-Code-1.0", {"attention_backend": "fa3"}, False),
+        ("CohereForAI/c4ai-command-r7b-12-2024", {"attention_backend": "triton"}, True),
+        ("arcee-ai/Trinity-Mini", {"attention_backend": "triton"}, False),
+    ],
+)
+def test_triton_is_told_of_windows(model: str, flags: dict[str, Any], ends: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(json.loads(PUBLISHED.read_text())[model]))
+    found = _ends(model_path=str(tmp_path), arch="sm90", sglang_version="0.5.17", **flags)
+    assert (found is not None and "tells the triton attention backend of no window" in found) == ends, found
+
+
 MHA = {"attention_backend": "trtllm_mha", "page_size": 128}
 
 
