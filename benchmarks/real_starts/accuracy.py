@@ -24,8 +24,10 @@ import tomllib
 from benchmarks.real_starts.page import page
 from benchmarks.record import write_record
 from runtime.server.units import GIB, MIB
+from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.keys.starts import never_starts
 from sgl_tune.memory.predict import predict
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.start import starts_of
@@ -69,10 +71,13 @@ def known_rounds() -> list[str]:
     return [name for name in ROUNDS if measurements_of(name).exists()]
 
 
-def prediction(start: RealStart) -> MemoryReport:
+def deployment_of(start: RealStart) -> Deployment:
     flags = ServerFlags(sglang_version="0.5.17", gpu="H200")
-    [deployment] = select_deployments(flags, command=start.command)
-    return predict(starts_of(deployment, "0")[0])
+    return select_deployments(flags, command=start.command)[0]
+
+
+def prediction(start: RealStart) -> MemoryReport:
+    return predict(starts_of(deployment_of(start), "0")[0])
 
 
 def told(report: MemoryReport) -> dict[str, Any]:
@@ -154,6 +159,8 @@ def _now(start: RealStart, guess: dict[str, Any], real: Measured) -> str | None:
     """What is predicted today of a start that was predicted wrong."""
     if verdict(guess, real) != "wrong":
         return None
+    if ends := never_starts(deployment_of(start)):
+        return f"does not start: {ends}"
     report = prediction(start)
     return f"{report.verdict}, {report.free_at_peak_bytes / GIB:.2f} GiB free at the peak"
 
@@ -197,7 +204,8 @@ def judged_again(of_round: str) -> list[dict[str, Any]]:
         guess = told(prediction(starts[row["name"]]))
         found = [again for error in row["errors"] if (again := _again(Error(**_known(error)), guess))]
         now = {"free_at_peak": guess["free_at_peak"], "error_bar": guess["error_bar"]}
-        is_right = (guess["verdict"] == "fits") == row["measured"]["fits"]
+        fits = guess["verdict"] == "fits" and never_starts(deployment_of(starts[row["name"]])) is None
+        is_right = fits == row["measured"]["fits"]
         rows.append({"round": of_round, "name": row["name"], "gpus": row["gpus"], "then": row["error_bar"]})
         rows[-1] |= {**now, "right": is_right, "errors": found}
     return rows
