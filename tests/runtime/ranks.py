@@ -50,35 +50,33 @@ class Ranks:
         self._are_here = False
 
     def run(self, parallel: ParallelConfig, function: Callable[..., Any], *args: Any) -> list[Any]:
-        if not self._are_here and not self._have_met():
-            # gloo's own first meeting may wait for good, before anything of ours has run: not twice
-            self.close()
-            self._start()
-            assert self._have_met(), "the ranks did not meet, twice"
-        self._runs += 1
-        meeting = f"file://{self._folder}/run{self._runs}"
-        pipes = self._pipes[: parallel.world_size]
-        for pipe in pipes:
-            pipe.send((parallel, meeting, function, args))
-        answers = self._answers(pipes, TIMEOUT)
+        pipes, met = self._meet(parallel, function, args)
+        if len(met) < len(pipes):
+            # gloo's own meeting may wait for good, before anything of ours has run: not twice
+            self._replace()
+            pipes, met = self._meet(parallel, function, args)
+        have_met = len(met) == len(pipes) and all(good for good, _ in met.values())
+        answers = self._answers(pipes, TIMEOUT) if have_met else met
         failures = [f"rank {rank}:\n{value}" for rank, (good, value) in answers.items() if not good]
         late = [rank for rank in range(len(pipes)) if rank not in answers]
         failures += [f"rank {rank} gave no answer:\n{self._where(rank)}" for rank in late]
-        if late or any(not good and value == ENDED for good, value in answers.values()):
-            self.close()
-            self._start()
+        if late or not have_met or any(not good and value == ENDED for good, value in answers.values()):
+            self._replace()
         assert not failures, "\n".join(failures)
         return [answers[rank][1] for rank in range(len(pipes))]
 
-    def _have_met(self) -> bool:
-        assert len(self._answers(self._pipes, START_TIMEOUT)) == self._count, "a rank did not start"
-        self._are_here = True
+    def _meet(
+        self, parallel: ParallelConfig, function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> tuple[list[Connection], dict[int, tuple[bool, Any]]]:
+        """The ranks that are asked, and which of them have met."""
+        if not self._are_here:
+            assert len(self._answers(self._pipes, START_TIMEOUT)) == self._count, "a rank did not start"
+            self._are_here = True
         self._runs += 1
-        everybody, meeting = ParallelConfig(tp=self._count), f"file://{self._folder}/run{self._runs}"
-        for pipe in self._pipes:
-            pipe.send((everybody, meeting, _nothing, ()))
-        answers = self._answers(self._pipes, MEETING_TIMEOUT)
-        return len(answers) == self._count and all(good for good, _ in answers.values())
+        pipes, meeting = self._pipes[: parallel.world_size], f"file://{self._folder}/run{self._runs}"
+        for pipe in pipes:
+            pipe.send((parallel, meeting, function, args))
+        return pipes, self._answers(pipes, MEETING_TIMEOUT)
 
     def _answers(self, pipes: list[Connection], seconds: float) -> dict[int, tuple[bool, Any]]:
         """By rank, of those that gave one in time."""
@@ -103,6 +101,10 @@ class Ranks:
         time.sleep(0.5)
         return self._stacks(rank).read_text()
 
+    def _replace(self) -> None:
+        self.close()
+        self._start()
+
     def close(self) -> None:
         for process in self._processes:
             process.kill()
@@ -126,10 +128,6 @@ def _received(pipe: Connection) -> tuple[bool, Any]:
         return False, ENDED
 
 
-def _nothing(comm: DistributedCommunicator) -> None:
-    """To meet is all."""
-
-
 def _serve(rank: int, pipe: Connection, stacks: Path) -> None:
     torch.set_num_threads(1)
     faulthandler.register(signal.SIGUSR1, stacks.open("w"))
@@ -138,6 +136,7 @@ def _serve(rank: int, pipe: Connection, stacks: Path) -> None:
         parallel, meeting, function, args = pipe.recv()
         try:
             comm: DistributedCommunicator = connect(parallel, rank, meeting, torch.device("cpu"))
+            pipe.send((True, "met"))
             try:
                 pipe.send((True, function(comm, *args)))
             finally:
