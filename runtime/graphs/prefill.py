@@ -12,9 +12,7 @@ from runtime.forward.dp_attention import RunnerKind
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import Tensors
 from runtime.graphs.stage import StageGraphs, named
-from runtime.server.recurrent import GatedDeltaConfig, KimiDeltaConfig, LightningConfig
 
-_BETWEEN = (GatedDeltaConfig, KimiDeltaConfig, LightningConfig)  # RadixLinearAttention, or RadixAttention
 REQUESTS = 8  # of one captured prefill; more of them run eagerly
 
 
@@ -36,10 +34,10 @@ class PrefillGraphs(StageGraphs):
         return 1 if self.site.runtime.whole_prefills else 1 + sum(map(self._breaks, self.decoder.layer_ids))
 
     def _breaks(self, layer: int) -> bool:
-        """Attention runs between two pieces, and of recurrences those that SGLang calls attention."""
+        """Attention and recurrences run between two pieces. Where a recurrence does not, captured_layers.py
+        has no prefills."""
         model = self.decoder.model
-        is_called_so = isinstance(model.recurrent, _BETWEEN) or model.model_type == "nemotron_h"
-        return model.keeps_tokens(layer) or (model.is_recurrent(layer) and is_called_so)
+        return model.keeps_tokens(layer) or model.is_recurrent(layer)
 
     @property
     def tokens_each(self) -> int:

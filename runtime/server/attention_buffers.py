@@ -122,10 +122,9 @@ def draft_graph_buffers(backend: str, sizes: DraftGraphSizes) -> Iterator[Buffer
     elif backend == "flashinfer":
         yield _bytes("draft_graph_wrappers", (backends + 1) * sizes.graphs * _WRAPPER)
     else:
-        page = sizes.page
         tables = (backends + 1) * sizes.max_bs
-        yield Buffer("draft_page_table", "int32", (tables, -(-sizes.context // page)))
-        yield from _speculative_tables(tables, sizes.context, page, sizes.topk)
+        yield Buffer("draft_page_table", "int32", (tables, -(-sizes.context // sizes.page)))
+        yield from _speculative_tables(tables, sizes.context, sizes.page, sizes.topk)
 
 
 def _bytes(name: str, size: int) -> Buffer:
