@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
 AGAIN = RESULTS / "real_starts_again.json"
 MODELS = "benchmarks/real_starts/models/"
-ROUNDS = ("first", "second", "third", "fourth")
+ROUNDS = ("first", "second", "third", "fourth", "fifth")
 TOKENS, SHARE, LEAST = 0.005, 0.02, 256 * MIB
 # What the referee calls what `mem-report` tells apart
 NAMES = {"eager buffers": "eager", "draft graphs": "start", "ready": "start"}
