@@ -76,8 +76,8 @@ def deployment_of(start: RealStart) -> Deployment:
     return select_deployments(flags, command=start.command)[0]
 
 
-def prediction(start: RealStart) -> MemoryReport:
-    return predict(starts_of(deployment_of(start), "0")[0])
+def prediction(deployment: Deployment) -> MemoryReport:
+    return predict(starts_of(deployment, "0")[0])
 
 
 def told(report: MemoryReport) -> dict[str, Any]:
@@ -159,9 +159,10 @@ def _now(start: RealStart, guess: dict[str, Any], real: Measured) -> str | None:
     """What is predicted today of a start that was predicted wrong."""
     if verdict(guess, real) != "wrong":
         return None
-    if ends := never_starts(deployment_of(start)):
+    deployment = deployment_of(start)
+    if ends := never_starts(deployment):
         return f"does not start: {ends}"
-    report = prediction(start)
+    report = prediction(deployment)
     return f"{report.verdict}, {report.free_at_peak_bytes / GIB:.2f} GiB free at the peak"
 
 
@@ -201,10 +202,11 @@ def judged_again(of_round: str) -> list[dict[str, Any]]:
     starts = {start.name: start for start in real_starts(of_round)}
     rows = []
     for row in json.loads(measurements_of(of_round).read_text())["starts"]:
-        guess = told(prediction(starts[row["name"]]))
+        deployment = deployment_of(starts[row["name"]])
+        guess = told(prediction(deployment))
         found = [again for error in row["errors"] if (again := _again(Error(**_known(error)), guess))]
         now = {"free_at_peak": guess["free_at_peak"], "error_bar": guess["error_bar"]}
-        fits = guess["verdict"] == "fits" and never_starts(deployment_of(starts[row["name"]])) is None
+        fits = guess["verdict"] == "fits" and never_starts(deployment) is None
         is_right = fits == row["measured"]["fits"]
         rows.append({"round": of_round, "name": row["name"], "gpus": row["gpus"], "then": row["error_bar"]})
         rows[-1] |= {**now, "right": is_right, "errors": found}
@@ -233,7 +235,7 @@ def _again(error: Error, guess: dict[str, Any]) -> dict[str, Any] | None:
 def predicted(of_round: str) -> None:
     guesses = {}
     for start in real_starts(of_round):
-        report = prediction(start)
+        report = prediction(deployment_of(start))
         guesses[start.name] = told(report)
         print(start.name, report.verdict, report.run.failed_in or "", report.free_at_peak_bytes // MIB)
     write_record("", {"starts": guesses}, str(predictions_of(of_round)))

@@ -6,7 +6,6 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.recurrent import ShortConvConfig
 
 _LATENTS_ELSEWHERE = ("bailing_hybrid", "bailing_hybrid_v3")
-_MIXERS_COUNT_UNTIL, _MIXERS_OF_EXPERTS_SINCE = (0, 5, 19), (0, 5, 23)
 
 
 def captures_prefills(model: ModelConfig, runtime: RuntimeConfig, stages: int) -> bool:
@@ -31,7 +30,7 @@ def _captures_mixers(model: ModelConfig, runtime: RuntimeConfig) -> bool:
         for layer, attention in zip(model.layer_kinds, model.attention_kinds, strict=True)
         if attention == "none"
     }
-    number = runtime.release.number
-    if not others or number < _MIXERS_COUNT_UNTIL:
+    captured = runtime.release.captures_mixers
+    if not others or captured == "all":
         return True
-    return number >= _MIXERS_OF_EXPERTS_SINCE and runtime.sm_major == 12 and others == {"moe"}
+    return captured == "of experts on sm120" and runtime.sm_major == 12 and others == {"moe"}

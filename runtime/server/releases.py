@@ -31,6 +31,7 @@ _GOES_WITH = (
 )
 EagerInputs = Literal["none", "a chunk", "the pool"]
 PdGraphs = Literal["none where piecewise is off", "none in prefill", "by role"]
+CapturedMixers = Literal["all", "none", "of experts on sm120"]
 ExpertLayout = Literal["masked", "by experts", "by memory"]
 CuteObjects = Literal["not kept", "on demand", "kept"]
 _13_FUSED = names.FUSED_ALL_REDUCE | {"MistralLarge3ForCausalLM"}
@@ -293,6 +294,8 @@ class Release(NamedTuple):
     eager_inputs: EagerInputs = "none"
     # Prefill graphs of a stage are given up for layers that other stages have: cuda_graph_setup.py
     captures_stages_prefills: bool = False
+    # ... and for layers of NemotronH that have no attention: compute_attention_and_moe_layers there
+    captures_mixers: CapturedMixers = "all"
     # Prefill graphs that nobody asked for need this much free, in GiB: the same file
     prefill_graphs_need: float = 0.0
     # FlashInfer's all-reduce fused with a norm, where no flag says no: arg_groups/overrides.py
@@ -522,6 +525,7 @@ _18 = _17._replace(
 )
 _19 = _18._replace(
     version="0.5.19",
+    captures_mixers="none",
     checks_a2a_as_asked=False,
     locks_deep_gemm=True,
     unified_memory_has_prefill_graphs=False,
@@ -600,6 +604,7 @@ _22 = _21._replace(
 )
 _23 = _22._replace(
     version="0.5.23",
+    captures_mixers="of experts on sm120",
     fp8_block_keys_on=(9, 10),
     serves_nvfp4_minimax=True,
     reads_kv_scheme_of=(*_22.reads_kv_scheme_of, "minimax_m3_nvfp4"),

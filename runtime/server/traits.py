@@ -59,6 +59,10 @@ def is_disaggregated(c: Choices) -> bool:
     return bool(c.disaggregation_mode != "null")
 
 
+def shares_contexts(c: Choices) -> bool:
+    return bool(c.attn_cp_size > 1 or c.dcp_size > 1 or c.enable_prefill_cp)
+
+
 def has_adapters(c: Choices) -> bool:
     return bool(c.enable_lora or c.lora_paths)
 

@@ -10,7 +10,6 @@ from runtime.server.shape import Server
 
 _OTHERWISE: Mapping[str, Callable[[Server], object]] = {
     "speculative_algorithm": lambda s: s.asked.speculative_algorithm,
-    "kv_cache_dtype": lambda s: s.kv_cache_dtype != "fp8_e4m3",
     "disaggregation_mode": lambda s: s.is_pd_decode,
     "dsv4_attn_backend": lambda s: s.asked.others.get("dsv4_attn_backend") == "trtllm",
     "attn_cp_size": lambda s: s.asked.attn_cp_size > 1,
@@ -26,6 +25,14 @@ _OTHERWISE: Mapping[str, Callable[[Server], object]] = {
 }
 
 
+def foreign_keys(model: ModelConfig, server: Server) -> str | None:
+    """srt/mem_cache/deepseek_v4_memory_pool.py asserts that a key is kept in bytes, as fp8 is."""
+    if model.compressed is None or server.kv_cache_dtype == "fp8_e4m3":
+        return None
+    flag = spelled(server.release, "kv_cache_dtype", server.kv_cache_dtype)
+    return f"{flag}: SGLang's pool of compressed keys is of fp8_e4m3 alone"
+
+
 def unknown_pools(model: ModelConfig, server: Server) -> str | None:
     """Why nobody here knows how large its pools are, or what is there before them."""
     if model.compressed is None:
@@ -34,10 +41,8 @@ def unknown_pools(model: ModelConfig, server: Server) -> str | None:
         if is_asked(server):
             told = getattr(server.asked, name, server.asked.others.get(name))
             flag = spelled(server.release, name, told)
-            if name == "kv_cache_dtype":
-                return f"{flag}: SGLang's pool of compressed keys is of fp8_e4m3 alone"
             return f"{flag}: how large DeepSeek-V4's pools are then, or its draft, is not known here"
-    return None
+    return foreign_keys(model, server)
 
 
 def unpredicted(model: ModelConfig, runtime: RuntimeConfig, prefills: bool) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.parallel import stage_layers
 from runtime.server.recurrent import LightningConfig, Mamba2Config
 from runtime.server.sizing import HYBRID_TYPES, has_block_keys, has_window_pool
+from runtime.server.unpredicted import foreign_keys
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.one_stage import SINCE_0_5_23, WITHOUT_STAGES
 from sgl_tune.keys.quantized_ends import ends_of_quantized
@@ -63,10 +64,9 @@ def _groups_of_heads(deployment: Deployment) -> Iterator[str]:
 
 
 def _compressed_keys(deployment: Deployment) -> Iterator[str]:
-    """srt/mem_cache/deepseek_v4_memory_pool.py asserts that a key is kept in bytes, as fp8 is."""
-    kept = deployment.server.kv_cache_dtype
-    if deployment.model.compressed is not None and kept != "fp8_e4m3":
-        yield f"--kv-cache-dtype {kept}: SGLang's pool of compressed keys is of fp8_e4m3 alone"
+    told = foreign_keys(deployment.model, deployment.server)
+    if told is not None:
+        yield told
 
 
 def _mixers(deployment: Deployment) -> Iterator[str]:

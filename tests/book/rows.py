@@ -150,7 +150,7 @@ def checks() -> Iterator[Row]:
     found: dict[str, list[Any]] = defaultdict(list)
     for row in ROWS:
         standing = [release.version for release in RELEASES if row.stands_in(release)]
-        found[row.said].append([row.way, *_runs(standing)])
+        found[row.said].append(["by the server" if callable(row.way) else row.way, *_runs(standing)])
     yield from found.items()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.real_starts.accuracy import prediction, real_starts
+from benchmarks.real_starts.accuracy import deployment_of, prediction, real_starts
 
 MEASURED = Path(__file__).parents[2] / "benchmarks" / "results" / "real_starts_first.json"
 
@@ -21,7 +21,7 @@ def _measured() -> dict[str, Any]:
 def test_it_ends_as_it_did(name: str) -> None:
     """The first gives its prefill graphs up, the second has forgotten its draft's keys and values."""
     real = _measured()[name]
-    report = prediction(next(start for start in real_starts("first") if start.name == name))
+    report = prediction(deployment_of(next(start for start in real_starts("first") if start.name == name)))
     assert (report.verdict == "fits") is real["measured"]["fits"]
     if report.verdict != "fits":
         assert report.run.failed_in == real["measured"]["failed_in"]

@@ -37,7 +37,7 @@ def test_rows_name_arguments_that_some_release_has() -> None:
 def test_a_way_out_names_flags_and_choices_that_some_release_of_its_row_has() -> None:
     for row in ROWS:
         lines = [flags_of(one.version) for one in RELEASES if row.stands_in(one)]
-        words = re.findall(r"--[\w-]+(?: \w+)?", row.way or "")
+        words = re.findall(r"--[\w-]+(?: \w+)?", row.way if isinstance(row.way, str) else "")
         for name, _, value in (word.partition(" ") for word in words):
             flags = [line.by_name[name] for line in lines if name in line.by_name]
             assert flags, (row.said, row.way)
@@ -48,7 +48,7 @@ def test_a_way_out_names_flags_and_choices_that_some_release_of_its_row_has() ->
 def test_values_alone_as_a_way_out_are_possible_for_what_the_row_names() -> None:
     found = 0
     for row in ROWS:
-        values = re.split(", | or ", row.way or "--")
+        values = re.split(", | or ", row.way if isinstance(row.way, str) else "--")
         standing = [one for one in RELEASES if row.stands_in(one)]
         lines = [flags_of(one.version).by_field for one in standing]
         named = [by[name] for by in lines for name in arguments_in(row.said) if name in by]
@@ -90,6 +90,18 @@ def test_a_refusal_names_flags_and_values_as_the_release_spells_them(
     with pytest.raises(ConfigError) as refusal:
         server("qwen3", version, "H200", **asked)
     assert refusal.value.message == f"SGLang 0.5.{version} refuses this: {said}"
+
+
+@pytest.mark.parametrize(
+    ("name", "may_be_whole"),
+    [("Qwen2_5_VLForConditionalGeneration", True), ("PixtralForConditionalGeneration", False)],
+)
+def test_an_encoder_that_never_is_whole_is_not_told_to_be(name: str, may_be_whole: bool) -> None:
+    towered = model("llama", architectures=[name], vision_config={"hidden_size": 64})
+    asked: dict[str, Any] = {"tp_size": 4, "dp_size": 2, "enable_dp_attention": True}
+    with pytest.raises(ConfigError, match="this model's encoder needs one rank for attention") as refusal:
+        server(towered, 23, "H200", **asked)
+    assert ("--mm-enable-dp-encoder" in (refusal.value.remedy or "")) is may_be_whole
 
 
 @pytest.mark.parametrize(

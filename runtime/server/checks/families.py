@@ -1,5 +1,5 @@
-"""What one family of models does not do. srt/arg_groups/model_hook.py, model_overrides/, deepseek_v4_hook.py
-(before, srt/server_args.py)."""
+"""What one family of models does not do. srt/arg_groups/model_hook.py, model_overrides/ (before,
+srt/server_args.py)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from runtime.server.traits import (
     is_disaggregated,
     is_multimodal,
     is_sparse,
+    shares_contexts,
 )
 
 _HYV4 = ("HYV4ForCausalLM", "HYV4ForCausalLMNextN")
@@ -25,10 +26,6 @@ _CONTEXT_DECODED = (*sorted(DEEPSEEK_V4), "GlmMoeDsaForCausalLM", "GlmMoeDsaForC
 
 def _of(*names: str) -> Condition:
     return lambda c: c.model.architecture in names
-
-
-def _context(c: Choices) -> bool:
-    return bool(c.attn_cp_size > 1 or c.dcp_size > 1 or c.enable_prefill_cp)
 
 
 def _fused_ranks(c: Choices) -> int | None:
@@ -77,56 +74,6 @@ def _may_be_whole(c: Choices) -> bool:
     return c.model.architecture in _WHOLE_WHERE_ASKED
 
 
-_DEEPSEEK_V4 = (
-    Refusal(
-        lambda c: c.asked.kv_cache_dtype not in ("auto", "fp8_e4m3"),
-        "DeepSeek-V4 has no such cache: [kv_cache_dtype]",
-        until=(0, 5, 14),
-    ),
-    Refusal(
-        lambda c: c.asked.kv_cache_dtype not in ("auto", "fp8_e4m3", "bfloat16"),
-        "DeepSeek-V4 has no such cache: [kv_cache_dtype]",
-    ),
-    Refusal(
-        lambda c: c.asked.speculative_algorithm not in (None, "EAGLE", "DSPARK"),
-        "DeepSeek-V4 does not go with [speculative_algorithm]",
-        "EAGLE or DSPARK",
-        since=(0, 5, 16),
-    ),
-    Refusal(
-        lambda c: c.asked.speculative_algorithm not in (None, "EAGLE"),
-        "DeepSeek-V4 does not go with [speculative_algorithm]",
-        "EAGLE",
-        until=(0, 5, 16),
-    ),
-    Refusal(
-        lambda c: c.asked.speculative_algorithm == "EAGLE" and c.asked.speculative_eagle_topk != 1,
-        "DeepSeek-V4 drafts with --speculative-eagle-topk 1",
-    ),
-    Refusal(
-        lambda c: c.dsv4_attn_backend == "flashmla_mega",
-        "[dsv4_attn_backend] does not run this model",
-    ),
-    Refusal(
-        lambda c: (
-            c.dsv4_attn_backend == "trtllm"
-            and (
-                c.gpu.major != 10
-                or c.asked.kv_cache_dtype not in ("auto", "fp8_e4m3")
-                or c.enable_hisparse
-                or _context(c)
-                or is_disaggregated(c)
-                or c.chunked_prefill_size <= 0
-            )
-        ),
-        "[dsv4_attn_backend] needs sm100, an fp8 cache and chunks, and no context parallelism or roles",
-    ),
-    Refusal(
-        lambda c: is_disaggregated(c) and c.pp_size > 1,
-        "DeepSeek-V4 does not go with [pp_size] and [disaggregation_mode]",
-        until=(0, 5, 13),
-    ),
-)
 _IQUEST = (
     Refusal(
         lambda c: (c.asked.speculative_algorithm or "EAGLE").upper() not in ("EAGLE", "NEXTN"),
@@ -139,7 +86,7 @@ _IQUEST = (
         ),
         "IQuest Q1 does not go with [speculative_draft_attention_backend]",
     ),
-    Refusal(_context, "IQuest Q1 does not go with context parallelism"),
+    Refusal(shares_contexts, "IQuest Q1 does not go with context parallelism"),
     Refusal(lambda c: (c.asked.speculative_eagle_topk or 1) > 1, "IQuest Q1 with [speculative_eagle_topk]"),
     Refusal(lambda c: c.enable_multi_layer_eagle, "IQuest Q1 with [enable_multi_layer_eagle]"),
     Refusal(has_dp_attention, "IQuest Q1 does not go with DP attention"),
@@ -192,7 +139,6 @@ _QWEN4 = (
 
 
 ROWS = (
-    *under(_of("DeepseekV4ForCausalLM"), _DEEPSEEK_V4),
     *under(_of("IQuestQ1ForCausalLM"), _IQUEST, since=(0, 5, 21)),
     *under(_of(*MIMO_V2), _MIMO_V2),
     *under(lambda c: is_sparse(c) and c.dcp_size > 1, _SPARSE_CONTEXT, since=(0, 5, 22)),
@@ -257,15 +203,9 @@ ROWS = (
         "[language_model_only] does not run this model",
     ),
     Refusal(
-        lambda c: _splits_otherwise_than_it_sums(c) and _may_be_whole(c),
+        _splits_otherwise_than_it_sums,
         "this model's encoder needs one rank for attention, or all: [tp_size] with [dp_size]",
-        f"{_AS_MANY}, or --mm-enable-dp-encoder",
-        since=(0, 5, 22),
-    ),
-    Refusal(
-        lambda c: _splits_otherwise_than_it_sums(c) and not _may_be_whole(c),
-        "this model's encoder, never whole, needs one rank for attention, or all: [tp_size] with [dp_size]",
-        _AS_MANY,
+        lambda c: f"{_AS_MANY}, or --mm-enable-dp-encoder" if _may_be_whole(c) else _AS_MANY,
         since=(0, 5, 22),
     ),
     Refusal(
@@ -275,16 +215,6 @@ ROWS = (
     Refusal(
         lambda c: c.enable_cp_decode_attn_tp and c.model.architecture not in _CONTEXT_DECODED,
         "[enable_cp_decode_attn_tp] does not run this model",
-    ),
-    Refusal(
-        lambda c: c.enable_deepseek_v4_fp4_indexer and c.gpu.major not in (10, 12),
-        "[enable_deepseek_v4_fp4_indexer] needs a Blackwell GPU",
-        since=(0, 5, 17),
-    ),
-    Refusal(
-        lambda c: c.enable_deepseek_v4_fp4_indexer and c.gpu.major != 10,
-        "[enable_deepseek_v4_fp4_indexer] needs sm100",
-        until=(0, 5, 17),
     ),
     Refusal(
         lambda c: c.enable_encoder_swa_bounded_replay and c.model.model_type != "deepseek_v41",

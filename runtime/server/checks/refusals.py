@@ -9,6 +9,7 @@ from runtime.server.checks import (
     attention,
     budgets,
     caches,
+    deepseek_v4,
     disaggregation,
     experts,
     families,
@@ -36,6 +37,7 @@ ROWS = (
     *budgets.ROWS,
     *speculation.ROWS,
     *adapters.ROWS,
+    *deepseek_v4.ROWS,
     *families.ROWS,
     *serving.ROWS,
 )
@@ -45,7 +47,7 @@ def check_refusals(c: Choices) -> None:
     for row in _standing(c.release):
         if row.when(c):
             said = f"SGLang {c.release.version} refuses this: {told(row.said, c)}"
-            raise ConfigError(said, row.way, tries=arguments_in(row.said))
+            raise ConfigError(said, row.remedy(c), tries=arguments_in(row.said))
 
 
 @lru_cache

@@ -26,9 +26,12 @@ class Refusal:
 
     when: Condition
     said: str
-    way: str | None = None
+    way: str | Callable[[Choices], str] | None = None
     since: Number = FIRST
     until: Number = NEVER
+
+    def remedy(self, c: Choices) -> str | None:
+        return self.way(c) if callable(self.way) else self.way
 
     def stands_in(self, release: Release) -> bool:
         known = arguments(release.version)
