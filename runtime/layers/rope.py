@@ -17,19 +17,25 @@ def rope_table(rope: RopeConfig, device: torch.device) -> torch.Tensor:
     """[max_position, rotary_dim] fp32: cosines, then sines. Of a longrope, those of short batches lie before
     them: as many bytes as SGLang's two copies, which are as wide as the model's dtype."""
     if rope.long_from is not None:
-        return torch.cat([_table(*one, rope, device) for one in _short_and_long(rope, device)])
-    return _table(rope.max_position, *_frequencies(rope, device), rope, device)
+        parts = _short_and_long(rope, device)
+        return torch.cat([_table(range(rows), turns, scale) for rows, turns, scale in parts])
+    return _table(range(rope.max_position), *_frequencies(rope, device))
 
 
-def _table(
-    rows: int, frequencies: torch.Tensor, scale: float, rope: RopeConfig, device: torch.device
-) -> torch.Tensor:
-    positions = torch.arange(rows, dtype=torch.float32, device=device)
+def lengthened(table: torch.Tensor, rope: RopeConfig, positions: int) -> torch.Tensor:
+    """With so many rows at least; SGLang leaves a longrope as it is."""
+    rows = range(table.shape[0], positions)
+    if not rows or rope.long_from is not None:
+        return table
+    return torch.cat([table, _table(rows, *_frequencies(rope, table.device))])
+
+
+def _table(rows: range, frequencies: torch.Tensor, scale: float) -> torch.Tensor:
+    """What is there beside it while it is made is as large as in SGLang, whose longest have gigabytes."""
+    device = frequencies.device
+    positions = torch.arange(rows.start, rows.stop, dtype=torch.float32, device=device)
     angles = positions[:, None] * frequencies
-    table = torch.empty(rows, rope.dim, dtype=torch.float32, device=device)
-    torch.cos(angles, out=table[:, : rope.dim // 2])
-    torch.sin(angles, out=table[:, rope.dim // 2 :])
-    return table.mul_(scale)
+    return torch.cat([angles.cos(), angles.sin()], dim=-1).mul_(scale)
 
 
 def rows_of(rope: RopeConfig, positions: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,6 @@ from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.embedding import TokenEmbedding, VocabTable
 from runtime.layers.linear import Linear
 from runtime.layers.loading import Piece, fill_dummy, load
-from runtime.layers.rope import rope_table
 from runtime.models.block_attention import BlockAttention
 from runtime.models.build import make_build
 from runtime.models.checkpoint import Checkpoint
@@ -27,13 +26,13 @@ from runtime.models.layer import DecoderLayer, StageState
 from runtime.models.layer_inputs import LayerInputs
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import MoELayer
+from runtime.models.rope_tables import RopeTables
 from runtime.models.streams import stream_end
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatch import Dispatcher
 from runtime.moe.dispatcher import make_dispatcher
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
-from runtime.server.layer_config import RopeConfig
 
 
 class Decoder(nn.Module):
@@ -48,6 +47,7 @@ class Decoder(nn.Module):
         layers: Sequence[int],
         dispatcher: Dispatcher | None = None,
         captures: Sequence[int] = (),
+        ropes: RopeTables | None = None,
     ) -> None:
         super().__init__()
         obstacles = model.obstacles if device.type == "meta" else (*model.obstacles, *model.uncomputed)
@@ -65,7 +65,8 @@ class Decoder(nn.Module):
         self.backend: MoEBackend | None = None
         if any(model.layer_kinds[layer] == "moe" for layer in layers):
             self.backend = make_backend(runtime.moe_runner_backend, model, runtime, comm.layout, device)
-        self._stack = [DecoderLayer(build, layer, dispatcher, self.backend) for layer in layers]
+        self.ropes = ropes or RopeTables(device)
+        self._stack = [DecoderLayer(build, layer, dispatcher, self.backend, self.ropes) for layer in layers]
         self.layers = nn.ModuleList(self._stack)
         self.norm = build.norm_of_rows(model.names.norm) if self.is_last else None
         self.streams = stream_end(build) if model.streams and self.is_last else None
@@ -74,18 +75,6 @@ class Decoder(nn.Module):
         if self.head is not None:
             keep_hidden = runtime.speculative is not None
             self.logits = LogitsProcessor(model.logits_size, comm, self.head, keep_hidden, model.multipliers)
-        self._lay_rope_tables(device)
-
-    def _lay_rope_tables(self, device: torch.device) -> None:
-        """One for all layers that turn alike; a layer knows the name of its own."""
-        ropes: list[RopeConfig] = []
-        for layer in self._stack:
-            if layer.rope is None:
-                continue
-            if layer.rope not in ropes:
-                self.register_buffer(f"rope_table_{len(ropes)}", rope_table(layer.rope, device))
-                ropes.append(layer.rope)
-            layer.table_name = f"rope_table_{ropes.index(layer.rope)}"
 
     def _embedding(self) -> TokenEmbedding:
         """Under DP attention every group embeds its own tokens, or each rank of it all of them."""
@@ -148,7 +137,7 @@ class Decoder(nn.Module):
         return (layer.kind, layer.number in self.captures)
 
     def _table(self, layer: DecoderLayer) -> torch.Tensor | None:
-        return None if layer.table_name is None else self.get_buffer(layer.table_name)
+        return None if layer.table_name is None else self.ropes.get_buffer(layer.table_name)
 
     def run_head(self, state: StageState, batch: ForwardBatch) -> LogitsOutput:
         assert self.norm is not None and self.logits is not None
@@ -191,6 +180,11 @@ class Decoder(nn.Module):
         return StageState(
             hidden, residual, inputs=hidden.new_empty(tokens, self.model.num_layers, given.width)
         )
+
+    def reach(self, positions: int) -> None:
+        """DeepSeek-V4 turns by freqs_cis, that SGLang leaves as long as they are."""
+        if self.model.compressed is None:
+            self.ropes.reach(positions)
 
     def load_hf(self, folder: Path) -> None:
         """Weights from a `save_pretrained` folder: this rank's part of them."""

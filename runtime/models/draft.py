@@ -19,6 +19,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.loading import fill_dummy
 from runtime.models.decoder import Decoder, StageState
+from runtime.models.rope_tables import RopeTables
 from runtime.server.call_rules import DENSE_DRAFTS, draft_layers, has_plain_draft
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
@@ -36,14 +37,16 @@ class DraftModel(nn.Module):
         comm: Communicator,
         device: torch.device,
         seed: int = 0,
+        ropes: RopeTables | None = None,
     ) -> None:
+        """`ropes`: its target's, by which it turns, too."""
         super().__init__()
         if has_plain_draft(model, runtime):
             model = replace(model, checkpoint_quantization=None, quantized=UNQUANTIZED)
             runtime = replace(runtime, quantization=None)
         model = replace(model, names=replace(model.names, layers=draft_layers(model)))
         self.layer_id = _drafting_layer(model)
-        self.decoder = Decoder(model, runtime, comm, device, [self.layer_id])
+        self.decoder = Decoder(model, runtime, comm, device, [self.layer_id], ropes=ropes)
         self.embedding = self.decoder.embedding
         size, build = model.hidden_size, self.decoder.build
         self.token_norm = build.norm("token_norm", size)
@@ -51,6 +54,7 @@ class DraftModel(nn.Module):
         weight = torch.empty(size, 2 * size, dtype=build.dtype, device=device)
         self.mix = nn.Parameter(weight, requires_grad=False)
         self.decoder.load_dummy(seed)
+        self.decoder.reach(runtime.positions)
         for name, parameter in self.named_parameters():
             if not name.startswith("decoder."):
                 fill_dummy(name, parameter.data, seed)
@@ -113,7 +117,7 @@ def num_drafts(runtime: RuntimeConfig) -> int:
 def load_drafts(target: Decoder, model: ModelConfig, runtime: RuntimeConfig, seed: int) -> list[DraftModel]:
     device = target.build.device
     return [
-        DraftModel(model, runtime, target.comm, device, seed + number)
+        DraftModel(model, runtime, target.comm, device, seed + number, target.ropes)
         for number in range(num_drafts(runtime))
     ]
 

@@ -24,6 +24,7 @@ from runtime.models.mamba2 import Mamba2Mixer
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
 from runtime.models.parallel_mixers import ParallelMixers
+from runtime.models.rope_tables import RopeTables
 from runtime.models.short_conv import ShortConv
 from runtime.models.streams import Streams
 from runtime.models.sublayer import around_attention, around_mlp
@@ -59,15 +60,19 @@ class DecoderLayer(nn.Module):
     scale: torch.Tensor | None
 
     def __init__(
-        self, build: Build, layer_id: int, dispatcher: Dispatcher, backend: MoEBackend | None
+        self,
+        build: Build,
+        layer_id: int,
+        dispatcher: Dispatcher,
+        backend: MoEBackend | None,
+        ropes: RopeTables,
     ) -> None:
         super().__init__()
         model, name, half = build.model, build.model.layer_name(layer_id), build.model.half_name(layer_id)
         self.number, self.comm, self.norms = layer_id, build.comm, model.norms
         self.kind = model.layer_kind(layer_id)
-        self.rope = _rope(model, layer_id)
-        self.table_name: str | None = None  # of its rope, in the decoder that it is of
         self.mixer = _mixer(build, layer_id, name)
+        self.table_name = ropes.lay(_rope(model, layer_id))
         self.mixer_norms = None if self.mixer is None else around_attention(build, name, half)
         self.beside = _beside(build, layer_id, dispatcher, backend)
         self.mlp = _mlp(build, layer_id, f"{name}.{model.names.mlp}{half}", dispatcher, backend)

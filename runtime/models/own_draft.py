@@ -17,6 +17,7 @@ from runtime.layers.loading import fill_dummy
 from runtime.models.build import Build
 from runtime.models.decoder import Decoder
 from runtime.models.layer import StageState
+from runtime.models.rope_tables import RopeTables
 from runtime.server.layer_config import FusionConfig
 from runtime.server.own_draft import OwnDraft
 
@@ -49,7 +50,15 @@ class Fusion(nn.Module):
 class OwnDraftModel(nn.Module):
     """Made with tables of its own, as a checkpoint has them, some of which are then its target's."""
 
-    def __init__(self, own: OwnDraft, comm: Communicator, device: torch.device, seed: int = 0) -> None:
+    def __init__(
+        self,
+        own: OwnDraft,
+        comm: Communicator,
+        device: torch.device,
+        seed: int = 0,
+        ropes: RopeTables | None = None,
+    ) -> None:
+        """`ropes`: its target's, whose tables are its own where both turn alike."""
         super().__init__()
         self.own = own
         self.comm = comm if own.parallel.tp == comm.size("tp") else Within(comm, "attn_tp")
@@ -57,10 +66,11 @@ class OwnDraftModel(nn.Module):
         fusion = own.model.fusion
         # A whole model hands its next step nothing but tokens.
         runtime = own.runtime if fusion is not None else replace(own.runtime, speculative=None)
-        self.decoder = Decoder(own.model, runtime, self.comm, device, self.layer_ids)
+        self.decoder = Decoder(own.model, runtime, self.comm, device, self.layer_ids, ropes=ropes)
         self.embedding = self.decoder.embedding
         self.fusion = None if fusion is None else Fusion(self.decoder.build, fusion)
         self.decoder.load_dummy(seed)
+        self.decoder.reach(runtime.positions)
         for name, parameter in self.named_parameters():
             if name.startswith("fusion."):
                 fill_dummy(name, parameter.data, seed)

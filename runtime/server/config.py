@@ -265,6 +265,7 @@ class RuntimeConfig:
     sliding_share: float = SLIDING_SHARE  # of its tokens, in the pool of layers behind a window
     mem_fraction_static: float = 0.85
     context_length: int | None = None  # None: the model's
+    positions: int = 0  # that tables of angles have at least
     decode_graphs: tuple[int, ...] = ()
     prefill_graphs: tuple[int, ...] = ()
     prefill_graphs_asked: bool = False  # by a flag that chooses how they are captured

@@ -6,14 +6,12 @@ from dataclasses import dataclass, replace
 
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
-from runtime.server.layer_config import AttentionConfig, FusionConfig
+from runtime.server.layer_config import FusionConfig
 from runtime.server.pool_plan import kv_dtype_of
 from runtime.server.shape import Server
 from runtime.server.sizing import has_window_pool
 
 _ALGORITHMS = ("EAGLE3", "STANDALONE")
-# SGLANG_SPEC_EXPANSION_SAFETY_FACTOR, SGLANG_ROPE_CACHE_SAFETY_MARGIN and SGLANG_ROPE_CACHE_ALIGN
-_SAFETY, _MARGIN, _ALIGNED = 2, 256, 128
 # speculative/draft_utils.py: each says that it needs a draft with latents
 _OF_LATENTS = ("trtllm_mla", "flashmla", "cutlass_mla", "cutedsl_mla", "tokenspeed_mla", "dsa", "nsa")
 
@@ -66,7 +64,7 @@ def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_laye
         draft = replace(draft, fusion=replace(fusion, norms_whole=False))
     if fusion is not None and parallel.attn_dp > 1:  # draft_tp_context: of the ranks that share its requests
         parallel = ParallelConfig(tp=parallel.attn_tp)
-    draft, own = _stretched(draft, server), server.as_draft()
+    own = server.as_draft()
     runtime = replace(
         own.runtime,
         attention_backend=backend,
@@ -78,22 +76,6 @@ def own_draft(server: Server, target: ModelConfig, draft: ModelConfig, told_laye
     if has_window_pool(target) and not server.release.counts_drafts_beside_windows:
         is_counted = False
     return OwnDraft(draft, runtime, parallel, captures, told_layers if is_counted else 0)
-
-
-def _stretched(draft: ModelConfig, server: Server) -> ModelConfig:
-    """reserve_rope_cache_for_long_sequences of srt/utils/common.py: a draft's positions are its target's."""
-    one = server.speculative
-    assert one is not None
-    ahead = _SAFETY * (one.steps or 1) * one.draft_tokens + _MARGIN
-    longest = -(-(server.context_length + ahead) // _ALIGNED) * _ALIGNED
-    return replace(draft, attention={kind: _reaching(of, longest) for kind, of in draft.attention.items()})
-
-
-def _reaching(attention: AttentionConfig, positions: int) -> AttentionConfig:
-    rope = attention.rope
-    if rope is None or rope.max_position >= positions:
-        return attention
-    return replace(attention, rope=replace(rope, max_position=positions))
 
 
 def _captures(fusion: FusionConfig, layers: int) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.server.deepep import DeepEP
 from runtime.server.encoders.place import EncoderPlace
 from runtime.server.gpus import GpuModel
+from runtime.server.positions import positions_reached
 from runtime.server.recurrent import StateRules
 from runtime.server.releases import Release
 from runtime.server.speculative_config import SpeculativeConfig
@@ -166,6 +167,7 @@ class Server:
             sliding_share=self.sliding_share,
             mem_fraction_static=self.mem_fraction_static,
             context_length=self.context_length,
+            positions=self._positions,
             decode_graphs=self.decode_graphs,
             prefill_graphs=self.prefill_graphs,
             prefill_graphs_asked=self.prefill_graphs_asked,
@@ -190,6 +192,12 @@ class Server:
             return self.autotune_extend
         by_trtllm = self.backend.calls == "trtllm" and self.moe_a2a_backend == "none"
         return by_trtllm and not self.parallel.enable_dp_attention
+
+    @property
+    def _positions(self) -> int:
+        one = self.speculative
+        drafted = 0 if one is None else (one.steps or 0) * one.draft_tokens
+        return positions_reached(self.context_length, drafted)
 
     @property
     def _speculative_config(self) -> SpeculativeConfig | None:

@@ -31,7 +31,7 @@ class Drafting(Pooling):
         with self.recorder.phase("draft weights"):
             own, device, seed = self.own_draft, self.device.torch_device, self.options.seed
             if own is not None:
-                self.drafts = (OwnDraftModel(own, self.comm, device, seed),)
+                self.drafts = (OwnDraftModel(own, self.comm, device, seed, self.decoder.ropes),)
             else:
                 self.drafts = load_drafts(self.decoder, self.model, self.runtime, seed)
 

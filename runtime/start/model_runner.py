@@ -128,6 +128,7 @@ class ModelRunner(Drafting, Serving):
                 self.decoder.load_dummy(self.options.seed)
             else:
                 self.decoder.load_hf(self.options.weights)
+            self.decoder.reach(self.runtime.positions)
 
     def _make_idle_head(self) -> VocabTable | None:
         """What SGLang makes on a stage that computes no logits."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 
 from runtime.devices.base import Device
+from runtime.layers.rope import lengthened
 from runtime.server.attention_buffers import (
     KV_SPLITS,
     Buffer,
@@ -175,4 +176,5 @@ def second_angles(
     if rope is None:
         return []
     rows = second_tables(model, runtime, layers)
-    return [torch.empty(count, rope.dim, dtype=torch.float32, device=device) for count in rows]
+    tables = [torch.empty(count, rope.dim, dtype=torch.float32, device=device) for count in rows]
+    return [lengthened(table, rope, runtime.positions) for table in tables]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,13 @@ def test_its_positions_are_its_target_s(deployed: Any) -> None:
     own = deployed(
         speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4
     ).own_draft
-    assert own.model.main_attention.rope.max_position == 131_072 + 384
-    long = {**CONFIG, "max_position_embeddings": 262_144}
-    assert deployed(long).own_draft.model.main_attention.rope.max_position == 262_144
+    assert own.runtime.positions == 131_072 + 384
+    for told, rows in ((2048, 131_072 + 384), (262_144, 262_144)):
+        longer = deployed({**CONFIG, "max_position_embeddings": told}).own_draft
+        draft = OwnDraftModel(
+            replace(longer, runtime=own.runtime), VirtualCommunicator(longer.parallel), META
+        )
+        assert [table.shape[0] for table in draft.decoder.ropes.buffers()] == [rows]
 
 
 def test_a_shortened_start_keeps_nothing_of_layers_that_it_lacks(deployed: Any) -> None:

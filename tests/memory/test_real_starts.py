@@ -8,20 +8,27 @@ from typing import Any
 import pytest
 
 from benchmarks.real_starts.accuracy import deployment_of, prediction, real_starts
+from runtime.server.units import MIB
+from sgl_tune.memory.report import MemoryReport
 
-MEASURED = Path(__file__).parents[2] / "benchmarks" / "results" / "real_starts_first.json"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 @cache
-def _measured() -> dict[str, Any]:
-    return {row["name"]: row for row in json.loads(MEASURED.read_text())["starts"]}
+def _measured(of_round: str = "first") -> dict[str, Any]:
+    starts = json.loads((RESULTS / f"real_starts_{of_round}.json").read_text())["starts"]
+    return {row["name"]: row for row in starts}
+
+
+def _predicted(name: str, of_round: str = "first") -> MemoryReport:
+    return prediction(deployment_of(next(start for start in real_starts(of_round) if start.name == name)))
 
 
 @pytest.mark.parametrize("name", ["glm-full-dies", "next-mtp-dies", "qwen30-dp2-cutlass", "v2-lite-dies"])
 def test_it_ends_as_it_did(name: str) -> None:
     """The first gives its prefill graphs up, the second has forgotten its draft's keys and values."""
     real = _measured()[name]
-    report = prediction(deployment_of(next(start for start in real_starts("first") if start.name == name)))
+    report = _predicted(name)
     assert (report.verdict == "fits") is real["measured"]["fits"]
     if report.verdict != "fits":
         assert report.run.failed_in == real["measured"]["failed_in"]
@@ -31,3 +38,13 @@ def test_it_ends_as_it_did(name: str) -> None:
         phase = report.phase(error["what"].removesuffix(": outside torch"))
         if phase is not None:
             assert abs(phase.non_torch_bytes - error["measured"]) <= report.margin_bytes, error["what"]
+
+
+@pytest.mark.parametrize(
+    ("name", "of_round"), [("scout", "fourth"), ("llama-defaults", "first"), ("mistral", "third")]
+)
+def test_tables_of_angles_are_made_first_and_lengthened_last(name: str, of_round: str) -> None:
+    """The first has one of 5 GiB, whose context is not its model's; those of the others reach 256 further."""
+    measured = {error["what"]: error["measured"] for error in _measured(of_round)[name]["errors"]}
+    phase = _predicted(name, of_round).phase("weights")
+    assert phase is not None and abs(phase.peak_bytes - measured["weights: peak"]) < MIB

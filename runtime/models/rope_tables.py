@@ -1,0 +1,33 @@
+"""What turns queries and keys: a table for all layers that turn alike."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from runtime.layers.rope import lengthened, rope_table
+from runtime.server.layer_config import RopeConfig
+
+
+class RopeTables(nn.Module):
+    """Each is made with the attention of the first layer that it turns (get_rope of srt/layers), so that what
+    making a long one takes is gone before most weights are there."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device
+        self._ropes: list[RopeConfig] = []
+
+    def lay(self, rope: RopeConfig | None) -> str | None:
+        """Its name."""
+        if rope is None:
+            return None
+        if rope not in self._ropes:
+            self.register_buffer(f"table_{len(self._ropes)}", rope_table(rope, self._device))
+            self._ropes.append(rope)
+        return f"table_{self._ropes.index(rope)}"
+
+    def reach(self, positions: int) -> None:
+        for number, rope in enumerate(self._ropes):
+            name = f"table_{number}"
+            self.register_buffer(name, lengthened(self.get_buffer(name), rope, positions))
