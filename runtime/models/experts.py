@@ -31,13 +31,16 @@ class _Matrix:
 
 
 class Experts(nn.Module):
-    """`fused_shared`: shared experts that are kept and run behind the routed ones."""
+    """`fused_shared`: shared experts that are kept and run behind the routed ones. `behind` so many others,
+    one by one, these stand in a checkpoint."""
 
-    def __init__(self, build: Build, name: str, fused_shared: int = 0, caps: Caps = NO_CAPS) -> None:
+    def __init__(
+        self, build: Build, name: str, fused_shared: int = 0, caps: Caps = NO_CAPS, behind: int = 0
+    ) -> None:
         super().__init__()
         moe, comm = build.model.moe, build.comm
         assert moe is not None
-        self.name, self.moe, self.dtype = name, moe, build.dtype
+        self.name, self.moe, self.dtype, self.behind = name, moe, build.dtype, behind
         self.limit = moe.swiglu_limit if caps.routed is None else caps.routed
         self.caps_before = caps.before
         self.shared_name, self.beside = build.model.shared_name(name), f"{name.removesuffix('.mlp')}.moe"
@@ -164,6 +167,8 @@ class Experts(nn.Module):
         index = self.scheme.part(name, matrix.rows, matrix.cols)
         if number >= self.moe.num_experts:
             return (Source(f"{self.shared_name}.{own}.{name}", index),)
+        if self.behind:
+            return (Source(f"{self.name}.experts.{self.behind + number}.{own}.{name}", index),)
         return (
             Source(f"{self.name}.experts.{number}.{own}.{name}", index),
             Source(f"{self.name}.experts.{number}.{other}.{name}", index),

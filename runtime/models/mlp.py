@@ -16,8 +16,10 @@ from runtime.layers.norm import Norm
 from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build
 from runtime.models.experts import Experts
+from runtime.models.image_experts import ImageExperts
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
+from runtime.moe.half_router import HalfRouter
 from runtime.moe.normed_router import NormedRouter
 from runtime.moe.router import Router
 from runtime.moe.weights import TopK
@@ -77,6 +79,10 @@ class MoELayer(nn.Module):
         if moe.beside_dense:
             self.router = NormedRouter(f"{name}.router", *sizes, model.rms_eps)
             self.entry = build.norm_of_rows(f"{name}.pre_feedforward_layernorm_2")
+        self.images: ImageExperts | None = None
+        if moe.image_intermediate_size is not None:
+            self.router = HalfRouter(name, *sizes)
+            self.images = ImageExperts(build, name)
         self.experts = Experts(build, name, fused, caps)
         self.latents = _latents(build, name) if moe.latent_size else None
         self.shared: GatedMLP | TwinMLP | None = None
@@ -153,8 +159,8 @@ class MoELayer(nn.Module):
         return answer if self.shared_gate is None else answer.mul_(self.shared_gate(x).sigmoid_())
 
     def pieces(self) -> Iterator[Piece]:
-        parts = (self.router, self.entry, self.experts, self.shared, self.shared_gate, *(self.latents or ()))
-        for part in parts:
+        parts = (self.router, self.entry, self.experts, self.images, self.shared, self.shared_gate)
+        for part in (*parts, *(self.latents or ())):
             if part is not None:
                 yield from part.pieces()
 

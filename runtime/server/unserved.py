@@ -135,6 +135,17 @@ _ROWS = {
         _Row(_without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
         _DRAFTS,
     ),
+    # srt/models/ernie45_moe_vl.py: heads are split over all ranks, and layers give experts rows of one kind
+    "ernie4_5_vl_moe_text": (
+        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
+        _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its layers share out no rows"),
+        _Row(_moves_experts, "experts that move: its class names none"),
+        _Row(
+            lambda _, s: s.weights_quantization is not None,
+            "quantized weights: its class gives its routers their method, too, which have float32",
+        ),
+        _DRAFTS,
+    ),
     "granitemoeshared": _GRANITE,
     "granitemoe_swa": _GRANITE,
     "falcon_h1": (

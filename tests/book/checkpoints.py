@@ -102,6 +102,12 @@ def told_by_their_files() -> Iterator[tuple[str, dict[str, Any]]]:
     )
 
 
+def as_tiny_ones_are() -> Iterator[tuple[str, dict[str, Any]]]:
+    """... and what transformers writes of them, which is not what SGLang reads."""
+    for name in ("ernie4_5_moe_vl", "gemma4_unified"):
+        yield f"small/{name}", _told(families.config_json(families.make_reference(name)))
+
+
 def _around(name: str, served_by: str, **sections: Any) -> dict[str, Any]:
     return {"model_type": name, "architectures": [served_by], "vision_config": {}, **sections}
 
@@ -135,7 +141,7 @@ def _kept(config: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     kept = dict(checkpoints())
     kept |= {name: config for name, config in found() if name not in kept}
-    for more in (around(kept), of_other_classes(kept), told_by_their_files()):
+    for more in (around(kept), of_other_classes(kept), told_by_their_files(), as_tiny_ones_are()):
         kept |= {name: config for name, config in more if name not in kept}
     for name, config in kept.items():
         try:

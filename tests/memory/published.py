@@ -33,7 +33,9 @@ META = torch.device("meta")
 WITHIN = 0.005
 # Their class is DeepSeek-V3's, in a file of the checkpoint.
 CLASSES = {"kimi_k2": "deepseek_v3"}
-INSIDE = {"step3p5": "step3p7", "glm5_next_text": "glm5_next"}
+INSIDE = {
+    "step3p5": "step3p7", "glm5_next_text": "glm5_next", "ernie4_5_vl_moe_text": "ernie4_5_vl_moe",
+}  # fmt: skip
 OF_ANOTHER = ("BailingMoeV2_5ForCausalLM",)  # whose model_type transformers has for Ling 3
 
 
@@ -167,13 +169,23 @@ def _transformers(model_type: str, sizes: dict[str, Any]) -> list[Any]:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     if model_type in INSIDE:
-        whole = AutoConfig.for_model(INSIDE[model_type], text_config=sizes)
+        sizes, ties = _one_for_both(sizes), sizes.get("tie_word_embeddings", False)
+        whole = AutoConfig.for_model(INSIDE[model_type], text_config=sizes, tie_word_embeddings=ties)
         with META:
             model = AutoModelForImageTextToText.from_config(whole)
-        return [model.model.language_model, model.lm_head]
+        return [model.model.language_model, *(() if ties else (model.lm_head,))]
     found = AutoConfig.for_model(CLASSES.get(model_type, model_type), **sizes)
     with META:
         return [AutoModelForCausalLM.from_config(found.get_text_config())]
+
+
+def _one_for_both(sizes: dict[str, Any]) -> dict[str, Any]:
+    """transformers' ERNIE 4.5 VL has one count of experts, and names its layers."""
+    told, first = sizes.get("moe_num_experts"), sizes.get("moe_layer_start_index")
+    if not isinstance(told, list) or first is None:
+        return sizes
+    kinds = ["sparse" if layer >= min(first) else "dense" for layer in range(sizes["num_hidden_layers"])]
+    return {**sizes, "moe_num_experts": told[0], "mlp_layer_types": kinds}
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from unittest.mock import MagicMock
 from tests.oracle.inside import enter, keep_output
 
 ENCODERS = re.compile(
-    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_\w+|vision|multi_modal_projector|mlp1|mm_projector|sound_encoder|projection|speech_embeddings|input_local_transformer)\."
+    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|multi_modal_projector|mlp1|mm_projector|sound_encoder|projection|speech_embeddings|input_local_transformer)\."
 )
 
 

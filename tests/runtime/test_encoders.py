@@ -37,7 +37,9 @@ _SIZES: dict[str, dict[str, Any]] = {
     "llama4": {"num_hidden_layers": 2, "hidden_size": 32, "multi_modal_projector_bias": False},
     "gemma3": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
     "gemma4": {"num_hidden_layers": 2, "head_dim": 12, "patch_size": 4, "standardize": True},
+    "gemma4_unified": {"patch_size": 2, "pooling_kernel_size": 5, "mm_posemb_size": 9, "mm_embed_dim": 24},
     "cohere2_vision": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
+    "ernie4_5_moe_vl": {"depth": 2, "patch_size": 7, "spatial_merge_size": 3, "temporal_merge_size": 3},
     "lfm2_vl": {"num_hidden_layers": 2, "num_patches": 49, "vision_use_head": False, "num_channels": 4},
     "step3p7": {"num_hidden_layers": 2, "hidden_size": 32, "mlp_ratio": 2.25},
     "minimax_m3_vl": {"num_hidden_layers": 2, "hidden_size": 32, "spatial_merge_size": 3},
@@ -102,7 +104,7 @@ def test_ranks_share_what_is_split_and_each_has_the_rest(name: str) -> None:
     split, kept = (
         _count(w for w in shared if (w.split is not None) is is_split) for is_split in (True, False)
     )
-    assert split > 0 and kept > 0
+    assert (split > 0 or name == "gemma4_unified") and kept > 0
     assert _of_rank(encoder, ParallelConfig(tp=2)) == split // 2 + kept
     assert _of_rank(encoder.whole(), ParallelConfig(tp=2)) == (
         split + kept if encoder.may_be_whole else split // 2 + kept
@@ -175,7 +177,10 @@ def test_kimi_spells_its_sizes_in_two_ways() -> None:
 
 
 # The class is in files of the checkpoint, and tells no norm, or is SGLang's.
-_OWN_CLASS = ("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "glm5_next", "nemotron_h_omni")
+_OWN_CLASS = (
+    *("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "glm5_next", "nemotron_h_omni"),
+    *("ernie4_5_moe_vl", "gemma4_unified"),
+)
 _OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
 
 
@@ -284,7 +289,9 @@ _SHARED = {
         " audio_tower.conformer.lconv1d",
         "",
     ),
+    "gemma4_unified": ("", ""),
     "cohere2_vision": ("multi_modal_projector", ""),
+    "ernie4_5_moe_vl": ("vision_model.blocks.mlp resampler_model", "vision_model.blocks.attn"),
     "lfm2_vl": ("encoder.layers.mlp multi_modal_projector", "encoder.layers.attn"),
     "minimax_m3_vl": ("", "encoder.layers.attn encoder.layers multi_modal_projector patch_merge_mlp"),
     "kimi_k25": ("", "encoder.blocks.attn"),
@@ -296,6 +303,7 @@ _SHARED = {
 }
 
 
+_FIRST = ("gemma4", "gemma4_unified")
 _PADS = ("glm4v", "glm46v", "glm4v_moe", "glm5_next", "internvl_chat", "interns1")
 
 
@@ -311,15 +319,16 @@ def test_which_weights_ranks_share_and_how(name: str) -> None:
             assert kind == "weight" or weight.split == splits[-1] == 0
             splits += [weight.split] if kind == "weight" else []
             assert weight.pads == (name in _PADS and parent.endswith(".attn"))
-            assert weight.on_first_stage_alone == (parent == "pos_embed" or name == "gemma4")
+            assert weight.on_first_stage_alone == (parent == "pos_embed" or name in _FIRST)
         else:
-            assert not weight.pads and weight.on_first_stage_alone == (name == "gemma4")
+            assert not weight.pads and weight.on_first_stage_alone == (name in _FIRST)
     of_all, of_groups = (set(names.split()) for names in _SHARED[name])
     deep = {"deepstack_merger_list.merger"} - of_all
     assert {*shared["tp"]} == of_all and {*shared["attn_tp"]} | deep == of_groups | deep
     for parent, splits in {**shared["tp"], **shared["attn_tp"]}.items():
-        alone = "embed" in parent or parent == "vit_large_projector"
-        splits = sorted(set(splits)) if parent.endswith("lconv1d") else splits
+        alone = "embed" in parent or parent in ("vit_large_projector", "resampler_model")
+        repeats = parent.endswith("lconv1d") or parent == "resampler_model"
+        splits = sorted(set(splits)) if repeats else splits
         if parent in ("audio_tower", "audio_tower.subsample_conv_projection"):
             assert splits == [1]
             continue
@@ -330,10 +339,11 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
     whole = {name for name in WRAPPED if WRAPPERS[name].may_be_whole}
     assert {*WRAPPED} - whole == {
         *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
-        *("qwen3_omni_moe", "gemma4", "nemotron_h_omni", "interns1"),
+        *("qwen3_omni_moe", "gemma4", "gemma4_unified", "nemotron_h_omni", "interns1", "ernie4_5_moe_vl"),
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert {*WRAPPED} - quantized == {
+        *("ernie4_5_moe_vl", "gemma4_unified"),
         "qwen3_vl",
         "qwen3_vl_moe",
         "qwen3_5",

@@ -52,8 +52,10 @@ class Fields:
 
     def size(self, name: str, otherwise: int | None = None) -> int:
         value = self.get(name)
-        if value is None and otherwise is not None:
-            return otherwise
+        return otherwise if value is None and otherwise is not None else self.checked_size(name, value)
+
+    @staticmethod
+    def checked_size(name: str, value: Any) -> int:
         if type(value) is not int or value < 1:
             raise ConfigError(f"config.json: {name} is {_shown(value)}: a positive whole number is needed")
         if name in MODEL:

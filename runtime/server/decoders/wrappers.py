@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runtime.server.encoders import (
+    ernie,
     gemma4,
     glm,
     intern,
@@ -63,6 +64,13 @@ _MIMO_V2 = (
     *("add_full_attention_sink_bias", "intermediate_size", "moe_intermediate_size", "n_routed_experts"),
     *("num_experts_per_tok", "n_group", "topk_group", "norm_topk_prob", "scoring_func", "topk_method"),
 )
+_ERNIE = (
+    *("num_key_value_heads", "intermediate_size", "max_position_embeddings", "rms_norm_eps", "rope_theta"),
+    *("hidden_act", "use_bias", "tie_word_embeddings", "moe_num_experts", "moe_intermediate_size", "moe_k"),
+    *("moe_num_shared_experts", "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"),
+    *("pixel_hidden_size", "spatial_conv_size", "temporal_conv_size"),
+)
+_UNIFIED = ("hidden_size_per_layer_input",)  # which SGLang reads by one class until 0.5.15, then by another
 _NEMOTRONS = ("NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "nemotron_h_omni")
 _QUANTIZED: Mapping[str, Any] = {"is_quantized": True}
 _EITHER: Mapping[str, Any] = {"is_quantized": True, "may_be_whole": True}
@@ -103,6 +111,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
         Wrapper("gemma4", "gemma4_text", gemma4.gemma4, **_QUANTIZED),
+        Wrapper("gemma4_unified", "gemma4_text", gemma4.gemma4_unified, is_named=False, needs=_UNIFIED),
         Wrapper("cohere2_vision", "cohere2", siglip.cohere2_vision, tied_by="both", served=("cohere2_moe",)),
         Wrapper(
             "lfm2_vl",
@@ -135,6 +144,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         ),
         Wrapper("interns1", "", intern.interns1, by_architecture=_S1, is_prefixed=False),
         Wrapper("intern_s2_preview", "qwen3_5_moe_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
+        Wrapper("ernie4_5_moe_vl", "ernie4_5_vl_moe_text", ernie.ernie_vl, is_flat=True, needs=_ERNIE),
         Wrapper(
             "mimo_v2",
             "mimo_v2_flash",

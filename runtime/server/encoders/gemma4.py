@@ -14,6 +14,7 @@ from runtime.server.encoders.weight import (
     EncoderWeight,
     Weights,
     column,
+    layer_norm,
     layers,
     linear,
     named,
@@ -46,6 +47,25 @@ def gemma4(hf: Mapping[str, Any], text_width: int) -> Weights:
         a = Section(hf, "audio_config", _HEARS)
         heard = chain(_ear(a), linear("embed_audio", text_width, a.size("output_proj_dims"), bias=False))
         yield from _first(heard)
+
+
+def gemma4_unified(hf: Mapping[str, Any], text_width: int) -> Weights:
+    """No encoder: rows of pixels, and of samples, are projected (srt/models/gemma4_unified.py). SGLang reads
+    its sections by Gemma 4's own class, which has no defaults of these."""
+    if hf.get("vision_config") is not None:
+        v = Section(hf)
+        width, pixels = v.size("mm_embed_dim"), _CHANNELS * v.size("model_patch_size") ** 2
+        seen = (
+            layer_norm("vision_embedder.patch_ln1", pixels),
+            linear("vision_embedder.patch_dense", width, pixels),
+            whole("vision_embedder.pos_embedding", v.size("mm_posemb_size"), 2, width),
+            *(layer_norm(f"vision_embedder.{name}", width) for name in ("patch_ln2", "pos_norm")),
+            linear("embed_vision", text_width, v.size("output_proj_dims"), bias=False),
+        )
+        yield from _first(chain(*seen))
+    if hf.get("audio_config") is not None:
+        heard = Section(hf, "audio_config", _HEARS).size("output_proj_dims")
+        yield from _first(linear("embed_audio", text_width, heard, bias=False))
 
 
 def _first(weights: Iterable[EncoderWeight]) -> Weights:

@@ -66,3 +66,28 @@ TINY["gemma4"] = Tiny(
     tower={**sizes.PIXTRAL, "head_dim": 8, "num_key_value_heads": 2, "position_embedding_size": 64},
     beside={"audio_config": _AUDIO},
 )
+
+
+def _gemma4_unified(hf: dict[str, Any]) -> dict[str, Any]:
+    """With what checkpoints tell and transformers' class leaves out."""
+    vision, sound = hf["vision_config"], hf["audio_config"]
+    vision = {**vision, "model_patch_size": vision["patch_size"] * vision["pooling_kernel_size"]}
+    return {
+        **{**hf, "architectures": ["Gemma4UnifiedForConditionalGeneration"]},
+        "text_config": {**hf["text_config"], "hidden_size_per_layer_input": 0},
+        **{"vision_config": vision, "audio_config": {**sound, "output_proj_dims": sound["audio_embed_dim"]}},
+    }
+
+
+_OF_LAYERS_OR_EXPERTS = (
+    *("hidden_size_per_layer_input", "vocab_size_per_layer_input", "enable_moe_block", "num_experts"),
+    *("top_k_experts", "moe_intermediate_size"),
+)
+TINY["gemma4_unified"] = Tiny(
+    "Gemma4UnifiedConfig",
+    {name: one for name, one in TINY["gemma4_text"].sizes.items() if name not in _OF_LAYERS_OR_EXPERTS},
+    choices.without(_GEMMA4, *_OF_LAYERS_OR_EXPERTS),
+    tower={"patch_size": 4, "mm_embed_dim": 16, "mm_posemb_size": 8, "output_proj_dims": 16},
+    beside={"audio_config": {"audio_embed_dim": 24}},
+    as_published=_gemma4_unified,
+)
