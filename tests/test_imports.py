@@ -99,6 +99,7 @@ WITHOUT = {
     "runtime.layers.rope": "triton",
     "runtime.layers.scaled_linear": "triton",
     "runtime.layers.stream_ops": "triton",
+    "runtime.layers.snapshot_ops": "triton",
     "runtime.moe.grouped": "triton",
     "runtime.moe.flashinfer_cutlass": "flashinfer",
     "runtime.moe.tuned": "flashinfer",

@@ -75,6 +75,19 @@ def _gated(x, out, SIZE, GELU: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _situ(x, out, SIZE, HEIGHT, UPS, CAPPED: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < SIZE
+    gate = tl.load(x + row * 2 * SIZE + column, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(x + row * 2 * SIZE + SIZE + column, mask=inside, other=0.0).to(tl.float32)
+    if CAPPED:  # tanh(y) is 2 sigmoid(2 y) - 1
+        up = UPS * (2.0 * tl.sigmoid(2.0 * up / UPS) - 1.0)
+    value = HEIGHT * (2.0 * tl.sigmoid(2.0 * gate / HEIGHT) - 1.0) * tl.sigmoid(gate) * up
+    tl.store(out + row * SIZE + column, value.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def _squared_relu(x, out, COUNT, BLOCK: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < COUNT
@@ -177,6 +190,15 @@ def _gate(x: torch.Tensor, gelu: bool) -> torch.Tensor:
     out = x.new_empty(rows, size)
     if rows:
         _gated[(rows, triton.cdiv(size, 1024))](x, out, size, GELU=gelu, BLOCK=1024)
+    return out
+
+
+def situ(x: torch.Tensor, height: float, ups: float) -> torch.Tensor:
+    """x without gaps; of ups that are 0, none is capped."""
+    rows, size = x.shape[0], x.shape[1] // 2
+    out = x.new_empty(rows, size)
+    if rows:
+        _situ[(rows, triton.cdiv(size, 1024))](x, out, size, height, ups, CAPPED=ups != 0, BLOCK=1024)
     return out
 
 

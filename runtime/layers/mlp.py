@@ -77,6 +77,18 @@ class ClampedMLP(GatedMLP):
         return self.down(clamped_swiglu(self.gate_up(x), self.alpha, self.limit))
 
 
+class SituMLP(GatedMLP):
+    """A tanh of gates, as high as the first number, opened by a sigmoid of them, times ups; of the other
+    number, where it is not 0, ups are a tanh of themselves, too."""
+
+    def __init__(self, gate_up: Linear, down: Linear, heights: tuple[float, float]) -> None:
+        super().__init__(gate_up, down)
+        self.heights = heights
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(situ(self.gate_up(x), *self.heights))
+
+
 class SquaredMLP(GatedMLP):
     """The same without a gate: the square of what is positive."""
 
@@ -142,6 +154,24 @@ def clamped_swiglu(x: torch.Tensor, alpha: float, limit: float) -> torch.Tensor:
 
 @clamped_swiglu.register_fake
 def _(x: torch.Tensor, alpha: float, limit: float) -> torch.Tensor:
+    return x.new_empty(x.shape[0], x.shape[1] // 2)
+
+
+@opaque_op("sgl_tune::situ", mutates_args=())
+def situ(x: torch.Tensor, height: float, ups: float) -> torch.Tensor:
+    """[T, 2 I], gates before ups -> height * tanh(gate / height) * sigmoid(gate) * up [T, I], in fp32."""
+    if x.is_cuda:
+        from runtime.layers import kernels
+
+        return kernels.situ(x, height, ups)
+    gate, up = x.float().chunk(2, dim=-1)
+    if ups:
+        up = ups * torch.tanh(up / ups)
+    return (height * torch.tanh(gate / height) * torch.sigmoid(gate) * up).to(x.dtype)
+
+
+@situ.register_fake
+def _(x: torch.Tensor, height: float, ups: float) -> torch.Tensor:
     return x.new_empty(x.shape[0], x.shape[1] // 2)
 
 

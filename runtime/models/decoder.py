@@ -22,11 +22,13 @@ from runtime.models.block_attention import BlockAttention
 from runtime.models.build import make_build
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.experts import Experts
+from runtime.models.kimi_delta import KimiDelta
 from runtime.models.layer import DecoderLayer, StageState
 from runtime.models.layer_inputs import LayerInputs
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import MoELayer
 from runtime.models.rope_tables import RopeTables
+from runtime.models.snapshots import Mixture, Snapshots
 from runtime.models.streams import stream_end
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatch import Dispatcher
@@ -70,6 +72,8 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(self._stack)
         self.norm = build.norm_of_rows(model.names.norm) if self.is_last else None
         self.streams = stream_end(build) if model.streams and self.is_last else None
+        reads_kept = model.snapshots is not None and self.is_last
+        self.reads = Mixture(build, "model.output_attn_res") if reads_kept else None
         self.head = self.make_head() if self.is_last else None
         self.logits: LogitsProcessor | None = None
         if self.head is not None:
@@ -116,7 +120,7 @@ class Decoder(nn.Module):
         if self.embedding is not None:
             state = self._entered(self.embedding(batch.input_ids, self.comm), batch)
         assert state is not None, "a later pipeline stage needs the state of the one before"
-        inputs = state.inputs
+        state, inputs = self._with_room(state), state.inputs
         captured: list[torch.Tensor] = []
         for layer in each_layer(self._stack, kind=self._kind):
             if layer.number in self.captures:
@@ -133,8 +137,19 @@ class Decoder(nn.Module):
             return StageState(hidden[:, None].repeat(1, self.model.streams.count, 1))
         return StageState(hidden, inputs=self.inputs(batch.input_ids, hidden) if self.inputs else None)
 
+    def _with_room(self, state: StageState) -> StageState:
+        """For the residuals that layers here keep, behind those that are kept."""
+        if self.model.snapshots is None:
+            return state
+        given = None if state.kept is None else state.kept.rows
+        return replace(state, kept=Snapshots.opened(state.hidden, self._kept(sent=True), given))
+
+    def _kept(self, sent: bool) -> int:
+        assert self.model.snapshots is not None
+        return self.model.snapshots.before(self.layer_ids[-1] + 1 if sent else self.layer_ids[0])
+
     def _kind(self, layer: DecoderLayer) -> object:
-        return (layer.kind, layer.number in self.captures)
+        return (layer.kind, layer.number in self.captures, layer.keeps)
 
     def _table(self, layer: DecoderLayer) -> torch.Tensor | None:
         return None if layer.table_name is None else self.ropes.get_buffer(layer.table_name)
@@ -147,6 +162,8 @@ class Decoder(nn.Module):
 
     def last_norm(self, state: StageState) -> torch.Tensor:
         assert self.norm is not None
+        if self.reads is not None and state.kept is not None:
+            return self.norm(self.reads(state.hidden, state.kept))
         if state.residual is None:
             return self.norm(state.hidden if self.streams is None else self.streams(state.hidden))
         return self.norm.add(state.hidden, state.residual)
@@ -165,8 +182,8 @@ class Decoder(nn.Module):
         if self.backend is not None:
             self.backend.tell_free(nbytes)
 
-    def empty_state(self, tokens: int) -> StageState:
-        """Room for what the previous stage sends."""
+    def empty_state(self, tokens: int, sent: bool = False) -> StageState:
+        """Room for what the previous stage sends, or for what this one does."""
         shape = (tokens, self.model.hidden_size)
         if self.model.streams is not None:
             streams = (tokens, self.model.streams.count, self.model.hidden_size)
@@ -174,6 +191,9 @@ class Decoder(nn.Module):
         hidden, residual = (
             torch.empty(shape, dtype=self.build.dtype, device=self.build.device) for _ in range(2)
         )
+        if self.model.snapshots is not None:
+            kept = hidden.new_empty(tokens, self._kept(sent), self.model.hidden_size)
+            return StageState(hidden, kept=Snapshots(kept, kept.shape[1]))
         given = self.model.layer_inputs
         if given is None:
             return StageState(hidden, residual)
@@ -204,6 +224,7 @@ class Decoder(nn.Module):
             self.inputs,
             *self._stack,
             self.streams,
+            self.reads,
             self.norm,
             None if tied else self.head,
         ):
@@ -220,7 +241,7 @@ class Decoder(nn.Module):
             if isinstance(module, Linear):
                 module.finish()
         for module in modules:
-            if isinstance(module, LatentAttention):
+            if isinstance(module, (KimiDelta, LatentAttention, Mixture)):
                 module.finalize()
         for module in modules:
             if isinstance(module, (Linear, Experts)) and self.build.device.type == "meta":
@@ -254,4 +275,5 @@ def run_stage(
 def _parts(state: StageState | None) -> tuple[torch.Tensor, ...]:
     if state is None:
         return ()
-    return tuple(part for part in (state.hidden, state.residual, state.inputs) if part is not None)
+    kept = None if state.kept is None else state.kept.rows
+    return tuple(part for part in (state.hidden, state.residual, state.inputs, kept) if part is not None)

@@ -51,6 +51,7 @@ class Experts(nn.Module):
         )
         self.hidden = slice(0, moe.latent_size or build.model.hidden_size)
         self.is_gated, self.gelu = build.model.gated_mlps, build.model.activation == "gelu_tanh"
+        self.situ = build.model.swiglu if build.model.activation == "situ" else None
         self.adds_bias = comm.rank("moe_tp") == 0
         self.transposed = build.model.model_type == "gpt_oss"
         count, inner, hidden = length(self.numbers), length(self.inner), length(self.hidden)
@@ -114,6 +115,7 @@ class Experts(nn.Module):
             caps_before=self.caps_before,
             is_gated=self.is_gated,
             gelu=self.gelu,
+            situ=self.situ,
         )
 
     def _as_if_plain(self) -> ExpertWeights:
@@ -132,6 +134,7 @@ class Experts(nn.Module):
             caps_before=self.caps_before,
             is_gated=self.is_gated,
             gelu=self.gelu,
+            situ=self.situ,
         )
 
     def pieces(self) -> Iterator[Piece]:

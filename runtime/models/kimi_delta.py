@@ -17,6 +17,8 @@ from runtime.models.build import Build
 from runtime.models.recurrent_parts import Convolution, head_vector, workspaces
 from runtime.server.recurrent import KimiDeltaConfig
 
+_FUSED_DECODE = (12, 128, 4)  # heads of a rank, their width, what a convolution sees
+
 
 class KimiDelta(nn.Module):
     """Its result is a partial sum over the attention-TP group."""
@@ -30,19 +32,24 @@ class KimiDelta(nn.Module):
         self.heads = shard(config.num_heads, ranks, rank, "the number of linear heads")
         width, hidden = config.head_dim, slice(0, build.model.hidden_size)
         self.inner = inner = slice(self.heads.start * width, self.heads.stop * width)
-        self.gates = f"{name}.forget_gate"
+        self.gates, self.hidden = f"{name}.forget_gate", build.model.hidden_size
         within, step = (slice(0, width), "_a") if config.narrow_gates else (inner, "")
         strength = Part(f"{name}.b_proj", self.heads)
+        opens = Part(f"{name}.g{step}_proj", within)
         parts = [
             *(Part(f"{name}.{one}_proj", inner) for one in "qkv"),
             self._forgets(f"f{step}_proj", within),
-            Part(f"{name}.g{step}_proj", within),
+            Part(f"{name}.g_proj", inner) if config.whole_gate else opens,
         ]
         # srt/models/kimi_linear.py: beside wide gates it is never quantized where it is not one of these
         self.strength: Linear | None = None
         self.narrow = nn.ModuleList()
         self.sizes = [3 * length(inner), length(within), length(within)]
-        if config.narrow_gates and build.is_quantized:
+        if config.whole_gate:  # srt/models/kimi_k3.py
+            self.strength = build.linear([strength], hidden, rows_over=ranks)
+            self.narrow.append(build.linear([parts.pop(3)], hidden))
+            self.sizes = [3 * length(inner), length(inner)]
+        elif config.narrow_gates and build.is_quantized:
             self.strength = build.linear([strength], hidden, rows_over=ranks)
             self.narrow.extend(build.linear([part], hidden) for part in parts[3:])
             del parts[3:], self.sizes[1:]
@@ -56,6 +63,7 @@ class KimiDelta(nn.Module):
         self.gate: Linear | None = None
         if config.narrow_gates:
             self.forget = build.linear([self._forgets("f_b_proj", inner)], within, rows_over=ranks)
+        if config.narrow_gates and not config.whole_gate:
             self.gate = build.linear([Part(f"{name}.g_b_proj", inner)], within, rows_over=ranks)
         thirds = [config.inner_size * third for third in range(3)]
         blocks = [slice(at + inner.start, at + inner.stop) for at in thirds]
@@ -69,7 +77,7 @@ class KimiDelta(nn.Module):
             f"{name}.o_norm",
             width,
             width,
-            build.model.rms_eps,
+            config.norm_eps or build.model.rms_eps,
             build.dtype,
             build.device,
             gate_first=False,
@@ -82,6 +90,21 @@ class KimiDelta(nn.Module):
     def _forgets(self, one: str, rows: slice) -> Part:
         return Part(f"{self.name}.{one}", rows, within=(f"{self.gates}.{one}", rows))
 
+    def finalize(self) -> None:
+        """What SGLang's class of K3 makes after loading: rows that pad one matrix of strengths and what
+        forgets, and copies for its kernel of a decode, which is of these sizes alone."""
+        if not self.config.whole_gate or self.strength is None:
+            return
+        rows = -(self.config.head_dim + length(self.heads)) % 8
+        padding = self.rate.new_zeros(rows, self.hidden, dtype=self.projection.dtype)
+        self.register_buffer("padding", padding, persistent=False)
+        taps = self.conv.weight
+        if (length(self.heads), self.config.head_dim, taps.shape[1]) != _FUSED_DECODE:
+            return
+        self.register_buffer("taps", taps.t().contiguous(), persistent=False)
+        self.register_buffer("no_bias", taps.new_zeros(taps.shape[0]), persistent=False)
+        self.register_buffer("norm_in_fp32", self.norm.weight.float(), persistent=False)
+
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
     ) -> torch.Tensor:
@@ -89,9 +112,11 @@ class KimiDelta(nn.Module):
         state, rows, width = pool.states.layer(self.layer_id), Rows.of(batch), self.config.head_dim
         projected = *self.projection(x).split(self.sizes, dim=-1), *(one(x) for one in self.narrow)
         mixed, *strengths, forget, gate = projected
+        if self.config.whole_gate:
+            forget, gate = gate, forget
         strength = strengths[0] if self.strength is None else self.strength(x)
-        if self.forget is not None and self.gate is not None:
-            forget, gate = self.forget(forget), self.gate(gate)
+        forget = forget if self.forget is None else self.forget(forget)
+        gate = gate if self.gate is None else self.gate(gate)
         step, opening = (part.unflatten(-1, (-1, width)) for part in (forget, gate))
         mixed = self.conv(mixed, state.conv, rows)
         q, k, v = (part.unflatten(-1, (-1, width)) for part in mixed.chunk(3, dim=-1))

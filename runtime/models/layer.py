@@ -18,6 +18,7 @@ from runtime.models.experts_beside import ExpertsBeside
 from runtime.models.gated_delta import GatedDeltaNet
 from runtime.models.gqa import GroupedQueryAttention
 from runtime.models.kimi_delta import KimiDelta
+from runtime.models.latent_experts import LatentExperts
 from runtime.models.layer_inputs import LayerInput
 from runtime.models.lightning import LightningAttention
 from runtime.models.mamba2 import Mamba2Mixer
@@ -26,6 +27,7 @@ from runtime.models.mlp import DenseLayer, MoELayer
 from runtime.models.parallel_mixers import ParallelMixers
 from runtime.models.rope_tables import RopeTables
 from runtime.models.short_conv import ShortConv
+from runtime.models.snapshots import Mixture, Snapshots
 from runtime.models.streams import Streams
 from runtime.models.sublayer import around_attention, around_mlp
 from runtime.moe.backends import MoEBackend
@@ -51,6 +53,7 @@ class StageState:
     captured: tuple[torch.Tensor, ...] = ()  # what a draft is given of the layers before
     beside: torch.Tensor | None = None  # what experts answered, for the end of the next layer
     inputs: torch.Tensor | None = None  # of each layer [T, layers, width], between stages
+    kept: Snapshots | None = None  # residuals of layers before
 
     def total(self) -> torch.Tensor:
         return self.hidden.clone() if self.residual is None else self.hidden + self.residual
@@ -84,6 +87,9 @@ class DecoderLayer(nn.Module):
         has_streams = model.streams is not None
         self.mixer_streams = Streams(build, f"{name}.attn_hc") if has_streams else None
         self.mlp_streams = Streams(build, f"{name}.ffn_hc") if has_streams else None
+        self.keeps = model.snapshots is not None and layer_id % model.snapshots.every == 0
+        self.mixer_reads = None if model.snapshots is None else Mixture(build, f"{name}.self_attention_res")
+        self.mlp_reads = None if model.snapshots is None else Mixture(build, f"{name}.mlp_res")
 
     def forward(
         self,
@@ -99,6 +105,8 @@ class DecoderLayer(nn.Module):
             return self._side_by_side(state, batch, pool, table)
         if self.mixer_streams is not None:
             return self._over_streams(state.hidden, batch, pool, table)
+        if state.kept is not None:
+            return self._over_snapshots(state.hidden, state.kept, batch, pool, table)
         if self.mixer is not None and self.mixer_norms is not None:
             hidden, residual = self.mixer_norms.enter(hidden, residual)
             if hidden.shape[0]:
@@ -150,9 +158,31 @@ class DecoderLayer(nn.Module):
         row = self.mlp(row, batch.input_ids) if isinstance(self.mlp, MoELayer) else self.mlp(row)
         return StageState(self.mlp_streams.spread(row, streams, way))
 
+    def _over_snapshots(
+        self,
+        residual: torch.Tensor | None,
+        kept: Snapshots,
+        batch: ForwardBatch,
+        pool: KVPool,
+        table: torch.Tensor | None,
+    ) -> StageState:
+        """Both parts read a mean of the residual and of those that are kept, one of which it may become."""
+        assert residual is not None and self.mixer is not None and self.mixer_norms is not None
+        assert isinstance(self.mlp, (DenseLayer, MoELayer)) and self.mlp_norms is not None
+        assert self.mixer_reads is not None and self.mlp_reads is not None
+        row = self.mixer_norms.enter(self.mixer_reads(residual, kept), None)[0]
+        if self.keeps:
+            kept.keep(residual)
+            residual = None
+        if row.shape[0]:
+            row = self.comm.all_reduce(self.mixer(row, batch, pool, table), "attn_tp")
+        residual = row if residual is None else residual + row
+        row = self.mlp_norms.enter(self.mlp_reads(residual, kept), None)[0]
+        return StageState(residual + self.mlp(row), kept=kept)
+
     def pieces(self) -> Iterator[Piece]:
-        parts = (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp, self.beside)
-        for part in (*parts, self.input, self.mixer_streams, self.mlp_streams):
+        parts = (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp, self.beside, self.input)
+        for part in (*parts, self.mixer_streams, self.mlp_streams, self.mixer_reads, self.mlp_reads):
             if part is not None:
                 yield from part.pieces()
         if self.scale is not None:
@@ -213,6 +243,8 @@ def _mlp(
         assert backend is not None and build.model.moe is not None
         if build.model.moe.beside_dense:
             return ExpertsBeside(build, layer_id, dispatcher, backend)
+        if build.model.moe.sums_latents:
+            return LatentExperts(build, name, dispatcher, backend)
         return MoELayer(build, name, dispatcher, backend, caps, build.model.moe.is_hashed(layer_id))
     return DenseLayer(build, name, build.model.mlp_size(layer_id), caps) if kind != "none" else None
 

@@ -66,6 +66,10 @@ class LatentAttention(nn.Module):
         if config.head_gate:
             gates = [Part(f"{name}.g_proj", heads)]
             self.head_gate = build.linear(gates, hidden, scheme=PLAIN, rows_over=ranks)
+        self.value_gate: Linear | None = None
+        if config.value_gate:
+            gates = [Part(f"{name}.g_proj", _rows(heads, self.mla.v_head_dim))]
+            self.value_gate = build.linear(gates, hidden, rows_over=ranks)
         self.indexer = _indexer(build, layer_id, f"{name}.indexer")
         self.layer = AttentionLayer(layer_id, config.scale)
 
@@ -104,11 +108,14 @@ class LatentAttention(nn.Module):
         answer = values.transpose(0, 1)
         if self.head_gate is not None:
             answer = answer * self.head_gate(x).unsqueeze(-1).sigmoid()
-        return self.out(answer.flatten(1))
+        answer = answer.flatten(1)
+        if self.value_gate is not None:
+            answer = answer * self.value_gate(x).sigmoid_()
+        return self.out(answer)
 
     def pieces(self) -> Iterator[Piece]:
         parts = (self.down, self.own_latent, self.q_norm, self.q_up, self.kv_norm, self.kv_up, self.out)
-        for part in (*parts, self.head_gate, self.indexer):
+        for part in (*parts, self.head_gate, self.value_gate, self.indexer):
             if part is not None:
                 yield from part.pieces()
 

@@ -11,7 +11,7 @@ from runtime.devices.graph_break import outside_graph
 from runtime.forward.dp_attention import gather, scatter
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, shard
-from runtime.layers.mlp import ClampedMLP, GatedMLP, ScaledMLP, SquaredMLP, TwinMLP
+from runtime.layers.mlp import ClampedMLP, GatedMLP, ScaledMLP, SituMLP, SquaredMLP, TwinMLP
 from runtime.layers.norm import Norm
 from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build
@@ -84,7 +84,7 @@ class MoELayer(nn.Module):
             self.router = HalfRouter(name, *sizes)
             self.images = ImageExperts(build, name)
         self.experts = Experts(build, name, fused, caps)
-        self.latents = _latents(build, name) if moe.latent_size else None
+        self.latents = _latents(build, name) if moe.latent_size and not moe.sums_latents else None
         self.shared: GatedMLP | TwinMLP | None = None
         if moe.shared_intermediate_size and not fused:
             size, rank, self.share = _spread(build, dispatcher)
@@ -202,6 +202,9 @@ def _gated(
     scales = build.model.multipliers.mlp
     if scales is not None:
         return ScaledMLP(gate_up, down, activation, scales)
+    if build.model.activation == "situ":
+        assert build.model.swiglu is not None
+        return SituMLP(gate_up, down, build.model.swiglu)
     if build.model.swiglu is not None:
         return ClampedMLP(gate_up, down, build.model.swiglu)
     return GatedMLP(gate_up, down, activation, caps.others, caps.before)

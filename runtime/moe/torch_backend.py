@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from runtime.layers.mlp import capped, capped_before, clamped_swiglu, gelu_and_mul
+from runtime.layers.mlp import capped, capped_before, clamped_swiglu, gelu_and_mul, situ
 from runtime.layers.opaque import opaque_op
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.moe.backends import MoEBackend
@@ -97,6 +97,8 @@ def activate(x: torch.Tensor, swiglu: list[float], width: int) -> torch.Tensor:
     """To `width` values: of twice as many, half are gates."""
     if x.shape[-1] == width:
         return F.relu(x).square()
+    if len(swiglu) == 4:
+        return situ(x, *swiglu[2:])
     if len(swiglu) == 1:
         return capped(x, swiglu[0])
     if len(swiglu) == 3:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from runtime.layers.mlp import gelu_and_mul, silu_and_mul
+from runtime.layers.mlp import gelu_and_mul, silu_and_mul, situ
 from runtime.moe.grouped import align, grouped_matmul, sum_choices, swiglu
 from runtime.moe.torch_backend import TorchBackend
 from runtime.moe.weights import ExpertWeights, TopK
@@ -60,6 +60,8 @@ class TritonBackend(TorchBackend):
             return F.relu(up).square()
         if weights.gelu:
             return gelu_and_mul(up)
+        if weights.situ is not None:
+            return situ(up, *weights.situ)
         if not weights.swiglu:
             return silu_and_mul(up)
         return swiglu(up, weights.swiglu)

@@ -45,11 +45,14 @@ class ExpertWeights:
     caps_before: bool = False  # or gate, before its silu, and up are
     is_gated: bool = True
     gelu: bool = False  # of its gates, by tanh, in place of silu
+    situ: tuple[float, float] | None = None  # see `runtime.layers.mlp.situ`
 
     @property
     def swiglu(self) -> list[float]:
         """As the ops here are given it: nothing, the limit, alpha and the limit, or alpha, what is added to
-        up and the limit."""
+        up and the limit; of situ its two numbers, behind two noughts."""
+        if self.situ is not None:
+            return [0.0, 0.0, *self.situ]
         if self.swiglu_alpha is not None:
             return [self.swiglu_alpha, self.swiglu_limit or 7.0]
         if self.caps_before and self.swiglu_limit is not None:

@@ -24,6 +24,7 @@ from runtime.server.layer_config import (
     MoEConfig,
     Multipliers,
     NormStyle,
+    SnapshotsConfig,
     StreamsConfig,
 )
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
@@ -65,10 +66,8 @@ class ModelConfig:
     mean_norms: bool = False  # of what is left when the mean is taken away
     norm_biases: bool = False  # are added by these
     gated_mlps: bool = True  # silu(gate) * up; without a gate, the square of what is positive of up
-    activation: Literal["silu", "gelu_tanh", "clamped"] = "silu"
-    swiglu: tuple[float, float] | None = (
-        None  # alpha and limit, of dense MLPs and shared experts as of others
-    )
+    activation: Literal["silu", "gelu_tanh", "clamped", "situ"] = "silu"
+    swiglu: tuple[float, float] | None = None  # alpha and limit, of all MLPs; of situ, those of `situ`
     multipliers: Multipliers = NO_MULTIPLIERS
     checkpoint_quantization: str | None = None
     quantization_block: tuple[int, int] | None = None
@@ -83,6 +82,7 @@ class ModelConfig:
     mla: MLAConfig | None = None
     compressed: CompressedConfig | None = None
     streams: StreamsConfig | None = None
+    snapshots: SnapshotsConfig | None = None
     recurrent: RecurrentConfig | None = None
     recurs_beside: bool = False
     shortcut: bool = False  # two layers are one of a checkpoint's: see `halves`

@@ -44,6 +44,8 @@ class MoEConfig:
     router_cap: float | None = None  # what it finds is a tanh of itself, so high
     routes_in_fp32: bool = False  # by a router that is stored as the model is
     latent_size: int | None = None  # of the rows that routed experts work on, where not the hidden size
+    sums_latents: bool = False  # over ranks, before they are as wide as rows again
+    norms_latents: bool = False  # when they are summed
     shared_gate: bool = False  # the shared expert counts as much as a sigmoid of the token says
     averages_shared: bool = False  # shared experts count half, and so do all the others
     expert_bias: bool = False
@@ -210,6 +212,18 @@ class StreamsConfig:
     steps: int
     eps: float
     weighs_last: bool = True  # what the last norm reads, else their mean
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotsConfig:
+    """Before every so many layers the residual is kept, and begins anew: what a part of a layer reads is a
+    mean of all that are kept and of the last one, weighted by a softmax of how each scores."""
+
+    every: int
+
+    def before(self, layer: int) -> int:
+        """How many layers in front of this one have kept theirs."""
+        return -(-layer // self.every)
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,8 @@ def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Itera
         yield ("kv_a_proj_with_mqa",), hidden, mla.cache_dim
     yield ("kv_b_proj",), mla.kv_lora_rank, heads * (mla.qk_nope_head_dim + mla.v_head_dim)
     yield (model.names.attention_out,), heads * mla.v_head_dim, hidden
+    if attention.value_gate:
+        yield ("g_proj",), hidden, heads * mla.v_head_dim
     if mla.indexer and mla.q_lora_rank:
         yield ("indexer.wq_b",), mla.q_lora_rank, mla.indexer.num_heads * mla.indexer.head_dim
         # Elsewhere it is a part of a product in the model's dtype.
@@ -193,9 +195,10 @@ def _recurrent(model: ModelConfig, ranks: int) -> Iterator[Product]:
     elif isinstance(config, KimiDeltaConfig):
         inner = config.inner_size // ranks
         if config.narrow_gates:
-            yield ("q_proj", "k_proj", "v_proj"), hidden, 3 * inner
+            mixed = ("q_proj", "k_proj", "v_proj", *(("g_proj",) if config.whole_gate else ()))
+            yield mixed, hidden, len(mixed) * inner
             yield ("b_proj",), hidden, config.num_heads // ranks
-            for gate in "fg":
+            for gate in "f" if config.whole_gate else "fg":
                 yield (f"{gate}_a_proj",), hidden, config.head_dim
                 yield (f"{gate}_b_proj",), config.head_dim, inner
         else:
@@ -229,7 +232,7 @@ def _beside_experts(model: ModelConfig, spread: Spread, dense: int) -> Iterator[
     if spread.loose_experts:
         yield (f"{mlp}.experts.0.w1",), model.hidden_size, moe.intermediate_size
         yield (f"{mlp}.experts.0.w2",), moe.intermediate_size, model.hidden_size
-    if moe.latent_size:
+    if moe.latent_size and not moe.sums_latents:
         yield (f"{mlp}.fc1_latent_proj",), model.hidden_size, moe.latent_size
         yield (f"{mlp}.fc2_latent_proj",), moe.latent_size, model.hidden_size
     if moe.shared_intermediate_size and spread.shared:

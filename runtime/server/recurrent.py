@@ -66,13 +66,16 @@ class KimiDeltaConfig:
     """A delta rule whose state forgets by channels of a key, each its own part.
 
     A channel forgets as much as a softplus says, or, with a `lower_bound` of its logarithm, a sigmoid's
-    share of that. The gates are projected through a head's width, or at once.
+    share of that. The gates are projected through a head's width, or at once; with a `whole_gate`, the one
+    that opens what is answered alone.
     """
 
     num_heads: int
     head_dim: int
     conv_kernel: int
     narrow_gates: bool = True
+    whole_gate: bool = False
+    norm_eps: float | None = None  # of what is answered, where it is not the model's
     lower_bound: float | None = None
 
     @property

@@ -62,6 +62,7 @@ def bounds_windows(server: Server) -> bool:
 
 def uncounted_choices(server: Server, model: ModelConfig) -> Iterator[str]:
     """Of blocks of keys, as srt/layers/attention/minimax_sparse_ops makes them behind a start; of pools."""
+    yield from _of_summed_latents(server, model)
     if model.mla is not None and model.mla.indexer is not None and model.mla.indexer.pool > 1:
         yield "what choosing pools of keys takes"
     if model.streams is not None and model.compressed is None:
@@ -77,6 +78,19 @@ def uncounted_choices(server: Server, model: ModelConfig) -> Iterator[str]:
     yield f"scores of blocks at the end of the longest prompt ({-(-scores // MIB):,} MiB)"
     if server.gpu.major == 10:
         yield "what fmha_sm100 takes where that is installed"
+
+
+def _of_summed_latents(server: Server, model: ModelConfig) -> Iterator[str]:
+    """srt/models/kimi_k3.py, srt/layers/communication/k3_ar_fusion.py: of a chunk's rows."""
+    moe, rows = model.moe, server.prefill_tokens
+    if moe is None or not moe.sums_latents or moe.latent_size is None:
+        return
+    front = 2 * moe.shared_intermediate_size // server.tp_size + moe.num_experts + moe.latent_size
+    if moe.shared_intermediate_size:
+        yield f"what experts read, beside each other in float32 ({4 * rows * front // MIB:,} MiB)"
+    if server.gpu.major == 10 and server.tp_size > 1 and model.snapshots is not None:
+        symmetric = 2 * rows * (2 * model.hidden_size + moe.latent_size)
+        yield f"symmetric buffers of its all-reduce, where GPUs have multicast ({symmetric // MIB:,} MiB)"
 
 
 def _at_least(server: Server, hidden: int | None) -> str:

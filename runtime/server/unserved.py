@@ -83,6 +83,17 @@ def _by_silu(model: ModelConfig, server: Server) -> bool:
     return model.moe is not None and server.backend.calls == "cutlass" and not known
 
 
+def _mxfp4_elsewhere(model: ModelConfig, server: Server) -> bool:
+    on_trtllm = server.moe_runner_backend == "flashinfer_mxfp4" and server.gpu.major == 10
+    packed = model.moe is not None and server.weights_quantization is not None
+    return packed and not on_trtllm and server.moe_runner_backend != "marlin"
+
+
+def _situ_tuned(model: ModelConfig, server: Server) -> bool:
+    plain = model.moe is not None and server.weights_quantization is None
+    return plain and model.activation == "situ" and server.backend.calls is not None
+
+
 _A2A = _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
 _DRAFTS = _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers")
 _BLOCKS_ALONE = "quantized weights but in fp8 blocks on sm90: of others nothing is known here"
@@ -221,6 +232,28 @@ _ROWS = {
         _Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its indexer has no other"),
         _DRAFTS,
         _QUANTIZED,
+    ),
+    # srt/models/kimi_k3.py, and srt/layers/quantization/mxfp4.py
+    "kimi_k3_text": (
+        _Row(
+            lambda _, s: s.release.number < (0, 5, 23),
+            "releases before 0.5.23: what their class makes of it is not known here",
+        ),
+        _Row(
+            lambda _, s: s.moe_a2a_backend != "none",
+            "an all-to-all: which rows its experts share is not known here",
+        ),
+        _Row(_moves_experts, "experts that move: which rank then has them is not known here"),
+        _QUANTIZED,
+        _Row(
+            _mxfp4_elsewhere,
+            "experts in mxfp4 but on marlin, or on flashinfer_mxfp4 on sm100: others make them plain",
+        ),
+        _Row(
+            _situ_tuned,
+            "kernels of FlashInfer for plain experts: how they are told its gates is not known here",
+        ),
+        _DRAFTS,
     ),
     # srt/models/bailing_moe_linear.py, and srt/layers/attention/linear's seg_la
     "bailing_hybrid": (

@@ -74,6 +74,8 @@ def of_other_classes(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str,
     text = known["small/qwen3_5_moe_text"]
     served_by = "InternS2PreviewForConditionalGeneration"
     yield "small/intern_s2_preview", _around("intern_s2_preview", served_by, text_config=text)
+    text = known["small/kimi_k3_text"]
+    yield "small/kimi_k3", _around("kimi_k3", "KimiK3ForConditionalGeneration", text_config=text)
     nemotrons = {name: name for name in ("NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3")}
     for name, served_by in {**nemotrons, "nemotron_h_omni": "NemotronH_Omni_Reasoning_V3"}.items():
         text, tower = known["small/nemotron_h"], {"args": {"model": "vit_small_patch16_224"}}
@@ -114,18 +116,22 @@ def _around(name: str, served_by: str, **sections: Any) -> dict[str, Any]:
 
 def _served(name: str, config: dict[str, Any]) -> dict[str, Any]:
     """One of them has its name from an architecture, and transformers has none of that."""
-    if name != "bailing_hybrid_v3":
+    known = {"bailing_hybrid_v3": "bailing_hybrid", "kimi_k3_text": "kimi_linear"}
+    if name not in known:
         return _told(config)
     as_published = families.TINY[name].as_published
     assert as_published is not None
-    return _told({**as_published(config), "model_type": "bailing_hybrid"})
+    return _told({**as_published(config), "model_type": known[name]})
+
+
+_KEPT = ("kimi_linear",)  # has a class, of another architecture
 
 
 def _told(config: dict[str, Any]) -> dict[str, Any]:
     """With the class that serves it, where it names none."""
     kept = _kept(config)
     names = {**auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
-    names |= {one.model_type: one.architecture for one in CLASSLESS.values()}
+    names |= {one.model_type: one.architecture for one in CLASSLESS.values() if one.model_type not in _KEPT}
     kept["architectures"] = kept.get("architectures") or [names.get(kept["model_type"], "LlamaForCausalLM")]
     return kept
 

@@ -202,6 +202,7 @@ def _join(groups: dict[str, Any], attention: int, attn_dp: int, attn_dp_rank: in
 def _group(size: int, rank: int) -> Any:
     device = SimpleNamespace(rank=lambda: rank, size=lambda: size)
     edges = {"is_first_rank": True, "is_last_rank": True, "cpu_group": None, "device_group": device}
+    edges |= {"ca_comm": None}  # of which Kimi K3 asks
     return SimpleNamespace(world_size=size, rank_in_group=rank, rank=rank, **edges)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from tests.runtime import kimi_k3
 from tests.runtime.lightning import Lightning
 
 Told = dict[str, Any]
@@ -237,6 +238,16 @@ CLASSLESS = {
     ),
     "bailing_moe_v2": Classless(
         "BailingMoeV2ForCausalLM", "bailing_moe", "Glm4MoeConfig", _second, _alter_second, _bailing_tensors
+    ),
+    "kimi_k3_text": Classless(
+        *(
+            "KimiK3LinearForCausalLM",
+            "kimi_linear",
+            "KimiLinearConfig",
+            kimi_k3.config,
+            kimi_k3.alter,
+            kimi_k3.tensors,
+        )
     ),
     "bailing_hybrid": Classless(
         *("BailingMoeV2_5ForCausalLM", "bailing_hybrid", "DeepseekV3Config"),

@@ -40,6 +40,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "kimi_linear": frozenset((
         *("num_key_value_heads",),
     )),
+    "kimi_k3_text": frozenset((
+        *("head_dim", "mla_use_nope", "num_key_value_heads", "rope_theta", "use_grouped_topk"),
+    )),
     "longcat_flash": frozenset((
         *("head_dim", "num_key_value_heads"),
     )),

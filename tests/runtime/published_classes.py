@@ -122,9 +122,60 @@ class InternLM2Config(PreTrainedConfig):
     rope_parameters: dict[str, Any] | None = None
 
 
+class KimiK3Config(PreTrainedConfig):
+    """SGLang's KimiLinearConfig, as its class of K3 reads it."""
+
+    model_type = "kimi_k3_text"
+    vocab_size: int = 163840
+    hidden_size: int = 4096
+    head_dim: int | None = None
+    intermediate_size: int = 11008
+    num_hidden_layers: int = 32
+    num_attention_heads: int = 32
+    num_key_value_heads: int | None = None
+    hidden_act: str = "silu"
+    initializer_range: float = 0.02
+    rms_norm_eps: float = 1e-6
+    use_cache: bool = True
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | None = 2
+    rope_theta: float = 10000.0
+    rope_scaling: dict[str, Any] | None = None
+    tie_word_embeddings: bool = False
+    moe_intermediate_size: int | None = None
+    moe_renormalize: bool = True
+    moe_router_activation_func: str = "sigmoid"
+    num_experts: int | None = None
+    num_experts_per_token: int | None = None
+    num_shared_experts: int = 0
+    routed_scaling_factor: float = 1.0
+    first_k_dense_replace: int = 0
+    moe_layer_freq: int = 1
+    use_grouped_topk: bool = True
+    num_expert_group: int = 1
+    topk_group: int = 1
+    topk_method: str = "noaux_tc"
+    q_lora_rank: int | None = None
+    kv_lora_rank: int | None = None
+    qk_nope_head_dim: int | None = None
+    qk_rope_head_dim: int | None = None
+    v_head_dim: int | None = None
+    mla_use_nope: bool = False
+    num_nextn_predict_layers: int = 0
+    linear_attn_config: dict[str, Any] | None = None
+    attn_res_block_size: int | None = None
+    routed_expert_hidden_size: int | None = None
+    latent_moe_use_norm: bool = False
+    activation_situ_beta: float | None = None
+    activation_situ_linear_beta: float | None = None
+    mla_use_output_gate: bool = False
+    max_position_embeddings: int = 4096
+
+
 CLASSES: dict[str, Any] = {
     one.model_type: one
-    for one in (BailingMoeConfig, BailingMoeV2Config, BailingMoeV2_5Config, InternLM2Config)
+    for one in (BailingMoeConfig, BailingMoeV2Config, BailingMoeV2_5Config, InternLM2Config, KimiK3Config)
 }
 # What no model of theirs leaves out.
 NEEDED: dict[str, dict[str, Any]] = {
@@ -139,5 +190,14 @@ NEEDED: dict[str, dict[str, Any]] = {
     "phimoe": {"lm_head_bias": True},
     "longcat_flash": {"qk_rope_head_dim": 64},
     "afmoe": {"head_dim": 128, "max_position_embeddings": 16384},
+    "kimi_k3_text": {
+        **{"hidden_act": "situ", "activation_situ_beta": 4.0, "num_experts": 8, "num_experts_per_token": 2},
+        **{"moe_intermediate_size": 64, "routed_expert_hidden_size": 32, "attn_res_block_size": 4},
+        **dict.fromkeys(("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 32),
+        "linear_attn_config": {
+            **{"kda_layers": [1, *range(3, 33)], "full_attn_layers": [2], "use_full_rank_gate": True},
+            **{"num_heads": 4, "head_dim": 32, "short_conv_kernel_size": 4, "gate_lower_bound": -5.0},
+        },
+    },
     "hy_v3": {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True},
 }

@@ -215,7 +215,7 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     *(
         ("kimi_linear", {"linear_attn_config": _DELTAS, "first_k_dense_replace": 1}, other, said)
         for other, said in (
-            ({"architectures": ["KimiK3LinearForCausalLM"]}, "architectures is"),
+            ({"architectures": ["DeepseekV3ForCausalLM"]}, "architectures is"),
             ({"n_group": 4}, "n_group is 4: SGLang reads num_expert_group"),
             ({"num_local_experts": 8}, "num_local_experts is 8: SGLang reads num_experts"),
             ({"max_position_embeddings": 64}, "SGLang reads model_max_length"),
@@ -228,6 +228,19 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"linear_attn_config": {**_DELTAS, "kda_layers": None}}, "has no kda_layers"),
             ({"linear_attn_config": {**_DELTAS, "full_attn_layers": None}}, "has no full_attn_layers"),
             ({"linear_attn_config": {**_DELTAS, "num_heads": None}}, "has no num_heads"),
+            ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+        )
+    ),
+    *(
+        ("kimi_k3_text", {}, other, said)
+        for other, said in (
+            ({"activation_situ_beta": None}, "activation_situ_beta is missing"),
+            ({"topk_method": None}, "topk_method is None"),
+            ({"moe_router_activation_func": None}, "moe_router_activation_func is None"),
+            ({"n_routed_experts": 4}, "n_routed_experts is 4"),
+            ({"num_experts_per_tok": 4}, "num_experts_per_tok is 4"),
+            ({"layer_types": ["full_attention"] * 32}, "layer_types are not those"),
+            ({"linear_attn_config": delta_layers([*range(1, 33)], 32)}, _NO_STATES_ALONE),
             ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
         )
     ),
@@ -389,6 +402,14 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "activation_situ_beta": (None,),
         "activation_situ_linear_beta": (None,),
         "mamba_ssm_dtype": (None,),
+    },
+    "kimi_k3_text": {
+        "hidden_act": ("situ", "silu"),
+        **dict.fromkeys(("tie_word_embeddings", "attention_bias"), (False,)),
+        "moe_router_activation_func": ("sigmoid",),
+        "topk_method": ("noaux_tc",),
+        "logit_scale": (1.0,),
+        **dict.fromkeys(("rope_scaling", "routing_method_type"), (None,)),
     },
     "bailing_hybrid": {
         "hidden_act": ("silu", "swish"),

@@ -165,6 +165,8 @@ _BESIDE = """
         mla_use_nope mla_use_output_gate model_max_length moe_layer_freq moe_renormalize
         moe_router_activation_func num_expert_group num_experts num_experts_per_token
         num_shared_experts routed_expert_hidden_size topk_method use_grouped_topk
+    kimi_k3_text attention_bias layer_types linear_conv_kernel_dim linear_head_dim linear_num_heads
+        logit_scale n_routed_experts num_experts_per_tok quantization_config routing_method_type
 """
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-INTERPRETED = ("interpreted_blocks",)
+INTERPRETED = ("interpreted_blocks", "interpreted_snapshots")
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")

@@ -20,9 +20,12 @@ ALONE = Spread(1, 1)
 _NO_LINEAR = re.compile(
     r"mlp\.experts\.|(gate|gate\.wg|router(\.(proj|classifier))?|shared_expert_gate|self_attn\.g_proj"
     r"|indexer\.(weights_proj|wk)|compressor\.(indexer\.)?(kv|gate)_proj|scorer\.weights_proj|self_attn\.o_a_proj"
-    r"|\battention\.b_proj)$"
+    r"|\battention\.b_proj|mlp\.routed_expert_(down|up)_proj|\w+_res_proj)$"
 )
-_LINEAR = {"gemma4_text": ("per_layer_input_gate",), "laguna": ("self_attn.g_proj",)}
+_LINEAR = {
+    "gemma4_text": ("per_layer_input_gate",),
+    **dict.fromkeys(("laguna", "kimi_k3_text"), ("self_attn.g_proj",)),
+}
 # Stored as one by transformers.
 _STORED = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),

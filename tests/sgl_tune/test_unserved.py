@@ -66,6 +66,31 @@ def test_what_kimi_linears_class_is_not_written_for_has_a_key_alone(
     assert refused.shape.unknown.startswith(f"kimi_linear does not go with {said}")
 
 
+_K3 = {one.name: one.config for one in checkpoints()}
+
+
+@pytest.mark.parametrize(
+    ("weights", "served", "not_served", "said"),
+    [
+        ("its-text-alone", _DP, {"tp": 8, "moe_a2a_backend": "deepep"}, "an all-to-all"),
+        ("its-text-alone", {"tp": 8}, {"tp": 8, "sglang_version": "0.5.22"}, "releases before 0.5.23"),
+        ("its-text-alone", {"tp": 8, "ep": 8}, {"tp": 8, "quantization": "fp8"}, "quantized weights"),
+        ("its-text-alone", {"tp": 8}, {"moe_runner_backend": "flashinfer_cutlass"}, "kernels of FlashInfer"),
+        ("with-experts-in-mxfp4", {"moe_runner_backend": "marlin", "tp": 8}, {"tp": 8}, "experts in mxfp4"),
+        ("with-experts-in-mxfp4", {"arch": "sm100", "tp": 8}, {"arch": "sm120", "tp": 8}, "experts in mxfp4"),
+    ],
+)
+def test_what_of_kimi_k3_is_not_known(
+    weights: str, served: dict[str, Any], not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    like = _K3[f"a/kimi-k3-{weights}"]
+    assert _deployment(tmp_path, {}, like, **served).shape.model is not None
+    refused = _deployment(tmp_path, {}, like, **not_served)
+    assert refused.shape.model is None and refused.shape.unknown.startswith(
+        f"kimi_k3_text does not go with {said}"
+    )
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [(_DP, "DP attention"), ({"tp": 4, "moe_a2a_backend": "deepep"}, "an all-to-all")],

@@ -63,10 +63,7 @@ def _kimi_linear(f: Fields) -> ModelConfig:
     _check(f)
     linear = f.section("linear_attn_config")
     layers = f.size("num_hidden_layers")
-    mixers = _mixers(f, linear, layers)
-    for kind, what in (("full", "attention"), ("recurrent", "a state")):
-        if kind not in mixers:
-            f.cannot(f"no layer has {what}: this runtime has no server of one kind of these alone")
+    mixers = kinds_of_layers(f, linear, layers)
     attention, mla = _latents(f)
     return model(
         f,
@@ -75,7 +72,7 @@ def _kimi_linear(f: Fields) -> ModelConfig:
         _mlps(f, layers),
         moe=_routed(f),
         mla=mla,
-        recurrent=_delta(f, linear) if "recurrent" in mixers else None,
+        recurrent=KimiDeltaConfig(*delta_sizes(f, linear)) if "recurrent" in mixers else None,
         names=TensorNames(recurrent="self_attn", served=_SERVED),
         max_position=f.size("model_max_length", _TAKEN["model_max_length"]),
         intermediate_size=f.size("intermediate_size", _TAKEN["intermediate_size"]),
@@ -101,6 +98,14 @@ def _check(f: Fields) -> None:
     for name in _TAKEN:
         if not f.has(name):
             f.cannot(f"{name} is missing: SGLang and transformers take two other values")
+
+
+def kinds_of_layers(f: Fields, linear: HF, layers: int) -> list[str]:
+    mixers = _mixers(f, linear, layers)
+    for kind, what in (("full", "attention"), ("recurrent", "a state")):
+        if kind not in mixers:
+            f.cannot(f"no layer has {what}: this runtime has no server of one kind of these alone")
+    return mixers
 
 
 def _mixers(f: Fields, linear: HF, layers: int) -> list[str]:
@@ -147,8 +152,9 @@ def _latents(f: Fields) -> tuple[AttentionConfig, MLAConfig]:
     return AttentionConfig(count, count, mla.qk_head_dim, None, mla.qk_head_dim**-0.5), mla
 
 
-def _delta(f: Fields, linear: HF) -> KimiDeltaConfig:
-    """Sizes of the section; where it has none, of the file, and SGLang's server ends."""
+def delta_sizes(f: Fields, linear: HF) -> tuple[int, int, int]:
+    """Heads, their width and what a convolution sees, of the section; where it has none, of the file, and
+    SGLang's server ends."""
     sizes: list[int] = []
     for name, otherwise, usual in (
         ("num_heads", "linear_num_heads", 32),
@@ -162,7 +168,7 @@ def _delta(f: Fields, linear: HF) -> KimiDeltaConfig:
         else:
             sizes.append(Fields(linear, {}).size(name))
     heads, width, taps = sizes
-    return KimiDeltaConfig(heads, width, taps)
+    return heads, width, taps
 
 
 def _routed(f: Fields) -> MoEConfig:
@@ -184,4 +190,6 @@ def _routed(f: Fields) -> MoEConfig:
 
 _AGREED = {"vocab_size": 163840, "num_attention_heads": 32, "moe_renormalize": True}
 
-FAMILIES = (Family("kimi_linear", _kimi_linear, _AGREED),)
+FAMILIES = (
+    Family("kimi_linear", _kimi_linear, _AGREED, by_architecture={"KimiK3LinearForCausalLM": "kimi_k3_text"}),
+)

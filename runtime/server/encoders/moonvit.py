@@ -16,9 +16,11 @@ from runtime.server.encoders.weight import (
     layers,
     linear,
     over_attention_ranks,
+    rms_norm,
     row,
     whole,
 )
+from runtime.server.errors import ConfigError
 
 _DEFAULTS = {
     "patch_size": 14, "init_pos_emb_height": 64, "init_pos_emb_width": 64, "vt_num_attention_heads": 16,
@@ -60,6 +62,71 @@ def _tower(hf: Mapping[str, Any], text_width: int, mlp: Callable[[int, int], Wei
     yield from layer_norm("mm_projector.pre_norm", width)
     yield from linear("mm_projector.linear_1", merged, merged)
     yield from linear("mm_projector.linear_2", text_width, merged)
+
+
+_OF_K3 = {
+    "patch_size": 14, "init_pos_emb_height": 64, "init_pos_emb_width": 64, "vt_num_hidden_layers": 27,
+    "vt_hidden_size": 1024, "vt_intermediate_size": 4096, "qkv_hidden_size": 1536, "norm_type": "rmsnorm",
+    "pos_emb_type": "divided_fixed", "merge_type": "sd2_tpool", "activation_func": "gelu_pytorch_tanh",
+    "merge_kernel_size": 2,
+}  # fmt: skip
+_ALONE = {
+    "pos_emb_type": ("divided_fixed",),
+    "merge_type": ("sd2_tpool",),
+    "activation_func": ("gelu_pytorch_tanh", "gelu"),
+}
+
+
+def kimi_k3(hf: Mapping[str, Any], text_width: int) -> Weights:
+    """srt/models/kimi_k3_vl.py: whole on every rank, queries as wide as they say."""
+    v = Section(hf, defaults=_OF_K3)
+    for name, known in _ALONE.items():
+        if v.get(name) not in known:
+            raise ConfigError(
+                f"{v.where}{name} is {repr(v.get(name))[:60]}: SGLang has {' and '.join(known)}"
+            )
+    width, inner, asked = (
+        v.size(name) for name in ("vt_hidden_size", "vt_intermediate_size", "qkv_hidden_size")
+    )
+    patch, attends, biased = v.size("patch_size"), v.flag("attn_bias"), v.flag("linear_bias")
+    yield from linear(
+        "vision_tower.patch_embed.proj", width, 3 * patch * patch, v.flag("patch_embed_proj_bias")
+    )
+    grid = (v.size(f"init_pos_emb_{side}") for side in ("height", "width"))
+    yield from whole("vision_tower.patch_embed.pos_emb.weight", *grid, width)
+    norm = _norm_of(v)
+    parts = chain(
+        norm("norm0", width),
+        norm("norm1", width),
+        linear("mlp.fc0", inner, width, biased),
+        linear("mlp.fc1", width, inner, biased),
+        linear("wqkv", 3 * asked, width, attends),
+        linear("wo", width, asked, attends),
+    )
+    yield from layers("vision_tower.encoder.blocks", v.size("vt_num_hidden_layers"), parts)
+    yield from norm("vision_tower.encoder.final_layernorm", width)
+    merged = (v.get("mm_hidden_size") or width) * _merged(v)
+    yield from linear("mm_projector.proj.0", merged, merged, bias=False)
+    yield from linear("mm_projector.proj.2", text_width, merged, bias=False)
+    yield from rms_norm("mm_projector.post_norm", text_width)
+
+
+def _norm_of(v: Section) -> Callable[[str, int], Weights]:
+    known = {"rmsnorm": rms_norm, "layernorm": layer_norm}
+    if v.get("norm_type") not in known:
+        raise ConfigError(
+            f"{v.where}norm_type is {repr(v.get('norm_type'))[:60]}: SGLang has {', '.join(known)}"
+        )
+    return known[v.get("norm_type")]
+
+
+def _merged(v: Section) -> int:
+    """Patches that become one, by both sides."""
+    sides = v.get("merge_kernel_size")
+    sides = sides if isinstance(sides, list) else [sides, sides]
+    if len(sides) != 2 or not all(type(one) is int and one > 0 for one in sides):
+        raise ConfigError(f"{v.where}merge_kernel_size is {repr(sides)[:60]}: two sizes are needed")
+    return int(sides[0] * sides[1])
 
 
 def _whole_mlp(width: int, inner: int) -> Weights:
