@@ -22,6 +22,7 @@ from typing import Any
 import tomllib
 
 from benchmarks.real_starts.page import page
+from benchmarks.real_starts.referee import RANDOM_WEIGHTS
 from benchmarks.record import write_record
 from runtime.server.units import GIB, MIB
 from sgl_tune.deployment.deployment import Deployment
@@ -73,7 +74,7 @@ def known_rounds() -> list[str]:
 
 def deployment_of(start: RealStart) -> Deployment:
     flags = ServerFlags(sglang_version="0.5.17", gpu="H200")
-    return select_deployments(flags, command=start.command)[0]
+    return select_deployments(flags, command=[*start.command, *RANDOM_WEIGHTS])[0]
 
 
 def prediction(deployment: Deployment) -> MemoryReport:

@@ -81,6 +81,12 @@ def _read(source: Source, checkpoint: TensorReader) -> torch.Tensor:
     return source.view(tensor) if source.view else tensor
 
 
+def draw_as_sglang(parameter: torch.Tensor) -> None:
+    """srt/model_loader/weight_utils.py draws what is narrow as halves, and casts them."""
+    if parameter.is_floating_point() and parameter.element_size() == 1:
+        parameter.to(torch.float16).to(parameter.dtype)
+
+
 def fill_dummy(name: str, parameter: torch.Tensor, seed: int) -> None:
     """Random values of a sane size, the same on every rank, in place: no temporaries however large."""
     if parameter.is_meta:

@@ -17,7 +17,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.embedding import TokenEmbedding, VocabTable
 from runtime.layers.linear import Linear
-from runtime.layers.loading import Piece, fill_dummy, load
+from runtime.layers.loading import Piece, draw_as_sglang, fill_dummy, load
 from runtime.models.block_attention import BlockAttention
 from runtime.models.build import make_build
 from runtime.models.checkpoint import Checkpoint
@@ -215,6 +215,8 @@ class Decoder(nn.Module):
         """Random weights of the exact sizes."""
         for name, parameter in self.named_parameters():
             fill_dummy(name, parameter.data, seed)
+            if parameter.is_meta and self.build.runtime.random_weights:
+                draw_as_sglang(parameter.data)
         self._finalize()
 
     def pieces(self) -> Iterator[Piece]:

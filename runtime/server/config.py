@@ -278,6 +278,7 @@ class RuntimeConfig:
     fused_finalize: bool = False
     fuses_shared_experts: bool = True
     disable_custom_all_reduce: bool = False
+    random_weights: bool = False  # by --load-format dummy
     speculative: SpeculativeConfig | None = None
     states: StateRules = STATE_RULES
     # What decides how a server lays its weights out: its GPU, and its MoE backend where another stands in.

@@ -19,6 +19,8 @@ _HEADS_ON_ALL_STAGES = (
     *("glm4_moe", "glm4_moe_lite", "gpt_oss"),
     *("granitemoehybrid", "llama", "minimax_m2", "mistral", "mixtral", "qwen2_moe", "qwen3_moe"),
 )
+# ... which make a head, and then take the embedding for one
+_HEADS_BEFORE_TIES = ("granite", "granitemoe", "granitemoehybrid", "granitemoeshared", "granitemoe_swa")
 GROUP_NAMES = ("world", "tp", "pp", "attn_tp", "attn_dp", "moe_tp", "moe_ep")
 
 
@@ -100,3 +102,7 @@ def check_stages(num_layers: int, parallel: ParallelConfig) -> None:
 def has_idle_head(model_type: str, is_tied: bool) -> bool:
     """Of a stage that is not the last."""
     return model_type in _HEADS_ON_ALL_STAGES and not is_tied
+
+
+def drops_head(model_type: str, is_tied: bool) -> bool:
+    return model_type in _HEADS_BEFORE_TIES and is_tied

@@ -244,6 +244,8 @@ class Release(NamedTuple):
     gelu_on_cutlass: Literal["none", "quantized", "all"] = "none"
     # per_layer_config of its file: srt/utils/hf_transformers/config.py
     reads_layers_apart: bool = False
+    # srt/layers/attention/triton_backend.py: of most models with states, and some have no keys in it
+    triton_asks_first_layer: bool = True
     # srt/models/falcon_h1.py: ranks add up partial sums alone, and each once
     falcon_h1_adds_once: bool = False
     # srt/models/bailing_moe_v3.py: routers in the dtype that config.json names
@@ -494,6 +496,7 @@ _GATHERED_18 = (
 )
 _18 = _17._replace(
     version="0.5.18",
+    triton_asks_first_layer=False,
     compressed_pools=COMPRESSED_18,
     fused_all_reduce=_18_FUSED,
     prefill_graphs_need=0.0,

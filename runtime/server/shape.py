@@ -178,6 +178,7 @@ class Server:
             fused_finalize=self.fused_finalize,
             fuses_shared_experts=not self.asked.disable_shared_experts_fusion,
             disable_custom_all_reduce=self.asked.disable_custom_all_reduce,
+            random_weights=self.asked.load_format == "dummy",
             speculative=self._speculative_config,
             states=self.states,
             sm_major=self.gpu.major,

@@ -28,7 +28,7 @@ from runtime.moe.dispatch import Dispatcher
 from runtime.moe.dispatcher import make_dispatcher
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.own_draft import OwnDraft
-from runtime.server.parallel import has_idle_head, stage_layers
+from runtime.server.parallel import drops_head, has_idle_head, stage_layers
 from runtime.server.rows import aligned_rows
 from runtime.server.start_sizes import captured_sizes, start_sizes
 from runtime.server.units import GIB
@@ -122,6 +122,7 @@ class ModelRunner(Drafting, Serving):
                 dispatcher,
                 self.own_draft.captures if self.own_draft else (),
             )
+            self._drop_head()
             self.encoder, self.idle_head = self._make_encoder(), self._make_idle_head()
             self.second_tables = self._make_second_tables()
             if self.options.weights is None:
@@ -136,6 +137,11 @@ class ModelRunner(Drafting, Serving):
         if not is_idle or self.decoder.is_last or not self.options.as_sglang:
             return None
         return self.decoder.make_head()
+
+    def _drop_head(self) -> None:
+        drops = drops_head(self.model.model_type, self.model.tie_word_embeddings)
+        if drops and self.options.as_sglang and self.decoder.head is not None:
+            torch.empty_like(self.decoder.head.weight)
 
     def _make_second_tables(self) -> list[torch.Tensor]:
         device = self.device.torch_device

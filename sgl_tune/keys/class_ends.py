@@ -69,6 +69,13 @@ def _compressed_keys(deployment: Deployment) -> Iterator[str]:
         yield told
 
 
+def _random_latents(deployment: Deployment) -> Iterator[str]:
+    """srt/models/kimi_vl.py takes kv_b_proj apart as it reads a checkpoint, and at no other load."""
+    architecture, load_format = checkpoint_of(deployment).architecture, deployment.server.asked.load_format
+    if architecture == "KimiVLForConditionalGeneration" and load_format == "dummy":
+        yield "--load-format dummy leaves Kimi-VL's attention without its matrices"
+
+
 def _mixers(deployment: Deployment) -> Iterator[str]:
     """srt/models/falcon_h1.py asks for a head's width, srt/layers/attention/mamba/mamba.py for a bias."""
     recurrent, ranks = deployment.model.recurrent, deployment.parallel.attn_tp
@@ -227,6 +234,7 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 
 _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
+    _random_latents,
     *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _stages_without_windows),
     *(_gemma_2, _afmoe, _stages, _gathered_keys, _pools_of_keys),
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import chooses_itself, fuses_on_each_rank
 from runtime.server.expert_weights import has_int4_experts, packs_nvfp4
+from runtime.server.recurrent import LightningConfig, Mamba2Config, ShortConvConfig
 from runtime.server.sizing import kv_heads_per_rank
 from sgl_tune.keys.call_shapes import has_kernels, routing_of, tunes_moe
 from sgl_tune.keys.expert_calls import (
@@ -19,6 +20,7 @@ from sgl_tune.keys.expert_calls import (
 )
 
 if TYPE_CHECKING:
+    from runtime.server.shape import Server
     from sgl_tune.deployment.deployment import Deployment
 
 # Of block-scaled fp8 GEMMs by FlashInfer, where they are asked for: srt/layers/quantization/fp8_utils.py.
@@ -32,6 +34,7 @@ _WITH_GELU = (
 _GELU_ON_TRTLLM = ("modelopt_fp4", "nvfp4_online")
 _LARGE_PAGE = 128
 _SAY_NO_WINDOW = ("cohere2", "cohere2_moe", "exaone_moe", "granitemoe_swa")
+_ASKED_FOR_KEYS = (Mamba2Config, ShortConvConfig, LightningConfig)
 _BY_SILU = ("awq_marlin", "gptq_marlin", "moe_wna16", "mxfp4", "w4afp8")
 
 
@@ -40,6 +43,7 @@ def ends_of_kernels(deployment: Deployment) -> Iterator[str]:
     yield from _gates(deployment)
     yield from _large_pages(deployment)
     yield from _untold_windows(deployment)
+    yield from _first_layer(deployment)
     if deployment.server.tunes:
         yield from _tuned(deployment)
 
@@ -102,9 +106,20 @@ def _large_pages(deployment: Deployment) -> Iterator[str]:
 def _untold_windows(deployment: Deployment) -> Iterator[str]:
     """srt/layers/attention/triton_backend.py plans windows of models that say one."""
     server, model = deployment.server, deployment.model
-    by_triton = "triton" in (server.prefill_attention_backend, server.decode_attention_backend)
-    if by_triton and model.model_type in _SAY_NO_WINDOW and "sliding" in model.attention_kinds:
+    if _by_triton(server) and model.model_type in _SAY_NO_WINDOW and "sliding" in model.attention_kinds:
         yield "its class tells the triton attention backend of no window, and its layers ask for one"
+
+
+def _first_layer(deployment: Deployment) -> Iterator[str]:
+    """... and asks the first of all layers how wide values are, but beside deltas, where it asks the pool."""
+    server, model = deployment.server, deployment.model
+    asks = server.release.triton_asks_first_layer and isinstance(model.recurrent, _ASKED_FOR_KEYS)
+    if asks and _by_triton(server) and (not model.keeps_tokens(0) or deployment.parallel.pp > 1):
+        yield "the triton attention backend asks a stage for keys of the first layer, and it has none"
+
+
+def _by_triton(server: Server) -> bool:
+    return "triton" in (server.prefill_attention_backend, server.decode_attention_backend)
 
 
 def _takes_dispatch(deployment: Deployment) -> bool:

@@ -1,6 +1,7 @@
 """Starts of a stock SGLang 0.5.17, measured on H200s (benchmarks/real_starts), as predicted today."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,3 +49,13 @@ def test_tables_of_angles_are_made_first_and_lengthened_last(name: str, of_round
     measured = {error["what"]: error["measured"] for error in _measured(of_round)[name]["errors"]}
     phase = _predicted(name, of_round).phase("weights")
     assert phase is not None and abs(phase.peak_bytes - measured["weights: peak"]) < MIB
+
+
+@pytest.mark.parametrize("name", ["llama-fp8", "granite4"])
+def test_the_peak_of_its_weights(name: str) -> None:
+    """Of fp8, halves that are drawn at random; of a Granite, a head that gives way to the embedding."""
+    start = next(start for start in real_starts("fifth") if start.name == name)
+    by_another = replace(start, command=[*start.command, "--attention-backend", "flashinfer"])
+    weights = prediction(deployment_of(by_another)).phase("weights")
+    measured = next(e["measured"] for e in _measured("fifth")[name]["errors"] if e["what"] == "weights: peak")
+    assert weights is not None and abs(weights.peak_bytes - measured) < 16 * MIB

@@ -12,6 +12,7 @@ from runtime.server.checkpoint import Checkpoint
 from sgl_tune.deployment.models import presets
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.call_shapes import routing_of
 from sgl_tune.keys.dense_shapes import linear_sizes
 from sgl_tune.keys.gaps import unplanned
@@ -100,6 +101,35 @@ def test_triton_is_told_of_windows(model: str, flags: dict[str, Any], ends: bool
     (tmp_path / "config.json").write_text(json.dumps(json.loads(PUBLISHED.read_text())[model]))
     found = _ends(model_path=str(tmp_path), arch="sm90", sglang_version="0.5.17", **flags)
     assert (found is not None and "tells the triton attention backend of no window" in found) == ends, found
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "ends"),
+    [
+        ("ibm-granite/granite-4.0-h-small", {}, True),  # seen on a GPU
+        ("ibm-granite/granite-4.0-h-small", {"attention_backend": "flashinfer"}, False),
+        ("ibm-granite/granite-4.0-h-small", {"sglang_version": "0.5.18"}, False),
+        ("ibm-granite/granite-4.0-h-small", {"sglang_version": "0.5.12"}, True),
+        ("tiiuae/Falcon-H1-0.5B-Instruct", {}, False),  # its first layer attends: seen on a GPU
+        ("moonshotai/Kimi-Linear-48B-A3B-Instruct", {}, False),  # seen on a GPU
+    ],
+)
+def test_triton_asks_the_first_layer(model: str, flags: dict[str, Any], ends: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(json.loads(PUBLISHED.read_text())[model]))
+    asked = {"attention_backend": "triton", "sglang_version": "0.5.17", **flags}
+    found = _ends(model_path=str(tmp_path), arch="sm90", **asked)
+    assert (found is not None and "asks a stage for keys of the first layer" in found) == ends, found
+
+
+@pytest.mark.parametrize(("load_format", "ends"), [("dummy", True), ("auto", False)])
+def test_kimi_vl_is_not_made_of_random_weights(load_format: str, ends: bool, tmp_path: Path) -> None:
+    """Seen on a GPU: its decode graphs met an attention that was never finished."""
+    told = json.loads(PUBLISHED.read_text())["moonshotai/Kimi-VL-A3B-Instruct"]
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    flags = ServerFlags(sglang_version="0.5.17", flashinfer_version="0.7.2", arch="sm90")
+    command = f"python -m sglang.launch_server --model-path {tmp_path} --load-format {load_format}"
+    found = never_starts(select_deployments(flags, command=command.split())[0])
+    assert (found is not None and "--load-format dummy" in found) == ends, found
 
 
 MHA = {"attention_backend": "trtllm_mha", "page_size": 128}
