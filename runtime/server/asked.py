@@ -88,6 +88,7 @@ class Asked:
     speculative_dflash_block_size: int | None = None
     speculative_dspark_block_size: int | None = None
     speculative_draft_attention_backend: str | None = None
+    speculative_draft_kv_cache_dtype: str | None = None
 
     disaggregation_mode: str = "null"
     disaggregation_decode_enable_radix_cache: bool = False

@@ -258,7 +258,7 @@ class RuntimeConfig:
     a2a_max_tokens: int | None = None
     deepep: DeepEP | None = None
     prefill_tokens: int = 8192  # of one rank's prefill; without chunks, those of the longest one
-    chunks_prefills: bool = True
+    prefill_buffer: int = 8192  # tokens of its inputs, where it comes in chunks, which may grow; else 0
     # Of the whole server; None where they follow from the memory that is left.
     max_running_requests: int | None = None
     max_total_tokens: int | None = None  # of a rank's pool, at most

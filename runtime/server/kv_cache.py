@@ -25,10 +25,15 @@ def settle_kv_dtype(c: Choices) -> None:
 
 
 def draft_kv_dtype(c: Choices, draft: Checkpoint, method: str | None, dtype: str) -> str:
-    """As asked, or as the draft's checkpoint has it; once what the target's says became the argument."""
+    """As asked for it alone or for both, or as its checkpoint has it; once what its target's says became the
+    argument."""
+    if c.speculative_draft_kv_cache_dtype not in (None, "auto"):
+        return str(c.speculative_draft_kv_cache_dtype)
     told = c.reasons.get("kv_cache_dtype", ())
     rule = told[-1].rule if told else ""
-    if rule not in (_BY_SCHEME, _BY_DTYPE) or (rule == _BY_SCHEME and c.release.drafts_keep_targets_scheme):
+    is_targets = rule == _BY_SCHEME and c.release.drafts_keep_targets_scheme
+    follows = c.speculative_draft_kv_cache_dtype is None
+    if follows and (is_targets or rule not in (_BY_SCHEME, _BY_DTYPE)):
         return str(c.kv_cache_dtype)
     return _FP8 if has_fp8_scales(c, draft, method) else dtype
 

@@ -143,6 +143,7 @@ def _server(c: Choices) -> Server:
         context_length=_context_length(c),
         chunked_prefill_size=c.chunked_prefill_size,
         max_prefill_tokens=c.max_prefill_tokens,
+        prefill_buffer=budgets.prefill_buffer(c),
         mem_fraction_static=c.mem_fraction_static,
         max_running_requests=c.max_running_requests,
         dummy_batch_rows=_dummy_rows(c),

@@ -78,6 +78,7 @@ class Server:
     context_length: int
     chunked_prefill_size: int
     max_prefill_tokens: int
+    prefill_buffer: int
     mem_fraction_static: float
     max_running_requests: int | None
     dummy_batch_rows: int
@@ -161,7 +162,7 @@ class Server:
             moe_a2a_backend=self.moe_a2a_backend,
             deepep=self.deepep,
             prefill_tokens=self.prefill_tokens,
-            chunks_prefills=self.chunked_prefill_size > 0,
+            prefill_buffer=self.prefill_buffer,
             max_running_requests=self.max_running_requests,
             max_total_tokens=self.asked.max_total_tokens,
             sliding_share=self.sliding_share,
@@ -204,9 +205,16 @@ class Server:
     def _speculative_config(self) -> SpeculativeConfig | None:
         if self.speculative is None:
             return None
-        one = self.speculative
+        one, kept = self.speculative, None
+        if self.draft is not None and self.asked.speculative_draft_kv_cache_dtype is not None:
+            kept = _FULL_NAMES.get(self.draft.kv_cache_dtype, self.draft.kv_cache_dtype)
         return SpeculativeConfig(
-            one.algorithm, one.steps or 1, one.topk or 1, one.draft_tokens, is_counted=one.is_counted
+            one.algorithm,
+            one.steps or 1,
+            one.topk or 1,
+            one.draft_tokens,
+            is_counted=one.is_counted,
+            kv_cache_dtype=kept,
         )
 
     def as_draft(self) -> Server:

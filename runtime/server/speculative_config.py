@@ -15,6 +15,7 @@ class SpeculativeConfig:
     num_draft_tokens: int = 4
     multi_layer: bool = False
     is_counted: bool = True  # its layers' keys and values, when the pool is sized
+    kv_cache_dtype: str | None = None  # None: its target's
 
     def __post_init__(self) -> None:
         check_flags(self, SPECULATIVE)

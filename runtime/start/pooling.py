@@ -72,9 +72,16 @@ class Pooling:
             return self.kv
         model, parallel, plan, own = self.model, self.parallel, self.plan, self.own_draft
         if own is not None:
-            model, parallel, plan = own.model, own.parallel, replace(plan, kv_dtype=own.kv_dtype)
+            model, parallel = own.model, own.parallel
+        plan = replace(plan, kv_dtype=self._draft_dtype)
         cache = make_cache(plan, model, parallel, draft.layer_ids, self.device.torch_device)
         return KVPool(self.kv.requests, self.kv.slots, cache)
+
+    @property
+    def _draft_dtype(self) -> str:
+        """Of its keys and values."""
+        told = self.runtime.speculative and self.runtime.speculative.kv_cache_dtype
+        return self.own_draft.kv_dtype if self.own_draft else told or self.plan.kv_dtype
 
     def _tell_pool(self) -> None:
         plan, requests = self.plan, self.max_running_requests
@@ -97,20 +104,20 @@ class Pooling:
         plan, own, drafts = self.plan, self.own_draft, self._draft_layers
         if plan.compressed is not None:
             return plan.compressed.bytes_per_token
-        found = kv_bytes_per_token(
-            self.model,
-            self.parallel,
-            plan.kv_dtype,
-            self.layers,
-            0 if own else drafts,
-            plan.packed,
-            self.runtime.sliding_share,
-            plan.index_dtype,
-        )
+
+        def of(dtype: str, drafts: int) -> float:
+            share, keys = self.runtime.sliding_share, plan.index_dtype
+            return kv_bytes_per_token(
+                self.model, self.parallel, dtype, self.layers, drafts, plan.packed, share, keys
+            )
+
+        kept = self._draft_dtype
         if own is not None:
             layers = range(own.model.num_layers)
-            found += kv_bytes_per_token(own.model, own.parallel, own.kv_dtype, layers)
-        return found
+            return of(plan.kv_dtype, 0) + kv_bytes_per_token(own.model, own.parallel, kept, layers)
+        if kept == plan.kv_dtype:
+            return of(kept, drafts)
+        return of(plan.kv_dtype, 0) + of(kept, drafts) - of(kept, 0)
 
     def _told_states(self) -> dict[str, int]:
         if self.plan.states is None:

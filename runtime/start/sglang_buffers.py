@@ -56,10 +56,10 @@ class SglangBuffers:
 
     def init_eager_runner(self) -> None:
         """One set of inputs for the longest batch, shared by all runners."""
-        requests, pool, chunk = self.plan.max_running_requests, self.plan.tokens, self.sizes.chunk
-        longest = max(pool, chunk)
-        if self.runtime.release.eager_inputs == "a chunk":
-            longest = chunk if self.runtime.chunks_prefills else pool
+        requests, pool = self.plan.max_running_requests, self.plan.tokens
+        prefill = self.runtime.prefill_buffer
+        is_prefills = self.runtime.release.eager_inputs == "a chunk" and prefill > 0
+        longest = prefill if is_prefills else max(pool, prefill)
         tokens = max(longest, requests * self.sizes.width)
         for name in ("input_ids", "out_cache_loc", "positions"):
             self._hold(name, torch.int64, tokens)

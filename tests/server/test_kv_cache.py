@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.server.errors import ConfigError
+from tests.server import asking
 from tests.server.servers import B200, GLM5, H100, LLAMA, PRO, QWEN, R1, V32, VERSIONS, changed_in, server
 
 SCHEME = {"type": "float", "num_bits": 8, "dynamic": False}
@@ -100,6 +101,23 @@ def test_sparse_attention_and_what_was_asked_for(
     model: dict[str, Any], gpu: str, asked: str, found: dict[str, str]
 ) -> None:
     assert _by_release(model, gpu, kv_cache_dtype=asked) == found
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [("fp8_e5m2", "fp8_e5m2"), ("bf16", "bfloat16"), ("auto", "bfloat16"), (None, "fp8_e4m3")],
+)
+def test_a_draft_has_a_cache_of_its_own_dtype_where_that_is_told(asked: str | None, found: str) -> None:
+    drafted = asking.server(
+        *("glm4", 23, "H200"),
+        kv_cache_dtype="fp8_e4m3",
+        speculative_algorithm="EAGLE",
+        speculative_draft_kv_cache_dtype=asked,
+    )
+    kept = drafted.runtime.speculative
+    assert kept is not None and kept.kv_cache_dtype == (None if asked is None else found)
+    assert drafted.as_draft().runtime.kv_cache_dtype == found
+    assert drafted.runtime.kv_cache_dtype == "fp8_e4m3"
 
 
 def test_a_rank_goes_by_the_dtypes_full_name() -> None:

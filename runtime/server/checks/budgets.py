@@ -60,8 +60,8 @@ def _width(c: Choices) -> int:
     return (c.speculative_num_draft_tokens or 1) if c.speculative_algorithm else 1
 
 
-def _chunk(c: Choices) -> int:
-    """Tokens of a prefill's buffer; dynamic chunks grow."""
+def prefill_buffer(c: Choices) -> int:
+    """Tokens of it, none without chunks; dynamic ones grow: max_prefill_buffer_tokens of srt."""
     chunk = max(0, c.chunked_prefill_size)
     if c.enable_dynamic_chunking and c.pp_size > 1 and chunk:
         return max(chunk, c.max_prefill_tokens, -(-chunk * 5 // 4))
@@ -81,13 +81,13 @@ def _decode_graph(c: Choices) -> int:
 def _flashinfer_sends(c: Choices) -> int:
     prefill = 0
     if c.disaggregation_mode != "decode":
-        prefill = max(_chunk(c), (c.prefill.max_bs or 0) if c.prefill.is_on else 0)
+        prefill = max(prefill_buffer(c), (c.prefill.max_bs or 0) if c.prefill.is_on else 0)
     return max(prefill, _decode_graph(c))
 
 
 def _flashinfer_holds(c: Choices) -> int:
     told = FLASHINFER in c.environ
-    return _capacity(c, FLASHINFER) if told else max(_chunk(c), _FLASHINFER_LEAST)
+    return _capacity(c, FLASHINFER) if told else max(prefill_buffer(c), _FLASHINFER_LEAST)
 
 
 def _cutedsl_sends(c: Choices) -> int:
@@ -97,7 +97,7 @@ def _cutedsl_sends(c: Choices) -> int:
 
 
 def _deepep_prefill(c: Choices) -> int:
-    return _chunk(c) or int(c.max_prefill_tokens)
+    return prefill_buffer(c) or int(c.max_prefill_tokens)
 
 
 def _scattered(c: Choices, tokens: int) -> int:
