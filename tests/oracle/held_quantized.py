@@ -1,6 +1,6 @@
 """What SGLang's own classes hold of `tests/memory/quantized.py`, or that they end: recorded for the tests.
 
-python -m tests.oracle.held_quantized --model LiquidAI/LFM2-1.2B [--places 1,2,8] [--release 0.5.23]
+python -m tests.oracle.held_quantized --model LiquidAI/LFM2-1.2B [--places 1,2,8] [--gpu B200]
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ def main() -> None:
     options.add_argument("--model", action="append", choices=FIRST)
     options.add_argument("--places", default="1,2,8", help="tp: of each, its last rank")
     options.add_argument("--release", default="0.5.23")
+    options.add_argument("--gpu", default="H200", help="all of them hold the same: nothing may change")
     options.add_argument("--work", type=Path, default=WORK, help="where the wheels are kept")
     asked = options.parse_args()
     work = asked.work.absolute()
@@ -32,7 +33,7 @@ def main() -> None:
         for name, of, tp in cases
     ]
     held = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
-    answers = run_inside("read_held", wheel_of(asked.release, work), "H200", work, lines, 900, "may-end")
+    answers = run_inside("read_held", wheel_of(asked.release, work), asked.gpu, work, lines, 900, "may-end")
     for (name, of, tp), answer in zip(cases, answers, strict=True):
         held.setdefault(name, {}).setdefault(of, {})[str(tp)] = answer
     RECORDED.write_text("{\n" + ",\n".join(_rows(name, told) for name, told in held.items()) + "\n}\n")
