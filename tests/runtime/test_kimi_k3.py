@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.forward.comm import VirtualCommunicator
+from runtime.devices.cpu import Cpu
+from runtime.forward.batch import make_decode_batch, make_extend_batch
+from runtime.forward.comm import Communicator, VirtualCommunicator
+from runtime.forward.logits_processor import LogitsOutput
 from runtime.layers import snapshot_ops
 from runtime.layers.mlp import situ
 from runtime.models.decoder import Decoder
@@ -15,8 +18,14 @@ from runtime.models.kimi_delta import KimiDelta
 from runtime.server.config import ParallelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
+from runtime.server.recurrent import StateRules
+from runtime.start.model_runner import ModelRunner
+from runtime.start.options import StartOptions
 from tests.memory.checkpoints import checkpoints
 from tests.runtime.config_files import config_file
+from tests.runtime.hybrids import make_hybrid
+from tests.runtime.ranks import Ranks
+from tests.runtime.starts import make_runtime
 
 _NAME = "a/kimi-k3-of-the-sizes-that-sglang-names"
 _WHOLE = next(one.config for one in checkpoints() if one.name == _NAME)
@@ -89,6 +98,31 @@ def test_a_stage_is_given_what_others_kept_and_sends_it_on(rank: int, given: int
     for is_sent, count in ((False, given), (True, sent)):
         kept = stage.empty_state(5, is_sent).kept
         assert kept is not None and kept.rows.shape == (5, count, model.hidden_size)
+
+
+def _by_graph_and_eagerly(comm: Communicator, parallel: ParallelConfig, capture: bool) -> list[Any]:
+    """The logits of a prefill over both stages, and those that it then decodes with, of the last one."""
+    told = {"prefill_tokens": 64, "states": StateRules(conv_dtype="float32")}
+    graphs = {"prefill_graphs": (16, 64), "decode_graphs": (1, 4)} if capture else {}
+    runtime, options = make_runtime(**told, **graphs), StartOptions(kv_tokens=512)
+    runner = ModelRunner(make_hybrid("kimi_k3_text"), parallel, runtime, Cpu(), lambda: comm, options=options)
+    runner.start()
+    requests = runner.kv.requests.allocate(2)
+    texts = [[7, 11, 13, 17, 19], [23, 29, 31]]
+    batches = [
+        make_extend_batch(texts, requests, runner.kv, [0, 0]),
+        make_decode_batch([37, 41], requests, runner.kv, [5, 3]),
+    ]
+    found = [runner.forward(batch) if capture else runner.forward_eager(batch) for batch in batches]
+    return [one.next_token_logits.numpy().copy() for one in found if isinstance(one, LogitsOutput)]
+
+
+def test_stages_pass_on_what_is_kept_by_graphs_too(ranks: Ranks) -> None:
+    stages = ParallelConfig(pp=2)
+    captured, eager = (ranks.run(stages, _by_graph_and_eagerly, stages, on)[-1] for on in (True, False))
+    assert len(captured) == len(eager) == 2
+    for got, want in zip(captured, eager, strict=True):
+        torch.testing.assert_close(torch.from_numpy(got), torch.from_numpy(want), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("tp", "copied"), [(4, 0), (8, 12 * 128)])
