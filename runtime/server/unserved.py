@@ -233,6 +233,7 @@ _ROWS = {
         _DRAFTS,
         _QUANTIZED,
     ),
+    "sarvam_moe": (_DRAFTS,),
     # srt/models/kimi_k3.py, and srt/layers/quantization/mxfp4.py
     "kimi_k3_text": (
         _Row(

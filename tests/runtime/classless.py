@@ -239,6 +239,9 @@ CLASSLESS = {
     "bailing_moe_v2": Classless(
         "BailingMoeV2ForCausalLM", "bailing_moe", "Glm4MoeConfig", _second, _alter_second, _bailing_tensors
     ),
+    "sarvam_moe": Classless(
+        "SarvamMoEForCausalLM", "sarvam_moe", "Glm4MoeConfig", _second, _alter_second, _bailing_tensors
+    ),
     "kimi_k3_text": Classless(
         *(
             "KimiK3LinearForCausalLM",

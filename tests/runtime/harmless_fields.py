@@ -18,6 +18,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "bailing_moe_v2": frozenset((
         *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "output_dropout"),
     )),
+    "sarvam_moe": frozenset((
+        *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "output_dropout"),
+    )),
     "bailing_hybrid": frozenset((
         *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "num_key_value_heads"),
         *("output_dropout", "seq_aux"),

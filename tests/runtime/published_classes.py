@@ -82,6 +82,12 @@ class BailingMoeV2Config(PreTrainedConfig):
     routed_scaling_factor: float = 1.0
 
 
+class SarvamMoEConfig(BailingMoeV2Config):
+    """Of Sarvam: its fields are those of the class that serves it."""
+
+    model_type = "sarvam_moe"
+
+
 class BailingMoeV2_5Config(BailingMoeV2Config):
     """Of Ling 2.5."""
 
@@ -175,12 +181,20 @@ class KimiK3Config(PreTrainedConfig):
 
 CLASSES: dict[str, Any] = {
     one.model_type: one
-    for one in (BailingMoeConfig, BailingMoeV2Config, BailingMoeV2_5Config, InternLM2Config, KimiK3Config)
+    for one in (
+        BailingMoeConfig,
+        BailingMoeV2Config,
+        BailingMoeV2_5Config,
+        InternLM2Config,
+        KimiK3Config,
+        SarvamMoEConfig,
+    )
 }
 # What no model of theirs leaves out.
 NEEDED: dict[str, dict[str, Any]] = {
     "bailing_moe": {"num_key_value_heads": 4, "moe_intermediate_size": 1408, "use_bias": False},
     "bailing_moe_v2": {"norm_topk_prob": True},
+    "sarvam_moe": {"norm_topk_prob": True},
     "laguna": {
         "rope_parameters": {
             kind: {"rope_type": "default", "rope_theta": theta, "partial_rotary_factor": share}

@@ -231,6 +231,7 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
         )
     ),
+    ("sarvam_moe", {}, {"head_dim": None}, "head_dim is missing: what it is then, the checkpoint's own"),
     *(
         ("kimi_k3_text", {}, other, said)
         for other, said in (

@@ -39,6 +39,7 @@ _OF_SGLANG = (
     "afmoe",
     "olmo3",
     "glm5_next_text",
+    "sarvam_moe",  # or its checkpoints
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
@@ -131,6 +132,8 @@ _BESIDE = """
         norm_softmax rotary_dim routed_scaling_factor router_dtype router_type score_function
         topk_group use_qk_norm use_rmsnorm
     bailing_moe_v2 moe_shared_expert_intermediate_size multi_gate norm_head norm_softmax norm_topk_prob
+        rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
+    sarvam_moe moe_shared_expert_intermediate_size multi_gate norm_head norm_softmax norm_topk_prob
         rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
     internlm2 head_dim quantization_config
     cohere head_dim model_max_length

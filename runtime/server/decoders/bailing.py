@@ -1,4 +1,5 @@
-"""Ling and Ring, 1 and 2.0: experts behind a few dense layers, queries, keys and values in one matrix.
+"""Ling and Ring, 1 and 2.0, and Sarvam, whose class is theirs: experts behind a few dense layers, queries,
+keys and values in one matrix.
 
 Their config classes are files of the checkpoints, and `bailing_moe` is what both call themselves: the
 architecture tells which one it is. What a class does not have is as srt/models/bailing_moe.py has it.
@@ -43,6 +44,14 @@ def _bailing(f: Fields) -> ModelConfig:
         normed_head=f.flag("norm_head"),
         intermediate_size=f.size("intermediate_size") if "dense" in kinds else f.count("intermediate_size"),
     )
+
+
+def _sarvam(f: Fields) -> ModelConfig:
+    """srt/models/sarvam_moe.py. Its config class is a file of its checkpoints, which nobody here has read."""
+    for name in _SECOND:
+        if not f.tells(name):
+            f.cannot(f"{name} is missing: what it is then, the checkpoint's own class says")
+    return _bailing(f)
 
 
 def _attention(f: Fields) -> AttentionConfig:
@@ -155,4 +164,5 @@ _SECOND = {
 FAMILIES = (
     Family("bailing_moe", _bailing, _FIRST, {"BailingMoeV2ForCausalLM": "bailing_moe_v2"}),
     Family("bailing_moe_v2", _bailing, _SECOND),
+    Family("sarvam_moe", _sarvam, _SECOND),
 )

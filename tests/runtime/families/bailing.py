@@ -48,3 +48,11 @@ TINY["bailing_moe_v2"] = Tiny(
         "router_type": (None,) * 19 + ("MultiRouter",),
     },
 )
+TINY["sarvam_moe"] = Tiny(
+    "SarvamMoEConfig",
+    {
+        **TINY["bailing_moe_v2"].sizes,
+        **{"head_dim": 16, "rms_norm_eps": 1e-6, "moe_intermediate_size": 32},
+    },
+    TINY["bailing_moe_v2"].space,
+)
