@@ -12,6 +12,7 @@ from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import GraphRunner, Tensors
 from runtime.models.decoder import StageState
 from runtime.models.snapshots import Snapshots
+from runtime.server.errors import NeverStarts
 
 
 class StageGraphs(GraphRunner):
@@ -37,7 +38,8 @@ class StageGraphs(GraphRunner):
     def state_of(self, rows: int) -> StageState | None:
         if self.state is None:
             return None
-        assert self.state.inputs is None, "SGLang ends at such graphs"
+        if self.state.inputs is not None:
+            raise NeverStarts("graphs pass no inputs of layers to another stage: --disable-cuda-graph")
         return _taken({name: held[:rows] for name, held in named(self.state).items()})
 
     def forward(self, batch: ForwardBatch) -> LogitsOutput | StageState:

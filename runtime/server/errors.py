@@ -23,5 +23,9 @@ class Unsupported(ConfigError):
     """A model that servers serve, and whose layers this runtime does not have."""
 
 
+class NeverStarts(ConfigError):
+    """SGLang ends here, whatever the memory: how a start ends, and what it took until then is known."""
+
+
 class NoRoomForTokens(ConfigError):
     """The weights take more than the static fraction: how a start ends, and no mistake in its flags."""

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
 
+def server_ends(deployment: Deployment) -> str | None:
+    """Why its server does not start: the target, or its draft."""
+    draft = deployment.draft_deployment
+    of_draft = never_starts(draft) if draft is not None else None
+    return never_starts(deployment) or (of_draft and f"its draft: {of_draft}")
+
+
 def never_starts(deployment: Deployment) -> str | None:
     """Why; None of one that may."""
     if deployment.shape.model is None or deployment.arch == CPU.arch:

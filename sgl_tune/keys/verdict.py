@@ -10,7 +10,7 @@ from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.gaps import Gap, unplanned
 from sgl_tune.keys.keys import skipped_ops
 from sgl_tune.keys.plan import Plan
-from sgl_tune.keys.starts import never_starts
+from sgl_tune.keys.starts import server_ends
 from sgl_tune.keys.tunable import cannot_tune
 from sgl_tune.units import count
 
@@ -51,7 +51,7 @@ def verdict_of(plan: Plan) -> Verdict:
 
 
 def _verdict(plan: Plan) -> Verdict:
-    ends = _ends(plan)
+    ends = server_ends(plan.deployment)
     if ends:
         return Verdict("nothing", f"tunes nothing: this server does not start: {ends}", runs=False)
     if plan.is_idle:
@@ -66,13 +66,6 @@ def _verdict(plan: Plan) -> Verdict:
     beside = f"; {planned_text(plan)} are planned" if plan.caches else ""
     said = f"tunes {what}, which cannot be planned: {why}{beside}{untuned}"
     return Verdict("unplanned", said, gaps, obstacle)
-
-
-def _ends(plan: Plan) -> str | None:
-    """The target, or its draft."""
-    draft = plan.deployment.draft_deployment
-    of_draft = never_starts(draft) if draft is not None else None
-    return never_starts(plan.deployment) or (of_draft and f"its draft: {of_draft}")
 
 
 def _why_nothing(deployment: Deployment) -> str:

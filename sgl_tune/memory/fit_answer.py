@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from runtime.server.bounds import REQUESTS
 from runtime.server.releases import Release
 from sgl_tune.cli.out import Output
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.keys.starts import server_ends
 from sgl_tune.memory.answer import MemoryOptions, question_of
-from sgl_tune.memory.caveats import caveats
 from sgl_tune.memory.fit import Fit, fit
 from sgl_tune.memory.goals import Goals
 from sgl_tune.memory.table import heading
@@ -60,6 +60,10 @@ def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit,
             "known",
             "mem-report without --fit tells the pool; --sweep mem-fraction-static=... tells several",
         )
+    if ends := server_ends(deployment):
+        raise CheckFailed(
+            f"{deployment.name} never starts: {ends}", "mem-report without --fit tells what it would take"
+        )
     goals = options.goals(deployment.inputs.asked.context_length)
     with out.progress("fitting") as progress:
         found = fit(Trials(starts), goals, progress.advance)
@@ -68,7 +72,7 @@ def fitted(asked: MemoryOptions, options: FitOptions, out: Output) -> tuple[Fit,
         found.best.report,
         is_gpu_assumed=assumed is not None,
         notes=(*filter(None, [assumed]), *deployment.warnings, *deployment.notes, *starts[0].notes),
-        not_modelled=caveats(deployment),
+        not_modelled=deployment.not_counted,
     )
     found = replace(found, best=replace(found.best, report=report))
     return found, deployment.server.release, heading(report)

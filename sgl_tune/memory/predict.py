@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from runtime.graphs.policy import CapturePolicy
 from runtime.moe.a2a_workspace import WorkspaceOverflow
-from runtime.server.errors import ConfigError, NoRoomForTokens
+from runtime.server.errors import ConfigError, NeverStarts, NoRoomForTokens
 from runtime.start.options import StartOptions
 from runtime.start.run_record import Run
 from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.keys.starts import server_ends
 from sgl_tune.memory.report import Constant, MemoryReport
 from sgl_tune.memory.run_report import report_of
 from sgl_tune.memory.start import Start, unpacked
@@ -103,7 +104,7 @@ def _give(member: Member, waiting: deque[tuple[int, Start]]) -> None:
 def _told(event: Event, start: Start) -> MemoryReport:
     if event["kind"] == _REFUSED:
         raise UsageError(event["message"], event["remedy"])
-    return report_of(from_plain(Run, event["run"], "run"), start.name)
+    return _report(from_plain(Run, event["run"], "run"), start)
 
 
 def _lost(member: Member) -> WorkFailed:
@@ -147,7 +148,11 @@ def main(child: Child) -> None:
 
 def predict(start: Start, snapshot: Path | None = None) -> MemoryReport:
     """`snapshot` is written as PyTorch's memory_viz page reads it."""
-    return report_of(_run(start, snapshot), start.name)
+    return _report(_run(start, snapshot), start)
+
+
+def _report(run: Run, start: Start) -> MemoryReport:
+    return replace(report_of(run, start.name), never_starts=server_ends(start.deployment) or "")
 
 
 def _run(start: Start, snapshot: Path | None = None) -> Run:
@@ -220,7 +225,7 @@ def run_start(start: Start, device: Device, recorder: PhaseRecorder, meeting: st
         own_draft=start.own_draft,
     )
     try:
-        with suppress(torch.OutOfMemoryError, NoRoomForTokens, WorkspaceOverflow):
+        with suppress(torch.OutOfMemoryError, NeverStarts, NoRoomForTokens, WorkspaceOverflow):
             runner.start()
     except ConfigError as error:
         raise UsageError(error.message, error.remedy) from error

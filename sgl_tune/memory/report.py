@@ -12,7 +12,7 @@ from sgl_tune.memory.logged import Logged
 from sgl_tune.units import memory_bytes
 
 Source = Literal["predicted", "measured"]
-Verdict = Literal["fits", "oom", "failed", "unfinished", "partial"]
+Verdict = Literal["fits", "oom", "failed", "unfinished", "partial", "never starts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,13 @@ class MemoryReport:
     subtitle: str = ""
     flags: str = ""  # what was set of the server's
     is_gpu_assumed: bool = False
+    never_starts: str = ""  # why SGLang ends at such a server, whatever its memory
     not_predicted: tuple[str, ...] = ()  # phases behind the last that is: nobody knows whether it fits
 
     @property
     def verdict(self) -> Verdict:
+        if self.never_starts:
+            return "never starts"
         if self.oom is not None:
             return "oom"
         if self.run.failure is not None:
@@ -190,6 +193,7 @@ class MemoryReport:
             "remedies": [asdict(remedy) for remedy in self.remedies],
             "notes": list(self.notes),
             "not_modelled": self.not_modelled or None,
+            "never_starts": self.never_starts or None,
             "not_predicted": list(self.not_predicted),
             "what_if": {name: report.to_json() for name, report in self.what_if.items()},
             "comparisons": [comparison.to_json() for comparison in self.comparisons],

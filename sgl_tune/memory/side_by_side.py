@@ -42,11 +42,13 @@ def _show_starts(out: Output, title: str, reports: Mapping[str, MemoryReport]) -
 
 def _show_failures(out: Output, reports: Mapping[str, MemoryReport]) -> None:
     for name, report in reports.items():
-        if report.failure is not None:
+        if report.never_starts:
+            out.line(f"{name}: {report.never_starts}", style="red")
+        elif report.failure is not None:
             where = f", at {report.oom.where}" if report.oom and report.oom.where else ""
             text = verdict(report)[0] if report.oom else failure_text(report)
             out.line(f"{name}: {text}{where}", style="red")
-    if any(report.failure for report in reports.values()):
+    if any(report.failure or report.never_starts for report in reports.values()):
         out.line()
 
 
@@ -132,6 +134,8 @@ def show_sweep(out: Output, sweep: Mapping[str, MemoryReport], unicode: bool = T
             bar = ("\u2588" if unicode else "#") * round(_FRONTIER * report.free_at_peak_bytes / most)
         elif report.verdict == "partial":
             bar = "? not known"
+        elif report.never_starts:
+            bar = "\u2717 never starts" if unicode else "x never starts"
         else:
             bar = "\u2717 does not fit" if unicode else "x does not fit"
         rows.append((name.partition("=")[2], *summary(report), bar))

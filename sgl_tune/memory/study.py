@@ -16,7 +16,6 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.advice import remedies
-from sgl_tune.memory.caveats import caveats
 from sgl_tune.memory.predict import Predictor, together
 from sgl_tune.memory.ranks import ALL, DISTINCT, choose_ranks, rank_name
 from sgl_tune.memory.report import MemoryReport, Remedy, worst
@@ -71,7 +70,7 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
         lead = worst(outcomes[0])
         start = _as_settled(groups[0][outcomes[0].index(lead)], lead)
         helpful: tuple[Remedy, ...] = ()
-        if lead.verdict not in ("fits", "partial"):
+        if lead.verdict not in ("fits", "partial", "never starts"):
             with out.progress("simulating what would help") as progress:
                 helpful = remedies(groups[0], lead, predict.counted_by(progress.advance))
     chosen = start.deployment
@@ -82,7 +81,7 @@ def study(question: Question, what_ifs: Sequence[WhatIf], sweep: Sequence[WhatIf
         ranks=_all_ranks(question, start, outcomes[0]),
         remedies=helpful,
         notes=(*_doubts(question, start), *chosen.warnings, *chosen.notes, *start.notes),
-        not_modelled=caveats(chosen),
+        not_modelled=chosen.not_counted,
         flags=flags_asked(chosen),
         is_gpu_assumed=question.gpu.assumed is not None,
     )

@@ -54,6 +54,13 @@ def failure_text(report: MemoryReport) -> str:
 
 
 def verdict(report: MemoryReport) -> tuple[str, str]:
+    text, style = _of_memory(report)
+    if report.never_starts:
+        return f"NEVER STARTS: {report.never_starts}; by its memory alone: {text}", "red"
+    return text, style
+
+
+def _of_memory(report: MemoryReport) -> tuple[str, str]:
     if report.oom is not None and report.failure is not None:
         oom = report.oom
         return (

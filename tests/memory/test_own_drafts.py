@@ -168,6 +168,7 @@ def test_its_positions_are_its_target_s(deployed: Any) -> None:
 
 def test_a_shortened_start_keeps_nothing_of_layers_that_it_lacks(deployed: Any) -> None:
     flags = {"cuda_graph_max_bs": 4, "max_running_requests": 4, "chunked_prefill_size": 256}
+    flags |= {"context_length": 2048}
     report = predict(starts_of(deployed(**flags), "0")[0].shortened().as_measured())
     assert report.verdict == "fits" and report.phases[-1].name == "ready"
 

@@ -6,9 +6,14 @@ const count = n => n == null ? "–" : n.toLocaleString("en-US");
 // ---- the verdict
 
 function verdictText(of) {
+  if (of.never_starts) return `Never starts: ${of.never_starts}; by its memory alone: ${memoryText(of)}`;
+  return memoryText(of);
+}
+
+function memoryText(of) {
   if (of.oom) return `Out of memory in ${of.oom.phase}: tried ${size(of.oom.tried_bytes)}, ${size(of.oom.free_bytes)} free, ${size(of.oom.allocated_bytes)} allocated`;
-  if (of.verdict === "partial") return `Predicted up to ${of.phases.at(-1).name}, which leaves ${size(of.free_at_peak_bytes)} ±${size(of.margin_bytes)} for what is not: ${of.not_predicted.join(", ")}`;
-  if (of.verdict !== "fits") return `${of.verdict === "failed" ? "Failed" : "Not finished"} in ${of.failed_in}`;
+  if (of.not_predicted.length && !of.failed_in) return `Predicted up to ${of.phases.at(-1).name}, which leaves ${size(of.free_at_peak_bytes)} ±${size(of.margin_bytes)} for what is not: ${of.not_predicted.join(", ")}`;
+  if (of.failed_in) return `${of.failure ? "Failed" : "Not finished"} in ${of.failed_in}`;
   return `Fits: ${size(of.free_at_peak_bytes)} free at the peak, ±${size(of.margin_bytes)}`;
 }
 

@@ -11,7 +11,6 @@ import pytest
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
-from sgl_tune.memory.caveats import caveats
 from sgl_tune.memory.start import starts_of
 
 NEWEST, BEFORE_PHASES = "0.5.23", "0.5.13"
@@ -106,9 +105,3 @@ def test_what_is_set_to_what_it_would_be_anyway_is_not_named() -> None:
 def test_a_pool_that_requests_bound_is_named(model: str, release: str, flags: str, named: bool) -> None:
     """Where no prefix is kept: SGLang then gives the layers behind a window less, and the others more."""
     assert ("pool of layers behind a window" in _set(flags, release, model).not_counted) == named
-
-
-def test_a_server_that_never_starts_is_said_beside_the_verdict() -> None:
-    told = caveats(_set("--moe-runner-backend flashinfer_trtllm"))
-    assert told == "this server does not start: FlashInfer has no flashinfer_trtllm kernels for sm90"
-    assert caveats(_set()) == ""
