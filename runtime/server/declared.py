@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from runtime.server.formats.assigned import Quantized
-from runtime.server.formats.fields import whole
+from runtime.server.formats.fields import block_of, whole
 from runtime.server.formats.kinds import Kind
 from runtime.server.formats.read import quantized_of
 
@@ -33,8 +33,7 @@ def _modelopt(algorithm: str) -> str:
 
 def declared_block(hf: HF) -> tuple[int, int] | None:
     section = hf.get("quantization_config")
-    block = section.get("weight_block_size") if isinstance(section, Mapping) else None
-    return tuple(block) if block else None
+    return block_of(section, "weight_block_size") if isinstance(section, Mapping) else None
 
 
 def declared_weights(hf: HF) -> Quantized:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.server.checkpoint import Checkpoint
+from runtime.server.decoders.served_classes import SERVED
 from tests.oracle.published import published
 
 BOOK = Path(__file__).with_name("deployments.jsonl.gz")
@@ -76,4 +77,10 @@ def _plain(case: Case) -> dict[str, Any]:
 def checkpoints() -> dict[str, dict[str, Any]]:
     """Of every family that the runtime builds."""
     found: dict[str, dict[str, Any]] = json.loads(gzip.decompress(CHECKPOINTS.read_bytes()))
-    return found
+    return {name: {**one, "architectures": _served(one)} for name, one in found.items()}
+
+
+def _served(config: dict[str, Any]) -> Any:
+    """By a class that SGLang has: transformers calls some otherwise, and has none for others."""
+    told, served = config["architectures"], SERVED.get(config["model_type"])
+    return told if served is None or told[0] in served else [served[0]]

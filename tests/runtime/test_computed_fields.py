@@ -215,7 +215,6 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     *(
         ("kimi_linear", {"linear_attn_config": _DELTAS, "first_k_dense_replace": 1}, other, said)
         for other, said in (
-            ({"architectures": ["DeepseekV3ForCausalLM"]}, "architectures is"),
             ({"n_group": 4}, "n_group is 4: SGLang reads num_expert_group"),
             ({"num_local_experts": 8}, "num_local_experts is 8: SGLang reads num_experts"),
             ({"max_position_embeddings": 64}, "SGLang reads model_max_length"),
@@ -303,6 +302,15 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         {"topk_method": "group_limited_greedy", "n_group": 8, "topk_group": 1, "num_experts_per_tok": 8},
         {"num_experts_per_tok": 9},
         "num_experts_per_tok is 9: 1 of 8 groups have fewer experts",
+    ),
+    ("qwen3_moe", {}, {"num_experts": 7}, "num_experts_per_tok is 8: there are 7 experts"),
+    *(
+        ("deepseek_v3", {}, other, said)
+        for other, said in (
+            ({"n_group": 5}, "256 experts are not evenly those of 5 groups"),
+            ({"topk_group": 9}, "topk_group is 9: there are 8 groups of experts"),
+            ({"n_group": 256, "topk_group": 8}, "each is worth what its best 2 are"),
+        )
     ),
     ("hunyuan_v1_moe", {"moe_topk": [2, 2]}, {"moe_topk": [2, 1]}, "computes one number for all layers"),
     ("hunyuan_v1_moe", {"num_shared_expert": [1, 1]}, {"num_shared_expert": [2, 2]}, "computes 1"),
@@ -508,7 +516,7 @@ def test_step_names_the_kind_of_layer_whose_positions_it_is_not_told() -> None:
 def test_ling_3_has_another_mixer_under_the_same_model_type() -> None:
     file = {**config_file("bailing_hybrid"), "architectures": ["BailingMoeV3ForCausalLM"]}
     assert isinstance(model_config(file).recurrent, KimiDeltaConfig)
-    with pytest.raises(Unsupported, match="architectures is"):
+    with pytest.raises(Unsupported, match="architectures names BailingHybridForCausalLM"):
         model_config({**file, "architectures": ["BailingHybridForCausalLM"]})
 
 

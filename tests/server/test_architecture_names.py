@@ -22,12 +22,13 @@ _UNASKED = {
     *("InternLM2ForCausalLM", "Olmo3ForCausalLM"),
 }
 _WRITTEN_BY_A_TOOL = {"class_table"}
+_NOT_ASKED_ABOUT = {"served_classes"}  # of every family, whose own tests ask
 
 
 def _modules() -> Iterator[ModuleType]:
     for found in pkgutil.walk_packages(server.__path__, "runtime.server."):
         last = found.name.rpartition(".")[2]
-        if not last.startswith("v0_") and last not in _WRITTEN_BY_A_TOOL:
+        if not last.startswith("v0_") and last not in _WRITTEN_BY_A_TOOL | _NOT_ASKED_ABOUT:
             yield importlib.import_module(found.name)
 
 

@@ -25,6 +25,7 @@ EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 
 LATENTS = {"kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8}
 ROUTED = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 V3 = {"model_type": "deepseek_v3", **LATENTS, **ROUTED}
+_IN_GROUPS = {"n_group": 2, "topk_group": 1}
 GPT_OSS = {
     "model_type": "gpt_oss",
     "num_local_experts": 8,
@@ -254,7 +255,7 @@ def test_latents_and_their_indexer() -> None:
     [
         ({"mlp_bias": True}, "mlp_bias is True: this runtime computes False"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu': this runtime computes 'silu'"),
-        ({**V3, "scoring_func": "softmax"}, "scoring_func is 'softmax'"),
+        ({**V3, **_IN_GROUPS, "scoring_func": "softmax"}, "scoring_func is 'softmax'"),
         ({**GLM5, "rope_interleave": False}, "rope_interleave is False"),
         ({**GLM5, "indexer_types": ["full", "shared"]}, "share an indexer"),
         ({**GLM5, "index_topk_pattern": "FFSF"}, "share an indexer"),
@@ -300,11 +301,18 @@ def test_layers_that_this_runtime_does_not_know(members: dict[str, Any], said: s
         {"model_type": "qwen3", "layer_types": ["full_attention"]},
         {"model_type": "qwen3_moe", **EXPERTS, "mlp_only_layers": ["0"]},
         {**GLM5, "q_lora_rank": None},
+        {"model_type": "step3p5", "attention_other_setting": {"num_attention_heads": {"a": 1}}},
     ],
 )
 def test_a_field_of_another_type_is_refused_by_name(members: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"config\.json: "):
         _read(**members)
+
+
+@pytest.mark.parametrize("block", [128, True, 0.5, "128", [128], [128, "128"], {"a": 1}])
+def test_a_quantization_block_is_two_sizes(block: object) -> None:
+    with pytest.raises(ConfigError, match=r"weight_block_size is .*: two sizes are needed"):
+        _read(quantization_config={"quant_method": "fp8", "weight_block_size": block})
 
 
 @pytest.mark.parametrize("value", [None, "64", True, 0, -1, 6.5])

@@ -15,6 +15,7 @@ V3 = {
     "model_type": "deepseek_v3", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
     "vocab_size": 128, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
     "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+    "n_group": 1, "topk_group": 1,
 }  # fmt: skip
 ATTENTION = "model.layers.3.self_attn"
 QKV = [f"{ATTENTION}.{one}_proj" for one in "qkv"]

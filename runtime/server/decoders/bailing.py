@@ -82,7 +82,7 @@ def _routed(f: Fields) -> MoEConfig:
     corrected = f.flag("moe_router_enable_expert_bias")
     f.only("score_function", "sigmoid" if corrected else "softmax")
     experts, top_k = f.size("num_experts"), f.size("num_experts_per_tok")
-    groups, best = expert_groups(f, corrected, experts, top_k)
+    groups, best = expert_groups(f, corrected)
     inner = f.size("moe_intermediate_size")
     shared = f.size("moe_shared_expert_intermediate_size", inner)
     return MoEConfig(
@@ -100,17 +100,13 @@ def _routed(f: Fields) -> MoEConfig:
     )
 
 
-def expert_groups(
-    f: Fields, corrected: bool, experts: int, top_k: int, name: str = "n_group"
-) -> tuple[int, int]:
+def expert_groups(f: Fields, corrected: bool, name: str = "n_group") -> tuple[int, int]:
     groups, best = f.count(name), f.count("topk_group")
     told = f"{name} is {groups} and topk_group {best}"
     if not corrected and (groups or best):
         f.cannot(f"{told}: this runtime computes a softmax over all experts")
     elif corrected and not 0 < best <= groups:
         f.cannot(f"{told}: this runtime computes sigmoids of the best of some groups")
-    elif corrected and top_k > experts // groups * best:
-        f.cannot(f"num_experts_per_tok is {top_k}: {best} of {groups} groups have fewer experts")
     return groups or 1, best or 1
 
 

@@ -16,11 +16,9 @@ from runtime.server.decoders.bailing import NAMES, check_weights, expert_groups
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import model, which
-from runtime.server.errors import Unsupported
 from runtime.server.layer_config import AttentionConfig, MLAConfig, MoEConfig, RopeConfig
 from runtime.server.recurrent import LightningConfig
 
-_ARCHITECTURE = "BailingMoeV2_5ForCausalLM"
 _NAMES = replace(NAMES, recurrent="attention")
 # Of no other value are SGLang's layers those of the checkpoints' own file, or they are another family's.
 _ALONE: Mapping[str, Any] = {
@@ -62,9 +60,6 @@ def _bailing_hybrid(f: Fields) -> ModelConfig:
 
 
 def _check(f: Fields) -> None:
-    told = f.get("architectures")
-    if told not in (None, [], [_ARCHITECTURE]):  # as transformers calls Ling 3, of the same model_type
-        raise Unsupported(f"config.json: architectures is {repr(told)[:60]}: here is {_ARCHITECTURE}")
     check_weights(f)
     f.only("short_conv_kernel_size")
     f.only("moe_router_enable_expert_bias", True)
@@ -138,7 +133,7 @@ def _routed(f: Fields) -> MoEConfig:
     told = f.size("moe_shared_expert_intermediate_size", inner)
     if shared and told != inner:
         f.cannot(f"moe_shared_expert_intermediate_size is {told}: SGLang makes shared experts {inner} wide")
-    groups, best = expert_groups(f, True, experts, top_k)
+    groups, best = expert_groups(f, True)
     return MoEConfig(
         num_experts=experts,
         top_k=top_k,

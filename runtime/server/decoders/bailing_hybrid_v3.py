@@ -189,7 +189,7 @@ def _routed(f: Fields) -> MoEConfig:
     shared = f.count("moe_shared_expert_intermediate_size", together)
     if shared != together:
         f.cannot(f"moe_shared_expert_intermediate_size is {shared}: transformers has {together}")
-    groups, best = expert_groups(f, True, experts, top_k, _told(f, "n_group"))
+    groups, best = expert_groups(f, True, _told(f, "n_group"))
     return MoEConfig(
         num_experts=experts,
         top_k=top_k,

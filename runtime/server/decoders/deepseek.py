@@ -36,13 +36,10 @@ def _routed_by_softmax(f: Fields) -> MoEConfig:
         f.cannot("num_experts_per_tok is missing")
     in_groups = f.get("topk_method") == "group_limited_greedy"
     groups, best = f.size("n_group", 1), f.size("topk_group", 1)
-    experts, top_k = f.size("n_routed_experts"), f.size("num_experts_per_tok", 1)
-    if in_groups and top_k > experts // groups * best:
-        f.cannot(f"num_experts_per_tok is {top_k}: {best} of {groups} groups have fewer experts")
     inner = f.size("moe_intermediate_size")
     return MoEConfig(
-        num_experts=experts,
-        top_k=top_k,
+        num_experts=f.size("n_routed_experts"),
+        top_k=f.size("num_experts_per_tok", 1),
         intermediate_size=inner,
         shared_intermediate_size=inner * f.count("n_shared_experts"),
         renormalize=False,

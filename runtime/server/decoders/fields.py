@@ -18,7 +18,11 @@ def architecture_of(hf: HF) -> str:
     listed = hf.get("architectures")
     if hf.get("model_type") == "olmo3":  # srt/configs/olmo3.py
         listed = ["Olmo2ForCausalLM"] if listed in (None, ["Olmo3ForCausalLM"]) else listed
-    return str(listed[0]) if isinstance(listed, list) and listed else ""
+    if listed is None:
+        return ""
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise ConfigError(f"config.json: architectures is {repr(listed)[:60]}: a list of names is needed")
+    return listed[0] if listed else ""
 
 
 class Fields:

@@ -81,7 +81,6 @@ def _kimi_linear(f: Fields) -> ModelConfig:
 
 
 def _check(f: Fields) -> None:
-    f.only("architectures", ["KimiLinearForCausalLM"])
     f.only("hidden_act", "silu")
     f.only("moe_router_activation_func", "sigmoid")
     f.only("topk_method", "noaux_tc")

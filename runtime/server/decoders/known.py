@@ -61,6 +61,8 @@ from runtime.server.decoders import (
 )
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields, architecture_of
+from runtime.server.decoders.routes import unchosen
+from runtime.server.decoders.served_classes import check_class
 from runtime.server.decoders.wrappers import WRAPPERS, encoder_of, text_part, wrapper_of
 from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
@@ -91,6 +93,7 @@ def family_of(hf: HF) -> Family:
 
 
 def model_config(hf: HF) -> ModelConfig:
+    check_class(hf)
     wrapper = wrapper_of(hf)
     part = hf if wrapper is None else text_part(wrapper, hf)
     text = _text_model(part)
@@ -117,6 +120,7 @@ def _text_model(hf: HF) -> ModelConfig:
         quantization_block=declared_block(hf),
         dtype=declared_dtype(hf),
     )
+    model = replace(model, obstacles=(*model.obstacles, *unchosen(model.moe)))
     try:
         model = replace(model, quantized=declared_weights(hf))
         parts = _beside_compressed(model), _parted(model), disagreements(model)

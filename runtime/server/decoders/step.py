@@ -107,7 +107,8 @@ def _attention(f: Fields, kinds: list[str], kind: str) -> AttentionConfig:
 def _sliding_heads(f: Fields, kinds: list[str]) -> int:
     """Told in one of three ways, which must agree."""
     other, elsewhere = f.section("attention_other_setting"), f.size("num_attention_heads")
-    count = f.size("num_sliding_attention_heads", other.get("num_attention_heads", elsewhere))
+    apart = f.checked_size("num_attention_heads", other.get("num_attention_heads", elsewhere))
+    count = f.size("num_sliding_attention_heads", apart)
     kv_heads = f.size(f.spelled("num_key_value_heads", "num_attention_groups"))
     if other.get("num_attention_groups", kv_heads) != kv_heads:
         f.cannot("attention_other_setting has KV heads of its own: here all layers have as many")

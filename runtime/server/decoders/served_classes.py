@@ -1,0 +1,129 @@
+"""SGLang's classes whose layers each model_type's are here.
+
+It makes the class that `architectures` names, whatever model_type says: one that embeds, classifies or drafts
+has the same fields in its config.json, and other layers.
+"""
+
+from __future__ import annotations
+
+from runtime.server.decoders.eagle3 import is_draft
+from runtime.server.decoders.fields import HF, architecture_of
+from runtime.server.errors import Unsupported
+
+# A model_type that is not here is chosen by its class: LongCat-Flash.
+_TOLD = """
+    bailing_hybrid BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM
+    bailing_hybrid_v3 BailingMoeV3ForCausalLM
+    bailing_moe BailingMoeForCausalLM BailingMoEForCausalLM BailingMoeV2ForCausalLM
+    bailing_moe_v2 BailingMoeV2ForCausalLM
+    llama LlamaForCausalLM
+    mistral MistralForCausalLM
+    mixtral MixtralForCausalLM
+    qwen2 Qwen2ForCausalLM
+    qwen2_moe Qwen2MoeForCausalLM
+    qwen3 Qwen3ForCausalLM
+    qwen3_moe Qwen3MoeForCausalLM
+    qwen3_next Qwen3NextForCausalLM
+    qwen3_5_text Qwen3_5ForCausalLM
+    qwen3_5_moe_text Qwen3_5MoeForCausalLM
+    mimo MiMoForCausalLM
+    mimo_v2 MiMoV2ForCausalLM
+    mimo_v2_flash MiMoV2FlashForCausalLM MiMoV2ForCausalLM
+    deepseek_v2 DeepseekV2ForCausalLM
+    deepseek_v3 DeepseekV3ForCausalLM
+    deepseek_v32 DeepseekV32ForCausalLM
+    deepseek_v4 DeepseekV4ForCausalLM
+    kimi_k2 DeepseekV3ForCausalLM
+    kimi_k25 KimiK25ForConditionalGeneration
+    kimi_k3 KimiK3ForConditionalGeneration
+    kimi_k3_text KimiK3LinearForCausalLM
+    kimi_linear KimiLinearForCausalLM KimiK3LinearForCausalLM
+    kimi_vl KimiVLForConditionalGeneration
+    glm4 Glm4ForCausalLM
+    glm4_moe Glm4MoeForCausalLM
+    glm4_moe_lite Glm4MoeLiteForCausalLM
+    glm_moe_dsa GlmMoeDsaForCausalLM
+    glm4v Glm4vForConditionalGeneration
+    glm4v_moe Glm4vMoeForConditionalGeneration
+    glm_ocr GlmOcrForConditionalGeneration
+    glm46v Glm4vForConditionalGeneration Glm4vMoeForConditionalGeneration
+    glm5_next Glm5NextForConditionalGeneration
+    glm5_next_text Glm5NextForConditionalGeneration
+    gpt_oss GptOssForCausalLM
+    minimax_m2 MiniMaxM2ForCausalLM
+    minimax_m3_vl MiniMaxM3SparseForConditionalGeneration
+    minimax_m3_vl_text MiniMaxM3SparseForCausalLM
+    ernie4_5 Ernie4_5_ForCausalLM
+    ernie4_5_moe Ernie4_5_MoeForCausalLM
+    ernie4_5_moe_vl Ernie4_5_VLMoeForConditionalGeneration
+    olmo2 Olmo2ForCausalLM
+    olmo3 Olmo2ForCausalLM
+    olmoe OlmoeForCausalLM
+    exaone4 Exaone4ForCausalLM
+    exaone_moe ExaoneMoEForCausalLM ExaoneMoeForCausalLM
+    phi3 Phi3ForCausalLM
+    phimoe PhiMoEForCausalLM
+    mellum MellumForCausalLM
+    nemotron_h NemotronHForCausalLM
+    NemotronH_Nano_VL_V2 NemotronH_Nano_VL_V2
+    NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_Omni_Reasoning_V3
+    nemotron_h_omni NemotronH_Omni_Reasoning_V3
+    gemma GemmaForCausalLM
+    gemma2 Gemma2ForCausalLM
+    gemma3 Gemma3ForConditionalGeneration
+    gemma3_text Gemma3ForCausalLM
+    gemma4 Gemma4ForConditionalGeneration
+    gemma4_text Gemma4ForCausalLM
+    gemma4_unified Gemma4UnifiedForConditionalGeneration
+    granite GraniteForCausalLM
+    granitemoe GraniteMoeForCausalLM
+    granitemoehybrid GraniteMoeHybridForCausalLM
+    granitemoeshared GraniteMoeSharedForCausalLM
+    granitemoe_swa GraniteMoeSWAForCausalLM
+    llama4 Llama4ForConditionalGeneration
+    llama4_text Llama4ForCausalLM Llama4ForConditionalGeneration
+    ministral3 Ministral3ForCausalLM
+    mistral3 Mistral3ForConditionalGeneration
+    hunyuan_v1_dense HunYuanDenseV1ForCausalLM
+    hunyuan_v1_moe HunYuanMoEV1ForCausalLM
+    step3p5 Step3p5ForCausalLM
+    step3p7 Step3p7ForConditionalGeneration
+    step_robotics StepVLForConditionalGeneration
+    sarvam_moe SarvamMoEForCausalLM
+    dots_ocr DotsOCRForCausalLM
+    arcee ArceeForCausalLM
+    lfm2 Lfm2ForCausalLM
+    lfm2_moe Lfm2MoeForCausalLM
+    lfm2_vl Lfm2VlForConditionalGeneration
+    cohere CohereForCausalLM
+    cohere2 Cohere2ForCausalLM
+    cohere2_moe Cohere2MoeForCausalLM
+    cohere2_vision Cohere2VisionForConditionalGeneration
+    internlm2 InternLM2ForCausalLM
+    internvl_chat InternVLChatModel
+    interns1 InternS1ForConditionalGeneration
+    intern_s2_preview InternS2PreviewForConditionalGeneration
+    hy_v3 HYV3ForCausalLM
+    hy_v4 HYV4ForCausalLM
+    laguna LagunaForCausalLM
+    falcon_h1 FalconH1ForCausalLM
+    afmoe AfmoeForCausalLM
+    qwen2_vl Qwen2VLForConditionalGeneration
+    qwen2_5_vl Qwen2_5_VLForConditionalGeneration
+    qwen3_vl Qwen3VLForConditionalGeneration
+    qwen3_vl_moe Qwen3VLMoeForConditionalGeneration
+    qwen3_omni_moe Qwen3OmniMoeForConditionalGeneration
+    qwen3_5 Qwen3_5ForConditionalGeneration
+    qwen3_5_moe Qwen3_5MoeForConditionalGeneration
+"""
+SERVED = {words[0]: tuple(words[1:]) for words in map(str.split, _TOLD.strip().splitlines())}
+
+
+def check_class(hf: HF) -> None:
+    """Where a class is named, and it is none of these."""
+    kind, name = str(hf.get("model_type", "")), architecture_of(hf)
+    if name and not is_draft(hf) and name not in SERVED.get(kind, (name,)):
+        raise Unsupported(
+            f"config.json: architectures names {name[:60]}: the layers of SGLang's class are not known here, "
+            f"those of a {kind} are {' and '.join(SERVED[kind])}'s"
+        )
