@@ -146,6 +146,15 @@ _ROWS = {
         _Row(_without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
         _DRAFTS,
     ),
+    # srt/models/glm_ocr.py: its merger's width; glm_ocr_nextn.py drafts
+    "glm_ocr_text": (
+        _Row(
+            lambda m, s: m.encoder is not None and m.encoder.is_cut(s.release.number),
+            "releases since 0.5.20 but with a projection_intermediate_size as its text's: images are cut",
+        ),
+        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
+        _DRAFTS,
+    ),
     # srt/models/ernie45_moe_vl.py: heads are split over all ranks, and layers give experts rows of one kind
     "ernie4_5_vl_moe_text": (
         _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),

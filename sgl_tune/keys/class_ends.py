@@ -182,6 +182,13 @@ def _stages_without_windows(deployment: Deployment) -> Iterator[str]:
             return
 
 
+def _tied_dots(deployment: Deployment) -> Iterator[str]:
+    """srt/models/dots_ocr.py looks for an embedding where its Qwen2 has none."""
+    is_dots = checkpoint_of(deployment).architecture == "DotsOCRForCausalLM"
+    if is_dots and deployment.model.tie_word_embeddings:
+        yield "tie_word_embeddings is true, and SGLang's dots.ocr finds no embedding to tie its head to"
+
+
 def _afmoe(deployment: Deployment) -> Iterator[str]:
     """srt/models/afmoe.py"""
     if deployment.model.model_type != "afmoe":
@@ -233,6 +240,7 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 
 
 _RULES = (
+    _tied_dots,
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     _random_latents,
     *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _stages_without_windows),

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 WITHOUT_STAGES = frozenset({
     "AfmoeForCausalLM", "CohereForCausalLM", "Cohere2ForCausalLM", "Cohere2MoeForCausalLM",
-    "Cohere2VisionForConditionalGeneration", "DiffusionGemmaForBlockDiffusion", "Ernie4_5_ForCausalLM",
+    "Cohere2VisionForConditionalGeneration", "DiffusionGemmaForBlockDiffusion", "DotsOCRForCausalLM",
+    "Ernie4_5_ForCausalLM",
     "Ernie4_5_MoeForCausalLM", "Ernie4_5_VLMoeForConditionalGeneration", "ExaoneForCausalLM",
     "FalconH1ForCausalLM", "GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
     "Gemma3ForConditionalGeneration", "Gemma3nForCausalLM", "Gemma3nForConditionalGeneration",
@@ -22,5 +23,6 @@ WITHOUT_STAGES = frozenset({
     "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM", "Phi4MMForCausalLM", "PhiForCausalLM",
     "PhiMoEForCausalLM", "PixtralForConditionalGeneration", "Qwen2VLForConditionalGeneration",
     "Qwen3NextForCausalLM", "Qwen3OmniMoeForConditionalGeneration", "Step3p7ForConditionalGeneration",
+    "StepVLForConditionalGeneration",
 })  # fmt: skip
 SINCE_0_5_23 = frozenset({"Mistral3ForConditionalGeneration"})

@@ -31,6 +31,8 @@ _LEFT_OUT = (
     *("transformers_version", "use_cache"),
 )
 
+_OF_A_TOWER = ("abs_posemb", "cls_token", "rope2d", "ln_pre", "ln_post")
+
 
 def found() -> Iterator[tuple[str, dict[str, Any]]]:
     for name in sorted({*FAMILIES, *WRAPPERS}):
@@ -82,6 +84,18 @@ def of_other_classes(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str,
         yield f"small/{name}", _around(name, served_by, llm_config=text, vision_config=tower)
 
 
+def around_qwens(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """... and dots.ocr and Step3-VL 10B, whose text has no name of its own."""
+    tower = {"embed_dim": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_hidden_layers": 1}
+    whole = {**known["small/qwen2"], **_around("dots_ocr", "DotsOCRForCausalLM")}
+    yield "small/dots_ocr", {**whole, "vision_config": {**tower, "hidden_size": 64}}
+    tower = {"width": 16, "layers": 1, "heads": 2, "image_size": 56, "patch_size": 14, "mlp_ratio": 2.0}
+    tower |= {f"use_{name}": name != "cls_token" for name in _OF_A_TOWER}
+    tower |= {"hidden_act": "quick_gelu", "output_dim": None, "ls_init_value": 0.1}
+    whole = _around("step_robotics", "StepVLForConditionalGeneration", text_config=known["small/qwen3"])
+    yield "small/step_robotics", {**whole, "projector_bias": False, "vision_config": tower}
+
+
 def told_by_their_files() -> Iterator[tuple[str, dict[str, Any]]]:
     """... whose class nobody has: a file that tells all."""
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24, "v_head_dim": 16}
@@ -106,8 +120,9 @@ def told_by_their_files() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def as_tiny_ones_are() -> Iterator[tuple[str, dict[str, Any]]]:
     """... and what transformers writes of them, which is not what SGLang reads."""
-    for name in ("ernie4_5_moe_vl", "gemma4_unified"):
-        yield f"small/{name}", _told(families.config_json(families.make_reference(name)))
+    sizes = {"ernie4_5_moe_vl": {"num_hidden_layers": 3}, "gemma4_unified": {}, "glm_ocr": {}}
+    for name, told in sizes.items():
+        yield f"small/{name}", _told(families.config_json(families.make_reference(name, **told)))
 
 
 def _around(name: str, served_by: str, **sections: Any) -> dict[str, Any]:
@@ -147,7 +162,13 @@ def _kept(config: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     kept = dict(checkpoints())
     kept |= {name: config for name, config in found() if name not in kept}
-    for more in (around(kept), of_other_classes(kept), told_by_their_files(), as_tiny_ones_are()):
+    for more in (
+        around(kept),
+        of_other_classes(kept),
+        around_qwens(kept),
+        told_by_their_files(),
+        as_tiny_ones_are(),
+    ):
         kept |= {name: config for name, config in more if name not in kept}
     for name, config in kept.items():
         try:

@@ -21,7 +21,7 @@ from unittest.mock import MagicMock
 from tests.oracle.inside import enter, keep_output
 
 ENCODERS = re.compile(
-    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|multi_modal_projector|mlp1|mm_projector|sound_encoder|projection|speech_embeddings|input_local_transformer)\."
+    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|multi_modal_projector|mlp1|mm_projector|sound_encoder|projection|speech_embeddings|input_local_transformer)\."
 )
 
 
@@ -54,7 +54,9 @@ def _bytes(model: Any) -> list[int]:
         for name, held in model.named_parameters()
         if not name.endswith(_DROPPED)
     }
+    is_idle = "model.lm_head.weight" in found  # a head beside that of its language model
     encoder = sum(size for name, size in found.items() if ENCODERS.search(name))
+    encoder += found["lm_head.weight"] if is_idle and "lm_head.weight" in found else 0
     return [sum(found.values()) - encoder, encoder]
 
 

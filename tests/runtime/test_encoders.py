@@ -32,6 +32,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "glm4v": {"attention_bias": True, "image_size": 56, "spatial_merge_size": 3},
     "glm46v": {"hidden_size": 24, "depth": 2},
     "glm4v_moe": {"depth": 2, "intermediate_size": 24, "in_channels": 4},
+    "glm_ocr": {"depth": 2, "intermediate_size": 24, "spatial_merge_size": 3, "num_heads": 4},
     "glm5_next": {"depth": 2, "intermediate_size": 24, "spatial_merge_size": 3, "out_hidden_size": 32},
     "mistral3": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
     "llama4": {"num_hidden_layers": 2, "hidden_size": 32, "multi_modal_projector_bias": False},
@@ -59,8 +60,8 @@ _SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-# Which SGLang makes, and nobody asks: a norm behind MiniMax-M3's last layer.
-_IDLE = {"minimax_m3_vl": "post_layernorm"}
+# Which SGLang makes, and nobody asks: a norm behind MiniMax-M3's last layer, parts of GLM-4.1V's in GLM-OCR.
+_IDLE = {"minimax_m3_vl": ("post_layernorm",), "glm_ocr": ("embeddings", "post_conv_layernorm")}
 
 
 def _count(weights: Iterable[EncoderWeight]) -> int:
@@ -79,7 +80,9 @@ def test_it_has_as_many_parameters_as_transformers_counts(name: str, changed: bo
     for part in (inner.language_model, model.get_output_embeddings()):
         for parameter in () if part is None else part.parameters():
             whole.pop(id(parameter), None)
-    used = [one for one in WRAPPERS[name].weights(hf, 64) if one.name.partition(".")[0] != _IDLE.get(name)]
+    used = [
+        one for one in WRAPPERS[name].weights(hf, 64) if one.name.partition(".")[0] not in _IDLE.get(name, ())
+    ]
     assert _count(used) == sum(whole.values())
 
 
@@ -278,7 +281,7 @@ _SHARED = {
         "merger deepstack_merger_list.merger audio_tower.layers.mlp",
         "pos_embed blocks.attn blocks.mlp audio_tower.layers.attn",
     ),
-    **dict.fromkeys(("glm4v", "glm46v", "glm4v_moe", "glm5_next"), _GLM),
+    **dict.fromkeys(("glm4v", "glm46v", "glm4v_moe", "glm5_next", "glm_ocr"), _GLM),
     "mistral3": ("transformer.layers.feed_forward", "transformer.layers.attn"),
     "llama4": ("patch_embedding model.layers.mlp vision_adapter.mlp", "model.layers.attn"),
     "gemma3": ("embeddings encoder.layers.mlp", "encoder.layers.attn"),

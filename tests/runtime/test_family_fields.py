@@ -30,6 +30,7 @@ _ACTIVATION = {
 _ALSO = {"gemma": "gelu"}  # which transformers makes the other
 _OF_SGLANG = (
     "kimi_linear",
+    "glm_ocr_text",
     "bailing_hybrid",
     "bailing_hybrid_v3",
     "deepseek_v4",
@@ -91,6 +92,7 @@ _BESIDE = """
         num_shared_experts
     glm4_moe_lite first_k_dense_replace moe_layer_freq num_experts num_local_experts
         num_shared_experts scoring_func topk_method
+    glm_ocr_text attention_bias head_dim tie_word_embeddings
     glm_moe_dsa index_skip_topk_offset index_topk_freq index_topk_pattern moe_layer_freq num_experts
         num_local_experts num_shared_experts rope_interleave scoring_func topk_method
     gpt_oss num_experts

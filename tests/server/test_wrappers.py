@@ -19,7 +19,7 @@ _WHOLE = {
     "glm46v",
     "intern_s2_preview",
 }
-_EITHER = {"qwen2_vl", "qwen2_5_vl", "glm4v", "glm4v_moe", "minimax_m3_vl", "glm5_next"}
+_EITHER = {"qwen2_vl", "qwen2_5_vl", "glm4v", "glm4v_moe", "glm_ocr", "minimax_m3_vl", "glm5_next"}
 _BOTH = {"cohere2_vision"}
 _TIES = "tie_word_embeddings"
 

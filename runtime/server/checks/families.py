@@ -42,12 +42,13 @@ def _attention_ranks(c: Choices) -> int:
 # srt/layers/dp_attention.py: reject_attn_tp_shard_with_tp_reduce. The encoders of GLM, Qwen3-VL and Kimi-K2.5
 # are summed over attention's ranks, as they are split.
 _SUMS_OVER_ALL = (
-    "Gemma3ForConditionalGeneration", "InternS1ForConditionalGeneration", "InternVLChatModel",
+    "DotsOCRForCausalLM", "Gemma3ForConditionalGeneration", "InternS1ForConditionalGeneration",
+    "InternVLChatModel",
     "KimiVLForConditionalGeneration", "Lfm2VlForConditionalGeneration", "Llama4ForConditionalGeneration",
     "MiMoV2ForCausalLM", "Mistral3ForConditionalGeneration", "NemotronH_Nano_Omni_Reasoning_V3",
     "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3", "PixtralForConditionalGeneration",
     "Qwen2VLForConditionalGeneration",
-    "Qwen2_5_VLForConditionalGeneration", "Step3VLForConditionalGeneration",
+    "Qwen2_5_VLForConditionalGeneration", "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration",
 )  # fmt: skip
 
 

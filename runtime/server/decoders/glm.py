@@ -33,6 +33,14 @@ def _glm4v_text(f: Fields) -> ModelConfig:
     return model(f, {"full": attention}, everywhere(f, "full"), everywhere(f, "dense"), norms="around")
 
 
+def _glm_ocr_text(f: Fields) -> ModelConfig:
+    """GLM 4's layers with no bias, which SGLang makes unless a file says so."""
+    if f.get("attention_bias") is not False:
+        f.cannot("attention_bias is not false: SGLang then adds biases that no checkpoint has")
+    attention = heads(f, share=1.0, is_interleaved=True)
+    return model(f, {"full": attention}, everywhere(f, "full"), everywhere(f, "dense"), norms="around")
+
+
 def _glm4v_moe_text(f: Fields) -> ModelConfig:
     attention = heads(f, share=0.5, bias=f.flag("attention_bias"))
     return model(f, {"full": attention}, everywhere(f, "full"), dense_first(f), moe=routed_by_sigmoid(f))
@@ -100,6 +108,16 @@ FAMILIES = (
             "intermediate_size": 13696,
             "num_key_value_heads": 2,
             "max_position_embeddings": 32768,
+            "rms_norm_eps": 1e-5,
+        },
+    ),
+    Family(
+        "glm_ocr_text",
+        _glm_ocr_text,
+        {
+            "intermediate_size": 4096,
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 131072,
             "rms_norm_eps": 1e-5,
         },
     ),

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from runtime.server.decoders import kimi_k3
 from runtime.server.encoders import (
+    dots,
     ernie,
     gemma4,
     glm,
@@ -107,6 +108,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("glm4v", "glm4v_text", glm.glm4v, **_EITHER, tied_by="either"),
         Wrapper("glm4v_moe", "glm4v_moe_text", glm.glm4v, **_EITHER, tied_by="either"),
         Wrapper("glm46v", "glm4v_text", glm.glm4v, **_EITHER, tied_by="whole"),
+        Wrapper("glm_ocr", "glm_ocr_text", glm.glm_ocr, **_EITHER, tied_by="either"),
         Wrapper("glm5_next", "glm5_next_text", glm.glm5_next, **_EITHER, **_FLAT),
         Wrapper("mistral3", "mistral", pixtral.mistral3, **_QUANTIZED),
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
@@ -124,6 +126,8 @@ WRAPPERS: Mapping[str, Wrapper] = {
             plain_alone=True,
         ),
         Wrapper("step3p7", "step3p5", step.step3p7),
+        Wrapper("step_robotics", "qwen3", step.step_vl, served=("qwen3",), plain_alone=True),
+        Wrapper("dots_ocr", "qwen2", dots.dots_ocr, is_flat=True),
         Wrapper(
             "minimax_m3_vl",
             "minimax_m3_vl_text",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from runtime.server.backends import Number
 from runtime.server.errors import ConfigError
 
 Group = Literal["tp", "attn_tp"]
@@ -27,6 +28,7 @@ class EncoderWeight:
     layers: int = 1  # with one each
     on_first_stage_alone: bool = False
     in_fp32: bool = False  # whatever the model is in
+    cut_since: Number | None = None  # by SGLang, which then leaves out some of its rows or columns
 
     def of_rank(self, ranks: int) -> tuple[int, ...]:
         along = self.padded if self.split is None else self.split
@@ -58,6 +60,9 @@ class Encoder:
     @property
     def hears(self) -> bool:
         return any(weight.name.startswith(f"{EAR}.") for weight in self.weights)
+
+    def is_cut(self, release: Number) -> bool:
+        return any(one.cut_since is not None and release >= one.cut_since for one in self.weights)
 
     def whole(self) -> Encoder:
         if not self.may_be_whole:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from tests.runtime.families import choices, sizes
 from tests.runtime.families.tiny import Tiny
 
@@ -43,4 +45,17 @@ TINY["glm4v_moe"] = Tiny(
         "partial_rotary_factor": (None, 0.5),
     },
     tower=sizes.TOWER,
+)
+
+
+def _glm_ocr(hf: dict[str, Any]) -> dict[str, Any]:
+    return {**hf, "text_config": {**hf["text_config"], "attention_bias": False}}
+
+
+TINY["glm_ocr"] = Tiny(
+    "GlmOcrConfig",
+    {"rope_parameters": _HALF, "intermediate_size": 192},
+    {**_GLM_4V, "head_dim": (None, 16), "num_attention_heads": (4,)},
+    tower={**sizes.TOWER, "image_size": 28},
+    as_published=_glm_ocr,
 )
