@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from runtime.server.decoders.served_classes import SERVED
 from tests.runtime import classless
 from tests.runtime.families.known import TINY
 from tests.runtime.families.sizes import COMMON, VOCAB
@@ -85,9 +86,18 @@ def save(model: Any, folder: Path, **options: Any) -> Path:
     model.save_pretrained(folder, **options)
     if hasattr(model, "saved_as"):
         (folder / "config.json").write_text(json.dumps(model.saved_as))
+    _name_class(folder / "config.json")
     if "thinker_config" in config_json(model):
         _name_within(folder / "model.safetensors", "thinker")
     return folder
+
+
+def _name_class(file: Path) -> None:
+    """As SGLang calls it, where transformers has another name for it."""
+    told = json.loads(file.read_text())
+    served = SERVED.get(told["model_type"], ())
+    if served and told.get("architectures") and told["architectures"][0] not in served:
+        file.write_text(json.dumps({**told, "architectures": [served[0]]}))
 
 
 def _name_within(file: Path, whole: str) -> None:
