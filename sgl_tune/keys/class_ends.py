@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.architectures import HYBRID_SWA
+from runtime.server.call_rules import has_loose_experts
 from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.parallel import stage_layers
 from runtime.server.recurrent import LightningConfig, Mamba2Config
@@ -67,6 +68,13 @@ def _compressed_keys(deployment: Deployment) -> Iterator[str]:
     told = foreign_keys(deployment.model, deployment.server)
     if told is not None:
         yield told
+
+
+def _loose_experts(deployment: Deployment) -> Iterator[str]:
+    """srt/models/mixtral_quant.py: a rank has whole experts, and at least one."""
+    model, tp, method = deployment.model, deployment.parallel.tp, deployment.quantization
+    if model.moe is not None and model.moe.num_experts < tp and has_loose_experts(model, method):
+        yield f"--tp {tp}: each of {model.moe.num_experts} experts in {method} is whole on one rank"
 
 
 def _random_latents(deployment: Deployment) -> Iterator[str]:
@@ -242,7 +250,7 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 _RULES = (
     _tied_dots,
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
-    _random_latents,
+    *(_random_latents, _loose_experts),
     *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _stages_without_windows),
     *(_gemma_2, _afmoe, _stages, _gathered_keys, _pools_of_keys),
 )

@@ -121,6 +121,14 @@ def test_triton_asks_the_first_layer(model: str, flags: dict[str, Any], ends: bo
     assert (found is not None and "asks a stage for keys of the first layer" in found) == ends, found
 
 
+@pytest.mark.parametrize(
+    ("tp", "method", "ends"), [(16, "modelopt_fp8", True), (8, "modelopt_fp8", False), (16, "fp8", False)]
+)
+def test_experts_that_run_one_by_one_are_whole(tp: int, method: str, ends: bool) -> None:
+    found = _ends(model_path="Mixtral-8x7B", tp=tp, nnodes=2, quantization=method, arch="sm90")
+    assert (found is not None and "is whole on one rank" in found) == ends, found
+
+
 @pytest.mark.parametrize(("load_format", "ends"), [("dummy", True), ("auto", False)])
 def test_kimi_vl_is_not_made_of_random_weights(load_format: str, ends: bool, tmp_path: Path) -> None:
     """Seen on a GPU: its decode graphs met an attention that was never finished."""
