@@ -155,8 +155,9 @@ class LatentPool:
     """One buffer [slots, 1, latent + rotary] a layer; the values are its first `kv_lora_rank` columns.
 
     Sparse attention packs fp8 latents with their scales unless its kernels take them plain, and keeps its
-    indexer's keys beside them: always in packed fp8, except in a float32 pool. Where a pool of tokens has one
-    key, the last tokens of a request are kept, too, until their pool is whole; on a CPU, all are.
+    indexer's keys beside them, in layers that have one: always in packed fp8, except in a float32 pool. Where
+    a pool of tokens has one key, the last tokens of a request are kept, too, until their pool is whole; on a
+    CPU, all are.
     """
 
     def __init__(self, shape: PoolShape, mla: MLAConfig, packed: bool = True, requests: int = 0) -> None:
@@ -176,7 +177,8 @@ class LatentPool:
         elif mla.indexer:
             width = self.index_row.bytes if self.index_row else mla.indexer.head_dim
             dtype = torch.uint8 if self.index_row else shape.dtype
-            self._index_keys = buffers(shape, dict.fromkeys(shape.layers, (width,)), dtype)
+            own = replace(shape, layers=tuple(one for one in shape.layers if one not in mla.indexer.sharing))
+            self._index_keys = buffers(own, dict.fromkeys(own.layers, (width,)), dtype)
 
     def held(self) -> Iterator[torch.Tensor]:
         for one in (self._latents, self._index_keys, *self._tails):

@@ -6,7 +6,7 @@ rows of logits, twice: gathered, and copied into rows. Autotuning needs none: `a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -92,7 +92,9 @@ class LogitsProcessor:
         head: VocabHead,
         keep_hidden_states: bool = False,
         multipliers: Multipliers = NO_MULTIPLIERS,
+        multiply: Callable[..., torch.Tensor] = F.linear,
     ) -> None:
+        self.multiply = multiply
         self.vocab_size, self.comm, self.head = vocab_size, comm, head
         self.keep_hidden_states, self.multipliers = keep_hidden_states, multipliers
         # A head tied to an embedding that every DP rank holds needs nobody else's rows.
@@ -125,7 +127,7 @@ class LogitsProcessor:
         counts = self._head_counts(rows.shape[0], batch)
         gathered = gather_rows(rows, counts, self.comm) if self.gathers_dp_rows else rows
         weight = self.head.weight
-        logits = self._gather_vocab(F.linear(gathered.to(weight.dtype), weight, self.head.bias))
+        logits = self._gather_vocab(self.multiply(gathered.to(weight.dtype), weight, self.head.bias))
         if self.gathers_dp_rows:
             logits = own_rows(logits, counts, rows.shape[0], self.comm)
         return self._bounded(logits[:, : self.vocab_size].float())

@@ -9,6 +9,7 @@ from torch import nn
 from runtime.forward.comm import Communicator
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, shard
+from runtime.layers.opaque import opaque_op
 from runtime.layers.quantization import PLAIN, Plain, Scheme
 from runtime.server.config import ModelConfig
 
@@ -82,3 +83,20 @@ class TokenEmbedding(VocabTable):
         local = (ids - self.rows.start).masked_fill_(elsewhere, 0)
         out = F.embedding(local, self.weight).masked_fill_(elsewhere.unsqueeze(-1), 0)
         return comm.all_reduce(out, self.group)
+
+
+@opaque_op("sgl_tune::multiplied_in_fp32", mutates_args=())
+def multiplied_in_fp32(
+    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """[T, K] and [N, K] of one dtype -> [T, N] float32, without a copy of either on a GPU."""
+    if rows.is_cuda and rows.dtype is not torch.float32:
+        answer = torch.mm(rows, weight.T, out_dtype=torch.float32)
+    else:
+        answer = F.linear(rows.float(), weight.float())
+    return answer if bias is None else answer.add_(bias)
+
+
+@multiplied_in_fp32.register_fake
+def _(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    return rows.new_empty(rows.shape[0], weight.shape[0], dtype=torch.float32)

@@ -20,11 +20,13 @@ def _parts(matrix, first, number, k, live, inside, WIDTH: tl.constexpr):
 
 @triton.jit
 def _collapse(
-    streams, matrix, base, scale, row, post, mixed, tokens, eps, norm_eps, STREAMS: tl.constexpr,
-    WIDTH: tl.constexpr, STEPS: tl.constexpr, MIXES: tl.constexpr, SIDE: tl.constexpr, ALL: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_H: tl.constexpr,
+    streams, matrix, base, scale, row, post, mixed, tokens, eps, norm_eps, magnitude, least,
+    STREAMS: tl.constexpr, WIDTH: tl.constexpr, STEPS: tl.constexpr, GIVES: tl.constexpr,
+    MIXES: tl.constexpr, SIDE: tl.constexpr, ALL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_H: tl.constexpr,
 ):  # fmt: skip
-    """One program BLOCK_M tokens: their streams' weights, and one row of them; with MIXES, ways back."""
+    """One program BLOCK_M tokens: their streams' weights, and one row of them. With GIVES, what each is given
+    of the answer, `least` and at most `magnitude` more; with MIXES, of the others."""
     whole: tl.constexpr = STREAMS * WIDTH
     token = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     live = token < tokens
@@ -46,19 +48,22 @@ def _collapse(
         ).to(tl.float32)
         square += tl.sum(x * x, 1)
         given = tl.dot(x, _parts(matrix, 0, one, k, named, inside, whole), given, input_precision="ieee")
-        if MIXES:
+        if GIVES:
             others = _parts(matrix, STREAMS, one, k, named, inside, whole)
             taken = tl.dot(x, others, taken, input_precision="ieee")
+        if MIXES:
             pairs = _parts(matrix, 2 * STREAMS, pair, k, paired, inside, whole)
             passed = tl.dot(x, pairs, passed, input_precision="ieee")
     norm = (1.0 / tl.sqrt(square / whole + norm_eps))[:, None]
     weights = given * norm * tl.load(scale) + tl.load(base + one, mask=named, other=0.0)[None, :]
     weights = tl.sigmoid(weights) + eps
-    if MIXES:
+    if GIVES:
         out = live[:, None] & named[None, :]
         back = taken * norm * tl.load(scale + 1)
         back += tl.load(base + STREAMS + one, mask=named, other=0.0)[None, :]
-        tl.store(post + token[:, None] * STREAMS + one[None, :], 2.0 * tl.sigmoid(back), mask=out)
+        back = magnitude * tl.sigmoid(back) + least
+        tl.store(post + token[:, None] * STREAMS + one[None, :], back, mask=out)
+    if MIXES:
         told = passed * norm * tl.load(scale + 2)
         told += tl.load(base + 2 * STREAMS + pair, mask=paired, other=0.0)[None, :]
         told = tl.reshape(tl.where(paired[None, :], told, float("-inf")), (BLOCK_M, SIDE, SIDE))
@@ -89,7 +94,7 @@ def _collapse(
 @triton.jit
 def _spread(
     answer, streams, post, mixed, out, answer_row, WIDTH: tl.constexpr, STREAMS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    MIXES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program a token and BLOCK values of each of its streams."""
     token = tl.program_id(0).to(tl.int64)
@@ -99,10 +104,13 @@ def _spread(
     first = token * STREAMS * WIDTH + h
     for target in tl.static_range(STREAMS):
         total = own * tl.load(post + token * STREAMS + target)
-        for source in tl.static_range(STREAMS):
-            weight = tl.load(mixed + (token * STREAMS + source) * STREAMS + target)
-            kept = tl.load(streams + first + source * WIDTH, mask=inside, other=0.0)
-            total += weight * kept.to(tl.float32)
+        if MIXES:
+            for source in tl.static_range(STREAMS):
+                weight = tl.load(mixed + (token * STREAMS + source) * STREAMS + target)
+                kept = tl.load(streams + first + source * WIDTH, mask=inside, other=0.0)
+                total += weight * kept.to(tl.float32)
+        else:
+            total += tl.load(streams + first + target * WIDTH, mask=inside, other=0.0).to(tl.float32)
         tl.store(out + first + target * WIDTH, total.to(out.dtype.element_ty), mask=inside)
 
 
@@ -119,8 +127,24 @@ def collapse(
     row = streams.new_empty(tokens, width)
     post = streams.new_empty(tokens, count, dtype=torch.float32)
     mixed = streams.new_empty(tokens, count, count, dtype=torch.float32)
-    _launch(streams, matrix, base, scale, row, post, mixed, steps, eps, norm_eps)
+    _launch(streams, matrix, base, scale, row, post, mixed, steps, eps, norm_eps, 2.0, 0.0)
     return row, post, mixed
+
+
+def collapse_apart(
+    streams: torch.Tensor,
+    matrix: torch.Tensor,
+    base: torch.Tensor,
+    scale: torch.Tensor,
+    magnitude: float,
+    eps: float,
+    norm_eps: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens, count, width = streams.shape
+    row = streams.new_empty(tokens, width)
+    post = streams.new_empty(tokens, count, dtype=torch.float32)
+    _launch(streams, matrix, base, scale, row, post, None, 0, eps, norm_eps, magnitude, eps)
+    return row, post
 
 
 def gathered(
@@ -147,6 +171,8 @@ def _launch(
     steps: int,
     eps: float,
     norm_eps: float,
+    magnitude: float = 0.0,
+    least: float = 0.0,
 ) -> None:
     tokens, count, width = streams.shape
     assert streams.is_contiguous() and matrix.is_contiguous()
@@ -154,14 +180,14 @@ def _launch(
     if tokens:
         _collapse[(triton.cdiv(tokens, _ROWS),)](
             streams, matrix, base, scale, row, row if post is None else post,
-            row if mixed is None else mixed, tokens, eps, norm_eps, STREAMS=count, WIDTH=width, STEPS=steps,
-            MIXES=mixed is not None, SIDE=side, ALL=max(16, side), BLOCK_M=_ROWS, BLOCK_K=_DEEP,
-            BLOCK_H=_WIDE,
+            row if mixed is None else mixed, tokens, eps, norm_eps, magnitude, least, STREAMS=count,
+            WIDTH=width, STEPS=steps, GIVES=post is not None, MIXES=mixed is not None, SIDE=side,
+            ALL=max(16, side), BLOCK_M=_ROWS, BLOCK_K=_DEEP, BLOCK_H=_WIDE,
         )  # fmt: skip
 
 
 def spread(
-    answer: torch.Tensor, streams: torch.Tensor, post: torch.Tensor, mixed: torch.Tensor
+    answer: torch.Tensor, streams: torch.Tensor, post: torch.Tensor, mixed: torch.Tensor | None
 ) -> torch.Tensor:
     tokens, count, width = streams.shape
     assert streams.is_contiguous() and answer.stride(-1) == 1
@@ -169,6 +195,7 @@ def spread(
     block = min(1024, triton.next_power_of_2(width))
     if tokens:
         _spread[(tokens, triton.cdiv(width, block))](
-            answer, streams, post, mixed, out, answer.stride(0), WIDTH=width, STREAMS=count, BLOCK=block
-        )
+            answer, streams, post, post if mixed is None else mixed, out, answer.stride(0), WIDTH=width,
+            STREAMS=count, MIXES=mixed is not None, BLOCK=block,
+        )  # fmt: skip
     return out

@@ -74,6 +74,59 @@ def _(answer: torch.Tensor, streams: torch.Tensor, post: torch.Tensor, mixed: to
     return torch.empty_like(streams)
 
 
+@opaque_op("sgl_tune::collapse_streams_apart", mutates_args=())
+def collapse_apart(
+    streams: torch.Tensor,
+    matrix: torch.Tensor,
+    base: torch.Tensor,
+    scale: torch.Tensor,
+    magnitude: float,
+    eps: float,
+    norm_eps: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `collapse`, of streams that are not mixed: none is given more of the answer than `magnitude`."""
+    if streams.is_cuda:
+        from runtime.layers import stream_kernels
+
+        return stream_kernels.collapse_apart(streams, matrix, base, scale, magnitude, eps, norm_eps)
+    count = streams.shape[1]
+    weights, own = _weights(streams, matrix, norm_eps).split(count, dim=-1), base.float().split(count)
+    pre, post = (
+        (part * one + more).sigmoid() for part, one, more in zip(weights, scale.float(), own, strict=True)
+    )
+    row = torch.einsum("ts,tsh->th", pre + eps, streams.float())
+    return row.to(streams.dtype), magnitude * post + eps
+
+
+@collapse_apart.register_fake
+def _(
+    streams: torch.Tensor,
+    matrix: torch.Tensor,
+    base: torch.Tensor,
+    scale: torch.Tensor,
+    magnitude: float,
+    eps: float,
+    norm_eps: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens, count, width = streams.shape
+    return streams.new_empty(tokens, width), streams.new_empty(tokens, count, dtype=torch.float32)
+
+
+@opaque_op("sgl_tune::spread_streams_apart", mutates_args=())
+def spread_apart(answer: torch.Tensor, streams: torch.Tensor, post: torch.Tensor) -> torch.Tensor:
+    """answer [T, H] and streams [T, S, H] -> the next streams, each with its part of the answer."""
+    if streams.is_cuda:
+        from runtime.layers import stream_kernels
+
+        return stream_kernels.spread(answer, streams, post, None)
+    return (streams.float() + post[..., None] * answer[:, None].float()).to(streams.dtype)
+
+
+@spread_apart.register_fake
+def _(answer: torch.Tensor, streams: torch.Tensor, post: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(streams)
+
+
 @opaque_op("sgl_tune::gathered_streams", mutates_args=())
 def gathered(
     streams: torch.Tensor,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from runtime.devices.layer_loop import each_layer
@@ -15,7 +16,7 @@ from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import set_dp_buffer_len
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
-from runtime.layers.embedding import TokenEmbedding, VocabTable
+from runtime.layers.embedding import TokenEmbedding, VocabTable, multiplied_in_fp32
 from runtime.layers.linear import Linear
 from runtime.layers.loading import Piece, draw_as_sglang, fill_dummy, load
 from runtime.models.block_attention import BlockAttention
@@ -56,6 +57,11 @@ class Decoder(nn.Module):
         obstacles = model.obstacles if device.type == "meta" else (*model.obstacles, *model.uncomputed)
         if obstacles:
             raise Unsupported(obstacles[0])
+        if layers and model.shares_choice(layers[0]):
+            raise Unsupported(
+                f"a stage begins with layer {layers[0]}, which sees what the one before chose: this runtime "
+                "passes no choice from stage to stage"
+            )
         self.model, self.comm, self.captures = model, comm, frozenset(captures)
         build = make_build(model, runtime, comm, device)
         self.build, self.layer_ids = build, tuple(layers)
@@ -79,7 +85,8 @@ class Decoder(nn.Module):
         self.logits: LogitsProcessor | None = None
         if self.head is not None:
             keep_hidden = runtime.speculative is not None
-            self.logits = LogitsProcessor(model.logits_size, comm, self.head, keep_hidden, model.multipliers)
+            how = keep_hidden, model.multipliers, multiply_of(model)
+            self.logits = LogitsProcessor(model.logits_size, comm, self.head, *how)
 
     def _embedding(self) -> TokenEmbedding:
         """Under DP attention every group embeds its own tokens, or each rank of it all of them."""
@@ -257,6 +264,11 @@ class Decoder(nn.Module):
         for module in modules:
             if isinstance(module, MoELayer):
                 module.finalize()
+
+
+def multiply_of(model: ModelConfig) -> Callable[..., torch.Tensor]:
+    """By its head."""
+    return multiplied_in_fp32 if model.logits_in_fp32 else F.linear
 
 
 def sample_layers(model: ModelConfig) -> tuple[int, ...]:

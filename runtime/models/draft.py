@@ -18,9 +18,9 @@ from runtime.forward.comm import Communicator
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.loading import fill_dummy
-from runtime.models.decoder import Decoder, StageState
+from runtime.models.decoder import Decoder, StageState, multiply_of
 from runtime.models.rope_tables import RopeTables
-from runtime.server.call_rules import DENSE_DRAFTS, draft_layers, has_plain_draft
+from runtime.server.call_rules import DENSE_DRAFTS, draft_layers, drafting, has_plain_draft
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
 from runtime.server.formats.assigned import UNQUANTIZED
@@ -44,7 +44,7 @@ class DraftModel(nn.Module):
         if has_plain_draft(model, runtime):
             model = replace(model, checkpoint_quantization=None, quantized=UNQUANTIZED)
             runtime = replace(runtime, quantization=None)
-        model = replace(model, names=replace(model.names, layers=draft_layers(model)))
+        model = replace(drafting(model), names=replace(model.names, layers=draft_layers(model)))
         self.layer_id = _drafting_layer(model)
         self.decoder = Decoder(model, runtime, comm, device, [self.layer_id], ropes=ropes)
         self.embedding = self.decoder.embedding
@@ -75,8 +75,9 @@ class DraftModel(nn.Module):
         self.decoder.embedding = None
         if target.head is not None:
             self.decoder.head = target.head
+            multiply = multiply_of(target.model)
             self.decoder.logits = LogitsProcessor(
-                target.model.vocab_size, target.comm, target.head, keep_hidden_states=True
+                target.model.vocab_size, target.comm, target.head, keep_hidden_states=True, multiply=multiply
             )
 
     @torch.inference_mode()

@@ -17,8 +17,6 @@ from runtime.layers.quantization import Plain
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
 
-_KEY_NORM_EPS = 1e-6
-
 
 class Indexer(nn.Module):
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
@@ -27,6 +25,7 @@ class Indexer(nn.Module):
         assert mla is not None and mla.indexer is not None and mla.q_lora_rank is not None
         self.name, self.config, self.layer_id = name, mla.indexer, layer_id
         self.interleaved = mla.indexer.interleaved
+        self.turned = slice(-mla.qk_rope_head_dim, None) if mla.indexer.turns_last else slice(None)
         heads, size = mla.indexer.num_heads, mla.indexer.head_dim
         hidden = slice(0, build.model.hidden_size)
         self.query = build.linear([Part(f"{name}.wq_b", slice(0, heads * size))], slice(0, mla.q_lora_rank))
@@ -36,7 +35,7 @@ class Indexer(nn.Module):
             [keys, weights], hidden, scheme=Plain(stored_block=build.model.quantization_block)
         )
         self.key_norm_weight, self.key_norm_bias = (
-            nn.Parameter(torch.empty(size, dtype=build.dtype, device=build.device), requires_grad=False)
+            nn.Parameter(torch.empty(size, dtype=torch.float32, device=build.device), requires_grad=False)
             for _ in range(2)
         )
 
@@ -52,8 +51,10 @@ class Indexer(nn.Module):
         heads, size = self.config.num_heads, self.config.head_dim
         q = self.query(compressed).unflatten(-1, (heads, size))
         k, weights = self.key_and_weights(x).split([size, heads], dim=-1)
-        k = F.layer_norm(k, (size,), self.key_norm_weight, self.key_norm_bias, _KEY_NORM_EPS)
-        rope_(q, k.unsqueeze(1), rope_table, batch.positions, self.interleaved)
+        norm = self.key_norm_weight, self.key_norm_bias, self.config.norm_eps
+        k = F.layer_norm(k.float(), (size,), *norm).to(x.dtype)
+        turned, by = (..., self.turned), (rope_table, batch.positions, self.interleaved)
+        rope_(q[turned], k.unsqueeze(1)[turned], *by)
         weights = weights.float() * (heads * size) ** -0.5
         return select_tokens(q, k, weights, self.config.top_k, self.layer_id, batch, pool)
 

@@ -54,6 +54,7 @@ class StageState:
     beside: torch.Tensor | None = None  # what experts answered, for the end of the next layer
     inputs: torch.Tensor | None = None  # of each layer [T, layers, width], between stages
     kept: Snapshots | None = None  # residuals of layers before
+    selected: torch.Tensor | None = None  # what the next layer sees, where it shares its choice
 
     def total(self) -> torch.Tensor:
         return self.hidden.clone() if self.residual is None else self.hidden + self.residual
@@ -85,6 +86,7 @@ class DecoderLayer(nn.Module):
         self.input = None if model.layer_inputs is None else LayerInput(build, name, model.layer_inputs.width)
         self.name = name
         has_streams = model.streams is not None
+        self.shares_choices = any(map(model.shares_choice, range(model.num_layers)))
         self.mixer_streams = Streams(build, f"{name}.attn_hc") if has_streams else None
         self.mlp_streams = Streams(build, f"{name}.ffn_hc") if has_streams else None
         self.keeps = model.snapshots is not None and layer_id % model.snapshots.every == 0
@@ -104,7 +106,7 @@ class DecoderLayer(nn.Module):
         if self.norms == "parallel":
             return self._side_by_side(state, batch, pool, table)
         if self.mixer_streams is not None:
-            return self._over_streams(state.hidden, batch, pool, table)
+            return self._over_streams(state, batch, pool, table)
         if state.kept is not None:
             return self._over_snapshots(state.hidden, state.kept, batch, pool, table)
         if self.mixer is not None and self.mixer_norms is not None:
@@ -142,21 +144,25 @@ class DecoderLayer(nn.Module):
         return StageState(answer, residual)
 
     def _over_streams(
-        self, streams: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
+        self, state: StageState, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
     ) -> StageState:
         """Both parts read one row of all streams, and answer to each of them: [T, streams, H]."""
         assert self.mixer is not None and self.mixer_norms is not None and self.mixer_streams is not None
         assert isinstance(self.mlp, (DenseLayer, MoELayer))
         assert self.mlp_norms is not None and self.mlp_streams is not None
+        streams, selected = state.hidden, state.selected
         row, way = self.mixer_streams.collapse(streams)
         row = self.mixer_norms.enter(row, None)[0]
-        if row.shape[0]:
+        if row.shape[0] and isinstance(self.mixer, LatentAttention) and self.shares_choices:
+            row, selected = self.mixer.attend(row, batch, pool, table, selected)
+            row = self.comm.all_reduce(row, "attn_tp")
+        elif row.shape[0]:
             row = self.comm.all_reduce(self.mixer(row, batch, pool, table), "attn_tp")
         streams = self.mixer_streams.spread(row, streams, way)
         row, way = self.mlp_streams.collapse(streams)
         row = self.mlp_norms.enter(row, None)[0]
         row = self.mlp(row, batch.input_ids) if isinstance(self.mlp, MoELayer) else self.mlp(row)
-        return StageState(self.mlp_streams.spread(row, streams, way))
+        return StageState(self.mlp_streams.spread(row, streams, way), selected=selected)
 
     def _over_snapshots(
         self,

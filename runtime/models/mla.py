@@ -14,7 +14,7 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend_latent
 from runtime.layers.linear import Linear, Part
-from runtime.layers.loading import Piece, length, shard
+from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
@@ -68,10 +68,16 @@ class LatentAttention(nn.Module):
             self.head_gate = build.linear(gates, hidden, scheme=PLAIN, rows_over=ranks)
         self.value_gate: Linear | None = None
         if config.value_gate:
-            gates = [Part(f"{name}.g_proj", _rows(heads, self.mla.v_head_dim))]
+            rows = _rows(heads, self.mla.v_head_dim)
+            gates = [Part(f"{name}.{model.names.latent_gate}", rows, within=(f"{name}.gate_proj", rows))]
             self.value_gate = build.linear(gates, hidden, rows_over=ranks)
+        self.sinks = None
+        if config.sinks:
+            sinks = torch.empty(self.heads, dtype=torch.float32, device=build.device)
+            self.sinks = nn.Parameter(sinks, requires_grad=False)
+        self.name, self.own_heads = name, heads
         self.indexer = _indexer(build, layer_id, f"{name}.indexer")
-        self.layer = AttentionLayer(layer_id, config.scale)
+        self.layer = AttentionLayer(layer_id, config.scale, sinks=self.sinks)
 
     def finalize(self) -> None:
         """After loading: `keys_in` folds a query into the latent space, `values_out` unfolds an answer."""
@@ -87,6 +93,18 @@ class LatentAttention(nn.Module):
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
     ) -> torch.Tensor:
+        return self.attend(x, batch, pool, table)[0]
+
+    def attend(
+        self,
+        x: torch.Tensor,
+        batch: ForwardBatch,
+        pool: KVPool,
+        table: torch.Tensor | None,
+        selected: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """With what it saw: where it shares a choice, what was `selected` before."""
+        gate = None if self.value_gate is None else self.value_gate(x)
         nope, rank = self.mla.qk_nope_head_dim, self.mla.kv_lora_rank
         if self.own_latent is None:
             down, latent = self.down(x).split(self.sizes, dim=-1)
@@ -98,7 +116,6 @@ class LatentAttention(nn.Module):
         self.kv_norm.in_place(latent[:, :rank])
         if self.rope is not None and table is not None:
             rope_(q[..., nope:], latent[:, None, rank:], table, batch.positions, self.rope.interleaved)
-        selected = None
         if self.indexer is not None:
             selected = self.indexer(x, compressed, batch, pool, table)
         absorbed = torch.bmm(q[..., :nope].transpose(0, 1), self.keys_in).transpose(0, 1)
@@ -108,21 +125,22 @@ class LatentAttention(nn.Module):
         answer = values.transpose(0, 1)
         if self.head_gate is not None:
             answer = answer * self.head_gate(x).unsqueeze(-1).sigmoid()
-        answer = answer.flatten(1)
-        if self.value_gate is not None:
-            answer = answer * self.value_gate(x).sigmoid_()
-        return self.out(answer)
+        rows = answer.flatten(1)
+        return self.out(rows if gate is None else rows * gate.sigmoid_()), selected
 
     def pieces(self) -> Iterator[Piece]:
         parts = (self.down, self.own_latent, self.q_norm, self.q_up, self.kv_norm, self.kv_up, self.out)
         for part in (*parts, self.head_gate, self.value_gate, self.indexer):
             if part is not None:
                 yield from part.pieces()
+        if self.sinks is not None:
+            names = (f"{self.name}.{one}" for one in ("sinks", "learnable_sink_param"))
+            yield Piece(self.sinks, tuple(Source(name, (self.own_heads,)) for name in names))
 
 
 def _indexer(build: Build, layer_id: int, name: str) -> Indexer | PooledIndexer | None:
     mla = build.model.mla
-    if mla is None or mla.indexer is None:
+    if mla is None or mla.indexer is None or build.model.shares_choice(layer_id):
         return None
     return (Indexer if mla.indexer.pool == 1 else PooledIndexer)(build, layer_id, name)
 

@@ -18,10 +18,10 @@ from runtime.models.build import Build
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Way:
-    """How much each stream is given of an answer, and of each of the others."""
+    """How much each stream is given of an answer, and of each of the others, unless it stays what it is."""
 
     post: torch.Tensor  # [T, streams]
-    mixed: torch.Tensor  # [T, streams, streams]: from, to
+    mixed: torch.Tensor | None  # [T, streams, streams]: from, to
 
 
 class _Weighing(nn.Module):
@@ -40,13 +40,16 @@ class _Weighing(nn.Module):
 
     def pieces(self) -> Iterator[Piece]:
         for tensor, name in zip((self.matrix, self.base, self.scale), self.names, strict=True):
-            yield Piece(tensor, (Source(name), Source(published(name))))
+            yield Piece(tensor, (Source(name), *map(Source, published(name))))
 
 
-def published(name: str) -> str:
-    """`hc_attn_fn` of a layer is its `attn_hc.fn`."""
+def published(name: str) -> tuple[str, ...]:
+    """DeepSeek's `hc_attn_fn` of a layer is its `attn_hc.fn`, and so is Hunyuan's of two modules."""
     layer, part, tensor = name.rsplit(".", 2)
-    return f"{layer}.hc_{part.removesuffix('_hc')}_{tensor}"
+    if part == "hc_head":
+        return (f"{layer}.{part}.hc_head_{tensor.removeprefix('hc_')}",)
+    half = {"attn_hc": "attn", "ffn_hc": "mlp"}[part]
+    return (f"{layer}.hc_{part.removesuffix('_hc')}_{tensor}", f"{layer}.hc_{half}_layer.hc_pre.hc_{tensor}")
 
 
 class Streams(_Weighing):
@@ -54,23 +57,24 @@ class Streams(_Weighing):
 
     def __init__(self, build: Build, name: str) -> None:
         assert build.model.streams is not None
-        count = build.model.streams.count
-        super().__init__(build, (2 + count) * count, 3, (f"{name}.fn", f"{name}.base", f"{name}.scale"))
+        count, mixes = build.model.streams.count, build.model.streams.steps > 0
+        parts, outputs = (3, (2 + count) * count) if mixes else (2, 2 * count)
+        super().__init__(build, outputs, parts, (f"{name}.fn", f"{name}.base", f"{name}.scale"))
 
     def collapse(self, streams: torch.Tensor) -> tuple[torch.Tensor, Way]:
         """[T, streams, H] -> [T, H], and the way back."""
-        row, post, mixed = stream_ops.collapse(
-            streams,
-            self.matrix,
-            self.base,
-            self.scale,
-            self.config.steps,
-            self.config.eps,
-            self.norm_eps,
-        )
+        config, weights = self.config, (self.matrix, self.base, self.scale)
+        if not config.steps:
+            row, post = stream_ops.collapse_apart(
+                streams, *weights, config.magnitude, config.eps, self.norm_eps
+            )
+            return row, Way(post, None)
+        row, post, mixed = stream_ops.collapse(streams, *weights, config.steps, config.eps, self.norm_eps)
         return row, Way(post, mixed)
 
     def spread(self, answer: torch.Tensor, streams: torch.Tensor, way: Way) -> torch.Tensor:
+        if way.mixed is None:
+            return stream_ops.spread_apart(answer, streams, way.post)
         return stream_ops.spread(answer, streams, way.post, way.mixed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from runtime.server.backends import backend_row
@@ -11,7 +12,9 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 Routing = Literal["logits", "packed", "apart"]
 
 # Whose layers are those of srt/models/deepseek_v2.py.
-DEEPSEEK_LAYERS = ("deepseek_v2", "deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", "glm5_next_text")
+DEEPSEEK_LAYERS = (
+    *("deepseek_v2", "deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", "glm5_next_text", "hy_v4"),
+)
 # Families that tell trtllm kernels how to route, and what their routers must be for that.
 _ROUTED_BY_DEEPSEEK = (*DEEPSEEK_LAYERS, "glm4_moe", "glm4v_moe_text", "nemotron_h", "mimo_v2_flash")
 _ROUTED_BY_SOFTMAX = (
@@ -126,6 +129,15 @@ def has_plain_draft(model: ModelConfig, runtime: RuntimeConfig) -> bool:
     """The draft layer of an NVFP4 checkpoint is in the model's dtype, whatever the checkpoint says of it."""
     method = runtime.quantization or model.checkpoint_quantization
     return method == "modelopt_fp4" and model.model_type in _PLAIN_DRAFTS
+
+
+def drafting(model: ModelConfig) -> ModelConfig:
+    """What its draft's layer is one of. srt/models/hunyuan_v4_nextn.py: of one stream, with an indexer."""
+    if model.model_type != "hy_v4" or model.mla is None or model.mla.indexer is None:
+        return model
+    return replace(
+        model, streams=None, mla=replace(model.mla, indexer=replace(model.mla.indexer, sharing=()))
+    )
 
 
 def draft_layers(model: ModelConfig) -> str:

@@ -148,7 +148,12 @@ class Checkpoint:
             return True
         if self.architecture in architectures.MIMO_V2:
             return bool(self.get("add_swa_attention_sink_bias") or self.get("add_full_attention_sink_bias"))
-        return bool(self.get("learnable_sink"))
+        return self.learns_sinks
+
+    @property
+    def learns_sinks(self) -> bool:
+        """Of sparse attention; where Hunyuan 4's file does not say, its class does: srt/configs/hy_v4.py."""
+        return bool(self.get("learnable_sink", self.hf.get("model_type") == "hy_v4"))
 
     @property
     def has_wide_keys(self) -> bool:

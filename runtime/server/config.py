@@ -59,6 +59,7 @@ class ModelConfig:
     head_bias: bool = False
     normed_head: bool = False  # of columns that are made one long
     rows_in_fp32: bool = False  # that it reads, before it is known which it does
+    logits_in_fp32: bool = False  # as soon as they are multiplied, whatever the head is
     head_vocab: int | None = None  # of a head that knows fewer tokens than the embedding
     fusion: FusionConfig | None = None  # of a draft for a target that it does not look like
     norms: NormStyle = "before"
@@ -137,6 +138,8 @@ class ModelConfig:
         kinds = (*kinds, self.layer_caps(layer))
         if self.mlp_sizes or self.key_layers:
             kinds = (*kinds, self.mlp_size(layer), self.key_layer(layer) == layer)
+        if self.shares_choice(layer):
+            kinds = (*kinds, "sharing")
         return (*kinds, "hashed") if self.moe is not None and self.moe.is_hashed(layer) else kinds
 
     def layer_name(self, layer: int) -> str:
@@ -152,6 +155,11 @@ class ModelConfig:
     def key_layer(self, layer: int) -> int:
         """Whose keys and values it reads. Its own have a place in the cache even where nobody writes them."""
         return self.key_layers[layer] if self.key_layers else layer
+
+    def shares_choice(self, layer: int) -> bool:
+        """Which tokens it sees an indexer has chosen for a layer before it."""
+        indexer = None if self.mla is None else self.mla.indexer
+        return indexer is not None and layer in indexer.sharing
 
     def layer_caps(self, layer: int) -> Caps:
         return self.caps[layer] if self.caps else NO_CAPS

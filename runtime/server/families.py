@@ -12,6 +12,7 @@ from runtime.server.backends import FIRST, Number
 
 BLACKWELL_SERVER = (10,)
 ANY_GPU: tuple[int, ...] = ()
+BY_DEEP_GEMM = (9, 10)
 
 DEEPSEEK = frozenset(
     (

@@ -58,7 +58,7 @@ def _sparse(c: Choices) -> None:
     pool = c.model.whole("index_kpool", 1, low=1) if c.release.pools_sparse_pages else 1
     c.settle("sparse attention", page_size=64 * pool)
     if c.kv_cache_dtype == "auto":
-        sinks = c.release.keeps_sink_kv_wide and bool(c.model.get("learnable_sink", False))
+        sinks = c.release.keeps_sink_kv_wide and c.model.learns_sinks
         fp8 = c.gpu.major >= 10 and not sinks
         why = "attention sinks stay wide" if sinks else f"sparse attention on {c.gpu.arch}"
         c.settle(why, kv_cache_dtype="fp8_e4m3" if fp8 else "bfloat16")

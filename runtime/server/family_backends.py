@@ -24,6 +24,7 @@ from runtime.server.families import (
     ANY_GPU,
     BAILING3,
     BLACKWELL_SERVER,
+    BY_DEEP_GEMM,
     COHERE,
     DEEPSEEK,
     DEEPSEEK4,
@@ -76,7 +77,7 @@ _BEFORE_BLACKWELL = (8, 9)
 
 # The first that fits an unset backend wins.
 FAMILY_BACKENDS = (
-    FamilyBackend(HYV4, "deep_gemm", when=is_mxfp8_modelopt),
+    FamilyBackend(HYV4, "deep_gemm", majors=BY_DEEP_GEMM, when=is_mxfp8_modelopt),
     *(
         FamilyBackend(family, _TRTLLM, _PLAIN_FP8_FP4 | _MIXED | {"modelopt_fp8"}, since=since, until=until)
         for family, since, until in (

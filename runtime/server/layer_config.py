@@ -122,7 +122,7 @@ class AttentionConfig:
     qk_norm: Literal["none", "head", "unit", "all", "all, held whole"] = "none"
     output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
     head_gate: bool = False  # ... or each token one a head, of a matrix of its own
-    value_gate: bool = False  # ... or one a value
+    value_gate: bool = False  # ... or of such a matrix one a value
     softplus_gate: Literal["head", "value"] | None = None  # ... or a softplus, one a head or one a value
     norms_turned: bool = False  # queries and keys are normed after their rope
     score_cap: float | None = None  # scores are a tanh of themselves, so high
@@ -169,6 +169,7 @@ class IndexerConfig:
     """The sparse-attention indexer of DeepSeek-V3.2 and GLM-5: its own small key cache and a top-k.
 
     Of a `pool` of tokens there is one key, and all are chosen; those that have none yet are always seen.
+    Layers that are `sharing` have none of this, and see what the one before them saw.
     """
 
     num_heads: int
@@ -176,6 +177,9 @@ class IndexerConfig:
     top_k: int
     interleaved: bool = True
     pool: int = 1
+    turns_last: bool = False  # the last values of each head, and else its first
+    norm_eps: float = 1e-6  # of a key's norm
+    sharing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +210,14 @@ class CompressedConfig:
 @dataclass(frozen=True, slots=True)
 class StreamsConfig:
     """Several residual streams: what a layer reads is their weighted sum, what it answers is added to each,
-    and before that they are mixed, by weights whose rows and columns are made to sum to one in `steps`."""
+    and before that they are mixed, by weights whose rows and columns are made to sum to one in `steps`.
+    Without steps each stays what it is."""
 
     count: int
     steps: int
     eps: float
     weighs_last: bool = True  # what the last norm reads, else their mean
+    magnitude: float = 2.0  # no stream is given more of an answer than so much
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,10 @@ def _linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> It
         layers = tuple(i for i, one in enumerate(model.attention_kinds) if one == kind)
         for name, products in _mixers(model, kind, parallel):
             for modules, k, n in products:
-                yield LinearSize(tuple(f"{name}.{one}" for one in modules), k, n, layers)
+                own = layers
+                if modules[0].startswith("indexer."):
+                    own = tuple(layer for layer in layers if not model.shares_choice(layer))
+                yield LinearSize(tuple(f"{name}.{one}" for one in modules), k, n, own)
     for kind in ("dense", "moe"):
         kinds = ("dense", "moe") if kind == "dense" and model.shortcut else (kind,)
         of_kind = [i for i, one in enumerate(model.layer_kinds) if one in kinds]
@@ -161,7 +164,7 @@ def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Itera
     yield ("kv_b_proj",), mla.kv_lora_rank, heads * (mla.qk_nope_head_dim + mla.v_head_dim)
     yield (model.names.attention_out,), heads * mla.v_head_dim, hidden
     if attention.value_gate:
-        yield ("g_proj",), hidden, heads * mla.v_head_dim
+        yield (model.names.latent_gate,), hidden, heads * mla.v_head_dim
     if mla.indexer and mla.q_lora_rank:
         yield ("indexer.wq_b",), mla.q_lora_rank, mla.indexer.num_heads * mla.indexer.head_dim
         # Elsewhere it is a part of a product in the model's dtype.

@@ -43,14 +43,19 @@ def _bytes_per_token(attention: AttentionConfig, parallel: ParallelConfig, kv_dt
 
 
 def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str, packed: bool) -> int:
-    """Sparse attention may pack fp8 latents with scales; its indexer's keys it does, but in float32."""
+    """Sparse attention may pack fp8 latents with scales."""
     width = DTYPE_BYTES[kv_dtype]
+    if mla.indexer is not None and packed and width == 1:
+        return packed_fp8_bytes(mla.kv_lora_rank, mla.qk_rope_head_dim) + _index_bytes(mla, kv_dtype)
+    return mla.cache_dim * width + _index_bytes(mla, kv_dtype)
+
+
+def _index_bytes(mla: MLAConfig, kv_dtype: str) -> int:
+    """An indexer's keys are packed with scales, but in float32."""
     if mla.indexer is None:
-        return mla.cache_dim * width
-    latent, keys = mla.cache_dim * width, mla.indexer.head_dim
-    if packed and width == 1:
-        latent = packed_fp8_bytes(mla.kv_lora_rank, mla.qk_rope_head_dim)
-    return latent + -(-(4 * keys if width == 4 else packed_fp8_bytes(keys)) // mla.indexer.pool)
+        return 0
+    keys, width = mla.indexer.head_dim, DTYPE_BYTES[kv_dtype]
+    return -(-(4 * keys if width == 4 else packed_fp8_bytes(keys)) // mla.indexer.pool)
 
 
 def kept_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
@@ -92,6 +97,9 @@ def kv_bytes_per_token(
     if model.mla is None:  # all behind a window, perhaps, of a stage of its own
         each = _bytes_per_token(model.layer_attention(kept[0]), parallel, kv_dtype)
     indexed = sum(block_key_widths(model, kept).values()) * DTYPE_BYTES[index_dtype or kv_dtype]
+    sharing = sum(map(model.shares_choice, kept))
+    if model.mla is not None and sharing:  # no layer of a draft's does
+        return each * (len(kept) + draft_layers) - sharing * _index_bytes(model.mla, kv_dtype)
     # SGLang's, with its rounding
     return int((each * len(kept) + indexed) * (1 + draft_layers / len(kept)))
 

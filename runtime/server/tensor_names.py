@@ -44,6 +44,7 @@ class TensorNames:
     packs_groups: bool = False  # each KV head in it stands behind those that ask it
     packed_qkv: str | None = None  # the one matrix of queries, keys and values, where there are no three
     attention_out: str = "o_proj"
+    latent_gate: str = "g_proj"
     q_norm: str = "q_norm"
     k_norm: str = "k_norm"
     head: str = "lm_head"

@@ -9,7 +9,8 @@ from runtime.server.backends import backend_row
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.choices import Choices
 from runtime.server.errors import ConfigError
-from runtime.server.expert_weights import is_block_fp8_of_32
+from runtime.server.expert_weights import is_block_fp8_of_32, is_mxfp8_modelopt
+from runtime.server.families import BY_DEEP_GEMM, HYV4
 from runtime.server.gpus import CPU, GpuModel
 from runtime.server.releases import Release
 
@@ -112,10 +113,18 @@ def _tunes_fp8(c: Choices, quantization: str | None) -> bool:
         return False
     if release.mxfp8_runs_cutlass_gemm and backend == "auto" and c.quantization == "mxfp8":
         backend = "flashinfer_cutlass" if c.gpu.major == 10 else backend
+    if backend == "auto" and _is_by_deep_gemm(c):
+        backend = "deep_gemm"
     if release.chosen_fp8_gemm_tunes and backend == "flashinfer_cutlass":
         return True
     by_method = runs_mxfp8_gemm(quantization, backend, c.gpu, release)
     return by_method or runs_fp8_gemm(quantization, c.gpu, release)
+
+
+def _is_by_deep_gemm(c: Choices) -> bool:
+    """srt/arg_groups/model_overrides/deepseek_v2.py"""
+    fits = c.model.architecture in HYV4 and c.gpu.major in BY_DEEP_GEMM
+    return fits and is_mxfp8_modelopt(c.model)
 
 
 def runs_block_fp8_as_mxfp8(

@@ -265,6 +265,11 @@ _ROWS = {
         ),
         _DRAFTS,
     ),
+    # srt/models/hunyuan_v4.py, and srt/layers/attention/dsa/dsa_indexer.py
+    "hy_v4": (
+        _Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its indexer has no other"),
+        _QUANTIZED,
+    ),
     # srt/models/bailing_moe_linear.py, and srt/layers/attention/linear's seg_la
     "bailing_hybrid": (
         _Row(

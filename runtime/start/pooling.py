@@ -70,11 +70,11 @@ class Pooling:
         """A draft's own keys and values in the target's slots; a frozen one reads the target's."""
         if not self._draft_layers:
             return self.kv
-        model, parallel, plan, own = self.model, self.parallel, self.plan, self.own_draft
+        parallel, plan, own = self.parallel, self.plan, self.own_draft
         if own is not None:
-            model, parallel = own.model, own.parallel
+            parallel = own.parallel
         plan = replace(plan, kv_dtype=self._draft_dtype)
-        cache = make_cache(plan, model, parallel, draft.layer_ids, self.device.torch_device)
+        cache = make_cache(plan, draft.decoder.model, parallel, draft.layer_ids, self.device.torch_device)
         return KVPool(self.kv.requests, self.kv.slots, cache)
 
     @property

@@ -227,10 +227,14 @@ def _stages(deployment: Deployment) -> Iterator[str]:
 def _pools_of_keys(deployment: Deployment) -> Iterator[str]:
     """srt/layers/attention/dsa: dsa_indexer_kpool.py, dsa_backend_kpool.py; srt/mem_cache/memory_pool.py."""
     mla, server = deployment.model.mla, deployment.server
-    if mla is None or mla.indexer is None or mla.indexer.pool == 1:
+    if mla is None or mla.indexer is None:
         return
     if mla.indexer.head_dim != _KEY_WIDTH:
         yield f"index_head_dim is {mla.indexer.head_dim}: SGLang keeps keys of {_KEY_WIDTH} alone"
+    if deployment.model.model_type == "hy_v4":
+        yield from _ranks_without_experts(deployment)
+    if mla.indexer.pool == 1:
+        return
     if _PAGE % mla.indexer.pool:
         yield f"index_kpool is {mla.indexer.pool}: SGLang has none that does not divide {_PAGE}"
     packs = server.kv_cache_dtype == "fp8_e4m3" and server.gpu.major == 9

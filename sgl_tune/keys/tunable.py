@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runtime.server.call_rules import has_loose_experts
+from runtime.server.call_rules import drafting, has_loose_experts
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.call_shapes import shares_on_every_rank
@@ -49,7 +49,7 @@ def _cuts(deployment: Deployment) -> Iterator[str]:
 def _obstacles(deployment: Deployment) -> Iterator[str]:
     model, server = deployment.model, deployment.server
     backend, method = server.backend, server.quantization or model.checkpoint_quantization
-    if server.is_draft and model.streams is not None:
+    if server.is_draft and drafting(model).streams is not None:
         yield f"{model.model_type} with drafts: how they mix its streams is not known here"
     yield from (*model.obstacles, *model.uncomputed, *_cuts(deployment))
     if method not in _METHODS:

@@ -119,6 +119,21 @@ def test_streams_are_collapsed_and_spread_as_on_the_cpu(tokens: int, count: int)
         _close(got, want, 1e-4)
 
 
+@pytest.mark.parametrize("tokens", [1, 37])
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_streams_that_stay_apart_are_as_on_the_cpu(tokens: int, count: int) -> None:
+    streams, answer = _random(1, tokens, count, 520), _random(2, tokens, 520)
+    weights = _random(3, 2 * count, count * 520) / 20, _random(4, 2 * count), _random(5, 2)
+
+    def run(device: torch.device) -> list[torch.Tensor]:
+        here, told = streams.to(device), [one.to(device) for one in weights]
+        row, post = stream_ops.collapse_apart(here, *told, 0.7, 1e-2, 1e-6)
+        return [row, post, stream_ops.spread_apart(answer.to(device), here, post)]
+
+    for got, want in zip(run(GPU), run(CPU), strict=True):
+        _close(got, want, 1e-4)
+
+
 @pytest.mark.parametrize("told", [[1.702, 7.0], [1.0, 0.0, 0.5], [0.5]])
 def test_capped_gates_are_the_cpus(told: list[float]) -> None:
     x = _random(1, 33, 2 * 96)

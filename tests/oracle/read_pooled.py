@@ -31,7 +31,12 @@ def _answer(case: dict[str, Any]) -> list[int]:
     import torch
     from sglang.srt import runtime_context
     from sglang.srt.configs.hybrid_arch import mambaish_config
-    from sglang.srt.configs.model_config import ModelConfig
+    from sglang.srt.configs.model_config import (
+        ModelConfig,
+        dsa_layer_skips_topk,
+        get_dsa_index_kpool,
+        get_dsa_index_kpool_compress,
+    )
     from sglang.srt.mem_cache import memory_pool
     from sglang.srt.mem_cache.kv_cache_configurator import calculate_mla_kv_cache_dim
     from sglang.srt.model_executor.pool_configurator import DefaultPoolConfigurator
@@ -48,7 +53,8 @@ def _answer(case: dict[str, Any]) -> list[int]:
     get, (first, last), text = _getter(args), case["stage"], model.hf_config
     dtype = torch.float8_e4m3fn if get("kv_cache_dtype") == "fp8_e4m3" else torch.bfloat16
     states = mambaish_config(model)
-    layers = [layer for layer in states.full_attention_layer_ids if first <= layer < last]
+    attending = range(model.num_hidden_layers) if states is None else states.full_attention_layer_ids
+    layers = [layer for layer in attending if first <= layer < last]
     asked = MagicMock(
         kv_cache_dtype_str=get("kv_cache_dtype"), kv_cache_dtype=dtype, model_config=model, server_args=args,
         layer_info=SimpleNamespace(start_layer=first, end_layer=last, num_effective_layers=last - first),
@@ -62,7 +68,8 @@ def _answer(case: dict[str, Any]) -> list[int]:
         qk_rope_head_dim=model.qk_rope_head_dim, layer_num=len(layers), device="meta",
         index_head_dim=text.index_head_dim, enable_memory_saver=False,
         kv_cache_dim=calculate_mla_kv_cache_dim(model_config=model, kv_cache_dtype=dtype),
-        index_kpool=text.index_kpool, index_kpool_compress=text.index_kpool_compress,
+        index_kpool=get_dsa_index_kpool(text), index_kpool_compress=get_dsa_index_kpool_compress(text),
+        skip_topk_layers=[dsa_layer_skips_topk(text, layer) for layer in layers],
         max_running_requests=case["requests"] + 1,
     )  # fmt: skip
     return [int(cell), sum(_storages(pool)), get("page_size")]

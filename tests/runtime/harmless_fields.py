@@ -77,6 +77,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "hy_v3": frozenset((
         *("enable_moe_fp32_combine",),
     )),
+    "hy_v4": frozenset((
+        *("head_dim", "learnable_sink_init", "num_key_value_heads"),
+    )),
     "falcon_h1": frozenset((
         *("num_logits_to_keep",),
     )),

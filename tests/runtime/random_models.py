@@ -33,7 +33,7 @@ _NULLABLE = (
     "q_lora_rank",
     "rope_parameters",
     "mlp_layer_types",
-    "linear_lower_bound",
+    *("linear_lower_bound", "indexer_types"),
     *("swiglu_limits", "swiglu_limits_shared", "attention_value_scale"),
 )
 _LENGTHS = (21, 13, 17)

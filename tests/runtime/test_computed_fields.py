@@ -159,6 +159,18 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "are both told"),
         )
     ),
+    *(
+        ("hy_v4", {}, changes, said)
+        for changes, said in (
+            *(({name: False}, f"{name} is False") for name in ("enable_ihc", "gated_mla", "learnable_sink")),
+            ({"gating_type": "headwise"}, "gating_type is 'headwise'"),
+            *(({name: 2}, f"{name} is 2") for name in ("n_group", "topk_group")),
+            *(({name: True}, f"{name} is True") for name in ("tie_word_embeddings", "attention_bias")),
+            ({"rope_parameters": None}, "rope_parameters has no rope_theta"),
+            ({"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 2.0}}, "is 'yarn'"),
+            ({"quantization_config": _IN_BLOCKS}, "this runtime has plain layers of this family alone"),
+        )
+    ),
     ("hy_v3", {}, {"first_k_dense_replace": 2}, "not those of first_k_dense_replace 2"),
     ("hy_v3", {}, {"first_k_dense_replace": None}, "not those of first_k_dense_replace 0"),
     ("hy_v3", {}, {"qk_norm": None}, "use_qk_norm and qk_norm are not told"),

@@ -36,7 +36,7 @@ def test_prefill_and_decode_agree(family: str, tmp_path: Path) -> None:
         torch.testing.assert_close(torch.stack(rows[number]), want, atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize("family", ["qwen3_moe", "gpt_oss", "glm_moe_dsa"])
+@pytest.mark.parametrize("family", ["qwen3_moe", "gpt_oss", "glm_moe_dsa", "hy_v4"])
 def test_a_prompt_in_chunks_is_the_prompt(family: str, tmp_path: Path) -> None:
     model = make_reference(family)
     generation = _make_generation(save(model, tmp_path))
@@ -56,7 +56,7 @@ def test_a_prompt_in_chunks_is_the_prompt(family: str, tmp_path: Path) -> None:
 # Their checkpoints hold all experts in one tensor anyway, or under names of their own.
 _OF_ONE_SPELLING = (
     *("nemotron_h", "llama4_text", "granitemoe", "granitemoehybrid", "step3p5", "hy_v3", "laguna"),
-    *("gemma4_text", "bailing_hybrid_v3"),
+    *("hy_v4", "gemma4_text", "bailing_hybrid_v3"),
     *CLASSLESS,
 )
 

@@ -41,6 +41,7 @@ _OF_SGLANG = (
     "olmo3",
     "glm5_next_text",
     "sarvam_moe",  # or its checkpoints
+    "hy_v4",
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
@@ -141,6 +142,8 @@ _BESIDE = """
     cohere head_dim model_max_length
     cohere2 head_dim model_max_length sliding_window_pattern
     cohere2_moe first_k_dense_replace model_max_length rope_parameters
+    hy_v4 enable_ihc enable_lm_head_fp32 gated_mla gating_type learnable_sink num_experts num_local_experts
+        num_shared_experts quantization_config
     hy_v3 first_k_dense_replace num_local_experts qk_norm route_norm use_qk_norm
     laguna moe_router_score_func num_local_experts
     afmoe n_group route_norm score_func

@@ -24,6 +24,7 @@ _NO_LINEAR = re.compile(
 )
 _LINEAR = {
     "gemma4_text": ("per_layer_input_gate",),
+    "hy_v4": ("self_attn.linear_gate",),
     **dict.fromkeys(("laguna", "kimi_k3_text"), ("self_attn.g_proj",)),
 }
 # Stored as one by transformers.

@@ -92,6 +92,7 @@ def attend_latent(
         value_dim,
         layer.scale,
         selected,
+        layer.sinks,
     )
 
 

@@ -58,6 +58,7 @@ def latent(
     value_dim: int,
     scale: float,
     selected: torch.Tensor | None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     out = _output(q, paging, value_dim)
     if latents.dtype is torch.uint8:
@@ -67,7 +68,7 @@ def latent(
     else:
         main = latents[..., :value_dim]
         columns = Columns(main, main, latents[..., value_dim:], latents)
-    _launch(q, columns, out, paging, scale, selected=selected)
+    _launch(q, columns, out, paging, scale, sinks=sinks, selected=selected)
     return out
 
 

@@ -99,14 +99,15 @@ def latent_attention(
     value_dim: int,
     scale: float,
     selected: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """q [T, heads, D] over latents [slots, 1, D] (or packed): the first `value_dim` are the values."""
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len)
     if q.is_cuda:
         from runtime.layers.attention import flash
 
-        return flash.latent(q, latents, paging, value_dim, scale, selected)
-    return reference.latent(q, latents, paging, value_dim, scale, selected)
+        return flash.latent(q, latents, paging, value_dim, scale, selected, sinks)
+    return reference.latent(q, latents, paging, value_dim, scale, selected, sinks)
 
 
 @latent_attention.register_fake
@@ -121,6 +122,7 @@ def _(
     value_dim: int,
     scale: float,
     selected: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     return q.new_empty(*q.shape[:2], value_dim)
 

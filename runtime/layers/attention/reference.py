@@ -131,6 +131,7 @@ def latent(
     value_dim: int,
     scale: float,
     selected: torch.Tensor | None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     out = q.new_zeros(*q.shape[:2], value_dim)
     for span in _spans(paging):
@@ -139,7 +140,7 @@ def latent(
         seen = span.positions[:, None] >= torch.arange(len(span.slots))
         if selected is not None:
             seen &= marked(selected[rows], len(span.slots))
-        out[rows] = _attend(q[rows], keys, keys[..., :value_dim], seen[:, None], scale, None)
+        out[rows] = _attend(q[rows], keys, keys[..., :value_dim], seen[:, None], scale, sinks)
     return out
 
 

@@ -86,6 +86,21 @@ _SPARSE = (
         since=(0, 5, 22),
     ),
     Refusal(
+        lambda c: c.model.learns_sinks and c.kv_cache_dtype not in ("auto", "bf16", "bfloat16"),
+        "attention sinks beside an indexer want a wide cache, [kv_cache_dtype]",
+        "--kv-cache-dtype bfloat16",
+        since=(0, 5, 20),
+    ),
+    Refusal(
+        lambda c: (
+            c.model.learns_sinks
+            and not {c.dsa_prefill_backend, c.dsa_decode_backend} <= {None, "flashmla_sparse"}
+        ),
+        "attention sinks beside an indexer are for flashmla_sparse, and not for [dsa_prefill_backend] or "
+        "[dsa_decode_backend]",
+        since=(0, 5, 20),
+    ),
+    Refusal(
         lambda c: c.enable_prefill_cp and c.disaggregation_mode == "decode",
         "[enable_prefill_cp] does not go with [disaggregation_mode]",
     ),

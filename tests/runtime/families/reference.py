@@ -80,8 +80,8 @@ def tensors(model: Any) -> dict[str, torch.Tensor]:
 def save(model: Any, folder: Path, **options: Any) -> Path:
     if hasattr(model, "classless"):
         return classless.save(model, folder)
-    # Or its layers would be called blocks, as the tower's are; and some of V4's norms by one name.
-    if model.config.model_type in ("kimi_k25", "deepseek_v4"):
+    # Or layers would be called blocks, as a tower's are, norms by one name, and gates by that of others.
+    if model.config.model_type in ("kimi_k25", "deepseek_v4", "hy_v4"):
         options.setdefault("save_original_format", False)
     model.save_pretrained(folder, **options)
     if hasattr(model, "saved_as"):
