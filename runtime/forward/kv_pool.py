@@ -5,12 +5,21 @@ Slot 0 and table row 0 are padding: dummy and padded tokens read and write there
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from runtime.forward.compressed_pool import CompressedPool, PagedPool, compressed_row
+from runtime.forward.gqa_pool import (
+    GqaPool,
+    IndexedPool,
+    KVRow,
+    PooledKeysPool,
+    PoolExhausted,
+    SlidingSlots,
+    SlotAllocator,
+)
 from runtime.forward.kv_packing import FP8, PackedRow
 from runtime.forward.pool_shape import PoolShape, buffers
 from runtime.forward.pooled_keys import pooled_keys
@@ -24,11 +33,11 @@ from runtime.server.sizing import (
     has_block_keys,
     kept_layers,
     kv_heads_per_rank,
+    pooled_indexer,
     sliding_layers,
 )
 
 PADDING_REQUEST = 0
-PADDING_SLOT = 0
 DTYPES = {
     "float32": torch.float32,
     "float16": torch.float16,
@@ -36,10 +45,6 @@ DTYPES = {
     "fp8_e4m3": FP8,
     "fp8_e5m2": torch.float8_e5m2,
 }
-
-
-class PoolExhausted(RuntimeError):
-    """No slot or request row is left: a running request has to end first."""
 
 
 class ReqToTokenPool:
@@ -60,95 +65,6 @@ class ReqToTokenPool:
 
     def write(self, request: int, start: int, slots: torch.Tensor) -> None:
         self.table[request, start : start + slots.shape[0]].copy_(slots)
-
-
-class SlotAllocator:
-    """The free slots as a stack on the device: nothing is transferred and the stack itself never grows."""
-
-    def __init__(self, tokens: int, device: torch.device) -> None:
-        self._slots = torch.arange(PADDING_SLOT + 1, tokens + 1, dtype=torch.int64, device=device)
-        self._taken = 0
-
-    @property
-    def available(self) -> int:
-        return self._slots.shape[0] - self._taken
-
-    def allocate(self, count: int) -> torch.Tensor:
-        if count > self.available:
-            raise PoolExhausted(f"{count} more tokens, but the KV pool has {self.available} slots left")
-        slots = self._slots[self._taken : self._taken + count].clone()
-        self._taken += count
-        return slots
-
-    def free(self, slots: torch.Tensor) -> None:
-        self._taken -= slots.shape[0]
-        self._slots[self._taken : self._taken + slots.shape[0]].copy_(slots)
-
-
-class SlidingSlots:
-    """Fewer slots for `layers` that look back a window only, and the `map` to them from a token's slot."""
-
-    def __init__(self, tokens: int, layers: Sequence[int], shape: PoolShape) -> None:
-        self.rows, self.layers = tokens + shape.page_size, frozenset(layers)
-        self.map = torch.zeros(shape.rows, dtype=torch.int64, device=shape.device)
-        self._slots = SlotAllocator(tokens, shape.device)
-
-    @property
-    def available(self) -> int:
-        return self._slots.available
-
-    def admit(self, slots: torch.Tensor) -> None:
-        self.map[slots] = self._slots.allocate(slots.shape[0])
-
-    def drop(self, slots: torch.Tensor) -> None:
-        self._slots.free(self.map[slots])
-        self.map[slots] = PADDING_SLOT
-
-
-@dataclass(frozen=True, slots=True)
-class KVRow:
-    """One token in one layer: as many heads, so wide."""
-
-    heads: int
-    key: int
-    value: int
-
-
-class GqaPool:
-    """Keys and values apart: two buffers [slots, kv heads, head size] a layer, by the `rows` of each."""
-
-    def __init__(
-        self, shape: PoolShape, rows: Mapping[int, KVRow], sliding: SlidingSlots | None = None
-    ) -> None:
-        self.sliding = sliding
-        fewer = dict.fromkeys(sliding.layers, sliding.rows) if sliding else {}
-        keys = {layer: (row.heads, row.key) for layer, row in rows.items()}
-        values = {layer: (row.heads, row.value) for layer, row in rows.items()}
-        self._keys, self._values = (buffers(shape, one, shape.dtype, fewer) for one in (keys, values))
-
-    def keys(self, layer_id: int) -> torch.Tensor:
-        return self._keys[layer_id]
-
-    def values(self, layer_id: int) -> torch.Tensor:
-        return self._values[layer_id]
-
-    def slot_map(self, layer_id: int) -> torch.Tensor | None:
-        """From a token's slot to the one it has in this layer, where these differ."""
-        return self.sliding.map if self.sliding and layer_id in self.sliding.layers else None
-
-
-class IndexedPool(GqaPool):
-    """... and one buffer [slots, D] of an indexer's keys in some layers, by the `widths` of these."""
-
-    def __init__(
-        self, shape: PoolShape, rows: Mapping[int, KVRow], widths: Mapping[int, int], dtype: torch.dtype
-    ) -> None:
-        super().__init__(shape, rows)
-        own = replace(shape, layers=tuple(widths))
-        self._index_keys = buffers(own, {layer: (width,) for layer, width in widths.items()}, dtype)
-
-    def index_keys(self, layer_id: int) -> torch.Tensor:
-        return self._index_keys[layer_id]
 
 
 class LatentPool:
@@ -270,6 +186,8 @@ def make_states(
     conv, recurrent = DTYPES[plan.states.conv_dtype], DTYPES[plan.states.recurrent_dtype]
     states = StatePool(plan.states.slots, own, shape, conv, recurrent, device)
     states.add_drafts(plan.states)
+    if model.ngrams is not None and model.streams is not None:
+        states.add_ngrams(model.ngrams, layers, model.streams.count * model.hidden_size)
     return states
 
 
@@ -292,6 +210,9 @@ def make_cache(
     if has_block_keys(model):
         dtype = DTYPES[plan.index_dtype or plan.kv_dtype]
         return IndexedPool(shape, rows, block_key_widths(model, kept), dtype)
+    pooled = pooled_indexer(model)
+    if pooled is not None:
+        return PooledKeysPool(shape, rows, pooled, plan.max_running_requests)
     sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None
     return GqaPool(shape, rows, sliding)
 

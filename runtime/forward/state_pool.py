@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from runtime.server.ngrams import NgramConfig
 from runtime.server.recurrent import StateShape
 from runtime.server.state_sizes import StatePlan
 
@@ -43,6 +44,23 @@ class StatePool:
         self._drafted = self._recurrent.new_zeros(layers, slots, tokens, *self._recurrent.shape[2:])
         window = (channels, tokens + steps - 1) if plan.shares_windows else (tokens, channels, steps)
         self._drafted_inputs = self._conv.new_zeros(layers, slots, *window)
+
+    def add_ngrams(self, config: NgramConfig, layers: Sequence[int], channels: int) -> None:
+        """The last tokens of each request, and what the convolutions of these layers still see."""
+        own = [layer for layer in layers if layer in config.layers]
+        if not own:
+            return
+        slots, device = self._conv.shape[1], self._conv.device
+        self.tokens = torch.full((slots, config.longest - 1), config.end, dtype=torch.int64, device=device)
+        self._seen = self._conv.new_zeros(len(own), slots, channels, config.steps)
+        self._seen_places = {layer: place for place, layer in enumerate(own)}
+
+    def seen(self, layer_id: int) -> torch.Tensor:
+        """[slots, channels, steps] of a layer with n-grams."""
+        return self._seen[self._seen_places[layer_id]]
+
+    def held(self) -> Iterator[torch.Tensor]:
+        return (one for one in vars(self).values() if isinstance(one, torch.Tensor))
 
     def layer(self, layer_id: int) -> LayerState:
         place = self._places[layer_id]

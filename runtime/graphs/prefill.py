@@ -62,7 +62,7 @@ class PrefillGraphs(StageGraphs):
 
     def compute(self, batch: ForwardBatch) -> Tensors:
         state = self.decoder.run_layers(batch, self.kv, self.state_of(batch.num_tokens))
-        if self.decoder.norm is None:
+        if not self.decoder.is_last:
             return named(state)
         captured = {_captured(number): rows for number, rows in enumerate(state.captured)}
         return {"hidden": self.decoder.last_norm(state), **captured}

@@ -19,6 +19,8 @@ from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.embedding import TokenEmbedding, VocabTable, multiplied_in_fp32
 from runtime.layers.linear import Linear
 from runtime.layers.loading import Piece, draw_as_sglang, fill_dummy, load
+from runtime.layers.ngrams import token_windows
+from runtime.layers.recurrence import Rows
 from runtime.models.block_attention import BlockAttention
 from runtime.models.build import make_build
 from runtime.models.checkpoint import Checkpoint
@@ -37,6 +39,7 @@ from runtime.moe.dispatcher import make_dispatcher
 from runtime.server.call_rules import has_loose_experts
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
+from runtime.server.ngrams import has_ngrams
 
 
 class Decoder(nn.Module):
@@ -77,7 +80,8 @@ class Decoder(nn.Module):
         self.ropes = ropes or RopeTables(device)
         self._stack = [DecoderLayer(build, layer, dispatcher, self.backend, self.ropes) for layer in layers]
         self.layers = nn.ModuleList(self._stack)
-        self.norm = build.norm_of_rows(model.names.norm) if self.is_last else None
+        has_norm = self.is_last and model.norms != "none"
+        self.norm = build.norm_of_rows(model.names.norm) if has_norm else None
         self.streams = stream_end(build) if model.streams and self.is_last else None
         reads_kept = model.snapshots is not None and self.is_last
         self.reads = Mixture(build, "model.output_attn_res") if reads_kept else None
@@ -128,12 +132,12 @@ class Decoder(nn.Module):
         if self.embedding is not None:
             state = self._entered(self.embedding(batch.input_ids, self.comm), batch)
         assert state is not None, "a later pipeline stage needs the state of the one before"
-        state, inputs = self._with_room(state), state.inputs
+        state, inputs, windows = self._with_room(state), state.inputs, self._windows(batch, pool)
         captured: list[torch.Tensor] = []
         for layer in each_layer(self._stack, kind=self._kind):
             if layer.number in self.captures:
                 captured.append(state.total())
-            given = None if inputs is None else inputs[:, layer.number]
+            given = windows if inputs is None else inputs[:, layer.number]
             state = layer(state, batch, pool, self._table(layer), given)
         if self.model.scales_layers and not self.is_last:  # two tensors are passed on, as by all
             state = replace(state, residual=torch.zeros_like(state.hidden), inputs=inputs)
@@ -156,6 +160,14 @@ class Decoder(nn.Module):
         assert self.model.snapshots is not None
         return self.model.snapshots.before(self.layer_ids[-1] + 1 if sent else self.layer_ids[0])
 
+    def _windows(self, batch: ForwardBatch, pool: KVPool) -> torch.Tensor | None:
+        """Each token and those before it, where a layer has n-grams. Their last are kept."""
+        config = self.model.ngrams
+        if config is None or not any(has_ngrams(config, layer) for layer in self.layer_ids):
+            return None
+        assert pool.states is not None
+        return token_windows(batch.input_ids, pool.states.tokens, Rows.of(batch), config.end)
+
     def _kind(self, layer: DecoderLayer) -> object:
         return (layer.kind, layer.number in self.captures, layer.keeps)
 
@@ -163,18 +175,19 @@ class Decoder(nn.Module):
         return None if layer.table_name is None else self.ropes.get_buffer(layer.table_name)
 
     def run_head(self, state: StageState, batch: ForwardBatch) -> LogitsOutput:
-        assert self.norm is not None and self.logits is not None
+        assert self.logits is not None
         normed = self.last_norm(state)
         rows = normed.float() if self.model.rows_in_fp32 else normed
         return self.logits.forward(rows, batch, state.captured)
 
     def last_norm(self, state: StageState) -> torch.Tensor:
-        assert self.norm is not None
         if self.reads is not None and state.kept is not None:
-            return self.norm(self.reads(state.hidden, state.kept))
-        if state.residual is None:
-            return self.norm(state.hidden if self.streams is None else self.streams(state.hidden))
-        return self.norm.add(state.hidden, state.residual)
+            row = self.reads(state.hidden, state.kept)
+        else:
+            row = state.hidden if self.streams is None else self.streams(state.hidden)
+        if self.norm is None:
+            return row
+        return self.norm(row) if state.residual is None else self.norm.add(row, state.residual)
 
     def _publish_token_counts(self, batch: ForwardBatch) -> None:
         if batch.dp is not None:
@@ -272,9 +285,11 @@ def multiply_of(model: ModelConfig) -> Callable[..., torch.Tensor]:
 
 
 def sample_layers(model: ModelConfig) -> tuple[int, ...]:
-    """One layer of each kind, and those whose keys they read: what tuning needs of a model."""
-    kinds = [model.layer_kind(layer) for layer in range(model.num_layers)]
-    chosen = {kinds.index(kind) for kind in set(kinds)}
+    """One layer of each kind, and those whose keys they read: what tuning needs of a model. Of n-grams there
+    is nothing to tune, and their table is large."""
+    every = [layer for layer in range(model.num_layers) if not has_ngrams(model.ngrams, layer)]
+    kinds = {model.layer_kind(layer): layer for layer in reversed(every)}
+    chosen = set(kinds.values())
     return tuple(sorted(chosen | {model.key_layer(layer) for layer in chosen}))
 
 

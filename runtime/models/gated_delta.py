@@ -42,7 +42,14 @@ class GatedDeltaNet(nn.Module):
         self.bias = head_vector(length(self.heads), build.dtype, build)
         width = config.value_head_dim
         self.norm = GatedNorm(
-            f"{name}.norm", width, width, build.model.rms_eps, build.dtype, build.device, gate_first=False
+            f"{name}.norm",
+            width,
+            width,
+            build.model.rms_eps,
+            build.dtype,
+            build.device,
+            gate_first=False,
+            plain_gate=config.plain_gate,
         )
         self.out = build.linear([Part(f"{name}.out_proj", slice(0, build.model.hidden_size))], values)
 

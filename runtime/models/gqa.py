@@ -17,6 +17,7 @@ from runtime.layers.norm import rms_norm_
 from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_, rows_of
 from runtime.models.build import Build
+from runtime.models.key_pools import KeyPools
 from runtime.models.query_key_norm import query_key_norms
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, Growth
@@ -77,6 +78,9 @@ class GroupedQueryAttention(nn.Module):
             sinks = torch.empty(length(self.heads), dtype=build.dtype, device=build.device)
             self.sinks = nn.Parameter(sinks, requires_grad=False)
         self.idle_norms = _idle_norms(build, config.head_dim) if config.idle_norms else None
+        self.indexer = None
+        if config.pools is not None:
+            self.indexer = KeyPools(build, layer_id, f"{name}.indexer", config.pools)
         self.norms_turned, self.growth = config.norms_turned, config.growth
         self.layer = AttentionLayer(
             model.key_layer(layer_id), config.scale, config.window, self.sinks, config.score_cap, config.chunk
@@ -106,8 +110,12 @@ class GroupedQueryAttention(nn.Module):
             gate = self.head_gate(x).unflatten(-1, (q.shape[1], -1))
         if self.value_scale != 1:
             v = v * self.value_scale
-        own = self.has_keys
-        answer = attend(q, k if own else None, v if own else None, self.layer, batch, pool)
+        own, chosen = self.has_keys, None
+        if self.indexer is not None and self.rope is not None and table is not None:
+            chosen = self.indexer(x, batch, pool, table, self.rope.interleaved)
+        if chosen is not None:
+            chosen = chosen[:, None].expand(-1, k.shape[1], -1)
+        answer = attend(q, k if own else None, v if own else None, self.layer, batch, pool, chosen)
         if gate is not None:
             answer = answer * gate.sigmoid()
         if self.soft_gate is not None:
@@ -116,7 +124,7 @@ class GroupedQueryAttention(nn.Module):
         return self.out(answer.flatten(1))
 
     def pieces(self) -> Iterator[Piece]:
-        for part in (self.qkv, self.out, self.head_gate, self.soft_gate, self.norms):
+        for part in (self.qkv, self.out, self.head_gate, self.soft_gate, self.norms, self.indexer):
             if part is not None:
                 yield from part.pieces()
         if self.sinks is not None:

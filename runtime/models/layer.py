@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -24,16 +24,18 @@ from runtime.models.lightning import LightningAttention
 from runtime.models.mamba2 import Mamba2Mixer
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
+from runtime.models.ngrams import Ngrams
 from runtime.models.parallel_mixers import ParallelMixers
 from runtime.models.rope_tables import RopeTables
 from runtime.models.short_conv import ShortConv
 from runtime.models.snapshots import Mixture, Snapshots
-from runtime.models.streams import Streams
+from runtime.models.streams import around
 from runtime.models.sublayer import around_attention, around_mlp
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import RopeConfig
+from runtime.server.ngrams import has_ngrams
 from runtime.server.recurrent import (
     GatedDeltaConfig,
     KimiDeltaConfig,
@@ -85,10 +87,9 @@ class DecoderLayer(nn.Module):
         self.register_buffer("scale", scale)
         self.input = None if model.layer_inputs is None else LayerInput(build, name, model.layer_inputs.width)
         self.name = name
-        has_streams = model.streams is not None
         self.shares_choices = any(map(model.shares_choice, range(model.num_layers)))
-        self.mixer_streams = Streams(build, f"{name}.attn_hc") if has_streams else None
-        self.mlp_streams = Streams(build, f"{name}.ffn_hc") if has_streams else None
+        self.mixer_streams, self.mlp_streams = around(build, name, "attn"), around(build, name, "mlp")
+        self.ngrams = Ngrams(build, layer_id, f"{name}.ple") if has_ngrams(model.ngrams, layer_id) else None
         self.keeps = model.snapshots is not None and layer_id % model.snapshots.every == 0
         self.mixer_reads = None if model.snapshots is None else Mixture(build, f"{name}.self_attention_res")
         self.mlp_reads = None if model.snapshots is None else Mixture(build, f"{name}.mlp_res")
@@ -101,11 +102,13 @@ class DecoderLayer(nn.Module):
         table: torch.Tensor | None,
         given: torch.Tensor | None = None,
     ) -> StageState:
-        """`given` [T, width]: this layer's inputs."""
+        """`given` [T, width]: this layer's inputs, or a token and those before it."""
         hidden, residual = state.hidden, state.residual
         if self.norms == "parallel":
             return self._side_by_side(state, batch, pool, table)
         if self.mixer_streams is not None:
+            if self.ngrams is not None and given is not None and hidden.shape[0]:
+                state = replace(state, hidden=self.ngrams(hidden, given, batch, pool))
             return self._over_streams(state, batch, pool, table)
         if state.kept is not None:
             return self._over_snapshots(state.hidden, state.kept, batch, pool, table)
@@ -187,7 +190,7 @@ class DecoderLayer(nn.Module):
         return StageState(residual + self.mlp(row), kept=kept)
 
     def pieces(self) -> Iterator[Piece]:
-        parts = (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp, self.beside, self.input)
+        parts = (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp, self.beside, self.input, self.ngrams)
         for part in (*parts, self.mixer_streams, self.mlp_streams, self.mixer_reads, self.mlp_reads):
             if part is not None:
                 yield from part.pieces()

@@ -6,7 +6,7 @@ The weights of all three follow from the streams themselves, normed as one row.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import nn
@@ -14,14 +14,9 @@ from torch import nn
 from runtime.layers import stream_ops
 from runtime.layers.loading import Piece, Source
 from runtime.models.build import Build
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Way:
-    """How much each stream is given of an answer, and of each of the others, unless it stays what it is."""
-
-    post: torch.Tensor  # [T, streams]
-    mixed: torch.Tensor | None  # [T, streams, streams]: from, to
+from runtime.models.gated_streams import GatedStreams
+from runtime.models.stream_way import Way
+from runtime.server.layer_config import GatedStreamsConfig, StreamsConfig
 
 
 class _Weighing(nn.Module):
@@ -30,7 +25,7 @@ class _Weighing(nn.Module):
     def __init__(self, build: Build, outputs: int, scales: int, names: tuple[str, str, str]) -> None:
         super().__init__()
         streams = build.model.streams
-        assert streams is not None
+        assert isinstance(streams, StreamsConfig)
         self.config, self.norm_eps, self.names = streams, build.model.rms_eps, names
         width, device = streams.count * build.model.hidden_size, build.device
         shapes = ((outputs, width), (outputs,), (scales,))
@@ -56,7 +51,7 @@ class Streams(_Weighing):
     """Around attention, or around what follows it."""
 
     def __init__(self, build: Build, name: str) -> None:
-        assert build.model.streams is not None
+        assert isinstance(build.model.streams, StreamsConfig)
         count, mixes = build.model.streams.count, build.model.streams.steps > 0
         parts, outputs = (3, (2 + count) * count) if mixes else (2, 2 * count)
         super().__init__(build, outputs, parts, (f"{name}.fn", f"{name}.base", f"{name}.scale"))
@@ -88,9 +83,21 @@ class StreamMean(nn.Module):
         return iter(())
 
 
-def stream_end(build: Build) -> StreamHead | StreamMean:
-    assert build.model.streams is not None
-    return StreamHead(build, "model.hc_head") if build.model.streams.weighs_last else StreamMean()
+def around(build: Build, layer: str, part: Literal["attn", "mlp"]) -> Streams | GatedStreams | None:
+    """Attention, or what follows it."""
+    if build.model.streams is None:
+        return None
+    if isinstance(build.model.streams, GatedStreamsConfig):
+        return GatedStreams(build, f"{layer}.{part}_hyper_connection")
+    return Streams(build, f"{layer}.{'ffn' if part == 'mlp' else part}_hc")
+
+
+def stream_end(build: Build) -> StreamHead | StreamMean | GatedStreams:
+    streams = build.model.streams
+    if isinstance(streams, GatedStreamsConfig):
+        return GatedStreams(build, "model.hyper_connection_mixer", is_last=True)
+    assert streams is not None
+    return StreamHead(build, "model.hc_head") if streams.weighs_last else StreamMean()
 
 
 class StreamHead(_Weighing):

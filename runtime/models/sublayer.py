@@ -22,6 +22,7 @@ _ATTENTION = {
     "attention": ("attention_norm", None),
     "feed": ("input_layernorm", None),
     "parallel": ("input_layernorm", None),
+    "none": (None, None),
 }
 _MLP = {
     "before": ("post_attention_layernorm", None),
@@ -34,6 +35,7 @@ _MLP = {
     "operator": ("ffn_norm", None),
     "attention": ("ffn_norm", None),
     "feed": ("pre_ff_layernorm", None),
+    "none": (None, None),
 }
 
 

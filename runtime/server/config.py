@@ -24,9 +24,10 @@ from runtime.server.layer_config import (
     MoEConfig,
     Multipliers,
     NormStyle,
+    SeveralStreams,
     SnapshotsConfig,
-    StreamsConfig,
 )
+from runtime.server.ngrams import NgramConfig, has_ngrams
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
 from runtime.server.speculative_config import SpeculativeConfig
@@ -82,8 +83,9 @@ class ModelConfig:
     windows_apart: bool = True  # in a pool of their own, where layers of its family have one
     mla: MLAConfig | None = None
     compressed: CompressedConfig | None = None
-    streams: StreamsConfig | None = None
+    streams: SeveralStreams | None = None
     snapshots: SnapshotsConfig | None = None
+    ngrams: NgramConfig | None = None
     recurrent: RecurrentConfig | None = None
     recurs_beside: bool = False
     shortcut: bool = False  # two layers are one of a checkpoint's: see `halves`
@@ -135,7 +137,7 @@ class ModelConfig:
         """Layers of one kind run alike and are as large."""
         stored = self.quantized.of_layer(self.layer_name(layer))
         kinds: tuple[object, ...] = (self.layer_kinds[layer], self.attention_kinds[layer], stored)
-        kinds = (*kinds, self.layer_caps(layer))
+        kinds = (*kinds, self.layer_caps(layer), has_ngrams(self.ngrams, layer))
         if self.mlp_sizes or self.key_layers:
             kinds = (*kinds, self.mlp_size(layer), self.key_layer(layer) == layer)
         if self.shares_choice(layer):

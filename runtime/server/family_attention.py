@@ -213,6 +213,12 @@ def _qwen_hybrid(c: Choices) -> None:
         c.settle("the state cache", page_size=64 if trtllm else 1)
 
 
+def _qwen4(c: Choices) -> None:
+    _qwen_hybrid(c)
+    if c.model.has("indexer_n_heads"):
+        c.settle("Qwen4's indexer", page_size=64)
+
+
 def _qwen3_vl(c: Choices) -> None:
     if is_large_hopper_qwen3_vl(c) and c.attention_backend is None and c.decode_attention_backend is None:
         c.settle("Qwen3-VL on Hopper", decode_attention_backend="flashinfer")
@@ -239,6 +245,7 @@ _RULES: dict[str, Callable[[Choices], None]] = {
     **dict.fromkeys(architectures.TRITON_HYBRID, _on_sm100("triton")),
     **dict.fromkeys(architectures.LFM2 | architectures.GRANITE_HYBRID, _on_sm100("flashinfer")),
     **dict.fromkeys(architectures.NEMOTRON_H, _nemotron_h),
-    **dict.fromkeys(architectures.QWEN_HYBRID | {"Qwen4ExpForConditionalGeneration"}, _qwen_hybrid),
+    **dict.fromkeys(architectures.QWEN_HYBRID, _qwen_hybrid),
+    "Qwen4ExpForConditionalGeneration": _qwen4,
     **dict.fromkeys(architectures.QWEN3_VL, _qwen3_vl),
 }

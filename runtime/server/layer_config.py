@@ -21,6 +21,7 @@ NormStyle = Literal[
     "parallel",
     "joined",
     "paired",
+    "none",
 ]
 
 
@@ -106,6 +107,24 @@ class BlockConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexerConfig:
+    """The sparse-attention indexer of DeepSeek-V3.2, GLM-5 and Qwen4: its own small key cache and a top-k.
+
+    Of a `pool` of tokens there is one key, and all are chosen; those that have none yet are always seen.
+    Layers that are `sharing` have none of this, and see what the one before them saw.
+    """
+
+    num_heads: int
+    head_dim: int
+    top_k: int
+    interleaved: bool = True
+    pool: int = 1
+    turns_last: bool = False  # the last values of each head, and else its first
+    norm_eps: float = 1e-6  # of a key's norm
+    sharing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionConfig:
     """One kind of attention. In latent attention `head_dim` is a query's."""
 
@@ -137,9 +156,10 @@ class AttentionConfig:
     any_rows: bool = False  # quantization blocks need not fit a rank's queries, keys and values
     inputs: int = 1  # rows as wide as so many of the model's are what it attends with
     blocks: BlockConfig | None = None  # of tokens, which are all that it sees
+    pools: IndexerConfig | None = None  # ... or what chooses pools of them, for all heads alike
 
     def __post_init__(self) -> None:
-        check_model(self, self.blocks)
+        check_model(self, self.blocks, self.pools)
 
     @property
     def value_width(self) -> int:
@@ -162,24 +182,6 @@ class FusionConfig:
 
     def __post_init__(self) -> None:
         check_model(self)
-
-
-@dataclass(frozen=True, slots=True)
-class IndexerConfig:
-    """The sparse-attention indexer of DeepSeek-V3.2 and GLM-5: its own small key cache and a top-k.
-
-    Of a `pool` of tokens there is one key, and all are chosen; those that have none yet are always seen.
-    Layers that are `sharing` have none of this, and see what the one before them saw.
-    """
-
-    num_heads: int
-    head_dim: int
-    top_k: int
-    interleaved: bool = True
-    pool: int = 1
-    turns_last: bool = False  # the last values of each head, and else its first
-    norm_eps: float = 1e-6  # of a key's norm
-    sharing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,21 @@ class StreamsConfig:
     eps: float
     weighs_last: bool = True  # what the last norm reads, else their mean
     magnitude: float = 2.0  # no stream is given more of an answer than so much
+
+
+@dataclass(frozen=True, slots=True)
+class GatedStreamsConfig:
+    """... what a layer reads is their mean, each channel of each by a gate of so low a rank; what it answers
+    is added to each by a gate. There is no other norm."""
+
+    count: int
+    rank: int
+
+    def __post_init__(self) -> None:
+        check_model(self)
+
+
+SeveralStreams = StreamsConfig | GatedStreamsConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,9 @@ def _linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> It
             yield from (LinearSize(modules, k, n, layers) for modules, k, n in products)
     if model.layer_inputs is not None:
         yield from _inputs(model, model.layer_inputs.width)
+    if model.ngrams is not None and model.streams is not None:
+        for name, rows in (("key", model.streams.count * model.hidden_size), ("value", model.hidden_size)):
+            yield LinearSize((f"ple.{name}_proj",), model.ngrams.width, rows, model.ngrams.layers)
 
 
 def _inputs(model: ModelConfig, width: int) -> Iterator[LinearSize]:
@@ -135,6 +138,9 @@ def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iter
     else:
         yield from _with_index(model, attention.blocks, (asking, read, rows), ranks)
     yield (model.names.attention_out,), heads * attention.value_width, model.hidden_size
+    if attention.pools is not None:
+        pools = attention.pools
+        yield ("indexer.index_qk_proj",), model.hidden_size, (pools.num_heads + 1) * pools.head_dim
     if attention.value_gate:
         yield ("gate_proj",), model.hidden_size, heads * attention.head_dim
     if attention.softplus_gate is not None:

@@ -35,6 +35,7 @@ class GatedDeltaConfig:
     value_head_dim: int
     conv_kernel: int
     projections: Literal["heads", "matrices"]
+    plain_gate: bool = False  # a sigmoid opens what is answered, and no silu
 
     def __post_init__(self) -> None:
         _check_groups("linear value heads", self.num_value_heads, "key heads", self.num_key_heads)

@@ -241,6 +241,8 @@ class Release(NamedTuple):
     # before were unquantized ones that ran by silu: srt/layers/quantization, moe_runner/flashinfer_cutlass.py
     gemma_4_has_stages: bool = False
     mistral_3_has_stages: bool = False  # srt/models/mistral.py
+    knows_indexed_attention: bool = False  # of a layer's kind in srt/configs/qwen4_exp.py
+    qwen4_has_stages: bool = False  # srt/models/qwen4_exp.py
     gelu_on_cutlass: Literal["none", "quantized", "all"] = "none"
     # per_layer_config of its file: srt/utils/hf_transformers/config.py
     reads_layers_apart: bool = False
@@ -583,6 +585,7 @@ _21 = _20._replace(
     always_saves=True,
     wants_states_to_keep=True,
     more_trtllm_mla_kv=(),
+    qwen4_has_stages=True,
 )
 _22 = _21._replace(
     version="0.5.22",
@@ -604,6 +607,7 @@ _22 = _21._replace(
     keeps_context_width=True,
     pools_sparse_pages=True,
     prefills_draft_states=False,
+    knows_indexed_attention=True,
 )
 _23 = _22._replace(
     version="0.5.23",

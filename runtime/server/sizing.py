@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from runtime.server.config import SLIDING_SHARE, ModelConfig, ParallelConfig
 from runtime.server.errors import Unsupported
-from runtime.server.layer_config import AttentionConfig, MLAConfig
+from runtime.server.layer_config import AttentionConfig, IndexerConfig, MLAConfig
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL
 
 DTYPE_BYTES = {
@@ -101,7 +101,18 @@ def kv_bytes_per_token(
     if model.mla is not None and sharing:  # no layer of a draft's does
         return each * (len(kept) + draft_layers) - sharing * _index_bytes(model.mla, kv_dtype)
     # SGLang's, with its rounding
-    return int((each * len(kept) + indexed) * (1 + draft_layers / len(kept)))
+    return int((each * len(kept) + indexed) * (1 + draft_layers / len(kept))) + _pooled(model) * len(kept)
+
+
+def pooled_indexer(model: ModelConfig) -> IndexerConfig | None:
+    """Of layers whose groups of tokens have a key each, beside those of tokens."""
+    return next((one.pools for one in model.attention.values() if one.pools is not None), None)
+
+
+def _pooled(model: ModelConfig) -> int:
+    """Of a token: srt/mem_cache/qsa_kv_pool.py, whose keys are bfloat16."""
+    found = pooled_indexer(model)
+    return 0 if found is None else 2 * found.head_dim // found.pool
 
 
 def has_block_keys(model: ModelConfig) -> bool:

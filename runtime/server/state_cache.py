@@ -46,7 +46,8 @@ def _slots_each(c: Choices) -> int:
     unlocks = c.release.may_unlock_states and is_on(c.environ.get(_UNLOCKS))
     if not keeps_states_now(c):
         return _OWN
-    second = _SECOND if not c.disable_overlap_schedule and _strategy(c) != EXTRA[1] else 1
+    overlaps = not c.disable_overlap_schedule and c.pp_size == 1  # stages never do, in any release
+    second = _SECOND if overlaps and _strategy(c) != EXTRA[1] else 1
     return _OWN - unlocks + second
 
 

@@ -70,6 +70,8 @@ def uncounted_choices(server: Server, model: ModelConfig) -> Iterator[str]:
         yield "what choosing pools of keys takes"
     if model.streams is not None and model.compressed is None:
         yield "what mixing residual streams takes"
+    if model.ngrams is not None:
+        yield "what n-grams take, whose table lies in the host's memory"
     blocks = next((kind.blocks for kind in model.attention.values() if kind.blocks), None)
     if blocks is None:
         return

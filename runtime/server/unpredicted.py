@@ -1,4 +1,5 @@
-"""DeepSeek-V4's starts are known up to their first forward: what that takes is not, nor are all its pools."""
+"""Starts of DeepSeek-V4 and of Qwen4 are known up to their first forward: what that takes is not, nor are
+all pools of the former."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Callable, Mapping
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.flags.spelling import spelled
 from runtime.server.shape import Server
+from runtime.server.sizing import pooled_indexer
 
 _OTHERWISE: Mapping[str, Callable[[Server], object]] = {
     "speculative_algorithm": lambda s: s.asked.speculative_algorithm,
@@ -45,13 +47,18 @@ def unknown_pools(model: ModelConfig, server: Server) -> str | None:
     return foreign_keys(model, server)
 
 
+def knows_forwards(model: ModelConfig) -> bool:
+    return model.compressed is None and pooled_indexer(model) is None
+
+
 def unpredicted(model: ModelConfig, runtime: RuntimeConfig, prefills: bool) -> tuple[str, ...]:
-    """Phases from the first forward on, of whose kernels nobody here knows what they take.
+    """Phases from the first forward on, of whose kernels nobody here knows what they take: those of
+    compressed keys, and those of srt/layers/attention/qsa.
 
     The `dsv4` backend makes nothing of its own without drafts: __init__ and init_cuda_graph_state of
     srt/layers/attention/deepseek_v4_backend.py, 0.5.12 to 0.5.23.
     """
-    if model.compressed is None:
+    if knows_forwards(model):
         return ()
     phases = [] if runtime.disable_autotune else ["autotune"]
     phases += ["prefill graphs"] if prefills else []

@@ -270,6 +270,16 @@ _ROWS = {
         _Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its indexer has no other"),
         _QUANTIZED,
     ),
+    # srt/models/qwen4_exp.py, srt/layers/hyperconnection.py, srt/layers/attention/qsa
+    "qwen4_exp_text": (
+        _Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its streams have no other"),
+        _Row(
+            lambda _, s: s.pp_size > 1 and not s.release.qwen4_has_stages,
+            "--pp-size before 0.5.21: each stage there begins with the embedding, and ends with all streams",
+        ),
+        _DRAFTS,
+        _QUANTIZED,
+    ),
     # srt/models/bailing_moe_linear.py, and srt/layers/attention/linear's seg_la
     "bailing_hybrid": (
         _Row(

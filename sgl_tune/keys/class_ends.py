@@ -11,7 +11,7 @@ from runtime.server.call_rules import has_loose_experts
 from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.parallel import stage_layers
 from runtime.server.recurrent import LightningConfig, Mamba2Config
-from runtime.server.sizing import HYBRID_TYPES, has_block_keys, has_window_pool
+from runtime.server.sizing import HYBRID_TYPES, has_block_keys, has_window_pool, pooled_indexer
 from runtime.server.unpredicted import foreign_keys
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.one_stage import SINCE_0_5_23, WITHOUT_STAGES
@@ -28,7 +28,7 @@ _UNSETTLED = {
     "NemotronH_Nano_VL_V2": "Nemotron Nano VL",
     "NemotronH_Nano_Omni_Reasoning_V3": "Nemotron Nano Omni",
 }
-_KEY_WIDTH, _PAGE = 128, 64
+_KEY_WIDTH, _PAGE, _COUNTS = 128, 64, (512, 2048)
 _WITH_TAILS = ("fa3", "tilelang", "trtllm", "flashmla_sparse")  # the last is one of the others by GPU
 
 
@@ -245,6 +245,24 @@ def _pools_of_keys(deployment: Deployment) -> Iterator[str]:
     yield from _ranks_without_experts(deployment)
 
 
+def _means_of_keys(deployment: Deployment) -> Iterator[str]:
+    """srt/layers/attention/qsa/config.py, srt/mem_cache/qsa_kv_pool.py"""
+    model = deployment.model
+    indexer = pooled_indexer(model)
+    if indexer is None:
+        return
+    count = indexer.top_k // indexer.pool
+    if count not in _COUNTS:
+        known = " or ".join(map(str, _COUNTS))
+        yield f"indexer_budget is {indexer.top_k}, {count} groups of tokens: SGLang chooses {known}"
+    if indexer.pool == 1 or _PAGE % indexer.pool:
+        yield f"indexer_compress_ratio is {indexer.pool}: SGLang has those that divide {_PAGE}, and not 1"
+    named, release = checkpoint_of(deployment).get("layer_types") or (), deployment.server.release
+    if "indexed_attention" in named and not release.knows_indexed_attention:
+        yield "layer_types names indexed_attention, which SGLang knows as full_attention alone before 0.5.22"
+    yield from _ranks_without_experts(deployment)
+
+
 def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
     moe, ranks = deployment.model.moe, deployment.parallel.tp
     if moe is not None and ranks > moe.num_experts:
@@ -256,5 +274,5 @@ _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     *(_random_latents, _loose_experts),
     *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _stages_without_windows),
-    *(_gemma_2, _afmoe, _stages, _gathered_keys, _pools_of_keys),
+    *(_gemma_2, _afmoe, _stages, _gathered_keys, _pools_of_keys, _means_of_keys),
 )

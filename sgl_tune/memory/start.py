@@ -14,7 +14,7 @@ from runtime.server.own_draft import OwnDraft
 from runtime.server.recurrent import KimiDeltaConfig
 from runtime.server.requests import MOST_REQUESTS
 from runtime.server.shape import Server
-from runtime.server.unpredicted import unknown_pools
+from runtime.server.unpredicted import knows_forwards, unknown_pools
 from runtime.simulate.constants import GpuConstants, constants_for
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.errors import UsageError
@@ -175,7 +175,7 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
         return behind_deepep(deployment.server, runtime)
     backend = backend_row(moe)
     if backend.stood_in and not (backend.is_predicted and is_known):
-        if deployment.model.compressed is None:  # none of whose forwards is predicted
+        if knows_forwards(deployment.model):
             notes.append(f"predicted with triton's workspaces in place of {moe}'s, which are not known")
         runtime = replace(runtime, moe_runner_backend="triton")
     if a2a not in ("none", "flashinfer"):

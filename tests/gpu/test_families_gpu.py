@@ -25,8 +25,11 @@ from tests.runtime.starts import make_runner, make_runtime
 # Whose classes mean other fields before this transformers.
 CHANGED, SINCE = {"granitemoehybrid", "longcat_flash"}, (5, 23)
 NAMES = sorted({*FAMILIES, *WRAPPED})
-# On a GPU a request sees all of its tokens.
-SEEN = {"glm5_next": {"index_topk": 128}}
+# On a GPU a request sees all of its tokens, and no n-grams of the host's memory.
+SEEN = {
+    "glm5_next": {"index_topk": 128},
+    **{name: {"indexer_budget": 128, "ple_layer_ids": []} for name in ("qwen4_exp", "qwen4_exp_text")},
+}
 STEPS = 6
 GRAPHS = {"prefill_graphs": (16, 64), "decode_graphs": (1, 4)}
 

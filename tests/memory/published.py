@@ -80,10 +80,10 @@ def beside_transformers(one: Published) -> Beside:
     """Of the same model without its quantization, whose kinds of matrices are known by themselves."""
     try:
         model = _model(one)
-        stored = file_bytes(_decoder(model))
+        stored = file_bytes(_decoder(model)) + 2 * of_the_host(model)
         plain = replace(model, quantized=UNQUANTIZED, checkpoint_quantization=None, quantization_block=None)
         ours = sum(one.numel() for one in _of_a_file(_decoder(plain))) - of_unread_keys(model)
-        theirs = _parameters(one.config) - of_zero_experts(model)
+        theirs = _parameters(one.config) - of_zero_experts(model) - of_the_host(model)
     except (ConfigError, Unsupported) as error:
         return Beside(one.name, "parameters", 0, 0, error.message)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -103,6 +103,12 @@ def of_zero_experts(model: ModelConfig) -> int:
     if moe is None or not moe.zero_experts:
         return 0
     return model.num_moe_layers * moe.zero_experts * 2 * moe.intermediate_size * model.hidden_size
+
+
+def of_the_host(model: ModelConfig) -> int:
+    """Tables of n-grams, which a server keeps in its memory."""
+    found = model.ngrams
+    return 0 if found is None else sum(found.rows(layer) * found.row for layer in found.layers)
 
 
 def of_unread_keys(model: ModelConfig) -> int:

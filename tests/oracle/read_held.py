@@ -43,8 +43,9 @@ def _answer(case: dict[str, Any]) -> Any:
         return f"{type(error).__name__}: {error}"[:120]
 
 
-# Scales of the cache, which are made into Python's numbers and dropped when the weights are there.
-_DROPPED = (".k_scale", ".v_scale")
+# Scales of the cache, which are made into Python's numbers and dropped when the weights are there; and what a
+# server keeps in the host's memory.
+_DROPPED = (".k_scale", ".v_scale", ".ngram_embedding.weight")
 
 
 def _bytes(model: Any) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a release's own pools hold of DeepSeek-V4's tokens: its sizes, and its buffers, made without data.
+"""What a release's own pools hold of a model's tokens: its sizes, and its buffers, made without data.
 
 Runs in the oracle's interpreter. Reads cases, a JSON object a line: a config.json, arguments, the bytes that
 are left for the pools, and a stage of the model.
@@ -20,6 +20,8 @@ from tests.oracle.inside import enter, keep_output
 
 _CONFIGURATOR = "sglang.srt.mem_cache.kv_cache_configurator"
 _MIXIN = "sglang.srt.model_executor.model_runner_kv_cache_mixin"
+_DTYPES = {"fp8_e4m3": "float8_e4m3fn"}
+_GIB = 1 << 30
 _PLACES = ("sglang.srt.distributed.parallel_state", "sglang.srt.layers.dp_attention")
 
 
@@ -46,12 +48,25 @@ def _pools(rank: Any) -> dict[str, Any]:
         rank._apply_memory_pool_config(config)
         made = rank
     table = made.req_to_token_pool
+    if rank.mambaish_config is not None:
+        return _with_states(config, made.token_to_kv_pool, table)
     return {
         "tokens": config.max_total_num_tokens,
         "window": config.swa_max_total_num_tokens,
         "requests": config.max_running_requests,
         "table": list(table.req_to_token.shape),
         "bytes": sum(_storages([made.token_to_kv_pool, made.token_to_kv_pool_allocator, table])),
+    }
+
+
+def _with_states(config: Any, kept: Any, table: Any) -> dict[str, Any]:
+    """Without what tells where a request's state lies."""
+    held = [kept, table.req_to_token, table.mamba_pool, table.short_conv_pool, table.ngram_pool]
+    return {
+        "tokens": config.max_total_num_tokens,
+        "requests": config.max_running_requests,
+        "table": list(table.req_to_token.shape),
+        "bytes": sum(_storages(held)),
     }
 
 
@@ -75,7 +90,7 @@ def _storages(value: Any, seen: set[int] | None = None) -> Iterator[int]:
     elif isinstance(value, list | tuple):
         inner = value
     elif type(value).__module__.startswith("sglang."):
-        inner = vars(value).values()
+        inner = getattr(value, "__dict__", {}).values()
     for one in inner:
         yield from _storages(one, seen)
 
@@ -98,20 +113,21 @@ def _rank(case: dict[str, Any]) -> Any:
     _without_gpu(torch)
     stages, first, last = get("pp_size"), *case.get("stage", (0, model.num_hidden_layers))
     groups, algorithm = _attention_dp(args, get), get("speculative_algorithm")
+    kept, states = case.get("kept", "fp8_e4m3"), _states(model) if "kept" in case else None
     group = SimpleNamespace(rank_in_group=0, world_size=stages)
     place = {"start_layer": first, "end_layer": last, "num_effective_layers": last - first}
     own = {
         "device": "meta", "gpu_id": 0, "attn_dp_size": groups, "dp_size": groups, "pp_size": stages,
         "pp_group": group, "model": None, "model_config": model, "server_args": args,
-        "kv_cache_dtype": torch.float8_e4m3fn, "kv_cache_dtype_str": "fp8_e4m3",
+        "kv_cache_dtype": getattr(torch, _DTYPES.get(kept, kept)), "kv_cache_dtype_str": kept,
         "model_dtype": torch.bfloat16, "dtype": torch.bfloat16,
         "page_size": get("page_size"), "sliding_window_size": model.sliding_window_size,
         "spec_algorithm": SpeculativeAlgorithm.from_string(algorithm), "is_draft_worker": False,
         "post_capture_kv_active": False, "is_hybrid_swa": model.is_hybrid_swa,
         "is_hybrid_swa_compress": getattr(model, "is_hybrid_swa_compress", False),
-        "use_mla_backend": True, "forward_stream": None, "req_to_token_pool": None,
-        "token_to_kv_pool_allocator": None, "memory_pool_config": None, "mambaish_config": None,
-        "hybrid_gdn_config": None, "hybrid_kda_config": None, "is_hybrid_swa_mtp_draft": False,
+        "use_mla_backend": "kept" not in case, "forward_stream": None, "req_to_token_pool": None,
+        "token_to_kv_pool_allocator": None, "memory_pool_config": None, "mambaish_config": states,
+        "hybrid_gdn_config": states, "hybrid_kda_config": None, "is_hybrid_swa_mtp_draft": False,
         "draft_swa_full_capacity": False, "kv_shard_size": 1, "kv_shard_rank": None, "kv_shard_spec": None,
         "kv_shard_group": None, "draft_model_idx": None, "extra_mamba_cache_bytes_per_req": 0,
         "layer_info": MagicMock(**place), "ps": SimpleNamespace(pp_size=stages, attn_dp_size=groups),
@@ -121,12 +137,24 @@ def _rank(case: dict[str, Any]) -> Any:
     return _host(own, case["rest"])
 
 
+def _states(model: Any) -> Any:
+    from sglang.srt.configs.hybrid_arch import mambaish_config
+
+    return mambaish_config(model)
+
+
 def _host(own: dict[str, Any], rest: int) -> Any:
     try:
         base = importlib.import_module(_CONFIGURATOR).KVCacheConfigurator
     except ImportError:
         base = importlib.import_module(_MIXIN).ModelRunnerKVCacheMixin
-    kind = type("Rank", (base,), {"_profile_available_bytes": lambda self, before: rest})
+
+    def left(self: Any, _: Any) -> int:
+        if self.mambaish_config is None:
+            return rest
+        return int(self._handle_max_mamba_cache(rest / _GIB) * _GIB)
+
+    kind = type("Rank", (base,), {"_profile_available_bytes": left})
     rank = object.__new__(kind)
     for name, value in own.items():
         try:
@@ -147,6 +175,7 @@ def _without_gpu(torch: Any) -> None:
     """Peers agree with this rank, and streams are none."""
     torch.distributed.all_reduce = lambda *_, **__: None
     torch.cuda.Stream = torch.cuda.Event = MagicMock
+    torch.get_device_module = lambda *_: MagicMock()
     for module in _PLACES:
         importlib.import_module(module).get_world_group = MagicMock
     try:

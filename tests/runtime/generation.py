@@ -18,6 +18,7 @@ from runtime.forward.kv_pool import (
     KVPool,
     KVRow,
     LatentPool,
+    PooledKeysPool,
     PoolShape,
     ReqToTokenPool,
     SlotAllocator,
@@ -29,7 +30,7 @@ from runtime.models.gqa import kv_shard
 from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
 from runtime.server.layer_config import AttentionConfig
 from runtime.server.parallel import stage_layers
-from runtime.server.sizing import block_key_widths, has_block_keys
+from runtime.server.sizing import block_key_widths, has_block_keys, pooled_indexer
 from sgl_tune.deployment.models import find_model
 
 CPU = torch.device("cpu")
@@ -51,6 +52,9 @@ def make_pool(
     elif model.is_mla:
         assert model.mla is not None
         cache = LatentPool(shape, model.mla)
+    elif (pooled := pooled_indexer(model)) is not None:
+        rows = {layer: _row(model.layer_attention(layer), comm) for layer in kept}
+        cache = PooledKeysPool(shape, rows, pooled, REQUESTS)
     elif has_block_keys(model):
         rows = {layer: _row(model.layer_attention(layer), comm) for layer in kept}
         cache = IndexedPool(shape, rows, block_key_widths(model, kept), dtype)
@@ -76,7 +80,10 @@ def _states(
         return None
     own = [layer for layer in layers if model.is_recurrent(layer)]
     shape = model.recurrent.state_shape(comm.size("attn_tp"))
-    return StatePool(REQUESTS, own, shape, dtype, torch.float32, device)
+    states = StatePool(REQUESTS, own, shape, dtype, torch.float32, device)
+    if model.ngrams is not None and model.streams is not None:
+        states.add_ngrams(model.ngrams, layers, model.streams.count * model.hidden_size)
+    return states
 
 
 class Generation:

@@ -29,6 +29,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "qwen3_omni_moe": {"deepstack_visual_indexes": [0, 1], "depth": 2, "num_position_embeddings": 256},
     "qwen3_5": {"depth": 2, "patch_size": 8},
     "qwen3_5_moe": {"num_heads": 4, "out_hidden_size": 64, "in_channels": 1},
+    "qwen4_exp": {"depth": 2, "num_heads": 4, "num_position_embeddings": 256},
     "glm4v": {"attention_bias": True, "image_size": 56, "spatial_merge_size": 3},
     "glm46v": {"hidden_size": 24, "depth": 2},
     "glm4v_moe": {"depth": 2, "intermediate_size": 24, "in_channels": 4},
@@ -276,7 +277,9 @@ _GLM = ("", "blocks.attn blocks.mlp merger")
 _SHARED = {
     "qwen2_vl": ("blocks.mlp merger.mlp", "blocks.attn"),
     "qwen2_5_vl": ("blocks.mlp merger.mlp", "blocks.attn"),
-    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "intern_s2_preview"), _QWEN_3),
+    **dict.fromkeys(
+        ("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "intern_s2_preview", "qwen4_exp"), _QWEN_3
+    ),
     "qwen3_omni_moe": (
         "merger deepstack_merger_list.merger audio_tower.layers.mlp",
         "pos_embed blocks.attn blocks.mlp audio_tower.layers.attn",
@@ -351,6 +354,7 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
         "qwen3_vl_moe",
         "qwen3_5",
         "qwen3_5_moe",
+        "qwen4_exp",
         "kimi_k25",
         "kimi_vl",
         "internvl_chat",

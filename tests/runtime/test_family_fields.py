@@ -40,6 +40,7 @@ _OF_SGLANG = (
     "afmoe",
     "olmo3",
     "glm5_next_text",
+    "qwen4_exp_text",
     "sarvam_moe",  # or its checkpoints
     "hy_v4",
 )  # which has classes of its own
@@ -113,6 +114,7 @@ _BESIDE = """
     mellum num_local_experts
     qwen3_next attn_output_gate full_attention_interval num_local_experts
     qwen3_5_text attn_output_gate full_attention_interval
+    qwen4_exp_text full_attention_interval intermediate_size num_local_experts quantization_config
     qwen3_5_moe_text attn_output_gate full_attention_interval intermediate_size num_local_experts
     nemotron_h hybrid_override_pattern layer_types mamba_chunk_size mamba_conv_bias mamba_d_conv
         mamba_dt_min mamba_n_groups num_experts num_hidden_layers num_local_experts

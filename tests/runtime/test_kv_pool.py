@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.forward.batch import make_extend_batch
+from runtime.forward.gqa_pool import PADDING_SLOT
 from runtime.forward.kv_packing import PackedRow
 from runtime.forward.kv_pool import (
     PADDING_REQUEST,
-    PADDING_SLOT,
     GqaPool,
     KVPool,
     KVRow,

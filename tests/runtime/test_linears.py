@@ -20,7 +20,8 @@ ALONE = Spread(1, 1)
 _NO_LINEAR = re.compile(
     r"mlp\.experts\.|(gate|gate\.wg|router(\.(proj|classifier))?|shared_expert_gate|self_attn\.g_proj"
     r"|indexer\.(weights_proj|wk)|compressor\.(indexer\.)?(kv|gate)_proj|scorer\.weights_proj|self_attn\.o_a_proj"
-    r"|\battention\.b_proj|mlp\.routed_expert_(down|up)_proj|\w+_res_proj)$"
+    r"|\battention\.b_proj|mlp\.routed_expert_(down|up)_proj|\w+_res_proj"
+    r"|hyper_connection\.\w+|ngram_embedding)$"
 )
 _LINEAR = {
     "gemma4_text": ("per_layer_input_gate",),
@@ -95,7 +96,7 @@ def test_a_rank_alone_multiplies_by_what_transformers_has(name: str) -> None:
 
 # What each rank has whole: low ranks, the indexer, a latent between experts.
 _WHOLE = re.compile(
-    r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|per_layer_\w+|experts\.0\.w[12])$"
+    r"([qfg]_a_proj|self_attn\.kv_proj|kv_a_proj_with_mqa|indexer\.\w+|fc[12]_latent_proj|per_layer_\w+|ple\.\w+|experts\.0\.w[12])$"
 )
 _BY_COLUMNS = re.compile(r"(o_proj|o_b_proj|out_proj|down_proj|output_linear|w2|dense|wo)$")
 

@@ -107,7 +107,7 @@ _BLOCKWISE = ("tp4", "tp4 ep2", "tp4 dp2 ep2", "pp2 dp2 ep2")
 
 
 @pytest.mark.parametrize("layout", (*DENSE_LAYOUTS, *MOE_LAYOUTS) if _ALL else _BLOCKWISE)
-@pytest.mark.parametrize("family", ["minimax_m3_vl", "glm5_next"])
+@pytest.mark.parametrize("family", ["minimax_m3_vl", "glm5_next", "qwen4_exp"])
 def test_blocks_and_pools_that_an_indexer_chooses(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
     _check(ranks, saved, family, {**DENSE_LAYOUTS, **MOE_LAYOUTS}[layout])
 

@@ -151,7 +151,7 @@ _UNCAPTURED |= {"nemotron_h"}
     "family",
     [
         *("qwen3_next", "nemotron_h", "lfm2_moe", "kimi_linear", "bailing_hybrid", "bailing_hybrid_v3"),
-        *("falcon_h1", "glm5_next", "kimi_k3_text"),
+        *("falcon_h1", "glm5_next", "kimi_k3_text", "qwen4_exp"),
     ],
 )
 @pytest.mark.parametrize(

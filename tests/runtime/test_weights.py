@@ -28,7 +28,7 @@ from runtime.server.units import GIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
 from sgl_tune.deployment.models import find_model
-from tests.memory.published import of_unread_keys, of_zero_experts
+from tests.memory.published import of_the_host, of_unread_keys, of_zero_experts
 from tests.runtime.families import (
     FAMILIES,
     config_json,
@@ -80,7 +80,7 @@ def test_one_rank_holds_the_models_parameters(family: str) -> None:
     idle = sum(2 * one.head_dim for one in attends if one.idle_norms)
     twice = sum(one.num_kv_heads * one.head_dim for one in attends if one.keys_are_values) * model.hidden_size
     theirs = (p.numel() for name, p in tensors(reference).items() if not name.endswith("expert_bias"))
-    repeated = held_apart + idle + twice + of_unread_keys(model) - of_zero_experts(model)
+    repeated = held_apart + idle + twice + of_unread_keys(model) - of_zero_experts(model) - of_the_host(model)
     assert _parameters(ours) == sum(theirs) + corrections + repeated
 
 

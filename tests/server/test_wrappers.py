@@ -15,6 +15,7 @@ _WHOLE = {
     "qwen3_vl_moe",
     "qwen3_5",
     "qwen3_5_moe",
+    "qwen4_exp",
     "qwen3_omni_moe",
     "glm46v",
     "intern_s2_preview",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -122,6 +122,25 @@ def pool_scores(
         scores = torch.einsum("thn,th->tn", each, head_weights[rows])
         ends = torch.arange(1, pools + 1) * size
         yield rows, span.positions, scores.masked_fill_(ends > span.positions[:, None] + 1, float("-inf"))
+
+
+def mean_scores(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    made: Callable[[torch.Tensor], torch.Tensor],
+    size: int,
+    paging: Paging,
+) -> Iterator[tuple[int, int, torch.Tensor]]:
+    """How much a token wants each whole group of those before it, by what is `made` of its keys' mean: a row
+    of a batch, its position, [groups]."""
+    for span in _spans(paging):
+        groups = len(span.slots) // size
+        own = keys[span.slots[: groups * size]].unflatten(0, (groups, size))
+        means = made(own.float().mean(1).to(keys.dtype))
+        each = torch.einsum("thd,nd->tnh", q[span.start : span.end].float(), means.float())
+        scores = each.relu_().sum(-1) * q.shape[-1] ** -0.5
+        for row, position in enumerate(span.positions.tolist()):
+            yield span.start + row, position, scores[row, : (position + 1) // size]
 
 
 def latent(

@@ -105,6 +105,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         ),
         Wrapper("qwen3_5", "qwen3_5_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
         Wrapper("qwen3_5_moe", "qwen3_5_moe_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
+        Wrapper("qwen4_exp", "qwen4_exp_text", qwen.qwen3_vl, may_be_whole=True, tied_by="whole"),
         Wrapper("glm4v", "glm4v_text", glm.glm4v, **_EITHER, tied_by="either"),
         Wrapper("glm4v_moe", "glm4v_moe_text", glm.glm4v, **_EITHER, tied_by="either"),
         Wrapper("glm46v", "glm4v_text", glm.glm4v, **_EITHER, tied_by="whole"),

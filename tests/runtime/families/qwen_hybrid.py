@@ -5,13 +5,13 @@ from typing import Any
 from tests.runtime.families import choices, sizes
 from tests.runtime.families.tiny import Tiny
 
-_DELTA = {
+DELTA = {
     "linear_num_key_heads": 4,
     "linear_num_value_heads": 8,
     "linear_key_head_dim": 8,
     "linear_value_head_dim": 16,
 }
-_DELTA_CHOICES: dict[str, tuple[Any, ...]] = {
+DELTA_CHOICES: dict[str, tuple[Any, ...]] = {
     "num_hidden_layers": (3,),
     "head_dim": (8, 16, 32),
     "attention_bias": (False, True),
@@ -28,7 +28,7 @@ TINY: dict[str, Tiny] = {}
 TINY["qwen3_next"] = Tiny(
     "Qwen3NextConfig",
     {
-        **_DELTA,
+        **DELTA,
         **sizes.QWEN_MOE,
         "shared_expert_intermediate_size": 48,
         "full_attention_interval": 2,
@@ -36,7 +36,7 @@ TINY["qwen3_next"] = Tiny(
     {
         **choices.HEADS,
         **choices.EXPERTS,
-        **_DELTA_CHOICES,
+        **DELTA_CHOICES,
         "num_experts": (4, 8),
         "moe_intermediate_size": (16, 32),
         "norm_topk_prob": (False, True),
@@ -47,13 +47,13 @@ TINY["qwen3_next"] = Tiny(
 )
 TINY["qwen3_5_text"] = Tiny(
     "Qwen3_5TextConfig",
-    {**_DELTA, "head_dim": 32, "full_attention_interval": 2},
-    {**choices.HEADS, **_DELTA_CHOICES},
+    {**DELTA, "head_dim": 32, "full_attention_interval": 2},
+    {**choices.HEADS, **DELTA_CHOICES},
 )
 TINY["qwen3_5_moe_text"] = Tiny(
     "Qwen3_5MoeTextConfig",
     {
-        **_DELTA,
+        **DELTA,
         **sizes.QWEN_MOE,
         "shared_expert_intermediate_size": 48,
         "full_attention_interval": 2,
@@ -61,7 +61,7 @@ TINY["qwen3_5_moe_text"] = Tiny(
     {
         **choices.without(choices.HEADS, "intermediate_size"),
         **choices.EXPERTS,
-        **_DELTA_CHOICES,
+        **DELTA_CHOICES,
         "num_experts": (4, 8),
         "moe_intermediate_size": (16, 32),
         "shared_expert_intermediate_size": (16, 48),
@@ -70,12 +70,12 @@ TINY["qwen3_5_moe_text"] = Tiny(
 TINY["qwen3_5"] = Tiny(
     "Qwen3_5Config",
     {**TINY["qwen3_5_text"].sizes},
-    {**choices.HEADS, **_DELTA_CHOICES},
+    {**choices.HEADS, **DELTA_CHOICES},
     tower={**sizes.TOWER, "num_position_embeddings": 64},
 )
 TINY["qwen3_5_moe"] = Tiny(
     "Qwen3_5MoeConfig",
     {**TINY["qwen3_5_moe_text"].sizes},
-    {**choices.without(choices.HEADS, "intermediate_size"), **choices.EXPERTS, **_DELTA_CHOICES},
+    {**choices.without(choices.HEADS, "intermediate_size"), **choices.EXPERTS, **DELTA_CHOICES},
     tower={**sizes.TOWER, "num_position_embeddings": 64},
 )
