@@ -17,10 +17,11 @@ from runtime.layers.norm import rms_norm_
 from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_, rows_of
 from runtime.models.build import Build
+from runtime.models.growth import grown
 from runtime.models.key_pools import KeyPools
 from runtime.models.query_key_norm import query_key_norms
 from runtime.server.errors import ConfigError
-from runtime.server.layer_config import AttentionConfig, Growth
+from runtime.server.layer_config import AttentionConfig
 from runtime.server.tensor_names import TensorNames
 
 
@@ -105,7 +106,7 @@ class GroupedQueryAttention(nn.Module):
         if self.norms is not None and self.norms_turned:
             self.norms(q, k)
         if self.growth is not None:
-            q.mul_(_grown(self.growth, batch.positions).to(q.dtype))
+            q.mul_(grown(self.growth, batch.positions).to(q.dtype))
         if self.head_gate is not None:
             gate = self.head_gate(x).unflatten(-1, (q.shape[1], -1))
         if self.value_scale != 1:
@@ -135,11 +136,6 @@ class GroupedQueryAttention(nn.Module):
 def _idle_norms(build: Build, width: int) -> nn.ParameterList:
     one = torch.ones(width, dtype=build.dtype, device=build.device)
     return nn.ParameterList(nn.Parameter(one.clone(), requires_grad=False) for _ in "qk")
-
-
-def _grown(growth: Growth, positions: torch.Tensor) -> torch.Tensor:
-    steps = ((positions + growth.shift).float() / growth.length).floor_()
-    return (steps.log1p_() * growth.strength + 1)[:, None, None]
 
 
 def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:

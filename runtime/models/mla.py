@@ -18,6 +18,7 @@ from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
+from runtime.models.growth import grown
 from runtime.models.indexer import Indexer
 from runtime.models.pooled_indexer import PooledIndexer
 
@@ -27,6 +28,7 @@ class LatentAttention(nn.Module):
 
     keys_in: torch.Tensor
     values_out: torch.Tensor
+    absorbed_scale: torch.Tensor | None = None
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
@@ -34,6 +36,7 @@ class LatentAttention(nn.Module):
         assert model.mla is not None
         config = model.layer_attention(layer_id)
         self.mla, self.rope, self.build = model.mla, config.rope, build
+        self.growth = config.growth
         heads = shard(config.num_heads, ranks, rank, "the number of heads")
         self.heads = length(heads)
         hidden, latent = slice(0, model.hidden_size), slice(0, self.mla.cache_dim)
@@ -85,10 +88,23 @@ class LatentAttention(nn.Module):
             if norm is not None and scale != 1:
                 norm.weight.mul_(scale)
         weight = self.kv_up.dequantized().to(self.build.dtype)
+        if self._in_whole_fp8():
+            weight, self.absorbed_scale = _by_one_scale(weight)
         per_head = weight.unflatten(0, (self.heads, -1))
         keys, values = per_head.split([self.mla.qk_nope_head_dim, self.mla.v_head_dim], dim=1)
         self.register_buffer("keys_in", keys.clone(memory_format=torch.contiguous_format))
         self.register_buffer("values_out", values.clone(memory_format=torch.contiguous_format))
+
+    def _in_whole_fp8(self) -> bool:
+        """srt/models/deepseek_common: what is not in blocks stays in fp8."""
+        kept = self.kv_up.tensors.get("weight")
+        in_blocks = self.build.model.quantization_block is not None
+        return kept is not None and kept.dtype == torch.float8_e4m3fn and not in_blocks
+
+    def _whole(self, absorbed: torch.Tensor) -> torch.Tensor:
+        if self.absorbed_scale is None:
+            return absorbed
+        return absorbed.to(self.build.dtype) * self.absorbed_scale
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
@@ -116,12 +132,14 @@ class LatentAttention(nn.Module):
         self.kv_norm.in_place(latent[:, :rank])
         if self.rope is not None and table is not None:
             rope_(q[..., nope:], latent[:, None, rank:], table, batch.positions, self.rope.interleaved)
+        if self.growth is not None:
+            q.mul_(grown(self.growth, batch.positions).to(q.dtype))
         if self.indexer is not None:
             selected = self.indexer(x, compressed, batch, pool, table)
-        absorbed = torch.bmm(q[..., :nope].transpose(0, 1), self.keys_in).transpose(0, 1)
+        absorbed = torch.bmm(q[..., :nope].transpose(0, 1), self._whole(self.keys_in)).transpose(0, 1)
         query = torch.cat((absorbed, q[..., nope:]), dim=-1)
         answer = attend_latent(query, latent, rank, self.layer, batch, pool, selected)
-        values = torch.bmm(answer.transpose(0, 1), self.values_out.transpose(1, 2))
+        values = torch.bmm(answer.transpose(0, 1), self._whole(self.values_out).transpose(1, 2))
         answer = values.transpose(0, 1)
         if self.head_gate is not None:
             answer = answer * self.head_gate(x).unsqueeze(-1).sigmoid()
@@ -143,6 +161,11 @@ def _indexer(build: Build, layer_id: int, name: str) -> Indexer | PooledIndexer 
     if mla is None or mla.indexer is None or build.model.shares_choice(layer_id):
         return None
     return (Indexer if mla.indexer.pool == 1 else PooledIndexer)(build, layer_id, name)
+
+
+def _by_one_scale(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    scale = weight.abs().amax().to(weight.dtype) / torch.finfo(torch.float8_e4m3fn).max
+    return (weight / scale).to(torch.float8_e4m3fn), scale
 
 
 def _rows(heads: slice, head_dim: int) -> slice:

@@ -12,14 +12,15 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 Routing = Literal["logits", "packed", "apart"]
 
 # Whose layers are those of srt/models/deepseek_v2.py.
-DEEPSEEK_LAYERS = (
+_DEEPSEEK = (
     *("deepseek_v2", "deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", "glm5_next_text", "hy_v4"),
 )
+DEEPSEEK_LAYERS = (*_DEEPSEEK, "mistral_large_3")
 # Families that tell trtllm kernels how to route, and what their routers must be for that.
-_ROUTED_BY_DEEPSEEK = (*DEEPSEEK_LAYERS, "glm4_moe", "glm4v_moe_text", "nemotron_h", "mimo_v2_flash")
+_ROUTED_BY_DEEPSEEK = (*_DEEPSEEK, "glm4_moe", "glm4v_moe_text", "nemotron_h", "mimo_v2_flash")
 _ROUTED_BY_SOFTMAX = (
     *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen3_next"),
-    *("qwen3_5_moe", "qwen3_5_moe_text"),
+    *("qwen3_5_moe", "qwen3_5_moe_text", "mistral_large_3"),
 )
 _ROUTED_BY_LLAMA4 = ("llama4_text",)
 # Whose routers are told by their words, of either kind, and choose by themselves where nothing is shared out.

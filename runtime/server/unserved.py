@@ -166,6 +166,12 @@ _ROWS = {
         ),
         _DRAFTS,
     ),
+    "mistral4": (_Row(lambda m, _: m.encoder is None, "any release: each runs transformers' own layers"),),
+    # srt/models/pixtral.py names no experts to whoever would move them.
+    "mistral_large_3": (
+        _Row(lambda m, s: m.encoder is not None and _moves_experts(m, s), "experts that move beside images"),
+        _DRAFTS,
+    ),
     "granitemoeshared": _GRANITE,
     "granitemoe_swa": _GRANITE,
     "falcon_h1": (

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from runtime.server import params_json
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError, Unsupported
@@ -70,29 +71,33 @@ def find_model(sought: Sought | str, environ: Mapping[str, str]) -> FoundModel:
     Hugging Face cache, a preset."""
     if isinstance(sought, str):
         sought = Sought(sought)
-    model_path = sought.files or sought.path
+    model_path, file = sought.files or sought.path, _file_of(sought.path)
     preset = _preset_of(model_path)
     if sought.config is not None:
-        return _beside(_named(sought.config), preset)
+        return _beside(_named(sought.config, sought.path), preset)
     if Path(model_path).is_dir():
-        return _whatever_revision(_from_file(Path(model_path) / "config.json"), sought)
-    cached = hub_config(model_path, environ, sought.revision)
+        return _whatever_revision(_from_file(Path(model_path) / file, sought.path), sought)
+    cached = hub_config(model_path, environ, sought.revision, file)
     if cached is not None:
-        found = _from_file(cached)
+        found = _from_file(cached, sought.path)
         return _beside(replace(found, source=f"the Hugging Face cache, {found.source}"), preset)
     if preset is not None:
         return _whatever_revision(FoundModel(Checkpoint(preset.config), f"preset {preset.name}"), sought)
-    raise _not_found(model_path, sought.is_draft)
+    raise _not_found(model_path, sought.is_draft, file)
+
+
+def _file_of(path: str) -> str:
+    return params_json.FILE if params_json.is_read(path) else "config.json"
 
 
 def _preset_of(name: str) -> Preset | None:
     return next((preset for preset in presets() if preset.answers_to(name)), None)
 
 
-def _named(config: Path) -> FoundModel:
+def _named(config: Path, path: str) -> FoundModel:
     """By --model-config."""
     if os.path.lexists(config):
-        return _from_file(config)
+        return _from_file(config, path)
     preset = _preset_of(str(config))
     if preset is None:
         raise UsageError(
@@ -131,12 +136,12 @@ def _shape(checkpoint: Checkpoint) -> dict[str, Any]:
     return {name: value for name, value in {**shape, **flat}.items() if name not in _A_LAYER_EACH}
 
 
-def _not_found(model_path: str, is_draft: bool) -> UsageError:
+def _not_found(model_path: str, is_draft: bool, file: str) -> UsageError:
     near = _near(model_path.rpartition("/")[2])
-    named = f"name its config.json, or a preset of its shape, with --model-config: {_names()}"
-    ways = ["give the folder that holds its config.json" if is_draft else named]
+    named = f"name its {file}, or a preset of its shape, with --model-config: {_names()}"
+    ways = [f"give the folder that holds its {file}" if is_draft else named]
     if is_hub_id(model_path):
-        ways.insert(0, f"`hf download {model_path} config.json`")
+        ways.insert(0, f"`hf download {model_path} {file}`")
     which = "draft model" if is_draft else "model"
     return UsageError(
         f"no {which} at {model_path!r}: it is no folder here, no preset and not in the Hugging Face cache",
@@ -158,18 +163,32 @@ def _digits(name: str) -> str:
     return "".join(filter(str.isdigit, name))
 
 
-def _from_file(file: Path) -> FoundModel:
+def _from_file(file: Path, path: str) -> FoundModel:
+    """Of the model that a server finds at `path`."""
     if not os.path.lexists(file):
+        is_own = file.name == params_json.FILE
+        why = ", of which SGLang reads this one by the folder's name" if is_own else ""
         raise UsageError(
             f"{file} is missing",
-            "a model folder holds the checkpoint's config.json; --model-config names one that lies elsewhere",
+            f"a model folder holds the checkpoint's {file.name}{why}; --model-config names one that lies "
+            "elsewhere",
         )
     modelopt = file.with_name("hf_quant_config.json")
-    checkpoint = checked(Checkpoint(read_object(file)), file)
+    checkpoint = checked(Checkpoint(_config_in(file, path)), file)
     if not modelopt.is_file():
         return FoundModel(checkpoint, str(file))
     checkpoint = checked(replace(checkpoint, quant_file=read_object(modelopt)), modelopt)
     return FoundModel(checkpoint, f"{file} and {modelopt.name}")
+
+
+def _config_in(file: Path, path: str) -> dict[str, Any]:
+    told = read_object(file)
+    if file.name != params_json.FILE:
+        return told
+    try:
+        return params_json.config_of(told, path)
+    except ConfigError as error:
+        raise UsageError(f"{file}: {error}") from error
 
 
 def checked(checkpoint: Checkpoint, file: Path | str) -> Checkpoint:

@@ -207,6 +207,15 @@ def _afmoe(deployment: Deployment) -> Iterator[str]:
         yield "rope_parameters is null, and SGLang reads its rope_theta"
 
 
+def _mistral_4(deployment: Deployment) -> Iterator[str]:
+    """srt/models/llava.py asks transformers for a text's class, which lists Mistral 4 among none of text."""
+    if checkpoint_of(deployment).model_type == "mistral3" and deployment.model.model_type == "mistral4":
+        yield (
+            "text_config is of mistral4, of which SGLang finds no class: it reads the params.json of a model "
+            "whose path has mistral-small-4 in it"
+        )
+
+
 def _gathered_keys(deployment: Deployment) -> Iterator[str]:
     """srt/models/olmo2.py norms the keys of all ranks as one, with as many weights as the model has keys."""
     attention, ranks = deployment.model.main_attention, deployment.parallel.attn_tp
@@ -274,5 +283,5 @@ _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     *(_random_latents, _loose_experts),
     *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _stages_without_windows),
-    *(_gemma_2, _afmoe, _stages, _gathered_keys, _pools_of_keys, _means_of_keys),
+    *(_gemma_2, _afmoe, _stages, _gathered_keys, _pools_of_keys, _means_of_keys, _mistral_4),
 )

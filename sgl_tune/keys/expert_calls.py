@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
 
 MXFP4_BESIDE_FP8, NVFP4_BESIDE_FP8 = "mxfp4 beside fp8", "nvfp4 beside fp8"
+STATIC_FP8 = "fp8 with scales for activations"  # of each matrix, in the checkpoint
 FP4_TILE = 128
 # Rows so wide, a few at a time, are left for a later kernel to finish: models/deepseek_v2.py since 0.5.21.
 _LEFT_UNFINISHED = 5120
@@ -31,7 +32,15 @@ def weights_of(deployment: Deployment) -> str | None:
         return NVFP4_BESIDE_FP8
     if has_fp4_experts(checkpoint):
         return MXFP4_BESIDE_FP8
+    if _has_static_scales(deployment):
+        return STATIC_FP8
     return "fp8 without blocks" if deployment.model.quantization_block is None else "fp8"
+
+
+def _has_static_scales(deployment: Deployment) -> bool:
+    kind = deployment.model.quantized.experts
+    told = deployment.model.checkpoint_quantization == "fp8" and kind is not None
+    return told and kind is not None and (kind.name, kind.per, kind.is_static) == ("fp8", "tensor", True)
 
 
 def _has_nvfp4_beside_fp8(deployment: Deployment) -> bool:

@@ -14,6 +14,7 @@ from sgl_tune.keys.expert_calls import (
     FP4_TILE,
     MXFP4_BESIDE_FP8,
     NVFP4_BESIDE_FP8,
+    STATIC_FP8,
     checkpoint_of,
     runs_mxfp4_by_cutlass,
     weights_of,
@@ -156,7 +157,7 @@ def _takes_weights(deployment: Deployment) -> bool:
     if method == "modelopt_fp4" and calls == "cutlass":
         return deployment.server.gpu.major >= 10
     # Its scales for activations come from the checkpoint, and one that is made here has none.
-    return not (trtllm and _is_plain_fp8(deployment))
+    return not (trtllm and _is_plain_fp8(deployment) and weights_of(deployment) != STATIC_FP8)
 
 
 def _cut_tile(deployment: Deployment) -> int | None:
@@ -196,7 +197,7 @@ def _takes_routing(deployment: Deployment) -> bool:
         return moe.renormalize
     if by_logits or server.release.routes_by_named_method:
         return True
-    if method == "modelopt_fp8":
+    if method == "modelopt_fp8" or weights_of(deployment) == STATIC_FP8:
         return False
     chosen_anyway = chooses_itself(deployment.model) and not server.backend.routed
     return not chosen_anyway or (method == "modelopt_fp4" and server.release.number >= (0, 5, 13))

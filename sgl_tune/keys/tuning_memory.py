@@ -6,11 +6,11 @@ from runtime.server.config import ModelConfig, ParallelConfig
 from runtime.server.layer_config import CompressedConfig
 from runtime.server.sizing import kv_heads_per_rank
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.keys.expert_calls import MXFP4_BESIDE_FP8, NVFP4_BESIDE_FP8, weights_of
+from sgl_tune.keys.expert_calls import MXFP4_BESIDE_FP8, NVFP4_BESIDE_FP8, STATIC_FP8, weights_of
 from sgl_tune.keys.keys import TunedOp
 
 # Bytes a weight, with its share of block scales.
-_WEIGHT_BYTES = {"modelopt_fp4": 0.57, "mxfp4": 0.54, "fp8": 1.01, "modelopt_fp8": 1.0}
+_WEIGHT_BYTES = {"modelopt_fp4": 0.57, "mxfp4": 0.54, "fp8": 1.01, "modelopt_fp8": 1.0, STATIC_FP8: 1.0}
 _WEIGHT_BYTES |= {MXFP4_BESIDE_FP8: _WEIGHT_BYTES["mxfp4"], NVFP4_BESIDE_FP8: _WEIGHT_BYTES["modelopt_fp4"]}
 _PLAIN_BYTES = 2.0
 _ACTIVATION_BYTES = 2

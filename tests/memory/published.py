@@ -28,6 +28,7 @@ from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.formats.assigned import UNQUANTIZED
 from tests.memory.checkpoints import DATA, checkpoints
 from tests.oracle.published import Published
+from tests.runtime.classless import of_text
 
 META = torch.device("meta")
 WITHIN = 0.005
@@ -36,6 +37,8 @@ CLASSES = {"kimi_k2": "deepseek_v3"}
 INSIDE = {
     "step3p5": "step3p7", "glm5_next_text": "glm5_next", "ernie4_5_vl_moe_text": "ernie4_5_vl_moe",
 }  # fmt: skip
+# A params.json's text: transformers has it under another name, and no other rope of SGLang's.
+NAMED_APART = {"pixtral": {"model_type": "mistral4", "rope_scaling": None}}
 OF_ANOTHER = ("BailingMoeV2_5ForCausalLM",)  # whose model_type transformers has for Ling 3
 
 
@@ -158,7 +161,9 @@ def _parameters(config: dict[str, Any]) -> int:
         raise ValueError(f"its {config['model_type']} is another model")
     wrapper = wrapper_of(config)
     is_known = config["model_type"] in CONFIG_MAPPING and config["model_type"] not in INSIDE.values()
-    text = config if wrapper is None or is_known else text_part(wrapper, config)
+    apart = NAMED_APART.get(config["model_type"])
+    text = config if wrapper is None or (is_known and not apart) else text_part(wrapper, config)
+    text = {**text, **(apart or {})}
     plain = {name: value for name, value in text.items() if name not in ("quantization_config", "auto_map")}
     parts = _transformers(plain.pop("model_type"), plain)
     corrections = (
@@ -172,7 +177,7 @@ def _parameters(config: dict[str, Any]) -> int:
 
 def _transformers(model_type: str, sizes: dict[str, Any]) -> list[Any]:
     """The language model, which may have a class inside of another alone."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers import AutoConfig, AutoModelForImageTextToText
 
     if model_type in INSIDE:
         sizes, ties = _one_for_both(sizes), sizes.get("tie_word_embeddings", False)
@@ -182,7 +187,7 @@ def _transformers(model_type: str, sizes: dict[str, Any]) -> list[Any]:
         return [model.model.language_model, *(() if ties else (model.lm_head,))]
     found = AutoConfig.for_model(CLASSES.get(model_type, model_type), **sizes)
     with META:
-        return [AutoModelForCausalLM.from_config(found.get_text_config())]
+        return [of_text(found.get_text_config())]
 
 
 def _one_for_both(sizes: dict[str, Any]) -> dict[str, Any]:

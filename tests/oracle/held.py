@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.memory.checkpoints import DATA, checkpoints
+from tests.memory.checkpoints import DATA, checkpoints, params
 from tests.oracle.inside import run_inside
 from tests.oracle.wheels import WORK, wheel_of
 
@@ -32,6 +32,8 @@ def main() -> None:
         json.dumps(
             {
                 "config": configs[name],
+                "params": params().get(name),
+                "named": f"{name.rpartition('/')[2]}-",
                 "quantized": name in quantized,
                 "argv": asked.server.split(),
                 **_place(place),

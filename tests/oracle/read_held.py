@@ -21,7 +21,7 @@ from unittest.mock import MagicMock
 from tests.oracle.inside import enter, keep_output
 
 ENCODERS = re.compile(
-    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|multi_modal_projector|mlp1|mm_projector|sound_encoder|projection|speech_embeddings|input_local_transformer)\."
+    r"(^|\.)(visual|audio_tower|embed_vision|embed_audio|vision_(?!experts)\w+|vision|resampler_model|vit_large_projector|multi_modal_projector|mlp1|mm_projector|sound_encoder|projection|patch_merger|pre_mm_projector_norm|speech_embeddings|input_local_transformer)\."
 )
 
 
@@ -69,8 +69,10 @@ def _model(case: dict[str, Any]) -> Any:
 
     os.environ.update(case.get("environment", {}))
     tp, ep, dp = case["tp"], case.get("ep", 1), case.get("dp", 1)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix=case.get("named", "")) as folder:
         (Path(folder) / "config.json").write_text(json.dumps(case["config"]))
+        if case.get("params"):  # which SGLang reads in its place, by the folder's name
+            (Path(folder) / "params.json").write_text(json.dumps(case["params"]))
         more = ["--tp", str(tp), "--ep", str(ep), *case.get("argv", ())]
         more += _own_class(Path(folder), case["config"])
         more += ["--dp", str(dp), "--enable-dp-attention"] if dp > 1 else []

@@ -2,13 +2,13 @@
 
 Ling 2.0 is a GLM-4.5. Ling 1 is a Qwen2-MoE whose shared expert counts half, as its gate says nothing: a
 checkpoint has that half in its weights. Ling 2.5 is a DeepSeek-V3, most of whose layers have lightning
-attention. InternLM 2 is a Llama.
+attention. InternLM 2 is a Llama. Mistral Large 3, as SGLang reads its params.json, is a Mistral 4.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,9 @@ import torch
 import torch.nn.functional as F
 
 from tests.runtime import kimi_k3
+from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
 from tests.runtime.lightning import Lightning
-
-Told = dict[str, Any]
-Tensors = Mapping[str, torch.Tensor]
-Randomize = Callable[[torch.nn.Module], None]
+from tests.runtime.told import Randomize, Tensors, Told, each_expert, shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +32,6 @@ class Classless:
     sizes: Callable[[Told], Told]
     alter: Callable[[Any, Told, Randomize], None]
     tensors: Callable[[Tensors, Told], Iterator[tuple[str, torch.Tensor]]]
-
-
-def _shared(told: Told) -> Told:
-    """Sizes by the same names in all classes, and the rope that SGLang reads out of three places."""
-    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-    more = (
-        "intermediate_size",
-        "max_position_embeddings",
-        "rms_norm_eps",
-        "tie_word_embeddings",
-        "hidden_act",
-    )
-    return {one: told[one] for one in (*names, *more) if one in told}
 
 
 def _rope(told: Told, width: int) -> Told:
@@ -64,7 +49,7 @@ def _bailing(told: Told) -> Told:
     same = ("num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")
     width = _head_dim(told)
     return {
-        **_shared(told),
+        **shared(told),
         **{one: told[one] for one in same},
         "head_dim": width,
         "rope_parameters": _rope(told, width),
@@ -96,7 +81,7 @@ def _hybrid(told: Told) -> Told:
     same = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "moe_intermediate_size")
     same += ("num_experts_per_tok", "n_group", "topk_group", "first_k_dense_replace", "routed_scaling_factor")
     return {
-        **_shared(told),
+        **shared(told),
         **{one: told[one] for one in same},
         "num_key_value_heads": told["num_attention_heads"],
         "q_lora_rank": told.get("q_lora_rank"),
@@ -155,7 +140,7 @@ def _bailing_tensors(tensors: Tensors, told: Told) -> Iterator[tuple[str, torch.
             parts = [tensors[name.replace(".q_proj", f".{one}_proj")] for one in "qkv"]
             yield f"{stem.replace('self_attn.q_proj', 'attention.query_key_value')}.{kind}", torch.cat(parts)
         elif kind in ("gate_up_proj", "down_proj"):
-            yield from _each_expert(stem, kind, tensor)
+            yield from each_expert(stem, kind, tensor)
         elif ".shared_expert" not in name or _shared_width(told):
             for own, other in _OF_BAILING.items():
                 name = name.replace(own, other)
@@ -170,7 +155,7 @@ def _hybrid_tensors(tensors: Tensors, told: Told) -> Iterator[tuple[str, torch.T
     for name, tensor in tensors.items():
         stem, _, kind = name.rpartition(".")
         if kind in ("gate_up_proj", "down_proj"):
-            yield from _each_expert(stem, kind, tensor)
+            yield from each_expert(stem, kind, tensor)
         elif ".shared_experts" not in name or told["num_shared_experts"]:
             for own, other in renamed.items():
                 name = name.replace(own, other)
@@ -187,13 +172,6 @@ def _first_tensors(tensors: Tensors, told: Told) -> Iterator[tuple[str, torch.Te
         yield name, tensor
 
 
-def _each_expert(stem: str, kind: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    names = ("gate_proj", "up_proj") if kind == "gate_up_proj" else (kind,)
-    for number, expert in enumerate(tensor):
-        for name, half in zip(names, expert.chunk(len(names)), strict=True):
-            yield f"{stem}.{number}.{name}.weight", half.clone()
-
-
 _OF_INTERNLM = {
     "model.embed_tokens": "model.tok_embeddings",
     "lm_head": "output",
@@ -208,7 +186,7 @@ _OF_INTERNLM = {
 
 def _internlm(told: Told) -> Told:
     rope = {"rope_type": "default", **(told.get("rope_scaling") or {})}
-    return {**_shared(told), "rope_parameters": {"rope_theta": told["rope_theta"], **rope}}
+    return {**shared(told), "rope_parameters": {"rope_theta": told["rope_theta"], **rope}}
 
 
 def _internlm_tensors(tensors: Tensors, told: Told) -> Iterator[tuple[str, torch.Tensor]]:
@@ -232,6 +210,10 @@ def _as_it_is(model: Any, told: Told, randomize: Randomize) -> None:
 CLASSLESS = {
     "internlm2": Classless(
         "InternLM2ForCausalLM", "internlm2", "LlamaConfig", _internlm, _as_it_is, _internlm_tensors
+    ),
+    "mistral_large_3": Classless(
+        *("MistralLarge3ForCausalLM", "deepseek_v3", "Mistral4Config"),
+        *(large_3, alter_large_3, same_tensors),
     ),
     "bailing_moe": Classless(
         "BailingMoeForCausalLM", "bailing_moe", "Qwen2MoeConfig", _first, _alter_first, _first_tensors
@@ -266,7 +248,7 @@ def make(name: str, told: Told, randomize: Randomize) -> Any:
     kind = CLASSLESS[name]
     config = getattr(transformers, kind.config_class)(**json.loads(json.dumps(kind.sizes(told))))
     config._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    model = of_text(config).float().eval()
     randomize(model)
     kind.alter(model, told, randomize)
     model.classless, model.told, model.raw_head = name, told, model.lm_head.weight.data
@@ -274,6 +256,14 @@ def make(name: str, told: Told, randomize: Randomize) -> Any:
         model.lm_head.weight.data = F.normalize(model.raw_head, dim=0)
     model.saved_as = {"model_type": kind.model_type, "architectures": [kind.architecture], **told}
     return model
+
+
+def of_text(config: Any) -> Any:
+    """transformers lists Mistral 4 among models of images alone."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    is_listed = type(config) in AutoModelForCausalLM._model_mapping
+    return (AutoModelForCausalLM if is_listed else AutoModelForImageTextToText).from_config(config)
 
 
 def tensors(model: Any) -> dict[str, torch.Tensor]:

@@ -34,6 +34,12 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "deepseek_v3": frozenset((
         *("num_key_value_heads",),
     )),
+    "mistral4": frozenset((
+        *("num_key_value_heads",),
+    )),
+    "mistral_large_3": frozenset((
+        *("num_key_value_heads",),
+    )),
     "kimi_k2": frozenset((
         *("num_key_value_heads",),
     )),

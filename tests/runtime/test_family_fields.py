@@ -80,6 +80,10 @@ _BESIDE = """
         scoring_func topk_method
     kimi_k2 mlp_layer_types moe_layer_freq num_experts num_local_experts num_shared_experts
         scoring_func topk_method
+    mistral4 num_local_experts
+    mistral_large_3 llama_4_scaling moe_layer_freq num_local_experts routing_method_type
+        scoring_func topk_method
+    mistral rope_is_neox_style
     deepseek_v32 moe_layer_freq num_experts num_local_experts num_shared_experts rope_interleave
         scoring_func topk_method
     glm5_next_text first_k_dense_replace gate_lower_bound index_kpool_compress index_skip_topk_offset
@@ -338,7 +342,7 @@ _GROWS = {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 4096}
     "name", sorted(FAMILIES.keys() - {"step3p5", "mimo_v2_flash", "deepseek_v4"})
 )  # kinds with one each
 def test_a_base_that_is_not_told_is_that_of_the_config_class(name: str) -> None:
-    told = {"rope_type": "default", **(_GROWS if name == "ministral3" else {})}
+    told = {"rope_type": "default", **(_GROWS if name in ("ministral3", "mistral4") else {})}
     said = config_file(name, rope_parameters=told)
     assert _by_transformers({**said, "rope_parameters": told}) == _by_transformers(said)
 

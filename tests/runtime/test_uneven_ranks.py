@@ -188,7 +188,7 @@ _DENSE = (
 _SPARSE = (
     *("granitemoe", "llama4_text", "hunyuan_v1_moe", "step3p5", "deepseek_v2", "cohere2_moe"),
     *("mimo_v2_flash", "bailing_moe_v2", "hy_v3", "qwen3_omni_moe", "laguna", "longcat_flash"),
-    *("minimax_m3_vl", "gemma4_text", "afmoe", "phimoe", "granitemoe_swa", "hy_v4"),
+    *("minimax_m3_vl", "gemma4_text", "afmoe", "phimoe", "granitemoe_swa", "hy_v4", "mistral_large_3"),
 )
 _LAYOUTS = {
     "dp2": (DP2, [[9], []]),

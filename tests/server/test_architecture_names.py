@@ -19,7 +19,7 @@ _IS_ONE = re.compile(r"[A-Z]\w*[a-z]\w*(For[A-Z]\w+|Model|ModelNextN|NextN|MTP|E
 _UNASKED = {
     *("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM", "LMHeadModel"),
     *("Qwen2MoeForCausalLM", "Cosmos3ForConditionalGeneration", "LongcatFlashNgramForCausalLM"),
-    *("InternLM2ForCausalLM", "Olmo3ForCausalLM"),
+    *("InternLM2ForCausalLM", "Olmo3ForCausalLM", "MistralForCausalLM", "MistralForCausalLMEagle"),
 }
 _WRITTEN_BY_A_TOOL = {"class_table"}
 _NOT_ASKED_ABOUT = {"served_classes"}  # of every family, whose own tests ask

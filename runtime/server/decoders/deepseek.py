@@ -58,7 +58,7 @@ def decoder(f: Fields, is_interleaved: bool, sparse: IndexerConfig | None = None
     return model(f, {"full": attention}, everywhere(f, "full"), dense_first(f), moe=moe, mla=mla)
 
 
-_V3 = {
+V3 = {
     "intermediate_size": 18432,
     "moe_intermediate_size": 2048,
     "n_shared_experts": 1,
@@ -96,7 +96,7 @@ _V2 = {
 
 FAMILIES = (
     Family("deepseek_v2", _v2, _V2),
-    Family("deepseek_v3", _v3, _V3),
-    Family("kimi_k2", _v3, _V3),
-    Family("deepseek_v32", _v32, {**_V3, **_SPARSE}),
+    Family("deepseek_v3", _v3, V3, {"MistralLarge3ForCausalLM": "mistral_large_3"}),
+    Family("kimi_k2", _v3, V3),
+    Family("deepseek_v32", _v32, {**V3, **_SPARSE}),
 )

@@ -17,6 +17,7 @@ def _llama(f: Fields) -> ModelConfig:
 
 
 def _mistral(f: Fields) -> ModelConfig:
+    f.only("rope_is_neox_style", True)  # of a params.json: srt/utils/hf_transformers/mistral_utils.py
     kind = "sliding" if f.has("sliding_window") else "full"
     attention = heads(f, window=f.size_or_none("sliding_window"))
     return model(f, {kind: attention}, everywhere(f, kind), everywhere(f, "dense"))

@@ -9,7 +9,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.rope import interleaved, latent_scale, read_rope
 from runtime.server.errors import ConfigError
-from runtime.server.layer_config import AttentionConfig, IndexerConfig, MLAConfig, MoEConfig
+from runtime.server.layer_config import AttentionConfig, IndexerConfig, MLAConfig, MoEConfig, RopeConfig
 
 SLIDES = {"full_attention": "full", "sliding_attention": "sliding"}
 MLPS = {"dense": "dense", "sparse": "moe"}
@@ -101,8 +101,12 @@ def indexer(f: Fields, is_interleaved: bool) -> IndexerConfig:
 
 
 def latents(
-    f: Fields, is_interleaved: bool = True, indexer: IndexerConfig | None = None
+    f: Fields,
+    is_interleaved: bool = True,
+    indexer: IndexerConfig | None = None,
+    rope: RopeConfig | None = None,
 ) -> tuple[AttentionConfig, MLAConfig]:
+    """Without a `rope` of their own, it is read."""
     mla = MLAConfig(
         q_lora_rank=f.size_or_none("q_lora_rank"),
         kv_lora_rank=f.size("kv_lora_rank"),
@@ -114,7 +118,7 @@ def latents(
     if indexer is not None and mla.q_lora_rank is None:
         raise ConfigError("config.json: an indexer without q_lora_rank: it reads the compressed query")
     count, bias = f.size("num_attention_heads"), f.flag("attention_bias")
-    rope = interleaved(read_rope(f, mla.qk_rope_head_dim), is_interleaved)
+    rope = interleaved(rope or read_rope(f, mla.qk_rope_head_dim), is_interleaved)
     scale = latent_scale(rope, mla.qk_head_dim)
     return AttentionConfig(count, count, mla.qk_head_dim, rope, scale, bias=bias, output_bias=bias), mla
 

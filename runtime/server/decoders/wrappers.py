@@ -80,6 +80,7 @@ _FLAT: Mapping[str, Any] = {"is_flat": True, "tied_by": "either"}
 _LLMS = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3_moe"}
 _S1 = dict(_LLMS)
 _LLMS |= {"GptOssForCausalLM": "gpt_oss", "InternLM2ForCausalLM": "internlm2"}
+_LARGE_3 = {"MistralLarge3ForCausalLM": "deepseek_v3"}  # by a params.json
 # SGLang's DeepseekV2Config (srt/configs/deepseekvl2.py), which reads Kimi-VL's text.
 _KIMI_VL = {
     "intermediate_size": 11008, "moe_intermediate_size": 1407, "n_shared_experts": None,
@@ -112,6 +113,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("glm_ocr", "glm_ocr_text", glm.glm_ocr, **_EITHER, tied_by="either"),
         Wrapper("glm5_next", "glm5_next_text", glm.glm5_next, **_EITHER, **_FLAT),
         Wrapper("mistral3", "mistral", pixtral.mistral3, **_QUANTIZED),
+        Wrapper("pixtral", "", pixtral.native, by_architecture=_LARGE_3, is_prefixed=False),
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
         Wrapper("gemma4", "gemma4_text", gemma4.gemma4, **_QUANTIZED),

@@ -1,4 +1,7 @@
-"""Pixtral's tower as Mistral 3 and Llava have it (srt/models/pixtral.py), with their projectors, whole."""
+"""Pixtral's tower as Mistral 3 and Llava have it (srt/models/pixtral.py), with their projectors, whole.
+
+As a params.json tells it, all of it is whole on every rank.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,36 @@ def mistral3(hf: Mapping[str, Any], text_width: int) -> Weights:
     yield from linear(merger, width, width * merge**2, bias=False)
     yield from linear("multi_modal_projector.linear_1", text_width, width, bias)
     yield from linear("multi_modal_projector.linear_2", text_width, text_width, bias)
+
+
+def native(hf: Mapping[str, Any], text_width: int) -> Weights:
+    """The class PixtralForConditionalGeneration: what its section leaves out, transformers' has."""
+    v = Section(hf, defaults=_DEFAULTS)
+    told = hf.get("vision_config") or {}
+    width, inner, side = v.size("hidden_size"), v.size("intermediate_size"), v.size("patch_size")
+    if "image_token_id" not in told:
+        raise ConfigError("config.json: vision_config without image_token_id: SGLang asks for it")
+    yield from whole("vision_encoder.patch_conv.weight", width, v.size("num_channels"), side, side)
+    yield from rms_norm("vision_encoder.ln_pre", width)
+    yield from layers(
+        "vision_encoder.transformer.layers",
+        v.size("num_hidden_layers"),
+        chain(
+            *(linear(f"attention.{one}", width, width, bias=False) for one in ("wq", "wk", "wv", "wo")),
+            *(linear(f"feed_forward.{one}", inner, width, bias=False) for one in ("w1", "w3")),
+            linear("feed_forward.w2", width, inner, bias=False),
+            rms_norm("attention_norm", width),
+            rms_norm("ffn_norm", width),
+        ),
+    )
+    if told.get("add_pre_mm_projector_layer_norm"):
+        yield from rms_norm("pre_mm_projector_norm", width)
+    if told.get("mm_projector_id") == "patch_merge":
+        merge = v.size("spatial_merge_size") if "spatial_merge_size" in told else 1
+        yield from linear("patch_merger.merging_layer", width, width * merge**2, bias=False)
+    bias = told.get("adapter_bias", True)
+    yield from linear("vision_language_adapter.w_in", text_width, width, bool(bias))
+    yield from linear("vision_language_adapter.w_out", text_width, text_width, bool(bias))
 
 
 def _tower(v: Section) -> Weights:

@@ -24,6 +24,7 @@ def sizes_of(name: str, **changes: Any) -> dict[str, Any]:
 def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: Any) -> Any:
     """A transformers model in fp32 with eager attention; `vision` changes a multimodal model's encoder."""
     import transformers
+    from transformers import AutoModelForImageTextToText
 
     tiny = TINY[name]
     if name in classless.CLASSLESS:
@@ -34,12 +35,12 @@ def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: A
         whole.saved_as = {"architectures": [], **whole.config.text_config.to_dict(), "model_type": name}
         return whole
     if tiny.tower is not None:
-        config, auto = _wrapped(name, changes, vision or {}), "AutoModelForImageTextToText"
+        config, make = _wrapped(name, changes, vision or {}), AutoModelForImageTextToText.from_config
     else:
         config = getattr(transformers, tiny.config_class)(**sizes_of(name, **changes))
-        auto = "AutoModelForCausalLM"
+        make = classless.of_text
     config._attn_implementation = "eager"
-    model = getattr(transformers, auto).from_config(config).float().eval()
+    model = make(config).float().eval()
     _randomize(model)
     model.tensor_names = tiny.renamed
     if tiny.as_published is not None:

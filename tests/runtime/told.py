@@ -1,0 +1,32 @@
+"""What references have in common whose family transformers has no class for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+Told = dict[str, Any]
+Tensors = Mapping[str, torch.Tensor]
+Randomize = Callable[[torch.nn.Module], None]
+
+
+def shared(told: Told) -> Told:
+    """Sizes by the same names in all classes, and the rope that SGLang reads out of three places."""
+    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    more = (
+        "intermediate_size",
+        "max_position_embeddings",
+        "rms_norm_eps",
+        "tie_word_embeddings",
+        "hidden_act",
+    )
+    return {one: told[one] for one in (*names, *more) if one in told}
+
+
+def each_expert(stem: str, kind: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    names = ("gate_proj", "up_proj") if kind == "gate_up_proj" else (kind,)
+    for number, expert in enumerate(tensor):
+        for name, half in zip(names, expert.chunk(len(names)), strict=True):
+            yield f"{stem}.{number}.{name}.weight", half.clone()
