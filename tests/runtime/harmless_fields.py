@@ -65,7 +65,7 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("head_dim",),
     )),
     "phi3": frozenset((
-        *("original_max_position_embeddings",),
+        *("original_max_position_embeddings",),  # of a longrope alone
     )),
     "phimoe": frozenset((
         *("input_jitter_noise",),

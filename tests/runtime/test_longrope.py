@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import transformers
@@ -32,6 +34,29 @@ def test_short_and_long_requests_turn_by_factors_of_their_own(length: int, start
     angles = torch.arange(length, dtype=torch.float32)[:, None] * frequencies
     wanted = torch.cat([angles.cos(), angles.sin()], -1) * scale
     torch.testing.assert_close(table[start : start + length], wanted, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("length", "start"), [(FIRST, 0), (FIRST + 1, FIRST)])
+def test_phi_3_turns_a_share_of_each_head_by_the_scale_of_its_lengths(length: int, start: int) -> None:
+    told = {"rope_type": "longrope", "short_factor": [1.0, 1.5, 2.0, 3.0], "long_factor": [9.0] * 4}
+    reference = make_reference("phi3", rope_parameters={**told, "partial_rotary_factor": 0.5})
+    rope = model_config(config_json(reference)).main_attention.rope
+    assert rope is not None and rope.dim == 8
+    frequencies, scale = ROPE_INIT_FUNCTIONS["longrope"](reference.config, None, seq_len=length)
+    assert scale == pytest.approx((1 + math.log(2) / math.log(FIRST)) ** 0.5)
+    angles = torch.arange(length, dtype=torch.float32)[:, None] * frequencies
+    table = rope_table(rope, torch.device("cpu"))[start : start + length]
+    torch.testing.assert_close(table, torch.cat([angles.cos(), angles.sin()], -1) * scale, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [({"short_mscale": 1.1}, "short_mscale is 1.1"), ({"attention_factor": 2.0}, "attention_factor is 2.0")],
+)
+def test_a_scale_that_one_of_the_two_does_not_read_is_named(told: dict[str, object], said: str) -> None:
+    rope = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [9.0] * 8, **told}
+    whole = config_json(make_reference("phi3"))
+    assert any(said in why for why in model_config({**whole, "rope_parameters": rope}).obstacles)
 
 
 def test_one_long_request_makes_its_batch_long() -> None:
