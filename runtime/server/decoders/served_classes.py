@@ -30,7 +30,7 @@ _TOLD = """
     mimo_v2 MiMoV2ForCausalLM
     mimo_v2_flash MiMoV2FlashForCausalLM MiMoV2ForCausalLM
     deepseek_v2 DeepseekV2ForCausalLM
-    deepseek_v3 DeepseekV3ForCausalLM
+    deepseek_v3 DeepseekV3ForCausalLM MistralLarge3ForCausalLM
     deepseek_v32 DeepseekV32ForCausalLM
     deepseek_v4 DeepseekV4ForCausalLM
     kimi_k2 DeepseekV3ForCausalLM
@@ -46,6 +46,7 @@ _TOLD = """
     glm4v Glm4vForConditionalGeneration
     glm4v_moe Glm4vMoeForConditionalGeneration
     glm_ocr GlmOcrForConditionalGeneration
+    glm_ocr_text GlmOcrForConditionalGeneration
     glm46v Glm4vForConditionalGeneration Glm4vMoeForConditionalGeneration
     glm5_next Glm5NextForConditionalGeneration
     glm5_next_text Glm5NextForConditionalGeneration
@@ -84,6 +85,9 @@ _TOLD = """
     llama4_text Llama4ForCausalLM Llama4ForConditionalGeneration
     ministral3 Ministral3ForCausalLM
     mistral3 Mistral3ForConditionalGeneration
+    mistral4 Mistral4ForCausalLM
+    mistral_large_3 MistralLarge3ForCausalLM
+    pixtral PixtralForConditionalGeneration
     hunyuan_v1_dense HunYuanDenseV1ForCausalLM
     hunyuan_v1_moe HunYuanMoEV1ForCausalLM
     step3p5 Step3p5ForCausalLM
@@ -105,6 +109,8 @@ _TOLD = """
     intern_s2_preview InternS2PreviewForConditionalGeneration
     hy_v3 HYV3ForCausalLM
     hy_v4 HYV4ForCausalLM
+    qwen4_exp Qwen4ExpForConditionalGeneration
+    qwen4_exp_text Qwen4ExpForConditionalGeneration
     laguna LagunaForCausalLM
     falcon_h1 FalconH1ForCausalLM
     afmoe AfmoeForCausalLM
