@@ -20,8 +20,9 @@ from runtime.devices.cuda import Cuda
 from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
 from runtime.graphs.policy import CapturePolicy
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.graphs import decode_graph_sizes
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.units import MIB
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions

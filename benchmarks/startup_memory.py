@@ -21,9 +21,10 @@ from runtime.devices.base import Device
 from runtime.devices.cuda import Cuda
 from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.units import MIB
 from runtime.simulate.constants import Constant, constants_for
 from runtime.start.model_runner import Autotune, ModelRunner

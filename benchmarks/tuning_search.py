@@ -38,9 +38,10 @@ from runtime.autotune.tuner import SearchTuner
 from runtime.moe.backends import make_backend
 from runtime.moe.layer_trial import OPS
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
+from runtime.server.parallel_config import ParallelConfig
 
 JUDGE_SEED = 77  # not the search's
 KERNEL_ROUNDS = 3

@@ -15,8 +15,8 @@ from typing import Literal, get_args
 import torch
 
 from runtime.forward.comm import Communicator
-from runtime.server.config import ParallelConfig
 from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
 
 
 class PaddingMode(Enum):

@@ -25,8 +25,9 @@ from runtime.forward.pool_shape import PoolShape, buffers
 from runtime.forward.pooled_keys import pooled_keys
 from runtime.forward.state_pool import StatePool
 from runtime.server.compressed_sizes import compressed_buffers
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.layer_config import AttentionConfig, MLAConfig
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.sizing import (
     block_key_widths,

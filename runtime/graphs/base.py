@@ -19,7 +19,8 @@ from runtime.forward.logits_processor import logits_wanted
 from runtime.graphs.policy import CapturePolicy
 from runtime.models.decoder import Decoder
 from runtime.server.channels import captured_messages
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
+from runtime.server.parallel_config import ParallelConfig
 
 Tensors = Mapping[str, torch.Tensor]
 CaptureProgress = Callable[[str, int, int], None]  # runner, graphs captured, graphs in all

@@ -291,24 +291,3 @@ def sample_layers(model: ModelConfig) -> tuple[int, ...]:
     kinds = {model.layer_kind(layer): layer for layer in reversed(every)}
     chosen = set(kinds.values())
     return tuple(sorted(chosen | {model.key_layer(layer) for layer in chosen}))
-
-
-def run_stage(
-    decoder: Decoder, batch: ForwardBatch, pool: KVPool, comm: Communicator
-) -> LogitsOutput | StageState:
-    """A forward of one stage with what the stages pass on: received before, sent after."""
-    state = None if decoder.is_first else decoder.empty_state(batch.num_tokens)
-    for tensor in _parts(state):
-        comm.receive_previous(tensor)
-    result = decoder(batch, pool, state)
-    if isinstance(result, StageState):
-        for tensor in _parts(result):
-            comm.send_next(tensor)
-    return result
-
-
-def _parts(state: StageState | None) -> tuple[torch.Tensor, ...]:
-    if state is None:
-        return ()
-    kept = None if state.kept is None else state.kept.rows
-    return tuple(part for part in (state.hidden, state.residual, state.inputs, kept) if part is not None)

@@ -7,7 +7,8 @@ group go through a buffer that its ranks share (device_communicators/custom_all_
 
 from __future__ import annotations
 
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.units import KIB, MIB
 
 _SHARED = 16 * MIB  # SGLANG_CUSTOM_ALL_REDUCE_V2_MAX_SIZE_KB: what is longer goes by NCCL, in graphs too

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from runtime.server.compressed_rules import CompressedRules
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import NoRoomForTokens, Unsupported
+from runtime.server.parallel_config import ParallelConfig
 
 PAGE = 256
 _WIDTH, _TURNED = 512, 64  # of keys that its kernels know

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.config import ModelConfig
 from runtime.server.layer_config import AttentionConfig, BlockConfig
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import (
     GatedDeltaConfig,
     KimiDeltaConfig,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
 from runtime.server.layer_config import FusionConfig
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import kv_dtype_of
 from runtime.server.shape import Server
 from runtime.server.sizing import has_window_pool

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from runtime.server.config import ParallelConfig
 from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
 
 # Model types of which each stage has a head, though the last alone computes with it: srt/models of 0.5.17
 _HEADS_ON_ALL_STAGES = (

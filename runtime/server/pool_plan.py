@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.server.compressed_sizes import CompressedPlan, compressed_tokens, plan_compressed
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens
 from runtime.server.parallel import stage_layers
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 from runtime.server.sizing import (
     DTYPE_BYTES,

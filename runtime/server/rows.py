@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.server.config import ParallelConfig
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.shape import Server
 
 

@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.excluded import fused_name
 from runtime.server.formats.kinds import Kind
 from runtime.server.linears import Spread, linears
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.tensor_names import ServedNames
 
 

@@ -10,10 +10,11 @@ from runtime.server.asked import Asked
 from runtime.server.backends import MoEBackendRow, backend_row
 from runtime.server.cache_key import cache_key
 from runtime.server.choices import Reason
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.deepep import DeepEP
 from runtime.server.encoders.place import EncoderPlace
 from runtime.server.gpus import GpuModel
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.positions import positions_reached
 from runtime.server.recurrent import StateRules
 from runtime.server.releases import Release

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.server.config import SLIDING_SHARE, ModelConfig, ParallelConfig
+from runtime.server.config import SLIDING_SHARE, ModelConfig
 from runtime.server.errors import Unsupported
 from runtime.server.layer_config import AttentionConfig, IndexerConfig, MLAConfig
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL
 
 DTYPE_BYTES = {

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.server.captured_layers import captures_prefills
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.parallel_config import ParallelConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens
 from runtime.server.parallel import stage_layers
+from runtime.server.parallel_config import ParallelConfig
 
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 

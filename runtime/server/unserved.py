@@ -7,91 +7,28 @@ from dataclasses import dataclass
 
 from runtime.server.config import ModelConfig
 from runtime.server.families import MINIMAX_NVFP4
-from runtime.server.recurrent import KimiDeltaConfig, LightningConfig
 from runtime.server.shape import Server
+from runtime.server.unserved_when import (
+    by_silu,
+    by_trtllm,
+    moves_experts,
+    mxfp4_elsewhere,
+    not_in_blocks,
+    not_in_blocks_on_hopper,
+    other_values,
+    other_widths,
+    pads_shared,
+    quantized_otherwise,
+    situ_tuned,
+    stretched,
+    without_scales,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
     when: Callable[[ModelConfig, Server], bool]
     said: str
-
-
-def _other_values(model: ModelConfig, server: Server) -> bool:
-    delta, mla = model.recurrent, model.mla
-    return (
-        not server.release.kimi_linear_has_own_parts
-        and isinstance(delta, KimiDeltaConfig)
-        and mla is not None
-        and delta.head_dim != mla.v_head_dim
-    )
-
-
-def _not_in_blocks_on_hopper(model: ModelConfig, server: Server) -> bool:
-    """Elsewhere DeepGEMM has other scales, and Ling 2.5's class makes those of all matrices a second time."""
-    method, blocks = server.weights_quantization, model.quantization_block
-    return method is not None and (method != "fp8" or blocks is None or server.gpu.major != 9)
-
-
-def _pads_shared(model: ModelConfig, server: Server) -> bool:
-    """Where they are no routed expert more."""
-    moe = model.moe
-    if moe is None or server.weights_quantization is None or server.moe_a2a_backend != "none":
-        return False
-    width = moe.shared_intermediate_size
-    return width > 0 and (server.asked.disable_shared_experts_fusion or width != moe.intermediate_size)
-
-
-def _other_widths(model: ModelConfig, _: Server) -> bool:
-    """A step of a decode multiplies 128 channels of a key at a time, and no others."""
-    return isinstance(model.recurrent, LightningConfig) and model.recurrent.head_dim % 128 != 0
-
-
-def _stretched(model: ModelConfig, server: Server) -> bool:
-    rope = model.main_attention.rope
-    stretch = 1.0 if rope is None else rope.parameters.get("factor", 1.0)
-    return stretch != 1 and server.release.longcat_rope == "its base"
-
-
-def _not_in_blocks(model: ModelConfig, server: Server) -> bool:
-    in_blocks = model.checkpoint_quantization == "fp8" and model.quantization_block is not None
-    return server.weights_quantization is not None and not (in_blocks and server.gpu.major == 9)
-
-
-def _moves_experts(_: ModelConfig, server: Server) -> bool:
-    return server.asked.enable_eplb or server.asked.ep_num_redundant_experts > 0
-
-
-def _by_trtllm(_: ModelConfig, server: Server) -> bool:
-    return server.backend.calls == "trtllm" and not server.release.routes_by_named_method
-
-
-def _quantized_otherwise(model: ModelConfig, server: Server) -> bool:
-    found = server.weights_quantization
-    return found not in (None, "mxfp8") or found != model.checkpoint_quantization
-
-
-def _without_scales(_: ModelConfig, server: Server) -> bool:
-    """The kernels choose by the router's numbers, and are not told how much each expert counts."""
-    chooses = server.backend.calls == "trtllm" and not server.backend.routed
-    return chooses and not server.release.routes_by_named_method
-
-
-def _by_silu(model: ModelConfig, server: Server) -> bool:
-    is_known = server.release.gelu_on_cutlass
-    known = is_known == "all" or (is_known == "quantized" and server.weights_quantization is not None)
-    return model.moe is not None and server.backend.calls == "cutlass" and not known
-
-
-def _mxfp4_elsewhere(model: ModelConfig, server: Server) -> bool:
-    on_trtllm = server.moe_runner_backend == "flashinfer_mxfp4" and server.gpu.major == 10
-    packed = model.moe is not None and server.weights_quantization is not None
-    return packed and not on_trtllm and server.moe_runner_backend != "marlin"
-
-
-def _situ_tuned(model: ModelConfig, server: Server) -> bool:
-    plain = model.moe is not None and server.weights_quantization is None
-    return plain and model.activation == "situ" and server.backend.calls is not None
 
 
 _A2A = _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
@@ -109,7 +46,7 @@ _GRANITE = (
     ),
     _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
     _A2A,
-    _Row(_moves_experts, "experts that move: its class names none"),
+    _Row(moves_experts, "experts that move: its class names none"),
     _DRAFTS,
 )
 # srt/models/kimi_linear.py, hunyuan_v3.py: what is split over TP's ranks, and what their load_weights know.
@@ -121,9 +58,9 @@ _ROWS = {
             lambda _, s: s.moe_a2a_backend != "none",
             "an all-to-all: which rows its halves then share is not known here",
         ),
-        _Row(_moves_experts, "experts that move: SGLang has none beside those that compute nothing"),
-        _Row(_stretched, "a stretched rope before 0.5.16: SGLang leaves it as it was"),
-        _Row(_not_in_blocks, "quantized weights but fp8 in blocks on sm90: how others lie is not known here"),
+        _Row(moves_experts, "experts that move: SGLang has none beside those that compute nothing"),
+        _Row(stretched, "a stretched rope before 0.5.16: SGLang leaves it as it was"),
+        _Row(not_in_blocks, "quantized weights but fp8 in blocks on sm90: how others lie is not known here"),
         _Row(
             lambda _, s: s.speculative is not None and s.weights_quantization is not None,
             "drafts of quantized weights: their first matrix is quantized, too, and here it is plain",
@@ -134,7 +71,7 @@ _ROWS = {
         _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
         _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its experts are split over all ranks"),
         _Row(lambda _, s: s.ep_size > 1, "--ep: its experts are split over all ranks"),
-        _Row(_moves_experts, "experts that move: SGLang has each of them on every rank"),
+        _Row(moves_experts, "experts that move: SGLang has each of them on every rank"),
         _DRAFTS,
         _QUANTIZED,
     ),
@@ -142,8 +79,8 @@ _ROWS = {
     "phimoe": (
         _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its layers add up what all ranks answer"),
         _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its layers share out no rows"),
-        _Row(_moves_experts, "experts that move: its class names none"),
-        _Row(_without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
+        _Row(moves_experts, "experts that move: its class names none"),
+        _Row(without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
         _DRAFTS,
     ),
     # srt/models/glm_ocr.py: its merger's width; glm_ocr_nextn.py drafts
@@ -159,7 +96,7 @@ _ROWS = {
     "ernie4_5_vl_moe_text": (
         _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
         _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its layers share out no rows"),
-        _Row(_moves_experts, "experts that move: its class names none"),
+        _Row(moves_experts, "experts that move: its class names none"),
         _Row(
             lambda _, s: s.weights_quantization is not None,
             "quantized weights: its class gives its routers their method, too, which have float32",
@@ -169,7 +106,7 @@ _ROWS = {
     "mistral4": (_Row(lambda m, _: m.encoder is None, "any release: each runs transformers' own layers"),),
     # srt/models/pixtral.py names no experts to whoever would move them.
     "mistral_large_3": (
-        _Row(lambda m, s: m.encoder is not None and _moves_experts(m, s), "experts that move beside images"),
+        _Row(lambda m, s: m.encoder is not None and moves_experts(m, s), "experts that move beside images"),
         _DRAFTS,
     ),
     "granitemoeshared": _GRANITE,
@@ -195,10 +132,10 @@ _ROWS = {
             "an all-to-all: its experts go by gelu, and those behind one by silu",
         ),
         _Row(
-            lambda m, s: m.moe is not None and _without_scales(m, s),
+            lambda m, s: m.moe is not None and without_scales(m, s),
             "trtllm kernels before 0.5.23: they leave out how much each of its experts counts",
         ),
-        _Row(_by_silu, "flashinfer_cutlass before 0.5.15: its experts would go by silu"),
+        _Row(by_silu, "flashinfer_cutlass before 0.5.15: its experts would go by silu"),
         _Row(
             lambda _, s: s.pp_size > 1 and not s.release.gemma_4_has_stages,
             "--pp before 0.5.13: its layers are no stages",
@@ -219,7 +156,7 @@ _ROWS = {
             lambda _, s: s.pp_size > 1 and not s.release.kimi_linear_has_own_parts,
             "--pp before 0.5.17: a stage reads the layers of the others, too",
         ),
-        _Row(_other_values, "values of latents and of delta layers of two widths before 0.5.17"),
+        _Row(other_values, "values of latents and of delta layers of two widths before 0.5.17"),
         _DRAFTS,
         _QUANTIZED,
     ),
@@ -234,7 +171,7 @@ _ROWS = {
             "an all-to-all but deepep: its shared experts are partial sums",
         ),
         _Row(lambda _, s: s.dtype != "bfloat16", "another dtype than bfloat16: its router has no other"),
-        _Row(_quantized_otherwise, "weights in another format than its checkpoint has, or than mxfp8"),
+        _Row(quantized_otherwise, "weights in another format than its checkpoint has, or than mxfp8"),
         _Row(
             lambda _, s: (
                 s.speculative is not None and not (s.decode_graphs and s.speculative.algorithm != "UNO")
@@ -259,14 +196,14 @@ _ROWS = {
             lambda _, s: s.moe_a2a_backend != "none",
             "an all-to-all: which rows its experts share is not known here",
         ),
-        _Row(_moves_experts, "experts that move: which rank then has them is not known here"),
+        _Row(moves_experts, "experts that move: which rank then has them is not known here"),
         _QUANTIZED,
         _Row(
-            _mxfp4_elsewhere,
+            mxfp4_elsewhere,
             "experts in mxfp4 but on marlin, or on flashinfer_mxfp4 on sm100: others make them plain",
         ),
         _Row(
-            _situ_tuned,
+            situ_tuned,
             "kernels of FlashInfer for plain experts: how they are told its gates is not known here",
         ),
         _DRAFTS,
@@ -293,10 +230,10 @@ _ROWS = {
             "DP attention of several ranks a group: each of them holds the whole embedding",
         ),
         _A2A,
-        _Row(_by_trtllm, "trtllm kernels before 0.5.23: its files leave out that shares are made one"),
-        _Row(_other_widths, "heads of other widths than 128: its kernel of a decode has no part for them"),
+        _Row(by_trtllm, "trtllm kernels before 0.5.23: its files leave out that shares are made one"),
+        _Row(other_widths, "heads of other widths than 128: its kernel of a decode has no part for them"),
         _DRAFTS,
-        _Row(_not_in_blocks_on_hopper, _BLOCKS_ALONE),
+        _Row(not_in_blocks_on_hopper, _BLOCKS_ALONE),
     ),
     # srt/models/bailing_moe_v3.py
     "bailing_hybrid_v3": (
@@ -308,8 +245,8 @@ _ROWS = {
             lambda _, s: s.dtype == "float32", "--dtype float32: its head is bfloat16, whatever is asked for"
         ),
         _DRAFTS,
-        _Row(_not_in_blocks_on_hopper, _BLOCKS_ALONE),
-        _Row(_pads_shared, "quantized shared experts by themselves: it pads them where blocks are cut"),
+        _Row(not_in_blocks_on_hopper, _BLOCKS_ALONE),
+        _Row(pads_shared, "quantized shared experts by themselves: it pads them where blocks are cut"),
     ),
 }
 

@@ -13,7 +13,8 @@ from runtime.server.channels import (
     shared_buffer,
     shared_pointers,
 )
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.parallel_config import ParallelConfig
 
 COLLECTIVE_GROUPS = ("tp", "attn_tp", "attn_dp", "moe_tp", "moe_ep")
 

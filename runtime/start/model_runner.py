@@ -20,15 +20,15 @@ from runtime.forward.logits_processor import autotune_dummy_run_mode
 from runtime.graphs.base import CaptureProgress, CaptureSite
 from runtime.graphs.decode import DecodeGraphs
 from runtime.graphs.prefill import PrefillGraphs
-from runtime.layers.embedding import VocabTable
 from runtime.models.build import make_build
 from runtime.models.decoder import Decoder, sample_layers
 from runtime.models.encoder import EncoderWeights
 from runtime.moe.dispatch import Dispatcher
 from runtime.moe.dispatcher import make_dispatcher
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.own_draft import OwnDraft
-from runtime.server.parallel import drops_head, has_idle_head, stage_layers
+from runtime.server.parallel import stage_layers
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.rows import aligned_rows
 from runtime.server.start_sizes import captured_sizes, start_sizes
 from runtime.server.units import GIB
@@ -39,7 +39,8 @@ from runtime.start.first_use import open_deepep, start_cublas
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
 from runtime.start.serving import Serving
-from runtime.start.sglang_buffers import SglangBuffers, second_angles
+from runtime.start.sglang_buffers import SglangBuffers
+from runtime.start.weights_beside import weights_beside
 
 
 class Autotune(Protocol):
@@ -122,30 +123,14 @@ class ModelRunner(Drafting, Serving):
                 dispatcher,
                 self.own_draft.captures if self.own_draft else (),
             )
-            self._drop_head()
-            self.encoder, self.idle_head = self._make_encoder(), self._make_idle_head()
-            self.second_tables = self._make_second_tables()
+            self.encoder = self._make_encoder()
+            if self.options.as_sglang:
+                self.beside = weights_beside(self.decoder, self.runtime, self.layers)
             if self.options.weights is None:
                 self.decoder.load_dummy(self.options.seed)
             else:
                 self.decoder.load_hf(self.options.weights)
             self.decoder.reach(self.runtime.positions)
-
-    def _make_idle_head(self) -> VocabTable | None:
-        """What SGLang makes on a stage that computes no logits."""
-        is_idle = has_idle_head(self.model.model_type, self.model.tie_word_embeddings)
-        if not is_idle or self.decoder.is_last or not self.options.as_sglang:
-            return None
-        return self.decoder.make_head()
-
-    def _drop_head(self) -> None:
-        drops = drops_head(self.model.model_type, self.model.tie_word_embeddings)
-        if drops and self.options.as_sglang and self.decoder.head is not None:
-            torch.empty_like(self.decoder.head.weight)
-
-    def _make_second_tables(self) -> list[torch.Tensor]:
-        device = self.device.torch_device
-        return second_angles(self.model, self.runtime, self.layers, device) if self.options.as_sglang else []
 
     def _make_encoder(self) -> EncoderWeights | None:
         if self.model.encoder is None or self.options.sample_layers:

@@ -11,8 +11,9 @@ from runtime.forward.kv_pool import KVPool, make_cache
 from runtime.graphs.draft import AnyDraft
 from runtime.models.decoder import Decoder
 from runtime.models.draft import num_drafts
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.own_draft import OwnDraft
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import FreeMemory, PoolPlan, plan_pool, plan_tokens
 from runtime.server.rows import aligned_rows
 from runtime.server.sizing import kv_bytes_per_token

@@ -17,8 +17,9 @@ from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.dp_attention import RunnerKind, plan_dp_tokens
 from runtime.forward.kv_pool import make_kv_pool
 from runtime.models.decoder import Decoder, sample_layers
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import PoolPlan, kv_dtype_of
 from runtime.server.state_sizes import states_for
 

@@ -14,8 +14,10 @@ from runtime.forward.peers import GraphKind, brings, meet
 from runtime.graphs.decode import DecodeGraphs
 from runtime.graphs.prefill import PrefillGraphs
 from runtime.graphs.stage import StageGraphs
-from runtime.models.decoder import Decoder, StageState, run_stage
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.models.decoder import Decoder, StageState
+from runtime.models.stage import run_stage
+from runtime.server.config import RuntimeConfig
+from runtime.server.parallel_config import ParallelConfig
 
 
 class Serving:

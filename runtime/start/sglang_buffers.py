@@ -26,8 +26,9 @@ from runtime.server.attention_buffers import (
 )
 from runtime.server.block_timings import CACHE_BYTES, prefill_timings, timings
 from runtime.server.compressed_sizes import second_tables
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.own_draft import OwnDraft
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.start_sizes import StartSizes
 

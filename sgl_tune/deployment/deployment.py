@@ -11,12 +11,13 @@ from runtime.server.asked import Asked
 from runtime.server.call_rules import runs_by_triton
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.classes import is_guessed
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.encoders.place import placed
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.gpus import GpuModel
 from runtime.server.own_draft import OwnDraft, has_own_draft, own_draft
 from runtime.server.parallel import check_stages
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.releases import release_named
 from runtime.server.resolve import resolve
 from runtime.server.shape import Server

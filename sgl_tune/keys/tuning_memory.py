@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.config import ModelConfig
 from runtime.server.layer_config import CompressedConfig
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.sizing import kv_heads_per_rank
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.expert_calls import MXFP4_BESIDE_FP8, NVFP4_BESIDE_FP8, STATIC_FP8, weights_of

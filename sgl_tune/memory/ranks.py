@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from runtime.server.bounds import is_number
-from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.config import ModelConfig
 from runtime.server.parallel import rank_layout, stage_layers
+from runtime.server.parallel_config import ParallelConfig
 from sgl_tune.errors import UsageError
 from sgl_tune.units import shown
 

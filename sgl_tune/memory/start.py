@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runtime.server.backends import backend_row
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.gpus import GpuModel
 from runtime.server.own_draft import OwnDraft
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import KimiDeltaConfig
 from runtime.server.requests import MOST_REQUESTS
 from runtime.server.shape import Server

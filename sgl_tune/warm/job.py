@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.parallel_config import ParallelConfig
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.plan import CachePlan, Plan
 from sgl_tune.records import from_plain, to_plain

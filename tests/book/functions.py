@@ -8,13 +8,14 @@ from typing import Any
 
 from runtime.server import bounds, buckets, channels, deepep, sizing
 from runtime.server.backends import backend_row
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.flags import flags_of
 from runtime.server.flags.config_file import config_words
 from runtime.server.flags.types import TYPES, graph_config
 from runtime.server.layer_config import IndexerConfig, MLAConfig
 from runtime.server.memory import gpu_defaults
 from runtime.server.nearest import meant, nearest
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.patterns import Patterns
 from runtime.server.pool_plan import table_headroom
 from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config

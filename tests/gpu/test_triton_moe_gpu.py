@@ -9,9 +9,10 @@ import torch
 
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
+from runtime.server.parallel_config import ParallelConfig
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
 

@@ -22,10 +22,11 @@ from runtime.models.decoder import Decoder
 from runtime.models.draft import DraftModel
 from runtime.models.experts import Experts
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.decoders.wrappers import text_part, wrapper_of
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.formats.assigned import UNQUANTIZED
+from runtime.server.parallel_config import ParallelConfig
 from tests.memory.checkpoints import DATA, checkpoints
 from tests.oracle.published import Published
 from tests.runtime.classless import of_text

@@ -14,8 +14,9 @@ import torch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.own_draft import OwnDraftModel
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.own_draft import OwnDraft
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.units import MIB
 from sgl_tune.deployment.deployment import Deployment

@@ -10,8 +10,9 @@ import torch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.decoder import Decoder
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
 from tests.memory.quantized import FIRST, RECORDED, SECTIONS, config_of
 
 HELD = json.loads(RECORDED.read_text())

@@ -12,7 +12,8 @@ from runtime.models.decoder import Decoder
 from runtime.models.draft import DraftModel
 from runtime.models.encoder import EncoderWeights
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.sizing import kv_bytes_per_token
 from tests.memory.checkpoints import DATA, checkpoints
 from tests.oracle.held import sizes_of

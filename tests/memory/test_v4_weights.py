@@ -10,8 +10,9 @@ import torch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.decoder import Decoder
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.errors import Unsupported
+from runtime.server.parallel_config import ParallelConfig
 from tests.oracle.deepseek_v4 import FLASH
 from tests.oracle.v4_weights import CASES, CONFIGS, FIRST_LAYERS, backend_of, of_each, read, read_each
 

@@ -9,7 +9,7 @@ from multiprocessing import get_context
 import pytest
 
 from runtime.server import checks, rows
-from runtime.server.config import ParallelConfig
+from runtime.server.parallel_config import ParallelConfig
 from tests.mutants.again import loaded_again
 from tests.mutants.patch import functions, importers, replaced
 from tests.mutants.places import TREE, function_at, places

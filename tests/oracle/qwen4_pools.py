@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runtime.server.config import ParallelConfig
 from runtime.server.parallel import stage_layers
+from runtime.server.parallel_config import ParallelConfig
 from tests.memory.checkpoints import DATA
 from tests.oracle.inside import run_inside
 from tests.oracle.published import published

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runtime.server.config import ParallelConfig
 from runtime.server.parallel import stage_layers
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.releases import RELEASES
 from tests.oracle.deepseek_v4 import FLASH, PRO
 from tests.oracle.inside import run_inside

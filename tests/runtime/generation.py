@@ -25,11 +25,13 @@ from runtime.forward.kv_pool import (
 )
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.forward.state_pool import StatePool
-from runtime.models.decoder import Decoder, run_stage
+from runtime.models.decoder import Decoder
 from runtime.models.gqa import kv_shard
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.models.stage import run_stage
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.layer_config import AttentionConfig
 from runtime.server.parallel import stage_layers
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.sizing import block_key_widths, has_block_keys, pooled_indexer
 from sgl_tune.deployment.models import find_model
 

@@ -20,8 +20,8 @@ import torch
 import transformers
 
 from runtime.forward.comm import VirtualCommunicator
-from runtime.server.config import ParallelConfig
 from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
 from tests.runtime.families import TINY, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from runtime.forward.comm import DistributedCommunicator, connect
-from runtime.server.config import ParallelConfig
+from runtime.server.parallel_config import ParallelConfig
 
 TIMEOUT = 60
 MEETING_TIMEOUT = 30

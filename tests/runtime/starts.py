@@ -9,10 +9,11 @@ from typing import Any
 from runtime.devices.base import Device
 from runtime.devices.meta import Meta
 from runtime.forward.comm import VirtualCommunicator
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.graphs import decode_graph_sizes, prefill_graph_sizes
 from runtime.server.own_draft import OwnDraft
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import StateRules
 from runtime.simulate.constants import Constant, GpuConstants, constants_for
 from runtime.start.model_runner import ModelRunner

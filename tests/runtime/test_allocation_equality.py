@@ -10,9 +10,10 @@ import torch
 from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
-from runtime.models.decoder import Decoder, run_stage
-from runtime.server.config import ParallelConfig
+from runtime.models.decoder import Decoder
+from runtime.models.stage import run_stage
 from runtime.server.parallel import stage_layers
+from runtime.server.parallel_config import ParallelConfig
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
 from sgl_tune.deployment.models import find_model

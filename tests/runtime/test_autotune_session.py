@@ -22,8 +22,9 @@ from runtime.autotune.session import AutotuneSession
 from runtime.devices.cpu import Cpu
 from runtime.forward.batch import dummy_decode_batch
 from runtime.forward.comm import VirtualCommunicator
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.decoders.known import model_config
+from runtime.server.parallel_config import ParallelConfig
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 from tests.runtime.tuned_layer import BUCKETS, Layer, installed

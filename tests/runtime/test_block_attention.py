@@ -14,9 +14,10 @@ from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.kv_pool import IndexedPool, KVPool, KVRow, PoolShape, ReqToTokenPool, SlotAllocator
 from runtime.models.decoder import Decoder
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
 from sgl_tune.deployment.models import find_model
 from tests.memory.checkpoints import DATA
 from tests.runtime.families import make_reference, prompts, reference_logits, save

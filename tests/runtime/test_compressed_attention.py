@@ -19,8 +19,8 @@ from runtime.forward.kv_pool import (
 from runtime.models.decoder import Decoder
 from runtime.models.draft import DraftModel
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ParallelConfig
 from runtime.server.errors import Unsupported
+from runtime.server.parallel_config import ParallelConfig
 from sgl_tune.deployment.models import find_model
 from tests.oracle.deepseek_v4 import FLASH
 from tests.runtime.families import make_reference, prompts, reference_logits, save

@@ -14,10 +14,11 @@ from runtime.autotune.cpu import GEMM1, KERNELS, CpuGroupedGemm, every_expert, g
 from runtime.autotune.cpu_clock import CpuSearchTuner
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
+from runtime.server.parallel_config import ParallelConfig
 
 EXPERTS, HIDDEN, INNER, TOP_K = 8, 48, 32, 2
 

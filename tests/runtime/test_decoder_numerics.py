@@ -11,8 +11,8 @@ import torch
 from runtime.forward.batch import LogitsMode, make_extend_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.checkpoint import Checkpoint
-from runtime.server.config import ParallelConfig
 from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
 from tests.runtime.classless import CLASSLESS
 from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime

@@ -16,11 +16,12 @@ from runtime.moe.deep_gemm import DeepGemmBackend, compact_rows, masked_rows
 from runtime.moe.deepep import aligned_rows, share_of_rows
 from runtime.moe.dispatcher import make_dispatcher
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.deepep import DeepEP
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
+from runtime.server.parallel_config import ParallelConfig
 from tests.runtime.starts import make_qwen
 
 HIDDEN, INNER, EXPERTS, TOP_K, RANKS = 256, 128, 32, 4, 8

@@ -12,9 +12,10 @@ from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.moe.a2a_workspace import A2AWorkspace, WorkspaceOverflow, max_dispatch_tokens
 from runtime.moe.dispatcher import AllToAllDispatcher, StandardDispatcher, make_dispatcher
 from runtime.moe.weights import TopK
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.speculative_config import SpeculativeConfig
 from tests.runtime.ranks import Ranks
 

@@ -21,8 +21,8 @@ from runtime.forward.dp_attention import (
     scatter,
     set_dp_buffer_len,
 )
-from runtime.server.config import ParallelConfig
 from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
 from tests.runtime.ranks import Ranks
 
 DP8 = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)

@@ -13,11 +13,11 @@ import torch
 
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.encoder import EncoderWeights
-from runtime.server.config import ParallelConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.decoders.wrappers import WRAPPERS, alone, served_part, wrapper_of
 from runtime.server.encoders.weight import Encoder, EncoderWeight
 from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
 from tests.runtime.families import WRAPPED, config_json, make_reference
 
 # Sizes that nothing has to be padded to, and the sides of what would not show in so few of them.

@@ -13,8 +13,8 @@ from runtime.forward.dp_attention import plan_dp_tokens
 from runtime.forward.logits_processor import LogitsOutput, in_autotune_dummy_run
 from runtime.graphs.draft import best_branches
 from runtime.graphs.policy import CapturePolicy
-from runtime.server.config import ParallelConfig
 from runtime.server.graphs import decode_graph_sizes
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.start_sizes import captured_sizes
 from runtime.server.units import MIB

@@ -10,8 +10,9 @@ import transformers
 
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.decoder import Decoder
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.decoders.known import model_config
+from runtime.server.parallel_config import ParallelConfig
 from tests.oracle.published import published
 
 # All layers of them take a minute; a few have one of each kind.

@@ -15,9 +15,10 @@ from runtime.layers import snapshot_ops
 from runtime.layers.mlp import situ
 from runtime.models.decoder import Decoder
 from runtime.models.kimi_delta import KimiDelta
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import StateRules
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.linears import LinearSize, Spread, linears, quantized_sizes
+from runtime.server.parallel_config import ParallelConfig
 from tests.runtime.families import FAMILIES, config_json, make_reference, tensors
 
 ALONE = Spread(1, 1)

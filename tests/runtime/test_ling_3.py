@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from runtime.forward.comm import VirtualCommunicator
-from runtime.server.config import ParallelConfig
+from runtime.server.parallel_config import ParallelConfig
 from tests.runtime.families import make_reference, prompts, reference_logits, save
 from tests.runtime.generation import Generation, make_runtime
 

@@ -18,8 +18,9 @@ from runtime.forward.kv_pool import KVPool, LatentPool, PoolShape, ReqToTokenPoo
 from runtime.forward.logits_processor import LogitsProcessor, autotune_dummy_run_mode
 from runtime.layers.embedding import VocabTable
 from runtime.models.decoder import Decoder, sample_layers
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.units import GIB, MIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker, LogEntry

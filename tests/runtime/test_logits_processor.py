@@ -30,8 +30,9 @@ from runtime.forward.logits_processor import (
     logits_wanted,
 )
 from runtime.layers.embedding import VocabTable
-from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.config import ModelConfig
 from runtime.server.decoders.known import model_config
+from runtime.server.parallel_config import ParallelConfig
 from tests.runtime.ranks import Ranks
 
 CPU = torch.device("cpu")

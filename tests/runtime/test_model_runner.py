@@ -14,9 +14,9 @@ from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.models.draft import DraftModel
-from runtime.server.config import ParallelConfig
 from runtime.server.errors import NoRoomForTokens
 from runtime.server.graphs import decode_graph_sizes
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.units import GIB, MIB
 from runtime.start.model_runner import ModelRunner

@@ -7,9 +7,10 @@ import pytest
 from runtime.moe.backends import make_backend
 from runtime.moe.tuned import TunedBackend
 from runtime.server.backends import BACKENDS, backend_row
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.parallel import rank_layout
+from runtime.server.parallel_config import ParallelConfig
 from tests.runtime.starts import make_qwen
 
 OWN = [row for row in BACKENDS.values() if not row.stood_in]

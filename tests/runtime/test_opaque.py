@@ -70,7 +70,8 @@ from pathlib import Path
 import torch
 from runtime.devices.cpu import Cpu
 from runtime.layers.mlp import silu_and_mul
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.decoders.known import model_config
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from runtime.devices.base import Device
 from runtime.devices.cpu import Cpu
 from runtime.models.own_draft import OwnDraftModel
-from runtime.server.config import ParallelConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.graphs import decode_graph_sizes
 from runtime.server.own_draft import OwnDraft
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.starts import make_meta, make_qwen, make_runner, make_runtime

@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from runtime.server.config import ParallelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.parallel import GROUP_NAMES, check_stages, node_ranks, rank_layout, stage_layers
+from runtime.server.parallel_config import ParallelConfig
 
 # flags -> attn_tp / attn_dp / moe_tp / moe_ep of a server
 SERVERS = {

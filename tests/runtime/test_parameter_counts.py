@@ -13,8 +13,8 @@ from transformers import CONFIG_MAPPING
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.decoder import Decoder
 from runtime.models.encoder import EncoderWeights
-from runtime.server.config import ParallelConfig
 from runtime.server.decoders.known import model_config
+from runtime.server.parallel_config import ParallelConfig
 from tests.oracle.published import published
 from tests.runtime.generation import make_runtime
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from runtime.forward.kv_pool import GqaPool, IndexedPool, KVPool, LatentPool, make_kv_pool
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import FreeMemory, PoolPlan, kv_dtype_of, plan_pool, table_headroom
 from runtime.server.recurrent import Mamba2Config
 from runtime.server.sizing import kv_bytes_per_token, kv_bytes_per_token_and_layer

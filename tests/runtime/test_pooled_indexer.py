@@ -13,9 +13,10 @@ from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.kv_pool import LatentPool, make_cache
 from runtime.models.decoder import Decoder
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import PoolPlan, packs_latents, page_size
 from runtime.server.sizing import kept_layers, kv_bytes_per_token
 from sgl_tune.deployment.models import find_model

@@ -8,9 +8,10 @@ from runtime.forward.logits_processor import autotune_dummy_run_mode
 from runtime.moe.flashinfer_cutlass import FlashInferCutlassBackend
 from runtime.moe.profile_workspace import ProfiledShape
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import rank_layout
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.units import MIB
 from runtime.simulate.workspaces import DECLARED
 

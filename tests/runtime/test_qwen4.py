@@ -11,10 +11,10 @@ import torch
 from runtime.forward.batch import make_decode_batch, make_extend_batch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.decoder import Decoder, sample_layers
-from runtime.server.config import ParallelConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import GatedStreamsConfig
+from runtime.server.parallel_config import ParallelConfig
 from sgl_tune.deployment.models import find_model
 from tests.oracle.published import published
 from tests.runtime.families import make_reference, prompts, reference_logits, save

@@ -23,8 +23,8 @@ from runtime.forward.batch import (
 from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.forward.peers import Brings, GraphKind, agreed, brings, meet
-from runtime.server.config import ParallelConfig
 from runtime.server.decoders.known import model_config
+from runtime.server.parallel_config import ParallelConfig
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
 from tests.runtime.families import VOCAB, make_reference, reference_logits, save

@@ -19,11 +19,12 @@ from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.models.decoder import Decoder
 from runtime.models.draft import DraftModel
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from runtime.server.formats.four_bits import nvfp4
 from runtime.server.parallel import stage_layers
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.units import GIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker

@@ -12,11 +12,12 @@ from runtime.server.asked import Asked
 from runtime.server.bounds import ASKED, FLAGS, MOST_RANKS, check_size, is_number
 from runtime.server.cache_key import cache_key
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import IndexerConfig, MLAConfig, MoEConfig
 from runtime.server.parallel import rank_layout, stage_layers
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.parallelism import check_layout
 from runtime.server.recurrent import GatedDeltaConfig, Mamba2Config, RecurrentConfig
 from runtime.server.speculative_config import SpeculativeConfig

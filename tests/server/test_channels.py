@@ -13,8 +13,9 @@ from runtime.server.channels import (
     shared_buffer,
     shared_pointers,
 )
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.fused_all_reduce import least_fused_buffers
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.uncounted import uncounted
 from runtime.server.units import MIB
 from tests.runtime.starts import make_preset

@@ -12,10 +12,11 @@ from runtime.forward.kv_pool import make_paged_pool
 from runtime.server.asked import Asked, changed
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.compressed_sizes import second_tables
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.errors import ConfigError, NoRoomForTokens, Unsupported
 from runtime.server.flags import flags_of, parse
 from runtime.server.gpus import find_gpu
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import FreeMemory, plan_pool
 from runtime.server.releases import RELEASES, release_named
 from runtime.server.resolve import resolve

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.rows import aligned_rows, batch_rows
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.start_sizes import captured_sizes

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.config import ModelConfig
 from runtime.server.layer_config import AttentionConfig, IndexerConfig, MLAConfig
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.sizing import (
     kv_bytes_per_token,
     kv_bytes_per_token_and_layer,

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from runtime.server.config import ModelConfig, ParallelConfig, RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import NoRoomForTokens
 from runtime.server.layer_config import AttentionConfig, RopeConfig
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import (
     GatedDeltaConfig,
     KimiDeltaConfig,

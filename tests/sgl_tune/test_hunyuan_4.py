@@ -14,8 +14,9 @@ from runtime.forward.kv_pool import LatentPool, make_cache
 from runtime.models.decoder import Decoder
 from runtime.models.draft import DraftModel
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import ParallelConfig, RuntimeConfig
+from runtime.server.config import RuntimeConfig
 from runtime.server.errors import ConfigError, Unsupported
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import PoolPlan
 from runtime.server.sizing import kv_bytes_per_token
 from sgl_tune.deployment.deployment import Deployment

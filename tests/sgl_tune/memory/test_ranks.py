@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.server.config import ModelConfig, ParallelConfig
+from runtime.server.config import ModelConfig
+from runtime.server.parallel_config import ParallelConfig
 from sgl_tune.deployment.models import find_model
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.ranks import choose_ranks, rank_name

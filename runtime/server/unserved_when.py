@@ -1,0 +1,84 @@
+"""Conditions under which SGLang's class of a model is not written for a server."""
+
+from __future__ import annotations
+
+from runtime.server.config import ModelConfig
+from runtime.server.recurrent import KimiDeltaConfig, LightningConfig
+from runtime.server.shape import Server
+
+
+def other_values(model: ModelConfig, server: Server) -> bool:
+    delta, mla = model.recurrent, model.mla
+    return (
+        not server.release.kimi_linear_has_own_parts
+        and isinstance(delta, KimiDeltaConfig)
+        and mla is not None
+        and delta.head_dim != mla.v_head_dim
+    )
+
+
+def not_in_blocks_on_hopper(model: ModelConfig, server: Server) -> bool:
+    """Elsewhere DeepGEMM has other scales, and Ling 2.5's class makes those of all matrices a second time."""
+    method, blocks = server.weights_quantization, model.quantization_block
+    return method is not None and (method != "fp8" or blocks is None or server.gpu.major != 9)
+
+
+def pads_shared(model: ModelConfig, server: Server) -> bool:
+    """Where they are no routed expert more."""
+    moe = model.moe
+    if moe is None or server.weights_quantization is None or server.moe_a2a_backend != "none":
+        return False
+    width = moe.shared_intermediate_size
+    return width > 0 and (server.asked.disable_shared_experts_fusion or width != moe.intermediate_size)
+
+
+def other_widths(model: ModelConfig, _: Server) -> bool:
+    """A step of a decode multiplies 128 channels of a key at a time, and no others."""
+    return isinstance(model.recurrent, LightningConfig) and model.recurrent.head_dim % 128 != 0
+
+
+def stretched(model: ModelConfig, server: Server) -> bool:
+    rope = model.main_attention.rope
+    stretch = 1.0 if rope is None else rope.parameters.get("factor", 1.0)
+    return stretch != 1 and server.release.longcat_rope == "its base"
+
+
+def not_in_blocks(model: ModelConfig, server: Server) -> bool:
+    in_blocks = model.checkpoint_quantization == "fp8" and model.quantization_block is not None
+    return server.weights_quantization is not None and not (in_blocks and server.gpu.major == 9)
+
+
+def moves_experts(_: ModelConfig, server: Server) -> bool:
+    return server.asked.enable_eplb or server.asked.ep_num_redundant_experts > 0
+
+
+def by_trtllm(_: ModelConfig, server: Server) -> bool:
+    return server.backend.calls == "trtllm" and not server.release.routes_by_named_method
+
+
+def quantized_otherwise(model: ModelConfig, server: Server) -> bool:
+    found = server.weights_quantization
+    return found not in (None, "mxfp8") or found != model.checkpoint_quantization
+
+
+def without_scales(_: ModelConfig, server: Server) -> bool:
+    """The kernels choose by the router's numbers, and are not told how much each expert counts."""
+    chooses = server.backend.calls == "trtllm" and not server.backend.routed
+    return chooses and not server.release.routes_by_named_method
+
+
+def by_silu(model: ModelConfig, server: Server) -> bool:
+    is_known = server.release.gelu_on_cutlass
+    known = is_known == "all" or (is_known == "quantized" and server.weights_quantization is not None)
+    return model.moe is not None and server.backend.calls == "cutlass" and not known
+
+
+def mxfp4_elsewhere(model: ModelConfig, server: Server) -> bool:
+    on_trtllm = server.moe_runner_backend == "flashinfer_mxfp4" and server.gpu.major == 10
+    packed = model.moe is not None and server.weights_quantization is not None
+    return packed and not on_trtllm and server.moe_runner_backend != "marlin"
+
+
+def situ_tuned(model: ModelConfig, server: Server) -> bool:
+    plain = model.moe is not None and server.weights_quantization is None
+    return plain and model.activation == "situ" and server.backend.calls is not None
