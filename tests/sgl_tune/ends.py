@@ -1,0 +1,21 @@
+"""Why a server ends at its start, as tests ask it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.keys.starts import never_starts
+
+PUBLISHED = Path(__file__).parents[1] / "memory/data/published_families.json"
+PUBLISHED_TRINITY = json.dumps(json.loads(PUBLISHED.read_text())["arcee-ai/Trinity-Mini"])
+CUTLASS, TRTLLM = {"moe_runner_backend": "flashinfer_cutlass"}, {"moe_runner_backend": "flashinfer_trtllm"}
+QWEN, DEEPSEEK = {"model_path": "Qwen3-30B-A3B"}, {"model_path": "DeepSeek-V3", "tp": 8}
+
+
+def why_it_ends(**flags: Any) -> str | None:
+    target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm100"}
+    return never_starts(resolve_deployment(ServerFlags(**{**target, **flags}), environ={}))

@@ -1,0 +1,106 @@
+"""Servers that end at their attention: windows, states, pages and heads that are not as it asks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.keys.starts import never_starts
+from tests.sgl_tune.ends import PUBLISHED, QWEN, why_it_ends
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "ends"),
+    [
+        ("CohereLabs/North-Mini-Code-1.0", {"attention_backend": "triton"}, True),  # seen on a GPU, in 0.5.17
+        ("CohereLabs/North-Mini-Code-1.0", {"attention_backend": "fa3"}, False),
+        ("CohereForAI/c4ai-command-r7b-12-2024", {"attention_backend": "triton"}, True),
+        ("arcee-ai/Trinity-Mini", {"attention_backend": "triton"}, False),
+    ],
+)
+def test_triton_is_told_of_windows(model: str, flags: dict[str, Any], ends: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(json.loads(PUBLISHED.read_text())[model]))
+    found = why_it_ends(model_path=str(tmp_path), arch="sm90", sglang_version="0.5.17", **flags)
+    assert (found is not None and "tells the triton attention backend of no window" in found) == ends, found
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "ends"),
+    [
+        ("ibm-granite/granite-4.0-h-small", {}, True),  # seen on a GPU
+        ("ibm-granite/granite-4.0-h-small", {"attention_backend": "flashinfer"}, False),
+        ("ibm-granite/granite-4.0-h-small", {"sglang_version": "0.5.18"}, False),
+        ("ibm-granite/granite-4.0-h-small", {"sglang_version": "0.5.12"}, True),
+        ("tiiuae/Falcon-H1-0.5B-Instruct", {}, False),  # its first layer attends: seen on a GPU
+        ("moonshotai/Kimi-Linear-48B-A3B-Instruct", {}, False),  # seen on a GPU
+    ],
+)
+def test_triton_asks_the_first_layer(model: str, flags: dict[str, Any], ends: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(json.loads(PUBLISHED.read_text())[model]))
+    asked = {"attention_backend": "triton", "sglang_version": "0.5.17", **flags}
+    found = why_it_ends(model_path=str(tmp_path), arch="sm90", **asked)
+    assert (found is not None and "asks a stage for keys of the first layer" in found) == ends, found
+
+
+MHA = {"attention_backend": "trtllm_mha", "page_size": 128}
+
+
+@pytest.mark.parametrize(
+    ("flags", "ends"),
+    [
+        ({"tp": 4, **MHA}, False),  # eight heads for each of keys
+        ({"tp": 16, "nnodes": 2, **MHA}, False),
+        ({"tp": 32, "nnodes": 4, **MHA}, True),  # one for one
+        ({"tp": 32, "nnodes": 4, **MHA, "page_size": 64}, False),
+        ({"tp": 32, "nnodes": 4, **MHA, "sglang_version": "0.5.16"}, False),  # pages of 64 there
+        ({"tp": 32, "nnodes": 4, **MHA, "arch": "sm90"}, False),
+        ({"tp": 4, **MHA, "attention_backend": "fa4"}, False),
+    ],
+)
+def test_large_pages_are_for_grouped_heads(flags: dict[str, Any], ends: bool) -> None:
+    found = why_it_ends(**QWEN, **flags)
+    assert (found is not None and "pages of 128 tokens" in found) == ends, found
+
+
+@pytest.mark.parametrize(("flags", "ends"), [({"tp": 8}, False), ({"tp": 16, "nnodes": 2}, True)])
+def test_lightning_attention_is_normed_in_groups_that_ranks_share(
+    flags: dict[str, Any], ends: bool, tmp_path: Path
+) -> None:
+    told = json.loads(PUBLISHED.read_text())["inclusionAI/Ling-2.5-1T"]
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    found = why_it_ends(model_path=str(tmp_path), **flags)
+    assert found == ("8 groups of norms cannot be divided among 16 ranks" if ends else None)
+
+
+@pytest.mark.parametrize(
+    ("arch", "asked", "ends"),
+    [
+        ("sm100", {}, True),
+        ("sm100", {"disable_radix_cache": True}, False),
+        ("sm100", {"attention_backend": "flashinfer"}, False),
+        ("sm100", {"attention_backend": "flashinfer", "page_size": 16}, True),
+        ("sm90", {}, False),
+        ("sm90", {"page_size": 16}, True),
+    ],
+)
+@pytest.mark.parametrize(
+    ("model_type", "release"),
+    [
+        *(("lfm2_vl", release) for release in ("0.5.12", "0.5.20", "0.5.23")),
+        *(("NemotronH_Nano_VL_V2", "0.5.13"), ("NemotronH_Nano_Omni_Reasoning_V3", "0.5.23")),
+    ],
+)
+def test_a_model_with_states_that_no_rule_knows_keeps_prefixes_in_pages_of_one_token(
+    model_type: str, release: str, arch: str, asked: dict[str, Any], ends: bool, tmp_path: Path
+) -> None:
+    """States that no extra buffer keeps."""
+    told = next(one for one in json.loads(PUBLISHED.read_text()).values() if one["model_type"] == model_type)
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    target = ServerFlags(model_path=str(tmp_path), sglang_version=release, arch=arch)
+    found = never_starts(resolve_deployment(target, environ={}).asking(**asked))
+    assert found is not None and "pages of one token" in found if ends else found is None
