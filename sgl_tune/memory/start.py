@@ -119,7 +119,12 @@ class Start:
         runtime = replace(self.runtime, mem_fraction_static=0.5)
         if runtime.moe_a2a_backend == "none":
             runtime = replace(
-                runtime, prefill_tokens=1, max_running_requests=None, decode_graphs=(), prefill_graphs=()
+                runtime,
+                prefill_tokens=1,
+                prefill_buffer=1,
+                max_running_requests=None,
+                decode_graphs=(),
+                prefill_graphs=(),
             )
         gemm = (self.constants or constants_for(self.arch)).gemm_workspace
         shape = (self.model, self.parallel, runtime, self.own_draft, self.rank)

@@ -21,7 +21,7 @@ from tests.oracle.v4_weights import read
 from tests.sgl_tune.running import run
 from tests.sgl_tune.schemas import schema_faults
 
-_TABLE = 256 * MIB  # of a million positions
+_TABLE = 256 * MIB + 256 * 64 * 4  # of a million positions, and those that it reaches beyond its context
 _SMALL = {**FLASH, "num_hidden_layers": 4, "n_routed_experts": 8, "num_hash_layers": 0}
 _SMALL |= {"compress_ratios": [0, 4, 128, 4, 0]}
 _EAGLE = {"speculative_algorithm": "EAGLE", "speculative_num_steps": 1, "speculative_num_draft_tokens": 2}
