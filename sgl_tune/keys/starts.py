@@ -31,8 +31,14 @@ def never_starts(deployment: Deployment) -> str | None:
     if deployment.shape.model is None or deployment.arch == CPU.arch:
         return None
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
-    parts = _undivided_encoder(deployment), _short_draft(deployment)
+    parts = _nameless(deployment), _undivided_encoder(deployment), _short_draft(deployment)
     return next(chain(heads, *parts, ends_of_class(deployment), ends_of_kernels(deployment)), None)
+
+
+def _nameless(deployment: Deployment) -> Iterator[str]:
+    """srt/configs/model_config.py, in every release."""
+    if not checkpoint_of(deployment).architecture:
+        yield "config.json: architectures names no class, and SGLang asks for the first"
 
 
 def _undivided_encoder(deployment: Deployment) -> Iterator[str]:

@@ -76,6 +76,7 @@ def test_the_same_files_under_another_key() -> None:
 def test_a_path_is_another_key_than_the_id_of_the_same_model(tmp_path: Path) -> None:
     model = {"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "vocab_size": 151936}
     model |= {"num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8}
+    model |= {"architectures": ["Qwen3MoeForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps({**model, "moe_intermediate_size": 768}))
     by_path = plan("--model-path", tmp_path, *HOPPER)
     assert by_path["key_parts"][0] == str(tmp_path)

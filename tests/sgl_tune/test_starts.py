@@ -150,6 +150,18 @@ def test_compressed_experts_run_in_four_bits_alone(tmp_path: Path) -> None:
         assert (why_it_ends(model_path=str(tmp_path), tp=8, **TRTLLM) is not None) is ends
 
 
+@pytest.mark.parametrize(("named", "ends"), [({}, True), ({"architectures": ["Qwen3ForCausalLM"]}, False)])
+@pytest.mark.parametrize("release", ["0.5.12", "0.5.23"])
+def test_sglang_asks_for_the_first_class(
+    release: str, named: dict[str, Any], ends: bool, tmp_path: Path
+) -> None:
+    model = {"model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 8, "vocab_size": 151936}
+    model |= {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
+    (tmp_path / "config.json").write_text(json.dumps({**model, "intermediate_size": 12288, **named}))
+    found = why_it_ends(model_path=str(tmp_path), arch="sm90", sglang_version=release)
+    assert (found is not None and "architectures names no class" in found) == ends, found
+
+
 def test_nothing_is_planned_of_it_and_the_first_line_says_why() -> None:
     flags = {**QWEN, **TRTLLM, "arch": "sm90", "sglang_version": "0.5.23", "flashinfer_version": "0.7.2"}
     deployment = resolve_deployment(ServerFlags(**flags), environ={})

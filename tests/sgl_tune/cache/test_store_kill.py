@@ -114,12 +114,12 @@ def test_killed_writers_do_not_lose_what_others_merge(tmp_path: Path) -> None:
     paths = _make_group(tmp_path)
     instants = _instants(1, lambda: write_group(paths, {moe_key(99_999_999): ["MoERunner", 1, HOT]}, TARGET))
     survived: set[str] = set()
+
+    def merge(first: int) -> None:
+        for bucket in range(first, first + 10_000):
+            write_group(paths, {moe_key(bucket): ["MoERunner", 1, HOT]}, TARGET)
+
     for round_, instant in enumerate(instants):
-
-        def merge(first: int) -> None:
-            for bucket in range(first, first + 10_000):
-                write_group(paths, {moe_key(bucket): ["MoERunner", 1, HOT]}, TARGET)
-
         other = start_child(lambda round_=round_: write_group(
             paths, {moe_key(10_000_000 + round_): ["MoERunner", 1, HOT]}, TARGET
         ))  # fmt: skip
@@ -132,6 +132,11 @@ def test_killed_writers_do_not_lose_what_others_merge(tmp_path: Path) -> None:
         assert survived <= entries and moe_key(10_000_000 + round_) in entries
         survived = set(entries)
         assert _leftovers(paths[0].parent) == set()
+    if len(survived) <= round_ + 2:  # a machine may be too busy for a write in time
+        kill_after(PATIENCE, lambda: merge((round_ + 1) * 10_000))
+        with locked(paths[0].parent):
+            pass
+        survived |= read_cache_file(paths[0]).entries.keys()
     assert len(survived) > round_ + 2, "nothing of those that were killed came through"
 
 
