@@ -7,18 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from runtime.forward.comm import VirtualCommunicator
-from runtime.forward.kv_pool import LatentPool, make_cache
-from runtime.models.decoder import Decoder
-from runtime.models.draft import DraftModel
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import RuntimeConfig
-from runtime.server.errors import ConfigError, Unsupported
-from runtime.server.parallel_config import ParallelConfig
-from runtime.server.pool_plan import PoolPlan
-from runtime.server.sizing import kv_bytes_per_token
+from runtime.server.errors import ConfigError
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
@@ -30,7 +21,6 @@ from sgl_tune.keys.starts import never_starts
 from sgl_tune.keys.tunable import cannot_tune
 from tests.memory.checkpoints import DATA
 
-META = torch.device("meta")
 _NAME = "a/hy4-preview-as-its-classes-have-it"
 
 
@@ -124,30 +114,3 @@ def test_what_no_model_can_have_is_refused(changes: dict[str, Any], said: str) -
 
 def test_a_file_that_leaves_out_what_chooses_its_backend_is_named() -> None:
     assert [why for why in Checkpoint(_file(index_topk=None)).model_config().obstacles if "index_topk" in why]
-
-
-# What srt/models/hunyuan_v4_nextn.py holds, on meta tensors: one stream, an indexer, tables of its own.
-@pytest.mark.parametrize(("tp", "held"), [(1, 4881671808), (2, 2467653184), (8, 657139216)])
-def test_a_rank_of_its_draft_holds_as_many_bytes_as_sglangs_own(tp: int, held: int) -> None:
-    model = Checkpoint(_file()).model_config()
-    comm = VirtualCommunicator(ParallelConfig(tp=tp), tp - 1)
-    draft = DraftModel(model, RuntimeConfig(), comm, META)
-    assert sum(one.nbytes for one in draft.parameters()) == held
-
-
-def test_a_stage_that_begins_within_a_shared_choice_is_refused_by_name() -> None:
-    model, comm = Checkpoint(_file()).model_config(), VirtualCommunicator(ParallelConfig())
-    with pytest.raises(Unsupported, match="a stage begins with layer 3"):
-        Decoder(model, RuntimeConfig(), comm, META, range(3, 34))
-
-
-@pytest.mark.parametrize(("tokens", "held"), [(640, 28503824), (12800, 520837904)])
-def test_its_pool_holds_what_sglangs_own_holds(tokens: int, held: int) -> None:
-    """tests/oracle/read_pooled.py: DSATokenToKVPool with 34 pointers, and the bytes of a token of
-    DefaultPoolConfigurator. Layers that share a choice keep no keys for one; a draft's does."""
-    model, layers = Checkpoint(_file()).model_config(), range(34)
-    cache = make_cache(PoolPlan(tokens, 64, "bfloat16", 7, 1), model, ParallelConfig(tp=8), layers, META)
-    assert isinstance(cache, LatentPool)
-    assert sum(one.nbytes for one in cache.held()) + 34 * 8 == held
-    per_token = [kv_bytes_per_token(model, ParallelConfig(tp=8), "bfloat16", layers, n) for n in (0, 1)]
-    assert per_token == [40488, 40488 + 1152 + 132]

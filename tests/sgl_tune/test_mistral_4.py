@@ -15,7 +15,6 @@ from sgl_tune.errors import UsageError
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import params
-from tests.runtime.config_files import config_file
 
 _LARGE = params()["mistralai/Mistral-Large-3-675B-Instruct-2512"]
 _SMALL = params()["mistralai/Mistral-Small-4-119B-2603"]
@@ -88,6 +87,9 @@ def test_a_params_json_that_is_missing_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_by_a_config_json_sglang_finds_no_class(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from tests.runtime.config_files import config_file
+
     text = config_file("mistral4")
     whole = {
         **{"model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"]},
