@@ -96,6 +96,13 @@ class SquaredMLP(GatedMLP):
         return self.down(squared_relu(self.gate_up(x)))
 
 
+class GeluMLP(GatedMLP):
+    """... its gelu, by tanh."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(F.gelu(self.gate_up(x), approximate="tanh"))
+
+
 @opaque_op("sgl_tune::squared_relu", mutates_args=())
 def squared_relu(x: torch.Tensor) -> torch.Tensor:
     if x.is_cuda:

@@ -11,7 +11,7 @@ from runtime.devices.graph_break import outside_graph
 from runtime.forward.dp_attention import gather, scatter
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, shard
-from runtime.layers.mlp import ClampedMLP, GatedMLP, ScaledMLP, SituMLP, SquaredMLP, TwinMLP
+from runtime.layers.mlp import ClampedMLP, GatedMLP, GeluMLP, ScaledMLP, SituMLP, SquaredMLP, TwinMLP
 from runtime.layers.norm import Norm
 from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build
@@ -190,9 +190,13 @@ def _gated(
     hidden = slice(0, build.model.hidden_size)
     names = build.model.names
     both, ups = f"{name}.{names.gate_up}", slice(intermediate + rows.start, intermediate + rows.stop)
-    down = build.linear([Part(f"{name}.{names.down}", hidden)], rows, columns_over=size)
+    bias, down_part = build.model.mlp_biases, Part(f"{name}.{names.down}", hidden)
+    down = build.linear([down_part], rows, bias=bias, adds_bias=rank == 0, columns_over=size)
     if not build.model.gated_mlps:
-        return SquaredMLP(build.linear([Part(f"{name}.{names.up}", rows)], hidden, rows_over=size), down)
+        alone = GeluMLP if build.model.activation == "gelu_tanh" else SquaredMLP
+        return alone(
+            build.linear([Part(f"{name}.{names.up}", rows)], hidden, bias=bias, rows_over=size), down
+        )
     gate = Part(f"{name}.{names.gate}", rows, within=(both, rows))
     up = Part(f"{name}.{names.up}", rows, within=(both, ups))
     if names.multiplies_apart:

@@ -83,6 +83,15 @@ _ROWS = {
         _Row(without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
         _DRAFTS,
     ),
+    # srt/models/starcoder2.py: its layers add up what all ranks answer.
+    "starcoder2": (
+        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
+        _Row(
+            lambda _, s: s.weights_quantization is not None,
+            "quantized weights: how its class makes them is not known here",
+        ),
+        _DRAFTS,
+    ),
     # srt/models/glm_ocr.py: its merger's width; glm_ocr_nextn.py drafts
     "glm_ocr_text": (
         _Row(

@@ -22,7 +22,8 @@ WITHOUT_STAGES = frozenset({
     "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",
     "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM", "Phi4MMForCausalLM", "PhiForCausalLM",
     "PhiMoEForCausalLM", "PixtralForConditionalGeneration", "Qwen2VLForConditionalGeneration",
-    "Qwen3NextForCausalLM", "Qwen3OmniMoeForConditionalGeneration", "Step3p7ForConditionalGeneration",
+    "Qwen3NextForCausalLM", "Qwen3OmniMoeForConditionalGeneration",
+    "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",
     "StepVLForConditionalGeneration",
 })  # fmt: skip
 SINCE_0_5_23 = frozenset({"Mistral3ForConditionalGeneration"})

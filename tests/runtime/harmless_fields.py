@@ -98,6 +98,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "qwen3_omni_moe_text": frozenset((
         *("sliding_window",),
     )),
+    "starcoder2": frozenset((
+        *("embedding_dropout", "residual_dropout"),
+    )),
     "step3p5": frozenset((
         *("mtp_layer_types", "mtp_mlp_layer_types"),
     )),

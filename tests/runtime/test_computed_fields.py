@@ -99,6 +99,14 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         {"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}},
         "turns 64 values, SGLang 128",
     ),
+    *(
+        ("starcoder2", {}, told, said)
+        for told, said in (
+            ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+            ({"head_dim": 64}, "head_dim is 64"),
+            ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),
+        )
+    ),
     ("cohere", {}, {"use_qk_norm": True}, "use_qk_norm is True"),
     ("cohere", {}, {"attention_bias": True}, "attention_bias is True"),
     ("cohere2", {"sliding_window": 9}, {"sliding_window": None}, "sliding_window is None"),

@@ -115,6 +115,7 @@ _BESIDE = """
     exaone_moe head_dim moe_layer_freq n_routed_experts n_shared_experts num_local_experts
     phi3 head_dim
     phimoe head_dim num_experts
+    starcoder2 head_dim
     mellum num_local_experts
     qwen3_next attn_output_gate full_attention_interval num_local_experts
     qwen3_5_text attn_output_gate full_attention_interval

@@ -174,7 +174,7 @@ def test_uneven_ranks_with_states_answer_as_transformers_does(
     _check(ranks, saved(family), parallel, lens, captured)
 
 
-# Windows, chunks, caps, multipliers, rows that are weighted, latents chosen by groups, averages.
+# Windows, chunks, caps, multipliers, rows that are weighted, latents chosen by groups, averages, biases.
 _DENSE = (
     "gemma2",
     "olmo3",
@@ -184,6 +184,7 @@ _DENSE = (
     "granite",
     "ministral3",
     "hunyuan_v1_dense",
+    "starcoder2",
 )
 _SPARSE = (
     *("granitemoe", "llama4_text", "hunyuan_v1_moe", "step3p5", "deepseek_v2", "cohere2_moe"),

@@ -373,3 +373,16 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
     refused = _deployment(tmp_path, {}, _CONFIGS[name], **{**usual, **not_served})
     assert refused.shape.model is None and refused.server.key
     assert f" does not go with {said}" in refused.shape.unknown
+
+
+@pytest.mark.parametrize("name", ["bigcode/starcoder2-7b"])
+@pytest.mark.parametrize(
+    ("not_served", "said"), [(_DP, "DP attention"), ({"quantization": "fp8"}, "quantized")]
+)
+def test_what_classes_with_biased_norms_are_not_written_for_has_a_key_alone(
+    name: str, not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    assert _deployment(tmp_path, {}, _CONFIGS[name], tp=4).shape.model is not None
+    refused = _deployment(tmp_path, {}, _CONFIGS[name], **{"tp": 4, **not_served})
+    assert refused.shape.model is None and refused.server.key
+    assert f" does not go with {said}" in refused.shape.unknown

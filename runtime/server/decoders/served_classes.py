@@ -90,6 +90,7 @@ _TOLD = """
     pixtral PixtralForConditionalGeneration
     hunyuan_v1_dense HunYuanDenseV1ForCausalLM
     hunyuan_v1_moe HunYuanMoEV1ForCausalLM
+    starcoder2 Starcoder2ForCausalLM
     step3p5 Step3p5ForCausalLM
     step3p7 Step3p7ForConditionalGeneration
     step_robotics StepVLForConditionalGeneration
