@@ -66,9 +66,7 @@ class ModelConfig:
     centred_norms: bool = False  # weights are told less one
     mean_norms: bool = False  # of what is left when the mean is taken away
     norm_biases: bool = False  # are added by these
-    gated_mlps: bool = (
-        True  # silu(gate) * up; without a gate, the square of what is positive of up, or its gelu
-    )
+    gated_mlps: bool = True  # silu(gate) * up; without a gate, gelu(up) or relu(up) squared
     mlp_biases: bool = False  # of those without a gate
     activation: Literal["silu", "gelu_tanh", "clamped", "situ"] = "silu"
     swiglu: tuple[float, float] | None = None  # alpha and limit, of all MLPs; of situ, those of `situ`

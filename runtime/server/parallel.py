@@ -17,7 +17,7 @@ from runtime.server.parallel_config import ParallelConfig
 _HEADS_ON_ALL_STAGES = (
     *("apertus", "arcee", "bailing_moe", "bailing_moe_v2", "exaone4", "exaone_moe"),
     *("glm4_moe", "glm4_moe_lite", "gpt_oss"),
-    *("granitemoehybrid", "llama", "minimax_m2", "mistral", "mixtral", "qwen2_moe", "qwen3_moe"),
+    *("granitemoehybrid", "internlm3", "llama", "minimax_m2", "mistral", "mixtral", "qwen2_moe", "qwen3_moe"),
     "sarvam_moe",
 )
 # ... which make a head, and then take the embedding for one

@@ -99,6 +99,8 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         {"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}},
         "turns 64 values, SGLang 128",
     ),
+    *(("internlm3", {}, {one: True}, f"{one} is True") for one in ("qkv_bias", "bias", "attention_bias")),
+    ("internlm3", {}, {"head_dim": None}, "head_dim is missing"),
     *(
         ("starcoder2", {}, told, said)
         for told, said in (

@@ -42,6 +42,7 @@ _OF_SGLANG = (
     "glm5_next_text",
     "qwen4_exp_text",
     "sarvam_moe",  # or its checkpoints
+    "internlm3",
     "hy_v4",
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
@@ -146,6 +147,7 @@ _BESIDE = """
     sarvam_moe moe_shared_expert_intermediate_size multi_gate norm_head norm_softmax norm_topk_prob
         rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
     internlm2 head_dim quantization_config
+    internlm3 bias qkv_bias
     cohere head_dim model_max_length
     cohere2 head_dim model_max_length sliding_window_pattern
     cohere2_moe first_k_dense_replace model_max_length rope_parameters

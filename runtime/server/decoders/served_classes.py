@@ -105,6 +105,7 @@ _TOLD = """
     cohere2_moe Cohere2MoeForCausalLM
     cohere2_vision Cohere2VisionForConditionalGeneration
     internlm2 InternLM2ForCausalLM
+    internlm3 InternLM3ForCausalLM
     internvl_chat InternVLChatModel
     interns1 InternS1ForConditionalGeneration
     intern_s2_preview InternS2PreviewForConditionalGeneration
