@@ -38,6 +38,15 @@ _QUANTIZED = _Row(
     lambda m, s: s.weights_quantization is not None and m.checkpoint_quantization is None,
     "quantized weights but those of a checkpoint: what its class makes of others is not known here",
 )
+# srt/arg_groups/dllm_hook.py, srt/dllm: of SDAR
+_BLOCKS_OF_TOKENS = _Row(
+    lambda _, s: s.asked.dllm_algorithm is not None,
+    "--dllm-algorithm: what its batches of blocks tune and take is not known here",
+)
+_PLAIN_ALONE = _Row(
+    lambda _, s: s.weights_quantization is not None,
+    "quantized weights: what its class makes of them is not known here",
+)
 # srt/models/granitemoe.py
 _GRANITE = (
     _Row(
@@ -195,6 +204,18 @@ _ROWS = {
         _QUANTIZED,
     ),
     "sarvam_moe": (_DRAFTS,),
+    "sdar": (_BLOCKS_OF_TOKENS, _PLAIN_ALONE, _DRAFTS),
+    # srt/models/sdar_moe.py
+    "sdar_moe": (
+        _BLOCKS_OF_TOKENS,
+        _PLAIN_ALONE,
+        _Row(
+            lambda _, s: s.moe_a2a_backend != "none",
+            "an all-to-all: which rows its experts share is not known here",
+        ),
+        _Row(moves_experts, "experts that move: which rank then has them is not known here"),
+        _DRAFTS,
+    ),
     # srt/models/kimi_k3.py, and srt/layers/quantization/mxfp4.py
     "kimi_k3_text": (
         _Row(

@@ -272,6 +272,15 @@ def _means_of_keys(deployment: Deployment) -> Iterator[str]:
     yield from _ranks_without_experts(deployment)
 
 
+def _sdar(deployment: Deployment) -> Iterator[str]:
+    """srt/models/sdar_moe.py multiplies for TP's ranks what it takes apart for those of attention."""
+    if deployment.model.model_type != "sdar_moe":
+        return
+    yield from _ranks_without_experts(deployment)
+    if deployment.parallel.attn_tp < deployment.parallel.tp:
+        yield "SDAR's class of experts makes queries for all ranks, and reads a group's: no DP attention"
+
+
 def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
     moe, ranks = deployment.model.moe, deployment.parallel.tp
     if moe is not None and ranks > moe.num_experts:
@@ -283,5 +292,5 @@ _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     *(_random_latents, _loose_experts),
     *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _stages_without_windows),
-    *(_gemma_2, _afmoe, _stages, _gathered_keys, _pools_of_keys, _means_of_keys, _mistral_4),
+    *(_gemma_2, _afmoe, _stages, _gathered_keys, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
 )

@@ -1,6 +1,7 @@
 """Classes of SGLang's without pipeline stages: srt/models.
 
-Their forward takes nothing of another stage, which support_pp of srt/model_executor/model_runner.py asks for.
+Their forward takes nothing of another stage, which support_pp of srt/model_executor/model_runner.py asks for,
+or they ask for one stage themselves: SDAR.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ WITHOUT_STAGES = frozenset({
     "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",
     "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM", "Phi4MMForCausalLM", "PhiForCausalLM",
     "PhiMoEForCausalLM", "PixtralForConditionalGeneration", "Qwen2VLForConditionalGeneration",
-    "Qwen3NextForCausalLM", "Qwen3OmniMoeForConditionalGeneration",
-    "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",
+    "Qwen3NextForCausalLM", "Qwen3OmniMoeForConditionalGeneration", "SDARForCausalLM",
+    "SDARMoeForCausalLM", "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",
     "StepVLForConditionalGeneration",
 })  # fmt: skip
 SINCE_0_5_23 = frozenset({"Mistral3ForConditionalGeneration"})

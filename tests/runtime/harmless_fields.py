@@ -21,6 +21,7 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "sarvam_moe": frozenset((
         *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "output_dropout"),
     )),
+    **dict.fromkeys(("sdar", "sdar_moe"), frozenset(("max_window_layers", "sliding_window"))),
     "bailing_hybrid": frozenset((
         *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "num_key_value_heads"),
         *("output_dropout", "seq_aux"),

@@ -128,6 +128,47 @@ class InternLM2Config(PreTrainedConfig):
     rope_parameters: dict[str, Any] | None = None
 
 
+class SDARConfig(PreTrainedConfig):
+    """Its fields are Qwen3's."""
+
+    model_type = "sdar"
+    vocab_size: int = 151936
+    hidden_size: int = 4096
+    intermediate_size: int = 22016
+    num_hidden_layers: int = 32
+    num_attention_heads: int = 32
+    num_key_value_heads: int = 32
+    head_dim: int = 128
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 32768
+    initializer_range: float = 0.02
+    rms_norm_eps: float = 1e-6
+    use_cache: bool = True
+    tie_word_embeddings: bool = False
+    rope_parameters: dict[str, Any] | None = None
+    attention_bias: bool = False
+    use_sliding_window: bool = False
+    sliding_window: int | None = 4096
+    max_window_layers: int = 28
+    attention_dropout: float = 0.0
+
+
+class SDARMoeConfig(SDARConfig):
+    """Its fields are Qwen3-MoE's."""
+
+    model_type = "sdar_moe"
+    intermediate_size: int = 6144
+    num_key_value_heads: int = 4
+    decoder_sparse_step: int = 1
+    moe_intermediate_size: int = 768
+    num_experts_per_tok: int = 8
+    num_experts: int = 128
+    norm_topk_prob: bool = True
+    output_router_logits: bool = False
+    router_aux_loss_coef: float = 0.001
+    mlp_only_layers: list[int] | None = None
+
+
 class KimiK3Config(PreTrainedConfig):
     """SGLang's KimiLinearConfig, as its class of K3 reads it."""
 
@@ -188,6 +229,8 @@ CLASSES: dict[str, Any] = {
         InternLM2Config,
         KimiK3Config,
         SarvamMoEConfig,
+        SDARConfig,
+        SDARMoeConfig,
     )
 }
 # What no model of theirs leaves out.

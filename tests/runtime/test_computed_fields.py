@@ -252,6 +252,13 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
         )
     ),
+    ("sdar", {}, {"head_dim": None}, "head_dim is missing: what it is then, the checkpoint's own"),
+    ("sdar", {}, {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+    ("sdar", {}, {"use_sliding_window": True}, "use_sliding_window is True"),
+    ("sdar_moe", {}, {"norm_topk_prob": None}, "norm_topk_prob is missing: what it is then, the"),
+    ("sdar_moe", {}, {"norm_topk_prob": False}, "norm_topk_prob is False"),
+    ("sdar_moe", {}, {"mlp_only_layers": [0]}, "mlp_only_layers is [0]"),
+    ("sdar_moe", {}, {"decoder_sparse_step": 2}, "decoder_sparse_step is 2"),
     ("sarvam_moe", {}, {"head_dim": None}, "head_dim is missing: what it is then, the checkpoint's own"),
     *(
         ("kimi_k3_text", {}, other, said)

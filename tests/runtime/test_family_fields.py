@@ -43,6 +43,8 @@ _OF_SGLANG = (
     "qwen4_exp_text",
     "sarvam_moe",  # or its checkpoints
     "internlm3",
+    "sdar",
+    "sdar_moe",
     "hy_v4",
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
@@ -146,6 +148,7 @@ _BESIDE = """
         rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
     sarvam_moe moe_shared_expert_intermediate_size multi_gate norm_head norm_softmax norm_topk_prob
         rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
+    sdar_moe num_local_experts
     internlm2 head_dim quantization_config
     internlm3 bias qkv_bias
     cohere head_dim model_max_length

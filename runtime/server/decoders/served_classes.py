@@ -95,6 +95,8 @@ _TOLD = """
     step3p7 Step3p7ForConditionalGeneration
     step_robotics StepVLForConditionalGeneration
     sarvam_moe SarvamMoEForCausalLM
+    sdar SDARForCausalLM
+    sdar_moe SDARMoeForCausalLM
     dots_ocr DotsOCRForCausalLM
     arcee ArceeForCausalLM
     lfm2 Lfm2ForCausalLM
