@@ -71,5 +71,5 @@ WRITE_BACKS = (
     WriteBack(DOTS | HYV4 | GLM_NEXT),
     WriteBack(QWEN | QWEN4),
     WriteBack(GLM4),
-    WriteBack(MINIMAX3, majors=ANY_GPU),
+    WriteBack(MINIMAX3, majors=ANY_GPU, since=(0, 5, 16)),
 )

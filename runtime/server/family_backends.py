@@ -146,7 +146,7 @@ FAMILY_BACKENDS = (
         since=(0, 5, 22),
     ),
     FamilyBackend(MINIMAX2, _ROUTED, _methods("modelopt_fp4"), of="model", with_a2a=True, since=(0, 5, 18)),
-    FamilyBackend(MINIMAX3, "deep_gemm", _methods("mxfp8"), with_a2a=True),
+    FamilyBackend(MINIMAX3, "deep_gemm", _methods("mxfp8"), with_a2a=True, since=(0, 5, 16)),
     FamilyBackend(MINIMAX3, _ROUTED, _MIXED, with_a2a=True, since=(0, 5, 17)),
     FamilyBackend(
         MINIMAX3,
@@ -155,6 +155,7 @@ FAMILY_BACKENDS = (
         majors=ANY_GPU,
         with_a2a=True,
         also_over=("deep_gemm",),
+        since=(0, 5, 16),
     ),
     FamilyBackend(KIMI3, _MXFP4, with_a2a=True, when=packs_mxfp4),
     FamilyBackend(

@@ -157,7 +157,8 @@ def _encoder(c: Choices) -> tuple[int, int] | None:
         return ENCODERS[c.model.architecture]
     if c.model.hf.get("vision_config") is None:
         return None
-    if c.model.architecture in MINIMAX_M3:  # its class keeps the member a dict, without these as attributes
+    # Its class keeps the member a dict, without these as attributes; before, transformers' has them.
+    if c.model.architecture in MINIMAX_M3 and c.release.has_minimax_m3:
         return _USUAL_LAYERS, _USUAL_WIDTH
     layers = c.model.whole("num_hidden_layers", _USUAL_LAYERS, within="vision_config")
     return layers, c.model.whole("hidden_size", _USUAL_WIDTH, within="vision_config")

@@ -181,6 +181,10 @@ _ROWS = {
     # srt/models/minimax_m3.py: what its all-to-alls gather, and what its router multiplies in
     "minimax_m3_vl_text": (
         _Row(
+            lambda _, s: not s.release.has_minimax_m3,
+            "releases before 0.5.16: they have no class of it, and run transformers' own",
+        ),
+        _Row(
             lambda _, s: s.weights_quantization == MINIMAX_NVFP4,
             "experts in nvfp4 beside mxfp8: how SGLang runs MiniMax-M3.1's layers is not known here",
         ),
