@@ -14,8 +14,8 @@ from itertools import accumulate
 import torch
 
 from runtime.forward.dp_attention import DpTokens
-from runtime.forward.gqa_pool import PADDING_SLOT
 from runtime.forward.kv_pool import PADDING_REQUEST, KVPool
+from runtime.forward.slots import PADDING_SLOT
 
 
 class ForwardMode(Enum):

@@ -11,18 +11,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from runtime.forward.compressed_pool import CompressedPool, PagedPool, compressed_row
-from runtime.forward.gqa_pool import (
-    GqaPool,
-    IndexedPool,
-    KVRow,
-    PooledKeysPool,
-    PoolExhausted,
-    SlidingSlots,
-    SlotAllocator,
-)
+from runtime.forward.gqa_pool import GqaPool, IndexedPool, KVRow, PooledKeysPool
 from runtime.forward.kv_packing import FP8, PackedRow
 from runtime.forward.pool_shape import PoolShape, buffers
 from runtime.forward.pooled_keys import pooled_keys
+from runtime.forward.slots import PoolExhausted, SlidingSlots, SlotAllocator
 from runtime.forward.state_pool import StatePool
 from runtime.server.compressed_sizes import compressed_buffers
 from runtime.server.config import ModelConfig, RuntimeConfig

@@ -11,9 +11,9 @@ import torch
 
 from runtime.forward.batch import ForwardBatch, ForwardMode, LogitsMode, dummy_decode_batch
 from runtime.forward.dp_attention import RunnerKind
-from runtime.forward.gqa_pool import PADDING_SLOT
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput
+from runtime.forward.slots import PADDING_SLOT
 from runtime.graphs.base import CaptureSite, GraphRunner, Tensors
 from runtime.graphs.prefill import PrefillGraphs
 from runtime.models.decoder import Decoder

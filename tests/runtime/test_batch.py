@@ -15,8 +15,8 @@ from runtime.forward.batch import (
     make_decode_batch,
     make_extend_batch,
 )
-from runtime.forward.gqa_pool import PADDING_SLOT
 from runtime.forward.kv_pool import KVPool
+from runtime.forward.slots import PADDING_SLOT
 from runtime.layers.attention import AttentionLayer, attend
 from tests.runtime.attention_cases import LAYER, Grouped, make_pool
 

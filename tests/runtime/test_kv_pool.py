@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.forward.batch import make_extend_batch
-from runtime.forward.gqa_pool import PADDING_SLOT
 from runtime.forward.kv_packing import PackedRow
 from runtime.forward.kv_pool import (
     PADDING_REQUEST,
@@ -19,6 +18,7 @@ from runtime.forward.kv_pool import (
     SlidingSlots,
     SlotAllocator,
 )
+from runtime.forward.slots import PADDING_SLOT
 
 CPU = torch.device("cpu")
 ROW = KVRow(1, 8, 8)

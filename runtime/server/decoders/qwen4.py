@@ -13,6 +13,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model, routed
+from runtime.server.decoders.qwen_hybrid import COMMON, EXPERTS
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, GatedStreamsConfig, IndexerConfig
 from runtime.server.ngrams import NgramConfig
@@ -144,18 +145,8 @@ _NGRAMS: Mapping[str, str] = {
 }
 _AGREED: Mapping[str, Any] = {
     "hidden_size": 2048,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 32768,
-    "rms_norm_eps": 1e-6,
-    "head_dim": 256,
-    "linear_conv_kernel_dim": 4,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-    "moe_intermediate_size": 512,
-    "shared_expert_intermediate_size": 512,
+    **COMMON,
+    **EXPERTS,
     "num_experts_per_tok": 10,
     "num_experts": 512,
     "norm_topk_prob": True,

@@ -70,7 +70,7 @@ def _kinds(f: Fields) -> list[str]:
     return told or ["recurrent" if (i + 1) % every else "full" for i in range(layers)]
 
 
-_COMMON = {
+COMMON = {
     "num_attention_heads": 16,
     "num_key_value_heads": 2,
     "max_position_embeddings": 32768,
@@ -82,15 +82,15 @@ _COMMON = {
     "linear_num_key_heads": 16,
     "linear_num_value_heads": 32,
 }
-_EXPERTS = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
+EXPERTS = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
 
 FAMILIES = (
     Family(
         "qwen3_next",
         _qwen3_next,
         {
-            **_COMMON,
-            **_EXPERTS,
+            **COMMON,
+            **EXPERTS,
             "intermediate_size": 5632,
             "decoder_sparse_step": 1,
             "num_experts_per_tok": 10,
@@ -101,11 +101,11 @@ FAMILIES = (
     Family(
         "qwen3_5_text",
         _qwen3_5,
-        {**_COMMON, "intermediate_size": 12288, "num_key_value_heads": 4},
+        {**COMMON, "intermediate_size": 12288, "num_key_value_heads": 4},
     ),
     Family(
         "qwen3_5_moe_text",
         _qwen3_5_moe,
-        {**_COMMON, **_EXPERTS, "num_experts_per_tok": 8, "num_experts": 256},
+        {**COMMON, **EXPERTS, "num_experts_per_tok": 8, "num_experts": 256},
     ),
 )
