@@ -24,18 +24,23 @@ def fp8_gemm(
     weight_scale: torch.Tensor,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """[m, k] and [n, k] -> [m, n]. FlashInfer takes a batch of one and a column-major [k, n]."""
+    """[m, k] and [n, k] -> [m, n]."""
+    batch_of_one = quantized.unsqueeze(0), weight.t().unsqueeze(0)
+    product = fp8_products(*batch_of_one, input_scale.reshape(1), weight_scale.reshape(1), dtype)
+    return product.view(quantized.shape[0], weight.shape[0])
+
+
+def fp8_products(
+    quantized: torch.Tensor,
+    matrices: torch.Tensor,
+    input_scale: torch.Tensor,
+    scale: torch.Tensor,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """[b, m, k] and [b, k, n], the columns of which lie apart -> [b, m, n]."""
     from flashinfer import bmm_fp8
 
-    product = bmm_fp8(
-        quantized.unsqueeze(0),
-        weight.t().unsqueeze(0),
-        input_scale.reshape(1),
-        weight_scale.reshape(1),
-        dtype,
-        backend="cublas",
-    )
-    return product.view(quantized.shape[0], weight.shape[0])
+    return bmm_fp8(quantized, matrices, input_scale, scale, dtype, backend="cublas")
 
 
 def is_tuned(x: torch.Tensor) -> bool:

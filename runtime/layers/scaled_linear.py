@@ -8,8 +8,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from runtime.forward.kv_packing import FP8_MAX
 from runtime.layers.fp4_gemm import BACKENDS, fp4_gemm
-from runtime.layers.fp8_gemm import fp8_gemm, is_tuned, quantize_fp8
+from runtime.layers.fp8_gemm import fp8_gemm, fp8_products, is_tuned, quantize_fp8
 from runtime.layers.opaque import opaque_op
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -71,6 +72,23 @@ def _(
     tuned: bool = False,
 ) -> torch.Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
+
+
+@opaque_op("sgl_tune::fp8_head_products", mutates_args=())
+def fp8_head_products(
+    rows: torch.Tensor, matrices: torch.Tensor, scale: torch.Tensor, tuned: bool = False
+) -> torch.Tensor:
+    """A head's rows by its matrix, all of one scale."""
+    if rows.is_cuda and tuned and is_tuned(rows):
+        input_scale = (rows.abs().amax().float() / FP8_MAX).clamp_(min=1e-12).reshape(1)
+        rows = rows.contiguous()
+        return fp8_products(quantize_fp8(rows, input_scale), matrices, input_scale, scale, rows.dtype)
+    return torch.bmm(rows, (matrices.float() * scale).to(rows.dtype))
+
+
+@fp8_head_products.register_fake
+def _(rows: torch.Tensor, matrices: torch.Tensor, scale: torch.Tensor, tuned: bool = False) -> torch.Tensor:
+    return rows.new_empty(rows.shape[0], rows.shape[1], matrices.shape[2])
 
 
 @opaque_op("sgl_tune::fp4_linear", mutates_args=())

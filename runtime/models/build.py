@@ -62,7 +62,10 @@ class Build:
 
     def scheme_of(self, parts: list[Part]) -> Scheme:
         """What the checkpoint excludes from its quantization is plain."""
-        return self._scheme(self.quantized.of_linear(self.model.names.listed([part.name for part in parts])))
+        return self._scheme(self.kind_of([part.name for part in parts]))
+
+    def kind_of(self, names: list[str]) -> Kind | None:
+        return self.quantized.of_linear(self.model.names.listed(names))
 
     def expert_scheme(self, name: str, hidden: int, inner: int) -> Scheme:
         return self._scheme(self.quantized.of_experts(name), (hidden, inner))

@@ -44,6 +44,7 @@ class DraftModel(nn.Module):
         if has_plain_draft(model, runtime):
             model = replace(model, checkpoint_quantization=None, quantized=UNQUANTIZED)
             runtime = replace(runtime, quantization=None)
+        runtime = replace(runtime, gathers_nvfp4=False)
         model = replace(drafting(model), names=replace(model.names, layers=draft_layers(model)))
         self.layer_id = _drafting_layer(model)
         self.decoder = Decoder(model, runtime, comm, device, [self.layer_id], ropes=ropes)

@@ -17,10 +17,12 @@ from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
+from runtime.layers.scaled_linear import fp8_head_products
 from runtime.models.build import Build
 from runtime.models.growth import grown
 from runtime.models.indexer import Indexer
 from runtime.models.pooled_indexer import PooledIndexer
+from runtime.server.formats.kinds import is_absorbed_in_fp8
 
 
 class LatentAttention(nn.Module):
@@ -88,23 +90,19 @@ class LatentAttention(nn.Module):
             if norm is not None and scale != 1:
                 norm.weight.mul_(scale)
         weight = self.kv_up.dequantized().to(self.build.dtype)
-        if self._in_whole_fp8():
+        if is_absorbed_in_fp8(self.build.kind_of([f"{self.name}.kv_b_proj"])):
             weight, self.absorbed_scale = _by_one_scale(weight)
         per_head = weight.unflatten(0, (self.heads, -1))
         keys, values = per_head.split([self.mla.qk_nope_head_dim, self.mla.v_head_dim], dim=1)
-        self.register_buffer("keys_in", keys.clone(memory_format=torch.contiguous_format))
+        self.register_buffer("keys_in", keys.transpose(1, 2).contiguous().transpose(1, 2))  # columns apart
         self.register_buffer("values_out", values.clone(memory_format=torch.contiguous_format))
 
-    def _in_whole_fp8(self) -> bool:
-        """srt/models/deepseek_common: what is not in blocks stays in fp8."""
-        kept = self.kv_up.tensors.get("weight")
-        in_blocks = self.build.model.quantization_block is not None
-        return kept is not None and kept.dtype == torch.float8_e4m3fn and not in_blocks
-
-    def _whole(self, absorbed: torch.Tensor) -> torch.Tensor:
+    def _product(self, rows: torch.Tensor, absorbed: torch.Tensor) -> torch.Tensor:
+        """[heads, T, k] and [heads, k, n]."""
         if self.absorbed_scale is None:
-            return absorbed
-        return absorbed.to(self.build.dtype) * self.absorbed_scale
+            return torch.bmm(rows, absorbed)
+        tuned = self.build.runtime.release.absorbs_by_flashinfer
+        return fp8_head_products(rows, absorbed, self.absorbed_scale, tuned)
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
@@ -136,10 +134,10 @@ class LatentAttention(nn.Module):
             q.mul_(grown(self.growth, batch.positions).to(q.dtype))
         if self.indexer is not None:
             selected = self.indexer(x, compressed, batch, pool, table)
-        absorbed = torch.bmm(q[..., :nope].transpose(0, 1), self._whole(self.keys_in)).transpose(0, 1)
+        absorbed = self._product(q[..., :nope].transpose(0, 1), self.keys_in).transpose(0, 1)
         query = torch.cat((absorbed, q[..., nope:]), dim=-1)
         answer = attend_latent(query, latent, rank, self.layer, batch, pool, selected)
-        values = torch.bmm(answer.transpose(0, 1), self._whole(self.values_out).transpose(1, 2))
+        values = self._product(answer.transpose(0, 1), self.values_out.transpose(1, 2))
         answer = values.transpose(0, 1)
         if self.head_gate is not None:
             answer = answer * self.head_gate(x).unsqueeze(-1).sigmoid()
@@ -164,8 +162,8 @@ def _indexer(build: Build, layer_id: int, name: str) -> Indexer | PooledIndexer 
 
 
 def _by_one_scale(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    scale = weight.abs().amax().to(weight.dtype) / torch.finfo(torch.float8_e4m3fn).max
-    return (weight / scale).to(torch.float8_e4m3fn), scale
+    scale = weight.abs().amax().float().reshape(1) / torch.finfo(torch.float8_e4m3fn).max
+    return (weight / scale.to(weight.dtype)).to(torch.float8_e4m3fn), scale
 
 
 def _rows(heads: slice, head_dim: int) -> slice:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from runtime.devices.graph_break import outside_graph
-from runtime.forward.dp_attention import gather, scatter
+from runtime.forward.dp_attention import gather, in_parts, scatter
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, shard
 from runtime.layers.mlp import ClampedMLP, GatedMLP, GeluMLP, ScaledMLP, SituMLP, SquaredMLP, TwinMLP
@@ -23,19 +23,22 @@ from runtime.moe.half_router import HalfRouter
 from runtime.moe.normed_router import NormedRouter
 from runtime.moe.router import Router
 from runtime.moe.weights import TopK
-from runtime.server.call_rules import fused_shared_experts, fuses_on_each_rank
+from runtime.server.call_rules import fused_shared_experts, fuses_on_each_rank, router_in_fp32
 from runtime.server.errors import Unsupported
 from runtime.server.layer_config import NO_CAPS, Caps
+from runtime.server.whole_mlps import has_whole_dense, has_whole_shared
 
 
 class DenseLayer(nn.Module):
     def __init__(self, build: Build, name: str, intermediate: int, caps: Caps = NO_CAPS) -> None:
         super().__init__()
-        self.comm = build.comm
-        size, rank = build.comm.size("tp"), build.comm.rank("tp")
+        self.comm, self.is_whole = build.comm, has_whole_dense(build.model, build.runtime)
+        size, rank = (1, 0) if self.is_whole else (build.comm.size("tp"), build.comm.rank("tp"))
         self.mlp = _gated(build, name, intermediate, size, rank, caps)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.is_whole:
+            return in_parts(self.mlp, x, self.comm)
         return scatter(self.mlp(gather(x, self.comm)), x.shape[0], self.comm)
 
     def pieces(self) -> Iterator[Piece]:
@@ -61,6 +64,8 @@ class MoELayer(nn.Module):
                 "between ranks, and the first layers of this model choose their experts by them"
             )
         self.dispatcher, self.backend, self.comm = dispatcher, backend, build.comm
+        whole = dispatcher.replicates_shared_experts, has_whole_shared(model, build.runtime)
+        self.has_whole_shared = any(whole)
         names = (
             f"{name}.gate",
             f"{name}.router",
@@ -74,7 +79,7 @@ class MoELayer(nn.Module):
         self.averages, self.has_zero_experts = moe.averages_shared, moe.zero_experts > 0
         numbers = model.vocab_size if is_hashed else 0
         sizes = model.hidden_size, moe, build.dtype, build.device
-        self.router = Router(names, *sizes, fused, numbers)
+        self.router = Router(names, *sizes, fused, numbers, router_in_fp32(model, build.runtime))
         self.entry: Norm | None = None  # of rows that the router is given as they are
         if moe.beside_dense:
             self.router = NormedRouter(f"{name}.router", *sizes, model.rms_eps)
@@ -87,7 +92,7 @@ class MoELayer(nn.Module):
         self.latents = _latents(build, name) if moe.latent_size and not moe.sums_latents else None
         self.shared: GatedMLP | TwinMLP | None = None
         if moe.shared_intermediate_size and not fused:
-            size, rank, self.share = _spread(build, dispatcher)
+            size, rank, self.share = _spread(build, self.has_whole_shared)
             inner = moe.shared_intermediate_size
             self.shared = _gated(build, model.shared_name(name), inner, size, rank, caps)
         self.shared_gate: Linear | None = None
@@ -104,7 +109,7 @@ class MoELayer(nn.Module):
             self.router.tokens = gather(tokens, self.comm)
         if self.shared is None:
             return self._routed(x)
-        if self.dispatcher.replicates_shared_experts:
+        if self.has_whole_shared:
             return self._together(self._routed(x), self._shared(self.shared, x))
         rows, topk = self.dispatcher.dispatch(x, self._route)
         out = self._experts(rows, topk)
@@ -165,10 +170,10 @@ class MoELayer(nn.Module):
                 yield from part.pieces()
 
 
-def _spread(build: Build, dispatcher: Dispatcher) -> tuple[int, int, float]:
+def _spread(build: Build, is_whole: bool) -> tuple[int, int, float]:
     """How many ranks share out a shared expert, which part is this rank's, and how much its sum counts."""
     comm = build.comm
-    if dispatcher.replicates_shared_experts:
+    if is_whole:
         return 1, 0, 1.0
     if comm.size("moe_ep") > 1 and fuses_on_each_rank(build.model, build.runtime):
         return comm.size("moe_tp"), comm.rank("moe_tp"), 1 / comm.size("moe_ep")

@@ -12,6 +12,7 @@ from runtime.devices.graph_break import fused_in_a_server
 from runtime.layers.loading import Piece, Source
 from runtime.moe.weights import TopK
 from runtime.server.layer_config import MoEConfig
+from runtime.server.releases import Wide
 
 _FAR = 0.02  # twice the jitter of srt/models/phimoe.py, which no config.json changes
 
@@ -24,6 +25,7 @@ class Router(nn.Module):
     """
 
     tokens: torch.Tensor | None = None  # of the rows that come next, by their numbers
+    copy: torch.Tensor | None = None  # of its weight, in float32
 
     def __init__(
         self,
@@ -34,10 +36,12 @@ class Router(nn.Module):
         device: torch.device,
         fused_shared: int = 0,
         numbers: int = 0,
+        wide: Wide | None = None,
     ) -> None:
         super().__init__()
         self.names, self.moe, self.fused_shared = names, moe, fused_shared
-        kept = torch.float32 if moe.router_in_fp32 else dtype
+        self.is_copied = wide == "copied"
+        kept = torch.float32 if moe.router_in_fp32 or wide == "stored" else dtype
         self.outputs = moe.num_experts + moe.zero_experts
         self.weight = nn.Parameter(torch.empty(self.outputs, hidden, dtype=kept, device=device), False)
         self.bias = self._vector(moe.router_bias, dtype, device)
@@ -53,9 +57,15 @@ class Router(nn.Module):
             return None
         return nn.Parameter(torch.empty(self.outputs, dtype=dtype, device=device), False)
 
+    def copy_wide(self) -> None:
+        """At the first forward: srt/models/glm4_moe.py, once."""
+        if self.is_copied and self.copy is None:
+            self.copy = self.weight.float()
+
     def forward(self, x: torch.Tensor) -> TopK:
-        if self.moe.routes_in_fp32:
-            logits = nn.functional.linear(x.float(), self.weight.float(), self.bias)
+        if self.moe.routes_in_fp32 or self.is_copied:
+            weight = self.weight.float() if self.copy is None else self.copy
+            logits = nn.functional.linear(x.float(), weight, self.bias)
         else:
             logits = nn.functional.linear(x.to(self.weight.dtype), self.weight, self.bias)
         if self.moe.router_cap is not None:

@@ -99,6 +99,7 @@ class Asked:
     disable_radix_cache: bool = False
     disable_overlap_schedule: bool = False
     disable_shared_experts_fusion: bool = False
+    disable_flashinfer_cutlass_moe_fp4_allgather: bool = False
     disable_custom_all_reduce: bool = False
     enforce_disable_flashinfer_allreduce_fusion: bool = False
     flashinfer_allreduce_fusion_backend: str | None = None

@@ -7,6 +7,7 @@ from typing import Literal
 
 from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.releases import Wide
 
 # The kernel routes by the logits, or is given ids and weights: both in one int32, or apart.
 Routing = Literal["logits", "packed", "apart"]
@@ -59,6 +60,13 @@ def routing_form(
     if not routed and (kernels_route(model) or not runtime.release.routes_by_named_method):
         return "logits"
     return "apart" if runtime.release.routes_apart else "packed"
+
+
+def router_in_fp32(model: ModelConfig, runtime: RuntimeConfig) -> Wide | None:
+    """How a router multiplies in float32, if it does: by what it is stored as, or by a copy."""
+    if model.moe is not None and model.moe.router_in_fp32:
+        return "stored"
+    return runtime.release.glm_routers if model.model_type in _FUSING else None
 
 
 def chooses_itself(model: ModelConfig) -> bool:

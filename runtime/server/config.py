@@ -227,6 +227,8 @@ class RuntimeConfig:
     autotune_extend: bool = False
     fused_finalize: bool = False
     fuses_shared_experts: bool = True
+    whole_dense_mlps: bool = False
+    gathers_nvfp4: bool = False
     disable_custom_all_reduce: bool = False
     random_weights: bool = False  # by --load-format dummy
     speculative: SpeculativeConfig | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import AttentionConfig, BlockConfig
@@ -31,6 +32,8 @@ _SPLIT_OVER_TP = (
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3"),
 )
 
+Place = Literal["mixer", "dense", "beside experts"]
+
 
 @dataclass(frozen=True, slots=True)
 class LinearSize:
@@ -41,6 +44,7 @@ class LinearSize:
     k: int
     n: int
     layers: tuple[int, ...]
+    place: Place = "mixer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +61,10 @@ class Spread:
 
 def quantized_sizes(
     model: ModelConfig, parallel: ParallelConfig, spread: Spread
-) -> tuple[tuple[int, int], ...]:
-    """(k, n) of what is quantized in one layer at least, each once."""
+) -> tuple[tuple[int, int, Place], ...]:
+    """(k, n) of what is quantized in one layer at least, each once a place."""
     sizes = linears(model, parallel, spread)
-    return tuple(dict.fromkeys((one.k, one.n) for one in sizes if _is_quantized(model, one)))
+    return tuple(dict.fromkeys((one.k, one.n, one.place) for one in sizes if _is_quantized(model, one)))
 
 
 def linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Iterator[LinearSize]:
@@ -72,7 +76,7 @@ def _in_halves(size: LinearSize) -> Iterator[LinearSize]:
     for half in range(2):
         layers = tuple(layer for layer in size.layers if layer % 2 == half)
         modules = tuple(one.replace(".", f".{half}.", 1) for one in size.modules)
-        yield LinearSize(modules, size.k, size.n, layers)
+        yield LinearSize(modules, size.k, size.n, layers, size.place)
 
 
 def _linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Iterator[LinearSize]:
@@ -89,13 +93,20 @@ def _linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> It
         of_kind = [i for i, one in enumerate(model.layer_kinds) if one in kinds]
         for width in dict.fromkeys(map(model.mlp_size, of_kind)):
             layers = tuple(i for i in of_kind if model.mlp_size(i) == width)
-            products = (_dense if kind == "dense" else _beside_experts)(model, spread, width)
-            yield from (LinearSize(modules, k, n, layers) for modules, k, n in products)
+            yield from _of_mlps(model, spread, kind, width, layers)
     if model.layer_inputs is not None:
         yield from _inputs(model, model.layer_inputs.width)
     if model.ngrams is not None and model.streams is not None:
         for name, rows in (("key", model.streams.count * model.hidden_size), ("value", model.hidden_size)):
             yield LinearSize((f"ple.{name}_proj",), model.ngrams.width, rows, model.ngrams.layers)
+
+
+def _of_mlps(
+    model: ModelConfig, spread: Spread, kind: str, width: int, layers: tuple[int, ...]
+) -> Iterator[LinearSize]:
+    place: Place = "dense" if kind == "dense" else "beside experts"
+    products = (_dense if kind == "dense" else _beside_experts)(model, spread, width)
+    yield from (LinearSize(modules, k, n, layers, place) for modules, k, n in products)
 
 
 def _inputs(model: ModelConfig, width: int) -> Iterator[LinearSize]:

@@ -33,6 +33,7 @@ EagerInputs = Literal["none", "a chunk", "the pool"]
 PdGraphs = Literal["none where piecewise is off", "none in prefill", "by role"]
 CapturedMixers = Literal["all", "none", "of experts on sm120"]
 ExpertLayout = Literal["masked", "by experts", "by memory"]
+Wide = Literal["copied", "stored"]  # in float32, where the model is not
 CuteObjects = Literal["not kept", "on demand", "kept"]
 _13_FUSED = names.FUSED_ALL_REDUCE | {"MistralLarge3ForCausalLM"}
 _14_FUSED = _13_FUSED | {
@@ -256,6 +257,7 @@ class Release(NamedTuple):
     fills_in_head_dim: bool = False
     # srt/models/qwen3_next.py: enable_cuda_shared_expert_fusion
     fuses_gated_shared: bool = False
+    glm_routers: Wide = "copied"
     # Deterministic inference: _handle_deterministic_inference, arg_groups/attention_hook.py
     deterministic_backends: tuple[str, ...] = ("flashinfer", "fa3", "triton")
     deterministic_prefixes: tuple[str, ...] = ("fa3", "triton")
@@ -530,6 +532,7 @@ _18 = _17._replace(
 )
 _19 = _18._replace(
     version="0.5.19",
+    glm_routers="stored",
     captures_mixers="none",
     checks_a2a_as_asked=False,
     locks_deep_gemm=True,

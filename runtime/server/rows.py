@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.shape import Server
 
+# Of all attention-DP ranks, of this one's group, this rank's part of the group's; or as "own", and a dummy
+# prefill shows none.
+Seen = Literal["gathered", "own", "scattered", "own, decoded"]
+
 
 @dataclass(frozen=True, slots=True)
 class BatchRows:
-    """Upper bounds, as the MoE sees them: under DP attention the rows of all ranks are gathered."""
+    """Upper bounds."""
 
     tuning: int
     prefill: int
@@ -20,12 +25,19 @@ class BatchRows:
         return max(self.tuning, self.prefill)
 
 
-def batch_rows(server: Server) -> BatchRows:
+def batch_rows(server: Server, seen: Seen = "gathered") -> BatchRows:
     """The number of requests depends on the KV pool unless it is given: then its upper bound is taken."""
     dummy = aligned_rows(server.dummy_batch_rows // server.width, server.width, server.parallel)
-    gathered = dummy * server.attn_dp_size
-    prefill = 0 if server.is_pd_decode else server.prefill_tokens * server.attn_dp_size
-    return BatchRows(max(gathered, prefill) if server.tunes_prefills else gathered, prefill)
+    prefill = 0 if server.is_pd_decode else server.prefill_tokens
+    dummy, prefill = (_as_seen(rows, server, seen) for rows in (dummy, prefill))
+    both = server.tunes_prefills and seen != "own, decoded"
+    return BatchRows(max(dummy, prefill) if both else dummy, prefill)
+
+
+def _as_seen(rows: int, server: Server, seen: Seen) -> int:
+    if seen == "gathered":
+        return rows * server.attn_dp_size
+    return -(-rows // server.parallel.attn_tp) if seen == "scattered" else rows
 
 
 def aligned_rows(requests: int, width: int, parallel: ParallelConfig) -> int:

@@ -133,6 +133,15 @@ class Server:
         return self.chunked_prefill_size if self.chunked_prefill_size > 0 else self.max_prefill_tokens
 
     @property
+    def gathers_nvfp4(self) -> bool:
+        """Rows are quantized before DP attention's ranks gather them: should_use_..._fp4_allgather of
+        srt/layers/moe/utils.py, which drafts turn off."""
+        by_cutlass = self.moe_runner_backend == "flashinfer_cutlass" and self.quantization == "modelopt_fp4"
+        turned_off = self.asked.disable_flashinfer_cutlass_moe_fp4_allgather or self.is_draft
+        gathered = self.moe_a2a_backend == "none" and self.attn_dp_size > 1
+        return by_cutlass and gathered and self.ep_size == self.attn_dp_size and not turned_off
+
+    @property
     def weights_quantization(self) -> str | None:
         """How the weights are stored: the argument `quantization` may be empty where they are quantized."""
         return self.model_quantization
@@ -179,6 +188,8 @@ class Server:
             autotune_extend=self.tunes_prefills,
             fused_finalize=self.fused_finalize,
             fuses_shared_experts=not self.asked.disable_shared_experts_fusion,
+            whole_dense_mlps=self.asked.moe_dense_tp_size == 1,
+            gathers_nvfp4=self.gathers_nvfp4,
             disable_custom_all_reduce=self.asked.disable_custom_all_reduce,
             random_weights=self.asked.load_format == "dummy",
             speculative=self._speculative_config,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from runtime.devices.base import Device
+from runtime.moe.router import Router
 from runtime.server.deepep import DeepEP
 
 
@@ -19,6 +21,13 @@ def open_deepep(asked: DeepEP, ranks: int, hidden: int, experts: int, device: De
     for name, size in claims.items():
         if size:
             device.claim(f"DeepEP's {name}:{size}")
+
+
+def copy_routers(model: nn.Module) -> None:
+    """Those that keep what they are stored as multiplied by in float32."""
+    for module in model.modules():
+        if isinstance(module, Router):
+            module.copy_wide()
 
 
 def start_cublas(device: Device) -> None:

@@ -35,7 +35,7 @@ from runtime.server.units import GIB
 from runtime.server.unpredicted import unpredicted
 from runtime.start.channels import Channels
 from runtime.start.drafting import Drafting
-from runtime.start.first_use import open_deepep, start_cublas
+from runtime.start.first_use import copy_routers, open_deepep, start_cublas
 from runtime.start.options import StartOptions
 from runtime.start.phases import PhaseRecorder
 from runtime.start.serving import Serving
@@ -266,6 +266,7 @@ class ModelRunner(Drafting, Serving):
         if not self.kernels_loaded:
             for decoder in (self.decoder, *(draft.decoder for draft in self.drafts)):
                 decoder.tell_free(self.device.memory().free)
+                copy_routers(decoder)
             if self.channels.kernels_take_room:
                 self.device.claim("kernels")
             self.kernels_loaded = True

@@ -136,16 +136,10 @@ def _cutlass(deployment: Deployment) -> tuple[OpShape, ...]:
 def _cutlass_nvfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     """Sixteen values in an int64, of rows padded to a tile of scales where there is no gate."""
     experts, weight = _experts(deployment, multiple=_by_gate(deployment, 1, 128)), Dtype("torch.int64")
-    if _gathers_nvfp4(deployment):
+    if deployment.server.gathers_nvfp4 or deployment.server.moe_a2a_backend == "flashinfer":
         uint8 = Dtype("torch.uint8")
         return _cutlass_call(deployment, experts, uint8, weight, packed=16, rows_packed=2)
     return _cutlass_call(deployment, experts, _BF16, weight, packed=16)
-
-
-def _gathers_nvfp4(deployment: Deployment) -> bool:
-    """Rows are quantized before they go to other ranks."""
-    parallel, a2a = deployment.parallel, deployment.server.moe_a2a_backend
-    return a2a == "flashinfer" or (parallel.attn_dp > 1 and parallel.moe_ep == parallel.attn_dp)
 
 
 def _cutlass_call(

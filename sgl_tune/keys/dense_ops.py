@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runtime.server.flashinfer import KeyForm
+from runtime.server.rows import Seen
 from sgl_tune.cache.policies import COLD, HOT
 from sgl_tune.keys.op_shapes import ABSENT, Dtype, OpShape, Profile
 
@@ -22,17 +23,19 @@ _MXFP8_WORKSPACE = 32 << 20
 _SCALE_ROWS, _SCALE_COLUMNS = 128, 4  # a tile of interleaved scales
 
 
-def dense_fp8(k: int, n: int, output: Dtype, form: KeyForm) -> OpShape:
-    """One linear layer quantized per tensor: `bmm_fp8` with a batch of one."""
+def products_in_fp8(k: int, n: int, output: Dtype, form: KeyForm, seen: Seen, products: int = 1) -> OpShape:
+    """`bmm_fp8`: one product of a linear layer quantized per tensor, or one a head."""
     e4m3 = Dtype("torch.float8_e4m3fn")
 
     def profile(tokens: int) -> Profile:
-        return ((1, tokens, k), (1, k, n), (1,), (1,), (1, -1, n), (form.workspace,))
+        sizes = ((products, tokens, k), (products, k, n))
+        return (*sizes, (1,), (1,), (products, -1, n), (form.workspace,))
 
-    return OpShape("fp8_gemm", HOT, profile, ((e4m3, e4m3, output),), runner="CublasFp8GemmRunner")
+    extras = ((e4m3, e4m3, output),)
+    return OpShape("fp8_gemm", HOT, profile, extras, "CublasFp8GemmRunner", seen)
 
 
-def dense_fp4(k: int, n: int, backend: str, form: KeyForm) -> OpShape:
+def dense_fp4(k: int, n: int, backend: str, form: KeyForm, seen: Seen) -> OpShape:
     """`mm_fp4`: two values a byte, weights as columns and padded, a scale for sixteen values, one for all."""
     aligned_n, aligned_k = (_SCALE_ROWS, 64) if backend == "flashinfer_trtllm" else (32, 32)
     rows, columns = _round_up(n, aligned_n), _round_up(k, aligned_k)
@@ -44,10 +47,10 @@ def dense_fp4(k: int, n: int, backend: str, form: KeyForm) -> OpShape:
         return ((tokens, columns // 2), *weight, *rest)
 
     extras = form.trtllm_gemm if backend == "flashinfer_trtllm" else ()
-    return OpShape("fp4_gemm", COLD, profile, (extras,), runner=FP4_RUNNERS[backend])
+    return OpShape("fp4_gemm", COLD, profile, (extras,), FP4_RUNNERS[backend], seen)
 
 
-def dense_mxfp8(k: int, n: int, backend: str) -> OpShape:
+def dense_mxfp8(k: int, n: int, backend: str, seen: Seen) -> OpShape:
     """`mm_mxfp8`: a scale for 32 values, interleaved in one row."""
     scales = _round_up(n, _SCALE_ROWS) * _round_up(k // _MXFP8_GROUP, _SCALE_COLUMNS)
 
@@ -55,7 +58,7 @@ def dense_mxfp8(k: int, n: int, backend: str) -> OpShape:
         return ((tokens, k), (k, n), (-1,), (scales,), ABSENT, (-1, n), (_MXFP8_WORKSPACE,))
 
     policy = COLD if backend == "flashinfer_cutedsl" else HOT
-    return OpShape("mxfp8_gemm", policy, profile, ((),), runner=MXFP8_RUNNERS[backend])
+    return OpShape("mxfp8_gemm", policy, profile, ((),), MXFP8_RUNNERS[backend], seen)
 
 
 def _round_up(value: int, multiple: int) -> int:

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from runtime.server.call_rules import DEEPSEEK_LAYERS, has_loose_experts, has_no_shared_mlp
-from runtime.server.flashinfer import flashinfer_of
+from runtime.server.config import ModelConfig
+from runtime.server.flashinfer import KeyForm, flashinfer_of
+from runtime.server.formats.kinds import Kind, is_absorbed_in_fp8
 from runtime.server.gpus import CPU
 from runtime.server.linears import Spread, quantized_sizes
+from runtime.server.rows import Seen
 from runtime.server.tuning import (
     FP4_METHODS,
     MODELOPT_FP8,
@@ -16,10 +19,11 @@ from runtime.server.tuning import (
     runs_fp8_gemm,
     runs_mxfp8_gemm,
 )
+from runtime.server.whole_mlps import has_whole_dense, has_whole_shared
 from sgl_tune.keys.call_shapes import dtype_of
-from sgl_tune.keys.dense_ops import FP4_RUNNERS, MXFP8_RUNNERS, dense_fp4, dense_fp8, dense_mxfp8
+from sgl_tune.keys.dense_ops import FP4_RUNNERS, MXFP8_RUNNERS, dense_fp4, dense_mxfp8, products_in_fp8
 from sgl_tune.keys.expert_calls import checkpoint_of
-from sgl_tune.keys.op_shapes import OpShape
+from sgl_tune.keys.op_shapes import Dtype, OpShape
 
 # Families whose shared experts are split over TP behind an all-to-all, too.
 _SPLIT_SHARED = ("llama4", "llama4_text")
@@ -66,19 +70,21 @@ def _by_cutlass_alone(deployment: Deployment) -> bool:
 
 
 def tunes_absorbed(deployment: Deployment) -> bool:
-    """Latent keys and values in fp8 with one scale, or one a row; of blocks SGLang makes bf16."""
-    model, server = deployment.model, deployment.server
-    in_fp8 = deployment.quantization in (*MODELOPT_FP8, "fp8") and model.quantization_block is None
-    names = (
-        f"{model.layer_name(i)}.{model.names.attention}{model.half_name(i)}.kv_b_proj"
-        for i in range(model.num_layers)
-    )
+    """A latent attention's matrices in fp8: of a checkpoint's with one scale, or one a row or for blocks of
+    other sizes, from which SGLang makes one. What is quantized after loading was absorbed before, plain."""
+    model = deployment.model
     return (
-        server.release.absorbs_by_flashinfer
+        deployment.server.release.absorbs_by_flashinfer
         and model.is_mla
-        and in_fp8
-        and any(not model.excluded.linear([name]) for name in names)
+        and any(map(is_absorbed_in_fp8, _of_latents(model)))
     )
+
+
+def _of_latents(model: ModelConfig) -> Iterator[Kind | None]:
+    for layer in range(model.num_layers):
+        if model.keeps_tokens(layer):
+            stem = f"{model.layer_name(layer)}.{model.names.attention}{model.half_name(layer)}"
+            yield model.quantized.of_linear(model.names.listed([f"{stem}.kv_b_proj"]))
 
 
 def dense_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -89,13 +95,24 @@ def _dense_shapes(deployment: Deployment) -> Iterator[OpShape]:
     form = flashinfer_of(deployment.flashinfer_version).keys
     if fp8_is_known(deployment):
         output = dtype_of(deployment)
-        yield from (dense_fp8(k, n, output, form) for k, n in linear_sizes(deployment))
+        yield from (products_in_fp8(k, n, output, form, seen) for k, n, seen in linear_sizes(deployment))
+    if tunes_absorbed(deployment):
+        yield from _absorbed(deployment, form)
     if mxfp8_is_known(deployment):
         gemm = _mxfp8_backend(deployment)
-        yield from (dense_mxfp8(k, n, gemm) for k, n in linear_sizes(deployment))
+        yield from (dense_mxfp8(k, n, gemm, seen) for k, n, seen in linear_sizes(deployment))
     if fp4_is_known(deployment):
         backend = deployment.server.fp4_gemm_backend
-        yield from (dense_fp4(k, n, backend, form) for k, n in linear_sizes(deployment))
+        yield from (dense_fp4(k, n, backend, form, seen) for k, n, seen in linear_sizes(deployment))
+
+
+def _absorbed(deployment: Deployment, form: KeyForm) -> Iterator[OpShape]:
+    """Queries into latents and answers out of them, a product a head."""
+    model, mla = deployment.model, deployment.model.mla
+    assert mla is not None
+    heads = model.main_attention.num_heads // deployment.parallel.attn_tp
+    for k, n in ((mla.qk_nope_head_dim, mla.kv_lora_rank), (mla.kv_lora_rank, mla.v_head_dim)):
+        yield products_in_fp8(k, n, Dtype("torch.bfloat16"), form, "own, decoded", heads)
 
 
 def fp8_is_known(deployment: Deployment) -> bool:
@@ -123,20 +140,31 @@ def fp4_is_known(deployment: Deployment) -> bool:
     return tunes_fp4(deployment) and _is_known(deployment) and deployment.quantization == "modelopt_fp4"
 
 
-def linear_sizes(deployment: Deployment) -> tuple[tuple[int, int], ...]:
-    """(K, N) of each kind of quantized linear layer on one rank."""
-    return quantized_sizes(deployment.model, deployment.parallel, _spread(deployment))
+def linear_sizes(deployment: Deployment) -> tuple[tuple[int, int, Seen], ...]:
+    """(K, N) of each kind of quantized linear layer on one rank, and which rows it sees."""
+    whole = {"dense": _has_whole_dense(deployment), "beside experts": _has_whole_shared(deployment)}
+    seen: dict[str, Seen] = {place: "scattered" if one else "gathered" for place, one in whole.items()}
+    sizes = quantized_sizes(deployment.model, deployment.parallel, _spread(deployment))
+    return tuple(dict.fromkeys((k, n, seen.get(place, "own")) for k, n, place in sizes))
 
 
 def _spread(deployment: Deployment) -> Spread:
-    server, tp = deployment.server, deployment.parallel.tp
-    dense = 1 if server.asked.moe_dense_tp_size == 1 and deployment.model.moe else tp
-    whole = server.moe_a2a_backend != "none" and deployment.model.model_type not in _SPLIT_SHARED
-    shared = 1 if whole else tp
+    tp = deployment.parallel.tp
+    dense, shared = 1 if _has_whole_dense(deployment) else tp, 1 if _has_whole_shared(deployment) else tp
     if has_no_shared_mlp(deployment.model, deployment.runtime, deployment.parallel.moe_ep):
         shared = 0
     loose = has_loose_experts(deployment.model, deployment.quantization)
     return Spread(dense, shared, _fuses_swiglu(deployment), loose)
+
+
+def _has_whole_dense(deployment: Deployment) -> bool:
+    return has_whole_dense(deployment.model, deployment.runtime)
+
+
+def _has_whole_shared(deployment: Deployment) -> bool:
+    model, server = deployment.model, deployment.server
+    sent = server.moe_a2a_backend != "none" and model.model_type not in _SPLIT_SHARED
+    return sent or has_whole_shared(model, deployment.runtime)
 
 
 def _fuses_swiglu(deployment: Deployment) -> bool:

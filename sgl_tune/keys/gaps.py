@@ -11,7 +11,6 @@ from sgl_tune.keys.dense_shapes import (
     fp4_is_known,
     fp8_is_known,
     mxfp8_is_known,
-    tunes_absorbed,
     tunes_dense,
     tunes_fp4,
     tunes_mxfp8,
@@ -48,8 +47,6 @@ def _unplanned(deployment: Deployment) -> Iterator[Gap]:
             f"the FP8 GEMMs of dense layers in {quantization}",
             _UNREAD if deployment.model.compressed else "those of mixed weights are not known here",
         )
-    if tunes_absorbed(deployment):
-        yield Gap("the FP8 products of latent attention", _UNREAD)
     if tunes_fp4(deployment) and not fp4_is_known(deployment):
         yield Gap("the FP4 GEMMs of dense layers", _UNREAD)
     if tunes_mxfp8(deployment) and not mxfp8_is_known(deployment):

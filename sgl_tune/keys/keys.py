@@ -61,10 +61,17 @@ def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
     for shape, (buckets, tuned) in _lookups(deployment, rows):
         op = _tuned_op(shape, buckets, tuned, form)
         known = merged.get((op.op, op.runner))
-        entries = (*(known.entries if known else ()), *op.entries)
-        unique = tuple({entry.key: entry for entry in entries}.values())
-        merged[op.op, op.runner] = TunedOp(op.op, op.runner, op.policy, unique)
+        merged[op.op, op.runner] = op if known is None else _both(known, op)
     return tuple(merged.values())
+
+
+def _both(known: TunedOp, op: TunedOp) -> TunedOp:
+    """A start tunes what one of its layers asks for, whatever others do."""
+    entries = {entry.key: entry for entry in known.entries}
+    for entry in op.entries:
+        if entry.asked_by == "tuning" or entry.key not in entries:
+            entries[entry.key] = entry
+    return TunedOp(op.op, op.runner, op.policy, tuple(entries.values()))
 
 
 def asks_nothing(deployment: Deployment) -> bool:
@@ -104,7 +111,8 @@ def _lookups(deployment: Deployment, rows: BatchRows) -> Iterator[tuple[OpShape,
             yield shape, _moe_buckets(deployment, rows)
     for shape in dense_shapes(deployment):
         if shape.op not in skipped:
-            yield shape, (_lattice(rows.serving), _lattice(rows.tuning))
+            own = batch_rows(deployment.server, shape.seen)
+            yield shape, (_lattice(own.serving), _lattice(own.tuning))
 
 
 def _moe_buckets(deployment: Deployment, rows: BatchRows) -> Buckets:

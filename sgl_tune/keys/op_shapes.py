@@ -12,6 +12,7 @@ from typing import Any
 
 from runtime.server.call_rules import Routing
 from runtime.server.flashinfer import KeyForm
+from runtime.server.rows import Seen
 from sgl_tune.cache.policies import COLD, COLD_UNREPLAYED, HOT, Policy
 
 Shape = tuple[int, ...]
@@ -49,6 +50,7 @@ class OpShape:
     profile: Callable[[int], Profile]
     extras: tuple[tuple[Any, ...], ...]
     runner: str = MOE_RUNNER
+    seen: Seen = "gathered"
 
     def keys(self, bucket: int, form: KeyForm) -> tuple[str, ...]:
         profile = self.profile(bucket)

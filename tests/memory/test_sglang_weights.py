@@ -12,7 +12,7 @@ from runtime.models.decoder import Decoder
 from runtime.models.draft import DraftModel
 from runtime.models.encoder import EncoderWeights
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.config import RuntimeConfig
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.sizing import kv_bytes_per_token
 from tests.memory.checkpoints import DATA, checkpoints
@@ -20,6 +20,7 @@ from tests.oracle.held import sizes_of
 
 META = torch.device("meta")
 HELD = json.loads((DATA / "sglang_weights.json").read_text())
+PUBLISHED = {one.name: one for one in checkpoints()}
 CONFIGS = {one.name: one.config for one in checkpoints() if one.name in HELD}
 
 
@@ -62,6 +63,46 @@ def test_each_half_of_a_longcat_layer_keeps_latents() -> None:
     layers, each = range(model.num_layers), (512 + 64) * 2
     assert kv_bytes_per_token(model, ParallelConfig(), "bfloat16", layers) == 56 * each
     assert kv_bytes_per_token(model, ParallelConfig(), "bfloat16", layers, draft_layers=1) == 57 * each
+
+
+def _model(name: str) -> ModelConfig:
+    return Checkpoint(PUBLISHED[name].config, PUBLISHED[name].modelopt_file or {}).model_config()
+
+
+# Its parameters at --moe-dense-tp-size 1, the last of eight ranks: layers without experts are whole.
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        ("deepseek-ai/DeepSeek-R1", {(1, 8): 96983473632, (1, 2): 87724068576, (8, 8): 96983473632}),
+        ("zai-org/GLM-4.5-Air", {(1, 8): 36903721472, (1, 2): 28447015424, (8, 8): 36903721472}),
+    ],
+)
+def test_a_rank_has_mlps_whole_where_they_are_not_split(name: str, held: dict[tuple[int, int], int]) -> None:
+    model = _model(name)
+    for (ep, dp), size in held.items():
+        comm = VirtualCommunicator(ParallelConfig(tp=8, ep=ep, dp=dp, enable_dp_attention=True), 7)
+        runtime = RuntimeConfig(whole_dense_mlps=True)
+        rank = Decoder(model, runtime, comm, META, range(model.num_layers))
+        assert sum(one.nbytes for one in rank.parameters()) == size
+
+
+# Its parameters on a B200 at tp, ep and attention-DP of eight, by flashinfer_cutlass; and without the gather.
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        ("nvidia/DeepSeek-R1-0528-NVFP4", (61327256664, 60070046808)),
+        ("nvidia/GLM-4.6-NVFP4", (36564746640, 35531264400)),
+    ],
+)
+def test_a_rank_has_shared_experts_whole_where_rows_are_gathered_in_nvfp4(
+    name: str, held: tuple[int, int]
+) -> None:
+    model = _model(name)
+    comm = VirtualCommunicator(ParallelConfig(tp=8, ep=8, dp=8, enable_dp_attention=True), 7)
+    for gathers, size in zip((True, False), held, strict=True):
+        runtime = RuntimeConfig(served_by="flashinfer_cutlass", sm_major=10, gathers_nvfp4=gathers)
+        rank = Decoder(model, runtime, comm, META, range(model.num_layers))
+        assert sum(one.nbytes for one in rank.parameters()) == size
 
 
 def test_every_checkpoint_that_is_recorded_is_compared() -> None:

@@ -193,7 +193,7 @@ def test_loose_experts_are_whole_on_their_rank() -> None:
 def test_each_size_is_told_once_and_only_of_what_is_quantized() -> None:
     model, _ = _reference("qwen3")
     assert quantized_sizes(model, ParallelConfig(), ALONE) == tuple(
-        dict.fromkeys((one.k, one.n) for one in linears(model, ParallelConfig(), ALONE))
+        dict.fromkeys((one.k, one.n, one.place) for one in linears(model, ParallelConfig(), ALONE))
     )
 
 

@@ -75,17 +75,17 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def _generate(
-    comm: DistributedCommunicator, folder: Path, parallel: ParallelConfig, a2a: str
+    comm: DistributedCommunicator, folder: Path, parallel: ParallelConfig, flags: dict[str, Any]
 ) -> dict[int, Any]:
-    runtime = make_runtime(moe_a2a_backend=a2a, prefill_tokens=64, max_running_requests=8)
+    runtime = make_runtime(prefill_tokens=64, max_running_requests=8, **flags)
     rows = Generation(folder, parallel, runtime, comm).run(TEXTS, STEPS)
     return {number: torch.stack(own).numpy() for number, own in rows.items() if own}
 
 
-def _check(ranks: Ranks, saved: Any, family: str, parallel: ParallelConfig, a2a: str = "none") -> None:
+def _check(ranks: Ranks, saved: Any, family: str, parallel: ParallelConfig, **flags: Any) -> None:
     folder, want = saved(family)
     seen = set()
-    for rank, rows in enumerate(ranks.run(parallel, _generate, folder, parallel, a2a)):
+    for rank, rows in enumerate(ranks.run(parallel, _generate, folder, parallel, flags)):
         assert bool(rows) <= (rank >= parallel.world_size - parallel.tp), "only the last stage has logits"
         for number, got in rows.items():
             torch.testing.assert_close(torch.from_numpy(got), want[number], atol=TOLERANCE, rtol=0)
@@ -146,4 +146,11 @@ def test_expert_shards(ranks: Ranks, saved: Any, family: str, layout: str) -> No
 @pytest.mark.parametrize("layout", A2A_LAYOUTS)
 @pytest.mark.parametrize("family", ["qwen3_moe", "qwen2_moe", "deepseek_v3", "gpt_oss", "longcat_flash"])
 def test_all_to_all(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
-    _check(ranks, saved, family, A2A_LAYOUTS[layout], a2a="flashinfer")
+    _check(ranks, saved, family, A2A_LAYOUTS[layout], moe_a2a_backend="flashinfer")
+
+
+@pytest.mark.parametrize("layout", ["tp4", "tp4 ep2", "tp4 dp2 ep2", "tp4 dp4 ep4"])
+@pytest.mark.parametrize("family", ["deepseek_v3", "glm4_moe"])
+def test_mlps_that_each_rank_has_whole(ranks: Ranks, saved: Any, family: str, layout: str) -> None:
+    flags = {"whole_dense_mlps": True, "gathers_nvfp4": "dp" in layout}
+    _check(ranks, saved, family, {**DENSE_LAYOUTS, **MOE_LAYOUTS}[layout], **flags)

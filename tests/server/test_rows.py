@@ -8,7 +8,7 @@ import pytest
 
 from runtime.server.config import RuntimeConfig
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.rows import aligned_rows, batch_rows
+from runtime.server.rows import Seen, aligned_rows, batch_rows
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.start_sizes import captured_sizes
 from tests.server.servers import H200, QWEN, R1, server
@@ -32,6 +32,14 @@ _CHAIN: dict[str, Any] = {"speculative_algorithm": "EAGLE", "speculative_num_ste
 def test_all_groups_rows_are_gathered(flags: dict[str, Any], tuning: int, prefill: int) -> None:
     rows = batch_rows(server(R1, H200, **flags))
     assert (rows.tuning, rows.prefill, rows.serving) == (tuning, prefill, max(tuning, prefill))
+
+
+def test_a_layer_sees_rows_by_where_it_lies() -> None:
+    """Two groups of four ranks, each with 12 requests of four tokens."""
+    asked = server(R1, H200, **_GROUPS, **_CHAIN, max_running_requests=22, chunked_prefill_size=4096)
+    seen: tuple[Seen, ...] = ("gathered", "own", "scattered", "own, decoded")
+    found = [(rows.tuning, rows.prefill) for rows in (batch_rows(asked, one) for one in seen)]
+    assert found == [(96, 4096), (48, 2048), (12, 512), (48, 2048)]
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,12 @@ from runtime.server.rows import batch_rows
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
-from sgl_tune.keys.dense_shapes import linear_sizes
+from sgl_tune.keys.dense_shapes import linear_sizes, tunes_absorbed
+from sgl_tune.keys.gaps import unplanned
 from sgl_tune.keys.keys import expected_keys
 from tests.oracle.deepseek_v4 import FLASH, FLASH_NVFP4, PRO, folder_of
 from tests.oracle.published import published
+from tests.runtime.starts import PRESETS
 from tests.stock.kernel_stubs import (
     AskingTuner,
     asking_tuner,
@@ -123,11 +125,15 @@ def test_cutlass(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def _call_dense_fp8(deployment: Deployment, rows: int) -> None:
-    for k, n in linear_sizes(deployment):
-        scale = _meta(1, dtype=torch.float32)
-        matrices = _meta(1, rows, k, dtype=FP8), _meta(1, k, n, dtype=FP8)
-        workspace = _meta(32 << 20, dtype=torch.uint8)
-        fp8_gemm_sm100(*matrices, scale, scale, _meta(1, rows, n), workspace, ["cublas"])
+    for k, n, _ in linear_sizes(deployment):
+        _fp8_products(1, rows, k, n)
+
+
+def _fp8_products(products: int, rows: int, k: int, n: int) -> None:
+    scale = _meta(1, dtype=torch.float32)
+    matrices = _meta(products, rows, k, dtype=FP8), _meta(products, k, n, dtype=FP8)
+    workspace = _meta(32 << 20, dtype=torch.uint8)
+    fp8_gemm_sm100(*matrices, scale, scale, _meta(products, rows, n), workspace, ["cublas"])
 
 
 @pytest.mark.parametrize(
@@ -142,6 +148,33 @@ def test_dense_fp8(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
     install_gemm_module(monkeypatch)
     deployment = _deployment(**flags, quantization="modelopt_fp8", arch="sm90")
     _assert_planned(deployment, _serve(deployment, _call_dense_fp8, tuner))
+
+
+def test_absorbed_fp8(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """16 of 128 heads fold queries of 128 into a latent of 512, and unfold answers; beside dense products."""
+    section = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}
+    preset = json.loads((PRESETS / "DeepSeek-V3.json").read_text())["config"]
+    (tmp_path / "config.json").write_text(json.dumps({**preset, "quantization_config": section}))
+    tuner = asking_tuner(monkeypatch)
+    install_gemm_module(monkeypatch)
+    told = {"model_path": str(tmp_path), "tp": 8, "moe_runner_backend": "flashinfer_cutlass", "arch": "sm90"}
+    deployment = _deployment(**told)
+
+    def call(deployment: Deployment, rows: int) -> None:
+        _call_dense_fp8(deployment, rows)
+        _fp8_products(16, rows, 128, 512)
+        _fp8_products(16, rows, 512, 128)
+
+    asked = _serve(deployment, call, tuner)
+    dense = next(op for op in expected_keys(deployment) if op.op == "fp8_gemm")
+    assert asked == dict.fromkeys(dense.keys, dense.policy)
+
+
+def test_what_is_quantized_after_loading_was_absorbed_before() -> None:
+    for quantization in (None, "fp8"):
+        flags = {"model_path": "GLM-5.1", "tp": 8, "quantization": quantization}
+        deployment = _deployment(**flags, moe_runner_backend="flashinfer_trtllm")
+        assert not tunes_absorbed(deployment) and not unplanned(deployment)
 
 
 def _pad(value: int, multiple: int) -> int:

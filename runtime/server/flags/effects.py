@@ -52,7 +52,7 @@ NOT_MODELLED: dict[str, str] = {
     "other kernels and their buffers": """
         flashinfer_mxfp4_moe_precision deepep_config deepep_dispatcher_output_dtype deepep_v2_mode
         enable_w4a4_mxfp4_megamoe speculative_enable_w4a4_mxfp4_megamoe
-        bf16_gemm_backend disable_flashinfer_cutlass_moe_fp4_allgather enable_nvidia_megakernel
+        bf16_gemm_backend enable_nvidia_megakernel
         mm_attention_backend nsa_prefill_backend nsa_decode_backend dsa_prefill_backend dsa_decode_backend
         dsa_topk_backend speculative_dsa_topk_backend dsa_paged_mqa_logits_backend dsa_triton_union
         enable_dsa_fused_indexer dsv4_prefill_backend dsv4_attn_backend enable_lean_attention mamba_backend

@@ -52,6 +52,13 @@ class Kind:
     linears_only: bool = False  # SGLang has no experts of it
 
 
+def is_absorbed_in_fp8(kind: Kind | None) -> bool:
+    """What latent attention makes of its matrix: of blocks of 128, and of what is not in fp8, a plain one."""
+    if kind is None or kind.name not in ("fp8", "mxfp8"):
+        return False
+    return kind.name == "mxfp8" or kind.per != "block" or kind.block != (128, 128)
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
     """What of a server decides how it lays weights out."""
