@@ -72,6 +72,11 @@ def _fp8_block_linear(args: Mapping[str, Any], out: Any) -> Sequence[int]:
     return [rows * size, rows * -(-size // args["block"][1]) * 4]
 
 
+def _fp8_head_products(args: Mapping[str, Any], out: Any) -> Sequence[int]:
+    """The activation in fp8, as srt's per_tensor_quant_mla_fp8 makes it."""
+    return [args["rows"].numel()]
+
+
 def _fp8_tensor_linear(args: Mapping[str, Any], out: Any) -> Sequence[int]:
     """The activation scaled in fp32, then in fp8."""
     return [args["x"].numel() * 4, args["x"].numel()]
@@ -115,6 +120,7 @@ DECLARED: dict[str, Declaration] = {
     "sgl_tune::cutlass_moe": _cutlass_moe,
     "sgl_tune::trtllm_moe": _trtllm_moe,
     "sgl_tune::fp8_block_linear": _fp8_block_linear,
+    "sgl_tune::fp8_head_products": _fp8_head_products,
     "sgl_tune::fp8_tensor_linear": _fp8_tensor_linear,
     "sgl_tune::fp4_linear": _fp4_linear,
     "sgl_tune::torch_moe": _triton_moe,
