@@ -11,11 +11,12 @@ from torch import nn
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import select_tokens
-from runtime.layers.linear import Part
+from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source
-from runtime.layers.quantization import Plain
+from runtime.layers.quantization import PLAIN, Plain
 from runtime.layers.rope import rope_
 from runtime.models.build import Build
+from runtime.server.call_rules import joins_indexer
 
 
 class Indexer(nn.Module):
@@ -29,11 +30,14 @@ class Indexer(nn.Module):
         heads, size = mla.indexer.num_heads, mla.indexer.head_dim
         hidden = slice(0, build.model.hidden_size)
         self.query = build.linear([Part(f"{name}.wq_b", slice(0, heads * size))], slice(0, mla.q_lora_rank))
-        # One product in the model's dtype, as on a server: fp8 keys of a checkpoint are unpacked.
         keys, weights = Part(f"{name}.wk", slice(0, size)), Part(f"{name}.weights_proj", slice(0, heads))
-        self.key_and_weights = build.linear(
-            [keys, weights], hidden, scheme=Plain(stored_block=build.model.quantization_block)
-        )
+        self.key: Linear | None = None
+        if joins_indexer(build.model, build.runtime.release):  # fp8 keys of a checkpoint are unpacked
+            plain = Plain(stored_block=build.model.quantization_block)
+            self.rest = build.linear([keys, weights], hidden, scheme=plain)
+        else:
+            self.key = build.linear([keys], hidden)
+            self.rest = build.linear([weights], hidden, scheme=PLAIN)
         self.key_norm_weight, self.key_norm_bias = (
             nn.Parameter(torch.empty(size, dtype=torch.float32, device=build.device), requires_grad=False)
             for _ in range(2)
@@ -50,7 +54,10 @@ class Indexer(nn.Module):
         assert rope_table is not None
         heads, size = self.config.num_heads, self.config.head_dim
         q = self.query(compressed).unflatten(-1, (heads, size))
-        k, weights = self.key_and_weights(x).split([size, heads], dim=-1)
+        if self.key is None:
+            k, weights = self.rest(x).split([size, heads], dim=-1)
+        else:
+            k, weights = self.key(x), self.rest(x)
         norm = self.key_norm_weight, self.key_norm_bias, self.config.norm_eps
         k = F.layer_norm(k.float(), (size,), *norm).to(x.dtype)
         turned, by = (..., self.turned), (rope_table, batch.positions, self.interleaved)
@@ -60,6 +67,8 @@ class Indexer(nn.Module):
 
     def pieces(self) -> Iterator[Piece]:
         yield from self.query.pieces()
-        yield from self.key_and_weights.pieces()
+        if self.key is not None:
+            yield from self.key.pieces()
+        yield from self.rest.pieces()
         yield Piece(self.key_norm_weight, (Source(f"{self.name}.k_norm.weight"),))
         yield Piece(self.key_norm_bias, (Source(f"{self.name}.k_norm.bias"),))

@@ -7,7 +7,7 @@ from typing import Literal
 
 from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.releases import Wide
+from runtime.server.releases import Release, Wide
 
 # The kernel routes by the logits, or is given ids and weights: both in one int32, or apart.
 Routing = Literal["logits", "packed", "apart"]
@@ -67,6 +67,13 @@ def router_in_fp32(model: ModelConfig, runtime: RuntimeConfig) -> Wide | None:
     if model.moe is not None and model.moe.router_in_fp32:
         return "stored"
     return runtime.release.glm_routers if model.model_type in _FUSING else None
+
+
+def joins_indexer(model: ModelConfig, release: Release) -> bool:
+    """Whether what an indexer keeps of a token is a part of one product in the model's dtype, with its heads'
+    weights: use_dsa_indexer_fusion of srt/layers/attention/dsa/dsa_indexer.py."""
+    indexer = None if model.mla is None else model.mla.indexer
+    return indexer is not None and indexer.interleaved and release.joins_indexer
 
 
 def chooses_itself(model: ModelConfig) -> bool:

@@ -57,6 +57,8 @@ class Spread:
     fuses_shared: bool = False
     # Experts are MLPs, one after the other, whole on their rank.
     loose_experts: bool = False
+    # What an indexer keeps of a token is a part of a product in the model's dtype.
+    joins_indexer: bool = True
 
 
 def quantized_sizes(
@@ -82,7 +84,7 @@ def _in_halves(size: LinearSize) -> Iterator[LinearSize]:
 def _linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Iterator[LinearSize]:
     for kind in dict.fromkeys(model.attention_kinds):
         layers = tuple(i for i, one in enumerate(model.attention_kinds) if one == kind)
-        for name, products in _mixers(model, kind, parallel):
+        for name, products in _mixers(model, kind, parallel, spread):
             for modules, k, n in products:
                 own = layers
                 if modules[0].startswith("indexer."):
@@ -121,22 +123,24 @@ Product = tuple[tuple[str, ...], int, int]
 
 
 def _mixers(
-    model: ModelConfig, kind: str, parallel: ParallelConfig
+    model: ModelConfig, kind: str, parallel: ParallelConfig, spread: Spread
 ) -> Iterator[tuple[str, Iterator[Product]]]:
     if kind != "recurrent":
-        yield model.names.attention, _attention(model, kind, parallel)
+        yield model.names.attention, _attention(model, kind, parallel, spread)
     if kind == "recurrent" or (model.recurs_beside and kind in model.attention):
         yield model.names.recurrent, _recurrent(model, parallel.attn_tp)
 
 
-def _attention(model: ModelConfig, kind: str, parallel: ParallelConfig) -> Iterator[Product]:
+def _attention(model: ModelConfig, kind: str, parallel: ParallelConfig, spread: Spread) -> Iterator[Product]:
     if model.compressed is not None:
         yield from _compressed(model, kind, parallel.attn_tp)
     elif kind in model.attention:
-        attend = _latent if model.is_mla else _grouped
         # DP attention is not for these: each of its groups would need all heads, and has a part of them.
         ranks = parallel.tp if model.model_type in _SPLIT_OVER_TP else parallel.attn_tp
-        yield from attend(model, model.attention[kind], ranks)
+        if model.is_mla:
+            yield from _latent(model, model.attention[kind], ranks, spread.joins_indexer)
+        else:
+            yield from _grouped(model, model.attention[kind], ranks)
 
 
 def _grouped(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:
@@ -169,7 +173,7 @@ def _with_index(model: ModelConfig, blocks: BlockConfig, asking: Product, ranks:
         yield from (asking, (index, read, own))
 
 
-def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Iterator[Product]:
+def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int, joined: bool) -> Iterator[Product]:
     mla, hidden = model.mla, model.hidden_size
     assert mla is not None
     heads = attention.num_heads // ranks
@@ -185,9 +189,7 @@ def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Itera
         yield (model.names.latent_gate,), hidden, heads * mla.v_head_dim
     if mla.indexer and mla.q_lora_rank:
         yield ("indexer.wq_b",), mla.q_lora_rank, mla.indexer.num_heads * mla.indexer.head_dim
-        # Elsewhere it is a part of a product in the model's dtype.
-        in_fp4 = model.checkpoint_quantization == "modelopt_fp4" and not mla.indexer.interleaved
-        if in_fp4 or mla.indexer.pool > 1:
+        if mla.indexer.pool > 1 or not joined:
             yield ("indexer.wk",), hidden, mla.indexer.head_dim
 
 

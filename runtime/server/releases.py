@@ -258,6 +258,7 @@ class Release(NamedTuple):
     # srt/models/qwen3_next.py: enable_cuda_shared_expert_fusion
     fuses_gated_shared: bool = False
     glm_routers: Wide = "copied"
+    joins_indexer: bool = False
     # Deterministic inference: _handle_deterministic_inference, arg_groups/attention_hook.py
     deterministic_backends: tuple[str, ...] = ("flashinfer", "fa3", "triton")
     deterministic_prefixes: tuple[str, ...] = ("fa3", "triton")
@@ -399,6 +400,7 @@ _14 = _13._replace(
 )
 _15 = _14._replace(
     version="0.5.15",
+    joins_indexer=True,
     eager_inputs="the pool",
     compressed_pools=COMPRESSED_15,
     gelu_on_cutlass="all",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from runtime.server.call_rules import DEEPSEEK_LAYERS, has_loose_experts, has_no_shared_mlp
+from runtime.server.call_rules import DEEPSEEK_LAYERS, has_loose_experts, has_no_shared_mlp, joins_indexer
 from runtime.server.config import ModelConfig
 from runtime.server.flashinfer import KeyForm, flashinfer_of
 from runtime.server.formats.kinds import Kind, is_absorbed_in_fp8
@@ -154,7 +154,8 @@ def _spread(deployment: Deployment) -> Spread:
     if has_no_shared_mlp(deployment.model, deployment.runtime, deployment.parallel.moe_ep):
         shared = 0
     loose = has_loose_experts(deployment.model, deployment.quantization)
-    return Spread(dense, shared, _fuses_swiglu(deployment), loose)
+    joined = joins_indexer(deployment.model, deployment.server.release)
+    return Spread(dense, shared, _fuses_swiglu(deployment), loose, joined)
 
 
 def _has_whole_dense(deployment: Deployment) -> bool:
