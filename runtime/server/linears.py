@@ -24,8 +24,9 @@ _FUSED_ROWS = 128
 # How MiniMax-M3's heads and their indexer store what they ask with, where both are made one matrix.
 JOINED = (None, "mxfp8")
 # Whose attention asks for TP's ranks, not for attention's: srt/models.
-_SPLIT_OVER_TP = (
-    *("llama", "mistral", "mixtral", "qwen2", "glm4", "glm4_moe_lite", "ernie4_5", "ernie4_5_moe"),
+SPLIT_OVER_TP = (
+    *("llama", "mistral", "mixtral", "qwen2", "glm4", "ernie4_5", "ernie4_5_moe", "ernie4_5_vl_moe_text"),
+    *("qwen2_vl_text", "qwen2_5_vl_text", "glm4v_text", "glm_ocr_text"),
     *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3", "gemma3_text", "granite"),
     *("granitemoe", "granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
     *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text", "afmoe"),
@@ -136,7 +137,7 @@ def _attention(model: ModelConfig, kind: str, parallel: ParallelConfig, spread: 
         yield from _compressed(model, kind, parallel.attn_tp)
     elif kind in model.attention:
         # DP attention is not for these: each of its groups would need all heads, and has a part of them.
-        ranks = parallel.tp if model.model_type in _SPLIT_OVER_TP else parallel.attn_tp
+        ranks = parallel.tp if model.model_type in SPLIT_OVER_TP else parallel.attn_tp
         if model.is_mla:
             yield from _latent(model, model.attention[kind], ranks, spread.joins_indexer)
         else:

@@ -35,6 +35,8 @@ def _disagreements(model: ModelConfig, names: ServedNames) -> Iterator[str]:
             stored, served = weights.of_linear(listed), _served(model, names, parts)
             if {stored, weights.of_linear(parts)} != {served}:
                 yield _said(listed[0], stored)
+            if served is not None and names.by_rows in size.modules and not _lies_by_rows(served):
+                yield f"SGLang takes {parts[0][:80]} apart by rows: {served.name} a {served.per} has others"
     if "lm_head" in names.plain and weights.of_head() is not None:
         yield _said("lm_head", weights.of_head())
     for layer, kind in enumerate(model.layer_kinds):
@@ -68,6 +70,28 @@ def _called(paths: tuple[tuple[str, str], ...], module: str) -> str:
     for pattern, instead in paths:
         module = re.sub(pattern, instead, module)
     return module
+
+
+def _lies_by_rows(kind: Kind) -> bool:
+    """Each of its tensors has an entry for every row."""
+    return kind.per == "row" and not kind.is_static
+
+
+def kept_plain(model: ModelConfig) -> Iterator[str]:
+    """What is not quantized as most are, where its class calls matrices otherwise than lists do."""
+    weights = model.quantized
+    if model.checkpoint_quantization is None:
+        return
+    with suppress(ConfigError):
+        for size in linears(model, ParallelConfig(), Spread(1, 1)):
+            for layer in size.layers:
+                parts = model.names.listed([f"{model.layer_name(layer)}.{one}" for one in size.modules])
+                if weights.of_linear(parts) != weights.linear:
+                    yield f"{parts[0][:80]} is told apart: SGLang's class has another name for it"
+        for layer, kind in enumerate(model.layer_kinds):
+            name = model.experts_name(model.block_name(layer))
+            if kind == "moe" and weights.of_experts(name) != weights.experts:
+                yield f"{name[:80]} are told apart: SGLang's class has another name for them"
 
 
 def _said(name: str, stored: Kind | None) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from runtime.server.config import ModelConfig
 from runtime.server.families import MINIMAX_NVFP4
+from runtime.server.linears import SPLIT_OVER_TP
 from runtime.server.shape import Server
 from runtime.server.unserved_when import (
     by_silu,
@@ -31,6 +32,10 @@ class _Row:
     said: str
 
 
+_OVER_ALL_RANKS = _Row(
+    lambda m, s: s.attn_dp_size > 1 and m.model_type in SPLIT_OVER_TP,
+    "DP attention: its heads are split over all ranks",
+)
 _A2A = _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
 _DRAFTS = _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers")
 _BLOCKS_ALONE = "quantized weights but in fp8 blocks on sm90: of others nothing is known here"
@@ -43,17 +48,12 @@ _BLOCKS_OF_TOKENS = _Row(
     lambda _, s: s.asked.dllm_algorithm is not None,
     "--dllm-algorithm: what its batches of blocks tune and take is not known here",
 )
-_PLAIN_ALONE = _Row(
-    lambda _, s: s.weights_quantization is not None,
-    "quantized weights: what its class makes of them is not known here",
-)
 # srt/models/granitemoe.py
 _GRANITE = (
     _Row(
         lambda _, s: s.release.number < (0, 5, 19),
         "releases before 0.5.19: they have no class of it, and run transformers' own",
     ),
-    _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
     _A2A,
     _Row(moves_experts, "experts that move: its class names none"),
     _DRAFTS,
@@ -77,7 +77,6 @@ _ROWS = {
     ),
     # srt/models/afmoe.py: heads and experts are split over TP's ranks, whatever a server says of them.
     "afmoe": (
-        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
         _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its experts are split over all ranks"),
         _Row(lambda _, s: s.ep_size > 1, "--ep: its experts are split over all ranks"),
         _Row(moves_experts, "experts that move: SGLang has each of them on every rank"),
@@ -92,27 +91,17 @@ _ROWS = {
         _Row(without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
         _DRAFTS,
     ),
-    # srt/models/starcoder2.py: its layers add up what all ranks answer.
-    "starcoder2": (
-        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
-        _Row(
-            lambda _, s: s.weights_quantization is not None,
-            "quantized weights: how its class makes them is not known here",
-        ),
-        _DRAFTS,
-    ),
+    "starcoder2": (_DRAFTS,),
     # srt/models/glm_ocr.py: its merger's width; glm_ocr_nextn.py drafts
     "glm_ocr_text": (
         _Row(
             lambda m, s: m.encoder is not None and m.encoder.is_cut(s.release.number),
             "releases since 0.5.20 but with a projection_intermediate_size as its text's: images are cut",
         ),
-        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
         _DRAFTS,
     ),
     # srt/models/ernie45_moe_vl.py: heads are split over all ranks, and layers give experts rows of one kind
     "ernie4_5_vl_moe_text": (
-        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
         _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its layers share out no rows"),
         _Row(moves_experts, "experts that move: its class names none"),
         _Row(
@@ -144,7 +133,6 @@ _ROWS = {
     ),
     # srt/models/gemma4_causal.py
     "gemma4_text": (
-        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
         _Row(
             lambda m, s: m.moe is not None and s.moe_a2a_backend != "none",
             "an all-to-all: its experts go by gelu, and those behind one by silu",
@@ -163,10 +151,7 @@ _ROWS = {
             "drafts that read its own keys: here none stands beside its layers",
         ),
     ),
-    "hy_v3": (
-        _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its heads are split over all ranks"),
-        _A2A,
-    ),
+    "hy_v3": (_A2A,),
     "kimi_linear": (
         _Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its delta layers are split over all ranks"),
         _A2A,
@@ -208,11 +193,10 @@ _ROWS = {
         _QUANTIZED,
     ),
     "sarvam_moe": (_DRAFTS,),
-    "sdar": (_BLOCKS_OF_TOKENS, _PLAIN_ALONE, _DRAFTS),
+    "sdar": (_BLOCKS_OF_TOKENS, _DRAFTS),
     # srt/models/sdar_moe.py
     "sdar_moe": (
         _BLOCKS_OF_TOKENS,
-        _PLAIN_ALONE,
         _Row(
             lambda _, s: s.moe_a2a_backend != "none",
             "an all-to-all: which rows its experts share is not known here",
@@ -287,6 +271,6 @@ _ROWS = {
 
 def unserved(model: ModelConfig, server: Server) -> str | None:
     """Why its layers are not known, as they would lie on this server."""
-    rows = _ROWS.get(model.model_type, ())
+    rows = (_OVER_ALL_RANKS, *_ROWS.get(model.model_type, ()))
     said = next((row.said for row in rows if row.when(model, server)), None)
     return None if said is None else f"{model.model_type} does not go with {said}"

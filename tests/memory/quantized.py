@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tests.memory.checkpoints import DATA
+from tests.memory.checkpoints import DATA, checkpoints
 
 RECORDED = DATA / "sglang_quantized.json"
-_PUBLISHED = DATA / "published_families.json"
 _IGNORED = ["lm_head"]
 _WEIGHTS = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False}
 _ROW = {"num_bits": 8, "type": "float", "strategy": "token", "symmetric": True, "dynamic": True}
@@ -64,32 +62,54 @@ FIRST: dict[str, dict[str, Any]] = {
         "num_experts": 8,
         "layer_types": [*["sliding_attention"] * 2, "full_attention"],
     },
+    "internlm/internlm2_5-7b": {
+        "num_hidden_layers": 1,
+        "auto_map": {"AutoConfig": "configuration_internlm2.InternLM2Config"},
+        "pad_token_id": 2,
+    },
+    "internlm/internlm3-8b-instruct": {"num_hidden_layers": 1},
+    "bigcode/starcoder2-7b": {"num_hidden_layers": 1},
+    "a/sdar-8b-from-memory": {"num_hidden_layers": 1},
+    "a/sdar-30b-a3b-from-memory": {"num_hidden_layers": 1},
+    "stepfun-ai/Step3-VL-10B": {"text_config": {"num_hidden_layers": 1}, "vision_config": {"layers": 1}},
+    "a/lfm2-1.2b-beside-a-siglip-2": {
+        "text_config": {"num_hidden_layers": 3, "full_attn_idxs": [2]},
+        "vision_config": {"num_hidden_layers": 1},
+    },
 }
 
 
-# What of each SGLang's class has plain whatever is listed: its own lists have to say so.
-_PLAIN = {
-    "moonshotai/Kimi-Linear-48B-A3B-Instruct": "kv_b_proj",
-    "tiiuae/Falcon-H1-34B-Instruct": "mamba",
-    "arcee-ai/Trinity-Mini": "mlp.experts",
+# What of each SGLang's class has plain whatever is listed, and towers: its own lists have to say so.
+_PLAIN: dict[str, tuple[str, ...]] = {
+    "moonshotai/Kimi-Linear-48B-A3B-Instruct": ("kv_b_proj",),
+    "tiiuae/Falcon-H1-34B-Instruct": ("mamba",),
+    "arcee-ai/Trinity-Mini": ("mlp.experts",),
+    "stepfun-ai/Step3-VL-10B": ("vision_model", "vit_large_projector"),
+    "a/lfm2-1.2b-beside-a-siglip-2": ("vision_tower", "multi_modal_projector"),
 }
 
 
 def config_of(name: str, section: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(_PUBLISHED.read_text())[name]
-    first = dict(FIRST[name])
-    if "linear_attn_config" in first:
-        first["linear_attn_config"] = {**told["linear_attn_config"], **first["linear_attn_config"]}
+    (told,) = (one.config for one in checkpoints() if one.name == name)
     plain = _PLAIN.get(name)
     listed = {} if plain is None else _listed(SECTIONS[section], plain)
-    return {**told, **first, "quantization_config": {**SECTIONS[section], **listed}}
+    return {**_with(told, FIRST[name]), "quantization_config": {**SECTIONS[section], **listed}}
 
 
-def _listed(section: Mapping[str, Any], plain: str) -> dict[str, Any]:
+def _with(told: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections keep what is not changed in them."""
+    return {**told, **{key: _changed(told.get(key), value) for key, value in changes.items()}}
+
+
+def _changed(old: Any, new: Any) -> Any:
+    return _with(old, new) if isinstance(old, Mapping) and isinstance(new, Mapping) else new
+
+
+def _listed(section: Mapping[str, Any], plain: Iterable[str]) -> dict[str, Any]:
     method = section["quant_method"]
     if method == "gptq":
-        return {"dynamic": {f"-:.*{plain}.*": {}}}
+        return {"dynamic": {f"-:.*{one}.*": {} for one in plain}}
     if method in ("compressed-tensors", "modelopt"):
-        spelled = f"re:.*{plain}.*" if method == "compressed-tensors" else f"*{plain}*"
-        return {"ignore": [*_IGNORED, spelled]}
-    return {"modules_to_not_convert": [plain]}
+        around = "re:.*{}.*" if method == "compressed-tensors" else "*{}*"
+        return {"ignore": [*_IGNORED, *map(around.format, plain)]}
+    return {"modules_to_not_convert": [*plain]}

@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import torch
 
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.decoder import Decoder
+from runtime.models.encoder import EncoderWeights
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
 from tests.memory.quantized import FIRST, RECORDED, SECTIONS, config_of
 
+_META = torch.device("meta")
 HELD = json.loads(RECORDED.read_text())
 # Its class makes them, and here they are refused: a rank's columns are no multiple of a group, its rows none
 # of a packed word, or experts are kept plain by an expression of GPTQ's, which other classes do not ask.
+# InternLM 2's class ends when it loads what it made: of wqkv it takes nothing apart but rows.
 REFUSED = (
     ("LiquidAI/LFM2-8B-A1B", "int4", "8"),
     ("moonshotai/Kimi-Linear-48B-A3B-Instruct", "int4", "8"),
     ("moonshotai/Kimi-Linear-48B-A3B-Instruct", "gptq", "8"),
     *(("arcee-ai/Trinity-Mini", "gptq", tp) for tp in "128"),
+    ("a/sdar-30b-a3b-from-memory", "int4", "8"),
+    *(
+        ("internlm/internlm2_5-7b", one, tp)
+        for one in SECTIONS.keys() - {"fp8 a row", "int8"}
+        for tp in "128"
+    ),
 )
 
 
-def _held(name: str, section: str, tp: int, major: int) -> list[int] | None:
+def _held(name: str, section: str, tp: int, major: int) -> int | None:
     """None: its class ends, and so does ours."""
-    comm, runtime = VirtualCommunicator(ParallelConfig(tp=tp), tp - 1), RuntimeConfig(sm_major=major)
+    comm, runtime = _rank(tp), RuntimeConfig(sm_major=major)
     try:
         model = Checkpoint(config_of(name, section)).model_config()
         if model.obstacles:
             return None
-        rank = Decoder(model, runtime, comm, torch.device("meta"), range(model.num_layers))
+        rank = Decoder(model, runtime, comm, _META, range(model.num_layers))
+        EncoderWeights(model.encoder.weights if model.encoder else (), comm, torch.bfloat16, _META)
     except ConfigError:
         return None
-    return [sum(one.nbytes for one in rank.parameters()), 0]
+    return sum(one.nbytes for one in rank.parameters())
 
 
 @pytest.mark.parametrize(("name", "section"), [(name, one) for name in HELD for one in HELD[name]])
@@ -45,7 +56,76 @@ def test_a_rank_holds_as_many_bytes_as_sglangs_own_class(name: str, section: str
     for tp, held in HELD[name][section].items():
         ends = isinstance(held, str) or (name, section, tp) in REFUSED
         for major in (9, 10):
-            assert _held(name, section, int(tp), major) == (None if ends else held), (tp, major)
+            assert _held(name, section, int(tp), major) == (None if ends else held[0]), (tp, major)
+
+
+_FIRST, _QKV = "model.layers.0.", [f"model.layers.0.self_attn.{one}_proj" for one in "qkv"]
+_TOWER, _JOINS = "vision_model", "vit_large_projector"
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "told", "said"),
+    [
+        ("internlm/internlm2_5-7b", "fp8 blocks", {}, "takes model.layers.0.attention.wqkv apart by rows"),
+        (
+            "internlm/internlm2_5-7b",
+            "fp8 a row",
+            {"ignore": ["lm_head", f"{_FIRST}feed_forward.w1", f"{_FIRST}feed_forward.w3"]},
+            "feed_forward.w1 is plain in the file, and not so in SGLang's class",
+        ),
+        ("a/sdar-8b-from-memory", "int4", {"ignore": _QKV}, "self_attn.q_proj is plain in the file"),
+        ("bigcode/starcoder2-7b", "int4", {"ignore": _QKV}, "self_attn.q_proj is plain in the file"),
+        ("internlm/internlm3-8b-instruct", "int4", {"ignore": _QKV}, "self_attn.q_proj is plain in the file"),
+        (
+            "stepfun-ai/Step3-VL-10B",
+            "fp8",
+            {"modules_to_not_convert": [_TOWER, _JOINS, f"{_FIRST}self_attn.o_proj"]},
+            "self_attn.o_proj is told apart: SGLang's class has another name for it",
+        ),
+        ("stepfun-ai/Step3-VL-10B", "fp8", {"modules_to_not_convert": [_TOWER]}, f"no list means {_JOINS}."),
+        (
+            "a/lfm2-1.2b-beside-a-siglip-2",
+            "fp8",
+            {"modules_to_not_convert": ["model.language_model.layers.0.conv.in_proj"]},
+            "conv.in_proj is told apart",
+        ),
+    ],
+)
+def test_what_sglangs_class_calls_otherwise_or_cannot_load_is_named(
+    name: str, section: str, told: dict[str, Any], said: str
+) -> None:
+    (obstacle,) = Checkpoint(_told(name, section, told)).model_config().obstacles
+    assert said in obstacle
+
+
+# By its own load_weights and create_weights, of the last of two ranks.
+@pytest.mark.parametrize(
+    ("name", "section", "told", "held"),
+    [
+        ("internlm/internlm2_5-7b", "awq", {"modules_to_not_convert": ["wqkv"]}, 833429504),
+        ("internlm/internlm2_5-7b", "gptq", {"dynamic": {"-:.*wqkv.*": {}}}, 833482752),
+        ("internlm/internlm2_5-7b", "fp8 a row", {"ignore": ["re:.*feed_forward.*"]}, 955305984),
+        ("a/sdar-8b-from-memory", "fp8 a row", {"ignore": ["re:.*self_attn.*"]}, 1362190848),
+        ("a/sdar-8b-from-memory", "fp8", {"modules_to_not_convert": _QKV}, 1353736720),
+        ("bigcode/starcoder2-7b", "awq", {"modules_to_not_convert": ["c_fc"]}, 345845248),
+        ("bigcode/starcoder2-7b", "modelopt fp8", {"ignore": ["lm_head", "*o_proj"]}, 345734696),
+    ],
+)
+def test_a_list_means_what_it_means_to_sglangs_class(
+    name: str, section: str, told: dict[str, Any], held: int
+) -> None:
+    model, comm = Checkpoint(_told(name, section, told)).model_config(), _rank(2)
+    rank = Decoder(model, RuntimeConfig(), comm, _META, range(model.num_layers))
+    assert not model.obstacles and sum(one.nbytes for one in rank.parameters()) == held
+
+
+def _told(name: str, section: str, told: dict[str, Any]) -> dict[str, Any]:
+    config = config_of(name, section)
+    return {**config, "quantization_config": {**config["quantization_config"], **told}}
+
+
+def _rank(tp: int) -> VirtualCommunicator:
+    return VirtualCommunicator(ParallelConfig(tp=tp), tp - 1)
 
 
 def test_every_format_is_asked_of_every_family() -> None:

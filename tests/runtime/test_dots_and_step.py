@@ -52,8 +52,12 @@ def test_what_sglang_asks_of_steps_tower_is_named(told: dict[str, Any], said: st
 def test_steps_text_is_a_plain_qwen_3() -> None:
     with pytest.raises(ConfigError, match="model_type is 'llama': SGLang has step_robotics with qwen3"):
         model_config({**STEP, "text_config": {**STEP["text_config"], "model_type": "llama"}})
-    with pytest.raises(ConfigError, match="plain layers of step_robotics alone"):
-        model_config({**STEP, "quantization_config": {"quant_method": "fp8"}})
+
+
+def test_a_quantized_step_lists_its_tower_as_sglang_calls_it() -> None:
+    """test_quantized.py has what its lists mean."""
+    (said,) = model_config({**STEP, "quantization_config": {"quant_method": "fp8"}}).obstacles
+    assert "no list means vision_model..transformer.resblocks.0.attn.qkv_proj, as SGLang calls it" in said
 
 
 def test_dots_tower_is_that_of_its_config_class_where_nothing_is_told() -> None:

@@ -149,7 +149,7 @@ _BESIDE = """
     sarvam_moe moe_shared_expert_intermediate_size multi_gate norm_head norm_softmax norm_topk_prob
         rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
     sdar_moe num_local_experts
-    internlm2 head_dim quantization_config
+    internlm2 head_dim
     internlm3 bias qkv_bias
     cohere head_dim model_max_length
     cohere2 head_dim model_max_length sliding_window_pattern

@@ -53,3 +53,10 @@ def test_a_published_checkpoint_is_of_its_own_class() -> None:
             Checkpoint(one.config).model_config()
         except ConfigError as error:
             assert "architectures names" not in error.message, one.name
+
+
+def test_transformers_name_of_ernie_is_none_of_sglangs() -> None:
+    """Whose registry then has transformers' layers: srt/models/registry.py, ernie4.py."""
+    told = {"model_type": "ernie4_5", "architectures": ["Ernie4_5ForCausalLM"]}
+    with pytest.raises(Unsupported, match="those of a ernie4_5 are Ernie4_5_ForCausalLM's"):
+        Checkpoint(told).model_config()

@@ -51,11 +51,11 @@ def test_which_servers_end_in_its_class(name: str, told: str, why: str | None, t
             (name, "--dllm-algorithm LowConfidence --pp-size 2", "--dllm-algorithm")
             for name in (DENSE, SPARSE)
         ),
-        *((name, "--quantization fp8", "quantized weights") for name in (DENSE, SPARSE)),
         *((name, "--speculative-algorithm NGRAM", "drafts") for name in (DENSE, SPARSE)),
         (SPARSE, "--tp 2 --moe-a2a-backend deepep", "an all-to-all"),
         (SPARSE, "--tp 2 --ep 2 --ep-num-redundant-experts 8", "experts that move"),
         (DENSE, "--tp 2", None),
+        *((name, "--quantization fp8", None) for name in (DENSE, SPARSE)),
         (SPARSE, "--tp 2 --ep 2", None),
     ],
 )

@@ -375,14 +375,21 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
     assert f" does not go with {said}" in refused.shape.unknown
 
 
-@pytest.mark.parametrize("name", ["bigcode/starcoder2-7b"])
 @pytest.mark.parametrize(
-    ("not_served", "said"), [(_DP, "DP attention"), ({"quantization": "fp8"}, "quantized")]
+    "name",
+    [
+        *("bigcode/starcoder2-7b", "internlm/internlm3-8b-instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+        *(
+            "Qwen/Qwen2.5-72B-Instruct",
+            "mistralai/Mixtral-8x7B-Instruct-v0.1",
+            "CohereForAI/c4ai-command-r7b-12-2024",
+        ),
+    ],
 )
-def test_what_classes_with_biased_norms_are_not_written_for_has_a_key_alone(
-    name: str, not_served: dict[str, Any], said: str, tmp_path: Path
+def test_classes_that_split_heads_over_all_ranks_have_a_key_alone_under_dp_attention(
+    name: str, tmp_path: Path
 ) -> None:
     assert _deployment(tmp_path, {}, _CONFIGS[name], tp=4).shape.model is not None
-    refused = _deployment(tmp_path, {}, _CONFIGS[name], **{"tp": 4, **not_served})
+    refused = _deployment(tmp_path, {}, _CONFIGS[name], **_DP)
     assert refused.shape.model is None and refused.server.key
-    assert f" does not go with {said}" in refused.shape.unknown
+    assert " does not go with DP attention: its heads are split over all ranks" in refused.shape.unknown

@@ -6,7 +6,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
 _NAMES = TensorNames(
     embedding="model.tok_embeddings",
@@ -19,6 +19,11 @@ _NAMES = TensorNames(
     gate="w1",
     up="w3",
     down="w2",
+    served=ServedNames(
+        ((r"\.w1$", ".gate_proj"), (r"\.w3$", ".up_proj")),
+        unpacks=False,
+        by_rows="attention.wqkv",
+    ),
 )
 
 
@@ -26,8 +31,6 @@ def _internlm2(f: Fields) -> ModelConfig:
     f.only("bias", False)  # SGLang reads no biases of theirs, and has no head but their own
     f.only("tie_word_embeddings", False)
     f.only("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
-    if f.has("quantization_config"):
-        f.cannot("quantization_config: SGLang takes wqkv apart as a plain matrix")
     return model(
         f,
         {"full": heads(f)},

@@ -6,7 +6,9 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
+from runtime.server.tensor_names import ServedNames, TensorNames
 
+_NAMES = TensorNames(served=ServedNames(unpacks=False))
 _TOLD_APART = (
     "intermediate_size",
     "num_key_value_heads",
@@ -23,7 +25,7 @@ def _internlm3(f: Fields) -> ModelConfig:
     for name in _TOLD_APART:
         if not f.tells(name):
             f.cannot(f"{name} is missing: transformers and the class of its checkpoints say otherwise")
-    return model(f, {"full": heads(f)}, everywhere(f, "full"), everywhere(f, "dense"))
+    return model(f, {"full": heads(f)}, everywhere(f, "full"), everywhere(f, "dense"), names=_NAMES)
 
 
 FAMILIES = (

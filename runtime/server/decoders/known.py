@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 
 from runtime.server.architectures import HYBRID_SWA
 from runtime.server.config import ModelConfig
@@ -69,10 +69,10 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import HF, Fields, architecture_of
 from runtime.server.decoders.routes import unchosen
 from runtime.server.decoders.served_classes import check_class
-from runtime.server.decoders.wrappers import WRAPPERS, encoder_of, text_part, wrapper_of
+from runtime.server.decoders.wrappers import WRAPPERS, Wrapper, encoder_of, text_part, wrapper_of
 from runtime.server.errors import Unsupported
 from runtime.server.formats.kinds import Kind
-from runtime.server.served_names import disagreements
+from runtime.server.served_names import disagreements, kept_plain
 from runtime.server.sizing import HYBRID_TYPES
 
 _MODULES = (
@@ -106,7 +106,20 @@ def model_config(hf: HF) -> ModelConfig:
     text = _text_model(part)
     if not _keeps_windows_apart(hf, part) and text.model_type in HYBRID_TYPES:
         text = replace(text, windows_apart=False)
-    return text if wrapper is None else replace(text, encoder=encoder_of(wrapper, hf, text.hidden_size))
+    if wrapper is None:
+        return text
+    doubts = [f"quantization_config: {said}" for said in islice(_of_wrapper(wrapper, text), 1)]
+    obstacles = (*text.obstacles, *doubts)
+    return replace(text, obstacles=obstacles, encoder=encoder_of(wrapper, hf, text.hidden_size))
+
+
+def _of_wrapper(wrapper: Wrapper, text: ModelConfig) -> Iterator[str]:
+    if wrapper.is_alike:
+        yield from kept_plain(text)
+    if text.checkpoint_quantization is not None:
+        met = next((one for one in wrapper.tower if text.quantized.of_linear([one]) is not None), None)
+        if met is not None:
+            yield f"no list means {met}, as SGLang calls it: it would be quantized, and is not in a file"
 
 
 def _keeps_windows_apart(hf: HF, text: HF) -> bool:

@@ -11,11 +11,14 @@ from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model, routed
 from runtime.server.layer_config import AttentionConfig
+from runtime.server.tensor_names import ServedNames, TensorNames
+
+_NAMES = TensorNames(served=ServedNames(unpacks=False))
 
 
 def _sdar(f: Fields) -> ModelConfig:
     _told(f, _DENSE)
-    return model(f, {"full": _attention(f)}, everywhere(f, "full"), everywhere(f, "dense"))
+    return model(f, {"full": _attention(f)}, everywhere(f, "full"), everywhere(f, "dense"), names=_NAMES)
 
 
 def _sdar_moe(f: Fields) -> ModelConfig:
@@ -24,7 +27,9 @@ def _sdar_moe(f: Fields) -> ModelConfig:
     f.only("decoder_sparse_step", 1)
     f.only("norm_topk_prob", True)  # else what kernels are told is another choice than its router's
     moe = routed(f, "moe_intermediate_size")
-    return model(f, {"full": _attention(f)}, everywhere(f, "full"), everywhere(f, "moe"), moe=moe)
+    return model(
+        f, {"full": _attention(f)}, everywhere(f, "full"), everywhere(f, "moe"), moe=moe, names=_NAMES
+    )
 
 
 def _told(f: Fields, names: dict[str, object]) -> None:

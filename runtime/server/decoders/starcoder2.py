@@ -6,9 +6,9 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model
-from runtime.server.tensor_names import TensorNames
+from runtime.server.tensor_names import ServedNames, TensorNames
 
-_NAMES = TensorNames(up="c_fc", down="c_proj")
+_NAMES = TensorNames(up="c_fc", down="c_proj", served=ServedNames(unpacks=False))
 
 
 def _starcoder2(f: Fields) -> ModelConfig:

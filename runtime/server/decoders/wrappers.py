@@ -43,7 +43,6 @@ class Wrapper:
     weights: Callable[[HF, int], Iterable[EncoderWeight]]
     may_be_whole: bool = False
     is_quantized: bool = False
-    plain_alone: bool = False  # which of its matrices are quantized is not known
     section: str = "text_config"
     inside: str | None = None
     is_flat: bool = False
@@ -56,6 +55,10 @@ class Wrapper:
     needs: tuple[str, ...] = ()  # what its text has to tell, as its class is in a file beside it
     beside: tuple[str, ...] = ()  # what else its encoder has, told elsewhere
     is_prefixed: bool = True  # its modules' names, where SGLang compares them with those of a list
+    # Nothing of the text may be told apart, as SGLang's class has other names for it than lists have.
+    is_alike: bool = False
+    # Matrices of its tower as SGLang calls them: all are plain in a checkpoint, so a list has to mean them.
+    tower: tuple[str, ...] = ()
 
 
 _MIMO_V2 = (
@@ -71,6 +74,12 @@ _ERNIE = (
     *("hidden_act", "use_bias", "tie_word_embeddings", "moe_num_experts", "moe_intermediate_size", "moe_k"),
     *("moe_num_shared_experts", "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"),
     *("pixel_hidden_size", "spatial_conv_size", "temporal_conv_size"),
+)
+# step3_vl_10b.py: what it calls them has a dot too many.
+_STEP_LAYER = "vision_model..transformer.resblocks.0."
+_STEP = (
+    *(f"{_STEP_LAYER}{one}" for one in ("attn.qkv_proj", "attn.proj", "mlp.fc1", "mlp.fc2")),
+    "vit_large_projector.",
 )
 _UNIFIED = ("hidden_size_per_layer_input",)  # which SGLang reads by one class until 0.5.15, then by another
 _NEMOTRONS = ("NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "nemotron_h_omni")
@@ -126,10 +135,18 @@ WRAPPERS: Mapping[str, Wrapper] = {
             **_QUANTIZED,
             tied_by="unless told",
             served=("lfm2",),
-            plain_alone=True,
+            is_alike=True,
         ),
         Wrapper("step3p7", "step3p5", step.step3p7),
-        Wrapper("step_robotics", "qwen3", step.step_vl, served=("qwen3",), plain_alone=True),
+        Wrapper(
+            "step_robotics",
+            "qwen3",
+            step.step_vl,
+            **_QUANTIZED,
+            served=("qwen3",),
+            is_alike=True,
+            tower=_STEP,
+        ),
         Wrapper("dots_ocr", "qwen2", dots.dots_ocr, is_flat=True),
         Wrapper(
             "minimax_m3_vl",
@@ -221,8 +238,6 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
     if wrapper.tied_by == "unless told":
         told = [hf[name] for name in (_TIED, _TIES) if hf.get(name) is not None]
         text |= {_TIED: None, _TIES: told[0] if told else True}
-    if wrapper.plain_alone and text.get("quantization_config"):
-        raise Unsupported(f"quantization_config: this runtime has plain layers of {wrapper.model_type} alone")
     if wrapper.is_prefixed and isinstance(text.get("quantization_config"), Mapping):
         text["quantization_config"] = _of_text(text["quantization_config"])
     return text
