@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from runtime.server.config import ModelConfig
 from runtime.server.families import MINIMAX_NVFP4
-from runtime.server.linears import SPLIT_OVER_TP
 from runtime.server.shape import Server
 from runtime.server.unserved_when import (
     by_silu,
@@ -21,6 +20,7 @@ from runtime.server.unserved_when import (
     pads_shared,
     quantized_otherwise,
     situ_tuned,
+    splits_over_all,
     stretched,
     without_scales,
 )
@@ -32,10 +32,7 @@ class _Row:
     said: str
 
 
-_OVER_ALL_RANKS = _Row(
-    lambda m, s: s.attn_dp_size > 1 and m.model_type in SPLIT_OVER_TP,
-    "DP attention: its heads are split over all ranks",
-)
+_OVER_ALL_RANKS = _Row(splits_over_all, "DP attention: its heads are split over all ranks")
 _A2A = _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
 _DRAFTS = _Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers")
 _BLOCKS_ALONE = "quantized weights but in fp8 blocks on sm90: of others nothing is known here"

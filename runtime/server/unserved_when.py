@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 from runtime.server.config import ModelConfig
+from runtime.server.linears import SPLIT_OVER_TP
+from runtime.server.parallel_config import ParallelConfig
 from runtime.server.recurrent import KimiDeltaConfig, LightningConfig
 from runtime.server.shape import Server
+
+
+def splits_over_all(model: ModelConfig, server: Server) -> bool:
+    """And its cache has room for the same, or it would end: see `writes_fewer_heads`."""
+    whole = server.attn_dp_size > 1 and model.model_type in SPLIT_OVER_TP
+    return whole and not writes_fewer_heads(model, server.parallel)
+
+
+def writes_fewer_heads(model: ModelConfig, parallel: ParallelConfig) -> bool:
+    """Than a group's cache has: kvcache.cuh of srt/mem_cache's kernels wants a row for each token."""
+    if model.is_mla or model.model_type not in SPLIT_OVER_TP:
+        return False
+    heads = model.main_attention.num_kv_heads
+    return max(1, heads // parallel.tp) < max(1, heads // parallel.attn_tp)
 
 
 def other_values(model: ModelConfig, server: Server) -> bool:

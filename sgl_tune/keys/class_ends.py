@@ -273,7 +273,6 @@ def _means_of_keys(deployment: Deployment) -> Iterator[str]:
 
 
 def _sdar(deployment: Deployment) -> Iterator[str]:
-    """srt/models/sdar_moe.py multiplies for TP's ranks what it takes apart for those of attention."""
     if deployment.model.model_type != "sdar_moe":
         return
     yield from _ranks_without_experts(deployment)

@@ -9,6 +9,7 @@ from runtime.server.call_rules import chooses_itself, fuses_on_each_rank
 from runtime.server.expert_weights import has_int4_experts, packs_nvfp4
 from runtime.server.recurrent import LightningConfig, Mamba2Config, ShortConvConfig
 from runtime.server.sizing import kv_heads_per_rank
+from runtime.server.unserved_when import writes_fewer_heads
 from sgl_tune.keys.call_shapes import has_kernels, routing_of, tunes_moe
 from sgl_tune.keys.expert_calls import (
     FP4_TILE,
@@ -42,11 +43,22 @@ _BY_SILU = ("awq_marlin", "gptq_marlin", "moe_wna16", "mxfp4", "w4afp8")
 def ends_of_kernels(deployment: Deployment) -> Iterator[str]:
     """Of one that tunes nothing, those of its attention and of experts by gelu alone."""
     yield from _gates(deployment)
+    yield from _heads_of_all(deployment)
     yield from _large_pages(deployment)
     yield from _untold_windows(deployment)
     yield from _first_layer(deployment)
     if deployment.server.tunes:
         yield from _tuned(deployment)
+
+
+def _heads_of_all(deployment: Deployment) -> Iterator[str]:
+    """As the first keys are written."""
+    model, parallel = deployment.model, deployment.parallel
+    if writes_fewer_heads(model, parallel):
+        yield (
+            f"--enable-dp-attention: SGLang's class of {model.model_type} splits its heads over all "
+            f"{parallel.tp} ranks, and its cache has those of {parallel.attn_tp}"
+        )
 
 
 def _tuned(deployment: Deployment) -> Iterator[str]:

@@ -104,3 +104,26 @@ def test_a_model_with_states_that_no_rule_knows_keeps_prefixes_in_pages_of_one_t
     target = ServerFlags(model_path=str(tmp_path), sglang_version=release, arch=arch)
     found = never_starts(resolve_deployment(target, environ={}).asking(**asked))
     assert found is not None and "pages of one token" in found if ends else found is None
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "dp", "ends"),
+    [
+        ("Mixtral-8x7B", 8, 8, True),
+        ("Mixtral-8x7B", 4, 2, True),
+        ("Llama-3.1-8B", 2, 2, True),
+        ("Llama-3.1-70B", 8, 1, False),
+        ("Qwen3-30B-A3B", 4, 4, False),  # knows of groups
+    ],
+)
+def test_heads_of_all_ranks_do_not_go_into_a_groups_cache(model: str, tp: int, dp: int, ends: bool) -> None:
+    flags = {"model_path": model, "tp": tp, "dp": dp, "enable_dp_attention": dp > 1, "arch": "sm90"}
+    found = why_it_ends(**flags)
+    assert (found is not None and f"splits its heads over all {tp} ranks" in found) == ends, found
+
+
+def test_one_head_a_rank_fits_and_answers_wrongly() -> None:
+    """8 heads of keys, 16 ranks in groups of eight."""
+    flags = {"model_path": "Mixtral-8x7B", "tp": 16, "dp": 2, "enable_dp_attention": True, "arch": "sm90"}
+    target = ServerFlags(**flags, sglang_version="0.5.23")
+    assert "its heads are split over all ranks" in resolve_deployment(target, environ={}).shape.unknown

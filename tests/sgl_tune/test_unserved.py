@@ -11,6 +11,7 @@ import pytest
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
+from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import checkpoints
 
 _CONFIGS = {one.name: one.config for one in checkpoints()}
@@ -91,15 +92,11 @@ def test_what_of_kimi_k3_is_not_known(
     )
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [(_DP, "DP attention"), ({"tp": 4, "moe_a2a_backend": "deepep"}, "an all-to-all")],
-)
-def test_hunyuan_3_is_split_over_all_ranks(flags: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_hunyuan_3_is_split_over_all_ranks(tmp_path: Path) -> None:
     assert _deployment(tmp_path, {}, _HY3, tp=4).shape.model is not None
-    refused = _deployment(tmp_path, {}, _HY3, **flags)
+    refused = _deployment(tmp_path, {}, _HY3, tp=4, moe_a2a_backend="deepep")
     assert refused.shape.model is None and refused.server.key
-    assert refused.shape.unknown.startswith(f"hy_v3 does not go with {said}")
+    assert refused.shape.unknown.startswith("hy_v3 does not go with an all-to-all")
 
 
 @pytest.mark.parametrize(
@@ -281,7 +278,6 @@ _ON_CUTLASS = {"moe_runner_backend": "flashinfer_cutlass"}
 @pytest.mark.parametrize(
     ("changes", "served", "not_served", "said"),
     [
-        ({}, {"tp": 4}, _DP, "DP attention"),
         ({}, {"tp": 4, "ep": 4}, {"tp": 4, "moe_a2a_backend": "deepep"}, "an all-to-all"),
         ({}, {"pp": 2, "sglang_version": "0.5.13"}, {"pp": 2, "sglang_version": "0.5.12"}, "--pp before"),
         (
@@ -316,7 +312,6 @@ def test_what_gemma_4s_class_is_not_written_for_has_a_key_alone(
 @pytest.mark.parametrize(
     ("not_served", "said"),
     [
-        (_DP, "DP attention"),
         ({"moe_a2a_backend": "deepep"}, "an all-to-all"),
         ({"ep": 4}, "--ep"),
         ({"speculative_algorithm": "EAGLE3", "speculative_draft_model_path": "/none"}, "drafts"),
@@ -360,7 +355,6 @@ def test_what_phimoes_class_is_not_written_for_has_a_key_alone(
 @pytest.mark.parametrize(
     ("name", "release", "not_served", "said"),
     [
-        ("a/granite-of-shared-experts", "0.5.19", _DP, "DP attention"),
         ("a/granite-of-shared-experts", "0.5.19", {"sglang_version": "0.5.18"}, "releases before 0.5.19"),
         ("a/granite-of-windows", "0.5.22", {"moe_a2a_backend": "deepep"}, "an all-to-all"),
     ],
@@ -379,6 +373,8 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
     "name",
     [
         *("bigcode/starcoder2-7b", "internlm/internlm3-8b-instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+        *("google/gemma-4-26B-A4B-it", "arcee-ai/Trinity-Mini", "tencent/Hy3-preview"),
+        *("a/granite-of-shared-experts", "a/granite-of-windows"),
         *(
             "Qwen/Qwen2.5-72B-Instruct",
             "mistralai/Mixtral-8x7B-Instruct-v0.1",
@@ -386,10 +382,7 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
         ),
     ],
 )
-def test_classes_that_split_heads_over_all_ranks_have_a_key_alone_under_dp_attention(
-    name: str, tmp_path: Path
-) -> None:
-    assert _deployment(tmp_path, {}, _CONFIGS[name], tp=4).shape.model is not None
-    refused = _deployment(tmp_path, {}, _CONFIGS[name], **_DP)
-    assert refused.shape.model is None and refused.server.key
-    assert " does not go with DP attention: its heads are split over all ranks" in refused.shape.unknown
+def test_classes_that_split_heads_over_all_ranks_end_under_dp_attention(name: str, tmp_path: Path) -> None:
+    assert never_starts(_deployment(tmp_path, {}, _CONFIGS[name], tp=4)) is None
+    found = never_starts(_deployment(tmp_path, {}, _CONFIGS[name], **_DP))
+    assert found is not None and "splits its heads over all 4 ranks" in found
