@@ -290,6 +290,7 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"moe_shared_expert_intermediate_size": 64}, "SGLang makes shared experts 512 wide"),
             ({"quantization_config": {"quant_method": "fp8"}}, "and those in fp8 blocks"),
             ({"quantization_config": {"quant_method": "mxfp4"}}, "and those in fp8 blocks"),
+            ({"quantization_config": {"quant_method": "modelopt"}}, "SGLang's head has no name"),
             ({"quantization_config": {**_BLOCKS, "ignored_layers": ["a"]}}, "ignored_layers: this runtime"),
             ({"quantization_config": {**_BLOCKS, "activation_scheme": "static"}}, "activation_scheme is"),
         )

@@ -115,6 +115,8 @@ def check_weights(f: Fields) -> None:
     section = f.section("quantization_config")
     if not section:
         return
+    if str(section.get("quant_method")).startswith("modelopt"):
+        f.cannot("quantization_config: SGLang's head has no name, and ModelOpt's method whatever is listed")
     if section.get("quant_method") != "fp8" or not section.get("weight_block_size"):
         f.cannot("quantization_config: this runtime has plain layers of this family, and those in fp8 blocks")
     for name in section.keys() - _SECTION.keys():
