@@ -47,19 +47,19 @@ def rows_of(rope: RopeConfig, positions: torch.Tensor) -> torch.Tensor:
 def _short_and_long(
     rope: RopeConfig, device: torch.device
 ) -> tuple[tuple[int, torch.Tensor, float], tuple[int, torch.Tensor, float]]:
-    told, plain = rope.parameters, _plain(rope, device)
+    told, plain = rope.parameters, plain_frequencies(rope, device)
     short, long = (torch.tensor(told[f"{one}_factor"], device=device) for one in ("short", "long"))
     first, rows = told["original_max_position_embeddings"], rope.max_position
     return (first, plain / short, told["short_mscale"]), (rows, plain / long, told["long_mscale"])
 
 
-def _plain(rope: RopeConfig, device: torch.device) -> torch.Tensor:
+def plain_frequencies(rope: RopeConfig, device: torch.device) -> torch.Tensor:
     exponents = torch.arange(0, rope.dim, 2, dtype=torch.float32, device=device) / rope.dim
     return 1.0 / (rope.theta**exponents)
 
 
 def _frequencies(rope: RopeConfig, device: torch.device) -> tuple[torch.Tensor, float]:
-    plain, told = _plain(rope, device), rope.parameters
+    plain, told = plain_frequencies(rope, device), rope.parameters
     kind = told.get("rope_type", "default")
     if kind == "llama3":
         return _llama3(plain, told), 1.0

@@ -250,6 +250,7 @@ class Decoder(nn.Module):
         for part in (
             self.embedding,
             self.inputs,
+            self.ropes,
             *self._stack,
             self.streams,
             self.reads,

@@ -19,6 +19,7 @@ from runtime.layers.rope import rope_, rows_of
 from runtime.models.build import Build
 from runtime.models.growth import grown
 from runtime.models.key_pools import KeyPools
+from runtime.models.mixed_turns import MixedTurns
 from runtime.models.query_key_norm import query_key_norms
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig
@@ -45,6 +46,7 @@ class GroupedQueryAttention(nn.Module):
         self.has_gate, self.value_scale = config.output_gate, config.value_scale
         self.key_scale = config.key_scale
         self.has_keys = model.key_layer(layer_id) == layer_id
+        self.mixed: MixedTurns | None = None
         self.qkv = build.linear(
             parts_of_heads(name, model.names, config, asked, kv, values, self.has_keys),
             slice(0, config.inputs * model.hidden_size),
@@ -101,7 +103,9 @@ class GroupedQueryAttention(nn.Module):
             self.norms(q, k)
         if self.value_norm is not None and self.has_keys:
             rms_norm_(v, self.value_norm, self.eps)
-        if self.rope is not None and table is not None:
+        if self.mixed is not None:
+            q, k = self.mixed(q, k, batch.positions)
+        elif self.rope is not None and table is not None:
             rope_(q, k, table, rows_of(self.rope, batch.positions), self.rope.interleaved)
         if self.norms is not None and self.norms_turned:
             self.norms(q, k)

@@ -82,6 +82,7 @@ class DecoderLayer(nn.Module):
         self.mixer_norms = None if self.mixer is None else around_attention(build, name, half)
         self.beside = _beside(build, layer_id, dispatcher, backend)
         self.mlp = _mlp(build, layer_id, f"{name}.{model.names.mlp}{half}", dispatcher, backend)
+        self._turn_by_mixed(build, layer_id, ropes)
         self.mlp_norms = None if self.mlp is None else around_mlp(build, name, half)
         scale = torch.ones(1, dtype=build.dtype, device=build.device) if model.scales_layers else None
         self.register_buffer("scale", scale)
@@ -93,6 +94,14 @@ class DecoderLayer(nn.Module):
         self.keeps = model.snapshots is not None and layer_id % model.snapshots.every == 0
         self.mixer_reads = None if model.snapshots is None else Mixture(build, f"{name}.self_attention_res")
         self.mlp_reads = None if model.snapshots is None else Mixture(build, f"{name}.mlp_res")
+
+    def _turn_by_mixed(self, build: Build, layer_id: int, ropes: RopeTables) -> None:
+        """By another attention than the one before, which SGLang drops (srt/models/interns1pro.py)."""
+        rope, before = _rope(build.model, layer_id), self.mixer
+        if rope is not None and rope.mixed is not None and isinstance(before, GroupedQueryAttention):
+            made = GroupedQueryAttention(build, layer_id, before.name)
+            made.mixed = ropes.mix(rope, made.kv_heads)
+            self.mixer = made
 
     def forward(
         self,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 
+from runtime.layers.loading import Piece
 from runtime.layers.rope import lengthened, rope_table
+from runtime.models.mixed_turns import MixedTurns
 from runtime.server.layer_config import RopeConfig
 
 
@@ -17,6 +21,7 @@ class RopeTables(nn.Module):
         super().__init__()
         self._device = device
         self._ropes: list[RopeConfig] = []
+        self.mixed: MixedTurns | None = None
 
     def lay(self, rope: RopeConfig | None) -> str | None:
         """Its name."""
@@ -26,6 +31,16 @@ class RopeTables(nn.Module):
             self.register_buffer(f"table_{len(self._ropes)}", rope_table(rope, self._device))
             self._ropes.append(rope)
         return f"table_{self._ropes.index(rope)}"
+
+    def mix(self, rope: RopeConfig, heads: slice) -> MixedTurns:
+        """Beside the plain table, which SGLang makes before it, and keeps."""
+        if self.mixed is None:
+            self.mixed = MixedTurns(rope, heads, self._device)
+        return self.mixed
+
+    def pieces(self) -> Iterator[Piece]:
+        if self.mixed is not None:
+            yield from self.mixed.pieces()
 
     def reach(self, positions: int) -> None:
         for number, rope in enumerate(self._ropes):

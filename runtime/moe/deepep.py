@@ -6,7 +6,7 @@ The buffers behind it are no tensors: see `runtime.start.first_use.open_deepep`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import comb
+from math import comb, prod
 
 import torch
 
@@ -144,6 +144,8 @@ def share_of_rows(moe: MoEConfig, held: int) -> float:
     """Of all rows, those with some of their experts among the `held` of a rank: each group of experts is as
     likely to be looked at, and each expert in those that are."""
     group = moe.num_experts // moe.num_groups
+    if moe.from_each_group:
+        return 1 - prod(_spared(moe, min(group, held - first)) for first in range(0, held, group))
     mine, width = (1, held) if held <= group else (held // group, group)
     looked_at = moe.top_k_groups if moe.num_groups > 1 else 1
     experts, others = group * looked_at, moe.num_groups - mine
@@ -152,6 +154,12 @@ def share_of_rows(moe: MoEConfig, held: int) -> float:
         likely = comb(mine, both) * comb(others, looked_at - both) / comb(moe.num_groups, looked_at)
         share += likely * (1 - comb(experts - both * width, moe.top_k) / comb(experts, moe.top_k))
     return share
+
+
+def _spared(moe: MoEConfig, held: int) -> float:
+    """How likely none of so many experts of one group is chosen."""
+    group, each = moe.num_experts // moe.num_groups, moe.top_k // moe.num_groups
+    return comb(group - held, each) / comb(group, each)
 
 
 def aligned_rows(assigned: int, experts: int) -> int:

@@ -119,9 +119,11 @@ def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tenso
     # The correction balances the choice alone: weights are the uncorrected scores.
     scores = _scored(logits, moe)
     choice = scores if correction is None else scores + correction
-    if moe.num_groups > 1:
-        choice = _best_groups(choice, moe)
-    ids = choice.topk(moe.top_k, dim=-1).indices
+    if moe.from_each_group:
+        ids = _best_of_each(choice, moe)
+    else:
+        choice = _best_groups(choice, moe) if moe.num_groups > 1 else choice
+        ids = choice.topk(moe.top_k, dim=-1).indices
     return TopK(ids.to(torch.int32), _weights(scores.gather(1, ids), moe), logits, correction)
 
 
@@ -149,6 +151,13 @@ def _scored(logits: torch.Tensor, moe: MoEConfig) -> torch.Tensor:
     if moe.scoring == "sqrtsoftplus":
         return nn.functional.softplus(logits).sqrt()
     return logits.sigmoid() if moe.scoring == "sigmoid" else logits.softmax(dim=-1)
+
+
+def _best_of_each(choice: torch.Tensor, moe: MoEConfig) -> torch.Tensor:
+    grouped = choice.unflatten(-1, (moe.num_groups, -1))
+    best = grouped.topk(moe.top_k // moe.num_groups, dim=-1).indices
+    first = torch.arange(0, choice.shape[-1], grouped.shape[-1], device=choice.device)
+    return (best + first[:, None]).flatten(-2)
 
 
 def _best_groups(choice: torch.Tensor, moe: MoEConfig) -> torch.Tensor:

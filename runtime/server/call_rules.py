@@ -21,7 +21,7 @@ DEEPSEEK_LAYERS = (*_DEEPSEEK, "mistral_large_3")
 _ROUTED_BY_DEEPSEEK = (*_DEEPSEEK, "glm4_moe", "glm4v_moe_text", "nemotron_h", "mimo_v2_flash")
 _ROUTED_BY_SOFTMAX = (
     *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen3_next"),
-    *("qwen3_5_moe", "qwen3_5_moe_text", "mistral_large_3", "sdar_moe"),
+    *("qwen3_5_moe", "qwen3_5_moe_text", "mistral_large_3", "sdar_moe", "interns1_pro_text"),
 )
 _ROUTED_BY_LLAMA4 = ("llama4_text",)
 # Whose routers are told by their words, of either kind, and choose by themselves where nothing is shared out.
@@ -101,6 +101,8 @@ def kernels_route(model: ModelConfig) -> bool:
         return moe.top_k == 1
     if model.model_type in _ROUTED_BY_EITHER:
         return moe.renormalize
+    if moe.from_each_group:
+        return False
     return model.model_type in _ROUTED_BY_SOFTMAX and moe.scoring == "softmax" and moe.renormalize
 
 

@@ -39,6 +39,7 @@ class MoEConfig:
     num_groups: int = 1
     top_k_groups: int = 1
     group_worth: Literal[1, 2] = 2  # of how many of its best experts a group's worth is the sum
+    from_each_group: bool = False  # as many experts, whatever the groups are worth
     routed_scaling_factor: float = 1.0
     router_bias: bool = False
     router_in_fp32: bool = False
@@ -65,13 +66,15 @@ class MoEConfig:
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """Of the first `dim` values of each head. `parameters` are config.json's, of its `rope_type`."""
+    """Of the first `dim` values of each head. `parameters` are config.json's, of its `rope_type`. Cosines and
+    sines of the first `mixed` frequencies are mixed by each KV head; of the others both are 1."""
 
     dim: int
     theta: float
     max_position: int
     interleaved: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    mixed: int | None = None
 
     @property
     def long_from(self) -> int | None:

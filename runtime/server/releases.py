@@ -236,6 +236,8 @@ class Release(NamedTuple):
     compressed_pools: CompressedRules = COMPRESSED_12
     # srt/models/kimi_linear.py: a stage loads its own layers; a delta layer's values are as wide as its keys
     kimi_linear_has_own_parts: bool = False
+    # srt/models/qwen2_moe.py: each layer is told where its stage begins
+    tells_layers_their_stage: bool = False
     # srt/models/longcat_flash.py: what it asks of rope_scaling, whatever rope_parameters are
     longcat_rope: Literal["its base", "nothing", "a factor"] = "its base"
     # srt/models/gemma4_causal.py: a stage has its own layers alone; experts by gelu on CUTLASS kernels, which
@@ -361,6 +363,7 @@ _13 = _12._replace(
     sparse_backend="dsa",
     gemma_4_on_trtllm=True,
     gemma_4_has_stages=True,
+    tells_layers_their_stage=True,
     gelu_on_cutlass="quantized",
     encoders_register=True,
     step_3p5_has_defaults=True,

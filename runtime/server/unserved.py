@@ -201,6 +201,18 @@ _ROWS = {
         _Row(moves_experts, "experts that move: which rank then has them is not known here"),
         _DRAFTS,
     ),
+    # srt/models/interns1pro.py
+    "interns1_pro_text": (
+        _Row(without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
+        _Row(
+            lambda m, s: (
+                s.weights_quantization is not None
+                and (m.checkpoint_quantization != "fp8" or m.quantization_block is None)
+            ),
+            "quantized weights but in fp8 blocks of a checkpoint: of others nothing is known here",
+        ),
+        _DRAFTS,
+    ),
     # srt/models/kimi_k3.py, and srt/layers/quantization/mxfp4.py
     "kimi_k3_text": (
         _Row(

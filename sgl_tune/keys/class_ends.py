@@ -272,6 +272,16 @@ def _means_of_keys(deployment: Deployment) -> Iterator[str]:
     yield from _ranks_without_experts(deployment)
 
 
+def _interns1_pro(deployment: Deployment) -> Iterator[str]:
+    """srt/models/interns1pro.py: its layers take no such number, and its rope lies in layer 0 of a stage."""
+    if checkpoint_of(deployment).architecture != "InternS1ProForConditionalGeneration":
+        return
+    if deployment.server.release.tells_layers_their_stage:
+        yield "since 0.5.13 SGLang tells layers where their stage begins: Intern-S1-Pro's take no such word"
+    if deployment.parallel.pp > 1 and deployment.server.asked.load_format != "dummy":
+        yield "Intern-S1-Pro's rope is loaded into layer 0, which other stages have not: --pp-size 1"
+
+
 def _sdar(deployment: Deployment) -> Iterator[str]:
     if deployment.model.model_type != "sdar_moe":
         return
@@ -292,4 +302,5 @@ _RULES = (
     *(_random_latents, _loose_experts),
     *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _stages_without_windows),
     *(_gemma_2, _afmoe, _stages, _gathered_keys, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
+    _interns1_pro,
 )

@@ -73,6 +73,11 @@ def of_other_classes(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str,
     """... and those whose class is in a file of their checkpoints, or SGLang's for a name of its own."""
     text = {**known["small/qwen3_moe"], "architectures": ["Qwen3MoeForCausalLM"]}
     yield "small/interns1", _around("interns1", "InternS1ForConditionalGeneration", text_config=text)
+    text = known["small/interns1_pro_text"]
+    yield (
+        "small/interns1_pro",
+        _around("interns1_pro", "InternS1ProForConditionalGeneration", text_config=text),
+    )
     text = known["small/qwen3_5_moe_text"]
     served_by = "InternS2PreviewForConditionalGeneration"
     yield "small/intern_s2_preview", _around("intern_s2_preview", served_by, text_config=text)

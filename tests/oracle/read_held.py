@@ -102,7 +102,9 @@ class {name}(PretrainedConfig):
     def __init__(self, **told):
         for one in ("text_config", "vision_config"):
             if one in told:
-                told[one] = PretrainedConfig.from_dict(told[one])
+                section, told[one] = told[one], PretrainedConfig.from_dict(told[one])
+                if "rope_theta" in section:  # which transformers takes for a part of the rope
+                    told[one].rope_theta = section["rope_theta"]
         super().__init__(**told)
 """
 
@@ -125,6 +127,24 @@ def _without_gpu() -> None:
     DeepseekScalingRotaryEmbedding.__init__.__kwdefaults__["device"] = "meta"
     torch.linspace = partial(torch.linspace, device="cpu")
     _with_tiles()
+    _with_frequencies()
+
+
+def _with_frequencies() -> None:
+    """Of Intern-S1-Pro, which asks which of them are how large."""
+    import torch
+    from sglang.srt.layers.rotary_embedding.rope_variant import FourierRotaryEmbedding
+
+    own = FourierRotaryEmbedding._compute_inv_freq
+
+    def found(self: Any, base: float) -> Any:
+        self.device = "cpu"
+        with torch.device("cpu"):
+            kept = own(self, base).to("meta")
+        self.device = "meta"
+        return kept
+
+    FourierRotaryEmbedding._compute_inv_freq = found
 
 
 def _with_tiles() -> None:
@@ -138,19 +158,22 @@ def _without_sounds() -> None:
     """What makes codes of them for MiMo stands in a folder of its own."""
     import huggingface_hub
     import torch
-    from sglang.srt.models.mimo_audio import AudioEncoderMixin
+    from sglang.srt.models import mimo_audio
 
     torch.cuda.current_device = lambda: 0
     huggingface_hub.snapshot_download = lambda *_, **__: ""
-    AudioEncoderMixin._load_mimo_audio_tokenizer = staticmethod(lambda *_: None)
+    if hasattr(mimo_audio, "AudioEncoderMixin"):  # which releases before 0.5.13 have not
+        mimo_audio.AudioEncoderMixin._load_mimo_audio_tokenizer = staticmethod(lambda *_: None)
 
 
 def _shared_experts(made: Any, config: Any, args: Any, quantization: Any) -> Any:
-    """As a loader comes to them: kept apart, or behind the routed ones."""
-    from sglang.srt.layers.dp_attention import initialize_dp_attention_flags
-    from sglang.srt.layers.moe import utils
-    from sglang.srt.runtime_context import get_model
-
+    """As a loader comes to them: kept apart, or behind the routed ones. Old releases have them in a class."""
+    try:
+        from sglang.srt.layers.dp_attention import initialize_dp_attention_flags
+        from sglang.srt.layers.moe import utils
+        from sglang.srt.runtime_context import get_model
+    except ImportError:
+        return nullcontext()
     utils.initialize_moe_config()
     initialize_dp_attention_flags(args)
     found = utils.resolve_shared_experts_config(made, config.hf_config, quantization)

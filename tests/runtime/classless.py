@@ -2,8 +2,8 @@
 
 Ling 2.0 is a GLM-4.5. Ling 1 is a Qwen2-MoE whose shared expert counts half, as its gate says nothing: a
 checkpoint has that half in its weights. Ling 2.5 is a DeepSeek-V3, most of whose layers have lightning
-attention. InternLM 2 is a Llama, SDAR a Qwen3. Mistral Large 3, as SGLang reads its params.json, is a
-Mistral 4.
+attention. InternLM 2 is a Llama, SDAR a Qwen3, Intern-S1-Pro another. Mistral Large 3, as SGLang reads its
+params.json, is a Mistral 4.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.runtime import kimi_k3
+from tests.runtime import interns1_pro, kimi_k3
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
 from tests.runtime.lightning import Lightning
 from tests.runtime.sdar import sdar, sdar_moe
@@ -239,6 +239,10 @@ CLASSLESS = {
     "sdar": Classless("SDARForCausalLM", "sdar", "Qwen3Config", sdar, _as_it_is, same_tensors),
     "sdar_moe": Classless(
         "SDARMoeForCausalLM", "sdar_moe", "Qwen3MoeConfig", sdar_moe, _as_it_is, same_tensors
+    ),
+    "interns1_pro_text": Classless(
+        *("InternS1ProForConditionalGeneration", "interns1_pro_text", "Qwen3MoeConfig"),
+        *(interns1_pro.sizes, interns1_pro.alter, interns1_pro.tensors),
     ),
     "bailing_hybrid": Classless(
         *("BailingMoeV2_5ForCausalLM", "bailing_hybrid", "DeepseekV3Config"),

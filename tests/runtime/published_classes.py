@@ -169,6 +169,36 @@ class SDARMoeConfig(SDARConfig):
     mlp_only_layers: list[int] | None = None
 
 
+class InternS1ProTextConfig(PreTrainedConfig):
+    """Of Intern-S1-Pro."""
+
+    model_type = "interns1_pro_text"
+    default_theta = 5e6
+    vocab_size: int = 151936
+    hidden_size: int = 2048
+    intermediate_size: int = 5632
+    num_hidden_layers: int = 24
+    num_attention_heads: int = 16
+    num_key_value_heads: int | None = 16
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 128000
+    initializer_range: float = 0.02
+    rms_norm_eps: float = 1e-6
+    use_cache: bool = True
+    tie_word_embeddings: bool = False
+    rope_parameters: dict[str, Any] | None = None
+    attention_bias: bool = False
+    attention_dropout: float = 0.0
+    decoder_sparse_step: int = 1
+    moe_intermediate_size: int = 1408
+    num_experts_per_tok: int = 4
+    num_experts: int = 60
+    norm_topk_prob: bool = True
+    router_aux_loss_coef: float = 0.001
+    mlp_only_layers: list[int] | None = None
+    head_dim: int | None = None
+
+
 class KimiK3Config(PreTrainedConfig):
     """SGLang's KimiLinearConfig, as its class of K3 reads it."""
 
@@ -227,6 +257,7 @@ CLASSES: dict[str, Any] = {
         BailingMoeV2Config,
         BailingMoeV2_5Config,
         InternLM2Config,
+        InternS1ProTextConfig,
         KimiK3Config,
         SarvamMoEConfig,
         SDARConfig,

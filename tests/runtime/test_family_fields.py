@@ -43,6 +43,7 @@ _OF_SGLANG = (
     "qwen4_exp_text",
     "sarvam_moe",  # or its checkpoints
     "internlm3",
+    "interns1_pro_text",
     "sdar",
     "sdar_moe",
     "hy_v4",
@@ -150,6 +151,7 @@ _BESIDE = """
         rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
     sdar_moe num_local_experts
     internlm2 head_dim
+    interns1_pro_text dual_chunk_attention_config num_local_experts router_n_groups
     internlm3 bias qkv_bias
     cohere head_dim model_max_length
     cohere2 head_dim model_max_length sliding_window_pattern

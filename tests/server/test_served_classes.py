@@ -15,7 +15,14 @@ from tests.memory.checkpoints import checkpoints
 from tests.oracle.published import published
 
 _OF_SECTIONS = {
-    *("qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "qwen3_omni_moe_text"),
+    *(
+        "qwen2_vl_text",
+        "qwen2_5_vl_text",
+        "qwen3_vl_text",
+        "interns1_pro_text",
+        "qwen3_vl_moe_text",
+        "qwen3_omni_moe_text",
+    ),
     *("glm4v_text", "glm4v_moe_text", "ernie4_5_vl_moe_text"),
 }  # which stand in no file alone
 _BY_CLASS = {"longcat_flash"}

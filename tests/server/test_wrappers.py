@@ -19,6 +19,7 @@ _WHOLE = {
     "qwen3_omni_moe",
     "glm46v",
     "intern_s2_preview",
+    "interns1_pro",
 }
 _EITHER = {"qwen2_vl", "qwen2_5_vl", "glm4v", "glm4v_moe", "glm_ocr", "minimax_m3_vl", "glm5_next"}
 _BOTH = {"cohere2_vision"}

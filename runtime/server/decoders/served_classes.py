@@ -110,6 +110,7 @@ _TOLD = """
     internlm3 InternLM3ForCausalLM
     internvl_chat InternVLChatModel
     interns1 InternS1ForConditionalGeneration
+    interns1_pro InternS1ProForConditionalGeneration
     intern_s2_preview InternS2PreviewForConditionalGeneration
     hy_v3 HYV3ForCausalLM
     hy_v4 HYV4ForCausalLM

@@ -169,6 +169,14 @@ WRAPPERS: Mapping[str, Wrapper] = {
             is_prefixed=False,
         ),
         Wrapper("interns1", "", intern.interns1, by_architecture=_S1, is_prefixed=False),
+        Wrapper(
+            "interns1_pro",
+            "interns1_pro_text",
+            qwen.qwen3_5,
+            may_be_whole=True,
+            tied_by="whole",
+            is_named=False,
+        ),
         Wrapper("intern_s2_preview", "qwen3_5_moe_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
         Wrapper("ernie4_5_moe_vl", "ernie4_5_vl_moe_text", ernie.ernie_vl, is_flat=True, needs=_ERNIE),
         Wrapper(
