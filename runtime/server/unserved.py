@@ -9,6 +9,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.shape import Server
 from runtime.server.unserved_when import (
+    attends_otherwise,
     by_silu,
     by_trtllm,
     moves_experts,
@@ -190,6 +191,25 @@ _ROWS = {
         _QUANTIZED,
     ),
     "sarvam_moe": (_DRAFTS,),
+    # srt/models/sarvam_moe.py
+    "sarvam_mla": (
+        _Row(
+            attends_otherwise,
+            "attention but fa3 and triton, and flashinfer in decodes: its prefills give others absorbed rows",
+        ),
+        _Row(without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
+        _Row(
+            lambda _, s: s.moe_a2a_backend != "none",
+            "an all-to-all: which rows its experts share is not known here",
+        ),
+        _Row(moves_experts, "experts that move: which rank then has them is not known here"),
+        _Row(
+            lambda _, s: s.asked.enable_dp_attention and s.attn_dp_size == 1,
+            "DP attention of one group: whether a rank then has the whole embedding, releases decide",
+        ),
+        _PLAIN_ALONE,
+        _DRAFTS,
+    ),
     "sdar": (_BLOCKS_OF_TOKENS, _DRAFTS),
     # srt/models/sdar_moe.py
     "sdar_moe": (

@@ -77,6 +77,12 @@ def quantized_otherwise(model: ModelConfig, server: Server) -> bool:
     return found not in (None, "mxfp8") or found != model.checkpoint_quantization
 
 
+def attends_otherwise(_: ModelConfig, server: Server) -> bool:
+    """Sarvam 105B asks fa3 alone for heads of keys; others are asked as decodes are."""
+    known = server.decode_attention_backend in ("fa3", "triton", "flashinfer")
+    return not known or server.prefill_attention_backend not in ("fa3", "triton")
+
+
 def without_scales(_: ModelConfig, server: Server) -> bool:
     """The kernels choose by the router's numbers, and are not told how much each expert counts."""
     chooses = server.backend.calls == "trtllm" and not server.backend.routed

@@ -28,6 +28,7 @@ _UNSETTLED = {
     "NemotronH_Nano_VL_V2": "Nemotron Nano VL",
     "NemotronH_Nano_Omni_Reasoning_V3": "Nemotron Nano Omni",
 }
+_READ_ALONE = {"KimiVLForConditionalGeneration": "Kimi-VL", "SarvamMLAForCausalLM": "Sarvam 105B"}
 _KEY_WIDTH, _PAGE, _COUNTS = 128, 64, (512, 2048)
 _WITH_TAILS = ("fa3", "tilelang", "trtllm", "flashmla_sparse")  # the last is one of the others by GPU
 
@@ -78,10 +79,11 @@ def _loose_experts(deployment: Deployment) -> Iterator[str]:
 
 
 def _random_latents(deployment: Deployment) -> Iterator[str]:
-    """srt/models/kimi_vl.py takes kv_b_proj apart as it reads a checkpoint, and at no other load."""
-    architecture, load_format = checkpoint_of(deployment).architecture, deployment.server.asked.load_format
-    if architecture == "KimiVLForConditionalGeneration" and load_format == "dummy":
-        yield "--load-format dummy leaves Kimi-VL's attention without its matrices"
+    """srt/models/kimi_vl.py and sarvam_moe.py take kv_b_proj apart as they read a checkpoint, and at no other
+    load."""
+    name = _READ_ALONE.get(checkpoint_of(deployment).architecture)
+    if name is not None and deployment.server.asked.load_format == "dummy":
+        yield f"--load-format dummy leaves {name}'s attention without its matrices"
 
 
 def _mixers(deployment: Deployment) -> Iterator[str]:
@@ -282,6 +284,12 @@ def _interns1_pro(deployment: Deployment) -> Iterator[str]:
         yield "Intern-S1-Pro's rope is loaded into layer 0, which other stages have not: --pp-size 1"
 
 
+def _sarvam_mla(deployment: Deployment) -> Iterator[str]:
+    """srt/models/sarvam_moe.py"""
+    if deployment.model.model_type == "sarvam_mla":
+        yield from _ranks_without_experts(deployment)
+
+
 def _sdar(deployment: Deployment) -> Iterator[str]:
     if deployment.model.model_type != "sdar_moe":
         return
@@ -302,5 +310,5 @@ _RULES = (
     *(_random_latents, _loose_experts),
     *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _stages_without_windows),
     *(_gemma_2, _afmoe, _stages, _gathered_keys, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
-    _interns1_pro,
+    *(_interns1_pro, _sarvam_mla),
 )

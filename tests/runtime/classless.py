@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.runtime import interns1_pro, kimi_k3
+from tests.runtime import interns1_pro, kimi_k3, sarvam_mla
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
 from tests.runtime.lightning import Lightning
 from tests.runtime.sdar import sdar, sdar_moe
@@ -239,6 +239,10 @@ CLASSLESS = {
     "sdar": Classless("SDARForCausalLM", "sdar", "Qwen3Config", sdar, _as_it_is, same_tensors),
     "sdar_moe": Classless(
         "SDARMoeForCausalLM", "sdar_moe", "Qwen3MoeConfig", sdar_moe, _as_it_is, same_tensors
+    ),
+    "sarvam_mla": Classless(
+        *("SarvamMLAForCausalLM", "sarvam_mla", "DeepseekV3Config"),
+        *(sarvam_mla.sizes, sarvam_mla.alter, sarvam_mla.tensors),
     ),
     "interns1_pro_text": Classless(
         *("InternS1ProForConditionalGeneration", "interns1_pro_text", "Qwen3MoeConfig"),

@@ -18,6 +18,7 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "bailing_moe_v2": frozenset((
         *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "output_dropout"),
     )),
+    "sarvam_mla": frozenset(("embedding_dropout", "output_dropout", "use_qk_norm")),
     "sarvam_moe": frozenset((
         *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "output_dropout"),
     )),

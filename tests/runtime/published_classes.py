@@ -88,6 +88,40 @@ class SarvamMoEConfig(BailingMoeV2Config):
     model_type = "sarvam_moe"
 
 
+class SarvamMLAConfig(PreTrainedConfig):
+    """Of Sarvam 105B: its fields are those of the class that serves it."""
+
+    model_type = "sarvam_mla"
+    vocab_size: int = 262144
+    hidden_size: int = 4096
+    intermediate_size: int = 16384
+    num_hidden_layers: int = 32
+    num_attention_heads: int = 64
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 131072
+    initializer_range: float = 0.006
+    rms_norm_eps: float = 1e-6
+    use_cache: bool = True
+    tie_word_embeddings: bool = False
+    attention_dropout: float = 0.0
+    embedding_dropout: float = 0.0
+    output_dropout: float = 0.0
+    output_router_logits: bool = False
+    use_qk_norm: bool = True
+    rope_parameters: dict[str, Any] | None = None
+    kv_lora_rank: int = 512
+    qk_nope_head_dim: int = 128
+    qk_rope_head_dim: int = 64
+    v_head_dim: int = 128
+    num_experts: int = 128
+    num_experts_per_tok: int = 8
+    num_shared_experts: int = 1
+    moe_intermediate_size: int = 2048
+    first_k_dense_replace: int = 1
+    moe_router_enable_expert_bias: bool = True
+    routed_scaling_factor: float = 2.5
+
+
 class BailingMoeV2_5Config(BailingMoeV2Config):
     """Of Ling 2.5."""
 
@@ -259,6 +293,7 @@ CLASSES: dict[str, Any] = {
         InternLM2Config,
         InternS1ProTextConfig,
         KimiK3Config,
+        SarvamMLAConfig,
         SarvamMoEConfig,
         SDARConfig,
         SDARMoeConfig,

@@ -259,6 +259,21 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ("sdar_moe", {}, {"norm_topk_prob": False}, "norm_topk_prob is False"),
     ("sdar_moe", {}, {"mlp_only_layers": [0]}, "mlp_only_layers is [0]"),
     ("sdar_moe", {}, {"decoder_sparse_step": 2}, "decoder_sparse_step is 2"),
+    *(
+        ("sarvam_mla", {"rope_parameters": {"type": "default", "rope_theta": 5.0}}, other, said)
+        for other, said in (
+            ({"first_k_dense_replace": None}, "first_k_dense_replace is missing"),
+            ({"num_shared_experts": None}, "num_shared_experts is missing"),
+            ({"q_lora_rank": 24}, "q_lora_rank is 24"),
+            ({"moe_layer_freq": 2}, "moe_layer_freq is 2"),
+            ({"rope_parameters": {"type": "default"}}, "rope_theta is missing"),
+            ({"rope_parameters": {"rope_type": "deepseek_yarn", "factor": 4.0}}, "has no type"),
+            (
+                {"rope_parameters": {"type": "deepseek_yarn", "factor": 4.0, "mscale": 1.0}},
+                "no mscale_all_dim",
+            ),
+        )
+    ),
     ("sarvam_moe", {}, {"head_dim": None}, "head_dim is missing: what it is then, the checkpoint's own"),
     *(
         ("kimi_k3_text", {}, other, said)

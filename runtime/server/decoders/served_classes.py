@@ -94,6 +94,7 @@ _TOLD = """
     step3p5 Step3p5ForCausalLM
     step3p7 Step3p7ForConditionalGeneration
     step_robotics StepVLForConditionalGeneration
+    sarvam_mla SarvamMLAForCausalLM
     sarvam_moe SarvamMoEForCausalLM
     sdar SDARForCausalLM
     sdar_moe SDARMoeForCausalLM
