@@ -61,13 +61,15 @@ def _rope(
 
 
 @triton.jit
-def _gated(x, out, SIZE, GELU: tl.constexpr, BLOCK: tl.constexpr):
+def _gated(x, out, SIZE, GELU: tl.constexpr, ERF: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < SIZE
     gate = tl.load(x + row * 2 * SIZE + column, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(x + row * 2 * SIZE + SIZE + column, mask=inside, other=0.0).to(tl.float32)
-    if GELU:  # its tanh(y / 2) is 2 sigmoid(y) - 1
+    if ERF:
+        value = 0.5 * gate * (1.0 + tl.erf(0.7071067811865476 * gate)) * up
+    elif GELU:  # its tanh(y / 2) is 2 sigmoid(y) - 1
         value = gate * tl.sigmoid(1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)) * up
     else:
         value = gate / (1.0 + tl.exp(-gate)) * up
@@ -178,18 +180,18 @@ def rope(
 
 
 def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
-    return _gate(x, gelu=False)
+    return _gate(x)
 
 
-def gelu_and_mul(x: torch.Tensor) -> torch.Tensor:
-    return _gate(x, gelu=True)
+def gelu_and_mul(x: torch.Tensor, by_erf: bool) -> torch.Tensor:
+    return _gate(x, gelu=True, erf=by_erf)
 
 
-def _gate(x: torch.Tensor, gelu: bool) -> torch.Tensor:
+def _gate(x: torch.Tensor, gelu: bool = False, erf: bool = False) -> torch.Tensor:
     rows, size = x.shape[0], x.shape[1] // 2
     out = x.new_empty(rows, size)
     if rows:
-        _gated[(rows, triton.cdiv(size, 1024))](x, out, size, GELU=gelu, BLOCK=1024)
+        _gated[(rows, triton.cdiv(size, 1024))](x, out, size, GELU=gelu, ERF=erf, BLOCK=1024)
     return out
 
 

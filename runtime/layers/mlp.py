@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -183,19 +184,23 @@ def _(x: torch.Tensor, height: float, ups: float) -> torch.Tensor:
 
 
 @opaque_op("sgl_tune::gelu_and_mul", mutates_args=())
-def gelu_and_mul(x: torch.Tensor) -> torch.Tensor:
-    """[T, 2 I], gates before ups -> gelu(gate) * up [T, I], by tanh."""
+def gelu_and_mul(x: torch.Tensor, by_erf: bool = False) -> torch.Tensor:
+    """[T, 2 I], gates before ups -> gelu(gate) * up [T, I], by tanh or as it is."""
     if x.is_cuda:
         from runtime.layers import kernels
 
-        return kernels.gelu_and_mul(x)
+        return kernels.gelu_and_mul(x, by_erf)
     gate, up = x.chunk(2, dim=-1)
-    return F.gelu(gate, approximate="tanh") * up
+    return F.gelu(gate, approximate="none" if by_erf else "tanh") * up
 
 
 @gelu_and_mul.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
+def _(x: torch.Tensor, by_erf: bool = False) -> torch.Tensor:
     return x.new_empty(x.shape[0], x.shape[1] // 2)
 
 
-_GATED = {"silu": silu_and_mul, "gelu_tanh": gelu_and_mul}
+_GATED: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": silu_and_mul,
+    "gelu": partial(gelu_and_mul, by_erf=True),
+    "gelu_tanh": gelu_and_mul,
+}

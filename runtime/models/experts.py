@@ -50,7 +50,7 @@ class Experts(nn.Module):
             moe.intermediate_size, comm.size("moe_tp"), comm.rank("moe_tp"), "the experts' intermediate size"
         )
         self.hidden = slice(0, moe.latent_size or build.model.hidden_size)
-        self.is_gated, self.gelu = build.model.gated_mlps, build.model.activation == "gelu_tanh"
+        self.is_gated, self.gelu = build.model.gated_mlps, build.model.gelu
         self.situ = build.model.swiglu if build.model.activation == "situ" else None
         self.adds_bias = comm.rank("moe_tp") == 0
         self.transposed = build.model.model_type == "gpt_oss"

@@ -86,7 +86,13 @@ class GroupedQueryAttention(nn.Module):
             self.indexer = KeyPools(build, layer_id, f"{name}.indexer", config.pools)
         self.norms_turned, self.growth = config.norms_turned, config.growth
         self.layer = AttentionLayer(
-            model.key_layer(layer_id), config.scale, config.window, self.sinks, config.score_cap, config.chunk
+            model.key_layer(layer_id),
+            config.scale,
+            config.window,
+            self.sinks,
+            config.score_cap,
+            config.chunk,
+            config.score_growth,
         )
 
     def forward(

@@ -76,7 +76,7 @@ class MoELayer(nn.Module):
             f"{name.removesuffix('.mlp')}.moe.gate",
         )
         fused = fused_shared_experts(model, build.runtime, build.comm.size("moe_ep"))
-        self.averages, self.has_zero_experts = moe.averages_shared, moe.zero_experts > 0
+        self.together, self.has_zero_experts = moe.together, moe.zero_experts > 0
         numbers = model.vocab_size if is_hashed else 0
         sizes = model.hidden_size, moe, build.dtype, build.device
         self.router = Router(names, *sizes, fused, numbers, router_in_fp32(model, build.runtime))
@@ -117,7 +117,7 @@ class MoELayer(nn.Module):
 
     def _together(self, routed: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
         both = routed.add_(shared)
-        return both.mul_(0.5) if self.averages else both
+        return both if self.together == 1 else both.mul_(self.together)
 
     def _routed(self, x: torch.Tensor) -> torch.Tensor:
         if not self.dispatcher.breaks_graphs:

@@ -57,7 +57,7 @@ class FlashInferCutlassBackend(TunedBackend):
             self.runtime.moe_a2a_backend == "flashinfer",
             self.runtime.fused_finalize,
             weights.is_gated,
-            weights.gelu,
+            bool(weights.gelu),
         )
 
     def _hold_profile_workspace(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> None:

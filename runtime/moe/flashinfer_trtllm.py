@@ -74,7 +74,7 @@ class FlashInferTrtllmBackend(TunedBackend):
             moe.routed_scaling_factor,
             swiglu_values(weights),
             self.tune_max(x.shape[0]),
-            weights.gelu,
+            bool(weights.gelu),
         )
 
 

@@ -51,7 +51,7 @@ def torch_moe(
     block: list[int],
     swiglu: list[float],
     weighs_input: bool = False,
-    gelu: bool = False,
+    gelu: str = "",
 ) -> torch.Tensor:
     """One opaque op, because rows per expert depend on the data, which meta tensors do not have."""
     out = torch.zeros_like(x, dtype=torch.float32)
@@ -64,7 +64,7 @@ def torch_moe(
         share = scores[token, slot, None]
         given = x[token] * share.to(x.dtype) if weighs_input else x[token]
         hidden = F.linear(given, up, None if w13_bias is None else w13_bias[local])
-        inner = gelu_and_mul(hidden) if gelu else activate(hidden, swiglu, down.shape[1])
+        inner = gelu_and_mul(hidden, gelu == "erf") if gelu else activate(hidden, swiglu, down.shape[1])
         result = F.linear(inner, down, None if w2_bias is None else w2_bias[local])
         out.index_add_(0, token, result.float() if weighs_input else result.float() * share)
     return out.to(x.dtype)

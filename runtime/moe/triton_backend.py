@@ -53,13 +53,13 @@ class TritonBackend(TorchBackend):
     def _is_in_place(self) -> bool:
         """Where nobody reads the rows after the experts."""
         moe = self.model.moe
-        return moe is not None and not moe.shared_intermediate_size
+        return moe is not None and not moe.shared_intermediate_size and not moe.keeps_rows
 
     def _activate(self, up: torch.Tensor, weights: ExpertWeights) -> torch.Tensor:
         if not weights.is_gated:
             return F.relu(up).square()
         if weights.gelu:
-            return gelu_and_mul(up)
+            return gelu_and_mul(up, weights.gelu == "erf")
         if weights.situ is not None:
             return situ(up, *weights.situ)
         if not weights.swiglu:

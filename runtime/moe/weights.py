@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -44,7 +45,7 @@ class ExpertWeights:
     swiglu_limit: float | None = None
     caps_before: bool = False  # or gate, before its silu, and up are
     is_gated: bool = True
-    gelu: bool = False  # of its gates, by tanh, in place of silu
+    gelu: Literal["", "erf", "tanh"] = ""  # of its gates in place of silu, and by what
     situ: tuple[float, float] | None = None  # see `runtime.layers.mlp.situ`
 
     @property

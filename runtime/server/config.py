@@ -32,6 +32,7 @@ from runtime.server.releases import NEWEST, Release, release_named
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.tensor_names import EXPERTS_IN, USUAL, TensorNames
 
+_GELUS: Mapping[str, Literal["erf", "tanh"]] = {"gelu": "erf", "gelu_tanh": "tanh"}
 SLIDING_SHARE = 0.8  # --swa-full-tokens-ratio, where it does not say
 
 
@@ -68,7 +69,7 @@ class ModelConfig:
     norm_biases: bool = False  # are added by these
     gated_mlps: bool = True  # silu(gate) * up; without a gate, gelu(up) or relu(up) squared
     mlp_biases: bool = False  # of those without a gate
-    activation: Literal["silu", "gelu_tanh", "clamped", "situ"] = "silu"
+    activation: Literal["silu", "gelu", "gelu_tanh", "clamped", "situ"] = "silu"
     swiglu: tuple[float, float] | None = None  # alpha and limit, of all MLPs; of situ, those of `situ`
     multipliers: Multipliers = NO_MULTIPLIERS
     checkpoint_quantization: str | None = None
@@ -96,6 +97,11 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_model(self, self.moe, self.mla, self.mla and self.mla.indexer, self.compressed, self.recurrent)
+
+    @property
+    def gelu(self) -> Literal["", "erf", "tanh"]:
+        """By what, where its gates open by one."""
+        return _GELUS.get(self.activation, "")
 
     @property
     def is_mla(self) -> bool:

@@ -10,19 +10,9 @@ from runtime.server.bounds import check_model
 
 # Where a layer norms, and by which names
 NormStyle = Literal[
-    "before",
-    "around",
-    "sandwich",
-    "after",
-    "alone",
-    "operator",
-    "attention",
-    "feed",
-    "parallel",
-    "joined",
-    "paired",
-    "none",
-]
+    "before", "around", "sandwich", "after", "alone", "operator", "attention", "feed", "parallel", "joined",
+    "paired", "flanked", "none",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +39,10 @@ class MoEConfig:
     sums_latents: bool = False  # over ranks, before they are as wide as rows again
     norms_latents: bool = False  # when they are summed
     shared_gate: bool = False  # the shared expert counts as much as a sigmoid of the token says
-    averages_shared: bool = False  # shared experts count half, and so do all the others
+    together: float = 1.0  # how much what shared experts and all the others answer counts, when it is added
     expert_bias: bool = False
     weighs_input: bool = False  # what an expert is given is weighted, and not its answer
+    keeps_rows: bool = False  # Triton's kernels write no answer over what they are given
     # gpt-oss: clamped gate, (up + 1) * gate * sigmoid(alpha * gate), softmax over the selected experts only
     swiglu_alpha: float | None = None
     swiglu_limit: float | None = None
@@ -148,6 +139,9 @@ class AttentionConfig:
     softplus_gate: Literal["head", "value"] | None = None  # ... or a softplus, one a head or one a value
     norms_turned: bool = False  # queries and keys are normed after their rope
     score_cap: float | None = None  # scores are a tanh of themselves, so high
+    score_growth: int | None = (
+        None  # ... and at a position p behind this one, log p / log of it times as high
+    )
     chunk: int | None = None  # tokens see those before them in their own chunk
     growth: Growth | None = None
     value_dim: int | None = None  # of a value's head, where it is narrower than a key's

@@ -69,3 +69,4 @@ EXPERTS_IN = dict.fromkeys(
     ".block_sparse_moe",
 )
 EXPERTS_IN["gemma4_text"] = ".moe"
+EXPERTS_IN["grok"] = ".block_sparse_moe"

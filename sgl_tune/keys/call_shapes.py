@@ -114,7 +114,7 @@ def _experts(deployment: Deployment, multiple: int = 1) -> Experts:
         tp=parallel.moe_tp,
         ep=parallel.moe_ep,
         gated=model.gated_mlps,
-        gelu=model.activation == "gelu_tanh",
+        gelu=bool(model.gelu),
     )
 
 

@@ -92,7 +92,7 @@ def _tuned(deployment: Deployment) -> Iterator[str]:
 def _gates(deployment: Deployment) -> Iterator[str]:
     """srt/layers/moe/moe_runner, srt/layers/quantization: who asks for silu."""
     model, server, method = deployment.model, deployment.server, deployment.quantization
-    if model.moe is None or model.activation != "gelu_tanh":
+    if model.moe is None or not model.gelu:
         return
     by_trtllm = server.backend.calls == "trtllm" and method not in _GELU_ON_TRTLLM
     if server.moe_runner_backend not in _WITH_GELU or method in _BY_SILU or by_trtllm:

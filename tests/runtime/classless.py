@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.runtime import interns1_pro, kimi_k3, sarvam_mla
+from tests.runtime import grok, interns1_pro, kimi_k3, sarvam_mla
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
 from tests.runtime.lightning import Lightning
 from tests.runtime.sdar import sdar, sdar_moe
@@ -235,6 +235,9 @@ CLASSLESS = {
             kimi_k3.alter,
             kimi_k3.tensors,
         )
+    ),
+    "grok": Classless(
+        *("Grok1ForCausalLM", "git", "LlamaConfig", grok.config, grok.alter, grok.tensors),
     ),
     "sdar": Classless("SDARForCausalLM", "sdar", "Qwen3Config", sdar, _as_it_is, same_tensors),
     "sdar_moe": Classless(

@@ -48,6 +48,10 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "deepseek_v32": frozenset((
         *("head_dim", "layer_types", "num_key_value_heads"),
     )),
+    "grok": frozenset((
+        *("load_presharded_attn", "load_presharded_embedding", "load_presharded_mlp"),
+        *("load_presharded_moe", "merge_gate_up"),
+    )),
     "kimi_linear": frozenset((
         *("num_key_value_heads",),
     )),

@@ -16,7 +16,7 @@ SCORE_BYTES = 512 << 20  # of the indexer's scores at a time: a long prefill's w
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionLayer:
     """`window` tokens are seen, the query's own included, or those before it in a `chunk`; `sinks` [heads]
-    join each head's softmax unread."""
+    join each head's softmax unread. Behind `growth` tokens scores grow with a query's position."""
 
     layer_id: int
     scale: float
@@ -24,6 +24,7 @@ class AttentionLayer:
     sinks: torch.Tensor | None = None
     cap: float | None = None
     chunk: int | None = None
+    growth: int | None = None
 
 
 def attend(
@@ -62,6 +63,7 @@ def attend(
         layer.chunk or 0,
         chosen,
         block,
+        layer.growth or 0,
     )
 
 

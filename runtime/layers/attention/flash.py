@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -41,13 +42,14 @@ def grouped(
     chunk: int = 0,
     chosen: torch.Tensor | None = None,
     block: int = 1,
+    growth: int = 0,
 ) -> torch.Tensor:
     """Keys wider than values are read in two runs; `chosen` [T, kv heads, K] are of `block` tokens each."""
     width = values.shape[-1]
     out = _output(q, paging, width)
     rest = keys[..., width:] if keys.shape[-1] > width else keys
     columns = Columns(keys[..., :width], values, rest, keys)
-    _launch(q, columns, out, paging, scale, window, sinks, chosen, cap, chunk, block)
+    _launch(q, columns, out, paging, scale, window, sinks, chosen, cap, chunk, block, growth)
     return out
 
 
@@ -101,6 +103,7 @@ def _launch(
     cap: float = 0.0,
     chunk: int = 0,
     span: int = 1,
+    growth: int = 0,
 ) -> None:
     assert q.stride(-1) == 1, "the kernel reads a head's values as one run"
     kv_heads, dim = columns.keys.shape[1], out.shape[-1]
@@ -128,6 +131,7 @@ def _launch(
         paging.query_starts,
         scale * LOG2E.value,
         cap * LOG2E.value,
+        1 / math.log2(growth) if growth else 0.0,
         *q.stride()[:2],
         *columns.keys.stride()[:2],
         *columns.rotary.stride()[:2],
@@ -141,6 +145,7 @@ def _launch(
         WINDOW=window,
         CHUNK=chunk,
         CAPPED=cap > 0,
+        GROWTH=growth,
         HAS_SINKS=sinks is not None,
         GROUP=group,
         HEADS=heads,

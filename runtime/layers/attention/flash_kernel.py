@@ -27,6 +27,7 @@ def paged_flash(
     query_starts,
     scale,
     cap,
+    growth_rate,
     q_token,
     q_head,
     key_slot,
@@ -45,6 +46,7 @@ def paged_flash(
     WINDOW: tl.constexpr,
     CHUNK: tl.constexpr,
     CAPPED: tl.constexpr,
+    GROWTH: tl.constexpr,
     HAS_SINKS: tl.constexpr,
     GROUP: tl.constexpr,
     HEADS: tl.constexpr,
@@ -87,6 +89,8 @@ def paged_flash(
         turn_mask = live[:, None] & (turn < ROTARY)[None, :]
         q_rotary = tl.load(q + row[:, None] + (DIM + turn)[None, :], mask=turn_mask, other=0.0)
 
+    if GROWTH:
+        grown = tl.where(position > GROWTH, tl.log2(position.to(tl.float32)) * growth_rate, 1.0)
     if HAS_SINKS:
         top = tl.load(sinks + head, mask=live, other=0.0).to(tl.float32) * LOG2E
         total = tl.full((BLOCK_M,), 1.0, tl.float32)
@@ -146,6 +150,8 @@ def paged_flash(
         scores *= scale
         if CAPPED:
             scores = cap * (2.0 * tl.sigmoid(2.0 * scores / cap) - 1.0)
+        if GROWTH:
+            scores *= grown[:, None]
         scores = tl.where(seen, scores, float("-inf"))
 
         new_top = tl.maximum(top, tl.max(scores, 1))

@@ -54,15 +54,16 @@ def paged_attention(
     chunk: int = 0,
     chosen: torch.Tensor | None = None,
     block: int = 1,
+    growth: int = 0,
 ) -> torch.Tensor:
     """q [T, heads, D] over keys [slots, kv heads, D] and values [slots, kv heads, E] -> [T, heads, E]; 0 is
-    no `window` and no `chunk`. Of blocks of tokens, `chosen` [T, kv heads, K] are seen."""
+    no `window`, no `chunk` and no `growth`. Of blocks of tokens, `chosen` [T, kv heads, K] are seen."""
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len, slot_map)
     if q.is_cuda:
         from runtime.layers.attention import flash
 
-        return flash.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk, chosen, block)
-    return reference.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk, chosen, block)
+        return flash.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk, chosen, block, growth)
+    return reference.grouped(q, keys, values, paging, scale, window, sinks, cap, chunk, chosen, block, growth)
 
 
 @paged_attention.register_fake
@@ -83,6 +84,7 @@ def _(
     chunk: int = 0,
     chosen: torch.Tensor | None = None,
     block: int = 1,
+    growth: int = 0,
 ) -> torch.Tensor:
     return q.new_empty(*q.shape[:2], values.shape[-1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -60,6 +61,7 @@ def grouped(
     chunk: int = 0,
     chosen: torch.Tensor | None = None,
     block: int = 1,
+    growth: int = 0,
 ) -> torch.Tensor:
     out = q.new_zeros(*q.shape[:2], values.shape[-1])
     for span in _spans(paging):
@@ -73,8 +75,14 @@ def grouped(
         if chosen is not None:
             inside = _inside(chosen[rows], block, len(span.slots))
             seen = seen & inside.repeat_interleave(q.shape[1] // keys.shape[1], dim=1)
-        out[rows] = _attend(q[rows], keys[span.slots], values[span.slots], seen, scale, sinks, cap)
+        grown = score_growth(span.positions, growth) if growth else None
+        out[rows] = _attend(q[rows], keys[span.slots], values[span.slots], seen, scale, sinks, cap, grown)
     return out
+
+
+def score_growth(positions: torch.Tensor, growth: int) -> torch.Tensor:
+    grown = positions.clamp(min=1).float().log2() / math.log2(growth)
+    return torch.where(positions > growth, grown, 1.0)
 
 
 def _inside(chosen: torch.Tensor, block: int, length: int) -> torch.Tensor:
@@ -216,12 +224,15 @@ def _attend(
     scale: float,
     sinks: torch.Tensor | None,
     cap: float = 0.0,
+    grown: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """q [t, heads, D]; k [n, kv heads, D], v [n, kv heads, E]; seen [t, 1 or heads, n] -> [t, heads, E]."""
     grouped = q.float().unflatten(1, (k.shape[1], -1))
     scores = torch.einsum("thgd,nhd->thgn", grouped, k.float()).mul_(scale).flatten(1, 2)
     if cap:
         scores.div_(cap).tanh_().mul_(cap)
+    if grown is not None:
+        scores.mul_(grown[:, None, None])
     scores.masked_fill_(~seen, float("-inf"))
     if sinks is not None:
         scores = torch.cat([scores, sinks.float()[None, :, None].expand(len(q), -1, 1)], dim=-1)

@@ -91,6 +91,7 @@ def _routed(f: Fields, inner: int) -> MoEConfig:
     if not by_sigmoid and not renormalize:
         f.cannot("norm_topk_prob is False of softmax: transformers' add up to one, SGLang's do not")
     shared = f.count("num_shared_experts")
+    averages = shared > 0 and f.get("shared_expert_combination_strategy") == "average"
     return MoEConfig(
         num_experts=f.size("num_experts"),
         top_k=f.size("num_experts_per_tok"),
@@ -98,7 +99,7 @@ def _routed(f: Fields, inner: int) -> MoEConfig:
         shared_intermediate_size=inner * shared,
         scoring="sigmoid" if by_sigmoid else "softmax",
         renormalize=renormalize,
-        averages_shared=shared > 0 and f.get("shared_expert_combination_strategy") == "average",
+        together=0.5 if averages else 1.0,
     )
 
 

@@ -35,6 +35,7 @@ from runtime.server.decoders import (
     granite,
     granite_hybrid,
     granite_shared,
+    grok,
     hunyuan,
     hy_v3,
     hy_v4,
@@ -83,17 +84,21 @@ _MODULES = (
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
     *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna, falcon_h1),
     *(longcat, minimax_m3, gemma4, afmoe, phimoe, granite_shared, glm5_next, kimi_k3, hy_v4, qwen4, mistral4),
-    *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla),
+    *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
+# Whatever model_type a file tells.
+_BY_ARCHITECTURE = {
+    **dict.fromkeys(longcat.ARCHITECTURES, longcat.MODEL_TYPE),
+    **dict.fromkeys(grok.ARCHITECTURES, grok.NAME),
+}
 # Of what quantizes a matrix: this runtime's own kernels.
 _COMPUTED = ("fp8", "nvfp4", "mxfp4")
 _HEADS = ("lm_head", "head")  # plain in any case
 
 
 def family_of(hf: HF) -> Family:
-    is_longcat = architecture_of(hf) in longcat.ARCHITECTURES
-    model_type = longcat.MODEL_TYPE if is_longcat else str(hf.get("model_type", ""))
+    model_type = _BY_ARCHITECTURE.get(architecture_of(hf), str(hf.get("model_type", "")))
     if model_type not in FAMILIES:
         known = ", ".join(sorted({*FAMILIES, *WRAPPERS}))
         raise Unsupported(f"model_type {model_type!r} is not supported: this runtime knows {known}")

@@ -18,7 +18,7 @@ _TOLD = """
     bailing_moe_v2 BailingMoeV2ForCausalLM
     llama LlamaForCausalLM
     mistral MistralForCausalLM
-    mixtral MixtralForCausalLM
+    mixtral MixtralForCausalLM Grok1ForCausalLM Grok1ModelForCausalLM
     qwen2 Qwen2ForCausalLM
     qwen2_moe Qwen2MoeForCausalLM
     qwen3 Qwen3ForCausalLM
@@ -91,6 +91,7 @@ _TOLD = """
     hunyuan_v1_dense HunYuanDenseV1ForCausalLM
     hunyuan_v1_moe HunYuanMoEV1ForCausalLM
     starcoder2 Starcoder2ForCausalLM
+    grok Grok1ForCausalLM Grok1ModelForCausalLM
     step3p5 Step3p5ForCausalLM
     step3p7 Step3p7ForConditionalGeneration
     step_robotics StepVLForConditionalGeneration
