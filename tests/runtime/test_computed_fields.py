@@ -252,6 +252,25 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
         )
     ),
+    *(
+        ("grok", {}, other, said)
+        for other, said in (
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"attn_logit_softcapping_method": "relu"}, "attn_logit_softcapping_method is 'relu'"),
+            ({"router_logit_softcapping": 20.0}, "router_logit_softcapping is 20.0"),
+            ({"replicate_lm_head": True}, "replicate_lm_head is True"),
+            ({"replicate_embedding": True}, "replicate_embedding is True"),
+            ({"rope_type": "yarn_log"}, "rope_type is 'yarn_log'"),
+            ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_scaling is"),
+            ({"rope_parameters": {"rope_theta": 9.0, "factor": 2.0}}, "rope_parameters has factor"),
+            ({"rope_parameters": {"rope_type": "default"}}, "rope_parameters has no rope_theta"),
+            ({"context_len": 4096}, "context_len is another than max_position_embeddings"),
+            ({"attn_temperature_len": 1}, "attn_temperature_len is 1"),
+            ({"head_dim": 66, "rope_rotate_half_dims": True}, "33 of its values are no pairs"),
+            ({"num_local_experts": 12}, "num_local_experts is 12"),
+            ({"num_experts_per_tok": 4}, "num_experts_per_tok is 4"),
+        )
+    ),
     ("sdar", {}, {"head_dim": None}, "head_dim is missing: what it is then, the checkpoint's own"),
     ("sdar", {}, {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
     ("sdar", {}, {"use_sliding_window": True}, "use_sliding_window is True"),

@@ -121,6 +121,7 @@ _BESIDE = """
     phi3 head_dim
     phimoe head_dim num_experts
     starcoder2 head_dim
+    grok context_len rope_parameters router_logit_softcapping
     mellum num_local_experts
     qwen3_next attn_output_gate full_attention_interval num_local_experts
     qwen3_5_text attn_output_gate full_attention_interval

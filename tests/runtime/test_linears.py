@@ -19,7 +19,7 @@ from tests.runtime.families import FAMILIES, config_json, make_reference, tensor
 ALONE = Spread(1, 1)
 # Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
 _NO_LINEAR = re.compile(
-    r"mlp\.experts\.|(gate|gate\.wg|router(\.(proj|classifier))?|shared_expert_gate|self_attn\.g_proj"
+    r"(mlp|block_sparse_moe)\.experts\.|(gate|gate\.wg|router(\.(proj|classifier))?|shared_expert_gate|self_attn\.g_proj"
     r"|indexer\.(weights_proj|wk)|compressor\.(indexer\.)?(kv|gate)_proj|scorer\.weights_proj|self_attn\.o_a_proj"
     r"|\battention\.b_proj|mlp\.routed_expert_(down|up)_proj|\w+_res_proj"
     r"|hyper_connection\.\w+|ngram_embedding)$"
@@ -122,6 +122,7 @@ def test_ranks_share_rows_of_what_fans_out_and_columns_of_what_comes_together(na
             assert (half.k, half.n) == (whole.k, whole.n // 2), last
 
 
+_NAMED_AS_DENSE = ("grok",)  # shared experts
 _OF_MLPS = ("gate_proj", "up_proj", "down_proj", "c_fc", "c_proj", "output_linear", "feed_forward")
 
 
@@ -133,7 +134,7 @@ def test_mlps_are_split_over_ranks_of_their_own(name: str) -> None:
     for spread, changed in ((Spread(2, 1), "dense"), (Spread(1, 2), "shared")):
         others = _by_modules(model, ParallelConfig(), spread)
         for (modules, layers), one in alone.items():
-            shared = "share" in modules[0]
+            shared = "share" in modules[0] or name in _NAMED_AS_DENSE
             is_mlp = "self_attn" not in modules[0] and any(part in modules[0] for part in _OF_MLPS)
             moves = is_mlp and shared == (changed == "shared")
             assert (others[modules, layers] != one) == moves, modules
@@ -153,7 +154,7 @@ _OVER_ALL = {
     *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3_text", "granite", "granitemoe"),
     *("granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
     *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text", "afmoe"),
-    *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3"),
+    *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok"),
 }
 
 

@@ -109,7 +109,9 @@ def _theta(f: Fields) -> float:
             f.cannot(f"rope_parameters has {name[:60]}: SGLang reads its rope_theta alone")
     if f.tells("rope_theta") or not section:
         return f.number("rope_theta", _THETA)
-    return checked_number("rope_parameters: rope_theta", section.get("rope_theta"))
+    if section.get("rope_theta") is None:
+        f.cannot("rope_parameters has no rope_theta: SGLang reads it there")
+    return checked_number("rope_parameters: rope_theta", section.get("rope_theta") or _THETA)
 
 
 def _routed(f: Fields) -> MoEConfig:

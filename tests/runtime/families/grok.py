@@ -12,7 +12,7 @@ TINY["grok"] = Tiny(
         "head_dim": 16,
         "rms_norm_eps": 1e-5,
         "embedding_multiplier_scale": 3.0,
-        "output_multiplier_scale": 0.5,
+        "output_multiplier_scale": 2.0,
         "attn_logit_softcapping": 3.0,
         "final_logit_softcapping": 5.0,
         "attn_temperature_len": 7,
