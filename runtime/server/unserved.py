@@ -10,6 +10,7 @@ from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.shape import Server
 from runtime.server.unserved_when import (
     attends_otherwise,
+    by_logits,
     by_silu,
     by_trtllm,
     moves_experts,
@@ -45,6 +46,13 @@ _QUANTIZED = _Row(
 _BLOCKS_OF_TOKENS = _Row(
     lambda _, s: s.asked.dllm_algorithm is not None,
     "--dllm-algorithm: what its batches of blocks tune and take is not known here",
+)
+_PLAIN_ALONE = _Row(
+    lambda _, s: s.weights_quantization is not None,
+    "quantized weights: what its class makes of them is not known here",
+)
+_UNSHARED = _Row(
+    lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: which rows its experts share is not known here"
 )
 # srt/models/granitemoe.py
 _GRANITE = (
@@ -191,6 +199,16 @@ _ROWS = {
         _QUANTIZED,
     ),
     "sarvam_moe": (_DRAFTS,),
+    # srt/models/grok.py: its router's kernel is given rows and weights, and no logits are there.
+    "grok": (
+        _Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its layers share out no rows"),
+        _Row(lambda _, s: s.ep_size > 1, "--ep: its files have a rank's part of each expert, and none whole"),
+        _Row(moves_experts, "experts that move: its class names none"),
+        _Row(by_logits, "a MoE backend but triton and flashinfer_cutlass: its router has no logits for it"),
+        _Row(by_silu, "flashinfer_cutlass before 0.5.15: its experts would go by silu"),
+        _PLAIN_ALONE,
+        _DRAFTS,
+    ),
     # srt/models/sarvam_moe.py
     "sarvam_mla": (
         _Row(
@@ -198,10 +216,7 @@ _ROWS = {
             "attention but fa3 and triton, and flashinfer in decodes: its prefills give others absorbed rows",
         ),
         _Row(without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
-        _Row(
-            lambda _, s: s.moe_a2a_backend != "none",
-            "an all-to-all: which rows its experts share is not known here",
-        ),
+        _UNSHARED,
         _Row(moves_experts, "experts that move: which rank then has them is not known here"),
         _Row(
             lambda _, s: s.asked.enable_dp_attention and s.attn_dp_size == 1,
@@ -214,10 +229,7 @@ _ROWS = {
     # srt/models/sdar_moe.py
     "sdar_moe": (
         _BLOCKS_OF_TOKENS,
-        _Row(
-            lambda _, s: s.moe_a2a_backend != "none",
-            "an all-to-all: which rows its experts share is not known here",
-        ),
+        _UNSHARED,
         _Row(moves_experts, "experts that move: which rank then has them is not known here"),
         _DRAFTS,
     ),
@@ -239,10 +251,7 @@ _ROWS = {
             lambda _, s: s.release.number < (0, 5, 23),
             "releases before 0.5.23: what their class makes of it is not known here",
         ),
-        _Row(
-            lambda _, s: s.moe_a2a_backend != "none",
-            "an all-to-all: which rows its experts share is not known here",
-        ),
+        _UNSHARED,
         _Row(moves_experts, "experts that move: which rank then has them is not known here"),
         _QUANTIZED,
         _Row(

@@ -89,6 +89,10 @@ def without_scales(_: ModelConfig, server: Server) -> bool:
     return chooses and not server.release.routes_by_named_method
 
 
+def by_logits(_: ModelConfig, server: Server) -> bool:
+    return server.moe_runner_backend not in ("auto", "triton", "flashinfer_cutlass")
+
+
 def by_silu(model: ModelConfig, server: Server) -> bool:
     is_known = server.release.gelu_on_cutlass
     known = is_known == "all" or (is_known == "quantized" and server.weights_quantization is not None)

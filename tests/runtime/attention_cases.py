@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -53,6 +54,8 @@ class Grouped:
     slots_apart: bool = False  # in a smaller pool of sliding layers
     value_dim: int | None = None
     blocks: BlockConfig | None = None
+    cap: float | None = None
+    growth: int | None = None
 
     @property
     def value_width(self) -> int:
@@ -141,12 +144,12 @@ def run_grouped(
     keys, values = (kind.kv_heads, kind.head_dim), (kind.kv_heads, kind.value_width)
     tokens = make_tokens(lengths, (kind.heads, kind.head_dim), keys, dtype, device, values)
     sinks = torch.randn(kind.heads, device=device).to(dtype) if kind.sinks else None
-    layer = AttentionLayer(LAYER, kind.head_dim**-0.5, kind.window, sinks)
+    layer = AttentionLayer(LAYER, kind.head_dim**-0.5, kind.window, sinks, cap=kind.cap, growth=kind.growth)
     for batch, part in zip(make_batches(lengths, pool), (tokens.prefixes, tokens.new), strict=True):
         result = attend(part(tokens.q), part(tokens.k), part(tokens.v), layer, batch, pool)
     stored = [[rows.to(kv_dtype or dtype) for rows in of] for of in (tokens.k, tokens.v)]
     expected = [
-        naive(q, k, v, _visible(len(q), kind.window), layer.scale, sinks)
+        naive(q, k, v, _visible(len(q), kind.window), layer.scale, sinks, kind.cap, kind.growth)
         for q, k, v in zip(tokens.q, *stored, strict=True)
     ]
     return result, tokens.new(expected)
@@ -192,13 +195,21 @@ def naive(
     visible: torch.Tensor,
     scale: float,
     sinks: torch.Tensor | None = None,
+    cap: float | None = None,
+    growth: int | None = None,
 ) -> torch.Tensor:
     """One request, one head after the other."""
     q, k, v, visible = q.double().cpu(), k.double().cpu(), v.double().cpu(), visible.cpu()
     heads = []
     for head in range(q.shape[1]):
         kv_head = head // (q.shape[1] // k.shape[1])
-        weights = torch.where(visible, (q[:, head] @ k[:, kv_head].T * scale).exp(), 0.0)
+        scores = q[:, head] @ k[:, kv_head].T * scale
+        if cap is not None:
+            scores = cap * (scores / cap).tanh()
+        if growth is not None:
+            factors = [math.log(max(at, growth)) / math.log(growth) for at in range(len(q))]
+            scores = scores * torch.tensor(factors)[:, None]
+        weights = torch.where(visible, scores.exp(), 0.0)
         total = weights.sum(1, keepdim=True) + (sinks[head].double().cpu().exp() if sinks is not None else 0)
         heads.append(weights / total @ v[:, kv_head])
     return torch.stack(heads, 1)

@@ -6,6 +6,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from tests.runtime.grok import GrokConfig
+
 
 class BailingMoeConfig(PreTrainedConfig):
     """Of Ling 1."""
@@ -282,43 +284,6 @@ class KimiK3Config(PreTrainedConfig):
     activation_situ_linear_beta: float | None = None
     mla_use_output_gate: bool = False
     max_position_embeddings: int = 4096
-
-
-class GrokConfig(PreTrainedConfig):
-    """Of no file: what srt/models/grok.py takes where one is silent."""
-
-    model_type = "grok"
-    vocab_size: int = 131072
-    hidden_size: int = 6144
-    intermediate_size: int = 32768
-    num_hidden_layers: int = 64
-    num_attention_heads: int = 48
-    num_key_value_heads: int = 8
-    head_dim: int = 128
-    max_position_embeddings: int = 8192
-    rms_norm_eps: float = 1e-5
-    tie_word_embeddings: bool = False
-    rope_theta: float | None = None
-    rope_type: str | None = None
-    rope_rotate_half_dims: bool = False
-    embedding_multiplier_scale: float = 78.38367176906169
-    output_multiplier_scale: float = 0.5773502691896257
-    attn_logit_softcapping: float = 30.0
-    attn_logit_softcapping_method: str = "tanh"
-    attn_temperature_len: int = -1
-    final_logit_softcapping: float | None = None
-    num_local_experts: int = 8
-    num_experts_per_tok: int = 2
-    moe_intermediate_size: int | None = None
-    residual_moe: bool = False
-    merge_gate_up: bool = True
-    load_presharded_attn: bool = False
-    load_presharded_embedding: bool = False
-    load_presharded_mlp: bool = False
-    load_presharded_moe: bool = True
-    replicate_embedding: bool = False
-    replicate_lm_head: bool = False
-    pad_token_id: int | None = None
 
 
 CLASSES: dict[str, Any] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-INTERPRETED = ("interpreted_blocks", "interpreted_snapshots", "interpreted_streams")
+INTERPRETED = ("interpreted_blocks", "interpreted_scores", "interpreted_snapshots", "interpreted_streams")
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")

@@ -374,7 +374,7 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
     [
         *("bigcode/starcoder2-7b", "internlm/internlm3-8b-instruct", "meta-llama/Llama-3.1-8B-Instruct"),
         *("google/gemma-4-26B-A4B-it", "arcee-ai/Trinity-Mini", "tencent/Hy3-preview"),
-        *("a/granite-of-shared-experts", "a/granite-of-windows"),
+        *("a/granite-of-shared-experts", "a/granite-of-windows", "xai-org/grok-2"),
         *(
             "Qwen/Qwen2.5-72B-Instruct",
             "mistralai/Mixtral-8x7B-Instruct-v0.1",
@@ -386,3 +386,28 @@ def test_classes_that_split_heads_over_all_ranks_end_under_dp_attention(name: st
     assert never_starts(_deployment(tmp_path, {}, _CONFIGS[name], tp=4)) is None
     found = never_starts(_deployment(tmp_path, {}, _CONFIGS[name], **_DP))
     assert found is not None and "splits its heads over all 4 ranks" in found
+
+
+_CUTLASS = {"tp": 8, "moe_runner_backend": "flashinfer_cutlass"}
+
+
+@pytest.mark.parametrize("name", ["xai-org/grok-2", "a/grok-1-told-as-a-mixtral"])
+@pytest.mark.parametrize(
+    ("not_served", "said"),
+    [
+        ({"tp": 8, "moe_a2a_backend": "deepep"}, "an all-to-all"),
+        ({"tp": 8, "ep": 8}, "--ep"),
+        ({"tp": 8, "moe_runner_backend": "triton_kernel"}, "a MoE backend but triton"),
+        ({"tp": 8, "arch": "sm100", "moe_runner_backend": "flashinfer_trtllm"}, "a MoE backend but triton"),
+        ({**_CUTLASS, "sglang_version": "0.5.14"}, "flashinfer_cutlass before 0.5.15"),
+        ({"tp": 8, "quantization": "fp8"}, "quantized weights"),
+    ],
+)
+def test_what_groks_class_is_not_written_for_has_a_key_alone(
+    name: str, not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    for served in ({"tp": 8}, _CUTLASS):
+        assert _deployment(tmp_path, {}, _CONFIGS[name], **served).shape.model is not None
+    refused = _deployment(tmp_path, {}, _CONFIGS[name], **not_served)
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"grok does not go with {said}")

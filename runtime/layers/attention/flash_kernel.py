@@ -90,7 +90,9 @@ def paged_flash(
         q_rotary = tl.load(q + row[:, None] + (DIM + turn)[None, :], mask=turn_mask, other=0.0)
 
     if GROWTH:
-        grown = tl.where(position > GROWTH, tl.log2(position.to(tl.float32)) * growth_rate, 1.0)
+        grown = tl.where(
+            position > GROWTH, tl.log2(tl.maximum(position, 1).to(tl.float32)) * growth_rate, 1.0
+        )
     if HAS_SINKS:
         top = tl.load(sinks + head, mask=live, other=0.0).to(tl.float32) * LOG2E
         total = tl.full((BLOCK_M,), 1.0, tl.float32)
