@@ -13,6 +13,7 @@ from runtime.layers.loading import Piece, Source, length, shard
 from runtime.layers.quantization import BlockFp8, Plain, Scheme, Unread, change
 from runtime.models.build import Build
 from runtime.moe.weights import ExpertWeights
+from runtime.server.formats.plain import PLAIN
 from runtime.server.formats.tensors import Matrix
 from runtime.server.layer_config import NO_CAPS, Caps
 
@@ -71,7 +72,9 @@ class Experts(nn.Module):
                 tensor.zero_()
         if self.moe.expert_bias and "bias" not in tensors:
             shape = (matrix.experts, sum(padded.rows))
-            tensors["bias"] = torch.zeros(shape, dtype=build.dtype, device=build.device)
+            wide = build.device.type == "meta" and self.scheme.format is PLAIN  # as a server keeps them
+            dtype = torch.float32 if wide else build.dtype
+            tensors["bias"] = torch.zeros(shape, dtype=dtype, device=build.device)
         return tensors
 
     def _register(self, up: dict[str, torch.Tensor], down: dict[str, torch.Tensor]) -> None:

@@ -36,6 +36,8 @@ _METHODS = frozenset(
         "mxfp4",
     )
 )
+# Told by these names, SGLang makes no Marlin of them.
+_READ_ANEW = ("awq", "gptq")
 # Requested over a checkpoint's own method, which is then not looked for.
 _REQUANTIZES = ("nvfp4_online", "quark_mxfp4")
 
@@ -98,6 +100,8 @@ def _write_back(c: Choices, explicitly_unset: bool) -> None:
     ):
         declared = declared_method(c.model, c.release)
         c.settle(rule, quantization=declared)
+        if declared in _READ_ANEW:
+            c.settle(f"{rule}, and reads it so", model_quantization=declared)
         if _is_minimax_in_nvfp4(c):
             c.settle(rule, quantization=MINIMAX_NVFP4, model_quantization=MINIMAX_NVFP4)
     elif _is_gemma_in_fp4(c):

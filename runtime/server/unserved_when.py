@@ -23,6 +23,11 @@ def writes_fewer_heads(model: ModelConfig, parallel: ParallelConfig) -> bool:
     return max(1, heads // parallel.tp) < max(1, heads // parallel.attn_tp)
 
 
+def leaves_experts_plain(model: ModelConfig, server: Server) -> bool:
+    """get_quant_method of srt/layers/quantization's awq and gptq, of which Marlin's are others."""
+    return model.moe is not None and server.weights_quantization in ("awq", "gptq")
+
+
 def other_values(model: ModelConfig, server: Server) -> bool:
     delta, mla = model.recurrent, model.mla
     return (

@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from runtime.server.architectures import HYBRID_SWA
 from runtime.server.call_rules import has_loose_experts
 from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
-from runtime.server.parallel import stage_layers
 from runtime.server.recurrent import LightningConfig, Mamba2Config
-from runtime.server.sizing import HYBRID_TYPES, has_block_keys, has_window_pool, pooled_indexer
+from runtime.server.sizing import has_block_keys, pooled_indexer
 from runtime.server.unpredicted import foreign_keys
 from sgl_tune.keys.expert_calls import checkpoint_of
-from sgl_tune.keys.one_stage import SINCE_0_5_23, WITHOUT_STAGES
 from sgl_tune.keys.quantized_ends import ends_of_quantized
+from sgl_tune.keys.stage_ends import ends_of_stages
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
@@ -34,7 +32,7 @@ _WITH_TAILS = ("fa3", "tilelang", "trtllm", "flashmla_sparse")  # the last is on
 
 
 def ends_of_class(deployment: Deployment) -> Iterator[str]:
-    return chain.from_iterable(rule(deployment) for rule in (*_RULES, ends_of_quantized))
+    return chain.from_iterable(rule(deployment) for rule in (*_RULES, ends_of_stages, ends_of_quantized))
 
 
 def _pages_of_states(deployment: Deployment) -> Iterator[str]:
@@ -157,41 +155,6 @@ def _gemma_2(deployment: Deployment) -> Iterator[str]:
         )
 
 
-def _inputs_over_stages(deployment: Deployment) -> Iterator[str]:
-    """srt/models/gemma4_causal.py: graphs keep two tensors of a stage. Another stage's keys are in no pool of
-    srt/mem_cache/swa_memory_pool.py, which a first forward finds."""
-    model, parallel = deployment.model, deployment.parallel
-    if parallel.pp == 1:
-        return
-    if model.layer_inputs is not None and not deployment.server.asked.disable_cuda_graph:
-        yield "its layers have inputs of their own, which graphs pass to no other stage: --disable-cuda-graph"
-    for stage in range(min(parallel.pp, model.num_layers)):
-        layers = stage_layers(model.num_layers, parallel, stage)
-        apart = [layer for layer in layers if model.key_layer(layer) not in layers]
-        if apart:
-            source = model.key_layer(apart[0])
-            yield f"layer {apart[0]} reads the keys of layer {source}, of another stage: --pp-size 1"
-
-
-def _stages_without_windows(deployment: Deployment) -> Iterator[str]:
-    """HybridSWAPoolConfigurator of srt/model_executor/pool_configurator.py asks each stage for one; a Laguna
-    without any is none of its."""
-    model, parallel = deployment.model, deployment.parallel
-    if checkpoint_of(deployment).architecture not in HYBRID_SWA or model.model_type not in HYBRID_TYPES:
-        return
-    if model.model_type == "laguna" and not has_window_pool(model):
-        return
-    joined = model.model_type == "step3p5" and deployment.server.asked.enable_hierarchical_cache
-    if joined or any("hybrid" in flag for flag in deployment.inputs.not_modelled):  # one pool, as asked
-        return
-    for stage in range(min(parallel.pp, model.num_layers)):
-        layers = stage_layers(model.num_layers, parallel, stage)
-        if not any(model.attention_kinds[layer] == "sliding" for layer in layers):
-            whose = f"stage {stage} has" if parallel.pp > 1 else "it has"
-            yield f"{whose} no layer behind a window, and SGLang's two pools ask for one"
-            return
-
-
 def _tied_dots(deployment: Deployment) -> Iterator[str]:
     """srt/models/dots_ocr.py looks for an embedding where its Qwen2 has none."""
     is_dots = checkpoint_of(deployment).architecture == "DotsOCRForCausalLM"
@@ -223,16 +186,6 @@ def _gathered_keys(deployment: Deployment) -> Iterator[str]:
     attention, ranks = deployment.model.main_attention, deployment.parallel.attn_tp
     if attention.qk_norm == "all, held whole" and ranks > attention.num_kv_heads:
         yield f"{attention.num_kv_heads} KV heads are fewer than {ranks} ranks, whose keys it gathers"
-
-
-def _stages(deployment: Deployment) -> Iterator[str]:
-    """support_pp of srt/model_executor/model_runner.py"""
-    name = checkpoint_of(deployment).architecture
-    has_none = name in WITHOUT_STAGES
-    if name in SINCE_0_5_23:
-        has_none = not deployment.server.release.mistral_3_has_stages
-    if deployment.parallel.pp > 1 and has_none:
-        yield f"SGLang's {name} has no pipeline stages: --pp-size 1"
 
 
 def _pools_of_keys(deployment: Deployment) -> Iterator[str]:
@@ -308,7 +261,7 @@ _RULES = (
     _tied_dots,
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     *(_random_latents, _loose_experts),
-    *(_longcat, _verifies_blocks, _layers_apart, _inputs_over_stages, _stages_without_windows),
-    *(_gemma_2, _afmoe, _stages, _gathered_keys, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
+    *(_longcat, _verifies_blocks, _layers_apart),
+    *(_gemma_2, _afmoe, _gathered_keys, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
     *(_interns1_pro, _sarvam_mla),
 )

@@ -15,8 +15,19 @@ _GRANITES_EXPERTS = (("fp8", "row"), ("fp8", "block"))
 
 def ends_of_quantized(deployment: Deployment) -> Iterator[str]:
     if deployment.quantization is not None:
+        yield from _dropped(deployment)
         yield from _mixers(deployment)
         yield from _granite_hybrid(deployment)
+
+
+def _dropped(deployment: Deployment) -> Iterator[str]:
+    """Read anew by the argument that some families write back: srt/configs/model_config.py."""
+    method = deployment.quantization
+    if method in deployment.server.release.dropped_methods:
+        yield (
+            f"SGLang reads config.json once more as --quantization {method}, of which it has no method: "
+            f"--quantization {method}_marlin"
+        )
 
 
 def _mixers(deployment: Deployment) -> Iterator[str]:

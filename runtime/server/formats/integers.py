@@ -111,8 +111,11 @@ def wna16(bits: int, group: int, hidden: int, inner: int) -> Format:
     )
 
 
-def packed(bits: int, group: int, symmetric: bool, by_activation: bool, whole_scales: bool) -> Format:
-    """Of compressed-tensors. A group of -1 is a whole row; `whole_scales`: of experts, those of all ranks."""
+def packed(
+    bits: int, group: int, symmetric: bool, by_activation: bool, whole_scales: bool, by_trtllm: bool = False
+) -> Format:
+    """Of compressed-tensors. A group of -1 is a whole row; `whole_scales`: of experts, those of all ranks.
+    TRT-LLM's kernels want no order."""
     pack = 32 // bits
     groups = _groups(group, by_activation and group != -1)
     weight = Stored("weight_packed", _WORD, (ROWS, Dim("columns", per=pack)))
@@ -125,7 +128,7 @@ def packed(bits: int, group: int, symmetric: bool, by_activation: bool, whole_sc
     expert_zeros = Stored("weight_zero_point", _WORD, (EXPERTS, expert_groups, Dim("rows", per=pack)))
     orders = tuple(
         Stored(name, _WORD, (EXPERTS, COLUMNS), in_file=by_activation and name == "weight_g_idx")
-        for name in ("weight_g_idx", "g_idx_sort_indices")
+        for name in (() if by_trtllm else ("weight_g_idx", "g_idx_sort_indices"))
     )
     return Format(
         "packed integers",

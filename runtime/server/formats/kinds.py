@@ -101,7 +101,8 @@ def _format(kind: Kind | None, served: Served) -> Format:
         "gptq": lambda: integers.gptq(kind.bits, kind.group, kind.by_activation),
         "awq": lambda: integers.awq(kind.bits, kind.group),
         "packed": lambda: integers.packed(
-            kind.bits, kind.group, kind.symmetric, kind.by_activation, kind.whole_scales
+            *(kind.bits, kind.group, kind.symmetric, kind.by_activation, kind.whole_scales),
+            by_trtllm=served.moe_backend in _TRTLLM,
         ),
         "w4afp8": lambda: integers.w4afp8(kind.group),
         "fp8_online": lambda: FP8_ONLINE,

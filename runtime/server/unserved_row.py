@@ -1,0 +1,46 @@
+"""What many a class is not written for: a condition, and what is said where it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtime.server.config import ModelConfig
+from runtime.server.shape import Server
+from runtime.server.unserved_when import (
+    leaves_experts_plain,
+    splits_over_all,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    when: Callable[[ModelConfig, Server], bool]
+    said: str
+
+
+OVER_ALL_RANKS = Row(splits_over_all, "DP attention: its heads are split over all ranks")
+PLAIN_EXPERTS = Row(
+    leaves_experts_plain,
+    "experts quantized by that name: SGLang leaves them plain and reads none; --quantization awq_marlin, or "
+    "gptq_marlin, does",
+)
+A2A = Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
+DRAFTS = Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers")
+BLOCKS_ALONE = "quantized weights but in fp8 blocks on sm90: of others nothing is known here"
+QUANTIZED = Row(
+    lambda m, s: s.weights_quantization is not None and m.checkpoint_quantization is None,
+    "quantized weights but those of a checkpoint: what its class makes of others is not known here",
+)
+# srt/arg_groups/dllm_hook.py, srt/dllm: of SDAR
+BLOCKS_OF_TOKENS = Row(
+    lambda _, s: s.asked.dllm_algorithm is not None,
+    "--dllm-algorithm: what its batches of blocks tune and take is not known here",
+)
+PLAIN_ALONE = Row(
+    lambda _, s: s.weights_quantization is not None,
+    "quantized weights: what its class makes of them is not known here",
+)
+UNSHARED = Row(
+    lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: which rows its experts share is not known here"
+)
