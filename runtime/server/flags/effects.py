@@ -34,12 +34,12 @@ NOT_MODELLED: dict[str, str] = {
         elastic_ep_rejoin elastic_ep_initial_size elastic_ep_scale_timeout ep_join_mode
         ep_join_rank_offset max_ep_size""",
     "context parallelism": """
-        dcp_size dcp_comm_backend dcp_replicate_q_proj enable_prefill_cp cp_strategy
+        attn_cp_size dcp_size dcp_comm_backend dcp_replicate_q_proj enable_prefill_cp cp_strategy
         enable_prefill_context_parallel prefill_cp_mode enable_nsa_prefill_context_parallel
         nsa_prefill_cp_mode enable_dsa_prefill_context_parallel dsa_prefill_cp_mode
         enable_cp_decode_attn_tp enable_dsa_cache_layer_split enable_kv_cache_sharding""",
     "another split of layers": """
-        moe_dp_size enable_attn_tp_input_scattered disable_attn_tp_gather
+        moe_dp_size dwdp_size enable_attn_tp_input_scattered disable_attn_tp_gather
         enable_tp_lm_head_all_to_all enable_shared_experts_attn_tp enable_dense_mlp_attn_tp
         enable_layernorm_sp enable_megamoe_for_layernorm_sp shared_experts_tp_size
         enforce_shared_experts_fusion fuseep_mode""",
@@ -58,7 +58,8 @@ NOT_MODELLED: dict[str, str] = {
         enable_dsa_fused_indexer dsv4_prefill_backend dsv4_attn_backend enable_lean_attention mamba_backend
         linear_attn_prefill_backend linear_attn_verify_backend triton_attention_reduce_in_fp32
         triton_attention_num_kv_splits triton_attention_split_tile_size flashinfer_mla_disable_ragged
-        disable_chunked_prefix_cache boundary_reduction enable_scattered_sconv device enable_tf32_matmul""",
+        disable_chunked_prefix_cache boundary_reduction enable_scattered_sconv device enable_tf32_matmul
+        enable_fused_moe_sum_all_reduce""",
     "other communication and its buffers": """
         enable_mscclpp enable_torch_symm_mem enable_nccl_nvls pre_warm_nccl
         enable_flashinfer_allreduce_fusion enable_quant_communications""",
@@ -68,7 +69,7 @@ NOT_MODELLED: dict[str, str] = {
         speculative_draft_window_size speculative_draft_sink_size
         prefill_kv_cache_dequant_dtype disaggregation_decode_extra_slots num_reserved_decode_tokens
         swa_prefix_tails enable_encoder_swa_bounded_replay enable_decoder_swa_bounded_replay
-        kv_canary kv_canary_real_data""",
+        enable_pd_role_switch kv_canary kv_canary_real_data""",
     "another state cache": """
         mamba_max_states_per_path enable_int8_mamba_checkpoint
         int8_mamba_ckpt_size enable_linear_replayssm linear_replayssm_cache_len enable_linear_replayssm_spec
@@ -80,7 +81,7 @@ NOT_MODELLED: dict[str, str] = {
         cuda_graph_prefill_max_context cuda_graph_max_seq_len_prefill torch_compile_max_bs
         enable_return_hidden_states return_hidden_states_mode enable_return_routed_experts
         enable_return_indexer_topk enable_return_aux_hidden_states return_aux_hidden_state_layer_ids
-        dllm_algorithm dllm_algorithm_config dllm_fdfo""",
+        enable_watermark dllm_algorithm dllm_algorithm_config dllm_fdfo""",
     "other drafts": """
         speculative_adaptive speculative_adaptive_config enable_multi_layer_eagle
         speculative_use_rejection_sampling speculative_use_block_verification
@@ -115,7 +116,7 @@ WITHOUT_EFFECT: dict[str, str] = {
         enable_precise_embedding_interpolation asr_max_buffer_seconds asr_max_concurrent_sessions
         grammar_backend constrained_json_whitespace_pattern constrained_json_disable_any_whitespace
         constrained_json_max_whitespace_cnt disable_outlines_disk_cache random_seed sampling_mask_max_tokens
-        enable_watermark watermark_config mlx_enable_sampling""",
+        watermark_config mlx_enable_sampling""",
     "logs and metrics": """
         log_level log_level_http log_requests log_requests_level log_requests_format log_requests_target
         uvicorn_access_log_exclude_prefixes crash_dump_folder show_time_cost enable_metrics
@@ -173,7 +174,7 @@ WITHOUT_EFFECT: dict[str, str] = {
         disaggregation_transfer_backend disaggregation_bootstrap_port disaggregation_ib_device
         disaggregation_decode_polling_interval disaggregation_decode_retraction_backup
         disaggregation_enable_kv_checksum disaggregation_decode_host_receive_threshold
-        disaggregation_decode_allocation_policy enable_pd_role_switch optimistic_prefill_retries
+        disaggregation_decode_allocation_policy optimistic_prefill_retries
         optimistic_prefill_attempts mooncake_ib_device""",
     "which drafts are taken": """
         speculative_accept_threshold_single speculative_accept_threshold_acc
@@ -182,8 +183,7 @@ WITHOUT_EFFECT: dict[str, str] = {
         speculative_ngram_external_sam_budget speculative_ngram_external_corpus_max_tokens
         speculative_skip_dp_mlp_sync""",
     "arithmetic within a kernel": """
-        enable_fused_qk_norm_rope enable_fused_moe_sum_all_reduce enable_mamba_cache_stochastic_rounding
-        mamba_cache_philox_rounds""",
+        enable_fused_qk_norm_rope enable_mamba_cache_stochastic_rounding mamba_cache_philox_rounds""",
     "other hardware": """
         enable_aiter_allreduce_fusion disable_aiter_allreduce_fusion_in_prefill
         disable_aiter_allreduce_fusion_in_decode enable_amd_monokernel""",
@@ -194,7 +194,8 @@ READ_ELSEWHERE = "dist_init_addr config revision"
 READ_IN_PART = """
     enable_lora lora_paths enable_hierarchical_cache disaggregation_decode_enable_offload_kvcache
     hicache_io_backend hicache_mem_layout cpu_offload_gb enable_eplb ep_num_redundant_experts
-    expert_distribution_recorder_mode dcp_size moe_dp_size json_model_override_args dllm_algorithm"""
+    expert_distribution_recorder_mode attn_cp_size dcp_size moe_dp_size dwdp_size
+    json_model_override_args dllm_algorithm"""
 
 
 @cache
