@@ -19,6 +19,7 @@ from runtime.forward.batch import ForwardBatch, ForwardMode, LogitsMode
 from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import gather_rows, own_rows
 from runtime.server.layer_config import NO_MULTIPLIERS, Multipliers
+from runtime.server.parallel_config import HeadOver
 
 
 class DummyRunLeak(RuntimeError):
@@ -93,16 +94,17 @@ class LogitsProcessor:
         keep_hidden_states: bool = False,
         multipliers: Multipliers = NO_MULTIPLIERS,
         multiply: Callable[..., torch.Tensor] = F.linear,
+        over: HeadOver = "all ranks",
     ) -> None:
         self.multiply = multiply
         self.vocab_size, self.comm, self.head = vocab_size, comm, head
         self.keep_hidden_states, self.multipliers = keep_hidden_states, multipliers
-        # A head tied to an embedding that every DP rank holds needs nobody else's rows.
-        self.gathers_dp_rows = head.group == "tp" and comm.size("attn_dp") > 1
-        # One that every rank has whole is gathered, too, and all but the first rank's are then cut off.
-        is_copied = not head.group and comm.size("attn_dp") == 1
-        self.shards = comm.size("tp") if is_copied else comm.size(head.group) if head.group else 1
-        self.group = head.group or "tp"
+        self.gathers_dp_rows = over != "a group" and comm.size("attn_dp") > 1
+        exchanged = over == "all ranks, exchanged" and head.group == "tp"
+        self.exchanges = exchanged and self.gathers_dp_rows
+        # A head that every rank or group has whole is gathered, too, and all but the first are then cut off.
+        self.group = "attn_tp" if over == "a group" else "tp"
+        self.shards = comm.size(self.group)
 
     def forward(
         self, hidden: torch.Tensor, batch: ForwardBatch, captured: Sequence[torch.Tensor] = ()
@@ -127,10 +129,20 @@ class LogitsProcessor:
         counts = self._head_counts(rows.shape[0], batch)
         gathered = gather_rows(rows, counts, self.comm) if self.gathers_dp_rows else rows
         weight = self.head.weight
-        logits = self._gather_vocab(self.multiply(gathered.to(weight.dtype), weight, self.head.bias))
-        if self.gathers_dp_rows:
-            logits = own_rows(logits, counts, rows.shape[0], self.comm)
+        logits = self.multiply(gathered.to(weight.dtype), weight, self.head.bias)
+        if self.exchanges and len(set(counts)) == 1:
+            logits = self._exchange(logits)
+        else:
+            logits = self._gather_vocab(logits)
+            if self.gathers_dp_rows:
+                logits = own_rows(logits, counts, rows.shape[0], self.comm)
         return self._bounded(logits[:, : self.vocab_size].float())
+
+    def _exchange(self, shard: torch.Tensor) -> torch.Tensor:
+        """Each rank's vocabulary of all rows -> all vocabulary of its own: each sends the others theirs."""
+        received = torch.empty_like(shard)
+        self.comm.all_to_all_into(received, shard, "tp")
+        return self._beside(received)
 
     def _bounded(self, logits: torch.Tensor) -> torch.Tensor:
         scale, cap = self.multipliers.logits, self.multipliers.logit_cap
@@ -149,10 +161,14 @@ class LogitsProcessor:
         size = self.shards
         if size == 1:
             return shard
-        rows, width = shard.shape
-        gathered = shard.new_empty(size * rows, width)
+        gathered = shard.new_empty(size * shard.shape[0], shard.shape[1])
         self.comm.all_gather_into(gathered, shard, self.group)
-        return gathered.view(size, rows, width).movedim(0, 1).reshape(rows, size * width)
+        return self._beside(gathered)
+
+    def _beside(self, shards: torch.Tensor) -> torch.Tensor:
+        """One below the other -> one beside the other."""
+        rows, width = shards.shape[0] // self.shards, shards.shape[1]
+        return shards.view(self.shards, rows, width).movedim(0, 1).reshape(rows, self.shards * width)
 
 
 def _skips_head(batch: ForwardBatch) -> bool:

@@ -89,7 +89,7 @@ class Decoder(nn.Module):
         self.logits: LogitsProcessor | None = None
         if self.head is not None:
             keep_hidden = runtime.speculative is not None
-            how = keep_hidden, model.multipliers, multiply_of(model)
+            how = keep_hidden, model.multipliers, multiply_of(model), runtime.head_over
             self.logits = LogitsProcessor(model.logits_size, comm, self.head, *how)
 
     def _embedding(self) -> TokenEmbedding:
@@ -112,7 +112,8 @@ class Decoder(nn.Module):
         build, scheme = self.build, self.build.head_scheme()
         name = self.model.names.embedding if is_tied else self.model.names.head
         model = replace(self.model, vocab_size=self.model.logits_size)
-        head = VocabTable(name, model, self.comm, "tp", self._head_dtype(), build.device, scheme)
+        group = "attn_tp" if build.runtime.head_over == "a group" else "tp"
+        head = VocabTable(name, model, self.comm, group, self._head_dtype(), build.device, scheme)
         head.is_normed = self.model.normed_head and not is_tied
         if self.model.head_bias:
             head.take_bias()

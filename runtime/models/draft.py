@@ -78,7 +78,12 @@ class DraftModel(nn.Module):
             self.decoder.head = target.head
             multiply = multiply_of(target.model)
             self.decoder.logits = LogitsProcessor(
-                target.model.vocab_size, target.comm, target.head, keep_hidden_states=True, multiply=multiply
+                target.model.vocab_size,
+                target.comm,
+                target.head,
+                keep_hidden_states=True,
+                multiply=multiply,
+                over=target.build.runtime.head_over,
             )
 
     @torch.inference_mode()

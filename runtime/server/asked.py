@@ -31,6 +31,7 @@ class Asked:
     node_rank: int = 0
     enable_dp_attention: bool = False
     enable_dp_lm_head: bool = False
+    enable_tp_lm_head_all_to_all: bool | None = None
     moe_dense_tp_size: int | None = None
     attn_cp_size: int = 1
     moe_dp_size: int = 1

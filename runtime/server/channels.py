@@ -74,7 +74,8 @@ def captured_messages(
         return 0
     if parallel.gathers_mlp:
         own = parallel.attn_tp > 1 and is_prefill  # attention's sum, which is short in a decode
-        return (2 + own) * layers + has_head
+        has_gather = has_head and (runtime.head_over != "a group" or parallel.attn_tp > 1)
+        return (2 + own) * layers + has_gather
     shared = shared_buffer(parallel, runtime) and message(model, rows) <= _SHARED
     long = 0 if shared else 2 * layers + 1  # after attention, after the MLP, and of the embedding
     return long + has_head

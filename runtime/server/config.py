@@ -27,6 +27,7 @@ from runtime.server.layer_config import (
     SnapshotsConfig,
 )
 from runtime.server.ngrams import NgramConfig, has_ngrams
+from runtime.server.parallel_config import HeadOver
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
 from runtime.server.speculative_config import SpeculativeConfig
@@ -236,6 +237,7 @@ class RuntimeConfig:
     whole_dense_mlps: bool = False
     gathers_nvfp4: bool = False
     disable_custom_all_reduce: bool = False
+    head_over: HeadOver = "all ranks"
     random_weights: bool = False  # by --load-format dummy
     speculative: SpeculativeConfig | None = None
     states: StateRules = STATE_RULES

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from runtime.server.bounds import MOST_RANKS, PARALLEL, check_flags
 from runtime.server.errors import ConfigError
+
+# Who shares a head; of all ranks, each group gathers all logits, or is sent its own rows'.
+HeadOver = Literal["all ranks", "all ranks, exchanged", "a group"]
 
 
 @dataclass(frozen=True, slots=True)

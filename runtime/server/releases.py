@@ -201,6 +201,8 @@ class Release(NamedTuple):
     fraction_without_gpu: float = 0.88
     reserves_for_drafts: bool = True
     reserves_by_role: bool = False
+    # A server that decodes for others, of groups of one rank: srt/arg_groups/overrides.py
+    exchanges_logits: bool = False
     pd_decode_has_encoder: bool = True
     # What families ask of attention: _handle_model_specific_adjustments, arg_groups/model_overrides
     deepseek_family: frozenset[str] = names.DEEPSEEK_FAMILY
@@ -505,6 +507,7 @@ _GATHERED_18 = (
 )
 _18 = _17._replace(
     version="0.5.18",
+    exchanges_logits=True,
     triton_asks_first_layer=False,
     compressed_pools=COMPRESSED_18,
     fused_all_reduce=_18_FUSED,

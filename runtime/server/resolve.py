@@ -38,6 +38,7 @@ from runtime.server.graph_backends import (
     settle_trtllm_prefill,
 )
 from runtime.server.graphs import captured
+from runtime.server.heads import head_over
 from runtime.server.kv_cache import draft_kv_dtype, settle_kv_dtype
 from runtime.server.memory import settle_memory
 from runtime.server.minimax_nvfp4 import RAGGED_VERIFY, draft_class, settle_minimax_in_nvfp4
@@ -166,6 +167,7 @@ def _server(c: Choices) -> Server:
         dispatch_tokens=budgets.told_dispatch_tokens(c),
         states=state_rules(c),
         deepep=budgets.told_deepep(c),
+        head_over=head_over(c),
         reasons=dict(c.reasons),
     )
 

@@ -14,7 +14,7 @@ from runtime.server.config import RuntimeConfig
 from runtime.server.deepep import DeepEP
 from runtime.server.encoders.place import EncoderPlace
 from runtime.server.gpus import GpuModel
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel_config import HeadOver, ParallelConfig
 from runtime.server.positions import positions_reached
 from runtime.server.recurrent import StateRules
 from runtime.server.releases import Release
@@ -102,6 +102,7 @@ class Server:
     dispatch_tokens: int | None  # a rank's in FlashInfer's all-to-all, where the environment says
     deepep: DeepEP | None
     states: StateRules
+    head_over: HeadOver
     reasons: Mapping[str, tuple[Reason, ...]] = field(compare=False)
     is_draft: bool = False
 
@@ -191,6 +192,7 @@ class Server:
             whole_dense_mlps=self.asked.moe_dense_tp_size == 1,
             gathers_nvfp4=self.gathers_nvfp4,
             disable_custom_all_reduce=self.asked.disable_custom_all_reduce,
+            head_over=self.head_over,
             random_weights=self.asked.load_format == "dummy",
             speculative=self._speculative_config,
             states=self.states,

@@ -35,6 +35,25 @@ def test_a_rank_holds_as_many_bytes_as_sglangs_own_model(name: str, place: str) 
     assert [sum(one.nbytes for one in part.parameters()) for part in parts] == HELD[name][place]
 
 
+# A rank of DP attention, by SGLang's classes told --enable-dp-lm-head.
+@pytest.mark.parametrize(
+    ("name", "tp", "dp", "held"),
+    [
+        ("Qwen/Qwen3-30B-A3B", 8, 8, 10329944064),
+        ("Qwen/Qwen3-30B-A3B", 8, 2, 8037494784),
+        ("Qwen/Qwen3-32B", 2, 2, 40358422528),
+    ],
+)
+def test_a_group_of_ranks_holds_a_head_of_its_own_where_it_is_asked_for(
+    name: str, tp: int, dp: int, held: int
+) -> None:
+    config = next(one.config for one in checkpoints() if one.name == name)
+    layout = ParallelConfig(tp=tp, dp=dp, enable_dp_attention=True)
+    model, comm = Checkpoint(config).model_config(), VirtualCommunicator(layout, tp - 1)
+    rank = Decoder(model, RuntimeConfig(head_over="a group"), comm, META, range(model.num_layers))
+    assert sum(one.nbytes for one in rank.parameters()) == held
+
+
 # Its parameters, by longcat_flash_nextn.py: one layer of two, without experts, and tables of its own.
 @pytest.mark.parametrize(("tp", "held"), [(1, 4006412288), (2, 2091712512), (8, 655687680)])
 def test_a_rank_of_longcats_draft_holds_as_many_bytes_as_sglangs_own(tp: int, held: int) -> None:

@@ -20,7 +20,7 @@ from runtime.layers.embedding import VocabTable
 from runtime.models.decoder import Decoder, sample_layers
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.decoders.known import model_config
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel_config import HeadOver, ParallelConfig
 from runtime.server.units import GIB, MIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker, LogEntry
@@ -33,11 +33,13 @@ def _glm() -> ModelConfig:
     return model_config(json.loads(GLM.read_text())["config"])
 
 
-def _track_head(parallel: ParallelConfig, rows: int) -> list[LogEntry]:
+def _track_head(
+    parallel: ParallelConfig, rows: int, group: str = "tp", over: HeadOver = "all ranks"
+) -> list[LogEntry]:
     """Allocations of a decode's LM head on rank 0 of the GLM deployment, on meta tensors."""
     model, comm = _glm(), VirtualCommunicator(parallel)
-    head = VocabTable("lm_head", model, comm, "tp", torch.bfloat16, META)
-    processor = LogitsProcessor(model.vocab_size, comm, head)
+    head = VocabTable("lm_head", model, comm, group, torch.bfloat16, META)
+    processor = LogitsProcessor(model.vocab_size, comm, head, over=over)
     batch = dummy_decode_batch(rows, 1, META)
     batch = batch.with_dp(plan_dp_tokens(rows, "decode_graph", parallel, device=META))
     hidden = torch.empty(rows, model.hidden_size, dtype=torch.bfloat16, device=META)
@@ -73,6 +75,22 @@ def test_logits_of_every_dp_rank_are_held_twice(
     value, unit = size.split()
     measured = wide[0].nbytes / {"GiB": GIB, "MiB": MIB}[unit]
     assert f"{measured:.{2 if unit == 'GiB' else 0}f}" == value
+
+
+@pytest.mark.parametrize(
+    ("group", "over", "rows"),
+    [
+        ("tp", "all ranks", [16384 // 8, 16384, 16384, 2048]),
+        ("tp", "all ranks, exchanged", [16384 // 8, 16384 // 8, 2048]),
+        ("attn_tp", "a group", [2048]),
+        ("attn_tp", "all ranks", [16384, 8 * 16384, 8 * 16384, 8 * 2048]),  # tied to the embedding
+    ],
+)
+def test_logits_lie_as_often_as_their_head_is_shared(group: str, over: HeadOver, rows: list[int]) -> None:
+    """In rows of the whole vocabulary, before they become float32: srt/layers/logits_processor.py."""
+    vocab = _glm().vocab_size
+    logits = [entry for entry in _track_head(DP8, 2048, group, over) if entry.nbytes >= 2048 * vocab * 2]
+    assert [entry.nbytes // (2 * vocab) for entry in logits[:-1]] == rows
 
 
 @pytest.mark.parametrize("head_rows", [2048, 16384, 192])

@@ -32,7 +32,7 @@ from runtime.forward.logits_processor import (
 from runtime.layers.embedding import VocabTable
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.known import model_config
-from runtime.server.parallel_config import ParallelConfig
+from runtime.server.parallel_config import HeadOver, ParallelConfig
 from tests.runtime.ranks import Ranks
 
 CPU = torch.device("cpu")
@@ -44,11 +44,11 @@ def _make_model(**changes: Any) -> ModelConfig:
     return model_config({"model_type": "llama", "intermediate_size": 16, **sizes, **changes})
 
 
-def _make_processor(comm: Communicator) -> LogitsProcessor:
-    head = VocabTable("lm_head", _make_model(), comm, "tp", torch.float32, CPU)
+def _make_processor(comm: Communicator, group: str = "tp", over: HeadOver = "all ranks") -> LogitsProcessor:
+    head = VocabTable("lm_head", _make_model(), comm, group, torch.float32, CPU)
     full = torch.randn(128, HIDDEN, generator=torch.Generator().manual_seed(0))
     head.weight.copy_(full[head.rows])
-    return LogitsProcessor(VOCAB, comm, head)
+    return LogitsProcessor(VOCAB, comm, head, over=over)
 
 
 def _make_pool(device: torch.device = CPU) -> KVPool:
@@ -115,12 +115,19 @@ def test_a_speculative_target_hands_out_its_hidden_states() -> None:
     assert processor.forward(hidden, batch).hidden_states is hidden
 
 
-def _sharded_logits(comm: Communicator, counts: list[int], parallel: ParallelConfig) -> Any:
+def _sharded_logits(
+    comm: Communicator,
+    counts: list[int],
+    parallel: ParallelConfig,
+    group: str = "tp",
+    over: HeadOver = "all ranks",
+) -> Any:
     rank = comm.rank("attn_dp")
     rows = counts[rank]
     batch = dummy_decode_batch(rows, 1, CPU)
     dp = plan_dp_tokens(rows, "eager", parallel, peers=PeerRows(counts, counts), dp_rank=rank)
-    output = _make_processor(comm).forward(_hidden(9)[sum(counts[:rank]) :][:rows], batch.with_dp(dp))
+    own = _hidden(sum(counts))[sum(counts[:rank]) :][:rows]
+    output = _make_processor(comm, group, over).forward(own, batch.with_dp(dp))
     assert output.next_token_logits is not None
     return output.next_token_logits.numpy()
 
@@ -131,6 +138,27 @@ def test_the_vocabulary_is_gathered_and_each_rank_keeps_its_rows(ranks: Ranks, c
     answers = ranks.run(parallel, _sharded_logits, counts, parallel)
     got = torch.cat([torch.from_numpy(answers[0]), torch.from_numpy(answers[2])])
     torch.testing.assert_close(got, _want(_hidden(9)))
+
+
+@pytest.mark.parametrize(
+    ("dp", "group", "over", "counts"),
+    [
+        (2, "attn_tp", "a group", [4, 5]),
+        (4, "attn_tp", "a group", [4, 5, 0, 1]),
+        (2, "attn_tp", "all ranks", [4, 5]),  # tied to an embedding that every group has
+        (2, "", "all ranks", [4, 5]),
+        (4, "tp", "all ranks, exchanged", [3, 3, 3, 3]),
+        (4, "tp", "all ranks, exchanged", [3, 1, 3, 3]),
+        (4, "attn_tp", "all ranks, exchanged", [3, 3, 3, 3]),
+    ],
+)
+def test_whoever_shares_the_head_its_logits_are_the_same(
+    ranks: Ranks, dp: int, group: str, over: HeadOver, counts: list[int]
+) -> None:
+    parallel = ParallelConfig(tp=4, dp=dp, enable_dp_attention=True)
+    answers = ranks.run(parallel, _sharded_logits, counts, parallel, group, over)
+    got = torch.cat([torch.from_numpy(answers[rank]) for rank in range(0, 4, 4 // dp)])
+    torch.testing.assert_close(got, _want(_hidden(sum(counts))))
 
 
 # -- the dummy-run mode -------------------------------------------------------------------------------------

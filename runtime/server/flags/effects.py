@@ -40,7 +40,7 @@ NOT_MODELLED: dict[str, str] = {
         enable_cp_decode_attn_tp enable_dsa_cache_layer_split enable_kv_cache_sharding""",
     "another split of layers": """
         moe_dp_size dwdp_size enable_attn_tp_input_scattered disable_attn_tp_gather
-        enable_tp_lm_head_all_to_all enable_shared_experts_attn_tp enable_dense_mlp_attn_tp
+        enable_shared_experts_attn_tp enable_dense_mlp_attn_tp
         enable_layernorm_sp enable_megamoe_for_layernorm_sp shared_experts_tp_size
         enforce_shared_experts_fusion fuseep_mode""",
     "another model than its config says": """
