@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from runtime.server.units import MIB
 
 KV_SPLITS = 8  # --triton-attention-num-kv-splits
-_FLASHINFER_WORKSPACE = 384 * MIB  # SGLANG_FLASHINFER_WORKSPACE_SIZE
 _WRAPPER = 8 * MIB
 _WRAPPERS = 4  # ragged and paged prefill, verify, decode
 _STEP_WRAPPERS = 2  # ragged prefill and decode
@@ -30,27 +29,48 @@ class Buffer:
     shape: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Workspaces:
+    """Bytes; and how many keys a split of a decode by triton has, where they are as many for all."""
+
+    flashinfer: int = 384 * MIB
+    trtllm_mha: int = 512 * MIB
+    split_tile: int | None = None
+
+
+WORKSPACES = Workspaces()
+
+
 def latent_splits(context: int) -> int:
     """How many parts the keys of a request may be split into where they are latent."""
     fitting = 1 << (-(-context // _LATENT_BLOCK) - 1).bit_length()
     return max(KV_SPLITS, min(_LATENT_SPLITS, fitting))
 
 
-def backend_buffers(backend: str, requests: int, sm_major: int) -> Iterator[Buffer]:
+def key_splits(context: int, latent: bool, tile: int | None) -> int:
+    """`tile`: of how many keys each is, where that is the same for all batches."""
+    if tile is not None:
+        return -(-context // tile)
+    return latent_splits(context) if latent else KV_SPLITS
+
+
+def backend_buffers(
+    backend: str, requests: int, sm_major: int, sizes: Workspaces = WORKSPACES
+) -> Iterator[Buffer]:
     """Made with the backend."""
     if backend == "triton":
         yield Buffer("kv_indptr", "int32", (requests + 1,))
         yield Buffer("qo_indptr", "int64", (requests + 1,))
         yield Buffer("mask_indptr", "int64", (requests + 1,))
     if backend in ("flashinfer", "trtllm_mha", "trtllm_mla"):
-        yield _bytes("flashinfer_workspace", _FLASHINFER_WORKSPACE)
+        yield _bytes("flashinfer_workspace", sizes.flashinfer)
         yield _bytes("flashinfer_wrappers", _WRAPPERS * _WRAPPER)
     if backend == "trtllm_mha":
-        yield _bytes("trtllm_mha_workspace", 512 * MIB)
+        yield _bytes("trtllm_mha_workspace", sizes.trtllm_mha)
     if backend == "trtllm_mla":
         yield _bytes("trtllm_mla_workspace", 150 * MIB)
     if backend == "dsa" and sm_major >= 10:
-        yield _bytes("dsa_trtllm_workspace", _FLASHINFER_WORKSPACE)
+        yield _bytes("dsa_trtllm_workspace", sizes.flashinfer)
 
 
 def decode_graph_buffers(
@@ -103,6 +123,7 @@ class DraftGraphSizes:
     page: int
     heads: int
     head_dim: int
+    split_tile: int | None = None
 
 
 def draft_graph_buffers(backend: str, sizes: DraftGraphSizes) -> Iterator[Buffer]:
@@ -115,7 +136,7 @@ def draft_graph_buffers(backend: str, sizes: DraftGraphSizes) -> Iterator[Buffer
             yield Buffer("draft_kv_indices", dtype, (sizes.steps, branches * sizes.context))
         yield Buffer("draft_extend_kv_indices", dtype, (rows * sizes.context,))
     if backend == "triton":
-        splits = sizes.heads * KV_SPLITS
+        splits = sizes.heads * key_splits(sizes.context, latent=False, tile=sizes.split_tile)
         for count, tokens in ((backends, branches), (1, rows)):
             yield Buffer("draft_attn_logits", "float32", (count, tokens, splits, sizes.head_dim))
             yield Buffer("draft_attn_lse", "float32", (count, tokens, splits))

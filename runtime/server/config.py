@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from runtime.server.attention_buffers import WORKSPACES, Workspaces
 from runtime.server.bounds import SERVER, check_flags, check_model
 from runtime.server.deepep import DeepEP
 from runtime.server.encoders.weight import Encoder
@@ -208,6 +209,8 @@ class RuntimeConfig:
     kv_cache_dtype: str = "auto"
     page_size: int = 1
     attention_backend: str = "triton"
+    prefill_attention_backend: str = ""  # where it is another
+    workspaces: Workspaces = WORKSPACES
     moe_runner_backend: str = "auto"
     moe_a2a_backend: str = "none"
     fp4_gemm_backend: str = ""

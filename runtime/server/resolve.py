@@ -60,14 +60,20 @@ from runtime.server.requests import MORE_TOKENS_THAN_ANY_POOL, max_running_reque
 from runtime.server.roles import settle_item_scoring, settle_role, settle_unchunked
 from runtime.server.shape import DraftServer, Server, Speculation
 from runtime.server.speculation import DRAFTLESS, counts_draft, settle_speculation
+from runtime.server.state_cache import ENVIRONMENT as STATE_VARIABLES
 from runtime.server.state_cache import settle_state_cache, state_rules
 from runtime.server.tuning import check_skipped_ops, fp4_gemm_backend, gate
+from runtime.server.workspaces import ENVIRONMENT as WORKSPACE_VARIABLES
+from runtime.server.workspaces import workspaces
 
 _EXTEND = "SGLANG_FLASHINFER_AUTOTUNE_EXTEND"
 _FUSED_FINALIZE = "SGLANG_FLASHINFER_MOE_FUSED_FINALIZE"
 LONGER_CONTEXT = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 # All that the rules read of it.
-ENVIRONMENT = (_EXTEND, _FUSED_FINALIZE, LONGER_CONTEXT, RAGGED_VERIFY, *budgets.ENVIRONMENT)
+ENVIRONMENT = (
+    *(_EXTEND, _FUSED_FINALIZE, LONGER_CONTEXT, RAGGED_VERIFY),
+    *(*budgets.ENVIRONMENT, *WORKSPACE_VARIABLES, *STATE_VARIABLES),
+)
 STEPS = (
     check_skipped_ops,
     settle_old_names,
@@ -168,6 +174,7 @@ def _server(c: Choices) -> Server:
         states=state_rules(c),
         deepep=budgets.told_deepep(c),
         head_over=head_over(c),
+        workspaces=workspaces(c),
         reasons=dict(c.reasons),
     )
 

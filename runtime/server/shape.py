@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runtime.server.asked import Asked
+from runtime.server.attention_buffers import Workspaces
 from runtime.server.backends import MoEBackendRow, backend_row
 from runtime.server.cache_key import cache_key
 from runtime.server.choices import Reason
@@ -103,6 +104,7 @@ class Server:
     deepep: DeepEP | None
     states: StateRules
     head_over: HeadOver
+    workspaces: Workspaces
     reasons: Mapping[str, tuple[Reason, ...]] = field(compare=False)
     is_draft: bool = False
 
@@ -169,6 +171,8 @@ class Server:
             kv_cache_dtype=_FULL_NAMES.get(self.kv_cache_dtype, self.kv_cache_dtype),
             page_size=self.page_size,
             attention_backend=self.decode_attention_backend,
+            prefill_attention_backend=self.prefill_attention_backend,
+            workspaces=self.workspaces,
             moe_runner_backend=self.moe_runner_backend,
             moe_a2a_backend=self.moe_a2a_backend,
             deepep=self.deepep,

@@ -22,6 +22,7 @@ _OWN, _SECOND = 3, 2  # states of a request, and of one that is tracked while ba
 _UNLOCKS, _CONV_DTYPE, _DTYPE = (
     *("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK", "SGLANG_MAMBA_CONV_DTYPE", "SGLANG_MAMBA_SSM_DTYPE"),
 )
+ENVIRONMENT = (_UNLOCKS, _CONV_DTYPE, _DTYPE)
 
 
 def state_rules(c: Choices) -> StateRules:

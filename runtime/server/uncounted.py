@@ -18,11 +18,6 @@ _TAKES: dict[str, Callable[[Server], bool]] = {
     "enable_symm_mem": lambda s: s.asked.enable_symm_mem,
     "enable_mis": lambda s: s.asked.enable_mis,
     "debug_cuda_graph": lambda s: s.asked.debug_cuda_graph,
-    # A prefill on another backend than the decode has a workspace of its own.
-    "prefill_attention_backend": lambda s: (
-        s.asked.prefill_attention_backend is not None
-        and s.prefill_attention_backend != s.decode_attention_backend
-    ),
     # Graphs are counted as the release's own backends take them: decode whole, prefill in breakable pieces.
     "cuda_graph_backend_decode": lambda s: (
         s.asked.cuda_graph_backend_decode not in (None, "full", "disabled")
@@ -47,6 +42,8 @@ def uncounted(server: Server, hidden: int | None = None, unknown: str | None = "
         for name, takes in _TAKES.items()
         if takes(server)
     ]
+    if _verifies_by_prefills_backend(server):
+        flags.append(f"the tables by which {server.prefill_attention_backend} verifies drafts in graphs")
     if server.fuses_all_reduce:
         flags.append(f"FlashInfer's fused all-reduce{_at_least(server, hidden)}")
     if server.draft is not None and unknown is not None and not _is_own_layer(server):
@@ -96,6 +93,13 @@ def _of_summed_latents(server: Server, model: ModelConfig) -> Iterator[str]:
     if server.gpu.major == 10 and server.tp_size > 1 and model.snapshots is not None:
         symmetric = 2 * rows * (2 * model.hidden_size + moe.latent_size)
         yield f"symmetric buffers of its all-reduce, where GPUs have multicast ({symmetric // MIB:,} MiB)"
+
+
+def _verifies_by_prefills_backend(server: Server) -> bool:
+    """srt/layers/attention/hybrid_attn_backend.py."""
+    apart = server.prefill_attention_backend != server.decode_attention_backend
+    captured = server.speculative is not None and bool(server.decode_graphs)
+    return apart and captured and server.asked.speculative_attention_mode != "decode"
 
 
 def _at_least(server: Server, hidden: int | None) -> str:

@@ -15,14 +15,13 @@ import torch
 from runtime.devices.base import Device
 from runtime.layers.rope import lengthened
 from runtime.server.attention_buffers import (
-    KV_SPLITS,
     Buffer,
     DraftGraphSizes,
     backend_buffers,
     decode_graph_buffers,
     draft_backend_buffers,
     draft_graph_buffers,
-    latent_splits,
+    key_splits,
 )
 from runtime.server.block_timings import CACHE_BYTES, prefill_timings, timings
 from runtime.server.compressed_sizes import second_tables
@@ -49,7 +48,10 @@ class SglangBuffers:
             self._hold("states of requests", torch.int32, self.plan.max_running_requests + 1)
             self._hold("free states", torch.int64, self.plan.states.slots)
         backend, requests = self.runtime.attention_backend, self.plan.max_running_requests
-        self._hold_all(backend_buffers(backend, requests, sm_major))
+        self._hold_all(backend_buffers(backend, requests, sm_major, self.runtime.workspaces))
+        prefill = self.runtime.prefill_attention_backend or backend
+        if prefill != backend:
+            self._hold_beside(backend_buffers(prefill, requests, sm_major, self.runtime.workspaces))
 
     @property
     def holds_eager_inputs(self) -> bool:
@@ -135,6 +137,7 @@ class SglangBuffers:
             page=self.plan.page_size,
             heads=attention.num_heads // own.parallel.attn_tp,
             head_dim=attention.head_dim,
+            split_tile=self.runtime.workspaces.split_tile,
         )
         self._hold_all(draft_graph_buffers(own.attention_backend, sizes))
 
@@ -144,7 +147,8 @@ class SglangBuffers:
             return {}
         attention, mla = self.model.main_attention, self.model.mla
         heads = attention.num_heads // self.parallel.attn_tp
-        splits = latent_splits(self.sizes.context_length) if mla else KV_SPLITS
+        tile = self.runtime.workspaces.split_tile
+        splits = key_splits(self.sizes.context_length, latent=mla is not None, tile=tile)
         width = mla.kv_lora_rank if mla else attention.value_width
         return {
             "attn_logits": self._make("attn_logits", torch.float32, rows, heads, splits, width),
@@ -164,6 +168,12 @@ class SglangBuffers:
     def _hold_all(self, buffers: Iterable[Buffer]) -> None:
         for buffer in buffers:
             self._hold(buffer.name, getattr(torch, buffer.dtype), *buffer.shape)
+
+    def _hold_beside(self, buffers: Iterable[Buffer]) -> None:
+        """Of a prefill's own backend, which shares a workspace with that of decodes."""
+        for buffer in buffers:
+            if not (buffer.name.endswith("workspace") and buffer.name in self.held):
+                self._hold(f"prefill's {buffer.name}", getattr(torch, buffer.dtype), *buffer.shape)
 
     def _hold(self, name: str, dtype: torch.dtype, *shape: int) -> None:
         self.held[name] = self._make(name, dtype, *shape)

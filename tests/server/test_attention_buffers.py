@@ -7,16 +7,36 @@ import pytest
 from runtime.server.attention_buffers import (
     Buffer,
     DraftGraphSizes,
+    Workspaces,
     backend_buffers,
     decode_graph_buffers,
     draft_backend_buffers,
     draft_graph_buffers,
+    key_splits,
 )
 from runtime.server.units import MIB
 
 
 def _bytes(name: str, mib: int) -> Buffer:
     return Buffer(name, "uint8", (mib * MIB,))
+
+
+def test_a_workspace_is_as_large_as_it_is_told_to_be() -> None:
+    sizes = Workspaces(flashinfer=2048 * MIB, trtllm_mha=64 * MIB)
+    found = {one.name: one.shape[0] for one in backend_buffers("trtllm_mha", 7, 10, sizes)}
+    assert (found["flashinfer_workspace"], found["trtllm_mha_workspace"]) == (2048 * MIB, 64 * MIB)
+    (only,) = backend_buffers("dsa", 7, 10, Workspaces(flashinfer=64 * MIB))
+    assert only.shape == (64 * MIB,)
+
+
+@pytest.mark.parametrize(
+    ("context", "latent", "tile", "splits"),
+    [(40960, False, None, 8), (40960, False, 256, 160), (40961, True, 256, 161), (163840, True, None, 256)],
+)
+def test_keys_are_split_by_how_many_they_are_where_no_batch_may_matter(
+    context: int, latent: bool, tile: int | None, splits: int
+) -> None:
+    assert key_splits(context, latent, tile) == splits
 
 
 FLASHINFER = [_bytes("flashinfer_workspace", 384), _bytes("flashinfer_wrappers", 32)]
