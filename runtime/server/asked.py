@@ -114,6 +114,9 @@ class Asked:
     hicache_mem_layout: str = "layer_first"
     enable_multimodal: bool | None = None
     mm_enable_dp_encoder: bool | None = None
+    mm_feature_transport: str | None = None
+    keep_mm_feature_on_device: bool = False
+    mm_preprocess_cache_size_mb: int | None = None
     enable_waterfill: bool = False
     enable_eplb: bool = False
     enable_lora: bool = False

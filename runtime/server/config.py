@@ -224,6 +224,7 @@ class RuntimeConfig:
     max_total_tokens: int | None = None  # of a rank's pool, at most
     sliding_share: float = SLIDING_SHARE  # of its tokens, in the pool of layers behind a window
     mem_fraction_static: float = 0.85
+    images_mib: int = 0  # of that, kept free for images
     context_length: int | None = None  # None: the model's
     positions: int = 0  # that tables of angles have at least
     decode_graphs: tuple[int, ...] = ()

@@ -23,6 +23,7 @@ from runtime.server.sizing import (
 )
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.state_sizes import StatePlan, drafted_states, plan_states, requests_for, states_for
+from runtime.server.units import MIB
 
 DSA_PAGE_SIZE = 64
 TABLE_HEADROOM = 4
@@ -90,7 +91,7 @@ def plan_pool(
     agree: Callable[[int], int] = int,
 ) -> PoolPlan:
     """`layers` of this stage; a draft's layers hold as many tokens. `agree` takes the minimum over stages."""
-    rest, states = static_rest(free.after_load, free.baseline, mem_fraction), None
+    rest, states = static_rest(free.after_load, free.baseline, mem_fraction) - runtime.images_mib * MIB, None
     if model.compressed is not None:
         tokens = agree(compressed_tokens(rest, model, parallel, runtime, layers))
         return _with_groups(_found(tokens, free, mem_fraction), model, parallel, runtime, layers)

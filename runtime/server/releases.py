@@ -203,6 +203,8 @@ class Release(NamedTuple):
     reserves_by_role: bool = False
     # A server that decodes for others, of groups of one rank: srt/arg_groups/overrides.py
     exchanges_logits: bool = False
+    # For images, of what is the pool's: srt/mem_cache/kv_cache_configurator.py
+    reserves_for_images: bool = False
     pd_decode_has_encoder: bool = True
     # What families ask of attention: _handle_model_specific_adjustments, arg_groups/model_overrides
     deepseek_family: frozenset[str] = names.DEEPSEEK_FAMILY
@@ -508,6 +510,7 @@ _GATHERED_18 = (
 _18 = _17._replace(
     version="0.5.18",
     exchanges_logits=True,
+    reserves_for_images=True,
     triton_asks_first_layer=False,
     compressed_pools=COMPRESSED_18,
     fused_all_reduce=_18_FUSED,

@@ -39,6 +39,8 @@ from runtime.server.graph_backends import (
 )
 from runtime.server.graphs import captured
 from runtime.server.heads import head_over
+from runtime.server.images import ENVIRONMENT as IMAGE_VARIABLES
+from runtime.server.images import feature_transport, images_mib
 from runtime.server.kv_cache import draft_kv_dtype, settle_kv_dtype
 from runtime.server.memory import settle_memory
 from runtime.server.minimax_nvfp4 import RAGGED_VERIFY, draft_class, settle_minimax_in_nvfp4
@@ -72,7 +74,7 @@ LONGER_CONTEXT = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
 # All that the rules read of it.
 ENVIRONMENT = (
     *(_EXTEND, _FUSED_FINALIZE, LONGER_CONTEXT, RAGGED_VERIFY),
-    *(*budgets.ENVIRONMENT, *WORKSPACE_VARIABLES, *STATE_VARIABLES),
+    *(*budgets.ENVIRONMENT, *WORKSPACE_VARIABLES, *STATE_VARIABLES, *IMAGE_VARIABLES),
 )
 STEPS = (
     check_skipped_ops,
@@ -175,6 +177,8 @@ def _server(c: Choices) -> Server:
         deepep=budgets.told_deepep(c),
         head_over=head_over(c),
         workspaces=workspaces(c),
+        images_mib=images_mib(c),
+        image_transport=feature_transport(c),
         reasons=dict(c.reasons),
     )
 

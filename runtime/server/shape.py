@@ -105,6 +105,8 @@ class Server:
     states: StateRules
     head_over: HeadOver
     workspaces: Workspaces
+    images_mib: int  # that its pool leaves free for images
+    image_transport: str
     reasons: Mapping[str, tuple[Reason, ...]] = field(compare=False)
     is_draft: bool = False
 
@@ -182,6 +184,7 @@ class Server:
             max_total_tokens=self.asked.max_total_tokens,
             sliding_share=self.sliding_share,
             mem_fraction_static=self.mem_fraction_static,
+            images_mib=self.images_mib,
             context_length=self.context_length,
             positions=self._positions,
             decode_graphs=self.decode_graphs,

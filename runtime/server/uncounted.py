@@ -8,6 +8,7 @@ from runtime.server.call_rules import has_loose_experts
 from runtime.server.config import ModelConfig
 from runtime.server.flags.spelling import spelled
 from runtime.server.fused_all_reduce import least_fused_buffers
+from runtime.server.images import ON_GPU
 from runtime.server.shape import Server
 from runtime.server.units import MIB
 
@@ -42,6 +43,8 @@ def uncounted(server: Server, hidden: int | None = None, unknown: str | None = "
         for name, takes in _TAKES.items()
         if takes(server)
     ]
+    if server.images_mib and server.image_transport in ON_GPU:
+        flags.append("what the first GPU holds of images on their way to the others")
     if _verifies_by_prefills_backend(server):
         flags.append(f"the tables by which {server.prefill_attention_backend} verifies drafts in graphs")
     if server.fuses_all_reduce:

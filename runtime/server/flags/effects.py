@@ -165,11 +165,11 @@ WITHOUT_EFFECT: dict[str, str] = {
         hicache_storage_prefetch_retry_max_attempts max_loaded_loras lora_eviction_policy
         lora_strict_loading lora_drain_wait_threshold""",
     "images, video and sound while serving": """
-        disable_fast_image_processor image_processor_backend keep_mm_feature_on_device mm_feature_transport
-        enable_broadcast_mm_inputs_process mm_process_config limit_mm_data_per_request
-        enable_prefix_mm_cache enable_mm_global_cache mm_global_cache_backend mm_processor_worker_num
-        mm_io_worker_num mm_preprocess_cache_size_mb enable_adaptive_dispatch_to_encoder
-        encoder_transfer_backend encoder_bootstrap_port encoder_register_urls""",
+        disable_fast_image_processor image_processor_backend enable_broadcast_mm_inputs_process
+        mm_process_config limit_mm_data_per_request enable_prefix_mm_cache enable_mm_global_cache
+        mm_global_cache_backend mm_processor_worker_num mm_io_worker_num
+        enable_adaptive_dispatch_to_encoder encoder_transfer_backend encoder_bootstrap_port
+        encoder_register_urls""",
     "the way from prefill to decode": """
         disaggregation_transfer_backend disaggregation_bootstrap_port disaggregation_ib_device
         disaggregation_decode_polling_interval disaggregation_decode_retraction_backup
