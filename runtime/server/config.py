@@ -240,6 +240,8 @@ class RuntimeConfig:
     fuses_shared_experts: bool = True
     whole_dense_mlps: bool = False
     gathers_nvfp4: bool = False
+    two_batches: bool = False  # each step is two, one after the other
+    tells_dense_split: bool = False  # then rows are scattered among attention's ranks
     disable_custom_all_reduce: bool = False
     head_over: HeadOver = "all ranks"
     random_weights: bool = False  # by --load-format dummy

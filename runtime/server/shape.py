@@ -198,6 +198,8 @@ class Server:
             fuses_shared_experts=not self.asked.disable_shared_experts_fusion,
             whole_dense_mlps=self.asked.moe_dense_tp_size == 1,
             gathers_nvfp4=self.gathers_nvfp4,
+            two_batches=self.asked.enable_two_batch_overlap,
+            tells_dense_split=self.asked.moe_dense_tp_size is not None,
             disable_custom_all_reduce=self.asked.disable_custom_all_reduce,
             head_over=self.head_over,
             random_weights=self.asked.load_format == "dummy",

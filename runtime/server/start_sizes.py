@@ -41,9 +41,18 @@ def start_sizes(model: ModelConfig, runtime: RuntimeConfig, stages: int) -> Star
 
 
 def captured_sizes(requests: int, parallel: ParallelConfig, runtime: RuntimeConfig) -> tuple[int, ...]:
-    """Decode graphs of up to the requests that may run, such that attention-TP ranks can split their rows."""
-    sizes = {size for size in runtime.decode_graphs if size <= requests}
-    if runtime.decode_graphs and max(runtime.decode_graphs) > requests:
-        sizes.add(requests)
-    step = parallel.attn_tp if parallel.gathers_rows(runtime.moe_a2a_backend) else 1
-    return tuple(sorted(size for size in sizes if size * runtime.width % step == 0))
+    """Decode graphs of up to the requests that may run, such that whoever shares their rows can split them:
+    get_batch_sizes_to_capture of srt/model_executor/runner/base_cuda_graph_runner.py."""
+    step = _shared_by(parallel, runtime)
+    most = -(-requests // step) * step
+    sizes = {size for size in runtime.decode_graphs if size <= most}
+    if runtime.decode_graphs and max(runtime.decode_graphs) > most:
+        sizes.add(most)
+    width = 1 if runtime.two_batches else runtime.width  # each batch is of whole requests
+    return tuple(sorted(size for size in sizes if size * width % step == 0))
+
+
+def _shared_by(parallel: ParallelConfig, runtime: RuntimeConfig) -> int:
+    """get_cuda_graph_batch_size_alignment of srt/utils/common.py."""
+    scattered = parallel.gathers_rows(runtime.moe_a2a_backend) or runtime.tells_dense_split
+    return (2 if runtime.two_batches else 1) * (parallel.attn_tp if scattered else 1)

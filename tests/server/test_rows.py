@@ -60,8 +60,9 @@ def test_ranks_of_a_group_share_rows_evenly(requests: int, parallel: ParallelCon
         (6, ParallelConfig(tp=4), 1, (1, 2, 4, 6)),
         (8, ParallelConfig(tp=4), 1, (1, 2, 4, 8)),
         (99, ParallelConfig(tp=4), 1, (1, 2, 4, 8)),
-        (6, ParallelConfig(tp=8, dp=2, enable_dp_attention=True), 1, (4,)),
-        (6, ParallelConfig(tp=8, dp=2, enable_dp_attention=True), 2, (2, 4, 6)),
+        (6, ParallelConfig(tp=8, dp=2, enable_dp_attention=True), 1, (4, 8)),
+        (6, ParallelConfig(tp=8, dp=2, enable_dp_attention=True), 2, (2, 4, 8)),
+        (3, ParallelConfig(tp=8, dp=2, enable_dp_attention=True), 1, (4,)),
     ],
 )
 def test_graphs_are_of_the_requests_that_run(
@@ -83,3 +84,23 @@ def test_a_rank_goes_by_its_server() -> None:
     assert (runtime.context_length, runtime.mem_fraction_static) == (32768, found.mem_fraction_static)
     assert (runtime.attention_backend, runtime.sglang_version) == ("flashinfer", "0.5.23")
     assert (runtime.is_pd_decode, runtime.disable_autotune) == (False, not found.tunes)
+
+
+# As SGLang's own function has them, 0.5.12 to 0.5.23.
+@pytest.mark.parametrize(
+    ("requests", "tp", "changes", "width", "sizes"),
+    [
+        (5, 2, {"two_batches": True}, 1, (2, 4, 6)),
+        (5, 2, {"two_batches": True}, 2, (2, 4, 6)),
+        (5, 2, {"two_batches": True, "moe_a2a_backend": "deepep"}, 2, (4, 8)),
+        (5, 4, {"tells_dense_split": True}, 1, (4, 8)),
+        (5, 4, {"tells_dense_split": True}, 2, (2, 4, 8)),
+        (3, 4, {"moe_a2a_backend": "deepep"}, 1, (4,)),
+    ],
+)
+def test_graphs_are_of_sizes_that_can_be_shared(
+    requests: int, tp: int, changes: dict[str, Any], width: int, sizes: tuple[int, ...]
+) -> None:
+    draft = SpeculativeConfig("EAGLE", num_draft_tokens=width) if width > 1 else None
+    runtime = RuntimeConfig(decode_graphs=(1, 2, 4, 8, 12), speculative=draft, **changes)
+    assert captured_sizes(requests, ParallelConfig(tp=tp), runtime) == sizes
