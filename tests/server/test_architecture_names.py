@@ -21,6 +21,7 @@ _UNASKED = {
     *("Qwen2MoeForCausalLM", "Cosmos3ForConditionalGeneration", "LongcatFlashNgramForCausalLM"),
     *("InternLM2ForCausalLM", "Olmo3ForCausalLM", "MistralForCausalLM", "MistralForCausalLMEagle"),
     "Grok1ModelForCausalLM",
+    "MiMoForCausalLM",
 }
 _WRITTEN_BY_A_TOOL = {"class_table"}
 _NOT_ASKED_ABOUT = {"served_classes"}  # of every family, whose own tests ask

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,7 +51,8 @@ def _ours(case: dict[str, Any]) -> dict[str, Any]:
         server = resolve(asked, checkpoint, None, find_gpu(GPU), row)
         model, layers = checkpoint.model_config(), range(*case["stage"])
         free = FreeMemory(case["rest"], case["rest"])  # of a fraction that is all of it
-        plan = plan_pool(free, 1.0, model, server.parallel, server.runtime, layers)
+        runtime = replace(server.runtime, images_mib=0)  # of what is left beside images
+        plan = plan_pool(free, 1.0, model, server.parallel, runtime, layers)
         pool = make_kv_pool(plan, model, server.parallel, layers, META)
     except (ConfigError, NoRoomForTokens):
         return {"refused": True}
