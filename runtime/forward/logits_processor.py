@@ -142,7 +142,7 @@ class LogitsProcessor:
         """Each rank's vocabulary of all rows -> all vocabulary of its own: each sends the others theirs."""
         received = torch.empty_like(shard)
         self.comm.all_to_all_into(received, shard, "tp")
-        return self._beside(received)
+        return self._beside(received).flatten(1)
 
     def _bounded(self, logits: torch.Tensor) -> torch.Tensor:
         scale, cap = self.multipliers.logits, self.multipliers.logit_cap
@@ -163,12 +163,11 @@ class LogitsProcessor:
             return shard
         gathered = shard.new_empty(size * shard.shape[0], shard.shape[1])
         self.comm.all_gather_into(gathered, shard, self.group)
-        return self._beside(gathered)
+        return self._beside(gathered).flatten(1)
 
     def _beside(self, shards: torch.Tensor) -> torch.Tensor:
-        """One below the other -> one beside the other."""
-        rows, width = shards.shape[0] // self.shards, shards.shape[1]
-        return shards.view(self.shards, rows, width).movedim(0, 1).reshape(rows, self.shards * width)
+        """One below the other -> [rows, shards, width], one beside the other."""
+        return shards.view(self.shards, shards.shape[0] // self.shards, shards.shape[1]).movedim(0, 1)
 
 
 def _skips_head(batch: ForwardBatch) -> bool:

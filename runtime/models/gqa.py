@@ -21,6 +21,7 @@ from runtime.models.growth import grown
 from runtime.models.key_pools import KeyPools
 from runtime.models.mixed_turns import MixedTurns
 from runtime.models.query_key_norm import query_key_norms
+from runtime.server.call_rules import wide_sinks
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig
 from runtime.server.tensor_names import TensorNames
@@ -78,7 +79,8 @@ class GroupedQueryAttention(nn.Module):
         self.register_buffer("value_norm", ones if config.norms_values else None)
         self.sinks = None
         if config.sinks:
-            sinks = torch.empty(length(self.heads), dtype=build.dtype, device=build.device)
+            kept = torch.float32 if wide_sinks(model, build.runtime) else build.dtype
+            sinks = torch.empty(length(self.heads), dtype=kept, device=build.device)
             self.sinks = nn.Parameter(sinks, requires_grad=False)
         self.idle_norms = _idle_norms(build, config.head_dim) if config.idle_norms else None
         self.indexer = None

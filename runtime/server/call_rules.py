@@ -47,6 +47,7 @@ _PLAIN_DRAFTS = ("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", *_FUSI
 # and the 45th layer of step3p5_mtp.py, of which Step's own list ends before it
 DENSE_DRAFTS = ("mimo_v2_flash", "step3p5", "longcat_flash")
 
+_WIDE_SINKS = ("gpt_oss", "granitemoe_swa")
 _DRAFTS = {"qwen3_next": "model.layers", **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), "mtp.layers")}
 
 
@@ -67,6 +68,11 @@ def router_in_fp32(model: ModelConfig, runtime: RuntimeConfig) -> Wide | None:
     if model.moe is not None and model.moe.router_in_fp32:
         return "stored"
     return runtime.release.glm_routers if model.model_type in _FUSING else None
+
+
+def wide_sinks(model: ModelConfig, runtime: RuntimeConfig) -> bool:
+    """In float32: srt/models/gpt_oss.py and granite.py, for the kernels that want them so."""
+    return runtime.attention_backend == "trtllm_mha" and model.model_type in _WIDE_SINKS
 
 
 def joins_indexer(model: ModelConfig, release: Release) -> bool:

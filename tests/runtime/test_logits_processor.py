@@ -144,6 +144,7 @@ def test_the_vocabulary_is_gathered_and_each_rank_keeps_its_rows(ranks: Ranks, c
     ("dp", "group", "over", "counts"),
     [
         (2, "attn_tp", "a group", [4, 5]),
+        (2, "attn_tp", "a group", [4, 0]),
         (4, "attn_tp", "a group", [4, 5, 0, 1]),
         (2, "attn_tp", "all ranks", [4, 5]),  # tied to an embedding that every group has
         (2, "", "all ranks", [4, 5]),

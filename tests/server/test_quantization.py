@@ -140,7 +140,7 @@ def test_an_unknown_dtype_is_refused() -> None:
         (model("gemma4", NVFP4), 13, "B200", "modelopt_fp4", "modelopt_fp4"),
         (model("gemma4", NVFP4), 13, "H200", None, "modelopt_fp4"),
         (model("qwen3_moe", _AWQ), 23, "H200", None, "awq_marlin"),
-        (model("qwen3_moe", _AWQ), 23, "B200", "awq", "awq_marlin"),
+        (model("qwen3_moe", _AWQ), 23, "B200", "awq", "awq"),
         (model("qwen3", _GPTQ), 20, "H200", None, "gptq_marlin"),
         (model("gpt_oss", MXFP4), 23, "B200", None, "mxfp4"),
     ],
