@@ -191,4 +191,4 @@ def _settle_fa4(c: Choices) -> None:
     else:
         paged = "fa4" in named and (c.speculative_eagle_topk or 0) <= 1
     if paged:
-        _page(c, "fa4", 128)
+        _page(c, "fa4", 1 if c.model.architecture in c.release.blocks.in_single_tokens else 128)

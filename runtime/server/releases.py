@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from runtime.server import architectures as names
+from runtime.server.block_rules import BLOCKS_12, BLOCKS_15, BLOCKS_21, BLOCKS_22, BlockRules
 from runtime.server.compressed_rules import (
     COMPRESSED_12,
     COMPRESSED_13,
@@ -236,6 +237,8 @@ class Release(NamedTuple):
     may_unlock_states: bool = False
     drafts_share_windows: bool = False
     prefills_draft_states: bool = True
+    # Blocks of tokens: block_rules.py here
+    blocks: BlockRules = BLOCKS_12
     # DeepSeek-V4's pools: compressed_rules.py here
     compressed_pools: CompressedRules = COMPRESSED_12
     # srt/models/kimi_linear.py: a stage loads its own layers; a delta layer's values are as wide as its keys
@@ -408,6 +411,7 @@ _14 = _13._replace(
 _15 = _14._replace(
     version="0.5.15",
     joins_indexer=True,
+    blocks=BLOCKS_15,
     eager_inputs="the pool",
     compressed_pools=COMPRESSED_15,
     gelu_on_cutlass="all",
@@ -587,6 +591,7 @@ _20 = _19._replace(
 )
 _21 = _20._replace(
     version="0.5.21",
+    blocks=BLOCKS_21,
     compressed_pools=COMPRESSED_21,
     counts_fp8_block_keys=True,
     falcon_h1_adds_once=True,
@@ -603,6 +608,7 @@ _21 = _20._replace(
 )
 _22 = _21._replace(
     version="0.5.22",
+    blocks=BLOCKS_22,
     compressed_pools=COMPRESSED_22,
     reads_layers_apart=True,
     flashinfer="0.7.1",

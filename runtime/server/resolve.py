@@ -20,11 +20,12 @@ from runtime.server.attention import (
 )
 from runtime.server.cache_key import KeyInputs, key_parts
 from runtime.server.checkpoint import Checkpoint
-from runtime.server.checks import budgets, check_refusals
+from runtime.server.checks import budgets, check_before_blocks, check_refusals
 from runtime.server.choices import Choices, is_on
 from runtime.server.classes import config_class
 from runtime.server.config import SLIDING_SHARE
 from runtime.server.deterministic import settle_deterministic
+from runtime.server.diffusion import settle_canvas_cache, settle_diffusion
 from runtime.server.encoders.place import encoder_place
 from runtime.server.errors import ConfigError
 from runtime.server.family_attention import settle_family_attention
@@ -102,8 +103,11 @@ STEPS = (
     settle_expert_graphs,
     settle_speculation,
     check_dispatch_chunks,
+    check_before_blocks,
+    settle_diffusion,
     settle_unchunked,
     check_refusals,
+    settle_canvas_cache,
     settle_kv_dtype,
 )
 

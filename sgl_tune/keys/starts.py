@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.choices import is_on
+from runtime.server.diffusion import BLOCKS
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU
 from runtime.server.resolve import LONGER_CONTEXT
@@ -32,13 +33,27 @@ def never_starts(deployment: Deployment) -> str | None:
         return None
     heads = undivided_heads(deployment.server.asked, checkpoint_of(deployment))
     parts = _nameless(deployment), _undivided_encoder(deployment), _short_draft(deployment)
-    return next(chain(heads, *parts, ends_of_class(deployment), ends_of_kernels(deployment)), None)
+    of_blocks = _unwritten(deployment)
+    return next(chain(heads, *parts, of_blocks, ends_of_class(deployment), ends_of_kernels(deployment)), None)
 
 
 def _nameless(deployment: Deployment) -> Iterator[str]:
     """srt/configs/model_config.py, in every release."""
     if not checkpoint_of(deployment).architecture:
         yield "config.json: architectures names no class, and SGLang asks for the first"
+
+
+def _unwritten(deployment: Deployment) -> Iterator[str]:
+    """srt/managers/tp_worker.py asks for the algorithm, and srt/dllm/config.py for the model's blocks."""
+    server, algorithm = deployment.server, deployment.server.asked.dllm_algorithm
+    if algorithm is None:
+        return
+    version, known = server.release.version, server.release.blocks.algorithms
+    architecture = checkpoint_of(deployment).architecture
+    if algorithm not in known:
+        yield f"--dllm-algorithm {algorithm}: SGLang {version} has {', '.join(known)}"
+    if architecture not in BLOCKS and not server.release.blocks.checks_algorithm:
+        yield f"--dllm-algorithm: SGLang {version} writes no blocks of {architecture}"
 
 
 def _undivided_encoder(deployment: Deployment) -> Iterator[str]:

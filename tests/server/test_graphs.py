@@ -33,6 +33,7 @@ from tests.server.servers import (
 
 KIMI25 = checkpoint("KimiK25ForConditionalGeneration", "kimi_k25", text_config={"kv_lora_rank": 512})
 KDA = checkpoint("BailingMoeV3ForCausalLM", "bailing_hybrid", linear_attn_config={"kda_layers": [1]})
+SDAR = {**QWEN, "architectures": ["SDARMoeForCausalLM"]}
 DEEPEP = {"tp_size": 8, "moe_a2a_backend": "deepep"}
 
 
@@ -176,7 +177,7 @@ def test_prefill_sizes() -> None:
         (QWEN, H200, {"cpu_offload_gb": 2}, {"12": 0, "15": 8192}),
         (QWEN, H200, {"load_format": "gguf"}, {"12": 0, "15": 8192}),
         (QWEN, H200, {"model_path": "m.gguf"}, {"12": 0, "15": 8192}),
-        (QWEN, H200, {"dllm_algorithm": "x"}, {"12": 0, "15": 8192}),
+        (SDAR, H200, {"dllm_algorithm": "LowConfidence"}, {"12": 0, "15": 8192}),
         (QWEN, H200, {"expert_distribution_recorder_mode": "stat"}, {"12": 0, "15": 8192}),
         (QWEN, H200, {"context_length": 5000}, {"12": 8192, "13": 4608, "17": 8192}),
         (

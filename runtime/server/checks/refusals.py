@@ -41,10 +41,24 @@ ROWS = (
     *families.ROWS,
     *serving.ROWS,
 )
+_BEFORE_BLOCKS = (
+    *(*disaggregation.ROWS, *states.ROWS, *caches.ROWS, *sharding.ROWS, *unified_memory.ROWS),
+    *serving.ROWS,
+)
+
+
+def check_before_blocks(c: Choices) -> None:
+    """Of what a diffusion LLM turns off, which SGLang asks before."""
+    if c.dllm_algorithm is not None:
+        _check(c, tuple(row for row in _BEFORE_BLOCKS if row.stands_in(c.release)))
 
 
 def check_refusals(c: Choices) -> None:
-    for row in _standing(c.release):
+    _check(c, _standing(c.release))
+
+
+def _check(c: Choices, rows: tuple[Refusal, ...]) -> None:
+    for row in rows:
         if row.when(c):
             said = f"SGLang {c.release.version} refuses this: {told(row.said, c)}"
             raise ConfigError(said, row.remedy(c), tries=arguments_in(row.said))
