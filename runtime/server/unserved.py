@@ -9,8 +9,8 @@ from runtime.server.unserved_groups import not_in_groups
 from runtime.server.unserved_latent import LATENT
 from runtime.server.unserved_row import (
     A2A,
-    BLOCKS_OF_TOKENS,
     DRAFTS,
+    IN_BLOCKS,
     OVER_ALL_RANKS,
     PLAIN_ALONE,
     PLAIN_EXPERTS,
@@ -151,12 +151,21 @@ _ROWS = {
         PLAIN_ALONE,
         DRAFTS,
     ),
-    "sdar": (BLOCKS_OF_TOKENS, DRAFTS),
+    "sdar": (*IN_BLOCKS, DRAFTS),
     # srt/models/sdar_moe.py
     "sdar_moe": (
-        BLOCKS_OF_TOKENS,
+        *IN_BLOCKS,
         UNSHARED,
         Row(moves_experts, "experts that move: which rank then has them is not known here"),
+        DRAFTS,
+    ),
+    # srt/models/llada2.py, which tells kernels no way of routing
+    "llada2_moe": (
+        *IN_BLOCKS,
+        PLAIN_ALONE,
+        UNSHARED,
+        Row(moves_experts, "experts that move: its class asks for none"),
+        Row(without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
         DRAFTS,
     ),
     # srt/models/interns1pro.py

@@ -32,10 +32,16 @@ QUANTIZED = Row(
     lambda m, s: s.weights_quantization is not None and m.checkpoint_quantization is None,
     "quantized weights but those of a checkpoint: what its class makes of others is not known here",
 )
-# srt/arg_groups/dllm_hook.py, srt/dllm: of SDAR
-BLOCKS_OF_TOKENS = Row(
-    lambda _, s: s.asked.dllm_algorithm is not None,
-    "--dllm-algorithm: what its batches of blocks tune and take is not known here",
+# srt/arg_groups/dllm_hook.py, srt/dllm, srt/layers/attention/flashinfer_backend.py: of SDAR and LLaDA2
+IN_BLOCKS = (
+    Row(
+        lambda _, s: s.asked.dllm_algorithm is not None,
+        "--dllm-algorithm: what its batches of blocks tune and take is not known here",
+    ),
+    Row(
+        lambda _, s: s.prefill_attention_backend == "flashinfer",
+        "attention on flashinfer without --dllm-algorithm: it keeps no keys of a prompt, as of an encoder",
+    ),
 )
 PLAIN_ALONE = Row(
     lambda _, s: s.weights_quantization is not None,

@@ -19,9 +19,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "output_dropout"),
     )),
     "sarvam_mla": frozenset(("embedding_dropout", "output_dropout", "use_qk_norm")),
-    "sarvam_moe": frozenset((
+    **dict.fromkeys(("sarvam_moe", "llada2_moe"), frozenset((
         *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "output_dropout"),
-    )),
+    ))),
     **dict.fromkeys(("sdar", "sdar_moe"), frozenset(("max_window_layers", "sliding_window"))),
     "bailing_hybrid": frozenset((
         *("embedding_dropout", "max_window_layers", "mtp_loss_scaling_factor", "num_key_value_heads"),

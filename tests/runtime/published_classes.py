@@ -124,6 +124,12 @@ class SarvamMLAConfig(PreTrainedConfig):
     routed_scaling_factor: float = 2.5
 
 
+class LLaDA2MoeConfig(BailingMoeV2Config):
+    """Of LLaDA2: its fields are those of the class that serves it."""
+
+    model_type = "llada2_moe"
+
+
 class BailingMoeV2_5Config(BailingMoeV2Config):
     """Of Ling 2.5."""
 
@@ -299,6 +305,7 @@ CLASSES: dict[str, Any] = {
         SarvamMLAConfig,
         SarvamMoEConfig,
         SDARConfig,
+        LLaDA2MoeConfig,
         SDARMoeConfig,
     )
 }
@@ -307,6 +314,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "bailing_moe": {"num_key_value_heads": 4, "moe_intermediate_size": 1408, "use_bias": False},
     "bailing_moe_v2": {"norm_topk_prob": True},
     "sarvam_moe": {"norm_topk_prob": True},
+    "llada2_moe": {"norm_topk_prob": True, "score_function": "sigmoid"},
     "laguna": {
         "rope_parameters": {
             kind: {"rope_type": "default", "rope_theta": theta, "partial_rotary_factor": share}

@@ -45,6 +45,7 @@ _OF_SGLANG = (
     "sarvam_moe",  # or its checkpoints
     "internlm3",
     "interns1_pro_text",
+    "llada2_moe",
     "sdar",
     "sdar_moe",
     "hy_v4",
@@ -153,6 +154,8 @@ _BESIDE = """
         rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
     sarvam_mla attention_bias moe_layer_freq mlp_layer_types n_group norm_topk_prob q_lora_rank router_dtype
         score_function topk_group
+    llada2_moe expert_capacity moe_shared_expert_intermediate_size multi_gate norm_head norm_softmax
+        norm_topk_prob rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
     sdar_moe num_local_experts
     internlm2 head_dim
     interns1_pro_text dual_chunk_attention_config num_local_experts router_n_groups

@@ -1,5 +1,5 @@
-"""Ling and Ring, 1 and 2.0, and Sarvam, whose class is theirs: experts behind a few dense layers, queries,
-keys and values in one matrix.
+"""Ling and Ring, 1 and 2.0, and Sarvam and LLaDA2, whose layers are theirs: experts behind a few dense
+layers, queries, keys and values in one matrix.
 
 Their config classes are files of the checkpoints, and `bailing_moe` is what both call themselves: the
 architecture tells which one it is. What a class does not have is as srt/models/bailing_moe.py has it.
@@ -48,10 +48,22 @@ def _bailing(f: Fields) -> ModelConfig:
 
 def _sarvam(f: Fields) -> ModelConfig:
     """srt/models/sarvam_moe.py. Its config class is a file of its checkpoints, which nobody here has read."""
-    for name in _SECOND:
+    _told(f, *_SECOND)
+    return _bailing(f)
+
+
+def _llada(f: Fields) -> ModelConfig:
+    """srt/models/llada2.py, which writes a block of tokens at a time; its config class is as unread."""
+    _told(f, *_SECOND, "score_function")
+    if f.has("expert_capacity"):
+        f.cannot("expert_capacity is told: this runtime chooses experts token by token, and not for blocks")
+    return _bailing(f)
+
+
+def _told(f: Fields, *names: str) -> None:
+    for name in names:
         if not f.tells(name):
             f.cannot(f"{name} is missing: what it is then, the checkpoint's own class says")
-    return _bailing(f)
 
 
 def _attention(f: Fields) -> AttentionConfig:
@@ -163,4 +175,5 @@ FAMILIES = (
     Family("bailing_moe", _bailing, _FIRST, {"BailingMoeV2ForCausalLM": "bailing_moe_v2"}),
     Family("bailing_moe_v2", _bailing, _SECOND),
     Family("sarvam_moe", _sarvam, _SECOND),
+    Family("llada2_moe", _llada, _SECOND),
 )

@@ -99,6 +99,7 @@ _TOLD = """
     sarvam_moe SarvamMoEForCausalLM
     sdar SDARForCausalLM
     sdar_moe SDARMoeForCausalLM
+    llada2_moe LLaDA2MoeModelLM
     dots_ocr DotsOCRForCausalLM
     arcee ArceeForCausalLM
     lfm2 Lfm2ForCausalLM

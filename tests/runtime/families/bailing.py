@@ -56,3 +56,8 @@ TINY["sarvam_moe"] = Tiny(
     },
     TINY["bailing_moe_v2"].space,
 )
+TINY["llada2_moe"] = Tiny(
+    "LLaDA2MoeConfig",
+    TINY["sarvam_moe"].sizes,
+    {**TINY["sarvam_moe"].space, "expert_capacity": (None,) * 19 + (4,), "block_size": (None, 32)},
+)
