@@ -2,8 +2,8 @@
 
 Ling 2.0 is a GLM-4.5, and so is LLaDA2, one token after another. Ling 1 is a Qwen2-MoE whose shared expert
 counts half, as its gate says nothing: a checkpoint has that half in its weights. Ling 2.5 is a DeepSeek-V3,
-most of whose layers have lightning attention. InternLM 2 is a Llama, SDAR a Qwen3, Intern-S1-Pro another. Mistral
-Large 3, as SGLang reads its params.json, is a Mistral 4.
+most of whose layers have lightning attention. InternLM 2 is a Llama, SDAR a Qwen3, Intern-S1-Pro another.
+Mistral Large 3, as SGLang reads its params.json, is a Mistral 4.
 """
 
 from __future__ import annotations

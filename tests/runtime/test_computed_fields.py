@@ -269,7 +269,8 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"head_dim": 66, "rope_rotate_half_dims": True}, "33 of its values are no pairs"),
             ({"num_local_experts": 12}, "num_local_experts is 12"),
             ({"num_experts_per_tok": 4}, "num_experts_per_tok is 4"),
-        ),
+        )
+    ),
     ("llada2_moe", {}, {"score_function": None}, "score_function is missing: what it is then, the"),
     (
         "llada2_moe",
