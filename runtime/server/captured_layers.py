@@ -15,7 +15,7 @@ def captures_prefills(model: ModelConfig, runtime: RuntimeConfig, stages: int) -
     if model.model_type == "nemotron_h":
         return _captures_mixers(model, runtime)
     is_found = not model.shortcut and model.model_type not in _LATENTS_ELSEWHERE
-    return is_found and not _has_layers_apart(model)
+    return is_found and "none" not in model.attention_kinds and not _has_layers_apart(model)
 
 
 def _has_layers_apart(model: ModelConfig) -> bool:

@@ -82,6 +82,7 @@ class ModelConfig:
     caps: tuple[Caps, ...] = ()  # each layer's, where one has some
     mlp_sizes: tuple[int, ...] = ()  # each layer's, where they differ
     key_layers: tuple[int, ...] = ()  # whose keys and values each layer reads, where some read others'
+    idle_keys: bool = False  # layers that do not attend have a place in the cache, too
     layer_inputs: LayerInputsConfig | None = None
     windows_apart: bool = True  # in a pool of their own, where layers of its family have one
     mla: MLAConfig | None = None
@@ -196,8 +197,8 @@ class ModelConfig:
         return f"{mlp.removesuffix(self.names.mlp)}{name}"
 
     def layer_attention(self, layer: int) -> AttentionConfig:
-        """Of a layer that keeps tokens."""
-        return self.attention[self.attention_kinds[layer]]
+        """Of a layer that keeps tokens, or has a place for them."""
+        return self.attention.get(self.attention_kinds[layer], self.main_attention)
 
 
 @dataclass(frozen=True, slots=True)

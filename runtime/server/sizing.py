@@ -60,8 +60,8 @@ def _index_bytes(mla: MLAConfig, kv_dtype: str) -> int:
 
 
 def kept_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
-    """Those with keys and values of every token."""
-    return [layer for layer in layers if model.keeps_tokens(layer)]
+    """Those with keys and values of every token, or with a place for them."""
+    return [layer for layer in layers if model.idle_keys or model.keeps_tokens(layer)]
 
 
 def sliding_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from runtime.server.config import ModelConfig
 from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.shape import Server
+from runtime.server.unserved_dense import DENSE
 from runtime.server.unserved_groups import not_in_groups
 from runtime.server.unserved_latent import LATENT
 from runtime.server.unserved_row import (
@@ -39,6 +40,7 @@ _GRANITE = (
 # srt/models/hunyuan_v3.py: what is split over TP's ranks, and what its load_weights knows. falcon_h1.py: what
 # its ranks add up, and that a tied embedding is made float32 with the head.
 _ROWS = {
+    **DENSE,
     **LATENT,
     # srt/models/afmoe.py: heads and experts are split over TP's ranks, whatever a server says of them.
     "afmoe": (
@@ -56,7 +58,6 @@ _ROWS = {
         Row(without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
         DRAFTS,
     ),
-    "starcoder2": (DRAFTS,),
     # srt/models/glm_ocr.py: its merger's width; glm_ocr_nextn.py drafts
     "glm_ocr_text": (
         Row(

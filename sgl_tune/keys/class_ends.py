@@ -11,15 +11,13 @@ from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.recurrent import LightningConfig, Mamba2Config
 from runtime.server.sizing import has_block_keys, pooled_indexer
 from runtime.server.unpredicted import foreign_keys
+from sgl_tune.keys.dense_ends import ends_of_dense
 from sgl_tune.keys.expert_calls import checkpoint_of
 from sgl_tune.keys.quantized_ends import ends_of_quantized
 from sgl_tune.keys.stage_ends import ends_of_stages
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.deployment import Deployment
-
-_GELU = "gelu_pytorch_tanh"
-
 
 _UNSETTLED = {
     "Lfm2VlForConditionalGeneration": "LFM2-VL",
@@ -32,7 +30,8 @@ _WITH_TAILS = ("fa3", "tilelang", "trtllm", "flashmla_sparse")  # the last is on
 
 
 def ends_of_class(deployment: Deployment) -> Iterator[str]:
-    return chain.from_iterable(rule(deployment) for rule in (*_RULES, ends_of_stages, ends_of_quantized))
+    rules = (*_RULES, ends_of_stages, ends_of_dense, ends_of_quantized)
+    return chain.from_iterable(rule(deployment) for rule in rules)
 
 
 def _pages_of_states(deployment: Deployment) -> Iterator[str]:
@@ -144,17 +143,6 @@ def _layers_apart(deployment: Deployment) -> Iterator[str]:
         yield "its text alone: SGLang reads heads by kind of layer of a whole Gemma 4, of model_type gemma4"
 
 
-def _gemma_2(deployment: Deployment) -> Iterator[str]:
-    """srt/models/gemma2.py asks for both fields; transformers' class has, and writes, but the other."""
-    told = checkpoint_of(deployment).get("hidden_act")
-    if deployment.model.model_type == "gemma2" and told != _GELU:
-        is_told = "missing" if told is None else f"{told!r}"
-        yield (
-            f"hidden_act is {is_told}, and SGLang's Gemma 2 wants it beside hidden_activation: "
-            f"""--json-model-override-args '{{"hidden_act": "{_GELU}"}}'"""
-        )
-
-
 def _tied_dots(deployment: Deployment) -> Iterator[str]:
     """srt/models/dots_ocr.py looks for an embedding where its Qwen2 has none."""
     is_dots = checkpoint_of(deployment).architecture == "DotsOCRForCausalLM"
@@ -179,13 +167,6 @@ def _mistral_4(deployment: Deployment) -> Iterator[str]:
             "text_config is of mistral4, of which SGLang finds no class: it reads the params.json of a model "
             "whose path has mistral-small-4 in it"
         )
-
-
-def _gathered_keys(deployment: Deployment) -> Iterator[str]:
-    """srt/models/olmo2.py norms the keys of all ranks as one, with as many weights as the model has keys."""
-    attention, ranks = deployment.model.main_attention, deployment.parallel.attn_tp
-    if attention.qk_norm == "all, held whole" and ranks > attention.num_kv_heads:
-        yield f"{attention.num_kv_heads} KV heads are fewer than {ranks} ranks, whose keys it gathers"
 
 
 def _pools_of_keys(deployment: Deployment) -> Iterator[str]:
@@ -262,6 +243,6 @@ _RULES = (
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     *(_random_latents, _loose_experts),
     *(_longcat, _verifies_blocks, _layers_apart),
-    *(_gemma_2, _afmoe, _gathered_keys, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
+    *(_afmoe, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
     *(_interns1_pro, _sarvam_mla),
 )

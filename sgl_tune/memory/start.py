@@ -98,7 +98,7 @@ class Start:
         not, tells what kernels take from what graphs take."""
         model, has_states = self.model, self.model.recurrent is not None
         kinds = [
-            (mlp, attention if has_states else "")
+            (mlp, attention if has_states or attention == "none" else "")
             for mlp, attention in zip(model.layer_kinds, model.attention_kinds, strict=True)
         ]
         layers = min(model.num_layers, max(2, 1 + max(kinds.index(kind) for kind in set(kinds))))

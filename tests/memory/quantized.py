@@ -76,6 +76,16 @@ FIRST: dict[str, dict[str, Any]] = {
         "text_config": {"num_hidden_layers": 3, "full_attn_idxs": [2]},
         "vision_config": {"num_hidden_layers": 1},
     },
+    "nvidia/Llama-3_3-Nemotron-Super-49B-v1": {
+        "num_hidden_layers": 3,
+        "block_configs": [
+            {
+                "attention": {"no_op": no, "n_heads_in_group": 8},
+                "ffn": {"no_op": not share, "ffn_mult": share},
+            }
+            for no, share in ((False, 2.625), (True, 0.5), (False, None))
+        ],
+    },
 }
 
 

@@ -33,6 +33,7 @@ REFUSED = (
         for one in SECTIONS.keys() - {"fp8 a row", "int8"}
         for tp in "128"
     ),
+    ("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "gptq", "8"),
 )
 
 

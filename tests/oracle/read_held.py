@@ -98,6 +98,12 @@ def _model(case: dict[str, Any]) -> Any:
 _TAKES_ALL = """
 from transformers import PretrainedConfig
 
+class Told(dict):
+    def __getattr__(self, name):
+        if name not in self:
+            raise AttributeError(name)
+        return self[name]
+
 class {name}(PretrainedConfig):
     def __init__(self, **told):
         for one in ("text_config", "vision_config"):
@@ -105,7 +111,10 @@ class {name}(PretrainedConfig):
                 section, told[one] = told[one], PretrainedConfig.from_dict(told[one])
                 if "rope_theta" in section:  # which transformers takes for a part of the rope
                     told[one].rope_theta = section["rope_theta"]
-        super().__init__(**told)
+        if "block_configs" in told:
+            parts = ({{part: Told(one[part]) for part in one}} for one in told["block_configs"])
+            told["block_configs"] = [Told(one) for one in parts]
+        super().__init__(**{{"pad_token_id": None, **told}})
 """
 
 

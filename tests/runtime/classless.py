@@ -2,8 +2,8 @@
 
 Ling 2.0 is a GLM-4.5, and so is LLaDA2, one token after another. Ling 1 is a Qwen2-MoE whose shared expert
 counts half, as its gate says nothing: a checkpoint has that half in its weights. Ling 2.5 is a DeepSeek-V3,
-most of whose layers have lightning attention. InternLM 2 is a Llama, SDAR a Qwen3, Intern-S1-Pro another.
-Mistral Large 3, as SGLang reads its params.json, is a Mistral 4.
+most of whose layers have lightning attention. InternLM 2 is a Llama, Llama-Nemotron one without some of its
+parts, SDAR a Qwen3, Intern-S1-Pro another. Mistral Large 3, as SGLang reads its params.json, is a Mistral 4.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.runtime import grok, interns1_pro, kimi_k3, sarvam_mla
+from tests.runtime import grok, interns1_pro, kimi_k3, nemotron_nas, sarvam_mla
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
 from tests.runtime.lightning import Lightning
 from tests.runtime.sdar import sdar, sdar_moe
@@ -241,6 +241,10 @@ CLASSLESS = {
     ),
     "grok": Classless(
         *("Grok1ForCausalLM", "git", "LlamaConfig", grok.config, grok.alter, grok.tensors),
+    ),
+    "nemotron-nas": Classless(
+        *("DeciLMForCausalLM", "nemotron-nas", "LlamaConfig"),
+        *(nemotron_nas.config, nemotron_nas.alter, same_tensors),
     ),
     "sdar": Classless("SDARForCausalLM", "sdar", "Qwen3Config", sdar, _as_it_is, same_tensors),
     "sdar_moe": Classless(

@@ -170,6 +170,34 @@ class InternLM2Config(PreTrainedConfig):
     rope_parameters: dict[str, Any] | None = None
 
 
+class DeciLMConfig(PreTrainedConfig):
+    """Llama's, and what each layer has."""
+
+    model_type = "nemotron-nas"
+    vocab_size: int = 32000
+    hidden_size: int = 4096
+    intermediate_size: int | None = None
+    num_hidden_layers: int = 32
+    num_attention_heads: int = 32
+    num_key_value_heads: int | None = None
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 2048
+    initializer_range: float = 0.02
+    rms_norm_eps: float = 1e-6
+    use_cache: bool = True
+    pad_token_id: int | None = None
+    bos_token_id: int | None = 1
+    eos_token_id: int | None = 2
+    pretraining_tp: int | None = 1
+    tie_word_embeddings: bool = False
+    rope_parameters: dict[str, Any] | None = None
+    attention_bias: bool = False
+    attention_dropout: float = 0.0
+    mlp_bias: bool = False
+    head_dim: int | None = None
+    block_configs: list[dict[str, Any]] | None = None
+
+
 class SDARConfig(PreTrainedConfig):
     """Its fields are Qwen3's."""
 
@@ -298,6 +326,7 @@ CLASSES: dict[str, Any] = {
         BailingMoeConfig,
         BailingMoeV2Config,
         BailingMoeV2_5Config,
+        DeciLMConfig,
         GrokConfig,
         InternLM2Config,
         InternS1ProTextConfig,
@@ -337,6 +366,10 @@ NEEDED: dict[str, dict[str, Any]] = {
             **{"kda_layers": [1, *range(3, 33)], "full_attn_layers": [2], "use_full_rank_gate": True},
             **{"num_heads": 4, "head_dim": 32, "short_conv_kernel_size": 4, "gate_lower_bound": -5.0},
         },
+    },
+    "nemotron-nas": {
+        "block_configs": [{"attention": {"no_op": False, "n_heads_in_group": 8}, "ffn": {"no_op": True}}] * 31
+        + [{"attention": {"no_op": True}, "ffn": {"no_op": False, "ffn_mult": 2.625}}],
     },
     "hy_v3": {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True},
 }

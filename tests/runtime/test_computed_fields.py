@@ -38,6 +38,17 @@ _LONG = {
 }  # fmt: skip
 _FLAT = {"rope_theta": 5e5, "rope_parameters": None}
 _YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 4096}
+
+
+def _blocks(**told: Any) -> list[dict[str, Any]]:
+    """Of a Llama-Nemotron, whose last layer is told this, too."""
+    layer = {"attention": {"no_op": False, "n_heads_in_group": 8}, "ffn": {"no_op": True}}
+    both = {"no_op": False, "n_heads_in_group": 8}, {"no_op": False, "ffn_mult": 0.01}
+    part = "attention" if "window_length" in told else "ffn"
+    last = dict(zip(("attention", "ffn"), both, strict=True))
+    return [layer] * 31 + [{**last, part: {**last[part], **told}}]
+
+
 # What is one step from what this runtime computes, and what it says of it.
 _BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 # As a checkpoint has it, without transformers' spellings.
@@ -101,6 +112,17 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ),
     *(("internlm3", {}, {one: True}, f"{one} is True") for one in ("qkv_bias", "bias", "attention_bias")),
     ("internlm3", {}, {"head_dim": None}, "head_dim is missing"),
+    *(
+        ("nemotron-nas", {}, told, said)
+        for told, said in (
+            *(({one: True}, f"{one} is True") for one in ("qkv_bias", "bias", "mlp_bias")),
+            ({"rope_is_neox_style": False}, "rope_is_neox_style is False"),
+            ({"original_max_position_embeddings": 8}, "original_max_position_embeddings is 8, which"),
+            ({"block_configs": _blocks(window_length=8)}, "window_length of layer 31 is 8"),
+            ({"block_configs": _blocks(intermediate_size=9)}, "intermediate_size of layer 31 is not the 256"),
+            ({"block_configs": _blocks(hidden_act="gelu")}, "hidden_act of layer 31 is 'gelu'"),
+        )
+    ),
     *(
         ("starcoder2", {}, told, said)
         for told, said in (

@@ -128,6 +128,7 @@ _BESIDE = """
     qwen3_5_text attn_output_gate full_attention_interval
     qwen4_exp_text full_attention_interval intermediate_size num_local_experts quantization_config
     qwen3_5_moe_text attn_output_gate full_attention_interval intermediate_size num_local_experts
+    nemotron-nas bias original_max_position_embeddings qkv_bias rope_is_neox_style
     nemotron_h hybrid_override_pattern layer_types mamba_chunk_size mamba_conv_bias mamba_d_conv
         mamba_dt_min mamba_n_groups num_experts num_hidden_layers num_local_experts
         num_shared_experts

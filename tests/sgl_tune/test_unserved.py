@@ -47,6 +47,7 @@ def _deployment(folder: Path, changes: dict[str, Any], like: Any = _KIMI, **flag
     return resolve_deployment(ServerFlags(**told), environ={})
 
 
+_FP8 = {"quantization": "fp8"}
 _DP = {"tp": 4, "dp": 4, "enable_dp_attention": True}
 
 
@@ -376,6 +377,7 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
         *("bigcode/starcoder2-7b", "internlm/internlm3-8b-instruct", "meta-llama/Llama-3.1-8B-Instruct"),
         *("google/gemma-4-26B-A4B-it", "arcee-ai/Trinity-Mini", "tencent/Hy3-preview"),
         *("a/granite-of-shared-experts", "a/granite-of-windows", "xai-org/grok-2"),
+        "nvidia/Llama-3_3-Nemotron-Super-49B-v1",
         *(
             "Qwen/Qwen2.5-72B-Instruct",
             "mistralai/Mixtral-8x7B-Instruct-v0.1",
@@ -440,3 +442,23 @@ def test_whose_head_no_group_has(like: dict[str, Any], version: str, is_served: 
     (found,) = select_deployments(target, command, None)
     assert (found.shape.model is not None) == is_served
     assert is_served or "--enable-dp-lm-head: its class" in found.shape.unknown
+
+
+_SUPER = "nvidia/Llama-3_3-Nemotron-Super-49B-v1"
+_NGRAMS = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "not_served", "said"),
+    [
+        ("bigcode/starcoder2-7b", _NGRAMS, "drafts"),
+        *((_SUPER, *row) for row in ((_NGRAMS, "drafts"), ({"pp": 2}, "--pp"))),
+    ],
+)
+def test_what_dense_classes_are_not_written_for_has_a_key_alone(
+    name: str, not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    assert _deployment(tmp_path, {}, _CONFIGS[name], tp=4).shape.model is not None
+    refused = _deployment(tmp_path, {}, _CONFIGS[name], **{"tp": 4, **not_served})
+    assert refused.shape.model is None and refused.server.key
+    assert f" does not go with {said}" in refused.shape.unknown

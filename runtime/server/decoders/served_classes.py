@@ -65,6 +65,7 @@ _TOLD = """
     phi3 Phi3ForCausalLM
     phimoe PhiMoEForCausalLM
     mellum MellumForCausalLM
+    nemotron-nas DeciLMForCausalLM
     nemotron_h NemotronHForCausalLM
     NemotronH_Nano_VL_V2 NemotronH_Nano_VL_V2
     NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_Omni_Reasoning_V3

@@ -1,0 +1,53 @@
+"""Where the class of a dense family ends while SGLang makes it, or at its first forward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from sgl_tune.keys.expert_calls import checkpoint_of
+
+if TYPE_CHECKING:
+    from sgl_tune.deployment.deployment import Deployment
+
+_GELU = "gelu_pytorch_tanh"
+
+
+def ends_of_dense(deployment: Deployment) -> Iterator[str]:
+    return chain.from_iterable(rule(deployment) for rule in _RULES)
+
+
+def _gemma_2(deployment: Deployment) -> Iterator[str]:
+    """srt/models/gemma2.py asks for both fields; transformers' class has, and writes, but the other."""
+    told = checkpoint_of(deployment).get("hidden_act")
+    if deployment.model.model_type == "gemma2" and told != _GELU:
+        is_told = "missing" if told is None else f"{told!r}"
+        yield (
+            f"hidden_act is {is_told}, and SGLang's Gemma 2 wants it beside hidden_activation: "
+            f"""--json-model-override-args '{{"hidden_act": "{_GELU}"}}'"""
+        )
+
+
+def _blocks_apart(deployment: Deployment) -> Iterator[str]:
+    """srt/models/nemotron_nas.py, and get_total_num_kv_heads of srt/configs/model_config.py"""
+    model = deployment.model
+    if model.model_type != "nemotron-nas":
+        return
+    counts = sorted({one.num_kv_heads for one in model.attention.values()})
+    if len(counts) > 1:
+        yield f"its layers have {' or '.join(map(str, counts))} KV heads: SGLang has one count for all"
+    parts = zip(model.attention_kinds, model.layer_kinds, strict=True)
+    first = next(one for one in parts if one != ("none", "none"))
+    if first[0] == "none" and deployment.server.release.number < (0, 5, 22):
+        yield "its first layer does not attend, and before 0.5.22 the norm of an MLP wants a residual"
+
+
+def _gathered_keys(deployment: Deployment) -> Iterator[str]:
+    """srt/models/olmo2.py norms the keys of all ranks as one, with as many weights as the model has keys."""
+    attention, ranks = deployment.model.main_attention, deployment.parallel.attn_tp
+    if attention.qk_norm == "all, held whole" and ranks > attention.num_kv_heads:
+        yield f"{attention.num_kv_heads} KV heads are fewer than {ranks} ranks, whose keys it gathers"
+
+
+_RULES = (_gemma_2, _blocks_apart, _gathered_keys)

@@ -1,0 +1,48 @@
+"""Servers that end in the class of a dense family, of what others start with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sgl_tune.ends import PUBLISHED, why_it_ends
+
+_TOLD = json.loads(PUBLISHED.read_text())
+_SUPER = _TOLD["nvidia/Llama-3_3-Nemotron-Super-49B-v1"]
+
+
+def _why(folder: Path, told: dict[str, Any], **flags: Any) -> str | None:
+    (folder / "config.json").write_text(json.dumps(told))
+    return why_it_ends(model_path=str(folder), arch="sm90", **flags)
+
+
+def _blocks(*told: tuple[int | None, float | None]) -> dict[str, Any]:
+    blocks = [
+        {
+            "attention": {"no_op": group is None, "n_heads_in_group": group},
+            "ffn": {"no_op": share is None, "ffn_mult": share},
+        }
+        for group, share in told
+    ]
+    return {**_SUPER, "num_hidden_layers": len(blocks), "block_configs": blocks}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "release", "why"),
+    [
+        (((8, 1.0), (None, 1.0)), "0.5.12", None),
+        (((8, 1.0), (16, 1.0)), "0.5.23", "4 or 8 KV heads"),
+        (((None, 1.0), (8, 1.0)), "0.5.21", "its first layer does not attend"),
+        (((None, 1.0), (8, 1.0)), "0.5.22", None),
+        (((None, None), (8, 1.0)), "0.5.21", None),
+        (((None, None), (None, 2.0), (8, None)), "0.5.12", "its first layer does not attend"),
+    ],
+)
+def test_llama_nemotrons_layers_differ_as_its_class_expects(
+    blocks: Any, release: str, why: str | None, tmp_path: Path
+) -> None:
+    found = _why(tmp_path, _blocks(*blocks), sglang_version=release)
+    assert found is None if why is None else found is not None and why in found, found
