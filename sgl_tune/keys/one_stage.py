@@ -25,7 +25,7 @@ WITHOUT_STAGES = frozenset({
     "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM", "Phi4MMForCausalLM", "PhiForCausalLM",
     "PhiMoEForCausalLM", "PixtralForConditionalGeneration", "Qwen2VLForConditionalGeneration",
     "Qwen3NextForCausalLM", "Qwen3OmniMoeForConditionalGeneration", "SDARForCausalLM",
-    "SDARMoeForCausalLM", "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",
+    "SDARMoeForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",
     "StepVLForConditionalGeneration",
 })  # fmt: skip
 SINCE_0_5_23 = frozenset({"Mistral3ForConditionalGeneration"})

@@ -124,6 +124,18 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("stablelm", {}, told, said)
+        for told, said in (
+            *(({one: True}, f"{one} is True") for one in ("use_parallel_residual", "qk_layernorm")),
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"norm_eps": 1e-3}, "norm_eps is 0.001"),
+            ({"rope_pct": 0.5}, "rope_pct is 0.5"),
+            ({"head_dim": 64}, "head_dim is 64"),
+            ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),
+            ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "turn 40 values, SGLang 20"),
+        )
+    ),
+    *(
         ("starcoder2", {}, told, said)
         for told, said in (
             ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),

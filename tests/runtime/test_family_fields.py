@@ -121,6 +121,7 @@ _BESIDE = """
     exaone_moe head_dim moe_layer_freq n_routed_experts n_shared_experts num_local_experts
     phi3 head_dim
     phimoe head_dim num_experts
+    stablelm head_dim norm_eps rope_pct
     starcoder2 head_dim
     grok context_len rope_parameters router_logit_softcapping
     mellum num_local_experts

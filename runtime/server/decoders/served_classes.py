@@ -91,6 +91,7 @@ _TOLD = """
     pixtral PixtralForConditionalGeneration
     hunyuan_v1_dense HunYuanDenseV1ForCausalLM
     hunyuan_v1_moe HunYuanMoEV1ForCausalLM
+    stablelm StableLmForCausalLM
     starcoder2 Starcoder2ForCausalLM
     grok Grok1ForCausalLM Grok1ModelForCausalLM
     step3p5 Step3p5ForCausalLM
