@@ -46,7 +46,7 @@ class RMSNorm(nn.Module):
 
 
 class MeanNorm(nn.Module):
-    """Of what is left when the mean is taken away, by weights and, in some models, a bias."""
+    """Of what is left when the mean is taken away, in most models by weights and, in some, a bias."""
 
     def __init__(
         self,
@@ -56,11 +56,13 @@ class MeanNorm(nn.Module):
         dtype: torch.dtype,
         device: torch.device,
         biased: bool = False,
+        weighs: bool = True,
     ) -> None:
         super().__init__()
         self.name, self.eps = name, eps
-        self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
-        self.bias = nn.Parameter(torch.empty_like(self.weight), requires_grad=False) if biased else None
+        one = torch.empty(size, dtype=dtype, device=device)
+        self.weight = nn.Parameter(one, requires_grad=False) if weighs else None
+        self.bias = nn.Parameter(torch.empty_like(one), requires_grad=False) if biased else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return mean_norm(x, self.weight, self.bias, self.eps)
@@ -81,12 +83,14 @@ Norm = RMSNorm | MeanNorm
 
 
 @opaque_op("sgl_tune::mean_norm", mutates_args=())
-def mean_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
-    return nn.functional.layer_norm(x, weight.shape, weight, bias, eps)
+def mean_norm(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+) -> torch.Tensor:
+    return nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
 
 @mean_norm.register_fake
-def _(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
+def _(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
     return torch.empty_like(x)
 
 

@@ -84,8 +84,8 @@ class Build:
         """Of whole rows, between layers."""
         size = self.model.hidden_size
         if self.model.mean_norms:
-            biased = self.model.norm_biases
-            return MeanNorm(name, size, self.model.rms_eps, self.dtype, self.device, biased)
+            has = self.model.norm_biases, not self.model.bare_norms
+            return MeanNorm(name, size, self.model.rms_eps, self.dtype, self.device, *has)
         return self.norm(name, size)
 
 

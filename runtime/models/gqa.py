@@ -45,7 +45,7 @@ class GroupedQueryAttention(nn.Module):
         values = head_rows(self.kv_heads, config.value_width)
         self.sizes = [length(asked), length(kv), length(values)]
         self.has_gate, self.value_scale = config.output_gate, config.value_scale
-        self.key_scale = config.key_scale
+        self.key_scale, self.clip = config.key_scale, config.clip
         self.has_keys = model.key_layer(layer_id) == layer_id
         self.mixed: MixedTurns | None = None
         self.qkv = build.linear(
@@ -100,7 +100,8 @@ class GroupedQueryAttention(nn.Module):
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
     ) -> torch.Tensor:
-        parts = self.qkv(x).split(self.sizes, -1)
+        asked = self.qkv(x)
+        parts = (asked if self.clip is None else asked.clamp_(-self.clip, self.clip)).split(self.sizes, -1)
         q, k, v = (one.unflatten(-1, (-1, width)) for one, width in zip(parts, self.widths, strict=True))
         if self.key_scale is not None:
             k = k * self.key_scale

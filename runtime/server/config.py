@@ -69,6 +69,7 @@ class ModelConfig:
     centred_norms: bool = False  # weights are told less one
     mean_norms: bool = False  # of what is left when the mean is taken away
     norm_biases: bool = False  # are added by these
+    bare_norms: bool = False  # which have not even weights
     gated_mlps: bool = True  # silu(gate) * up; without a gate, gelu(up) or relu(up) squared
     mlp_biases: bool = False  # of those without a gate
     activation: Literal["silu", "gelu", "gelu_tanh", "clamped", "situ"] = "silu"

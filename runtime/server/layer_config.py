@@ -145,6 +145,7 @@ class AttentionConfig:
     chunk: int | None = None  # tokens see those before them in their own chunk
     growth: Growth | None = None
     value_dim: int | None = None  # of a value's head, where it is narrower than a key's
+    clip: float | None = None  # of queries, keys and values, which are no larger, nor less than that below 0
     value_scale: float = 1.0  # values count so much, as they are kept
     key_scale: float | None = None  # and keys, before they are turned
     idle_norms: bool = False  # of queries and of keys, which SGLang makes and nobody asks

@@ -5,8 +5,9 @@ from __future__ import annotations
 from runtime.server.unserved_row import DRAFTS, PLAIN_ALONE, Row
 
 DENSE = {
-    # srt/models/stablelm.py gives its attention no method
+    # srt/models/stablelm.py and olmo.py give their attention no method
     "stablelm": (PLAIN_ALONE, DRAFTS),
+    "olmo": (PLAIN_ALONE, DRAFTS),
     "starcoder2": (DRAFTS,),
     # srt/models/nemotron_nas.py, which does not say where a stage begins
     "nemotron-nas": (

@@ -123,6 +123,9 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"block_configs": _blocks(hidden_act="gelu")}, "hidden_act of layer 31 is 'gelu'"),
         )
     ),
+    ("olmo", {}, {"num_key_value_heads": 8}, "num_key_value_heads is 8"),
+    ("olmo", {}, {"head_dim": 64}, "head_dim is 64"),
+    ("olmo", {}, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),
     *(
         ("stablelm", {}, told, said)
         for told, said in (

@@ -114,6 +114,7 @@ _BESIDE = """
         scoring_func sparse_attention_config swiglu_beta use_gemma_norm use_qk_norm use_routing_bias
     ernie4_5_moe head_dim num_experts num_experts_per_tok
     ernie4_5_vl_moe_text freq_allocation head_dim moe_layer_start_index num_experts_per_tok
+    olmo head_dim
     olmo2 head_dim
     olmo3 head_dim
     olmoe head_dim num_local_experts

@@ -1,4 +1,5 @@
-"""OLMo 2 and 3, normed behind each part of a layer, and OLMoE: queries and keys normed over all heads."""
+"""OLMo 1, whose norms have no weights; OLMo 2 and 3, normed behind each part of a layer, and OLMoE: of these
+queries and keys are normed over all heads."""
 
 from __future__ import annotations
 
@@ -7,11 +8,25 @@ from dataclasses import replace
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
-from runtime.server.decoders.parts import SLIDES, everywhere, heads, model, routed
+from runtime.server.decoders.parts import SLIDES, above_none, everywhere, heads, model, routed
 from runtime.server.decoders.rope import read_rope
 from runtime.server.layer_config import AttentionConfig
 
 _THETA = 500000.0  # where a file is silent
+
+
+def _olmo(f: Fields) -> ModelConfig:
+    count = f.size("num_attention_heads")
+    f.only("num_key_value_heads", count)  # srt/models/olmo.py has no others
+    f.only("head_dim", f.size("hidden_size") // count)
+    bias = f.flag("attention_bias")
+    attention = heads(f, bias=bias, output_bias=bias, clip=above_none(f, "clip_qkv"))
+    assert attention.rope is not None
+    stretched = attention.rope.parameters["rope_type"]
+    if stretched != "default":
+        f.cannot(f"rope_type is {stretched!r}: SGLang stretches no rope of this family")
+    kinds = everywhere(f, "full"), everywhere(f, "dense")
+    return model(f, {"full": attention}, *kinds, rms_eps=1e-5, mean_norms=True, bare_norms=True)
 
 
 def _olmo2(f: Fields) -> ModelConfig:
@@ -55,6 +70,7 @@ def _attention(f: Fields) -> AttentionConfig:
 
 
 FAMILIES = (
+    Family("olmo", _olmo, {"intermediate_size": 11008, "max_position_embeddings": 2048}),
     Family(
         "olmo2",
         _olmo2,

@@ -57,6 +57,7 @@ _TOLD = """
     ernie4_5 Ernie4_5_ForCausalLM
     ernie4_5_moe Ernie4_5_MoeForCausalLM
     ernie4_5_moe_vl Ernie4_5_VLMoeForConditionalGeneration
+    olmo OlmoForCausalLM
     olmo2 Olmo2ForCausalLM
     olmo3 Olmo2ForCausalLM
     olmoe OlmoeForCausalLM

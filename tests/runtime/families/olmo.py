@@ -6,6 +6,18 @@ from tests.runtime.families import choices
 from tests.runtime.families.tiny import Tiny
 
 TINY: dict[str, Tiny] = {}
+TINY["olmo"] = Tiny(
+    "OlmoConfig",
+    {"num_key_value_heads": 4, "clip_qkv": 1.5},
+    {
+        **choices.without(choices.HEADS, "rms_norm_eps", "head_dim", "num_key_value_heads"),
+        "attention_bias": (False, True),
+        "clip_qkv": (None, 0.5, 2.0),
+        "num_key_value_heads": (None,) * 9 + (2,),
+        "rope_parameters": (*choices.ROPES[:2] * 4, *choices.ROPES[2:4]),
+    },
+    alike={"num_key_value_heads": "num_attention_heads"},
+)
 TINY["olmo2"] = Tiny(
     "Olmo2Config",
     {},
