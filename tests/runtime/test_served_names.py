@@ -9,7 +9,7 @@ import pytest
 from runtime.server.decoders.known import model_config
 from tests.memory.quantized import FIRST, SECTIONS, config_of
 
-_GRANITE, _LFM2, _LFM2_MOE, _KIMI, _FALCON, _TRINITY = FIRST
+_GRANITE, _LFM2, _LFM2_MOE, _KIMI, _FALCON, _TRINITY, *_ = FIRST
 
 
 def _why(name: str, section: str, plain: list[str]) -> str:

@@ -25,10 +25,10 @@ def test_layers_and_their_halves_are_named_as_transformers_names_them(
     theirs, names = [*tensors(reference)], model.names
     for i, mlp in enumerate(model.layer_kinds):
         mixers = [names.recurrent] * model.is_recurrent(i) + [names.attention] * model.keeps_tokens(i)
-        for part in (*mixers, names.mlp):
+        for part in (*mixers, *[names.mlp] * (mlp != "none")):
             layer = f"{model.layer_name(i)}.{part}{model.half_name(i)}."
             assert any(name.startswith(layer) for name in theirs), (layer, mlp)
         if mlp == "moe":
             assert any(name.startswith(f"{model.block_name(i)}.") for name in theirs)
     assert f"{names.embedding}.weight" in theirs
-    assert (f"{names.norm}.weight" in theirs) is (model.norms != "none")
+    assert (f"{names.norm}.weight" in theirs) is (model.norms != "none" and not model.bare_norms)
