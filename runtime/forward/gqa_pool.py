@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from runtime.forward.pool_shape import PoolShape, buffers
-from runtime.forward.slots import SlidingSlots
+from runtime.forward.slots import SlidingSlots, mapped
 from runtime.server.layer_config import IndexerConfig
 
 
@@ -41,7 +41,7 @@ class GqaPool:
 
     def slot_map(self, layer_id: int) -> torch.Tensor | None:
         """From a token's slot to the one it has in this layer, where these differ."""
-        return self.sliding.map if self.sliding and layer_id in self.sliding.layers else None
+        return mapped(self.sliding, layer_id)
 
 
 class IndexedPool(GqaPool):

@@ -5,7 +5,7 @@ Slot 0 and table row 0 are padding: dummy and padded tokens read and write there
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,7 +15,7 @@ from runtime.forward.gqa_pool import GqaPool, IndexedPool, KVRow, PooledKeysPool
 from runtime.forward.kv_packing import FP8, PackedRow
 from runtime.forward.pool_shape import PoolShape, buffers
 from runtime.forward.pooled_keys import pooled_keys
-from runtime.forward.slots import PoolExhausted, SlidingSlots, SlotAllocator
+from runtime.forward.slots import PoolExhausted, SlidingSlots, SlotAllocator, mapped
 from runtime.forward.state_pool import StatePool
 from runtime.server.compressed_sizes import compressed_buffers
 from runtime.server.config import ModelConfig, RuntimeConfig
@@ -27,6 +27,7 @@ from runtime.server.sizing import (
     has_block_keys,
     kept_layers,
     kv_heads_per_rank,
+    latents_behind,
     pooled_indexer,
     sliding_layers,
 )
@@ -67,14 +68,26 @@ class LatentPool:
     Sparse attention packs fp8 latents with their scales unless its kernels take them plain, and keeps its
     indexer's keys beside them, in layers that have one: always in packed fp8, except in a float32 pool. Where
     a pool of tokens has one key, the last tokens of a request are kept, too, until their pool is whole; on a
-    CPU, all are.
+    CPU, all are. Layers `behind` a window have latents of their own sizes, plain ones, in fewer slots where
+    they are `sliding`.
     """
 
-    def __init__(self, shape: PoolShape, mla: MLAConfig, packed: bool = True, requests: int = 0) -> None:
+    def __init__(
+        self,
+        shape: PoolShape,
+        mla: MLAConfig,
+        packed: bool = True,
+        requests: int = 0,
+        behind: Mapping[int, MLAConfig] | None = None,
+        sliding: SlidingSlots | None = None,
+    ) -> None:
+        self.sliding = sliding
+        self._latents = _latents_behind(shape, behind or {}, sliding)
+        shape = replace(shape, layers=tuple(one for one in shape.layers if one not in self._latents))
         self.latent_row, self.index_row = packed_rows(shape.dtype, mla, packed)
         width = self.latent_row.bytes if self.latent_row else mla.cache_dim
         dtype = torch.uint8 if self.latent_row else shape.dtype
-        self._latents = buffers(shape, dict.fromkeys(shape.layers, (1, width)), dtype)
+        self._latents |= buffers(shape, dict.fromkeys(shape.layers, (1, width)), dtype)
         self._index_keys: dict[int, torch.Tensor] = {}
         self._tails: list[dict[int, torch.Tensor]] = []
         is_pooled = mla.indexer is not None and mla.indexer.pool > 1
@@ -99,6 +112,17 @@ class LatentPool:
 
     def index_keys(self, layer_id: int) -> torch.Tensor:
         return self._index_keys[layer_id]
+
+    def slot_map(self, layer_id: int) -> torch.Tensor | None:
+        return mapped(self.sliding, layer_id)
+
+
+def _latents_behind(
+    shape: PoolShape, behind: Mapping[int, MLAConfig], sliding: SlidingSlots | None
+) -> dict[int, torch.Tensor]:
+    own = replace(shape, layers=tuple(behind))
+    fewer = dict.fromkeys(sliding.layers, sliding.rows) if sliding else {}
+    return buffers(own, {layer: (1, mla.cache_dim) for layer, mla in behind.items()}, shape.dtype, fewer)
 
 
 def packed_rows(
@@ -144,7 +168,7 @@ class KVPool:
 
     @property
     def _sliding(self) -> SlidingSlots | None:
-        return self.cache.sliding if isinstance(self.cache, GqaPool) else None
+        return self.cache.sliding if isinstance(self.cache, (GqaPool, LatentPool)) else None
 
 
 def make_kv_pool(
@@ -196,8 +220,10 @@ def make_cache(
     """The buffers alone, as a draft adds them to its target's pool; layers `apart` keep fewer tokens."""
     kept = tuple(kept_layers(model, layers))
     shape = PoolShape(plan.tokens, plan.page_size, kept, DTYPES[plan.kv_dtype], device)
+    sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None
     if model.mla is not None:
-        return LatentPool(shape, model.mla, plan.packed, plan.max_running_requests)
+        behind = latents_behind(model, kept)
+        return LatentPool(shape, model.mla, plan.packed, plan.max_running_requests, behind, sliding)
     if model.compressed is not None:
         return CompressedPool(shape, {layer: compressed_row(model, layer) for layer in kept})
     rows = {layer: _row(model.layer_attention(layer), parallel) for layer in kept}
@@ -207,7 +233,6 @@ def make_cache(
     pooled = pooled_indexer(model)
     if pooled is not None:
         return PooledKeysPool(shape, rows, pooled, plan.max_running_requests)
-    sliding = SlidingSlots(plan.sliding_tokens, apart, shape) if apart and plan.sliding_tokens else None
     return GqaPool(shape, rows, sliding)
 
 

@@ -56,3 +56,8 @@ class SlidingSlots:
     def drop(self, slots: torch.Tensor) -> None:
         self._slots.free(self.map[slots])
         self.map[slots] = PADDING_SLOT
+
+
+def mapped(sliding: SlidingSlots | None, layer: int) -> torch.Tensor | None:
+    """From a token's slot to the one it has in this layer, where these differ."""
+    return sliding.map if sliding and layer in sliding.layers else None

@@ -44,6 +44,7 @@ class Build:
         columns_over: int = 1,
         is_one: bool = False,
         any_rows: bool = False,
+        spare: int = 0,
     ) -> Linear:
         chosen = self.scheme_of(parts) if scheme is None else scheme
         return Linear(
@@ -58,6 +59,7 @@ class Build:
             columns_over=columns_over,
             is_one=is_one,
             any_rows=any_rows,
+            spare=spare,
         )
 
     def scheme_of(self, parts: list[Part]) -> Scheme:

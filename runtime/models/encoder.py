@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from runtime.forward.comm import Communicator
+from runtime.forward.kv_packing import FP8
 from runtime.layers.loading import fill_dummy
 from runtime.server.encoders.weight import EncoderWeight
 
@@ -28,7 +29,7 @@ class EncoderWeights(nn.Module):
                 continue
             shape = weight.of_rank(comm.size(weight.group))
             for layer in range(weight.layers):
-                held = torch.float32 if weight.in_fp32 else dtype
+                held = torch.float32 if weight.in_fp32 else FP8 if weight.in_fp8 else dtype
                 tensor = torch.empty(shape, dtype=held, device=device)
                 fill_dummy(weight.name, tensor, seed)
                 name = f"{weight.name}.{layer}".replace(".", "_")

@@ -23,6 +23,9 @@ from runtime.models.growth import grown
 from runtime.models.indexer import Indexer
 from runtime.models.pooled_indexer import PooledIndexer
 from runtime.server.formats.kinds import is_absorbed_in_fp8
+from runtime.server.layer_config import AttentionConfig
+
+_EIGHT = 8  # rows: a gate in the first matrix is filled up to so many
 
 
 class LatentAttention(nn.Module):
@@ -35,9 +38,8 @@ class LatentAttention(nn.Module):
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
         model, ranks, rank = build.model, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
-        assert model.mla is not None
-        config = model.layer_attention(layer_id)
-        self.mla, self.rope, self.build = model.mla, config.rope, build
+        config, self.mla = model.layer_attention(layer_id), model.layer_mla(layer_id)
+        self.rope, self.build = config.rope, build
         self.growth = config.growth
         heads = shard(config.num_heads, ranks, rank, "the number of heads")
         self.heads = length(heads)
@@ -47,10 +49,15 @@ class LatentAttention(nn.Module):
         first = Part(f"{name}.q_a_proj", slice(0, lora)) if lora else Part(f"{name}.q_proj", query, False)
         self.sizes = [length(first.rows), self.mla.cache_dim]
         downs = [first, Part(f"{name}.kv_a_proj_with_mqa", latent)]
+        gate, spare = _gate(build, config, heads, self.mla.v_head_dim, name), 0
+        if gate is not None and self.mla.gates_first:
+            spare = -length(gate.rows) % _EIGHT
+            self.sizes += [length(gate.rows), spare]
+            downs.append(gate)
         self.own_latent: Linear | None = None
         if not lora and build.is_quantized:  # as a server has them
             self.own_latent = build.linear([downs.pop()], hidden, bias=config.bias)
-        self.down = build.linear(downs, hidden, bias=config.bias, is_one=True)
+        self.down = build.linear(downs, hidden, bias=config.bias, is_one=True, spare=spare)
         eps = self.mla.norm_eps
         self.q_norm = build.norm(f"{name}.q_a_layernorm", lora, eps) if lora else None
         queries = [Part(f"{name}.q_b_proj", query)]
@@ -68,21 +75,21 @@ class LatentAttention(nn.Module):
             columns_over=ranks,
         )
         self.head_gate: Linear | None = None
-        if config.head_gate:
-            gates = [Part(f"{name}.g_proj", heads)]
-            self.head_gate = build.linear(gates, hidden, scheme=PLAIN, rows_over=ranks)
         self.value_gate: Linear | None = None
-        if config.value_gate:
-            rows = _rows(heads, self.mla.v_head_dim)
-            gates = [Part(f"{name}.{model.names.latent_gate}", rows, within=(f"{name}.gate_proj", rows))]
-            self.value_gate = build.linear(gates, hidden, rows_over=ranks)
+        if gate is not None and not self.mla.gates_first:
+            if config.head_gate:
+                self.head_gate = build.linear([gate], hidden, scheme=PLAIN, rows_over=ranks)
+            else:
+                self.value_gate = build.linear([gate], hidden, rows_over=ranks)
+        turned = self.mla.qk_rope_head_dim if self.mla.norms_turned else 0
+        self.turned_norm = build.norm(f"{name}.k_rope_only_layernorm", turned, eps) if turned else None
         self.sinks = None
         if config.sinks:
             sinks = torch.empty(self.heads, dtype=torch.float32, device=build.device)
             self.sinks = nn.Parameter(sinks, requires_grad=False)
         self.name, self.own_heads = name, heads
         self.indexer = _indexer(build, layer_id, f"{name}.indexer")
-        self.layer = AttentionLayer(layer_id, config.scale, sinks=self.sinks)
+        self.layer = AttentionLayer(layer_id, config.scale, config.window, self.sinks)
 
     def finalize(self) -> None:
         """After loading: `keys_in` folds a query into the latent space, `values_out` unfolds an answer."""
@@ -120,14 +127,17 @@ class LatentAttention(nn.Module):
         """With what it saw: where it shares a choice, what was `selected` before."""
         gate = None if self.value_gate is None else self.value_gate(x)
         nope, rank = self.mla.qk_nope_head_dim, self.mla.kv_lora_rank
+        first: list[torch.Tensor] = []
         if self.own_latent is None:
-            down, latent = self.down(x).split(self.sizes, dim=-1)
+            down, latent, *first = self.down(x).split(self.sizes, dim=-1)
         else:
             down, latent = self.down(x), self.own_latent(x)
         compressed = self.q_norm(down) if self.q_norm else down
         q = self.q_up(compressed) if self.q_up else compressed
         q = q.unflatten(-1, (self.heads, -1))
         self.kv_norm.in_place(latent[:, :rank])
+        if self.turned_norm is not None:
+            self.turned_norm.in_place(latent[:, rank:])
         if self.rope is not None and table is not None:
             rope_(q[..., nope:], latent[:, None, rank:], table, batch.positions, self.rope.interleaved)
         if self.growth is not None:
@@ -141,12 +151,14 @@ class LatentAttention(nn.Module):
         answer = values.transpose(0, 1)
         if self.head_gate is not None:
             answer = answer * self.head_gate(x).unsqueeze(-1).sigmoid()
+        elif first:
+            answer = answer * first[0].sigmoid().unflatten(-1, (self.heads, -1))
         rows = answer.flatten(1)
         return self.out(rows if gate is None else rows * gate.sigmoid_()), selected
 
     def pieces(self) -> Iterator[Piece]:
         parts = (self.down, self.own_latent, self.q_norm, self.q_up, self.kv_norm, self.kv_up, self.out)
-        for part in (*parts, self.head_gate, self.value_gate, self.indexer):
+        for part in (*parts, self.turned_norm, self.head_gate, self.value_gate, self.indexer):
             if part is not None:
                 yield from part.pieces()
         if self.sinks is not None:
@@ -155,10 +167,20 @@ class LatentAttention(nn.Module):
 
 
 def _indexer(build: Build, layer_id: int, name: str) -> Indexer | PooledIndexer | None:
-    mla = build.model.mla
-    if mla is None or mla.indexer is None or build.model.shares_choice(layer_id):
+    mla = build.model.layer_mla(layer_id)
+    if mla.indexer is None or build.model.shares_choice(layer_id):
         return None
     return (Indexer if mla.indexer.pool == 1 else PooledIndexer)(build, layer_id, name)
+
+
+def _gate(build: Build, config: AttentionConfig, heads: slice, width: int, name: str) -> Part | None:
+    """One a head, or one a value."""
+    called = build.model.names.latent_gate if config.value_gate else "g_proj"
+    rows = _rows(heads, width) if config.value_gate else heads
+    if not (config.value_gate or config.head_gate):
+        return None
+    within = (f"{name}.gate_proj", rows) if config.value_gate else None
+    return Part(f"{name}.{called}", rows, within=within)
 
 
 def _by_one_scale(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -87,6 +87,7 @@ class ModelConfig:
     layer_inputs: LayerInputsConfig | None = None
     windows_apart: bool = True  # in a pool of their own, where layers of its family have one
     mla: MLAConfig | None = None
+    mla_behind: MLAConfig | None = None  # of layers behind a window, where theirs is another
     compressed: CompressedConfig | None = None
     streams: SeveralStreams | None = None
     snapshots: SnapshotsConfig | None = None
@@ -101,6 +102,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_model(self, self.moe, self.mla, self.mla and self.mla.indexer, self.compressed, self.recurrent)
+        check_model(self.mla_behind)
 
     @property
     def gelu(self) -> Literal["", "erf", "tanh"]:
@@ -172,6 +174,14 @@ class ModelConfig:
         """Which tokens it sees an indexer has chosen for a layer before it."""
         indexer = None if self.mla is None else self.mla.indexer
         return indexer is not None and layer in indexer.sharing
+
+    def layer_mla(self, layer: int) -> MLAConfig:
+        return self.mla_of(self.attention_kinds[layer])
+
+    def mla_of(self, kind: str) -> MLAConfig:
+        """Of one kind of layers."""
+        assert self.mla is not None
+        return self.mla_behind if kind == "sliding" and self.mla_behind is not None else self.mla
 
     def layer_caps(self, layer: int) -> Caps:
         return self.caps[layer] if self.caps else NO_CAPS

@@ -257,7 +257,9 @@ class MLAConfig:
     indexer: IndexerConfig | None
     query_scale: float = 1.0  # of compressed queries, and of latents, as soon as they are normed
     latent_scale: float = 1.0
-    norm_eps: float = 1e-6  # of both norms, whatever those of rows have
+    norm_eps: float = 1e-6  # of all its norms, whatever those of rows have
+    norms_turned: bool = False  # of a key, before it is
+    gates_first: bool = False  # a gate is in the first matrix, in whole eights of rows
 
     @property
     def qk_head_dim(self) -> int:

@@ -17,7 +17,7 @@ FP8_BLOCK = 128
 _FP8_E4M3 = "fp8_e4m3"
 HYBRID_TYPES = {
     *("gpt_oss", "mellum", "llama4_text", "step3p5", "mimo_v2_flash", "laguna", "gemma4_text"),
-    "granitemoe_swa",
+    *("granitemoe_swa", "dots3_note_text"),
 }
 
 
@@ -43,6 +43,13 @@ def _bytes_per_token(attention: AttentionConfig, parallel: ParallelConfig, kv_dt
     return kv_heads_per_rank(attention, parallel) * width * DTYPE_BYTES[kv_dtype]
 
 
+def _bytes_behind(model: ModelConfig, parallel: ParallelConfig, kv_dtype: str) -> int:
+    """Of a layer behind a window."""
+    if model.mla is not None:
+        return model.mla_of("sliding").cache_dim * DTYPE_BYTES[kv_dtype]
+    return _bytes_per_token(model.attention["sliding"], parallel, kv_dtype)
+
+
 def _mla_bytes_per_token(mla: MLAConfig, kv_dtype: str, packed: bool) -> int:
     """Sparse attention may pack fp8 latents with scales."""
     width = DTYPE_BYTES[kv_dtype]
@@ -62,6 +69,13 @@ def _index_bytes(mla: MLAConfig, kv_dtype: str) -> int:
 def kept_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
     """Those with keys and values of every token, or with a place for them."""
     return [layer for layer in layers if model.idle_keys or model.keeps_tokens(layer)]
+
+
+def latents_behind(model: ModelConfig, kept: Sequence[int]) -> dict[int, MLAConfig]:
+    """Of those of these layers whose latents are kept as a window's."""
+    if model.mla_behind is None:
+        return {}
+    return {layer: model.mla_behind for layer in kept if model.attention_kinds[layer] == "sliding"}
 
 
 def sliding_layers(model: ModelConfig, layers: Sequence[int]) -> list[int]:
@@ -93,7 +107,7 @@ def kv_bytes_per_token(
     if not kept:
         return 0
     if sliding:
-        behind = _bytes_per_token(model.attention["sliding"], parallel, kv_dtype)
+        behind = _bytes_behind(model, parallel, kv_dtype)
         return each * (len(kept) - sliding + draft_layers) + share * (behind * sliding)
     if model.mla is None:  # all behind a window, perhaps, of a stage of its own
         each = _bytes_per_token(model.layer_attention(kept[0]), parallel, kv_dtype)

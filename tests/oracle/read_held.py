@@ -45,6 +45,7 @@ def _answer(case: dict[str, Any]) -> Any:
 
 # Scales of the cache, which are made into Python's numbers and dropped when the weights are there; and what a
 # server keeps in the host's memory.
+_HELD = (".router_bias", "visual.rotary_pos_emb.freqs_cache")  # by dots.note's tower, beside parameters
 _DROPPED = (".k_scale", ".v_scale", ".ngram_embedding.weight")
 
 
@@ -55,6 +56,11 @@ def _bytes(model: Any) -> list[int]:
         for name, held in model.named_parameters()
         if not name.endswith(_DROPPED)
     }
+    found |= {
+        name: held.numel() * held.element_size()
+        for name, held in model.named_buffers()
+        if name.endswith(_HELD)
+    }
     is_idle = "model.lm_head.weight" in found  # a head beside that of its language model
     encoder = sum(size for name, size in found.items() if ENCODERS.search(name))
     encoder += found["lm_head.weight"] if is_idle and "lm_head.weight" in found else 0
@@ -62,28 +68,32 @@ def _bytes(model: Any) -> list[int]:
 
 
 def _model(case: dict[str, Any]) -> Any:
+    os.environ.update(case.get("environment", {}))
+    with tempfile.TemporaryDirectory(prefix=case.get("named", "")) as folder:
+        return _made(case, Path(folder))
+
+
+def _made(case: dict[str, Any], folder: Path) -> Any:
     import torch
     from sglang.srt.configs.model_config import ModelConfig
 
     from tests.oracle.release_start import _publish, _resolved
 
-    os.environ.update(case.get("environment", {}))
     tp, ep, dp = case["tp"], case.get("ep", 1), case.get("dp", 1)
-    with tempfile.TemporaryDirectory(prefix=case.get("named", "")) as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(case["config"]))
-        if case.get("params"):  # which SGLang reads in its place, by the folder's name
-            (Path(folder) / "params.json").write_text(json.dumps(case["params"]))
-        if case.get("modelopt"):
-            (Path(folder) / "hf_quant_config.json").write_text(json.dumps(case["modelopt"]))
-        more = ["--tp", str(tp), "--ep", str(ep), *case.get("argv", ())]
-        more += _own_class(Path(folder), case["config"])
-        more += ["--dp", str(dp), "--enable-dp-attention"] if dp > 1 else []
-        args = _resolved(["--model-path", folder, *more])
-        _reset_context()
-        _publish(args)
-        config = ModelConfig.from_server_args(args)
-        _take_place(tp, ep, case["rank"], tp // dp)
-        quantization = _quantization(config, args) if case.get("quantized") else None
+    (folder / "config.json").write_text(json.dumps(case["config"]))
+    if case.get("params"):  # which SGLang reads in its place, by the folder's name
+        (folder / "params.json").write_text(json.dumps(case["params"]))
+    if case.get("modelopt"):
+        (folder / "hf_quant_config.json").write_text(json.dumps(case["modelopt"]))
+    more = ["--tp", str(tp), "--ep", str(ep), *case.get("argv", ())]
+    more += _own_class(folder, case["config"])
+    more += ["--dp", str(dp), "--enable-dp-attention"] if dp > 1 else []
+    args = _resolved(["--model-path", str(folder), *more])
+    _reset_context()
+    _publish(args)
+    config = ModelConfig.from_server_args(args)
+    _take_place(tp, ep, case["rank"], tp // dp)
+    quantization = _quantization(config, args) if case.get("quantized") else None
     torch.set_default_dtype(torch.bfloat16)
     torch.cuda.Stream = torch.cuda.Event = MagicMock
     _without_gpu()
@@ -256,9 +266,11 @@ def _group(size: int, rank: int) -> Any:
 def _class_of(architecture: str) -> Any:
     from sglang.srt import models
 
-    for file in Path(models.__path__[0]).glob("*.py"):
+    root = Path(models.__path__[0])
+    for file in root.rglob("*.py"):
         if f"class {architecture}(" in file.read_text():
-            return getattr(importlib.import_module(f"sglang.srt.models.{file.stem}"), architecture)
+            inner = ".".join(file.relative_to(root).with_suffix("").parts)
+            return getattr(importlib.import_module(f"sglang.srt.models.{inner}"), architecture)
     raise LookupError(f"no module has {architecture}")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.runtime import grok, interns1_pro, kimi_k3, nemotron_nas, sarvam_mla
+from tests.runtime import dots3, grok, interns1_pro, kimi_k3, nemotron_nas, sarvam_mla
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
 from tests.runtime.lightning import Lightning
 from tests.runtime.sdar import sdar, sdar_moe
@@ -245,6 +245,9 @@ CLASSLESS = {
     "nemotron-nas": Classless(
         *("DeciLMForCausalLM", "nemotron-nas", "LlamaConfig"),
         *(nemotron_nas.config, nemotron_nas.alter, same_tensors),
+    ),
+    "dots3_note_text": Classless(
+        *("Dots3NoteForCausalLM", "dots3_note", "LlamaConfig", dots3.config, dots3.alter, dots3.tensors)
     ),
     "sdar": Classless("SDARForCausalLM", "sdar", "Qwen3Config", sdar, _as_it_is, same_tensors),
     "sdar_moe": Classless(

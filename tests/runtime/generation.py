@@ -32,7 +32,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.layer_config import AttentionConfig
 from runtime.server.parallel import stage_layers
 from runtime.server.parallel_config import ParallelConfig
-from runtime.server.sizing import block_key_widths, has_block_keys, pooled_indexer
+from runtime.server.sizing import block_key_widths, has_block_keys, latents_behind, pooled_indexer
 from sgl_tune.deployment.models import find_model
 
 CPU = torch.device("cpu")
@@ -53,7 +53,7 @@ def make_pool(
         cache = CompressedPool(shape, {layer: compressed_row(model, layer) for layer in kept})
     elif model.is_mla:
         assert model.mla is not None
-        cache = LatentPool(shape, model.mla)
+        cache = LatentPool(shape, model.mla, behind=latents_behind(model, kept))
     elif (pooled := pooled_indexer(model)) is not None:
         rows = {layer: _row(model.layer_attention(layer), comm) for layer in kept}
         cache = PooledKeysPool(shape, rows, pooled, REQUESTS)

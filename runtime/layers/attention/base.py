@@ -81,8 +81,9 @@ def attend_latent(
     `selected` [T, K] int32 are the positions a token may see, -1 for none: see `select_tokens`.
     """
     assert isinstance(pool.cache, LatentPool)
-    latents = pool.cache.latents(layer.layer_id)
-    ops.store_rows(latents, batch.out_cache_loc, latent.unsqueeze(1), latent.shape[-1] - value_dim)
+    latents, slot_map = pool.cache.latents(layer.layer_id), pool.cache.slot_map(layer.layer_id)
+    rotary = latent.shape[-1] - value_dim
+    ops.store_rows(latents, batch.out_cache_loc, latent.unsqueeze(1), rotary, slot_map=slot_map)
     return ops.latent_attention(
         q,
         latents,
@@ -95,6 +96,8 @@ def attend_latent(
         layer.scale,
         selected,
         layer.sinks,
+        layer.window or 0,
+        slot_map,
     )
 
 

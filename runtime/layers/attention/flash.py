@@ -61,6 +61,7 @@ def latent(
     scale: float,
     selected: torch.Tensor | None,
     sinks: torch.Tensor | None = None,
+    window: int = 0,
 ) -> torch.Tensor:
     out = _output(q, paging, value_dim)
     if latents.dtype is torch.uint8:
@@ -70,7 +71,7 @@ def latent(
     else:
         main = latents[..., :value_dim]
         columns = Columns(main, main, latents[..., value_dim:], latents)
-    _launch(q, columns, out, paging, scale, sinks=sinks, selected=selected)
+    _launch(q, columns, out, paging, scale, window, sinks, selected)
     return out
 
 

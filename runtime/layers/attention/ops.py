@@ -102,14 +102,17 @@ def latent_attention(
     scale: float,
     selected: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
+    window: int = 0,
+    slot_map: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """q [T, heads, D] over latents [slots, 1, D] (or packed): the first `value_dim` are the values."""
-    paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len)
+    """q [T, heads, D] over latents [slots, 1, D] (or packed): the first `value_dim` are the values. 0 is no
+    `window`."""
+    paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len, slot_map)
     if q.is_cuda:
         from runtime.layers.attention import flash
 
-        return flash.latent(q, latents, paging, value_dim, scale, selected, sinks)
-    return reference.latent(q, latents, paging, value_dim, scale, selected, sinks)
+        return flash.latent(q, latents, paging, value_dim, scale, selected, sinks, window)
+    return reference.latent(q, latents, paging, value_dim, scale, selected, sinks, window)
 
 
 @latent_attention.register_fake
@@ -125,6 +128,8 @@ def _(
     scale: float,
     selected: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
+    window: int = 0,
+    slot_map: torch.Tensor | None = None,
 ) -> torch.Tensor:
     return q.new_empty(*q.shape[:2], value_dim)
 

@@ -159,12 +159,16 @@ def latent(
     scale: float,
     selected: torch.Tensor | None,
     sinks: torch.Tensor | None = None,
+    window: int = 0,
 ) -> torch.Tensor:
     out = q.new_zeros(*q.shape[:2], value_dim)
     for span in _spans(paging):
         rows = slice(span.start, span.end)
         keys = _unpacked(latents[span.slots], PackedRow(value_dim, q.shape[-1] - value_dim))
-        seen = span.positions[:, None] >= torch.arange(len(span.slots))
+        at, positions = torch.arange(len(span.slots)), span.positions[:, None]
+        seen = at <= positions
+        if window:
+            seen &= at > positions - window
         if selected is not None:
             seen &= marked(selected[rows], len(span.slots))
         out[rows] = _attend(q[rows], keys, keys[..., :value_dim], seen[:, None], scale, sinks)

@@ -23,6 +23,7 @@ from runtime.server.decoders import (
     cohere,
     deepseek,
     deepseek_v4,
+    dots3,
     eagle3,
     ernie,
     exaone,
@@ -86,7 +87,7 @@ _MODULES = (
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
     *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna, falcon_h1),
     *(longcat, minimax_m3, gemma4, afmoe, phimoe, granite_shared, glm5_next, kimi_k3, hy_v4, qwen4, mistral4),
-    *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm),
+    *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm, dots3),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

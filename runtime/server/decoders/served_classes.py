@@ -104,6 +104,8 @@ _TOLD = """
     sdar_moe SDARMoeForCausalLM
     llada2_moe LLaDA2MoeModelLM
     dots_ocr DotsOCRForCausalLM
+    dots3_note Dots3NoteForCausalLM
+    dots3_note_text Dots3NoteForCausalLM
     arcee ArceeForCausalLM
     lfm2 Lfm2ForCausalLM
     lfm2_moe Lfm2MoeForCausalLM

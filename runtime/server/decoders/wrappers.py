@@ -9,6 +9,7 @@ from typing import Any, Literal
 from runtime.server.decoders import kimi_k3
 from runtime.server.encoders import (
     dots,
+    dots_note,
     ernie,
     gemma4,
     glm,
@@ -148,6 +149,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             tower=_STEP,
         ),
         Wrapper("dots_ocr", "qwen2", dots.dots_ocr, is_flat=True),
+        Wrapper("dots3_note", "dots3_note_text", dots_note.dots_note, is_flat=True),
         Wrapper(
             "minimax_m3_vl",
             "minimax_m3_vl_text",

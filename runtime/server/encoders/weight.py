@@ -28,6 +28,7 @@ class EncoderWeight:
     layers: int = 1  # with one each
     on_first_stage_alone: bool = False
     in_fp32: bool = False  # whatever the model is in
+    in_fp8: bool = False
     cut_since: Number | None = None  # by SGLang, which then leaves out some of its rows or columns
 
     def of_rank(self, ranks: int) -> tuple[int, ...]:
