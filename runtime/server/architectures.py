@@ -149,6 +149,9 @@ HYBRID_SWA = SINKS | MIMO_V2 | STEP_3P5 | GEMMA_4 | DEEPSEEK_V4 | {
     "InklingForConditionalGenerationMTP", "UnlimitedOCRForCausalLM",
 }  # fmt: skip
 
+# ... and model types whose config class says so of itself: srt/configs/dots3.py
+HYBRID_SWA_TYPES = frozenset({"dots3_note"})
+
 # arg_groups/speculative_hook.py, before in server_args.py: --speculative-draft-model-path is --model-path
 DRAFTS_FROM_THEIR_PATH = frozenset(
     {

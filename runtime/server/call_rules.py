@@ -36,6 +36,8 @@ _FUSING_256 = ("deepseek_v3", "glm_moe_dsa")
 _FUSING = ("glm4_moe", "glm4v_moe_text", "glm4_moe_lite")
 # ... and of these on every backend that does not turn it off: srt/models/minimax_m3.py, glm5_next.py
 _ALWAYS_FUSING = ("minimax_m3_vl_text", "glm5_next_text")
+# ... and of these where one is shared beside 256: srt/models/dots3_common/modeling.py
+_ALWAYS_FUSING_256 = ("dots3_note_text",)
 # ... and of these, behind a gate, on every backend that does not turn it off: srt/models/qwen2_moe.py.
 _FUSING_BEHIND_GATES = ("qwen3_next",)
 # ... and of these on every backend, where nothing goes to other ranks: srt/models/bailing_moe_v3.py.
@@ -134,7 +136,14 @@ def has_no_shared_mlp(model: ModelConfig, runtime: RuntimeConfig, ep: int) -> bo
     turned_off = not runtime.fuses_shared_experts or runtime.moe_a2a_backend != "none" or ep > 1
     backend = runtime.served_by or runtime.moe_runner_backend
     apart = "trtllm" in backend or backend == "flashinfer_cutedsl" or backend.startswith("lora_")
-    return model.model_type in _ALWAYS_FUSING and not turned_off and not apart
+    return _always_fuses(model) and not turned_off and not apart
+
+
+def _always_fuses(model: ModelConfig) -> bool:
+    moe = model.moe
+    if moe is None or model.model_type not in _ALWAYS_FUSING_256:
+        return model.model_type in _ALWAYS_FUSING
+    return moe.num_experts == 256 and moe.shared_intermediate_size == moe.intermediate_size
 
 
 def fuses_on_each_rank(model: ModelConfig, runtime: RuntimeConfig) -> bool:

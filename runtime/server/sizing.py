@@ -111,6 +111,8 @@ def kv_bytes_per_token(
         return each * (len(kept) - sliding + draft_layers) + share * (behind * sliding)
     if model.mla is None:  # all behind a window, perhaps, of a stage of its own
         each = _bytes_per_token(model.layer_attention(kept[0]), parallel, kv_dtype)
+    elif len(latents_behind(model, kept)) == len(kept):
+        each = _bytes_behind(model, parallel, kv_dtype)
     indexed = sum(block_key_widths(model, kept).values()) * DTYPE_BYTES[index_dtype or kv_dtype]
     sharing = sum(map(model.shares_choice, kept))
     if model.mla is not None and sharing:  # no layer of a draft's does

@@ -69,4 +69,5 @@ def has_adapters(c: Choices) -> bool:
 
 def is_hybrid_swa(c: Choices) -> bool:
     """Layers that see a window have a cache of their own."""
-    return c.model.architecture in architectures.HYBRID_SWA and not c.disable_hybrid_swa_memory
+    is_told = c.model.model_type in architectures.HYBRID_SWA_TYPES
+    return (is_told or c.model.architecture in architectures.HYBRID_SWA) and not c.disable_hybrid_swa_memory

@@ -68,6 +68,8 @@ def uncounted_choices(server: Server, model: ModelConfig) -> Iterator[str]:
         yield "graphs and temporaries of experts that run one by one (those of fused ones stand for them)"
     if model.mla is not None and model.mla.indexer is not None and model.mla.indexer.pool > 1:
         yield "what choosing pools of keys takes"
+    if model.mla_behind is not None:
+        yield "what layers behind windows gather of their latents"
     if model.streams is not None and model.compressed is None:
         yield "what mixing residual streams takes"
     if model.ngrams is not None:

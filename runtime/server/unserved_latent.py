@@ -77,6 +77,18 @@ LATENT = {
         PLAIN_ALONE,
         DRAFTS,
     ),
+    # srt/models/dots3_common/modeling.py
+    "dots3_note_text": (
+        Row(lambda _, s: s.release.number < (0, 5, 19), "releases before 0.5.19: they have no class of it"),
+        UNSHARED,
+        Row(moves_experts, "experts that move: which rank then has them is not known here"),
+        PLAIN_ALONE,
+        Row(
+            lambda _, s: s.asked.language_only or s.asked.language_model_only,
+            "its text alone: how much of its towers is then left out is not known here",
+        ),
+        DRAFTS,
+    ),
     # srt/models/kimi_k3.py, and srt/layers/quantization/mxfp4.py
     "kimi_k3_text": (
         Row(

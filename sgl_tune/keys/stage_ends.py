@@ -41,7 +41,8 @@ def _stages_without_windows(deployment: Deployment) -> Iterator[str]:
     """HybridSWAPoolConfigurator of srt/model_executor/pool_configurator.py asks each stage for one; a Laguna
     without any is none of its."""
     model, parallel = deployment.model, deployment.parallel
-    if checkpoint_of(deployment).architecture not in HYBRID_SWA or model.model_type not in HYBRID_TYPES:
+    is_hybrid = checkpoint_of(deployment).architecture in {*HYBRID_SWA, "Dots3NoteForCausalLM"}
+    if not is_hybrid or model.model_type not in HYBRID_TYPES:
         return
     if model.model_type == "laguna" and not has_window_pool(model):
         return

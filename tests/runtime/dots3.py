@@ -38,9 +38,7 @@ class Indexer(nn.Module):
         )
         self.turned, self.theta = told["qk_rope_head_dim"], told["rope_theta"]
         self.wq_b = _linear(told["q_lora_rank"], self.heads * self.width)
-        self.wk, self.weights_proj = (
-            _linear(told["hidden_size"], rows) for rows in (self.width, self.heads)
-        )
+        self.wk, self.weights_proj = (_linear(told["hidden_size"], rows) for rows in (self.width, self.heads))
         self.k_norm = nn.LayerNorm(self.width, eps=1e-6)
 
     def forward(self, x: torch.Tensor, compressed: torch.Tensor) -> torch.Tensor:

@@ -87,7 +87,9 @@ def _scaled(f: Fields, mla: MLAConfig) -> MLAConfig:
 def _rope(f: Fields, kind: str) -> RopeConfig:
     theta, width = f.number(f"{kind}rope_theta", f.number("rope_theta")), f.size(f"{kind}qk_rope_head_dim")
     parameters = {"rope_type": "default", "rope_theta": theta}
-    return RopeConfig(width, theta, f.size("max_position_embeddings"), interleaved=True, parameters=parameters)
+    return RopeConfig(
+        width, theta, f.size("max_position_embeddings"), interleaved=True, parameters=parameters
+    )
 
 
 def _indexed(f: Fields, mla: MLAConfig) -> MLAConfig:

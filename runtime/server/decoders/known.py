@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, islice
 
-from runtime.server.architectures import HYBRID_SWA
+from runtime.server.architectures import HYBRID_SWA, HYBRID_SWA_TYPES
 from runtime.server.config import ModelConfig
 from runtime.server.declared import (
     declared_block,
@@ -135,7 +135,7 @@ def _of_wrapper(wrapper: Wrapper, text: ModelConfig) -> Iterator[str]:
 def _keeps_windows_apart(hf: HF, text: HF) -> bool:
     """is_hybrid_swa_model of srt/configs/model_config.py: by the class that serves, or what a file says."""
     name = architecture_of(hf)
-    is_known = not name or name in HYBRID_SWA
+    is_known = not name or name in HYBRID_SWA or hf.get("model_type") in HYBRID_SWA_TYPES
     if text.get("is_hybrid_swa") and not is_known:
         raise Unsupported(
             f"config.json: is_hybrid_swa, of which SGLang's {name[:60]} is not known to keep windows"
