@@ -50,7 +50,7 @@ class LatentAttention(nn.Module):
         self.sizes = [length(first.rows), self.mla.cache_dim]
         downs = [first, Part(f"{name}.kv_a_proj_with_mqa", latent)]
         gate, spare = _gate(build, config, heads, self.mla.v_head_dim, name), 0
-        if gate is not None and self.mla.gates_first:
+        if gate is not None and config.gates_first:
             spare = -length(gate.rows) % _EIGHT
             self.sizes += [length(gate.rows), spare]
             downs.append(gate)
@@ -76,12 +76,12 @@ class LatentAttention(nn.Module):
         )
         self.head_gate: Linear | None = None
         self.value_gate: Linear | None = None
-        if gate is not None and not self.mla.gates_first:
+        if gate is not None and not config.gates_first:
             if config.head_gate:
                 self.head_gate = build.linear([gate], hidden, scheme=PLAIN, rows_over=ranks)
             else:
                 self.value_gate = build.linear([gate], hidden, rows_over=ranks)
-        turned = self.mla.qk_rope_head_dim if self.mla.norms_turned else 0
+        turned = self.mla.qk_rope_head_dim if config.norms_rest else 0
         self.turned_norm = build.norm(f"{name}.k_rope_only_layernorm", turned, eps) if turned else None
         self.sinks = None
         if config.sinks:

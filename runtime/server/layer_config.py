@@ -136,6 +136,8 @@ class AttentionConfig:
     output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
     head_gate: bool = False  # ... or each token one a head, of a matrix of its own
     value_gate: bool = False  # ... or of such a matrix one a value
+    gates_first: bool = False  # either is in the first matrix of latents, in whole eights of rows
+    norms_rest: bool = False  # of a latent key what is turned, before it is
     softplus_gate: Literal["head", "value"] | None = None  # ... or a softplus, one a head or one a value
     norms_turned: bool = False  # queries and keys are normed after their rope
     score_cap: float | None = None  # scores are a tanh of themselves, so high
@@ -257,9 +259,7 @@ class MLAConfig:
     indexer: IndexerConfig | None
     query_scale: float = 1.0  # of compressed queries, and of latents, as soon as they are normed
     latent_scale: float = 1.0
-    norm_eps: float = 1e-6  # of all its norms, whatever those of rows have
-    norms_turned: bool = False  # of a key, before it is
-    gates_first: bool = False  # a gate is in the first matrix, in whole eights of rows
+    norm_eps: float = 1e-6  # of its norms, whatever those of rows have
 
     @property
     def qk_head_dim(self) -> int:

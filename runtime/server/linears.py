@@ -178,7 +178,7 @@ def _with_index(model: ModelConfig, blocks: BlockConfig, asking: Product, ranks:
 def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int, joined: bool) -> Iterator[Product]:
     mla, hidden = model.mla_of("full" if attention.window is None else "sliding"), model.hidden_size
     heads = attention.num_heads // ranks
-    if mla.q_lora_rank and mla.gates_first:
+    if mla.q_lora_rank and attention.gates_first:
         gates = heads * (mla.v_head_dim if attention.value_gate else 1)
         rows = mla.q_lora_rank + mla.cache_dim + gates + -gates % 8
         yield ("q_a_proj", "kv_a_proj_with_mqa", "g_proj"), hidden, rows
@@ -191,7 +191,7 @@ def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int, joined: 
         yield ("kv_a_proj_with_mqa",), hidden, mla.cache_dim
     yield ("kv_b_proj",), mla.kv_lora_rank, heads * (mla.qk_nope_head_dim + mla.v_head_dim)
     yield (model.names.attention_out,), heads * mla.v_head_dim, hidden
-    if attention.value_gate and not mla.gates_first:
+    if attention.value_gate and not attention.gates_first:
         yield (model.names.latent_gate,), hidden, heads * mla.v_head_dim
     if mla.indexer and mla.q_lora_rank:
         yield ("indexer.wq_b",), mla.q_lora_rank, mla.indexer.num_heads * mla.indexer.head_dim

@@ -58,6 +58,10 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "kimi_k3_text": frozenset((
         *("head_dim", "mla_use_nope", "num_key_value_heads", "rope_theta", "use_grouped_topk"),
     )),
+    "dots3_note_text": frozenset((
+        *("audio_end_token", "audio_start_token", "audio_token", "im_end_token", "im_start_token"),
+        *("im_token", "language_only", "video_token"),
+    )),
     "longcat_flash": frozenset((
         *("head_dim", "num_key_value_heads"),
     )),

@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from tests.runtime.dots3_class import Dots3Config
 from tests.runtime.grok import GrokConfig
 
 
@@ -327,6 +328,7 @@ CLASSES: dict[str, Any] = {
         BailingMoeV2Config,
         BailingMoeV2_5Config,
         DeciLMConfig,
+        Dots3Config,
         GrokConfig,
         InternLM2Config,
         InternS1ProTextConfig,
@@ -371,5 +373,6 @@ NEEDED: dict[str, dict[str, Any]] = {
         "block_configs": [{"attention": {"no_op": False, "n_heads_in_group": 8}, "ffn": {"no_op": True}}] * 31
         + [{"attention": {"no_op": True}, "ffn": {"no_op": False, "ffn_mult": 2.625}}],
     },
+    "dots3_note_text": {"layer_types": ["full_attention", "sliding_attention"] * 15},
     "hy_v3": {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True},
 }

@@ -41,6 +41,7 @@ _OF_SGLANG = (
     "olmo3",
     "glm5_next_text",
     "qwen4_exp_text",
+    "dots3_note_text",
     "sarvam_mla",
     "sarvam_moe",  # or its checkpoints
     "internlm3",
@@ -187,6 +188,7 @@ _BESIDE = """
         num_expert_group num_experts num_experts_per_token num_shared_experts q_lora_rank
         quantization_config rope_interleave router_dtype router_type score_function scoring_func
         share_expert_swiglu_limit_list topk_method use_bias use_mla_nope use_qkv_bias
+    dots3_note_text mlp_layer_types num_experts num_local_experts num_shared_experts rope_parameters
     falcon_h1 head_dim layer_types layers_block_type
     longcat_flash attention_method disable_quant_module index_head_dim index_n_heads index_topk
         intermediate_size mla_scale_kv_lora mla_scale_q_lora moe_intermediate_size ngram_vocab_size_ratio

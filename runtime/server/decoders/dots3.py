@@ -1,5 +1,5 @@
-"""dots.note: latents of two sizes, behind windows in some layers, each answer behind a gate of the first matrix;
-experts behind a few dense layers, and an indexer where a file tells one.
+"""dots.note: latents of two sizes, behind windows in some layers, each answer behind a gate of the first
+matrix; experts behind a few dense layers, and an indexer where a file tells one.
 
 transformers has no class of it: fields are those of SGLang's srt/configs/dots3.py, and what they mean is told
 by srt/models/dots3_common/modeling.py.
@@ -25,8 +25,10 @@ _ONE_WAY: Mapping[str, tuple[Any, ...]] = {
     "topk_method": ("noaux_tc",),
     "hidden_act": ("silu",),
     **dict.fromkeys(("rope_scaling", "rope_parameters", "mlp_layer_types"), ()),
+    **dict.fromkeys(("num_experts", "num_local_experts", "num_shared_experts"), ()),  # SGLang reads others
 }
 _GATES = ("headwise", "elementwise")
+_INDEXED = ("index_topk", "index_n_heads", "index_head_dim")
 # Of layers behind a window, and of the others
 _BEHIND, _WHOLE = "swa_", ""
 
@@ -34,6 +36,10 @@ _BEHIND, _WHOLE = "swa_", ""
 def _dots3(f: Fields) -> ModelConfig:
     for name, values in _ONE_WAY.items():
         f.only(name, *values)
+    if not f.tells("max_position_embeddings"):
+        f.cannot(
+            "max_position_embeddings is missing: what SGLang's rules take then is another than its class"
+        )
     layers = f.size("num_hidden_layers")
     kinds = f.per_layer("layer_types", layers, SLIDES)
     if kinds is None:
@@ -59,8 +65,6 @@ def _latents(f: Fields, kind: str) -> tuple[AttentionConfig, MLAConfig]:
         **{name: f.size(f"{kind}{name}") for name in names},
         indexer=None,
         norm_eps=f.number("rms_norm_eps"),
-        norms_turned=True,
-        gates_first=True,
     )
     count = f.size(f"{kind}num_attention_heads")
     if f.size(f"{kind}num_key_value_heads") != count:
@@ -72,6 +76,8 @@ def _latents(f: Fields, kind: str) -> tuple[AttentionConfig, MLAConfig]:
         *(count, count, mla.qk_head_dim, _rope(f, kind), mla.qk_head_dim**-0.5),
         head_gate=gate == "headwise",
         value_gate=gate == "elementwise",
+        gates_first=True,
+        norms_rest=True,
     )
     return attention, _scaled(f, mla)
 
@@ -94,7 +100,8 @@ def _rope(f: Fields, kind: str) -> RopeConfig:
 
 def _indexed(f: Fields, mla: MLAConfig) -> MLAConfig:
     """Without index_topk SGLang makes none, whatever else is told."""
-    return replace(mla, indexer=indexer(f, is_interleaved=True)) if f.has("index_topk") else mla
+    told = [name for name in _INDEXED if f.has(name)]
+    return replace(mla, indexer=indexer(f, is_interleaved=True)) if "index_topk" in told else mla
 
 
 _SIZES = {

@@ -1,5 +1,5 @@
-"""The towers of dots.note (srt/models/dots3_common/dots_omni_vision.py, dots_omni_audio.py): whole on every rank of
-the first stage, in the model's dtype. Experts of what sees are there a second time, in fp8."""
+"""The towers of dots.note (srt/models/dots3_common: dots_omni_vision.py, dots_omni_audio.py): whole on every
+rank of the first stage, in the model's dtype. Experts of what sees are there a second time, in fp8."""
 
 from __future__ import annotations
 
