@@ -323,6 +323,14 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ("sdar_moe", {}, {"mlp_only_layers": [0]}, "mlp_only_layers is [0]"),
     ("sdar_moe", {}, {"decoder_sparse_step": 2}, "decoder_sparse_step is 2"),
     *(
+        ("dots3_note_text", {}, other, said)
+        for other, said in (
+            ({"layer_types": ["full_attention"] * 30}, "layer_types are all full"),
+            ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_scaling"),
+            ({"num_experts": 64}, "num_experts is 64"),
+        )
+    ),
+    *(
         ("sarvam_mla", {"rope_parameters": {"type": "default", "rope_theta": 5.0}}, other, said)
         for other, said in (
             ({"first_k_dense_replace": None}, "first_k_dense_replace is missing"),
@@ -527,6 +535,12 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "topk_method": ("noaux_tc",),
         "logit_scale": (1.0,),
         **dict.fromkeys(("rope_scaling", "routing_method_type"), (None,)),
+    },
+    "dots3_note_text": {
+        "hidden_act": ("silu",),
+        **dict.fromkeys(("tie_word_embeddings", "attention_bias"), (False,)),
+        "scoring_func": ("sigmoid",),
+        "topk_method": ("noaux_tc",),
     },
     "bailing_hybrid": {
         "hidden_act": ("silu", "swish"),
