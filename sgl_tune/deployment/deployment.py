@@ -86,6 +86,8 @@ class Deployment:
         if self.shape.model is None:
             raise ConfigError(f"{self.model_path}: {self.shape.unknown}", "its key and rank files are known")
         model = self.shape.model
+        if model.encoder is None:
+            return model
         return replace(model, encoder=placed(model.encoder, self.server.encoder))
 
     @property
