@@ -6,7 +6,6 @@ from runtime.server.config import ModelConfig
 from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.shape import Server
 from runtime.server.unserved_dense import DENSE
-from runtime.server.unserved_groups import not_in_groups
 from runtime.server.unserved_latent import LATENT
 from runtime.server.unserved_row import (
     A2A,
@@ -187,5 +186,5 @@ _ROWS = {
 def unserved(model: ModelConfig, server: Server) -> str | None:
     """Why its layers are not known, as they would lie on this server."""
     rows = (OVER_ALL_RANKS, PLAIN_EXPERTS, *_ROWS.get(model.model_type, ()))
-    said = next((row.said for row in rows if row.when(model, server)), None) or not_in_groups(model, server)
+    said = next((row.said for row in rows if row.when(model, server)), None)
     return None if said is None else f"{model.model_type} does not go with {said}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
+from runtime.server.divided_heads import not_in_groups
 from runtime.server.gpus import GpuModel
 from runtime.server.own_draft import OwnDraft
 from runtime.server.parallel_config import ParallelConfig
@@ -170,7 +171,8 @@ def _runtime(deployment: Deployment, by_requests: bool) -> tuple[RuntimeConfig, 
     if deployment.model.fusion is not None:
         why = "is a draft: without the model that it drafts for it serves nothing"
         raise UsageError(f"{deployment.model_path} {why}", "name it with --speculative-draft-model-path")
-    unknown = unknown_pools(deployment.model, deployment.server)
+    asked = deployment.model, deployment.server
+    unknown = unknown_pools(*asked) or not_in_groups(*asked)
     if unknown is not None:
         raise UsageError(unknown, "mem-report of the server without it tells the target's")
     notes = []

@@ -203,9 +203,11 @@ def _swap(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
 def _entry(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:
     if isinstance(node, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
-            first = at.start(key) if key is not None else at.start(value) - len("**")
-            comma = re.match(r"\s*,", at.source[at.end(value) :])
-            yield first, at.end(value) + (comma.end() if comma else 0), ""
+            first = at.source.rindex("**", 0, at.start(value)) if key is None else at.start(key)
+            before = first if key is None else at.end(key)
+            closing = r"\s*\)" * at.source[before : at.start(value)].count("(")
+            after = re.match(closing + r"\s*,?", at.source[at.end(value) :])
+            yield first, at.end(value) + (after.end() if after else 0), ""
 
 
 def _step(node: ast.AST, path: Path, at: _Places) -> Iterator[Edit]:

@@ -70,19 +70,15 @@ def test_one_rank_holds_the_models_parameters(family: str) -> None:
     reference = make_reference(family, vocab_size=128)
     model = model_config(config_json(reference))
     ours = _make_decoder(model, ParallelConfig())
-    corrections = sum(
-        buffer.numel()
-        for name, buffer in reference.named_buffers()
-        if name.endswith(("correction_bias", "expert_bias", "tid2eid"))
-    )
-    corrections += sum(p.numel() for name, p in reference.named_parameters() if name.endswith("expert_bias"))
+    kept = ("correction_bias", "expert_bias")  # buffers in one class, parameters in another
+    own = {**dict(reference.named_buffers()), **dict(reference.named_parameters())}
+    corrections = sum(one.numel() for name, one in own.items() if name.endswith((*kept, "tid2eid")))
     held_apart = model.vocab_size * model.hidden_size if model.holds_head and model.tie_word_embeddings else 0
     attends = [model.layer_attention(i) for i in range(model.num_layers) if model.keeps_tokens(i)]
     idle = sum(2 * one.head_dim for one in attends if one.idle_norms)
     twice = sum(one.num_kv_heads * one.head_dim for one in attends if one.keys_are_values) * model.hidden_size
     gates = [one.num_heads for one in attends if one.gates_first and one.head_gate]
     spare = sum(-rows % 8 for rows in gates) * model.hidden_size  # beside a gate in a first matrix
-    kept = ("correction_bias", "expert_bias")
     theirs = (p.numel() for name, p in tensors(reference).items() if not name.endswith(kept))
     repeated = held_apart + idle + twice + of_unread_keys(model) - of_zero_experts(model) - of_the_host(model)
     assert _parameters(ours) == sum(theirs) + corrections + repeated + spare

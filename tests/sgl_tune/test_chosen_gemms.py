@@ -71,33 +71,40 @@ def test_a_shared_expert_behind_each_ranks_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "has_gap"),
+    ("section", "version", "are_planned"),
     [
-        ({"quantization": "modelopt_fp8", "sglang_version": "0.5.17"}, True),
-        ({"quantization": "modelopt_fp8", "sglang_version": "0.5.16"}, False),
-        ({}, False),  # blocks, which are made bf16
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "0.5.17", True),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "0.5.16", False),
+        (None, "0.5.17", False),  # the server's own --quantization, after what latents fold by was made
+        ({}, "0.5.17", False),  # the checkpoint's blocks, which are made bf16
     ],
 )
-def test_fp8_products_of_latent_attention_are_told(
-    flags: dict[str, Any], has_gap: bool, tmp_path: Path
+def test_what_latents_fold_by_in_fp8_is_planned(
+    section: dict[str, Any] | None, version: str, are_planned: bool, tmp_path: Path
 ) -> None:
-    config = next(dict(preset.config) for preset in presets() if preset.name == "DeepSeek-V3")
-    if flags:
-        config.pop("quantization_config", None)
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    target = {**TARGET, "flashinfer_version": None, **flags}
-    asked = ServerFlags(model_path=str(tmp_path), tp=8, moe_runner_backend="flashinfer_trtllm", **target)
-    found = [gap.what for gap in unplanned(resolve_deployment(asked, environ={}))]
-    assert ("the FP8 products of latent attention" in found) is has_gap
+    flags = {"quantization": "modelopt_fp8"} if section is None else {}
+    deployment = _deepseek(tmp_path, section, version, **flags)
+    assert _folds_in_fp8(deployment) is are_planned and not unplanned(deployment)
 
 
-@pytest.mark.parametrize(("left_out", "has_gap"), [(0, True), (1, True), (61, False)])
-def test_one_layer_whose_products_are_in_fp8_is_enough(left_out: int, has_gap: bool, tmp_path: Path) -> None:
-    config = next(dict(preset.config) for preset in presets() if preset.name == "DeepSeek-V3")
+@pytest.mark.parametrize(("left_out", "are_planned"), [(0, True), (1, True), (61, False)])
+def test_one_layer_that_folds_in_fp8_is_enough(left_out: int, are_planned: bool, tmp_path: Path) -> None:
     plain = [f"model.layers.{layer}.self_attn*" for layer in range(left_out)]
-    config["quantization_config"] = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": plain}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    target = {**TARGET, "flashinfer_version": None, "sglang_version": "0.5.17"}
-    asked = ServerFlags(model_path=str(tmp_path), tp=8, moe_runner_backend="flashinfer_trtllm", **target)
-    found = [gap.what for gap in unplanned(resolve_deployment(asked, environ={}))]
-    assert ("the FP8 products of latent attention" in found) is has_gap
+    section = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": plain}
+    assert _folds_in_fp8(_deepseek(tmp_path, section, "0.5.17")) is are_planned
+
+
+def _deepseek(folder: Path, section: dict[str, Any] | None, version: str, **flags: Any) -> Deployment:
+    config = next(dict(preset.config) for preset in presets() if preset.name == "DeepSeek-V3")
+    config["quantization_config"] = section or config["quantization_config"]
+    if section is None:
+        del config["quantization_config"]
+    (folder / "config.json").write_text(json.dumps(config))
+    target = {**TARGET, "flashinfer_version": None, "sglang_version": version, **flags}
+    asked = ServerFlags(model_path=str(folder), tp=8, moe_runner_backend="flashinfer_trtllm", **target)
+    return resolve_deployment(asked, environ={})
+
+
+def _folds_in_fp8(deployment: Deployment) -> bool:
+    keys = [key for op in expected_keys(deployment) if op.op == "fp8_gemm" for key in op.keys]
+    return any("(16, 128, 512)" in key for key in keys) and any("(16, 512, 128)" in key for key in keys)

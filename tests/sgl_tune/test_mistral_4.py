@@ -37,7 +37,7 @@ def test_a_large_3_in_fp8_has_its_call_planned(tmp_path: Path) -> None:
     assert never_starts(deployment) is None and deployment.server.moe_runner_backend == "flashinfer_trtllm"
     assert deployment.server.context_length == 262144
     ops = [op for cache in make_plan(deployment).caches for op in cache.ops]
-    assert [op.op for op in ops] == ["flashinfer::trtllm_fp8_per_tensor_scale_moe"]
+    assert [op.op for op in ops] == ["flashinfer::trtllm_fp8_per_tensor_scale_moe", "fp8_gemm"]
 
 
 def test_what_quantizes_activations_as_they_come_has_no_such_kernels(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
-from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.starts import never_starts
 from tests.memory.checkpoints import checkpoints
 
@@ -414,34 +413,6 @@ def test_what_groks_class_is_not_written_for_has_a_key_alone(
     refused = _deployment(tmp_path, {}, _CONFIGS[name], **not_served)
     assert refused.shape.model is None and refused.server.key
     assert refused.shape.unknown.startswith(f"grok does not go with {said}")
-
-
-_MINIMAX, _NEMOTRON = (
-    _CONFIGS[name]
-    for name in (
-        "MiniMaxAI/MiniMax-M2",
-        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
-    )
-)
-
-
-@pytest.mark.parametrize(
-    ("like", "version", "is_served"),
-    [
-        (_MINIMAX, "0.5.23", False),
-        (_NEMOTRON, "0.5.13", False),
-        (_NEMOTRON, "0.5.14", True),
-        (_CONFIGS["Qwen/Qwen3-32B"], "0.5.12", True),
-    ],
-)
-def test_whose_head_no_group_has(like: dict[str, Any], version: str, is_served: bool, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(like))
-    words = f"--model-path {tmp_path} --tp 4 --dp 2 --enable-dp-attention --enable-dp-lm-head"
-    target = ServerFlags(arch="sm90", sglang_version=version)
-    command = ("python", "-m", "sglang.launch_server", *words.split())
-    (found,) = select_deployments(target, command, None)
-    assert (found.shape.model is not None) == is_served
-    assert is_served or "--enable-dp-lm-head: its class" in found.shape.unknown
 
 
 _SUPER = "nvidia/Llama-3_3-Nemotron-Super-49B-v1"
