@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from runtime.server.errors import ConfigError
@@ -117,8 +118,15 @@ def check_flags(record: Any, bounds: Mapping[str, Bound]) -> None:
 
 def check_model(*parts: Any) -> None:
     for part in parts:
-        for name in MODEL:
-            check_size(f"model.{name}", getattr(part, name, None), MODEL[name])
+        for name, bound in _bounds_of(type(part)):
+            check_size(f"model.{name}", getattr(part, name, None), bound)
+
+
+@cache
+def _bounds_of(kind: type) -> tuple[tuple[str, Bound], ...]:
+    """Of its own members, a dataclass's: some are made hundreds of times a plan."""
+    own = {*dir(kind), *getattr(kind, "__dataclass_fields__", ())}
+    return tuple((name, bound) for name, bound in MODEL.items() if name in own)
 
 
 def check_size(name: str, value: Any, bound: Bound) -> None:

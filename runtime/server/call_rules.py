@@ -40,6 +40,7 @@ _ALWAYS_FUSING = ("minimax_m3_vl_text", "glm5_next_text")
 _ALWAYS_FUSING_256 = ("dots3_note_text",)
 # ... and of these, behind a gate, on every backend that does not turn it off: srt/models/qwen2_moe.py.
 _FUSING_BEHIND_GATES = ("qwen3_next",)
+_APART_BEHIND = ("deepep", "deepep_v2", "mori")  # can_fuse_shared_expert of srt/models/qwen2_moe.py
 # ... and of these on every backend, where nothing goes to other ranks: srt/models/bailing_moe_v3.py.
 _FUSING_EVERYWHERE = ("bailing_hybrid_v3",)
 # srt/models/deepseek_nextn.py, glm4_moe_nextn.py: in every release; glm4_moe_lite_nextn.py: since 0.5.13.
@@ -155,7 +156,8 @@ def fuses_on_each_rank(model: ModelConfig, runtime: RuntimeConfig) -> bool:
         return runtime.fuses_shared_experts and runtime.moe_a2a_backend == "none"
     turned_off = not runtime.fuses_shared_experts or "trtllm" in runtime.moe_runner_backend
     known = runtime.release.fuses_gated_shared and model.model_type in _FUSING_BEHIND_GATES
-    return known and not turned_off and runtime.moe_runner_backend != "flashinfer_cutedsl"
+    apart = runtime.moe_runner_backend == "flashinfer_cutedsl" or runtime.moe_a2a_backend in _APART_BEHIND
+    return known and not turned_off and not apart
 
 
 def has_plain_draft(model: ModelConfig, runtime: RuntimeConfig) -> bool:

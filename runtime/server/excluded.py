@@ -119,6 +119,8 @@ class Excluded:
             return any(name in module for name in self.names)
         if self.way == "ends":
             return _is_end_of(self.names, module) or _expressions(self.patterns).first(module) is not None
+        if not self.names:
+            return False
         # It, a part of its path, or what it lies in.
         names, steps = _as_set(self.names), module.split(".")
         ends = range(1, len(steps) + 1)

@@ -40,7 +40,8 @@ class Patterns:
     def __init__(self, expressions: Sequence[str]) -> None:
         self._expressions = tuple(expressions)
         self._states: list[_State] = []
-        self._known: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._known: dict[tuple[frozenset[int], str], tuple[frozenset[int], int]] = {}
+        self._told: dict[str, int] = {}
         starts = [self._compiled(number, text) for number, text in enumerate(expressions)]
         self._start = self._closed(starts)
 
@@ -49,26 +50,36 @@ class Patterns:
 
     def first(self, name: str) -> int | None:
         """The first of the expressions that matches."""
-        found, now = self._accepted(self._start), self._start
-        for character in (*name, _END, _END):
-            key = (now, character)
-            if key not in self._known:
-                if len(self._known) > _MOST_KNOWN:
-                    self._known.clear()
-                self._known[key] = self._step(now, character)
-            now = self._known[key]
-            if not now:
-                break
-            found = min(found, self._accepted(now))
+        found = self._told.get(name)
+        if found is None:
+            if len(self._told) > _MOST_KNOWN:
+                self._told.clear()
+            found = self._told[name] = self._first(name)
         return None if found == _MOST_STATES else found
 
-    def _step(self, now: frozenset[int], character: str) -> frozenset[int]:
-        reached = []
+    def _first(self, name: str) -> int:
+        found, now = self._accepted(self._start), self._start
+        for character in (*name, _END, _END):
+            step = self._known.get((now, character))
+            if step is None:
+                if len(self._known) > _MOST_KNOWN:
+                    self._known.clear()
+                step = self._known[now, character] = self._step(now, character)
+            now, accepted = step
+            if not now:
+                break
+            found = min(found, accepted)
+        return found
+
+    def _step(self, now: frozenset[int], character: str) -> tuple[frozenset[int], int]:
+        """Where that leads, and the first of the expressions that ends there."""
+        reached: list[int] = []
         for number in now:
             state = self._states[number]
             if state.reads is not None and state.reads(character):
                 reached.extend(state.to)
-        return self._closed(reached)
+        after = self._closed(reached)
+        return after, self._accepted(after)
 
     def _accepted(self, now: frozenset[int]) -> int:
         told = (self._states[number].accepts for number in now)

@@ -5,6 +5,7 @@ A row is the one before it and what is new. The next release: one more row, and 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from runtime.server import architectures as names
@@ -668,6 +669,7 @@ class Named(NamedTuple):
     warning: str | None = None
 
 
+@lru_cache(64)  # each layer of a model asks
 def release_named(version: str | None) -> Named:
     """None is the newest known; what is newer than that is taken to be like it."""
     if version is None:

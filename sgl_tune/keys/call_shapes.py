@@ -78,7 +78,8 @@ def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     if deployment.arch == CPU.arch:
         return cpu_moe(_experts(deployment), dtype_of(deployment))
     builder = _MOE_CALLS.get((deployment.server.backend.calls, weights_of(deployment)))
-    by_others = deployment.server.moe_a2a_backend != "none" and shares_on_every_rank(deployment)
+    sent = deployment.server.moe_a2a_backend not in ("none", "flashinfer")
+    by_others = sent and shares_on_every_rank(deployment)
     known = builder and not by_others and calls_are_known(deployment)
     return builder(deployment) if builder and known else ()
 

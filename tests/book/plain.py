@@ -19,6 +19,8 @@ _LONG = 8  # of equal neighbours in a list: they are counted
 def plain(value: Any) -> Any:
     """A release, a GPU and the arguments are in the case itself. What is as its class has it is left out,
     so that a field more changes one row: tests/book/rows.py tells those."""
+    if value is None or type(value) in (int, str, bool):  # most are
+        return value
     if isinstance(value, (Release, GpuModel, Asked, Patterns)):
         return None
     if is_dataclass(value) and not isinstance(value, type):

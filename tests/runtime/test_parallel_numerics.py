@@ -49,11 +49,17 @@ MOE_LAYOUTS = {
 _ALL = "SGL_TUNE_ALL_LAYOUTS" in os.environ
 EVERYWHERE = ("llama", "qwen3_moe", "gpt_oss", "deepseek_v3", "minimax_m2", "exaone4")
 ENOUGH = ("tp4 dp2", "pp2 tp2", "tp4 dp2 ep2")
+_WITHIN = {"tp4 dp2": "tp4 dp2 ep2"}  # splits and gathers as much, where there are experts
 
 
 def _pairs(families: Iterable[str], layouts: Iterable[str]) -> list[tuple[str, str]]:
-    pairs = product(families, layouts)
-    return [(family, name) for family, name in pairs if _ALL or family in EVERYWHERE or name in ENOUGH]
+    return [(family, name) for family, name in product(families, layouts) if _is_run(family, name)]
+
+
+def _is_run(family: str, layout: str) -> bool:
+    if _ALL or family in EVERYWHERE:
+        return True
+    return layout in ENOUGH and not (layout in _WITHIN and family in MOE_FAMILIES)
 
 
 A2A_LAYOUTS = {

@@ -56,7 +56,7 @@ def _refused_keys(command_line: CommandLine) -> dict[str, Flag]:
     read = {key for flag in usable for key in _keys(command_line, flag)}
     if not command_line.config_keys_are_names:
         read = set()  # there, a field that another flag sets too is refused
-    others = [flag for flag in command_line.flags if flag not in usable]
+    others = [flag for flag in command_line.flags if not _is_usable(command_line, flag)]
     return {key: flag for flag in others for key in _keys(command_line, flag) if key not in read}
 
 

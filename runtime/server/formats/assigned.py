@@ -61,6 +61,15 @@ class Quantized:
         """Equal for layers whose matrices are stored alike; `stem` is the layer's own name."""
         if not (self.excluded or self.expressions or self.names):
             return ()
+        if stem not in self._layers:
+            self._layers[stem] = self._of_layer(stem)
+        return self._layers[stem]
+
+    @cached_property
+    def _layers(self) -> dict[str, tuple[Kind | None, ...]]:
+        return {}
+
+    def _of_layer(self, stem: str) -> tuple[Kind | None, ...]:
         modules = [f"{stem}.{probe}" for probe in PROBES]
         as_one = [[f"{stem}.{where}.{tail}" for tail in tails] for where, tails in RUN_AS_ONE]
         fused = [name for name in map(fused_name, as_one) if name is not None]
