@@ -28,9 +28,13 @@ class Build:
     quantized: Quantized
 
     @property
+    def method(self) -> str | None:
+        """Of its weights, whatever of them that keeps plain."""
+        return self.runtime.quantization or self.model.checkpoint_quantization
+
+    @property
     def is_quantized(self) -> bool:
-        """Whether its weights have a method, whatever of them that keeps plain."""
-        return self.model.checkpoint_quantization is not None or self.runtime.quantization is not None
+        return self.method is not None
 
     def linear(
         self,

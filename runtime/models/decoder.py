@@ -36,7 +36,6 @@ from runtime.models.streams import stream_end
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatch import Dispatcher
 from runtime.moe.dispatcher import make_dispatcher
-from runtime.server.call_rules import has_loose_experts
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
 from runtime.server.ngrams import has_ngrams
@@ -238,13 +237,8 @@ class Decoder(nn.Module):
         for name, parameter in self.named_parameters():
             fill_dummy(name, parameter.data, seed)
             if parameter.is_meta and self.build.runtime.random_weights:
-                draw_as_sglang(parameter.data[0] if self._is_loose(parameter) else parameter.data)
+                draw_as_sglang(parameter.data)
         self._finalize()
-
-    def _is_loose(self, parameter: torch.Tensor) -> bool:
-        """Experts' matrices, which are one tensor here and in SGLang one each."""
-        quantization = self.build.runtime.quantization or self.model.checkpoint_quantization
-        return parameter.dim() == 3 and has_loose_experts(self.model, quantization)
 
     def pieces(self) -> Iterator[Piece]:
         tied = self.head is self.embedding

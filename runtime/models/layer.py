@@ -21,6 +21,7 @@ from runtime.models.kimi_delta import KimiDelta
 from runtime.models.latent_experts import LatentExperts
 from runtime.models.layer_inputs import LayerInput
 from runtime.models.lightning import LightningAttention
+from runtime.models.loose_experts import LooseExperts
 from runtime.models.mamba2 import Mamba2Mixer
 from runtime.models.mla import LatentAttention
 from runtime.models.mlp import DenseLayer, MoELayer
@@ -33,6 +34,7 @@ from runtime.models.streams import around
 from runtime.models.sublayer import around_attention, around_mlp
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
+from runtime.server.call_rules import has_loose_experts
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import RopeConfig
 from runtime.server.ngrams import has_ngrams
@@ -255,12 +257,14 @@ def _recurrence(build: Build, layer_id: int, layer: str) -> RecurrentMixer:
 
 def _mlp(
     build: Build, layer_id: int, name: str, dispatcher: Dispatcher, backend: MoEBackend | None
-) -> DenseLayer | MoELayer | ExpertsBeside | None:
+) -> DenseLayer | MoELayer | ExpertsBeside | LooseExperts | None:
     kind, caps = build.model.layer_kinds[layer_id], build.model.layer_caps(layer_id)
     if kind == "moe" and not build.model.shortcut:
         assert backend is not None and build.model.moe is not None
         if build.model.moe.beside_dense:
             return ExpertsBeside(build, layer_id, dispatcher, backend)
+        if has_loose_experts(build.model, build.method):
+            return LooseExperts(build, name)
         if build.model.moe.sums_latents:
             return LatentExperts(build, name, dispatcher, backend)
         return MoELayer(build, name, dispatcher, backend, caps, build.model.moe.is_hashed(layer_id))

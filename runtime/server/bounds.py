@@ -118,7 +118,8 @@ def check_flags(record: Any, bounds: Mapping[str, Bound]) -> None:
 
 def check_model(*parts: Any) -> None:
     for part in parts:
-        for name, bound in _bounds_of(type(part)):
+        kind: Any = type(part)
+        for name, bound in _bounds_of(kind):
             check_size(f"model.{name}", getattr(part, name, None), bound)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from runtime.server.call_rules import has_loose_experts
 from runtime.server.config import ModelConfig
 from runtime.server.flags.spelling import spelled
 from runtime.server.fused_all_reduce import least_fused_buffers
@@ -64,8 +63,6 @@ def bounds_windows(server: Server) -> bool:
 def uncounted_choices(server: Server, model: ModelConfig) -> Iterator[str]:
     """Of blocks of keys, as srt/layers/attention/minimax_sparse_ops makes them behind a start; of pools."""
     yield from _of_summed_latents(server, model)
-    if has_loose_experts(model, server.weights_quantization):
-        yield "graphs and temporaries of experts that run one by one (those of fused ones stand for them)"
     if model.mla is not None and model.mla.indexer is not None and model.mla.indexer.pool > 1:
         yield "what choosing pools of keys takes"
     if model.mla_behind is not None:

@@ -56,9 +56,7 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         yield f"this runtime has no layers of quantization {method}"
     if fp4_is_known(deployment) and server.fp4_gemm_backend not in _FP4_GEMMS:
         yield f"this runtime has no nvfp4 GEMMs of {server.fp4_gemm_backend}"
-    if has_loose_experts(model, method):
-        yield "this runtime has Mixtral's experts in one kernel, and SGLang quantizes them one by one"
-    if deployment.arch == CPU.arch or model.moe is None:
+    if deployment.arch == CPU.arch or model.moe is None or has_loose_experts(model, method):
         return
     if shares_on_every_rank(deployment):
         yield "this runtime keeps a shared expert apart where SGLang has it behind each rank's routed ones"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import chain, islice
 
 from runtime.server.architectures import HYBRID_SWA, HYBRID_SWA_TYPES
+from runtime.server.call_rules import has_loose_experts
 from runtime.server.config import ModelConfig
 from runtime.server.declared import (
     declared_block,
@@ -212,6 +213,8 @@ def _is_computed(kind: Kind) -> bool:
 
 def _plain_experts(model: ModelConfig) -> Iterator[str]:
     """SGLang then runs these layers by another kernel than the rest."""
+    if has_loose_experts(model, model.checkpoint_quantization):
+        return
     weights = model.quantized
     layers = (number for number, kind in enumerate(model.layer_kinds) if kind == "moe")
     names = (model.experts_name(model.block_name(layer)) for layer in layers)
