@@ -17,11 +17,13 @@ from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.dp_attention import RunnerKind, plan_dp_tokens
 from runtime.forward.kv_pool import make_kv_pool
 from runtime.models.decoder import Decoder, sample_layers
+from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
 from runtime.server.parallel_config import ParallelConfig
 from runtime.server.pool_plan import PoolPlan, kv_dtype_of
 from runtime.server.state_sizes import states_for
+from runtime.server.tuning import is_tuned
 
 _POOL = PoolPlan(tokens=64, page_size=64, kv_dtype="", max_running_requests=1, row_length=64)
 
@@ -35,6 +37,7 @@ class Rehearsal:
         device: Device,
         rank: int = 0,
     ) -> None:
+        runtime = _by_kernels_of_ours(runtime)
         self._device, self._runtime, self._parallel = device, runtime, parallel
         self._vocabulary = model.vocab_size
         if model.uncomputed:
@@ -76,3 +79,10 @@ class Rehearsal:
     def _run(self, batch: ForwardBatch) -> None:
         with torch.inference_mode():
             self._decoder.run_layers(batch, self._pool)
+
+
+def _by_kernels_of_ours(runtime: RuntimeConfig) -> RuntimeConfig:
+    """Experts that nobody tunes run between layers that are tuned, by whatever kernels."""
+    backend = backend_row(runtime.moe_runner_backend)
+    has_others = backend.stood_in and not is_tuned(backend.name, runtime.release)
+    return replace(runtime, moe_runner_backend="triton") if has_others else runtime

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from runtime.server.call_rules import drafting, has_loose_experts
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.keys.call_shapes import shares_on_every_rank
+from sgl_tune.keys.call_shapes import shares_on_every_rank, tunes_moe
 from sgl_tune.keys.dense_shapes import fp4_is_known
 from sgl_tune.keys.plan import Plan
 
@@ -60,7 +60,7 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         return
     if shares_on_every_rank(deployment):
         yield "this runtime keeps a shared expert apart where SGLang has it behind each rank's routed ones"
-    if backend.stood_in:
+    if backend.stood_in and tunes_moe(deployment):
         yield f"this runtime has no kernels of {backend.name}"
     width = model.moe.intermediate_size // deployment.parallel.moe_tp
     block = model.quantization_block if method == "fp8" else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,7 @@ from sgl_tune.keys.verdict import gaps_of
 from tests.oracle.published import published, target_models, write_checkpoints
 
 MEMORY = 1 << 42
-# Run here, by other kernels than a server's: Mixtral's quantized experts in one, Kimi's integers by size.
-_RUN_OTHERWISE = ("Mixtral-8x7B-Instruct-v0.1-FP8", "Kimi-K2-Thinking")
+_BY_SIZE = "Kimi-K2-Thinking"  # whose integers have no kernels here
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +65,25 @@ def test_a_plan_is_tunable_where_the_runtime_runs_it(
     outcomes = [
         (plan.deployment.model_path, cannot_tune(plan) is not None, _fails(plan))
         for plan in _whole_plans(gpu, release)
-        if not any(name in plan.deployment.model_path for name in _RUN_OTHERWISE)
+        if _BY_SIZE not in plan.deployment.model_path
     ]
     assert [model for model, said, real in outcomes if said != real] == []
     assert {said for _, said, _ in outcomes} == ({True, False} if gpu == "B200" else {False})
     assert len(outcomes) > 12
+
+
+@pytest.mark.parametrize(
+    ("model", "flags"),
+    [
+        ("nvidia/Mixtral-8x7B-Instruct-v0.1-FP8", {"tp": 4}),
+        ("nvidia/Qwen3-235B-A22B-FP8", {"tp": 8, "moe_runner_backend": "deep_gemm"}),
+    ],
+)
+def test_layers_beside_experts_that_nobody_tunes_are_tuned(
+    model: str, flags: dict[str, Any], checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkpoints)
+    asked = ServerFlags(model_path=published()[model].path, gpu="H200", sglang_version="0.5.21", **flags)
+    plan = make_plan(resolve_deployment(asked, environ={}), gpus=())
+    assert [op.op for op in plan.target.ops] == ["fp8_gemm"]
+    assert cannot_tune(plan) is None and not _fails(plan)
