@@ -32,21 +32,30 @@ class _Matrix:
 
 
 class Experts(nn.Module):
-    """`fused_shared`: shared experts that are kept and run behind the routed ones. `behind` so many others,
-    one by one, these stand in a checkpoint."""
+    """`fused_shared`: shared experts that are kept and run behind the routed ones, `on_each` rank behind its
+    own, of which each then counts as many as one more. `behind` so many others, one by one, these stand in a
+    checkpoint."""
 
     def __init__(
-        self, build: Build, name: str, fused_shared: int = 0, caps: Caps = NO_CAPS, behind: int = 0
+        self,
+        build: Build,
+        name: str,
+        fused_shared: int = 0,
+        caps: Caps = NO_CAPS,
+        behind: int = 0,
+        on_each: bool = False,
     ) -> None:
         super().__init__()
         moe, comm = build.model.moe, build.comm
         assert moe is not None
         self.name, self.moe, self.dtype, self.behind = name, moe, build.dtype, behind
+        self.on_each = on_each
         self.limit = moe.swiglu_limit if caps.routed is None else caps.routed
         self.caps_before = caps.before
         self.shared_name, self.beside = build.model.shared_name(name), f"{name.removesuffix('.mlp')}.moe"
-        self.total = moe.num_experts + fused_shared
+        self.total = moe.num_experts + fused_shared * (comm.size("moe_ep") if on_each else 1)
         self.numbers = shard(self.total, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts")
+        self.shared_before = comm.rank("moe_ep") if on_each else 0  # on ranks before this one
         self.inner = shard(
             moe.intermediate_size, comm.size("moe_tp"), comm.rank("moe_tp"), "the experts' intermediate size"
         )
@@ -147,8 +156,8 @@ class Experts(nn.Module):
         inner, hidden = self.inner, self.hidden
         down = _Matrix(self.down, hidden, hidden, inner, ("down_proj", "w2"), "down_proj", hidden)
         for matrix in (*self._ups(), down):
-            for number in range(self.numbers.start, self.numbers.stop):
-                yield from self._expert_pieces(matrix, number)
+            for slot in range(length(self.numbers)):
+                yield from self._expert_pieces(matrix, slot)
 
     def _ups(self) -> Iterator[_Matrix]:
         inner, half, total = self.inner, length(self.inner), self.moe.intermediate_size
@@ -162,16 +171,17 @@ class Experts(nn.Module):
         yield _Matrix(self.up, first, inner, self.hidden, gate, both, inner)
         yield _Matrix(self.up, second, inner, self.hidden, up, both, behind)
 
-    def _expert_pieces(self, matrix: _Matrix, number: int) -> Iterator[Piece]:
+    def _expert_pieces(self, matrix: _Matrix, slot: int) -> Iterator[Piece]:
         for name, tensor in matrix.tensors.items():
             local_cols = slice(0, length(matrix.cols))
-            target = tensor[number - self.numbers.start][self.scheme.part(name, matrix.local, local_cols)]
-            yield Piece(target, self._sources(matrix, name, number))
+            target = tensor[slot][self.scheme.part(name, matrix.local, local_cols)]
+            yield Piece(target, self._sources(matrix, name, slot))
 
-    def _sources(self, matrix: _Matrix, name: str, number: int) -> tuple[Source, ...]:
+    def _sources(self, matrix: _Matrix, name: str, slot: int) -> tuple[Source, ...]:
         own, other = matrix.spellings
         index = self.scheme.part(name, matrix.rows, matrix.cols)
-        if number >= self.moe.num_experts:
+        number = self.numbers.start - self.shared_before + slot
+        if number >= self.moe.num_experts or (self.on_each and slot == length(self.numbers) - 1):
             return (Source(f"{self.shared_name}.{own}.{name}", index),)
         if self.behind:
             return (Source(f"{self.name}.experts.{self.behind + number}.{own}.{name}", index),)

@@ -23,7 +23,12 @@ from runtime.moe.half_router import HalfRouter
 from runtime.moe.normed_router import NormedRouter
 from runtime.moe.router import Router
 from runtime.moe.weights import TopK
-from runtime.server.call_rules import fused_shared_experts, fuses_on_each_rank, router_in_fp32
+from runtime.server.call_rules import (
+    fused_shared_experts,
+    fuses_in_call,
+    fuses_on_each_rank,
+    router_in_fp32,
+)
 from runtime.server.errors import Unsupported
 from runtime.server.layer_config import NO_CAPS, Caps
 from runtime.server.whole_mlps import has_whole_dense, has_whole_shared
@@ -75,11 +80,15 @@ class MoELayer(nn.Module):
             f"{name}.router.classifier",
             f"{name.removesuffix('.mlp')}.moe.gate",
         )
-        fused = fused_shared_experts(model, build.runtime, build.comm.size("moe_ep"))
+        ranks = build.comm.size("moe_ep")
+        each = ranks > 1 and fuses_in_call(model, build.runtime)
+        fused = 1 if each else fused_shared_experts(model, build.runtime, ranks)
         self.together, self.has_zero_experts = moe.together, moe.zero_experts > 0
         numbers = model.vocab_size if is_hashed else 0
         sizes = model.hidden_size, moe, build.dtype, build.device
         self.router = Router(names, *sizes, fused, numbers, router_in_fp32(model, build.runtime))
+        if each:
+            self.router.spread(ranks, build.comm.rank("moe_ep"))
         self.entry: Norm | None = None  # of rows that the router is given as they are
         if moe.beside_dense:
             self.router = NormedRouter(f"{name}.router", *sizes, model.rms_eps)
@@ -88,7 +97,7 @@ class MoELayer(nn.Module):
         if moe.image_intermediate_size is not None:
             self.router = HalfRouter(name, *sizes)
             self.images = ImageExperts(build, name)
-        self.experts = Experts(build, name, fused, caps)
+        self.experts = Experts(build, name, fused, caps, on_each=each)
         self.latents = _latents(build, name) if moe.latent_size and not moe.sums_latents else None
         self.shared: GatedMLP | TwinMLP | None = None
         if moe.shared_intermediate_size and not fused:
@@ -146,7 +155,7 @@ class MoELayer(nn.Module):
         """A shared expert that runs as a routed one counts as much as its gate says."""
         topk = self.router(rows)
         if self.shared is None and self.shared_gate is not None:
-            topk.weights[:, -1:] = self.shared_gate(rows).sigmoid()
+            topk.weights[:, -1:] = self.shared_gate(rows).sigmoid() / self.router.ranks
         return topk
 
     def _experts(self, rows: torch.Tensor, topk: TopK) -> torch.Tensor:

@@ -24,6 +24,7 @@ class Router(nn.Module):
     by itself which experts it goes to; scores then say how much each of them counts.
     """
 
+    ranks, rank = 1, 0  # each with the shared experts behind its own routed ones
     tokens: torch.Tensor | None = None  # of the rows that come next, by their numbers
     copy: torch.Tensor | None = None  # of its weight, in float32
 
@@ -85,13 +86,22 @@ class Router(nn.Module):
     def finish(self) -> None:
         """After loading."""
 
+    def spread(self, ranks: int, rank: int) -> None:
+        """A rank's shared experts count a share, as those of all ranks are summed."""
+        self.ranks, self.rank = ranks, rank
+
     def _with_shared(self, chosen: TopK) -> TopK:
-        rows, first = chosen.ids.shape[0], self.moe.num_experts
+        rows, each = chosen.ids.shape[0], self.moe.num_experts // self.ranks
+        first = (self.rank + 1) * each + self.rank * self.fused_shared
         numbers = torch.arange(first, first + self.fused_shared, dtype=torch.int32, device=chosen.ids.device)
+        routed = chosen.ids
+        if self.ranks > 1:
+            routed = routed + routed // each * self.fused_shared
+        share = chosen.weights.new_full((rows, self.fused_shared), 1 / self.ranks)
         return replace(
             chosen,
-            ids=torch.cat((chosen.ids, numbers.expand(rows, -1)), dim=-1),
-            weights=torch.cat((chosen.weights, chosen.weights.new_ones(rows, self.fused_shared)), dim=-1),
+            ids=torch.cat((routed, numbers.expand(rows, -1)), dim=-1),
+            weights=torch.cat((chosen.weights, share), dim=-1),
         )
 
     def pieces(self) -> Iterator[Piece]:

@@ -160,6 +160,12 @@ def fuses_on_each_rank(model: ModelConfig, runtime: RuntimeConfig) -> bool:
     return known and not turned_off and not apart
 
 
+def fuses_in_call(model: ModelConfig, runtime: RuntimeConfig) -> bool:
+    """Where the number of a rank's experts is in a key, that one is among them."""
+    calls = backend_row(runtime.moe_runner_backend).calls == "cutlass" and runtime.moe_a2a_backend == "none"
+    return calls and fuses_on_each_rank(model, runtime)
+
+
 def has_plain_draft(model: ModelConfig, runtime: RuntimeConfig) -> bool:
     """The draft layer of an NVFP4 checkpoint is in the model's dtype, whatever the checkpoint says of it."""
     method = runtime.quantization or model.checkpoint_quantization

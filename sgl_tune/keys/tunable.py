@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runtime.server.call_rules import drafting, has_loose_experts
+from runtime.server.call_rules import drafting, fuses_in_call, has_loose_experts
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.call_shapes import shares_on_every_rank, tunes_moe
@@ -58,7 +58,7 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         yield f"this runtime has no nvfp4 GEMMs of {server.fp4_gemm_backend}"
     if deployment.arch == CPU.arch or model.moe is None or has_loose_experts(model, method):
         return
-    if shares_on_every_rank(deployment):
+    if shares_on_every_rank(deployment) and not fuses_in_call(model, deployment.runtime):
         yield "this runtime keeps a shared expert apart where SGLang has it behind each rank's routed ones"
     if backend.stood_in and tunes_moe(deployment):
         yield f"this runtime has no kernels of {backend.name}"

@@ -119,12 +119,18 @@ def test_blocks_and_pools_that_an_indexer_chooses(ranks: Ranks, saved: Any, fami
     _check(ranks, saved, family, {**DENSE_LAYOUTS, **MOE_LAYOUTS}[layout])
 
 
-@pytest.mark.parametrize("layout", ["tp4 ep2", "tp4 dp2 ep2"])
-def test_a_gated_shared_expert_as_wide_as_the_others(ranks: Ranks, tmp_path: Path, layout: str) -> None:
-    model = make_reference("qwen3_next", shared_expert_intermediate_size=32)
+@pytest.mark.parametrize("backend", ["triton", "flashinfer_cutlass"])
+@pytest.mark.parametrize("layout", ["tp4 ep2", "tp4 dp2 ep2", "tp4 dp4 ep4"])
+@pytest.mark.parametrize("family", ["qwen3_next", "bailing_hybrid_v3"])
+def test_a_shared_expert_as_wide_as_the_others(
+    ranks: Ranks, tmp_path: Path, family: str, layout: str, backend: str
+) -> None:
+    """On CUTLASS it runs behind each rank's own routed ones."""
+    changes = {"shared_expert_intermediate_size": 32} if family == "qwen3_next" else {}
+    model = make_reference(family, **changes)
     want = [reference_logits(model, text)[-STEPS - 1 :] for text in TEXTS]
     alone = (save(model, tmp_path), want)
-    _check(ranks, lambda family: alone, "qwen3_next", MOE_LAYOUTS[layout])
+    _check(ranks, lambda family: alone, family, MOE_LAYOUTS[layout], moe_runner_backend=backend)
 
 
 @pytest.mark.parametrize("layout", ["tp4", "tp4 dp2"])

@@ -66,8 +66,12 @@ def test_a_shared_expert_behind_each_ranks_own(tmp_path: Path) -> None:
         deployment = resolve_deployment(ServerFlags(**TARGET, **flags, ep=ep), environ={})
         (first, _) = expected_keys(deployment)
         assert f"({local}, " in first.keys[0] and "torch.bfloat16, 11, " in first.keys[0]
-        refused = cannot_tune(make_plan(deployment, gpus=()))
-        assert (refused is None) is (ep == 1)
+        assert cannot_tune(make_plan(deployment, gpus=())) is None
+    sent = {"dp": 4, "enable_dp_attention": True, "moe_a2a_backend": "flashinfer"}
+    deployment = resolve_deployment(ServerFlags(**TARGET, **flags, **sent), environ={})
+    (first, _) = expected_keys(deployment)
+    assert "(129, " in first.keys[0] and "torch.bfloat16, 11, " in first.keys[0]
+    assert "behind each rank's routed ones" in str(cannot_tune(make_plan(deployment, gpus=())))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from sgl_tune.keys.plan import make_plan
 from sgl_tune.warm.job import make_job
 from tests.memory.checkpoints import checkpoints
 from tests.oracle.deepseek_v4 import FLASH_FP8, FLASH_NVFP4
+from tests.oracle.published import published
 from tests.stock.kernel_stubs import AskingTuner, asking_tuner, install_cutlass_module, install_trtllm_module
 
 
@@ -34,6 +35,7 @@ class _Meta:
 
 DEEPSEEK_V4 = {"DeepSeek-V4-Flash-FP8": FLASH_FP8, "DeepSeek-V4-Flash-NVFP4": FLASH_NVFP4}
 GEMMA = "gemma-4-26B-A4B-it"  # whose experts go by gelu
+NEXT = "Qwen3-Next-80B-A3B-Instruct"
 CUTLASS = [
     {"model_path": "Qwen3-30B-A3B"},
     {"model_path": "Qwen3-30B-A3B", "sglang_version": "0.5.17"},
@@ -52,6 +54,8 @@ CUTLASS = [
     {"model_path": "Qwen3-30B-A3B", "tp": 2, "quantization": "modelopt_fp8"},
     {"model_path": GEMMA, "tp": 2},
     {"model_path": GEMMA, "tp": 2, "ep": 2},
+    {"model_path": NEXT, "tp": 4},
+    {"model_path": NEXT, "tp": 4, "ep": 4},  # each rank has the shared expert behind its own
 ]
 ROUTED = {"moe_runner_backend": "flashinfer_trtllm_routed"}
 TRTLLM = [
@@ -86,7 +90,8 @@ TRTLLM = [
 def _checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that are no presets, where they are named by their folders."""
     gemma = next(one.config for one in checkpoints() if one.name == f"google/{GEMMA}")
-    for name, config in {GEMMA: gemma, **DEEPSEEK_V4}.items():
+    following = published()[f"Qwen/{NEXT}"].config
+    for name, config in {GEMMA: gemma, NEXT: following, **DEEPSEEK_V4}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(config))
     monkeypatch.chdir(tmp_path)
