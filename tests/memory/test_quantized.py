@@ -76,7 +76,10 @@ _TOWER, _JOINS = "vision_model", "vit_large_projector"
         ),
         ("a/sdar-8b-from-memory", "int4", {"ignore": _QKV}, "self_attn.q_proj is plain in the file"),
         ("bigcode/starcoder2-7b", "int4", {"ignore": _QKV}, "self_attn.q_proj is plain in the file"),
-        ("internlm/internlm3-8b-instruct", "int4", {"ignore": _QKV}, "self_attn.q_proj is plain in the file"),
+        *(
+            (name, "int4", {"ignore": _QKV}, "self_attn.q_proj is plain in the file")
+            for name in ("internlm/internlm3-8b-instruct", "IQuestLab/IQuest-Coder-V1-40B-Instruct")
+        ),
         (
             "stepfun-ai/Step3-VL-10B",
             "fp8",

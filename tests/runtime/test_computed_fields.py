@@ -113,6 +113,17 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     *(("internlm3", {}, {one: True}, f"{one} is True") for one in ("qkv_bias", "bias", "attention_bias")),
     ("internlm3", {}, {"head_dim": None}, "head_dim is missing"),
     *(
+        ("iquestcoder", {}, told, said)
+        for told, said in (
+            *(({one: True}, f"{one} is True") for one in ("use_sliding_window", "mlp_bias", "bias")),
+            *(({one: None}, f"{one} is null") for one in ("num_key_value_heads", "head_dim")),
+            ({"clip_qkv": 8.0}, "clip_qkv is 8.0"),
+            ({"rope_is_neox_style": False}, "rope_is_neox_style is False"),
+            ({"rope_parameters": {"rope_type": "default"}}, "rope_theta is missing"),
+            ({"original_max_position_embeddings": 8}, "original_max_position_embeddings is 8, which"),
+        )
+    ),
+    *(
         ("nemotron-nas", {}, told, said)
         for told, said in (
             *(({one: True}, f"{one} is True") for one in ("qkv_bias", "bias", "mlp_bias")),
@@ -476,6 +487,13 @@ def test_what_stands_beside_what_is_computed_is_named(
     file = {**config_file(name), **computed}
     assert not [why for why in model_config(file).obstacles if said in why]
     assert [why for why in model_config({**file, **other}).obstacles if said in why]
+
+
+def test_iquest_coder_is_told_how_long_requests_are() -> None:
+    file = config_file("iquestcoder")
+    del file["max_position_embeddings"]
+    (why,) = model_config(file).obstacles
+    assert "max_position_embeddings is missing" in why
 
 
 # What this runtime computes of a field, by how the models themselves are written in SGLang.

@@ -45,6 +45,7 @@ _OF_SGLANG = (
     "sarvam_mla",
     "sarvam_moe",  # or its checkpoints
     "internlm3",
+    "iquestcoder",
     "interns1_pro_text",
     "llada2_moe",
     "sdar",
@@ -164,6 +165,7 @@ _BESIDE = """
     internlm2 head_dim
     interns1_pro_text dual_chunk_attention_config num_local_experts router_n_groups
     internlm3 bias qkv_bias
+    iquestcoder bias clip_qkv original_max_position_embeddings rope_is_neox_style use_sliding_window
     cohere head_dim model_max_length
     cohere2 head_dim model_max_length sliding_window_pattern
     cohere2_moe first_k_dense_replace model_max_length rope_parameters

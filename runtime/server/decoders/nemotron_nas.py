@@ -10,6 +10,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields, checked_number
 from runtime.server.decoders.parts import TAKEN_AS_SILU, heads, model
+from runtime.server.decoders.rope import as_stretched
 from runtime.server.errors import ConfigError, Unsupported
 
 _ROWS = 256  # an MLP's width is a multiple of
@@ -35,11 +36,7 @@ def _nemotron_nas(f: Fields) -> ModelConfig:
     attention = {
         kind: heads(f, bias=bias, output_bias=bias, kv_count=count // group) for group, kind in kinds.items()
     }
-    rope = attention["full"].rope
-    assert rope is not None
-    told = "original_max_position_embeddings"
-    if f.get(told) not in (None, rope.parameters.get(told)):
-        f.cannot(f"{told} is {repr(f.get(told))[:60]}, which SGLang takes in place of what its rope tells")
+    as_stretched(f, attention["full"].rope)
     return model(
         f,
         attention,

@@ -108,6 +108,14 @@ def interleaved(rope: RopeConfig, is_so: bool) -> RopeConfig:
     return replace(rope, interleaved=is_so)
 
 
+def as_stretched(f: Fields, rope: RopeConfig | None) -> None:
+    """Of classes of SGLang's that look for a rope's first length beside it, too."""
+    assert rope is not None
+    told = "original_max_position_embeddings"
+    if f.get(told) not in (None, rope.parameters.get(told)):
+        f.cannot(f"{told} is {repr(f.get(told))[:60]}, which SGLang takes in place of what its rope tells")
+
+
 def latent_scale(rope: RopeConfig, width: int) -> float:
     """1 / sqrt(head size), and what YaRN adds to it in latent attention."""
     told = rope.parameters

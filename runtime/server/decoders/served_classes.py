@@ -116,6 +116,7 @@ _TOLD = """
     cohere2_vision Cohere2VisionForConditionalGeneration
     internlm2 InternLM2ForCausalLM
     internlm3 InternLM3ForCausalLM
+    iquestcoder IQuestCoderForCausalLM
     internvl_chat InternVLChatModel
     interns1 InternS1ForConditionalGeneration
     interns1_pro InternS1ProForConditionalGeneration
