@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from runtime.layers.linear import Linear
-from runtime.layers.loading import Piece
+from runtime.layers.loading import Piece, Source
 from runtime.layers.opaque import opaque_op
 
 
@@ -102,6 +102,41 @@ class GeluMLP(GatedMLP):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(F.gelu(self.gate_up(x), approximate="tanh"))
+
+
+class XieluMLP(GatedMLP):
+    """... a parabola of what is positive, and of the rest an exponential, by numbers of the layer's own.
+
+    In steps, as SGLang without the package xielu."""
+
+    beta: torch.Tensor
+    eps: torch.Tensor
+
+    def __init__(self, name: str, up: Linear, down: Linear, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(up, down)
+        self.name = f"{name}.act_fn"
+        self.alpha_p, self.alpha_n = (
+            nn.Parameter(torch.empty(1, dtype=dtype, device=device), requires_grad=False) for _ in range(2)
+        )
+        self.register_buffer("beta", torch.tensor(0.5, dtype=dtype, device=device))
+        self.register_buffer("eps", torch.tensor(-1e-6, dtype=dtype, device=device))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self._activated(self.gate_up(x)))
+
+    def _activated(self, x: torch.Tensor) -> torch.Tensor:
+        rises = F.softplus(self.alpha_p)
+        falls = self.beta + F.softplus(self.alpha_n)
+        return torch.where(
+            x > 0,
+            rises * x * x + self.beta * x,
+            (torch.expm1(torch.min(x, self.eps)) - x) * falls + self.beta * x,
+        )
+
+    def pieces(self) -> Iterator[Piece]:
+        yield from super().pieces()
+        for own in ("alpha_p", "alpha_n", "beta", "eps"):
+            yield Piece(getattr(self, own), (Source(f"{self.name}.{own}"),))
 
 
 @opaque_op("sgl_tune::squared_relu", mutates_args=())

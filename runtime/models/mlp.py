@@ -11,7 +11,16 @@ from runtime.devices.graph_break import outside_graph
 from runtime.forward.dp_attention import gather, in_parts, scatter
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, shard
-from runtime.layers.mlp import ClampedMLP, GatedMLP, GeluMLP, ScaledMLP, SituMLP, SquaredMLP, TwinMLP
+from runtime.layers.mlp import (
+    ClampedMLP,
+    GatedMLP,
+    GeluMLP,
+    ScaledMLP,
+    SituMLP,
+    SquaredMLP,
+    TwinMLP,
+    XieluMLP,
+)
 from runtime.layers.norm import Norm
 from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build
@@ -207,10 +216,10 @@ def _gated(
     bias, down_part = build.model.mlp_biases, Part(f"{name}.{names.down}", hidden)
     down = build.linear([down_part], rows, bias=bias, adds_bias=rank == 0, columns_over=size)
     if not build.model.gated_mlps:
-        alone = GeluMLP if build.model.activation == "gelu_tanh" else SquaredMLP
-        return alone(
-            build.linear([Part(f"{name}.{names.up}", rows)], hidden, bias=bias, rows_over=size), down
-        )
+        alone = build.linear([Part(f"{name}.{names.up}", rows)], hidden, bias=bias, rows_over=size)
+        if build.model.activation == "xielu":
+            return XieluMLP(name, alone, down, build.dtype, build.device)
+        return (GeluMLP if build.model.activation == "gelu_tanh" else SquaredMLP)(alone, down)
     gate = Part(f"{name}.{names.gate}", rows, within=(both, rows))
     up = Part(f"{name}.{names.up}", rows, within=(both, ups))
     if names.multiplies_apart:

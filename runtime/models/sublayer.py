@@ -22,6 +22,7 @@ _ATTENTION = {
     "operator": ("operator_norm", None),
     "attention": ("attention_norm", None),
     "feed": ("input_layernorm", None),
+    "named": ("attention_layernorm", None),
     "parallel": ("input_layernorm", None),
     "none": (None, None),
 }
@@ -37,6 +38,7 @@ _MLP = {
     "operator": ("ffn_norm", None),
     "attention": ("ffn_norm", None),
     "feed": ("pre_ff_layernorm", None),
+    "named": ("feedforward_layernorm", None),
     "none": (None, None),
 }
 

@@ -70,9 +70,9 @@ class ModelConfig:
     mean_norms: bool = False  # of what is left when the mean is taken away
     norm_biases: bool = False  # are added by these
     bare_norms: bool = False  # which have not even weights
-    gated_mlps: bool = True  # silu(gate) * up; without a gate, gelu(up) or relu(up) squared
+    gated_mlps: bool = True  # silu(gate) * up; without a gate, gelu(up), xielu(up) or relu(up) squared
     mlp_biases: bool = False  # of those without a gate
-    activation: Literal["silu", "gelu", "gelu_tanh", "clamped", "situ"] = "silu"
+    activation: Literal["silu", "gelu", "gelu_tanh", "clamped", "situ", "xielu"] = "silu"
     swiglu: tuple[float, float] | None = None  # alpha and limit, of all MLPs; of situ, those of `situ`
     multipliers: Multipliers = NO_MULTIPLIERS
     checkpoint_quantization: str | None = None

@@ -5,6 +5,14 @@ from __future__ import annotations
 from runtime.server.unserved_row import DRAFTS, PLAIN_ALONE, Row
 
 DENSE = {
+    # srt/layers/activation.py
+    "apertus": (
+        Row(
+            lambda _, s: s.dtype != "bfloat16",
+            "another dtype than bfloat16: the numbers of its activation have no other",
+        ),
+        DRAFTS,
+    ),
     # srt/models/stablelm.py and olmo.py give their attention no method
     "stablelm": (PLAIN_ALONE, DRAFTS),
     "olmo": (PLAIN_ALONE, DRAFTS),

@@ -78,7 +78,11 @@ _TOWER, _JOINS = "vision_model", "vit_large_projector"
         ("bigcode/starcoder2-7b", "int4", {"ignore": _QKV}, "self_attn.q_proj is plain in the file"),
         *(
             (name, "int4", {"ignore": _QKV}, "self_attn.q_proj is plain in the file")
-            for name in ("internlm/internlm3-8b-instruct", "IQuestLab/IQuest-Coder-V1-40B-Instruct")
+            for name in (
+                "internlm/internlm3-8b-instruct",
+                "IQuestLab/IQuest-Coder-V1-40B-Instruct",
+                "swiss-ai/Apertus-8B-Instruct-2509",
+            )
         ),
         (
             "stepfun-ai/Step3-VL-10B",

@@ -113,6 +113,16 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     *(("internlm3", {}, {one: True}, f"{one} is True") for one in ("qkv_bias", "bias", "attention_bias")),
     ("internlm3", {}, {"head_dim": None}, "head_dim is missing"),
     *(
+        ("apertus", {}, told, said)
+        for told, said in (
+            *(({one: True}, f"{one} is True") for one in ("mlp_bias", "bias", "qkv_bias", "post_norm")),
+            *(({one: False}, f"{one} is False") for one in ("qk_norm", "rope_is_neox_style")),
+            ({"output_vocab_size": 8}, "output_vocab_size is 8"),
+            ({"original_max_position_embeddings": 8}, "original_max_position_embeddings is 8, which"),
+            ({"rope_parameters": None, "rope_theta": 500000}, "rope_theta is 500000 without a rope"),
+        )
+    ),
+    *(
         ("iquestcoder", {}, told, said)
         for told, said in (
             *(({one: True}, f"{one} is True") for one in ("use_sliding_window", "mlp_bias", "bias")),
@@ -489,6 +499,14 @@ def test_what_stands_beside_what_is_computed_is_named(
     assert [why for why in model_config({**file, **other}).obstacles if said in why]
 
 
+def test_apertus_turns_as_its_class_where_no_rope_is_told() -> None:
+    file = config_file("apertus")
+    assert file["rope_parameters"]["rope_type"] == "llama3"
+    for told in ({}, {"rope_parameters": None}, {"rope_scaling": None}):
+        kept = {name: value for name, value in file.items() if name != "rope_parameters"}
+        assert model_config({**kept, **told}) == model_config(file)
+
+
 def test_iquest_coder_is_told_how_long_requests_are() -> None:
     file = config_file("iquestcoder")
     del file["max_position_embeddings"]
@@ -613,6 +631,7 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
     "gemma2": {"hidden_activation": ("gelu_pytorch_tanh",), "use_bidirectional_attention": (False,)},
     "gemma3_text": {"attn_logit_softcapping": (None,)},
     "arcee": {"hidden_act": ("relu2",), "mlp_bias": (False,)},
+    "apertus": {"hidden_act": ("xielu",), "mlp_bias": (False,)},
 }
 
 

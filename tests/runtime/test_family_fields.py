@@ -162,6 +162,8 @@ _BESIDE = """
     llada2_moe expert_capacity moe_shared_expert_intermediate_size multi_gate norm_head norm_softmax
         norm_topk_prob rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
     sdar_moe num_local_experts
+    apertus bias head_dim mlp_bias original_max_position_embeddings output_vocab_size post_norm qk_norm
+        qkv_bias rope_is_neox_style
     internlm2 head_dim
     interns1_pro_text dual_chunk_attention_config num_local_experts router_n_groups
     internlm3 bias qkv_bias

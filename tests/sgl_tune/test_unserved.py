@@ -377,7 +377,7 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
         *("google/gemma-4-26B-A4B-it", "arcee-ai/Trinity-Mini", "tencent/Hy3-preview"),
         *("a/granite-of-shared-experts", "a/granite-of-windows", "xai-org/grok-2"),
         *("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
-        "IQuestLab/IQuest-Coder-V1-40B-Instruct",
+        *("IQuestLab/IQuest-Coder-V1-40B-Instruct", "swiss-ai/Apertus-8B-Instruct-2509"),
         *(
             "Qwen/Qwen2.5-72B-Instruct",
             "mistralai/Mixtral-8x7B-Instruct-v0.1",
@@ -428,6 +428,10 @@ _NGRAMS = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}
             (name, *row)
             for name in ("stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf")
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"))
+        ),
+        *(
+            ("swiss-ai/Apertus-8B-Instruct-2509", *row)
+            for row in ((_NGRAMS, "drafts"), ({"dtype": "float16"}, "another dtype than bfloat16"))
         ),
         *((_SUPER, *row) for row in ((_NGRAMS, "drafts"), ({"pp": 2}, "--pp"))),
     ],

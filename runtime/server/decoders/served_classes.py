@@ -107,6 +107,7 @@ _TOLD = """
     dots3_note Dots3NoteForCausalLM
     dots3_note_text Dots3NoteForCausalLM
     arcee ArceeForCausalLM
+    apertus ApertusForCausalLM
     lfm2 Lfm2ForCausalLM
     lfm2_moe Lfm2MoeForCausalLM
     lfm2_vl Lfm2VlForConditionalGeneration
