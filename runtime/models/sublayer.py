@@ -23,6 +23,7 @@ _ATTENTION = {
     "attention": ("attention_norm", None),
     "feed": ("input_layernorm", None),
     "named": ("attention_layernorm", None),
+    "numbered": ("ln_1", None),
     "parallel": ("input_layernorm", None),
     "none": (None, None),
 }
@@ -39,6 +40,7 @@ _MLP = {
     "attention": ("ffn_norm", None),
     "feed": ("pre_ff_layernorm", None),
     "named": ("feedforward_layernorm", None),
+    "numbered": ("ln_2", None),
     "none": (None, None),
 }
 

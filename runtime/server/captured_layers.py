@@ -6,6 +6,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.recurrent import ShortConvConfig
 
 _LATENTS_ELSEWHERE = ("bailing_hybrid", "bailing_hybrid_v3")
+_LAYERS_ELSEWHERE = ("exaone",)
 
 
 def captures_prefills(model: ModelConfig, runtime: RuntimeConfig, stages: int) -> bool:
@@ -14,7 +15,7 @@ def captures_prefills(model: ModelConfig, runtime: RuntimeConfig, stages: int) -
         return False
     if model.model_type == "nemotron_h":
         return _captures_mixers(model, runtime)
-    is_found = not model.shortcut and model.model_type not in _LATENTS_ELSEWHERE
+    is_found = not model.shortcut and model.model_type not in (*_LATENTS_ELSEWHERE, *_LAYERS_ELSEWHERE)
     return is_found and "none" not in model.attention_kinds and not _has_layers_apart(model)
 
 

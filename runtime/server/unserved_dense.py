@@ -17,6 +17,8 @@ DENSE = {
     "stablelm": (PLAIN_ALONE, DRAFTS),
     "olmo": (PLAIN_ALONE, DRAFTS),
     "starcoder2": (DRAFTS,),
+    # srt/models/exaone.py calls its attention otherwise than files and their lists do
+    "exaone": (PLAIN_ALONE, DRAFTS),
     # srt/models/nemotron_nas.py, which does not say where a stage begins
     "nemotron-nas": (
         Row(lambda _, s: s.pp_size > 1, "--pp: each stage keeps a place for the tokens of all layers"),

@@ -2,8 +2,9 @@
 
 Ling 2.0 is a GLM-4.5, and so is LLaDA2, one token after another. Ling 1 is a Qwen2-MoE whose shared expert
 counts half, as its gate says nothing: a checkpoint has that half in its weights. Ling 2.5 is a DeepSeek-V3,
-most of whose layers have lightning attention. InternLM 2 is a Llama, Llama-Nemotron one without some of its
-parts, SDAR a Qwen3, Intern-S1-Pro another. Mistral Large 3, as SGLang reads its params.json, is a Mistral 4.
+most of whose layers have lightning attention. InternLM 2 and EXAONE 3 are Llamas, Llama-Nemotron one without
+some of its parts, SDAR a Qwen3, Intern-S1-Pro another. Mistral Large 3, as SGLang reads its params.json, is a
+Mistral 4.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.runtime import dots3, grok, interns1_pro, kimi_k3, nemotron_nas, sarvam_mla
+from tests.runtime import dots3, exaone, grok, interns1_pro, kimi_k3, nemotron_nas, sarvam_mla
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
 from tests.runtime.lightning import Lightning
 from tests.runtime.sdar import sdar, sdar_moe
@@ -212,6 +213,9 @@ def _as_it_is(model: Any, told: Told, randomize: Randomize) -> None:
 CLASSLESS = {
     "internlm2": Classless(
         "InternLM2ForCausalLM", "internlm2", "LlamaConfig", _internlm, _as_it_is, _internlm_tensors
+    ),
+    "exaone": Classless(
+        *("ExaoneForCausalLM", "exaone", "LlamaConfig", exaone.config, _as_it_is, exaone.tensors)
     ),
     "mistral_large_3": Classless(
         *("MistralLarge3ForCausalLM", "deepseek_v3", "Mistral4Config"),

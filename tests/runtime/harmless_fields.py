@@ -52,6 +52,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("load_presharded_attn", "load_presharded_embedding", "load_presharded_mlp"),
         *("load_presharded_moe", "merge_gate_up"),
     )),
+    "exaone": frozenset((
+        *("embed_dropout",),
+    )),
     "kimi_linear": frozenset((
         *("num_key_value_heads",),
     )),

@@ -7,6 +7,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from tests.runtime.dots3_class import Dots3Config
+from tests.runtime.exaone import ExaoneConfig
 from tests.runtime.grok import GrokConfig
 
 
@@ -329,6 +330,7 @@ CLASSES: dict[str, Any] = {
         BailingMoeV2_5Config,
         DeciLMConfig,
         Dots3Config,
+        ExaoneConfig,
         GrokConfig,
         InternLM2Config,
         InternS1ProTextConfig,

@@ -112,6 +112,10 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ),
     *(("internlm3", {}, {one: True}, f"{one} is True") for one in ("qkv_bias", "bias", "attention_bias")),
     ("internlm3", {}, {"head_dim": None}, "head_dim is missing"),
+    ("exaone", {}, {"head_dim": 128}, "head_dim is 128"),
+    ("exaone", {}, {"rope_is_neox_style": False}, "rope_is_neox_style is False"),
+    ("exaone", {}, {"original_max_position_embeddings": 8}, "original_max_position_embeddings is 8, which"),
+    ("exaone", {}, {"activation_function": "swish"}, "activation_function is 'swish'"),
     *(
         ("apertus", {}, told, said)
         for told, said in (

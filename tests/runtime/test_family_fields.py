@@ -22,6 +22,7 @@ from tests.runtime.harmless_fields import HARMLESS, OF_FAMILY
 from tests.runtime.published_classes import NEEDED
 
 _ACTIVATION = {
+    "exaone": "activation_function",
     "nemotron_h": "mlp_hidden_act",
     "gemma2": "hidden_activation",
     "gemma3_text": "hidden_activation",
@@ -120,6 +121,7 @@ _BESIDE = """
     olmo2 head_dim
     olmo3 head_dim
     olmoe head_dim num_local_experts
+    exaone head_dim num_hidden_layers original_max_position_embeddings rope_is_neox_style
     exaone4 head_dim
     exaone_moe head_dim moe_layer_freq n_routed_experts n_shared_experts num_local_experts
     phi3 head_dim

@@ -17,6 +17,7 @@ from runtime.server.parallel_config import ParallelConfig
 from tests.runtime.families import FAMILIES, config_json, make_reference, tensors
 
 ALONE = Spread(1, 1)
+_OF_A_LAYER = re.compile(r"(?:model\.(?:language_model\.)?layers|transformer\.h)\.(\d+)\.(.*)\.weight")
 # Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
 _NO_LINEAR = re.compile(
     r"(mlp|block_sparse_moe)\.experts\.|(gate|gate\.wg|router(\.(proj|classifier))?|shared_expert_gate|self_attn\.g_proj"
@@ -47,7 +48,7 @@ def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int,
         reference = make_reference(name)
     shapes, linear = {}, _LINEAR.get(name, ())
     for name, parameter in tensors(reference).items():
-        found = re.fullmatch(r"model\.(?:language_model\.)?layers\.(\d+)\.(.*)\.weight", name)
+        found = _OF_A_LAYER.fullmatch(name)
         gate = "attention.g_proj", getattr(reference.config, "num_attention_heads", None)
         if found and (found[2], *parameter.shape[:1]) == gate:
             continue  # of latents; that of delta layers is as wide as they are
@@ -162,7 +163,7 @@ _OVER_ALL = {
     *("granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
     *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text", "afmoe"),
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
-    *("stablelm", "olmo", "iquestcoder", "apertus"),
+    *("stablelm", "olmo", "iquestcoder", "apertus", "exaone"),
 }
 
 

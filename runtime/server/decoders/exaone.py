@@ -1,4 +1,5 @@
-"""EXAONE 4, dense and of experts: where some layers have a window, only these turn queries and keys."""
+"""EXAONE 3 and 3.5, Llamas under other names; EXAONE 4, dense and of experts: where some layers have a
+window, only these turn queries and keys."""
 
 from __future__ import annotations
 
@@ -8,8 +9,42 @@ from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
 from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import SLIDES, dense_first, everywhere, heads, model, routed_by_sigmoid
+from runtime.server.decoders.rope import as_stretched
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig
+from runtime.server.tensor_names import TensorNames
+
+_NAMES = TensorNames(
+    layers="transformer.h",
+    embedding="transformer.wte",
+    norm="transformer.ln_f",
+    attention="attn.attention",
+    attention_out="out_proj",
+    gate="c_fc_0",
+    up="c_fc_1",
+    down="c_proj",
+)
+
+
+def _exaone(f: Fields) -> ModelConfig:
+    """Told both counts of layers, its class takes the usual one."""
+    layers = f.size(f.spelled("num_hidden_layers", "num_layers"))
+    f.only("activation_function", "silu")
+    f.only("head_dim", f.size("hidden_size") // f.size("num_attention_heads"))
+    f.only("rope_is_neox_style", True)
+    attention = heads(f)
+    as_stretched(f, attention.rope)
+    return model(
+        f,
+        {"full": attention},
+        ["full"] * layers,
+        ["dense"] * layers,
+        rms_eps=f.number("layer_norm_epsilon"),
+        intermediate_size=f.count("intermediate_size") or 4 * f.size("hidden_size"),
+        activation="silu",
+        norms="numbered",
+        names=_NAMES,
+    )
 
 
 def _exaone4(f: Fields) -> ModelConfig:
@@ -53,6 +88,17 @@ _COMMON = {
 }
 
 FAMILIES = (
+    Family(
+        "exaone",
+        _exaone,
+        {
+            "num_layers": 32,
+            "max_position_embeddings": 2048,
+            "layer_norm_epsilon": 1e-5,
+            "activation_function": "silu",
+            "tie_word_embeddings": True,
+        },
+    ),
     Family("exaone4", _exaone4, _COMMON),
     Family(
         "exaone_moe",

@@ -61,6 +61,7 @@ _TOLD = """
     olmo2 Olmo2ForCausalLM
     olmo3 Olmo2ForCausalLM
     olmoe OlmoeForCausalLM
+    exaone ExaoneForCausalLM
     exaone4 Exaone4ForCausalLM
     exaone_moe ExaoneMoEForCausalLM ExaoneMoeForCausalLM
     phi3 Phi3ForCausalLM

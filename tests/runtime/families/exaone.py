@@ -5,6 +5,22 @@ from tests.runtime.families.tiny import Tiny
 
 _PATTERN = {"sliding_window": (1, 5, 64), "sliding_window_pattern": (1, 2, 4)}
 TINY: dict[str, Tiny] = {}
+TINY["exaone"] = Tiny(
+    "ExaoneConfig",
+    {"num_layers": 2, "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False},
+    {
+        **choices.without(
+            choices.HEADS, "num_hidden_layers", "rms_norm_eps", "hidden_act", "head_dim", "rope_parameters"
+        ),
+        "num_layers": (1, 2, 3),
+        "num_hidden_layers": (None,) * 9 + (1, 2),
+        "layer_norm_epsilon": (1e-6, 1e-2),
+        "activation_function": (None, *("silu",) * 9, "gelu"),
+        "rope_theta": (None, 500.0),
+        "rope_scaling": (None,) * 2 + tuple(rope for rope in choices.ROPES if rope is not None),
+    },
+    spelled_apart=("num_hidden_layers",),
+)
 TINY["exaone4"] = Tiny(
     "Exaone4Config",
     {"head_dim": 32, "sliding_window": 6, "sliding_window_pattern": 2},

@@ -28,7 +28,7 @@ def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: A
 
     tiny = TINY[name]
     if name in classless.CLASSLESS:
-        return classless.make(name, {**COMMON, **tiny.sizes, **changes}, _randomize)
+        return classless.make(name, sizes_of(name, **changes), _randomize)
     if tiny.inside is not None:
         whole = make_reference(tiny.inside, **{**tiny.sizes, **changes})
         whole.model.vision_model = whole.model.multi_modal_projector = None
