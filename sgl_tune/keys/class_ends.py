@@ -219,9 +219,9 @@ def _interns1_pro(deployment: Deployment) -> Iterator[str]:
         yield "Intern-S1-Pro's rope is loaded into layer 0, which other stages have not: --pp-size 1"
 
 
-def _sarvam_mla(deployment: Deployment) -> Iterator[str]:
-    """srt/models/sarvam_moe.py"""
-    if deployment.model.model_type == "sarvam_mla":
+def _experts_for_all(deployment: Deployment) -> Iterator[str]:
+    """srt/models/sarvam_moe.py, deepseek.py"""
+    if deployment.model.model_type in ("sarvam_mla", "deepseek"):
         yield from _ranks_without_experts(deployment)
 
 
@@ -245,5 +245,5 @@ _RULES = (
     *(_random_latents, _loose_experts),
     *(_longcat, _verifies_blocks, _layers_apart),
     *(_afmoe, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
-    *(_interns1_pro, _sarvam_mla),
+    *(_interns1_pro, _experts_for_all),
 )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 WITHOUT_STAGES = frozenset({
     "AfmoeForCausalLM", "CohereForCausalLM", "Cohere2ForCausalLM", "Cohere2MoeForCausalLM",
-    "Cohere2VisionForConditionalGeneration", "DiffusionGemmaForBlockDiffusion", "DotsOCRForCausalLM",
+    "Cohere2VisionForConditionalGeneration", "DeepseekForCausalLM",
+    "DiffusionGemmaForBlockDiffusion", "DotsOCRForCausalLM",
     "Ernie4_5_ForCausalLM",
     "Ernie4_5_MoeForCausalLM", "Ernie4_5_VLMoeForConditionalGeneration", "ExaoneForCausalLM",
     "FalconH1ForCausalLM", "GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",

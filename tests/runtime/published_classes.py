@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from tests.runtime.deepseek_moe import DeepseekConfig
 from tests.runtime.dots3_class import Dots3Config
 from tests.runtime.exaone import ExaoneConfig
 from tests.runtime.grok import GrokConfig
@@ -329,6 +330,7 @@ CLASSES: dict[str, Any] = {
         BailingMoeV2Config,
         BailingMoeV2_5Config,
         DeciLMConfig,
+        DeepseekConfig,
         Dots3Config,
         ExaoneConfig,
         GrokConfig,
@@ -346,6 +348,7 @@ CLASSES: dict[str, Any] = {
 NEEDED: dict[str, dict[str, Any]] = {
     "bailing_moe": {"num_key_value_heads": 4, "moe_intermediate_size": 1408, "use_bias": False},
     "bailing_moe_v2": {"norm_topk_prob": True},
+    "deepseek": {"n_routed_experts": 64, "num_experts_per_tok": 6},
     "sarvam_moe": {"norm_topk_prob": True},
     "llada2_moe": {"norm_topk_prob": True, "score_function": "sigmoid"},
     "laguna": {

@@ -340,6 +340,21 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         {"expert_capacity": 48},
         "expert_capacity is told: this runtime chooses experts token",
     ),
+    *(
+        ("deepseek", {}, told, said)
+        for told, said in (
+            ({"attention_bias": True}, "attention_bias is True"),
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
+            ({"head_dim": 64}, "head_dim is 64"),
+            ({"num_attention_heads": 24, "num_key_value_heads": 24}, "hidden_size is no multiple of"),
+            ({"scoring_func": "sigmoid"}, "scoring_func is 'sigmoid'"),
+            ({"num_experts_per_tok": None}, "num_experts_per_tok is missing"),
+            ({"n_shared_experts": 0}, "n_shared_experts is 0"),
+            ({"num_experts_per_tok": 1, "norm_topk_prob": True}, "norm_topk_prob is True beside one"),
+            ({"rope_scaling": _YARN, "rope_parameters": None}, "rope_type is 'yarn': the class of its"),
+        )
+    ),
     ("sdar", {}, {"head_dim": None}, "head_dim is missing: what it is then, the checkpoint's own"),
     ("sdar", {}, {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
     ("sdar", {}, {"use_sliding_window": True}, "use_sliding_window is True"),

@@ -135,8 +135,11 @@ def test_longcat_ends_where_its_rope_has_not_what_its_class_reads(
     assert found is not None and "rope_scaling has not what" in found if ends else found is None
 
 
-def test_longcat_has_an_expert_a_rank(tmp_path: Path) -> None:
-    told = json.loads(PUBLISHED.read_text())["a/longcat-flash-chat-stretched-by-one"]
+@pytest.mark.parametrize(
+    "name", ["a/longcat-flash-chat-stretched-by-one", "deepseek-ai/deepseek-moe-16b-base"]
+)
+def test_some_have_an_expert_a_rank(name: str, tmp_path: Path) -> None:
+    told = {**json.loads(PUBLISHED.read_text())[name], "num_experts_per_tok": 2}
     (tmp_path / "config.json").write_text(json.dumps({**told, "n_routed_experts": 4}))
     assert why_it_ends(model_path=str(tmp_path), tp=8) == "4 experts are fewer than 8 ranks"
     assert why_it_ends(model_path=str(tmp_path), tp=4) is None

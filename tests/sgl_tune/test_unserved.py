@@ -29,6 +29,7 @@ _NVFP4 = {
     }
 }
 _TRINITY = _CONFIGS["arcee-ai/Trinity-Mini"]
+_DEEPSEEK_MOE = _CONFIGS["deepseek-ai/deepseek-moe-16b-base"]
 _PHI_MOE = _CONFIGS["microsoft/Phi-3.5-MoE-instruct"]
 _KIMI, _HY3, _LING = (
     _CONFIGS[name]
@@ -320,18 +321,19 @@ def test_what_gemma_4s_class_is_not_written_for_has_a_key_alone(
     ],
 )
 @pytest.mark.parametrize("release", ["0.5.12", "0.5.23"])
-def test_what_afmoes_class_is_not_written_for_has_a_key_alone(
-    release: str, not_served: dict[str, Any], said: str, tmp_path: Path
+@pytest.mark.parametrize("config", [_TRINITY, _DEEPSEEK_MOE])
+def test_what_classes_that_split_experts_are_not_written_for_has_a_key_alone(
+    config: dict[str, Any], release: str, not_served: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     usual = {"tp": 4, "sglang_version": release}
-    assert _deployment(tmp_path, {}, _TRINITY, **usual).shape.model is not None
+    assert _deployment(tmp_path, {}, config, **usual).shape.model is not None
     if said == "drafts":
         (tmp_path / "draft").mkdir()
-        (tmp_path / "draft/config.json").write_text(json.dumps(_TRINITY))
+        (tmp_path / "draft/config.json").write_text(json.dumps(config))
         not_served = {**not_served, "speculative_draft_model_path": str(tmp_path / "draft")}
-    refused = _deployment(tmp_path, {}, _TRINITY, **{**usual, **not_served})
+    refused = _deployment(tmp_path, {}, config, **{**usual, **not_served})
     assert refused.shape.model is None and refused.server.key
-    assert refused.shape.unknown.startswith(f"afmoe does not go with {said}")
+    assert refused.shape.unknown.startswith(f"{config['model_type']} does not go with {said}")
 
 
 @pytest.mark.parametrize(
@@ -375,7 +377,12 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
     [
         *("bigcode/starcoder2-7b", "internlm/internlm3-8b-instruct", "meta-llama/Llama-3.1-8B-Instruct"),
         *("google/gemma-4-26B-A4B-it", "arcee-ai/Trinity-Mini", "tencent/Hy3-preview"),
-        *("a/granite-of-shared-experts", "a/granite-of-windows", "xai-org/grok-2"),
+        *(
+            "a/granite-of-shared-experts",
+            "a/granite-of-windows",
+            "xai-org/grok-2",
+            "deepseek-ai/deepseek-moe-16b-base",
+        ),
         *("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
         *("IQuestLab/IQuest-Coder-V1-40B-Instruct", "swiss-ai/Apertus-8B-Instruct-2509"),
         "LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct",
