@@ -8,7 +8,7 @@ from __future__ import annotations
 
 WITHOUT_STAGES = frozenset({
     "AfmoeForCausalLM", "CohereForCausalLM", "Cohere2ForCausalLM", "Cohere2MoeForCausalLM",
-    "Cohere2VisionForConditionalGeneration", "DeepseekForCausalLM",
+    "Cohere2VisionForConditionalGeneration", "DeepseekForCausalLM", "DeepseekOCRForCausalLM",
     "DiffusionGemmaForBlockDiffusion", "DotsOCRForCausalLM",
     "Ernie4_5_ForCausalLM",
     "Ernie4_5_MoeForCausalLM", "Ernie4_5_VLMoeForConditionalGeneration", "ExaoneForCausalLM",

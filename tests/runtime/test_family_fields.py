@@ -84,7 +84,7 @@ _BESIDE = """
     qwen3_omni_moe_text head_dim num_local_experts quantization_config tie_word_embeddings
     qwen2_moe head_dim num_local_experts
     qwen3_moe head_dim num_local_experts
-    deepseek head_dim
+    deepseek head_dim routed_scaling_factor topk_method use_mla v_head_dim
     deepseek_v2 mlp_layer_types moe_layer_freq scoring_func
     deepseek_v3 mlp_layer_types moe_layer_freq num_experts num_local_experts num_shared_experts
         scoring_func topk_method

@@ -21,7 +21,16 @@ _WHOLE = {
     "intern_s2_preview",
     "interns1_pro",
 }
-_EITHER = {"qwen2_vl", "qwen2_5_vl", "glm4v", "glm4v_moe", "glm_ocr", "minimax_m3_vl", "glm5_next"}
+_EITHER = {
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "glm4v",
+    "glm4v_moe",
+    "glm_ocr",
+    "deepseek_vl_v2",
+    "minimax_m3_vl",
+    "glm5_next",
+}
 _BOTH = {"cohere2_vision"}
 _TIES = "tie_word_embeddings"
 

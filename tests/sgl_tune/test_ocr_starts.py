@@ -30,7 +30,9 @@ def test_dots_has_no_embedding_to_tie_its_head_to(ties: bool, tmp_path: Path) ->
     assert bool(found) is ties and (found is None or "dots.ocr finds no embedding" in found)
 
 
-@pytest.mark.parametrize("name", ["rednote-hilab/dots.ocr", "stepfun-ai/Step3-VL-10B"])
+@pytest.mark.parametrize(
+    "name", ["rednote-hilab/dots.ocr", "stepfun-ai/Step3-VL-10B", "deepseek-ai/DeepSeek-OCR"]
+)
 def test_they_have_no_stages(name: str, tmp_path: Path) -> None:
     found = never_starts(_deployment(tmp_path, PUBLISHED[name], pp=2))
     assert found is not None and "no pipeline stages" in found

@@ -1,6 +1,7 @@
 """DeepSeek-MoE, which was before V2: heads of keys, and experts by a plain softmax behind dense layers.
 
-Its config class is a file of its checkpoints. What a class does not have is as srt/models/deepseek.py has it.
+Its config class is a file of its checkpoints. DeepSeek-OCR's language model is the same, a section of a
+DeepSeek-V2 by its fields, without latents. What a class does not have is as srt/models/deepseek.py has it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from runtime.server.decoders.fields import Fields
 from runtime.server.decoders.parts import everywhere, heads, model, which
 from runtime.server.layer_config import AttentionConfig, MoEConfig
 
+_VALUES = 128
 _TURNED = ("default", "linear", "dynamic")  # by the class of its checkpoints
 
 
 def _deepseek(f: Fields) -> ModelConfig:
     f.only("hidden_act", "silu")
     f.only("attention_bias", False)
+    f.only("use_mla", False)
     f.only("tie_word_embeddings", False)  # srt/models/deepseek.py has a head of its own, whatever is said
     first, every = f.count("first_k_dense_replace"), f.size("moe_layer_freq", 1)
     routes = f.has("n_routed_experts")
@@ -29,7 +32,10 @@ def _attention(f: Fields) -> AttentionConfig:
     count = f.size("num_attention_heads")
     if f.size("hidden_size") % count:
         f.cannot(f"hidden_size is no multiple of num_attention_heads, which is {count}")
-    f.only("head_dim", f.size("hidden_size") // count)
+    width = f.size("hidden_size") // count
+    f.only("head_dim", width)
+    # DeepSeek-OCR's section says 0, of which SGLang makes 128
+    f.only("v_head_dim", width, *([0] if f.tells("use_mla") and width == _VALUES else []))
     found = heads(f)
     kind = "default" if found.rope is None else found.rope.parameters["rope_type"]
     if kind not in _TURNED:
@@ -39,6 +45,8 @@ def _attention(f: Fields) -> AttentionConfig:
 
 def _routed(f: Fields) -> MoEConfig:
     f.only("scoring_func", "softmax")
+    f.only("topk_method", "greedy")
+    f.only("routed_scaling_factor", 1.0, 1)  # which srt/models/deepseek.py does not read
     if not f.has("num_experts_per_tok"):
         f.cannot("num_experts_per_tok is missing")
     if f.get("n_shared_experts") == 0:

@@ -30,6 +30,7 @@ _TOLD = """
     mimo_v2 MiMoV2ForCausalLM
     mimo_v2_flash MiMoV2FlashForCausalLM MiMoV2ForCausalLM
     deepseek DeepseekForCausalLM
+    deepseek_vl_v2 DeepseekOCRForCausalLM
     deepseek_v2 DeepseekV2ForCausalLM
     deepseek_v3 DeepseekV3ForCausalLM MistralLarge3ForCausalLM
     deepseek_v32 DeepseekV32ForCausalLM

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from runtime.server.decoders import kimi_k3
 from runtime.server.encoders import (
+    deepseek,
     dots,
     dots_note,
     ernie,
@@ -98,6 +99,9 @@ _KIMI_VL = {
     "topk_group": None, "num_experts_per_tok": None, "first_k_dense_replace": 0, "norm_topk_prob": False,
     "scoring_func": "softmax", "max_position_embeddings": 2048,
 }  # fmt: skip
+_DEEPSEEK_OCR = {"use_mla": True, "topk_method": "gready"}
+# What it reads by one class, and its pool of keys by another.
+_OF_THE_POOL = ("use_mla", "v_head_dim", "num_key_value_heads", "max_position_embeddings")
 
 WRAPPERS: Mapping[str, Wrapper] = {
     one.model_type: one
@@ -149,6 +153,16 @@ WRAPPERS: Mapping[str, Wrapper] = {
             tower=_STEP,
         ),
         Wrapper("dots_ocr", "qwen2", dots.dots_ocr, is_flat=True),
+        Wrapper(
+            "deepseek_vl_v2",
+            "deepseek",
+            deepseek.deepseek_ocr,
+            section="language_config",
+            tied_by="either",
+            is_named=False,
+            needs=_OF_THE_POOL,
+            text_defaults=_DEEPSEEK_OCR,
+        ),
         Wrapper("dots3_note", "dots3_note_text", dots_note.dots_note, is_flat=True),
         Wrapper(
             "minimax_m3_vl",

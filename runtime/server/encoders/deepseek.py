@@ -1,0 +1,117 @@
+"""What DeepSeek-OCR sees with: SAM's tower and CLIP's behind it (srt/models/deepseek_ocr.py).
+
+SGLang's class has one size of each, whatever a file says, and each rank has them whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from runtime.server.encoders.section import Section
+from runtime.server.encoders.weight import Weights, layer_norm, layers, linear, named, whole
+from runtime.server.errors import ConfigError, Unsupported
+
+_OWN_CLASS = "modeling_deepseekocr.DeepseekOCRForCausalLM"
+_SAM, _SAM_LAYERS, _SAM_HEADS = 768, 12, 12
+_SIDE, _WINDOW, _GLOBAL = 64, 14, [2, 5, 8, 11]
+_CLIP, _CLIP_LAYERS, _IMAGE, _PATCH = 1024, 24, 224, 14
+_NECK, _WIDER, _JOINED = 256, [512, 1024], _CLIP + 1024
+_TOWERS: Mapping[str, Mapping[str, Any]] = {
+    "sam_vit_b": {
+        **{"layers": _SAM_LAYERS, "width": _SAM, "heads": _SAM_HEADS},
+        **{"global_attn_indexes": _GLOBAL, "downsample_channels": _WIDER},
+    },
+    "clip-l-14-224": {
+        **{"layers": _CLIP_LAYERS, "width": _CLIP, "heads": 16, "image_size": _IMAGE, "patch_size": _PATCH}
+    },
+}
+
+
+def deepseek_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
+    _check_class(hf)
+    _check_towers(hf)
+    _check_projector(hf, text_width)
+    yield from named("sam_model", _sam())
+    yield from named("vision_model", _clip())
+    yield from linear("projector.layers", text_width, _JOINED)
+    yield from whole("image_newline", text_width)
+    yield from whole("view_seperator", text_width)
+
+
+def _check_class(hf: Mapping[str, Any]) -> None:
+    """Without this SGLang makes a DeepSeek-VL2 of the file: srt/utils/hf_transformers."""
+    own = Section(hf, "auto_map").get("AutoModel")
+    if own != _OWN_CLASS:
+        raise Unsupported(
+            f"config.json: auto_map: AutoModel is {repr(own)[:60]}: by {_OWN_CLASS} SGLang knows DeepSeek-OCR"
+        )
+    if hf.get("tile_tag") != "2D":
+        raise ConfigError(f"config.json: tile_tag is {repr(hf.get('tile_tag'))[:60]}: SGLang has '2D' alone")
+
+
+def _check_towers(hf: Mapping[str, Any]) -> None:
+    v = Section(hf)
+    name, told = v.get("model_name"), v.get("width")
+    if str(name).lower() == "deepencoderv2":
+        raise Unsupported(f"{v.where}model_name is {name!r}: DeepSeek-OCR 2's tower is not known here")
+    for tower, sizes in told.items() if isinstance(told, Mapping) else ():
+        known = _TOWERS.get(tower)
+        if known is None or not isinstance(sizes, Mapping):
+            raise Unsupported(f"{v.where}width: {tower[:60]}: SGLang has {' and '.join(_TOWERS)}")
+        for size, value in sizes.items():
+            if value != known.get(size, value):
+                raise Unsupported(
+                    f"{v.where}width: {tower}: {size} is {repr(value)[:60]}: SGLang's is {known[size]}"
+                )
+
+
+def _check_projector(hf: Mapping[str, Any], text_width: int) -> None:
+    joiner = Section(hf, "projector_config")
+    for name, known in (("projector_type", "linear"), ("input_dim", _JOINED), ("n_embed", text_width)):
+        value = joiner.get(name)
+        if value != known:
+            raise Unsupported(f"{joiner.where}{name} is {repr(value)[:60]}: here is {known!r}")
+
+
+def _sam() -> Weights:
+    yield from linear("patch_embed.proj", _SAM, 3 * 16 * 16)
+    yield from whole("pos_embed", _SIDE, _SIDE, _SAM)
+    yield from layers("blocks", _SAM_LAYERS, _sam_block(_SAM))
+    for number in range(_SAM_LAYERS):
+        rows = 2 * (_SIDE if number in _GLOBAL else _WINDOW) - 1
+        for side in "hw":
+            yield from whole(f"blocks.{number}.attn.rel_pos_{side}", rows, _SAM // _SAM_HEADS)
+    yield from whole("neck.0.weight", _NECK, _SAM)
+    yield from layer_norm("neck.1", _NECK)
+    yield from whole("neck.2.weight", _NECK, _NECK, 3, 3)
+    yield from layer_norm("neck.3", _NECK)
+    for number, (given, wide) in enumerate(pairwise([_NECK, *_WIDER]), 2):
+        yield from whole(f"net_{number}.weight", wide, given, 3, 3)
+
+
+def _sam_block(width: int) -> Weights:
+    yield from layer_norm("norm1", width)
+    yield from layer_norm("norm2", width)
+    yield from linear("attn.qkv", 3 * width, width)
+    yield from linear("attn.proj", width, width)
+    yield from linear("mlp.lin1", 4 * width, width)
+    yield from linear("mlp.lin2", width, 4 * width)
+
+
+def _clip() -> Weights:
+    yield from whole("embeddings.class_embedding", _CLIP)
+    yield from whole("embeddings.patch_embedding.weight", _CLIP, 3, _PATCH, _PATCH)
+    yield from whole("embeddings.position_embedding.weight", (_IMAGE // _PATCH) ** 2 + 1, _CLIP)
+    yield from layer_norm("pre_layrnorm", _CLIP)
+    yield from layers("transformer.layers", _CLIP_LAYERS, _clip_block(_CLIP))
+
+
+def _clip_block(width: int) -> Weights:
+    yield from layer_norm("layer_norm1", width)
+    yield from layer_norm("layer_norm2", width)
+    yield from linear("self_attn.qkv_proj", 3 * width, width)
+    yield from linear("self_attn.out_proj", width, width)
+    yield from linear("mlp.fc1", 4 * width, width)
+    yield from linear("mlp.fc2", width, 4 * width)
