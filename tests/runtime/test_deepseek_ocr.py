@@ -1,4 +1,5 @@
-"""DeepSeek-OCR: its language model is a DeepSeek-MoE's, its towers are of SGLang's one size."""
+"""DeepSeek-OCR, the first and the second: their language model is a DeepSeek-MoE's, their towers are of
+SGLang's one size."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 import torch
 
 from runtime.forward.comm import VirtualCommunicator
+from runtime.server.checkpoint import Checkpoint
 from runtime.server.decoders.known import model_config
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
@@ -21,7 +24,8 @@ from tests.runtime.families import make_reference, prompts, reference_logits, sa
 from tests.runtime.generation import Generation, make_runtime
 from tests.runtime.random_models import draw
 
-PUBLISHED = json.loads((DATA / "published_families.json").read_text())["deepseek-ai/DeepSeek-OCR"]
+_FILES = json.loads((DATA / "published_families.json").read_text())
+PUBLISHED, SECOND = (_FILES[f"deepseek-ai/DeepSeek-OCR{one}"] for one in ("", "-2"))
 _STEPS, _LENGTHS = 8, (21, 13)
 _SECTION = {"use_mla": False, "topk_method": "greedy", "routed_scaling_factor": 1.0, "num_key_value_heads": 2}
 
@@ -31,15 +35,21 @@ def _told(section: Mapping[str, Any], **whole: Any) -> dict[str, Any]:
     return {**PUBLISHED, **whole, "language_config": {**PUBLISHED["language_config"], **section}}
 
 
-def test_it_has_the_parameters_that_are_published() -> None:
-    """3,336,106,240 in 2,710 tensors."""
-    encoder = model_config(PUBLISHED).encoder
+# Of the first in 2,710 tensors: 179 of SAM's and 293 of CLIP's tower, and four beside them.
+@pytest.mark.parametrize(
+    ("name", "published", "tensors"),
+    [
+        ("deepseek-ai/DeepSeek-OCR", 3336106240, 179 + 293 + 4),
+        ("deepseek-ai/DeepSeek-OCR-2", 3389119360, 179 + 12 * 24 + 1 + 2 + 3),
+    ],
+)
+def test_it_has_the_parameters_that_are_published(name: str, published: int, tensors: int) -> None:
+    encoder = model_config(_FILES[name]).encoder
     assert encoder is not None
     weights = {one.name: math.prod(one.shape) * one.layers for one in encoder.weights}
-    of_tower = sum(weights.values())
-    held = json.loads((DATA / "sglang_weights.json").read_text())["deepseek-ai/DeepSeek-OCR"]["1"]
-    assert sum(held) == 2 * 3336106240 and held[1] == 2 * of_tower
-    assert sum(one.layers for one in encoder.weights) == 179 + 293 + 2 + 2
+    held = json.loads((DATA / "sglang_weights.json").read_text())[name]["1"]
+    assert sum(held) == 2 * published and held[1] == 2 * sum(weights.values())
+    assert sum(one.layers for one in encoder.weights) == tensors
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -104,7 +114,7 @@ _SEES = PUBLISHED["vision_config"]
         ({"tile_tag": "1D"}, "tile_tag is '1D'"),
         ({"tile_tag": None}, "tile_tag is None"),
         ({"vision_config": {**_SEES, "model_name": "DeepEncoderV2"}}, "model_name is 'DeepEncoderV2'"),
-        ({"vision_config": {**_SEES, "width": {"sam_vit_l": {}}}}, "width: sam_vit_l"),
+        ({"vision_config": {**_SEES, "width": {"sam_vit_l": {}}}}, "width: 'sam_vit_l'"),
         (
             {"vision_config": {**_SEES, "width": {"sam_vit_b": {"layers": 24}}}},
             "width: sam_vit_b: layers is 24: SGLang's is 12",
@@ -124,6 +134,33 @@ _SEES = PUBLISHED["vision_config"]
 def test_what_is_another_model_or_has_no_tower_of_sglangs_is_named(whole: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         model_config(_told({}, **whole))
+
+
+_SECOND_SEES = SECOND["vision_config"]
+
+
+@pytest.mark.parametrize(
+    ("whole", "said"),
+    [
+        ({"auto_map": PUBLISHED["auto_map"]}, "architectures names DeepseekOCR2ForCausalLM"),
+        ({"projector_config": PUBLISHED["projector_config"]}, "input_dim is 2048: here is 896"),
+        ({"vision_config": PUBLISHED["vision_config"]}, "width: 'clip-l-14-224'"),
+        (
+            {"vision_config": {**_SECOND_SEES, "width": {"qwen2-0-5b": {"dim": 1536}}}},
+            "width: qwen2-0-5b: dim is 1536: SGLang's is 896",
+        ),
+    ],
+)
+def test_what_is_no_second_of_sglangs_is_named(whole: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        model_config({**SECOND, **whole})
+
+
+def test_the_second_is_known_by_the_class_of_its_checkpoint() -> None:
+    """Whatever its architectures says, SGLang serves it by the first one's class."""
+    for told in (SECOND, {**SECOND, "architectures": PUBLISHED["architectures"]}):
+        assert Checkpoint(told).architecture == "DeepseekOCRForCausalLM"
+        assert replace(model_config(told), encoder=None) == replace(model_config(PUBLISHED), encoder=None)
 
 
 def test_a_tied_head_of_the_whole_is_named() -> None:

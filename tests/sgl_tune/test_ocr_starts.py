@@ -31,7 +31,11 @@ def test_dots_has_no_embedding_to_tie_its_head_to(ties: bool, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "name", ["rednote-hilab/dots.ocr", "stepfun-ai/Step3-VL-10B", "deepseek-ai/DeepSeek-OCR"]
+    "name",
+    [
+        *("rednote-hilab/dots.ocr", "stepfun-ai/Step3-VL-10B"),
+        *("deepseek-ai/DeepSeek-OCR", "deepseek-ai/DeepSeek-OCR-2"),
+    ],
 )
 def test_they_have_no_stages(name: str, tmp_path: Path) -> None:
     found = never_starts(_deployment(tmp_path, PUBLISHED[name], pp=2))

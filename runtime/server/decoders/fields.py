@@ -18,11 +18,20 @@ def architecture_of(hf: HF) -> str:
     listed = hf.get("architectures")
     if hf.get("model_type") == "olmo3":  # srt/configs/olmo3.py
         listed = ["Olmo2ForCausalLM"] if listed in (None, ["Olmo3ForCausalLM"]) else listed
+    if listed == ["DeepseekOCR2ForCausalLM"] and is_ocr_2(hf):
+        listed = ["DeepseekOCRForCausalLM"]
     if listed is None:
         return ""
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
         raise ConfigError(f"config.json: architectures is {repr(listed)[:60]}: a list of names is needed")
     return listed[0] if listed else ""
+
+
+def is_ocr_2(hf: HF) -> bool:
+    """By whom SGLang knows it: srt/utils/hf_transformers/common.py, in every release."""
+    named = hf.get("auto_map")
+    found = named.get("AutoModel") if isinstance(named, Mapping) else None
+    return bool(found == "modeling_deepseekocr2.DeepseekOCR2ForCausalLM")
 
 
 class Fields:
