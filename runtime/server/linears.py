@@ -31,7 +31,7 @@ SPLIT_OVER_TP = (
     *("granitemoe", "granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
     *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text", "afmoe"),
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
-    *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
+    *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek", "paddleocr_vl_text"),
 )
 
 Place = Literal["mixer", "dense", "beside experts"]

@@ -9,6 +9,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 _DENSE = (
     *(name for name in DEEPSEEK_LAYERS if name != "hy_v4"),
     *("glm4_moe", "glm4v_moe_text", "glm4_moe_lite", "ernie4_5", "ernie4_5_moe", "mimo_v2_flash"),
+    "paddleocr_vl_text",
     *("bailing_moe", "bailing_moe_v2", "bailing_hybrid_v3", "sarvam_moe", "minimax_m3_vl_text"),
 )
 # Whose classes ask should_use_flashinfer_cutlass_moe_fp4_allgather for their shared experts.

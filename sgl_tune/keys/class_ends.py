@@ -151,6 +151,21 @@ def _tied_dots(deployment: Deployment) -> Iterator[str]:
         yield "tie_word_embeddings is true, and SGLang's dots.ocr finds no embedding to tie its head to"
 
 
+def _tied_paddle(deployment: Deployment) -> Iterator[str]:
+    """srt/models/paddleocr_vl.py has no place for a head where it is tied, as by transformers' class since
+    the one that 0.5.22 pins, whatever a flat file says; a file's own class does as it says."""
+    server, checkpoint = deployment.server, checkpoint_of(deployment)
+    is_paddle = checkpoint.architecture == "PaddleOCRVLForConditionalGeneration"
+    if not is_paddle or deployment.model.tie_word_embeddings or server.release.number < (0, 5, 22):
+        return
+    trusts = deployment.launch is None or server.asked.others.get("trust_remote_code")
+    if not trusts or not checkpoint.mapping("auto_map"):
+        yield (
+            "transformers ties PaddleOCR-VL's head since 0.5.22, and SGLang then knows no lm_head.weight: "
+            "--trust-remote-code, with its own class beside config.json, does not"
+        )
+
+
 def _afmoe(deployment: Deployment) -> Iterator[str]:
     """srt/models/afmoe.py"""
     if deployment.model.model_type != "afmoe":
@@ -240,7 +255,7 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 
 
 _RULES = (
-    _tied_dots,
+    *(_tied_dots, _tied_paddle),
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     *(_random_latents, _loose_experts),
     *(_longcat, _verifies_blocks, _layers_apart),

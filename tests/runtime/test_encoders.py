@@ -42,6 +42,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "gemma4_unified": {"patch_size": 2, "pooling_kernel_size": 5, "mm_posemb_size": 9, "mm_embed_dim": 24},
     "cohere2_vision": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
     "ernie4_5_moe_vl": {"depth": 2, "patch_size": 7, "spatial_merge_size": 3, "temporal_merge_size": 3},
+    "paddleocr_vl": {"num_hidden_layers": 2, "hidden_size": 32, "patch_size": 7, "num_channels": 4},
     "lfm2_vl": {"num_hidden_layers": 2, "num_patches": 49, "vision_use_head": False, "num_channels": 4},
     "step3p7": {"num_hidden_layers": 2, "hidden_size": 32, "mlp_ratio": 2.25},
     "minimax_m3_vl": {"num_hidden_layers": 2, "hidden_size": 32, "spatial_merge_size": 3},
@@ -62,7 +63,11 @@ _SIZES: dict[str, dict[str, Any]] = {
 
 
 # Which SGLang makes, and nobody asks: a norm behind MiniMax-M3's last layer, parts of GLM-4.1V's in GLM-OCR.
-_IDLE = {"minimax_m3_vl": ("post_layernorm",), "glm_ocr": ("embeddings", "post_conv_layernorm")}
+_IDLE = {
+    "minimax_m3_vl": ("post_layernorm",),
+    "glm_ocr": ("embeddings", "post_conv_layernorm"),
+    "paddleocr_vl": ("packing_position_embedding",),
+}
 
 
 def _count(weights: Iterable[EncoderWeight]) -> int:
@@ -183,7 +188,7 @@ def test_kimi_spells_its_sizes_in_two_ways() -> None:
 # The class is in files of the checkpoint, and tells no norm, or is SGLang's.
 _OWN_CLASS = (
     *("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "glm5_next", "nemotron_h_omni"),
-    *("ernie4_5_moe_vl", "gemma4_unified"),
+    *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl"),
 )
 _OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
 
@@ -298,6 +303,7 @@ _SHARED = {
     "gemma4_unified": ("", ""),
     "cohere2_vision": ("multi_modal_projector", ""),
     "ernie4_5_moe_vl": ("vision_model.blocks.mlp resampler_model", "vision_model.blocks.attn"),
+    "paddleocr_vl": ("encoder.layers.mlp", "encoder.layers.attn"),
     "lfm2_vl": ("encoder.layers.mlp multi_modal_projector", "encoder.layers.attn"),
     "minimax_m3_vl": ("", "encoder.layers.attn encoder.layers multi_modal_projector patch_merge_mlp"),
     "kimi_k25": ("", "encoder.blocks.attn"),
@@ -346,10 +352,11 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
     assert {*WRAPPED} - whole == {
         *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
         *("qwen3_omni_moe", "gemma4", "gemma4_unified", "nemotron_h_omni", "interns1", "ernie4_5_moe_vl"),
+        "paddleocr_vl",
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert {*WRAPPED} - quantized == {
-        *("ernie4_5_moe_vl", "gemma4_unified"),
+        *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl"),
         "qwen3_vl",
         "qwen3_vl_moe",
         "qwen3_5",

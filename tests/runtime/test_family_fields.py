@@ -32,6 +32,7 @@ _ALSO = {"gemma": "gelu"}  # which transformers makes the other
 _OF_SGLANG = (
     "kimi_linear",
     "glm_ocr_text",
+    "paddleocr_vl_text",
     "bailing_hybrid",
     "bailing_hybrid_v3",
     "deepseek_v4",
@@ -117,6 +118,7 @@ _BESIDE = """
     minimax_m3_vl_text attention_output_gate moe_layer_freq n_shared_experts qk_norm_type quantization_config
         scoring_func sparse_attention_config swiglu_beta use_gemma_norm use_qk_norm use_routing_bias
     ernie4_5_moe head_dim num_experts num_experts_per_tok
+    paddleocr_vl_text layer_types rope_is_neox_style
     ernie4_5_vl_moe_text freq_allocation head_dim moe_layer_start_index num_experts_per_tok
     olmo head_dim
     olmo2 head_dim

@@ -46,7 +46,8 @@ _SUMS_OVER_ALL = (
     "InternVLChatModel",
     "KimiVLForConditionalGeneration", "Lfm2VlForConditionalGeneration", "Llama4ForConditionalGeneration",
     "MiMoV2ForCausalLM", "Mistral3ForConditionalGeneration", "NemotronH_Nano_Omni_Reasoning_V3",
-    "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3", "PixtralForConditionalGeneration",
+    "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3", "PaddleOCRVLForConditionalGeneration",
+    "PixtralForConditionalGeneration",
     "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration", "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration",
 )  # fmt: skip

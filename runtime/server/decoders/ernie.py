@@ -1,5 +1,5 @@
 """ERNIE 4.5's text models, dense or of experts, and that of ERNIE 4.5 VL, whose experts are for text or for
-images: pairs of neighbours are turned."""
+images: pairs of neighbours are turned. In PaddleOCR-VL's, halves are."""
 
 from __future__ import annotations
 
@@ -10,9 +10,23 @@ from runtime.server.decoders.parts import MLPS, everywhere, heads, model, which
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig, MoEConfig
 
+_ALL_BEFORE = {"full_attention": "full"}
+
 
 def _dense(f: Fields) -> ModelConfig:
     return model(f, {"full": _attention(f)}, everywhere(f, "full"), everywhere(f, "dense"))
+
+
+def _paddle_ocr(f: Fields) -> ModelConfig:
+    """What its file leaves out, its own class and transformers' say otherwise."""
+    if f.get("rope_is_neox_style") is not True:
+        f.cannot("rope_is_neox_style is not true: SGLang then turns neighbours, and transformers halves")
+    if not f.tells("rope_theta") and "rope_theta" not in f.section("rope_parameters"):
+        f.cannot("rope_theta is missing: what it is then, the checkpoint's own class says")
+    f.only("use_bias", False)
+    f.per_layer("layer_types", f.size("num_hidden_layers"), _ALL_BEFORE)
+    attention = heads(f, theta=500000.0)
+    return model(f, {"full": attention}, everywhere(f, "full"), everywhere(f, "dense"))
 
 
 def _of_experts(f: Fields) -> ModelConfig:
@@ -104,6 +118,11 @@ FAMILIES = (
     Family(
         "ernie4_5",
         _dense,
+        {**_COMMON, "intermediate_size": 3072, "num_key_value_heads": 2, "head_dim": 128},
+    ),
+    Family(
+        "paddleocr_vl_text",
+        _paddle_ocr,
         {**_COMMON, "intermediate_size": 3072, "num_key_value_heads": 2, "head_dim": 128},
     ),
     Family(

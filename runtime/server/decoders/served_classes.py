@@ -58,6 +58,8 @@ _TOLD = """
     minimax_m3_vl_text MiniMaxM3SparseForCausalLM
     ernie4_5 Ernie4_5_ForCausalLM
     ernie4_5_moe Ernie4_5_MoeForCausalLM
+    paddleocr_vl PaddleOCRVLForConditionalGeneration
+    paddleocr_vl_text PaddleOCRVLForConditionalGeneration
     ernie4_5_moe_vl Ernie4_5_VLMoeForConditionalGeneration
     olmo OlmoForCausalLM
     olmo2 Olmo2ForCausalLM

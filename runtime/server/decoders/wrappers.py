@@ -77,6 +77,10 @@ _ERNIE = (
     *("moe_num_shared_experts", "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"),
     *("pixel_hidden_size", "spatial_conv_size", "temporal_conv_size"),
 )
+_PADDLE = (
+    *("num_key_value_heads", "intermediate_size", "max_position_embeddings", "rms_norm_eps", "head_dim"),
+    *("hidden_act", "use_bias", "tie_word_embeddings"),
+)
 # step3_vl_10b.py: what it calls them has a dot too many.
 _STEP_LAYER = "vision_model..transformer.resblocks.0."
 _STEP = (
@@ -163,6 +167,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             needs=_OF_THE_POOL,
             text_defaults=_DEEPSEEK_OCR,
         ),
+        Wrapper("paddleocr_vl", "paddleocr_vl_text", siglip.paddle_ocr, is_flat=True, needs=_PADDLE),
         Wrapper("dots3_note", "dots3_note_text", dots_note.dots_note, is_flat=True),
         Wrapper(
             "minimax_m3_vl",

@@ -1,5 +1,6 @@
 """SigLIP as Gemma 3 has it (srt/models/siglip.py, gemma3_mm.py), and as Command A+ does, where it is
-transformers' own on every rank (cohere2_vision.py); SigLIP 2 as LFM2-VL does (siglip2.py, lfm2_vl.py)."""
+transformers' own on every rank (cohere2_vision.py); SigLIP 2 as LFM2-VL does (siglip2.py, lfm2_vl.py); one
+that is told its patches' places as PaddleOCR-VL does (paddleocr_vl.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from runtime.server.encoders.weight import (
     vocabulary,
     whole,
 )
-from runtime.server.errors import ConfigError
+from runtime.server.errors import ConfigError, Unsupported
 
 _DEFAULTS = {
     "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -31,6 +32,7 @@ _UNSAID = {
     "hidden_size": 1152, "intermediate_size": 3072, "num_hidden_layers": 27, "num_attention_heads": 12,
     "image_size": 512,
 }  # fmt: skip
+_MERGED, _PACKED = 2, 32768
 _BESIDE = {"downsample_factor": 2, "alignment_intermediate_size": 36864}
 _SIGLIP_2 = {**_DEFAULTS, "num_patches": 256}
 _JOINER = {
@@ -72,6 +74,23 @@ def lfm2_vl(hf: Mapping[str, Any], text_width: int) -> Weights:
     bias = joiner.flag("projector_bias")
     yield from column("multi_modal_projector.linear_1", inner, joined, bias)
     yield from row("multi_modal_projector.linear_2", text_width, inner, bias)
+
+
+def paddle_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
+    """Of places without a picture's sides there are as many as its class says, and nobody asks them."""
+    if hf.get("text_config") is not None:
+        raise Unsupported("config.json: text_config: SGLang's releases differ in what they read beside it")
+    v = Section(hf)
+    width, merge = v.size("hidden_size"), v.get("spatial_merge_size")
+    if merge not in (None, _MERGED):
+        raise ConfigError(f"{v.where}spatial_merge_size is {merge!r:.60}: SGLang has {_MERGED} alone")
+    yield from _patch_embedding(v, width)
+    yield from whole("embeddings.position_embedding.weight", _patches(v), width)
+    yield from whole("packing_position_embedding.weight", _PACKED, width)
+    yield from _split_layers(v, width)
+    yield from layer_norm("mlp_AR.pre_norm", width)
+    yield from linear("mlp_AR.linear_1", width * _MERGED**2, width * _MERGED**2)
+    yield from linear("mlp_AR.linear_2", text_width, width * _MERGED**2)
 
 
 def _whole_tower(v: Section) -> Weights:

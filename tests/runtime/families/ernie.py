@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.runtime.families import choices
+from tests.runtime.families import choices, sizes
 from tests.runtime.families.tiny import Tiny
 
 TINY: dict[str, Tiny] = {}
@@ -26,6 +26,31 @@ TINY["ernie4_5_moe"] = Tiny(
         "moe_norm_min": (1e-12,) * 5 + (0.9,),
         "use_bias": (False,) * 5 + (True,),
     },
+)
+
+
+def _flat_alone(hf: dict[str, Any]) -> dict[str, Any]:
+    """As its checkpoints have it, which say which of a head is turned."""
+    text, told = hf["text_config"], ("model_type", "tie_word_embeddings", "rope_parameters")
+    return {
+        **{name: value for name, value in text.items() if name not in told},
+        **{name: value for name, value in hf.items() if name != "text_config"},
+        "rope_scaling": text["rope_parameters"],
+        "rope_theta": text["rope_parameters"]["rope_theta"],
+        "rope_is_neox_style": True,
+    }
+
+
+TINY["paddleocr_vl"] = Tiny(
+    "PaddleOCRVLConfig",
+    {"head_dim": 16, "rope_parameters": sizes.MROPE},
+    {
+        **choices.WITH_SECTIONS,
+        "head_dim": (None, 16),
+        "use_bias": (False,) * 5 + (True,),
+    },
+    tower={**sizes.PIXTRAL, "image_size": 56},
+    as_published=_flat_alone,
 )
 
 
