@@ -15,8 +15,6 @@ from runtime.layers.loading import Index
 from runtime.server.decoders.wrappers import alone
 from runtime.server.errors import ConfigError
 
-_SPEAKS = "thinker."  # before the names of one part of two
-
 
 class Checkpoint:
     """Reads just the part of a tensor that is asked for."""
@@ -28,7 +26,7 @@ class Checkpoint:
             raise ConfigError(f"{folder} holds no *.safetensors: is it a folder of save_pretrained?")
         self._files = [_open(file) for file in files]
         self._where = {
-            alone(name.removeprefix(_SPEAKS)).replace(".block_sparse_moe.", ".mlp."): (opened, name)
+            alone(name).replace(".block_sparse_moe.", ".mlp."): (opened, name)
             for opened in self._files
             for name in opened.keys()  # noqa: SIM118
         }

@@ -26,7 +26,8 @@ WITHOUT_STAGES = frozenset({
     "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM",
     "PaddleOCRVLForConditionalGeneration", "Phi4MMForCausalLM", "PhiForCausalLM",
     "PhiMoEForCausalLM", "PixtralForConditionalGeneration", "Qwen2VLForConditionalGeneration",
-    "Qwen3NextForCausalLM", "Qwen3OmniMoeForConditionalGeneration", "SDARForCausalLM",
+    "Qwen3ASRForConditionalGeneration", "Qwen3NextForCausalLM",
+    "Qwen3OmniMoeForConditionalGeneration", "SDARForCausalLM",
     "SDARMoeForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",
     "StepVLForConditionalGeneration",
 })  # fmt: skip

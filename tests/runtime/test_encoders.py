@@ -27,6 +27,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "qwen3_vl": {"deepstack_visual_indexes": [0, 1], "depth": 2, "num_position_embeddings": 256},
     "qwen3_vl_moe": {"deepstack_visual_indexes": [], "depth": 3, "spatial_merge_size": 3},
     "qwen3_omni_moe": {"deepstack_visual_indexes": [0, 1], "depth": 2, "num_position_embeddings": 256},
+    "qwen3_asr": {"encoder_layers": 2, "num_mel_bins": 37, "downsample_hidden_size": 6, "output_dim": 24},
     "qwen3_5": {"depth": 2, "patch_size": 8},
     "qwen3_5_moe": {"num_heads": 4, "out_hidden_size": 64, "in_channels": 1},
     "qwen4_exp": {"depth": 2, "num_heads": 4, "num_position_embeddings": 256},
@@ -188,7 +189,7 @@ def test_kimi_spells_its_sizes_in_two_ways() -> None:
 # The class is in files of the checkpoint, and tells no norm, or is SGLang's.
 _OWN_CLASS = (
     *("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "glm5_next", "nemotron_h_omni"),
-    *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl"),
+    *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr"),
 )
 _OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
 
@@ -289,6 +290,7 @@ _SHARED = {
         "merger deepstack_merger_list.merger audio_tower.layers.mlp",
         "pos_embed blocks.attn blocks.mlp audio_tower.layers.attn",
     ),
+    "qwen3_asr": ("audio_tower.layers.mlp", "audio_tower.layers.attn"),
     **dict.fromkeys(("glm4v", "glm46v", "glm4v_moe", "glm5_next", "glm_ocr"), _GLM),
     "mistral3": ("transformer.layers.feed_forward", "transformer.layers.attn"),
     "llama4": ("patch_embedding model.layers.mlp vision_adapter.mlp", "model.layers.attn"),
@@ -352,11 +354,11 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
     assert {*WRAPPED} - whole == {
         *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
         *("qwen3_omni_moe", "gemma4", "gemma4_unified", "nemotron_h_omni", "interns1", "ernie4_5_moe_vl"),
-        "paddleocr_vl",
+        *("paddleocr_vl", "qwen3_asr"),
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert {*WRAPPED} - quantized == {
-        *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl"),
+        *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr"),
         "qwen3_vl",
         "qwen3_vl_moe",
         "qwen3_5",

@@ -49,7 +49,8 @@ _SUMS_OVER_ALL = (
     "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3", "PaddleOCRVLForConditionalGeneration",
     "PixtralForConditionalGeneration",
     "Qwen2VLForConditionalGeneration",
-    "Qwen2_5_VLForConditionalGeneration", "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration",
+    "Qwen2_5_VLForConditionalGeneration", "Qwen3ASRForConditionalGeneration",
+    "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration",
 )  # fmt: skip
 
 

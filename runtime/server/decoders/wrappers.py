@@ -122,6 +122,14 @@ WRAPPERS: Mapping[str, Wrapper] = {
             inside="thinker_config",
             tied_by="whole",
         ),
+        Wrapper(
+            "qwen3_asr",
+            "qwen3",
+            qwen.qwen3_asr,
+            inside="thinker_config",
+            served=("qwen3",),
+            is_alike=True,
+        ),
         Wrapper("qwen3_5", "qwen3_5_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
         Wrapper("qwen3_5_moe", "qwen3_5_moe_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
         Wrapper("qwen4_exp", "qwen4_exp_text", qwen.qwen3_vl, may_be_whole=True, tied_by="whole"),
@@ -228,6 +236,8 @@ def served_part(wrapper: Wrapper, hf: HF) -> HF:
     if wrapper.inside is None:
         return hf
     found = _section(wrapper, hf.get(wrapper.inside), wrapper.inside)
+    if found.get("quantization_config") is not None:
+        raise Unsupported(f"config.json: {wrapper.inside}: quantization_config: SGLang reads none there")
     return {**{name: hf[name] for name in _OF_THE_WHOLE if hf.get(name) is not None}, **found}
 
 
@@ -289,8 +299,12 @@ def _of_text(section: HF) -> HF:
 
 
 def alone(name: Any) -> Any:
-    """`model.language_model.layers.0` and `language_model.model.layers.0` are `model.layers.0` there."""
-    if not isinstance(name, str) or "language_model." not in name:
+    """`model.language_model.layers.0`, `language_model.model.layers.0` and `thinker.model.layers.0` are
+    `model.layers.0` there."""
+    if not isinstance(name, str):
+        return name
+    name = name.removeprefix("thinker.")
+    if "language_model." not in name:
         return name
     bare = name.replace("language_model.", "", 1)
     return bare if bare.startswith(_TOPS) else f"model.{bare}"

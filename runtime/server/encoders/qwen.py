@@ -1,5 +1,5 @@
-"""The vision towers of Qwen2-VL, 2.5-VL and 3-VL (srt/models/qwen2_vl.py, qwen2_5_vl.py, qwen3_vl.py), and
-both of Qwen3-Omni (qwen3_omni_moe.py)."""
+"""The vision towers of Qwen2-VL, 2.5-VL and 3-VL (srt/models/qwen2_vl.py, qwen2_5_vl.py, qwen3_vl.py), both
+of Qwen3-Omni (qwen3_omni_moe.py), whose ear Qwen3-ASR has (qwen3_asr.py)."""
 
 from __future__ import annotations
 
@@ -97,6 +97,10 @@ def qwen3_omni(hf: Mapping[str, Any], _text_width: int) -> Weights:
     """What merges its patches is shared by all ranks."""
     yield from _qwen3(Section(hf, defaults=_QWEN3_DEEP), iter)
     yield from named(EAR, _audio(Section(hf, "audio_config", _AUDIO)))
+
+
+def qwen3_asr(hf: Mapping[str, Any], _text_width: int) -> Weights:
+    return named(EAR, _audio(Section(hf, "audio_config", _AUDIO)))
 
 
 def _audio(a: Section) -> Weights:

@@ -37,3 +37,27 @@ TINY["qwen3_omni_moe"] = Tiny(
     beside={"audio_config": _AUDIO},
     as_published=_qwen3_omni_moe,
 )
+
+
+def _qwen3_asr(hf: dict[str, Any]) -> dict[str, Any]:
+    """As SGLang reads it: transformers' own has no such section."""
+    audio = {**hf["audio_config"], "model_type": "qwen3_asr_audio_encoder"}
+    thinker = {"text_config": hf["text_config"], "audio_config": audio}
+    architectures = ["Qwen3ASRForConditionalGeneration"]
+    return {"model_type": "qwen3_asr", "architectures": architectures, "thinker_config": thinker}
+
+
+TINY["qwen3_asr"] = Tiny(
+    "Qwen3ASRConfig",
+    {"model_type": "qwen3", "head_dim": 32, "rope_parameters": sizes.MROPE},
+    {
+        **choices.WITH_SECTIONS,
+        **choices.OPTIONAL_WINDOW,
+        "head_dim": (16,),
+        "attention_bias": (False, True),
+    },
+    tower=_AUDIO,
+    tower_section="audio_config",
+    as_published=_qwen3_asr,
+    renamed={"model.language_model.": "model."},
+)

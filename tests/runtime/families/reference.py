@@ -24,7 +24,7 @@ def sizes_of(name: str, **changes: Any) -> dict[str, Any]:
 def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: Any) -> Any:
     """A transformers model in fp32 with eager attention; `vision` changes a multimodal model's encoder."""
     import transformers
-    from transformers import AutoModelForImageTextToText
+    from transformers import AutoModelForMultimodalLM
 
     tiny = TINY[name]
     if name in classless.CLASSLESS:
@@ -35,7 +35,7 @@ def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: A
         whole.saved_as = {"architectures": [], **whole.config.text_config.to_dict(), "model_type": name}
         return whole
     if tiny.tower is not None:
-        config, make = _wrapped(name, changes, vision or {}), AutoModelForImageTextToText.from_config
+        config, make = _wrapped(name, changes, vision or {}), AutoModelForMultimodalLM.from_config
     else:
         config = getattr(transformers, tiny.config_class)(**sizes_of(name, **changes))
         make = classless.of_text
@@ -62,7 +62,7 @@ def _wrapped(name: str, changes: dict[str, Any], tower: dict[str, Any]) -> Any:
     ties = bool(section.get("tie_word_embeddings"))
     return getattr(transformers, tiny.config_class)(
         text_config=section,
-        vision_config={**(tiny.tower or {}), **tower},
+        **{tiny.tower_section: {**(tiny.tower or {}), **tower}},
         **tiny.beside,
         tie_word_embeddings=ties,
     )

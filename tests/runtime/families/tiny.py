@@ -14,7 +14,8 @@ class Tiny:
     config_class: str  # of transformers, or the checkpoints' own
     sizes: HF  # that differ from the common ones: of a wrapper those of its text
     space: Mapping[str, tuple[Any, ...]]
-    tower: HF | None = None  # a wrapper's vision_config
+    tower: HF | None = None  # a wrapper's vision_config, or what it has in its place
+    tower_section: str = "vision_config"
     beside: HF = field(default_factory=dict)  # a wrapper's other fields
     inside: str | None = None  # of the wrapper that alone has a class
     # A config.json as its checkpoints have it, of what transformers writes.
