@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from runtime.layers.loading import Index
-from runtime.server.decoders.wrappers import alone
+from runtime.server.decoders.text_names import alone
 from runtime.server.errors import ConfigError
 
 

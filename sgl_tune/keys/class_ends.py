@@ -25,6 +25,7 @@ _UNSETTLED = {
     "NemotronH_Nano_VL_V2": "Nemotron Nano VL",
     "NemotronH_Nano_Omni_Reasoning_V3": "Nemotron Nano Omni",
 }
+_LIGHTON_SINCE = (0, 5, 14)
 _READ_ALONE = {"KimiVLForConditionalGeneration": "Kimi-VL", "SarvamMLAForCausalLM": "Sarvam 105B"}
 _KEY_WIDTH, _PAGE, _COUNTS = 128, 64, (512, 2048)
 _WITH_TAILS = ("fa3", "tilelang", "trtllm", "flashmla_sparse")  # the last is one of the others by GPU
@@ -166,6 +167,13 @@ def _tied_paddle(deployment: Deployment) -> Iterator[str]:
         )
 
 
+def _lighton(deployment: Deployment) -> Iterator[str]:
+    """srt/models/lightonocr.py looks for an angle that transformers keeps among rope_parameters."""
+    is_lighton = checkpoint_of(deployment).architecture == "LightOnOCRForConditionalGeneration"
+    if is_lighton and deployment.server.release.number < _LIGHTON_SINCE:
+        yield "before 0.5.14 SGLang's LightOnOCR does not find the rope_theta of its tower"
+
+
 def _afmoe(deployment: Deployment) -> Iterator[str]:
     """srt/models/afmoe.py"""
     if deployment.model.model_type != "afmoe":
@@ -255,7 +263,7 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 
 
 _RULES = (
-    *(_tied_dots, _tied_paddle),
+    *(_tied_dots, _tied_paddle, _lighton),
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     *(_random_latents, _loose_experts),
     *(_longcat, _verifies_blocks, _layers_apart),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
@@ -25,7 +26,9 @@ MODEL = ("mem-report", "--model", "meta-llama/Llama-3.1-8B", "--attention-backen
 
 
 def run(*arguments: object) -> Ran:
-    """With time to load a model and to look for remedies."""
+    """With time to load a model and to look for remedies, and all of the GPU: earlier tests kept some."""
+    gc.collect()
+    torch.cuda.empty_cache()
     command = [*PROGRAM, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300)
     return Ran(done.returncode, done.stdout, done.stderr)

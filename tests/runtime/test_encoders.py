@@ -14,7 +14,8 @@ import torch
 from runtime.forward.comm import VirtualCommunicator
 from runtime.models.encoder import EncoderWeights
 from runtime.server.decoders.known import model_config
-from runtime.server.decoders.wrappers import WRAPPERS, alone, served_part, wrapper_of
+from runtime.server.decoders.text_names import alone
+from runtime.server.decoders.wrappers import WRAPPERS, served_part, wrapper_of
 from runtime.server.encoders.weight import Encoder, EncoderWeight
 from runtime.server.errors import ConfigError
 from runtime.server.parallel_config import ParallelConfig
@@ -36,6 +37,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "glm4v_moe": {"depth": 2, "intermediate_size": 24, "in_channels": 4},
     "glm_ocr": {"depth": 2, "intermediate_size": 24, "spatial_merge_size": 3, "num_heads": 4},
     "glm5_next": {"depth": 2, "intermediate_size": 24, "spatial_merge_size": 3, "out_hidden_size": 32},
+    "lighton_ocr": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
     "mistral3": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
     "llama4": {"num_hidden_layers": 2, "hidden_size": 32, "multi_modal_projector_bias": False},
     "gemma3": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
@@ -189,7 +191,7 @@ def test_kimi_spells_its_sizes_in_two_ways() -> None:
 # The class is in files of the checkpoint, and tells no norm, or is SGLang's.
 _OWN_CLASS = (
     *("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "glm5_next", "nemotron_h_omni"),
-    *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr"),
+    *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr"),
 )
 _OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
 
@@ -292,7 +294,9 @@ _SHARED = {
     ),
     "qwen3_asr": ("audio_tower.layers.mlp", "audio_tower.layers.attn"),
     **dict.fromkeys(("glm4v", "glm46v", "glm4v_moe", "glm5_next", "glm_ocr"), _GLM),
-    "mistral3": ("transformer.layers.feed_forward", "transformer.layers.attn"),
+    **dict.fromkeys(
+        ("mistral3", "lighton_ocr"), ("transformer.layers.feed_forward", "transformer.layers.attn")
+    ),
     "llama4": ("patch_embedding model.layers.mlp vision_adapter.mlp", "model.layers.attn"),
     "gemma3": ("embeddings encoder.layers.mlp", "encoder.layers.attn"),
     "gemma4": (
@@ -354,11 +358,11 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
     assert {*WRAPPED} - whole == {
         *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
         *("qwen3_omni_moe", "gemma4", "gemma4_unified", "nemotron_h_omni", "interns1", "ernie4_5_moe_vl"),
-        *("paddleocr_vl", "qwen3_asr"),
+        *("paddleocr_vl", "qwen3_asr", "lighton_ocr"),
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert {*WRAPPED} - quantized == {
-        *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr"),
+        *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr"),
         "qwen3_vl",
         "qwen3_vl_moe",
         "qwen3_5",

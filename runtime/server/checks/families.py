@@ -44,7 +44,8 @@ def _attention_ranks(c: Choices) -> int:
 _SUMS_OVER_ALL = (
     "DotsOCRForCausalLM", "Gemma3ForConditionalGeneration", "InternS1ForConditionalGeneration",
     "InternVLChatModel",
-    "KimiVLForConditionalGeneration", "Lfm2VlForConditionalGeneration", "Llama4ForConditionalGeneration",
+    "KimiVLForConditionalGeneration", "Lfm2VlForConditionalGeneration",
+    "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration",
     "MiMoV2ForCausalLM", "Mistral3ForConditionalGeneration", "NemotronH_Nano_Omni_Reasoning_V3",
     "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3", "PaddleOCRVLForConditionalGeneration",
     "PixtralForConditionalGeneration",

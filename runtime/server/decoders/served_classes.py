@@ -91,7 +91,8 @@ _TOLD = """
     llama4 Llama4ForConditionalGeneration
     llama4_text Llama4ForCausalLM Llama4ForConditionalGeneration
     ministral3 Ministral3ForCausalLM
-    mistral3 Mistral3ForConditionalGeneration
+    mistral3 Mistral3ForConditionalGeneration LightOnOCRForConditionalGeneration
+    lighton_ocr LightOnOCRForConditionalGeneration
     mistral4 Mistral4ForCausalLM
     mistral_large_3 MistralLarge3ForCausalLM
     pixtral PixtralForConditionalGeneration

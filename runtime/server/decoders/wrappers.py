@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from runtime.server.decoders import kimi_k3
+from runtime.server.decoders.fields import architecture_of
+from runtime.server.decoders.text_names import of_text
 from runtime.server.encoders import (
     deepseek,
     dots,
@@ -31,8 +33,6 @@ from runtime.server.errors import ConfigError, Unsupported
 HF = Mapping[str, Any]
 _OF_THE_WHOLE = ("quantization_config", "dtype", "torch_dtype")
 _TIES, _TIED = "tie_word_embeddings", "tie_embedding"
-_TOPS = ("model.", "lm_head", "output.", "backbone.")  # of a model of text alone
-_LISTS = ("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +139,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("glm_ocr", "glm_ocr_text", glm.glm_ocr, **_EITHER, tied_by="either"),
         Wrapper("glm5_next", "glm5_next_text", glm.glm5_next, **_EITHER, **_FLAT),
         Wrapper("mistral3", "mistral", pixtral.mistral3, **_QUANTIZED),
+        Wrapper("lighton_ocr", "qwen3", pixtral.lighton_ocr, served=("qwen3",), is_alike=True),
         Wrapper("pixtral", "", pixtral.native, by_architecture=_LARGE_3, is_prefixed=False),
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
@@ -222,8 +223,15 @@ WRAPPERS: Mapping[str, Wrapper] = {
 }
 
 
+# Its checkpoints call themselves so, and a text that has no name is then Mistral's.
+_AS_MISTRAL_3 = replace(WRAPPERS["lighton_ocr"], model_type="mistral3", text_type="mistral")
+
+
 def wrapper_of(hf: HF) -> Wrapper | None:
-    return WRAPPERS.get(str(hf.get("model_type", "")))
+    kind = str(hf.get("model_type", ""))
+    if kind == "mistral3" and architecture_of(hf) == "LightOnOCRForConditionalGeneration":
+        return _AS_MISTRAL_3
+    return WRAPPERS.get(kind)
 
 
 def encoder_of(wrapper: Wrapper, hf: HF, text_width: int) -> Encoder | None:
@@ -278,7 +286,7 @@ def text_part(wrapper: Wrapper, hf: HF) -> HF:
         told = [hf[name] for name in (_TIED, _TIES) if hf.get(name) is not None]
         text |= {_TIED: None, _TIES: told[0] if told else True}
     if wrapper.is_prefixed and isinstance(text.get("quantization_config"), Mapping):
-        text["quantization_config"] = _of_text(text["quantization_config"])
+        text["quantization_config"] = of_text(text["quantization_config"])
     return text
 
 
@@ -290,21 +298,3 @@ def _of_architecture(wrapper: Wrapper, text: HF) -> str:
         where = f"config.json: {wrapper.section}: architectures"
         raise Unsupported(f"{where} is {repr(listed)[:60]}: this runtime knows {known}")
     return wrapper.by_architecture[name]
-
-
-def _of_text(section: HF) -> HF:
-    """Modules by the names that they have in a model of text alone."""
-    listed = {name: section[name] for name in _LISTS if isinstance(section.get(name), list)}
-    return {**section, **{name: [alone(one) for one in names] for name, names in listed.items()}}
-
-
-def alone(name: Any) -> Any:
-    """`model.language_model.layers.0`, `language_model.model.layers.0` and `thinker.model.layers.0` are
-    `model.layers.0` there."""
-    if not isinstance(name, str):
-        return name
-    name = name.removeprefix("thinker.")
-    if "language_model." not in name:
-        return name
-    bare = name.replace("language_model.", "", 1)
-    return bare if bare.startswith(_TOPS) else f"model.{bare}"

@@ -1,4 +1,5 @@
-"""Pixtral's tower as Mistral 3 and Llava have it (srt/models/pixtral.py), with their projectors, whole.
+"""Pixtral's tower as Mistral 3, Llava and LightOnOCR have it (srt/models/pixtral.py, lightonocr.py), with
+their projectors, whole.
 
 As a params.json tells it, all of it is whole on every rank.
 """
@@ -11,25 +12,49 @@ from typing import Any
 
 from runtime.server.encoders.section import Section
 from runtime.server.encoders.weight import Weights, attention, column, layers, linear, rms_norm, row, whole
-from runtime.server.errors import ConfigError
+from runtime.server.errors import ConfigError, Unsupported
 
 # Of a section that leaves them out; one that is not there at all has smaller patches.
 _DEFAULTS = {
     "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
     "num_channels": 3, "patch_size": 16,
 }  # fmt: skip
+_BIAS = "multimodal_projector_bias"
 _UNSAID = {**_DEFAULTS, "patch_size": 14}
 
 
 def mistral3(hf: Mapping[str, Any], text_width: int) -> Weights:
-    v = Section(hf, defaults=_UNSAID if hf.get("vision_config") is None else _DEFAULTS)
+    v = _section_of(hf)
     bias = bool(hf.get("multimodal_projector_bias", False))
-    width, merge = v.size("hidden_size"), hf.get("spatial_merge_size") or 2
+    yield from _tower(v)
+    yield from _projector(v, text_width, hf.get("spatial_merge_size") or 2, bias)
+
+
+def lighton_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
+    """What its tower's section tells goes before what stands beside it."""
+    v, told = _section_of(hf), hf.get("vision_config") or {}
+    merge = told.get("spatial_merge_size", hf.get("spatial_merge_size", 2))
+    bias = told.get("adapter_bias", hf.get(_BIAS, False))
+    is_mistral = hf.get("model_type") == "mistral3"
+    if is_mistral and hf.get(_BIAS, False) is None:
+        raise ConfigError(f"config.json: {_BIAS} is null: true or false is needed")
+    if not is_mistral and (bias or ("adapter_bias" not in told and _BIAS not in hf)):
+        said = "is missing" if _BIAS not in hf and "adapter_bias" not in told else "is not false"
+        raise Unsupported(f"config.json: {_BIAS} {said}: SGLang then adds biases that no checkpoint has")
+    yield from _tower(v)
+    yield from _projector(v, text_width, merge, bool(bias))
+
+
+def _section_of(hf: Mapping[str, Any]) -> Section:
+    return Section(hf, defaults=_UNSAID if hf.get("vision_config") is None else _DEFAULTS)
+
+
+def _projector(v: Section, text_width: int, merge: Any, bias: bool) -> Weights:
+    width = v.size("hidden_size")
     if type(merge) is not int or merge < 1:
         raise ConfigError(
             f"config.json: spatial_merge_size is {merge!r:.60}: a positive whole number is needed"
         )
-    yield from _tower(v)
     yield from rms_norm("multi_modal_projector.norm", width)
     merger = "multi_modal_projector.patch_merger.merging_layer"
     yield from linear(merger, width, width * merge**2, bias=False)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from tests.runtime.families import choices, sizes
 from tests.runtime.families.tiny import Tiny
 
@@ -19,6 +21,20 @@ TINY["ministral3"] = Tiny(
     "Ministral3Config",
     {"head_dim": 16, "rope_parameters": {**sizes.YARN, "llama_4_scaling_beta": 0.3}},
     {**choices.HEADS, **choices.WINDOW, "rope_parameters": _GROWN},
+)
+
+
+def _with_projector(hf: dict[str, Any]) -> dict[str, Any]:
+    """As SGLang asks for it: transformers' class has none with biases."""
+    return {**hf, "multimodal_projector_bias": False}
+
+
+TINY["lighton_ocr"] = Tiny(
+    "LightOnOcrConfig",
+    {"model_type": "qwen3", "head_dim": 16},
+    {**choices.HEADS, **choices.OPTIONAL_WINDOW, "head_dim": (8, 32), "attention_bias": (False, True)},
+    tower={**sizes.PIXTRAL, "model_type": "pixtral"},
+    as_published=_with_projector,
 )
 TINY["mistral3"] = Tiny(
     "Mistral3Config",
