@@ -18,6 +18,7 @@ from runtime.server.decoders.known import FAMILIES, model_config
 from runtime.server.decoders.wrappers import WRAPPERS
 from runtime.server.errors import ConfigError
 from tests.book.cases import CHECKPOINTS, checkpoints
+from tests.memory.checkpoints import checkpoints as published
 from tests.runtime import families
 from tests.runtime.classless import CLASSLESS
 from tests.runtime.config_files import config_file
@@ -130,6 +131,13 @@ def as_tiny_ones_are() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"small/{name}", _told(families.config_json(families.make_reference(name, **told)))
 
 
+def as_published() -> Iterator[tuple[str, dict[str, Any]]]:
+    """... and of a text that its checkpoint describes twice."""
+    ocr = next(one.config for one in published() if one.name == "deepseek-ai/DeepSeek-OCR")
+    text = {**ocr["language_config"], "num_hidden_layers": 2}
+    yield "small/deepseek_vl_v2", {**_told(ocr), "language_config": text}
+
+
 def _around(name: str, served_by: str, **sections: Any) -> dict[str, Any]:
     return {"model_type": name, "architectures": [served_by], "vision_config": {}, **sections}
 
@@ -152,6 +160,7 @@ def _told(config: dict[str, Any]) -> dict[str, Any]:
     kept = _kept(config)
     names = {**auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
     names |= {one.model_type: one.architecture for one in CLASSLESS.values() if one.model_type not in _KEPT}
+    names["iquestcoder"] = "IQuestCoderForCausalLM"
     kept["architectures"] = kept.get("architectures") or [names.get(kept["model_type"], "LlamaForCausalLM")]
     return kept
 
@@ -173,6 +182,7 @@ def main() -> None:
         around_qwens(kept),
         told_by_their_files(),
         as_tiny_ones_are(),
+        as_published(),
     ):
         kept |= {name: config for name, config in more if name not in kept}
     for name, config in kept.items():

@@ -51,6 +51,7 @@ _SUMS_OVER_ALL = (
     "PixtralForConditionalGeneration",
     "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration", "Qwen3ASRForConditionalGeneration",
+    "Qwen3OmniMoeForConditionalGeneration",
     "Step3VLForConditionalGeneration", "StepVLForConditionalGeneration",
 )  # fmt: skip
 
