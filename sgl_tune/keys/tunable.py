@@ -14,7 +14,9 @@ from sgl_tune.keys.plan import Plan
 # As runtime/layers/quantization.py and moe/ have them; tests hold the two against each other.
 _METHODS = (None, "fp8", "modelopt_fp8", "modelopt_fp4", "nvfp4", "mxfp4")
 _NVFP4_GROUP = 16
+_SENT_BY = ("none", "flashinfer")
 _FP4_GEMMS = ("flashinfer_cutedsl", "flashinfer_cutlass", "flashinfer_cudnn")
+_CUTLASS_KINDS = (None, "modelopt_fp8")
 _TRTLLM_KINDS = ("bfloat16", "fp8", "modelopt_fp4", "nvfp4")
 
 
@@ -60,6 +62,8 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         return
     if shares_on_every_rank(deployment) and not fuses_in_call(model, deployment.runtime):
         yield "this runtime keeps a shared expert apart where SGLang has it behind each rank's routed ones"
+    if server.moe_a2a_backend not in _SENT_BY:
+        yield f"this runtime sends no rows by {server.moe_a2a_backend}: it knows what that takes alone"
     if backend.stood_in and tunes_moe(deployment):
         yield f"this runtime has no kernels of {backend.name}"
     width = model.moe.intermediate_size // deployment.parallel.moe_tp
@@ -68,6 +72,8 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         yield f"this runtime splits fp8 experts by blocks of {block[0]}, and a rank's are {width} wide"
     if method == "modelopt_fp4" and width % _NVFP4_GROUP:
         yield f"this runtime splits nvfp4 experts by {_NVFP4_GROUP}, and a rank's are {width} wide"
+    if backend.calls == "cutlass" and tunes_moe(deployment) and method not in _CUTLASS_KINDS:
+        yield f"this runtime calls {backend.name} plain and in modelopt_fp8, not in {method}"
     if backend.calls == "trtllm" and not model.gated_mlps:
         yield f"this runtime calls {backend.name} with gated experts alone"
     if model.moe.weighs_input and backend.calls == "trtllm":

@@ -73,6 +73,28 @@ def test_a_plan_is_tunable_where_the_runtime_runs_it(
 
 
 @pytest.mark.parametrize(
+    ("model", "gpu", "flags", "said"),
+    [
+        ("nvidia/Qwen3-235B-A22B-FP8", "H200", {"moe_a2a_backend": "deepep"}, "sends no rows by deepep"),
+        (
+            "nvidia/MiniMax-M2.5-NVFP4",
+            "B200",
+            {"moe_runner_backend": "flashinfer_cutlass"},
+            "calls flashinfer_cutlass plain and in modelopt_fp8, not in modelopt_fp4",
+        ),
+    ],
+)
+def test_what_this_runtime_has_no_kernels_of_is_said_before(
+    model: str, gpu: str, flags: dict[str, Any], said: str, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkpoints)
+    path = published()[model].path
+    asked = ServerFlags(model_path=path, gpu=gpu, sglang_version="0.5.21", tp=8, **flags)
+    plan = make_plan(resolve_deployment(asked, environ={}), gpus=())
+    assert plan.caches and said in str(cannot_tune(plan))
+
+
+@pytest.mark.parametrize(
     ("model", "flags"),
     [
         ("nvidia/Mixtral-8x7B-Instruct-v0.1-FP8", {"tp": 4}),
