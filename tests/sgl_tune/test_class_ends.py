@@ -228,7 +228,7 @@ def test_granite_4_loads_what_compressed_tensors_has_of_it(
 
 
 @pytest.mark.parametrize(
-    ("tp", "dp", "why"), [(4, 1, None), (8, 1, "20 cannot be split over 8"), (8, 2, None)]
+    ("tp", "dp", "why"), [(4, 1, None), (8, 1, "20 cannot be split over 8"), (8, 8, None)]
 )
 def test_ears_of_qwen3_omni_cannot_be_split_over_eight(
     tp: int, dp: int, why: str | None, tmp_path: Path
