@@ -40,7 +40,8 @@ INSIDE = {
 }  # fmt: skip
 # A params.json's text: transformers has it under another name, and no other rope of SGLang's.
 NAMED_APART = {"pixtral": {"model_type": "mistral4", "rope_scaling": None}}
-OF_ANOTHER = ("BailingMoeV2_5ForCausalLM",)  # whose model_type transformers has for Ling 3
+# Whose model_type transformers has for Ling 3; of whose sizes, where a file is silent, it has others.
+OF_ANOTHER = ("BailingMoeV2_5ForCausalLM", "Dots3NoteForCausalLM")
 
 
 @dataclass(frozen=True, slots=True)
