@@ -40,8 +40,12 @@ INSIDE = {
 }  # fmt: skip
 # A params.json's text: transformers has it under another name, and no other rope of SGLang's.
 NAMED_APART = {"pixtral": {"model_type": "mistral4", "rope_scaling": None}}
-# Whose model_type transformers has for Ling 3; of whose sizes, where a file is silent, it has others.
-OF_ANOTHER = ("BailingMoeV2_5ForCausalLM", "Dots3NoteForCausalLM")
+# Whose model_type transformers has for Ling 3, for captions, for a whole Llama; whose files leave out sizes
+# that it fills in otherwise.
+OF_ANOTHER = (
+    *("BailingMoeV2_5ForCausalLM", "Grok1ForCausalLM", "Grok1ModelForCausalLM", "LlamaForCausalLMEagle3"),
+    "Dots3NoteForCausalLM",
+)
 
 
 @dataclass(frozen=True, slots=True)
