@@ -49,13 +49,15 @@ class Experts(nn.Module):
         moe, comm = build.model.moe, build.comm
         assert moe is not None
         self.name, self.moe, self.dtype, self.behind = name, moe, build.dtype, behind
-        self.on_each = on_each
         self.limit = moe.swiglu_limit if caps.routed is None else caps.routed
         self.caps_before = caps.before
         self.shared_name, self.beside = build.model.shared_name(name), f"{name.removesuffix('.mlp')}.moe"
         self.total = moe.num_experts + fused_shared * (comm.size("moe_ep") if on_each else 1)
         self.numbers = shard(self.total, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts")
-        self.shared_before = comm.rank("moe_ep") if on_each else 0  # on ranks before this one
+        self.stored = tuple(range(self.numbers.start, self.numbers.stop))  # as a checkpoint counts them
+        if on_each:
+            routed = shard(moe.num_experts, comm.size("moe_ep"), comm.rank("moe_ep"), "the number of experts")
+            self.stored = (*range(routed.start, routed.stop), moe.num_experts)
         self.inner = shard(
             moe.intermediate_size, comm.size("moe_tp"), comm.rank("moe_tp"), "the experts' intermediate size"
         )
@@ -156,8 +158,8 @@ class Experts(nn.Module):
         inner, hidden = self.inner, self.hidden
         down = _Matrix(self.down, hidden, hidden, inner, ("down_proj", "w2"), "down_proj", hidden)
         for matrix in (*self._ups(), down):
-            for slot in range(length(self.numbers)):
-                yield from self._expert_pieces(matrix, slot)
+            for slot, number in enumerate(self.stored):
+                yield from self._expert_pieces(matrix, slot, number)
 
     def _ups(self) -> Iterator[_Matrix]:
         inner, half, total = self.inner, length(self.inner), self.moe.intermediate_size
@@ -171,17 +173,16 @@ class Experts(nn.Module):
         yield _Matrix(self.up, first, inner, self.hidden, gate, both, inner)
         yield _Matrix(self.up, second, inner, self.hidden, up, both, behind)
 
-    def _expert_pieces(self, matrix: _Matrix, slot: int) -> Iterator[Piece]:
+    def _expert_pieces(self, matrix: _Matrix, slot: int, number: int) -> Iterator[Piece]:
         for name, tensor in matrix.tensors.items():
             local_cols = slice(0, length(matrix.cols))
             target = tensor[slot][self.scheme.part(name, matrix.local, local_cols)]
-            yield Piece(target, self._sources(matrix, name, slot))
+            yield Piece(target, self._sources(matrix, name, number))
 
-    def _sources(self, matrix: _Matrix, name: str, slot: int) -> tuple[Source, ...]:
+    def _sources(self, matrix: _Matrix, name: str, number: int) -> tuple[Source, ...]:
         own, other = matrix.spellings
         index = self.scheme.part(name, matrix.rows, matrix.cols)
-        number = self.numbers.start - self.shared_before + slot
-        if number >= self.moe.num_experts or (self.on_each and slot == length(self.numbers) - 1):
+        if number >= self.moe.num_experts:
             return (Source(f"{self.shared_name}.{own}.{name}", index),)
         if self.behind:
             return (Source(f"{self.name}.experts.{self.behind + number}.{own}.{name}", index),)

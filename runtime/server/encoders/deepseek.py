@@ -85,7 +85,7 @@ def _check_projector(hf: Mapping[str, Any], joined: int, text_width: int) -> Non
 def _sam(widest: int) -> Weights:
     yield from linear("patch_embed.proj", _SAM, 3 * 16 * 16)
     yield from whole("pos_embed", _SIDE, _SIDE, _SAM)
-    yield from layers("blocks", _SAM_LAYERS, _sam_block(_SAM))
+    yield from layers("blocks", _SAM_LAYERS, _block(_SAM, "norm", ("attn.qkv", "attn.proj"), "lin"))
     for number in range(_SAM_LAYERS):
         rows = 2 * (_SIDE if number in _GLOBAL else _WINDOW) - 1
         for side in "hw":
@@ -98,13 +98,13 @@ def _sam(widest: int) -> Weights:
         yield from whole(f"net_{number}.weight", wide, given, 3, 3)
 
 
-def _sam_block(width: int) -> Weights:
-    yield from layer_norm("norm1", width)
-    yield from layer_norm("norm2", width)
-    yield from linear("attn.qkv", 3 * width, width)
-    yield from linear("attn.proj", width, width)
-    yield from linear("mlp.lin1", 4 * width, width)
-    yield from linear("mlp.lin2", width, 4 * width)
+def _block(width: int, norm: str, heads: tuple[str, str], inner: str) -> Weights:
+    yield from layer_norm(f"{norm}1", width)
+    yield from layer_norm(f"{norm}2", width)
+    yield from linear(heads[0], 3 * width, width)
+    yield from linear(heads[1], width, width)
+    yield from linear(f"mlp.{inner}1", 4 * width, width)
+    yield from linear(f"mlp.{inner}2", width, 4 * width)
 
 
 def _clip() -> Weights:
@@ -112,16 +112,11 @@ def _clip() -> Weights:
     yield from whole("embeddings.patch_embedding.weight", _CLIP, 3, _PATCH, _PATCH)
     yield from whole("embeddings.position_embedding.weight", (_IMAGE // _PATCH) ** 2 + 1, _CLIP)
     yield from layer_norm("pre_layrnorm", _CLIP)
-    yield from layers("transformer.layers", _CLIP_LAYERS, _clip_block(_CLIP))
-
-
-def _clip_block(width: int) -> Weights:
-    yield from layer_norm("layer_norm1", width)
-    yield from layer_norm("layer_norm2", width)
-    yield from linear("self_attn.qkv_proj", 3 * width, width)
-    yield from linear("self_attn.out_proj", width, width)
-    yield from linear("mlp.fc1", 4 * width, width)
-    yield from linear("mlp.fc2", width, 4 * width)
+    yield from layers(
+        "transformer.layers",
+        _CLIP_LAYERS,
+        _block(_CLIP, "layer_norm", ("self_attn.qkv_proj", "self_attn.out_proj"), "fc"),
+    )
 
 
 def _qwen() -> Weights:
