@@ -9,6 +9,14 @@ from typing import Any, Literal
 from runtime.server.decoders import kimi_k3
 from runtime.server.decoders.fields import architecture_of
 from runtime.server.decoders.text_names import of_text
+from runtime.server.decoders.wrapper_fields import (
+    DEEPSEEK_OCR,
+    ERNIE,
+    KIMI_VL,
+    MIMO_V2,
+    OF_THE_POOL,
+    PADDLE,
+)
 from runtime.server.encoders import (
     deepseek,
     dots,
@@ -63,24 +71,6 @@ class Wrapper:
     tower: tuple[str, ...] = ()
 
 
-_MIMO_V2 = (
-    *("num_key_value_heads", "head_dim", "v_head_dim", "swa_num_attention_heads", "swa_num_key_value_heads"),
-    *("swa_head_dim", "swa_v_head_dim", "hybrid_layer_pattern", "moe_layer_freq", "sliding_window_size"),
-    *("layernorm_epsilon", "max_position_embeddings", "partial_rotary_factor", "rope_theta"),
-    *("swa_rope_theta", "attention_bias", "attention_value_scale", "add_swa_attention_sink_bias"),
-    *("add_full_attention_sink_bias", "intermediate_size", "moe_intermediate_size", "n_routed_experts"),
-    *("num_experts_per_tok", "n_group", "topk_group", "norm_topk_prob", "scoring_func", "topk_method"),
-)
-_ERNIE = (
-    *("num_key_value_heads", "intermediate_size", "max_position_embeddings", "rms_norm_eps", "rope_theta"),
-    *("hidden_act", "use_bias", "tie_word_embeddings", "moe_num_experts", "moe_intermediate_size", "moe_k"),
-    *("moe_num_shared_experts", "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"),
-    *("pixel_hidden_size", "spatial_conv_size", "temporal_conv_size"),
-)
-_PADDLE = (
-    *("num_key_value_heads", "intermediate_size", "max_position_embeddings", "rms_norm_eps", "head_dim"),
-    *("hidden_act", "use_bias", "tie_word_embeddings"),
-)
 # step3_vl_10b.py: what it calls them has a dot too many.
 _STEP_LAYER = "vision_model..transformer.resblocks.0."
 _STEP = (
@@ -96,16 +86,6 @@ _LLMS = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForC
 _S1 = dict(_LLMS)
 _LLMS |= {"GptOssForCausalLM": "gpt_oss", "InternLM2ForCausalLM": "internlm2"}
 _LARGE_3 = {"MistralLarge3ForCausalLM": "deepseek_v3"}  # by a params.json
-# SGLang's DeepseekV2Config (srt/configs/deepseekvl2.py), which reads Kimi-VL's text.
-_KIMI_VL = {
-    "intermediate_size": 11008, "moe_intermediate_size": 1407, "n_shared_experts": None,
-    "n_routed_experts": None, "routed_scaling_factor": 1.0, "topk_method": "gready", "n_group": None,
-    "topk_group": None, "num_experts_per_tok": None, "first_k_dense_replace": 0, "norm_topk_prob": False,
-    "scoring_func": "softmax", "max_position_embeddings": 2048,
-}  # fmt: skip
-_DEEPSEEK_OCR = {"use_mla": True, "topk_method": "gready"}
-# What it reads by one class, and its pool of keys by another.
-_OF_THE_POOL = ("use_mla", "v_head_dim", "num_key_value_heads", "max_position_embeddings")
 
 WRAPPERS: Mapping[str, Wrapper] = {
     one.model_type: one
@@ -173,10 +153,10 @@ WRAPPERS: Mapping[str, Wrapper] = {
             section="language_config",
             tied_by="either",
             is_named=False,
-            needs=_OF_THE_POOL,
-            text_defaults=_DEEPSEEK_OCR,
+            needs=OF_THE_POOL,
+            text_defaults=DEEPSEEK_OCR,
         ),
-        Wrapper("paddleocr_vl", "paddleocr_vl_text", siglip.paddle_ocr, is_flat=True, needs=_PADDLE),
+        Wrapper("paddleocr_vl", "paddleocr_vl_text", siglip.paddle_ocr, is_flat=True, needs=PADDLE),
         Wrapper("dots3_note", "dots3_note_text", dots_note.dots_note, is_flat=True),
         Wrapper(
             "minimax_m3_vl",
@@ -188,7 +168,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         ),
         Wrapper("kimi_k25", "kimi_k2", moonvit.kimi_k25, may_be_whole=True),
         Wrapper("kimi_k3", kimi_k3.NAME, moonvit.kimi_k3, is_named=False, is_prefixed=False),
-        Wrapper("kimi_vl", "deepseek_v3", moonvit.kimi_vl, may_be_whole=True, text_defaults=_KIMI_VL),
+        Wrapper("kimi_vl", "deepseek_v3", moonvit.kimi_vl, may_be_whole=True, text_defaults=KIMI_VL),
         Wrapper(
             "internvl_chat",
             "",
@@ -208,14 +188,14 @@ WRAPPERS: Mapping[str, Wrapper] = {
             is_named=False,
         ),
         Wrapper("intern_s2_preview", "qwen3_5_moe_text", qwen.qwen3_5, may_be_whole=True, tied_by="whole"),
-        Wrapper("ernie4_5_moe_vl", "ernie4_5_vl_moe_text", ernie.ernie_vl, is_flat=True, needs=_ERNIE),
+        Wrapper("ernie4_5_moe_vl", "ernie4_5_vl_moe_text", ernie.ernie_vl, is_flat=True, needs=ERNIE),
         Wrapper(
             "mimo_v2",
             "mimo_v2_flash",
             mimo.mimo_v2,
             may_be_whole=True,
             is_flat=True,
-            needs=_MIMO_V2,
+            needs=MIMO_V2,
             beside=("its audio_tokenizer",),
         ),
         *(Wrapper(name, "nemotron_h", nemotron.nemotron, section="llm_config") for name in _NEMOTRONS),

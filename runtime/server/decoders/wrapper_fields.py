@@ -1,0 +1,32 @@
+"""What the files of some multimodal models have to tell of their text, and what their classes have for it."""
+
+from __future__ import annotations
+
+MIMO_V2 = (
+    *("num_key_value_heads", "head_dim", "v_head_dim", "swa_num_attention_heads", "swa_num_key_value_heads"),
+    *("swa_head_dim", "swa_v_head_dim", "hybrid_layer_pattern", "moe_layer_freq", "sliding_window_size"),
+    *("layernorm_epsilon", "max_position_embeddings", "partial_rotary_factor", "rope_theta"),
+    *("swa_rope_theta", "attention_bias", "attention_value_scale", "add_swa_attention_sink_bias"),
+    *("add_full_attention_sink_bias", "intermediate_size", "moe_intermediate_size", "n_routed_experts"),
+    *("num_experts_per_tok", "n_group", "topk_group", "norm_topk_prob", "scoring_func", "topk_method"),
+)
+ERNIE = (
+    *("num_key_value_heads", "intermediate_size", "max_position_embeddings", "rms_norm_eps", "rope_theta"),
+    *("hidden_act", "use_bias", "tie_word_embeddings", "moe_num_experts", "moe_intermediate_size", "moe_k"),
+    *("moe_num_shared_experts", "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"),
+    *("pixel_hidden_size", "spatial_conv_size", "temporal_conv_size"),
+)
+PADDLE = (
+    *("num_key_value_heads", "intermediate_size", "max_position_embeddings", "rms_norm_eps", "head_dim"),
+    *("hidden_act", "use_bias", "tie_word_embeddings"),
+)
+# SGLang's DeepseekV2Config (srt/configs/deepseekvl2.py), which reads Kimi-VL's text.
+KIMI_VL = {
+    "intermediate_size": 11008, "moe_intermediate_size": 1407, "n_shared_experts": None,
+    "n_routed_experts": None, "routed_scaling_factor": 1.0, "topk_method": "gready", "n_group": None,
+    "topk_group": None, "num_experts_per_tok": None, "first_k_dense_replace": 0, "norm_topk_prob": False,
+    "scoring_func": "softmax", "max_position_embeddings": 2048,
+}  # fmt: skip
+DEEPSEEK_OCR = {"use_mla": True, "topk_method": "gready"}
+# What it reads by one class, and its pool of keys by another.
+OF_THE_POOL = ("use_mla", "v_head_dim", "num_key_value_heads", "max_position_embeddings")
