@@ -47,6 +47,7 @@ class GroupedQueryAttention(nn.Module):
         self.has_gate, self.value_scale = config.output_gate, config.value_scale
         self.key_scale, self.clip = config.key_scale, config.clip
         self.has_keys = model.key_layer(layer_id) == layer_id
+        self.turns_in_fp32 = config.turns_in_fp32
         self.mixed: MixedTurns | None = None
         self.qkv = build.linear(
             parts_of_heads(name, model.names, config, asked, kv, values, self.has_keys),
@@ -115,7 +116,7 @@ class GroupedQueryAttention(nn.Module):
         if self.mixed is not None:
             q, k = self.mixed(q, k, batch.positions)
         elif self.rope is not None and table is not None:
-            rope_(q, k, table, rows_of(self.rope, batch.positions), self.rope.interleaved)
+            q, k = self._turned(q, k, table, rows_of(self.rope, batch.positions))
         if self.norms is not None and self.norms_turned:
             self.norms(q, k)
         if self.growth is not None:
@@ -136,6 +137,16 @@ class GroupedQueryAttention(nn.Module):
             gate = softplus(self.soft_gate(x).float()).to(answer.dtype)
             answer = answer * gate.unflatten(-1, (answer.shape[1], -1))
         return self.out(answer.flatten(1))
+
+    def _turned(
+        self, q: torch.Tensor, k: torch.Tensor, table: torch.Tensor, rows: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        assert self.rope is not None
+        dtype = q.dtype
+        if self.turns_in_fp32:
+            q, k = q.float(), k.float()
+        rope_(q, k, table, rows, self.rope.interleaved)
+        return (q.to(dtype), k.to(dtype)) if self.turns_in_fp32 else (q, k)
 
     def pieces(self) -> Iterator[Piece]:
         for part in (self.qkv, self.out, self.head_gate, self.soft_gate, self.norms, self.indexer):

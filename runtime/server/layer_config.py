@@ -150,6 +150,7 @@ class AttentionConfig:
     clip: float | None = None  # of queries, keys and values, which are no larger, nor less than that below 0
     value_scale: float = 1.0  # values count so much, as they are kept
     key_scale: float | None = None  # and keys, before they are turned
+    turns_in_fp32: bool = False  # copies, whatever the model is in
     idle_norms: bool = False  # of queries and of keys, which SGLang makes and nobody asks
     norms_values: bool = False  # of each head, without weights
     keys_are_values: bool = False  # before their norms: one matrix of a checkpoint is kept as two

@@ -17,6 +17,7 @@ DENSE = {
     "stablelm": (PLAIN_ALONE, DRAFTS),
     "olmo": (PLAIN_ALONE, DRAFTS),
     "starcoder2": (DRAFTS,),
+    "minicpm": (DRAFTS,),
     # srt/models/exaone.py calls its attention otherwise than files and their lists do
     "exaone": (PLAIN_ALONE, DRAFTS),
     # srt/models/paddleocr_vl.py, whose tower's MLPs have a method where their widths divide

@@ -22,7 +22,7 @@ WITHOUT_STAGES = frozenset({
     "KimiVLForConditionalGeneration", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM",
     "Lfm2VlForConditionalGeneration", "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration",
     "LongcatFlashForCausalLM",
-    "MiMoForCausalLM", "MuseGlimmerForCausalLM", "MuseGlimmerForConditionalGeneration",
+    "MiMoForCausalLM", "MiniCPMForCausalLM", "MuseGlimmerForCausalLM", "MuseGlimmerForConditionalGeneration",
     "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",
     "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM",
     "PaddleOCRVLForConditionalGeneration", "Phi4MMForCausalLM", "PhiForCausalLM",

@@ -70,6 +70,7 @@ FIRST: dict[str, dict[str, Any]] = {
     "internlm/internlm3-8b-instruct": {"num_hidden_layers": 1},
     "IQuestLab/IQuest-Coder-V1-40B-Instruct": {"num_hidden_layers": 1},
     "swiss-ai/Apertus-8B-Instruct-2509": {"num_hidden_layers": 1},
+    "a/minicpm-4-8b-by-factors-of-one": {"num_hidden_layers": 1},
     "bigcode/starcoder2-7b": {"num_hidden_layers": 1},
     "a/sdar-8b-from-memory": {"num_hidden_layers": 1},
     "a/sdar-30b-a3b-from-memory": {"num_hidden_layers": 1},

@@ -3,8 +3,8 @@
 Ling 2.0 is a GLM-4.5, and so is LLaDA2, one token after another. Ling 1 is a Qwen2-MoE whose shared expert
 counts half, as its gate says nothing: a checkpoint has that half in its weights. So is DeepSeek-MoE. Ling 2.5
 is a DeepSeek-V3, most of whose layers have lightning attention. InternLM 2 and EXAONE 3 are Llamas,
-Llama-Nemotron one without some of its parts, SDAR a Qwen3, Intern-S1-Pro another. Mistral Large 3, as SGLang
-reads its params.json, is a Mistral 4.
+Llama-Nemotron one without some of its parts, MiniCPM a Granite, SDAR a Qwen3, Intern-S1-Pro another. Mistral
+Large 3, as SGLang reads its params.json, is a Mistral 4.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.runtime import deepseek_moe, dots3, exaone, grok, interns1_pro, kimi_k3, nemotron_nas, sarvam_mla
+from tests.runtime import (
+    deepseek_moe,
+    dots3,
+    exaone,
+    grok,
+    interns1_pro,
+    kimi_k3,
+    minicpm,
+    nemotron_nas,
+    sarvam_mla,
+)
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
 from tests.runtime.lightning import Lightning
 from tests.runtime.sdar import sdar, sdar_moe
@@ -216,6 +226,9 @@ CLASSLESS = {
     ),
     "exaone": Classless(
         *("ExaoneForCausalLM", "exaone", "LlamaConfig", exaone.config, _as_it_is, exaone.tensors)
+    ),
+    "minicpm": Classless(
+        *("MiniCPMForCausalLM", "minicpm", "GraniteConfig", minicpm.config, _as_it_is, same_tensors)
     ),
     "mistral_large_3": Classless(
         *("MistralLarge3ForCausalLM", "deepseek_v3", "Mistral4Config"),

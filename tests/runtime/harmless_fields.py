@@ -56,6 +56,7 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "exaone": frozenset((
         *("embed_dropout",),
     )),
+    "minicpm": frozenset(("mup_denominator",)),
     "kimi_linear": frozenset((
         *("num_key_value_heads",),
     )),

@@ -10,6 +10,7 @@ from tests.runtime.deepseek_moe import DeepseekConfig
 from tests.runtime.dots3_class import Dots3Config
 from tests.runtime.exaone import ExaoneConfig
 from tests.runtime.grok import GrokConfig
+from tests.runtime.minicpm import MiniCPMConfig
 
 
 class BailingMoeConfig(PreTrainedConfig):
@@ -337,6 +338,7 @@ CLASSES: dict[str, Any] = {
         InternLM2Config,
         InternS1ProTextConfig,
         KimiK3Config,
+        MiniCPMConfig,
         SarvamMLAConfig,
         SarvamMoEConfig,
         SDARConfig,

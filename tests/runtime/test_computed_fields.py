@@ -112,6 +112,17 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ),
     *(("internlm3", {}, {one: True}, f"{one} is True") for one in ("qkv_bias", "bias", "attention_bias")),
     ("internlm3", {}, {"head_dim": None}, "head_dim is missing"),
+    *(
+        ("minicpm", {}, told, said)
+        for told, said in (
+            ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
+            ({"attention_bias": True}, "attention_bias is True"),
+            ({"head_dim": 64}, "head_dim is 64"),
+            ({"num_experts": 8}, "num_experts is 8"),
+            ({"sparse_config": {"topk": 64}}, "sparse_config is"),
+            ({"mixer_types": ["lightning"]}, "mixer_types is"),
+        )
+    ),
     ("exaone", {}, {"head_dim": 128}, "head_dim is 128"),
     ("exaone", {}, {"rope_is_neox_style": False}, "rope_is_neox_style is False"),
     ("exaone", {}, {"original_max_position_embeddings": 8}, "original_max_position_embeddings is 8, which"),

@@ -113,6 +113,7 @@ _BESIDE = """
     glm_moe_dsa index_skip_topk_offset index_topk_freq index_topk_pattern moe_layer_freq num_experts
         num_local_experts num_shared_experts rope_interleave scoring_func topk_method
     gpt_oss num_experts
+    minicpm head_dim mixer_types num_experts
     minimax_m2 num_experts qk_norm_type rotary_dim scoring_func shared_intermediate_size use_qk_norm
         use_routing_bias
     minimax_m3_vl_text attention_output_gate moe_layer_freq n_shared_experts qk_norm_type quantization_config

@@ -65,6 +65,19 @@ def test_one_long_request_makes_its_batch_long() -> None:
     assert rows_of(rope, torch.tensor([0, FIRST])).tolist() == [FIRST, 2 * FIRST]
 
 
+def test_minicpm_is_told_the_first_length_beside_the_factors() -> None:
+    told = {"rope_type": "longrope", "short_factor": [1.5] * 8, "long_factor": [9.0] * 8}
+    told["original_max_position_embeddings"] = FIRST
+    whole = config_json(make_reference("minicpm"))
+    rope = model_config({**whole, "rope_scaling": told}).main_attention.rope
+    assert rope is not None and (rope.long_from, rope.dim) == (FIRST, 16)
+    assert rope.parameters["long_mscale"] == pytest.approx((1 + math.log(2) / math.log(FIRST)) ** 0.5)
+    share = {**told, "partial_rotary_factor": 0.5}
+    assert model_config({**whole, "rope_scaling": share}).obstacles
+    with pytest.raises(ConfigError, match="dim_model_base is 0"):
+        model_config({**whole, "dim_model_base": 0})
+
+
 @pytest.mark.parametrize(
     ("told", "said"),
     [

@@ -44,7 +44,7 @@ _OF_ONE_STAGE = (
     *("CohereForAI/c4ai-command-r7b-12-2024", "tiiuae/Falcon-H1-0.5B-Instruct", "arcee-ai/Trinity-Mini"),
     *("bigcode/starcoder2-7b", "xai-org/grok-2", "stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
     "LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct",
-    "deepseek-ai/deepseek-moe-16b-base",
+    *("deepseek-ai/deepseek-moe-16b-base", "openbmb/MiniCPM-2B-sft-bf16"),
 )
 
 

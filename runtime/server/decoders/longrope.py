@@ -43,6 +43,21 @@ def read_long_of_phi(f: Fields, width: int) -> RopeConfig:
     if not 0 < share <= 1 or turned % 2:
         raise ConfigError(f"config.json: {_SHARE} is {share}: of {width} it would turn {turned}")
     first = _switch(f, {_FIRST: f.get(_FIRST)}, longest)  # the section's own is written over
+    return _by_lengths(f, told, turned, first)
+
+
+def read_long_of_heads(f: Fields, width: int) -> RopeConfig:
+    """... of whole heads, by lengths of which the section tells the first."""
+    told, longest = _told(f), f.size("max_position_embeddings")
+    share = told.get(_SHARE, f.number(_SHARE, 1.0))
+    if share != 1:
+        f.cannot(f"{_SHARE} is {repr(share)[:60]}: models of this family turn whole heads")
+    return _by_lengths(f, told, width, _switch(f, told, longest))
+
+
+def _by_lengths(f: Fields, told: Mapping[str, Any], turned: int, first: int) -> RopeConfig:
+    """By the one scale that its lengths make."""
+    longest = f.size("max_position_embeddings")
     if first == 1:
         raise ConfigError(f"config.json: {_FIRST} is 1: its logarithm is divided by")
     stretch = longest / first

@@ -53,6 +53,7 @@ _TOLD = """
     glm5_next Glm5NextForConditionalGeneration
     glm5_next_text Glm5NextForConditionalGeneration
     gpt_oss GptOssForCausalLM
+    minicpm MiniCPMForCausalLM
     minimax_m2 MiniMaxM2ForCausalLM
     minimax_m3_vl MiniMaxM3SparseForConditionalGeneration
     minimax_m3_vl_text MiniMaxM3SparseForCausalLM
