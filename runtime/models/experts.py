@@ -191,6 +191,7 @@ class Experts(nn.Module):
             Source(f"{self.name}.experts.{number}.{other}.{name}", index),
             *self._fused(matrix, name, number),
             *self._granite(matrix, name, number),
+            *self._below(matrix, name, number),
             Source(f"{self.beside}.{own}.{name}", (slice(number, number + 1), *index), _first),
         )
 
@@ -198,6 +199,19 @@ class Experts(nn.Module):
         stem = "input_linear" if matrix.tensors is self.up else "output_linear"
         index = (slice(number, number + 1), *self.scheme.part(name, matrix.fused_rows, matrix.cols))
         yield Source(f"{self.name}.{stem}.{name}", index, _first)
+
+    def _below(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:
+        """DBRX: all experts' rows below each other, those of the last matrix as its columns."""
+        if name != "weight":
+            return
+        first, own, is_down = (
+            number * self.moe.intermediate_size,
+            matrix.spellings[1],
+            matrix.tensors is self.down,
+        )
+        rows = slice(first + self.inner.start, first + self.inner.stop)
+        whole = f"{self.name}.experts.mlp.{'v1' if own == 'w3' else own}"
+        yield Source(whole, (rows, self.hidden), torch.t if is_down else None)
 
     def _fused(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:
         """[experts, out, in], or [experts, in, out] where that is how large the tensor is."""

@@ -24,6 +24,7 @@ _ATTENTION = {
     "feed": ("input_layernorm", None),
     "named": ("attention_layernorm", None),
     "numbered": ("ln_1", None),
+    "nested": ("norm_attn_norm.norm_1", None),
     "parallel": ("input_layernorm", None),
     "none": (None, None),
 }
@@ -41,6 +42,7 @@ _MLP = {
     "feed": ("pre_ff_layernorm", None),
     "named": ("feedforward_layernorm", None),
     "numbered": ("ln_2", None),
+    "nested": ("norm_attn_norm.norm_2", None),
     "none": (None, None),
 }
 

@@ -36,8 +36,8 @@ _GRANITE = (
     Row(moves_experts, "experts that move: its class names none"),
     DRAFTS,
 )
-# srt/models/afmoe.py, deepseek.py: heads and experts are split over TP's ranks, whatever a server says of
-# them.
+# srt/models/afmoe.py, deepseek.py, dbrx.py: heads and experts are split over TP's ranks, whatever a server
+# says of them.
 _SPLIT_EXPERTS = (
     Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its experts are split over all ranks"),
     Row(lambda _, s: s.ep_size > 1, "--ep: its experts are split over all ranks"),
@@ -51,6 +51,8 @@ _ROWS = {
     "afmoe": (*_SPLIT_EXPERTS, DRAFTS, QUANTIZED),
     # srt/models/deepseek.py multiplies by whatever its experts store as by plain matrices
     "deepseek": (*_SPLIT_EXPERTS, PLAIN_ALONE, DRAFTS),
+    # srt/models/dbrx.py, whose experts have no method
+    "dbrx": (*_SPLIT_EXPERTS, PLAIN_ALONE, DRAFTS),
     # srt/models/phimoe.py: what its experts answer is summed over all ranks, and no layer gathers rows.
     "phimoe": (
         Row(lambda _, s: s.attn_dp_size > 1, "DP attention: its layers add up what all ranks answer"),

@@ -14,6 +14,7 @@ from runtime.server.unpredicted import foreign_keys
 from sgl_tune.keys.dense_ends import ends_of_dense
 from sgl_tune.keys.dots_note_ends import ends_of_dots_note
 from sgl_tune.keys.expert_calls import checkpoint_of
+from sgl_tune.keys.expert_ends import ends_of_experts
 from sgl_tune.keys.quantized_ends import ends_of_quantized
 from sgl_tune.keys.stage_ends import ends_of_stages
 
@@ -32,7 +33,7 @@ _WITH_TAILS = ("fa3", "tilelang", "trtllm", "flashmla_sparse")  # the last is on
 
 
 def ends_of_class(deployment: Deployment) -> Iterator[str]:
-    rules = (*_RULES, ends_of_stages, ends_of_dense, ends_of_quantized, ends_of_dots_note)
+    rules = (*_RULES, ends_of_stages, ends_of_dense, ends_of_quantized, ends_of_dots_note, ends_of_experts)
     return chain.from_iterable(rule(deployment) for rule in rules)
 
 

@@ -147,6 +147,7 @@ def _without_gpu() -> None:
     torch.linspace = partial(torch.linspace, device="cpu")
     _with_tiles()
     _with_frequencies()
+    _with_experts()
 
 
 def _with_frequencies() -> None:
@@ -164,6 +165,18 @@ def _with_frequencies() -> None:
         return kept
 
     FourierRotaryEmbedding._compute_inv_freq = found
+
+
+def _with_experts() -> None:
+    """Of DBRX, whose class asks for a GPU by name."""
+    import torch
+
+    own = torch.empty
+
+    def made(*sizes: Any, **more: Any) -> Any:
+        return own(*sizes, **{**more, **({"device": "meta"} if more.get("device") == "cuda" else {})})
+
+    torch.empty = made
 
 
 def _with_tiles() -> None:

@@ -30,6 +30,7 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "bailing_hybrid_v3": frozenset((
         *("mtp_loss_scaling_factor", "num_key_value_heads"),
     )),
+    "dbrx": frozenset(("emb_pdrop",)),
     "deepseek": frozenset(("aux_loss_alpha", "seq_aux")),
     "deepseek_v2": frozenset((
         *("head_dim", "num_key_value_heads"),

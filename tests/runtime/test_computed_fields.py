@@ -352,6 +352,24 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         "expert_capacity is told: this runtime chooses experts token",
     ),
     *(
+        ("dbrx", {}, told, said)
+        for told, said in (
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"hidden_size": 64}, "hidden_size is 64 beside d_model, which is 2048"),
+            ({"num_key_value_heads": 4}, "num_key_value_heads is 4"),
+            ({"head_dim": 64}, "head_dim is 64"),
+            ({"n_heads": 24}, "d_model is no multiple of n_heads, which is 24"),
+            ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_scaling is"),
+            ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),
+            ({"rope_parameters": {"rope_theta": 500.0}}, "rope_theta is 500.0: SGLang reads that of attn"),
+            ({"rope_theta": 500.0}, "rope_theta is 500.0: SGLang reads that of attn_config"),
+            ({"attn_config": {"rope_theta": 10000.5}}, "attn_config: rope_theta is 10000.5"),
+            ({"ffn_config": {"ffn_act_fn": {"name": "gelu"}}}, "ffn_act_fn is 'gelu'"),
+            ({"ffn_config": {"moe_normalize_expert_weights": None}}, "moe_normalize_expert_weights is None"),
+            ({"ffn_config": {"uniform_expert_assignment": True}}, "uniform_expert_assignment is True"),
+        )
+    ),
+    *(
         ("deepseek", {}, told, said)
         for told, said in (
             ({"attention_bias": True}, "attention_bias is True"),

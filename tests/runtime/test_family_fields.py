@@ -53,12 +53,14 @@ _OF_SGLANG = (
     "sdar",
     "sdar_moe",
     "hy_v4",
+    "dbrx",
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+_OWN_SIZES = ("d_model", "n_layers", "n_heads")  # as DBRX calls them
 
 
 def _optional(family: str) -> list[str]:
-    told = {*_SIZES, "model_type", *NEEDED.get(family, {})}
+    told = {*_SIZES, *_OWN_SIZES, "model_type", *NEEDED.get(family, {})}
     return [field.name for field in fields(config_class(family)) if field.name not in told]
 
 
@@ -85,6 +87,8 @@ _BESIDE = """
     qwen3_omni_moe_text head_dim num_local_experts quantization_config tie_word_embeddings
     qwen2_moe head_dim num_local_experts
     qwen3_moe head_dim num_local_experts
+    dbrx head_dim hidden_size max_position_embeddings num_attention_heads num_hidden_layers
+        num_key_value_heads
     deepseek head_dim routed_scaling_factor topk_method use_mla v_head_dim
     deepseek_v2 mlp_layer_types moe_layer_freq scoring_func
     deepseek_v3 mlp_layer_types moe_layer_freq num_experts num_local_experts num_shared_experts
@@ -239,8 +243,10 @@ def _by_transformers(file: dict[str, Any]) -> ModelConfig:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_field_that_is_left_out_is_as_its_config_class_says(name: str) -> None:
     needed = NEEDED.get(name, {})
-    sizes = {one: value for one, value in config_file(name).items() if one in _SIZES or one in needed}
-    twice_as_wide = {**sizes, "hidden_size": 2 * sizes["hidden_size"]}
+    told = {*_SIZES, *_OWN_SIZES, *needed}
+    sizes = {one: value for one, value in config_file(name).items() if one in told}
+    width = "hidden_size" if "hidden_size" in sizes else "d_model"
+    twice_as_wide = {**sizes, width: 2 * sizes[width]}
     for told in (sizes, twice_as_wide):
         said = _by_transformers(config_file(name, **told))
         assert _by_transformers({"model_type": name, **told}) == said
@@ -340,7 +346,7 @@ _WITH_ACTIVATION = [name for name in FAMILIES if _ACTIVATION.get(name, "hidden_a
 
 
 def test_which_families_have_one_activation_that_is_not_told() -> None:
-    assert FAMILIES.keys() - _WITH_ACTIVATION == {"lfm2", "lfm2_moe", "grok"}
+    assert FAMILIES.keys() - _WITH_ACTIVATION == {"lfm2", "lfm2_moe", "grok", "dbrx"}
 
 
 @pytest.mark.parametrize("name", _WITH_ACTIVATION)

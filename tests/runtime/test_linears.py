@@ -17,10 +17,12 @@ from runtime.server.parallel_config import ParallelConfig
 from tests.runtime.families import FAMILIES, config_json, make_reference, tensors
 
 ALONE = Spread(1, 1)
-_OF_A_LAYER = re.compile(r"(?:model\.(?:language_model\.)?layers|transformer\.h)\.(\d+)\.(.*)\.weight")
+_OF_A_LAYER = re.compile(
+    r"(?:model\.(?:language_model\.)?layers|transformer\.(?:h|blocks))\.(\d+)\.(.*)\.weight"
+)
 # Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
 _NO_LINEAR = re.compile(
-    r"(mlp|block_sparse_moe)\.experts\.|(gate|gate\.wg|router(\.(proj|classifier))?|shared_expert_gate|self_attn\.g_proj"
+    r"(mlp|block_sparse_moe)\.experts\.|(gate|gate\.wg|router(\.(proj|classifier|layer))?|shared_expert_gate|self_attn\.g_proj"
     r"|indexer\.(weights_proj|wk)|compressor\.(indexer\.)?(kv|gate)_proj|scorer\.weights_proj|self_attn\.o_a_proj"
     r"|\battention\.b_proj|mlp\.routed_expert_(down|up)_proj|\w+_res_proj"
     r"|hyper_connection\.\w+|ngram_embedding)$"
@@ -164,7 +166,7 @@ _OVER_ALL = {
     *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text", "afmoe"),
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
-    "minicpm",
+    *("minicpm", "dbrx"),
 }
 
 

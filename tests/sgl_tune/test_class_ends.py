@@ -205,6 +205,46 @@ def test_afmoes_experts_are_tritons_whatever_its_backend(backend: str, arch: str
 
 
 @pytest.mark.parametrize(
+    "name", ["arcee-ai/Trinity-Mini", "deepseek-ai/deepseek-moe-16b-base", "databricks/dbrx-instruct"]
+)
+@pytest.mark.parametrize(
+    ("backend", "release", "ends"),
+    [
+        ("flashinfer_trtllm", "0.5.12", True),
+        ("flashinfer_trtllm", "0.5.22", True),
+        ("flashinfer_trtllm", "0.5.23", False),
+        ("flashinfer_trtllm_routed", "0.5.22", False),
+        ("triton_kernel", "0.5.22", True),
+        ("triton", "0.5.22", False),
+    ],
+)
+def test_tritons_experts_are_given_no_choice_of_another_backends(
+    name: str, backend: str, release: str, ends: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(json.loads(PUBLISHED.read_text())[name]))
+    target = {"arch": "sm100", "sglang_version": release, "flashinfer_version": None}
+    found = why_it_ends(model_path=str(tmp_path), moe_runner_backend=backend, **target)
+    assert found is not None and "chooses no experts for Triton's" in found if ends else found is None
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({}, None),
+        ({"attn_config": {"kv_n_heads": 8, "architectures": None}}, "attn_config has architectures, which"),
+        ({"ffn_config": {"hidden_size": 6144}}, "ffn_config has hidden_size, which SGLang's class"),
+    ],
+)
+def test_dbrx_ends_at_what_its_class_does_not_know(
+    told: dict[str, Any], why: str | None, tmp_path: Path
+) -> None:
+    whole = json.loads(PUBLISHED.read_text())["databricks/dbrx-instruct"]
+    (tmp_path / "config.json").write_text(json.dumps({**whole, **told}))
+    found = why_it_ends(model_path=str(tmp_path), tp=8)
+    assert found is None if why is None else found is not None and why in found
+
+
+@pytest.mark.parametrize(
     ("section", "plain", "tp", "why"),
     [
         ("fp8 a row", [], 1, None),

@@ -45,6 +45,7 @@ _OF_ONE_STAGE = (
     *("bigcode/starcoder2-7b", "xai-org/grok-2", "stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
     "LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct",
     *("deepseek-ai/deepseek-moe-16b-base", "openbmb/MiniCPM-2B-sft-bf16"),
+    "databricks/dbrx-instruct",
 )
 
 

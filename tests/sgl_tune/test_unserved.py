@@ -30,6 +30,7 @@ _NVFP4 = {
 }
 _TRINITY = _CONFIGS["arcee-ai/Trinity-Mini"]
 _DEEPSEEK_MOE = _CONFIGS["deepseek-ai/deepseek-moe-16b-base"]
+_DBRX = _CONFIGS["databricks/dbrx-instruct"]
 _PHI_MOE = _CONFIGS["microsoft/Phi-3.5-MoE-instruct"]
 _KIMI, _HY3, _LING = (
     _CONFIGS[name]
@@ -321,7 +322,7 @@ def test_what_gemma_4s_class_is_not_written_for_has_a_key_alone(
     ],
 )
 @pytest.mark.parametrize("release", ["0.5.12", "0.5.23"])
-@pytest.mark.parametrize("config", [_TRINITY, _DEEPSEEK_MOE])
+@pytest.mark.parametrize("config", [_TRINITY, _DEEPSEEK_MOE, _DBRX])
 def test_what_classes_that_split_experts_are_not_written_for_has_a_key_alone(
     config: dict[str, Any], release: str, not_served: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
@@ -382,6 +383,7 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
             "a/granite-of-windows",
             "xai-org/grok-2",
             "deepseek-ai/deepseek-moe-16b-base",
+            "databricks/dbrx-instruct",
         ),
         *("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
         *("IQuestLab/IQuest-Coder-V1-40B-Instruct", "swiss-ai/Apertus-8B-Instruct-2509"),

@@ -23,6 +23,7 @@ from runtime.server.decoders import (
     bailing_hybrid,
     bailing_hybrid_v3,
     cohere,
+    dbrx,
     deepseek,
     deepseek_moe,
     deepseek_v4,
@@ -93,7 +94,7 @@ _MODULES = (
     *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna, falcon_h1),
     *(longcat, minimax_m3, gemma4, afmoe, phimoe, granite_shared, glm5_next, kimi_k3, hy_v4, qwen4, mistral4),
     *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm, dots3),
-    *(iquestcoder, apertus, deepseek_moe, minicpm),
+    *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

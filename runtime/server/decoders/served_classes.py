@@ -29,6 +29,7 @@ _TOLD = """
     mimo MiMoForCausalLM
     mimo_v2 MiMoV2ForCausalLM
     mimo_v2_flash MiMoV2FlashForCausalLM MiMoV2ForCausalLM
+    dbrx DbrxForCausalLM
     deepseek DeepseekForCausalLM
     deepseek_vl_v2 DeepseekOCRForCausalLM
     deepseek_v2 DeepseekV2ForCausalLM
