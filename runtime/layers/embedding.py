@@ -9,6 +9,7 @@ from torch import nn
 from runtime.forward.comm import Communicator
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, shard
+from runtime.layers.norm import rms_norm
 from runtime.layers.opaque import opaque_op
 from runtime.layers.quantization import PLAIN, Plain, Scheme
 from runtime.server.config import ModelConfig
@@ -16,8 +17,8 @@ from runtime.server.config import ModelConfig
 VOCAB_PADDING = 64
 
 
-def padded_vocab(vocab_size: int) -> int:
-    return -(-vocab_size // VOCAB_PADDING) * VOCAB_PADDING
+def padded_vocab(vocab_size: int, padding: int = VOCAB_PADDING) -> int:
+    return -(-vocab_size // padding) * padding
 
 
 class VocabTable(nn.Module):
@@ -33,6 +34,7 @@ class VocabTable(nn.Module):
         device: torch.device,
         scheme: Scheme = PLAIN,
         pads: bool = True,
+        padding: int = VOCAB_PADDING,
     ) -> None:
         """With a `scheme` of its own only its sizes count: of a prediction. Of no `group`: whole."""
         super().__init__()
@@ -42,7 +44,7 @@ class VocabTable(nn.Module):
         self.is_normed = False  # each column, over the whole vocabulary, is made one long when it is read
         self.multiplier = model.multipliers.embedding
         ranks, rank = (1, 0) if not group else (comm.size(group), comm.rank(group))
-        count = padded_vocab(model.vocab_size) if pads else model.vocab_size
+        count = padded_vocab(model.vocab_size, padding) if pads else model.vocab_size
         self.rows = shard(count, ranks, rank, "the padded vocabulary")
         shape = (length(self.rows), model.hidden_size)
         self.stored: Linear | None = None
@@ -72,8 +74,18 @@ class VocabTable(nn.Module):
 
 
 class TokenEmbedding(VocabTable):
+    norm: torch.Tensor | None = None
+    eps = 0.0
+
+    def take_norm(self, eps: float) -> None:
+        """Without weights, of what is found."""
+        self.norm = torch.ones_like(self.weight[0])
+        self.eps = eps
+
     def forward(self, ids: torch.Tensor, comm: Communicator) -> torch.Tensor:
         found = self._found(ids, comm)
+        if self.norm is not None:
+            found = rms_norm(found, self.norm, self.eps)
         return found if self.multiplier == 1 else found.mul_(self.multiplier)
 
     def _found(self, ids: torch.Tensor, comm: Communicator) -> torch.Tensor:

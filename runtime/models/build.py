@@ -82,17 +82,26 @@ class Build:
     def _scheme(self, kind: Kind | None, experts: tuple[int, int] | None = None) -> Scheme:
         return scheme_of(kind, self.model, self.runtime, self.device.type != "meta", experts)
 
-    def norm(self, name: str, size: int, eps: float | None = None, rows: slice | None = None) -> RMSNorm:
+    def norm(
+        self,
+        name: str,
+        size: int,
+        eps: float | None = None,
+        rows: slice | None = None,
+        whole: bool = False,
+    ) -> RMSNorm:
+        """`whole`: its weights are told as they are."""
         eps = self.model.rms_eps if eps is None else eps
-        return RMSNorm(name, size, eps, self.dtype, self.device, rows, self.model.centred_norms)
+        is_centred = self.model.centred_norms and not whole
+        return RMSNorm(name, size, eps, self.dtype, self.device, rows, is_centred)
 
-    def norm_of_rows(self, name: str) -> Norm:
+    def norm_of_rows(self, name: str, eps: float | None = None, whole: bool = False) -> Norm:
         """Of whole rows, between layers."""
         size = self.model.hidden_size
         if self.model.mean_norms:
             has = self.model.norm_biases, not self.model.bare_norms
             return MeanNorm(name, size, self.model.rms_eps, self.dtype, self.device, *has)
-        return self.norm(name, size)
+        return self.norm(name, size, eps, whole=whole)
 
 
 def make_build(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator, device: torch.device) -> Build:

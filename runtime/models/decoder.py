@@ -80,7 +80,7 @@ class Decoder(nn.Module):
         self._stack = [DecoderLayer(build, layer, dispatcher, self.backend, self.ropes) for layer in layers]
         self.layers = nn.ModuleList(self._stack)
         has_norm = self.is_last and model.norms != "none"
-        self.norm = build.norm_of_rows(model.names.norm) if has_norm else None
+        self.norm = build.norm_of_rows(model.names.norm, whole=model.last_norm_whole) if has_norm else None
         self.streams = stream_end(build) if model.streams and self.is_last else None
         reads_kept = model.snapshots is not None and self.is_last
         self.reads = Mixture(build, "model.output_attn_res") if reads_kept else None
@@ -98,7 +98,10 @@ class Decoder(nn.Module):
         is_whole = plain or (self.model.whole_embedding and self.comm.size("attn_dp") > 1)
         group = "" if is_whole else "attn_tp"
         dtype = self._head_dtype() if self.model.tie_word_embeddings else build.dtype
-        return TokenEmbedding(name, self.model, self.comm, group, dtype, build.device, pads=not plain)
+        embedding = TokenEmbedding(name, self.model, self.comm, group, dtype, build.device, pads=not plain)
+        if self.model.norms_embedding:
+            embedding.take_norm(self.model.rms_eps)
+        return embedding
 
     def _head_dtype(self) -> torch.dtype:
         return torch.float32 if self.model.head_in_fp32 else self.build.dtype
@@ -112,7 +115,9 @@ class Decoder(nn.Module):
         name = self.model.names.embedding if is_tied else self.model.names.head
         model = replace(self.model, vocab_size=self.model.logits_size)
         group = "attn_tp" if build.runtime.head_over == "a group" else "tp"
-        head = VocabTable(name, model, self.comm, group, self._head_dtype(), build.device, scheme)
+        padding = self.model.head_padding
+        how = self._head_dtype(), build.device, scheme
+        head = VocabTable(name, model, self.comm, group, *how, padding=padding)
         head.is_normed = self.model.normed_head and not is_tied
         if self.model.head_bias:
             head.take_bias()

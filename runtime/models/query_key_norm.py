@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from runtime.layers.loading import Piece, length
-from runtime.layers.norm import RMSNorm
+from runtime.layers.norm import RMSNorm, rms_norm_
 from runtime.models.build import Build
 from runtime.server.layer_config import AttentionConfig
 
@@ -56,6 +56,24 @@ class UnitNorms(nn.Module):
         yield from ()
 
 
+class BareNorms(nn.Module):
+    """The same by a kernel of weighted norms, which is given ones, as SGLang's has_weight=False is."""
+
+    ones: torch.Tensor
+
+    def __init__(self, width: int, build: Build) -> None:
+        super().__init__()
+        self.eps = build.model.rms_eps
+        self.register_buffer("ones", torch.ones(width, dtype=build.dtype, device=build.device))
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor) -> None:
+        rms_norm_(q, self.ones, self.eps)
+        rms_norm_(k, self.ones, self.eps)
+
+    def pieces(self) -> Iterator[Piece]:
+        yield from ()
+
+
 class WholeNorms(HeadNorms):
     """Ranks add up their squares. A KV head that several hold counts as often in the sum as in the width."""
 
@@ -76,12 +94,14 @@ class WholeNorms(HeadNorms):
 
 def query_key_norms(
     build: Build, name: str, config: AttentionConfig, q: slice, kv: slice, has_keys: bool = True
-) -> HeadNorms | UnitNorms | None:
+) -> HeadNorms | UnitNorms | BareNorms | None:
     """`q` and `kv` are this rank's rows; of a layer that `has_keys` of its own."""
     if config.qk_norm == "none":
         return None
     if config.qk_norm == "unit":
         return UnitNorms(build.model.rms_eps)
+    if config.qk_norm == "bare":
+        return BareNorms(config.head_dim, build)
     of_q, of_k = (f"{name}.{one}" for one in (build.model.names.q_norm, build.model.names.k_norm))
     if config.qk_norm == "head":
         norms = HeadNorms if has_keys else QueryNorms

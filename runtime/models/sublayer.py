@@ -105,7 +105,7 @@ def around_mlp(build: Build, layer: str, half: str = "") -> SublayerNorms | None
 
 
 def _made(build: Build, layer: str, half: str, before: str | None, after: str | None) -> SublayerNorms:
-    first, last = (
-        None if name is None else build.norm_of_rows(f"{layer}.{name}{half}") for name in (before, after)
-    )
+    eps = build.model.answer_eps
+    first = None if before is None else build.norm_of_rows(f"{layer}.{before}{half}")
+    last = None if after is None else build.norm_of_rows(f"{layer}.{after}{half}", eps)
     return SublayerNorms(first, last, build.model.multipliers.residual)

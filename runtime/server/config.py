@@ -57,6 +57,7 @@ class ModelConfig:
     holds_head: bool = False  # a tied one too, apart from the embedding
     whole_embedding: bool = False  # on every rank under DP attention: srt/models, enable_tp
     embeds_whole: bool = False  # on every rank, always: srt/models/gemma3_causal.py
+    norms_embedding: bool = False  # without weights
     scales_layers: bool = False  # each gives its rows, times a number of its own, with nothing left to add
     head_in_fp32: bool = False  # and with it an embedding that it is tied to
     head_bias: bool = False
@@ -64,9 +65,12 @@ class ModelConfig:
     rows_in_fp32: bool = False  # that it reads, before it is known which it does
     logits_in_fp32: bool = False  # as soon as they are multiplied, whatever the head is
     head_vocab: int | None = None  # of a head that knows fewer tokens than the embedding
+    head_padding: int = 64  # rows of a head of its own come in so many
     fusion: FusionConfig | None = None  # of a draft for a target that it does not look like
     norms: NormStyle = "before"
     centred_norms: bool = False  # weights are told less one
+    last_norm_whole: bool = False  # but those of the last, before the head
+    answer_eps: float | None = None  # of norms of answers, where it is another
     mean_norms: bool = False  # of what is left when the mean is taken away
     norm_biases: bool = False  # are added by these
     bare_norms: bool = False  # which have not even weights

@@ -131,8 +131,8 @@ class AttentionConfig:
     bias: bool = False
     output_bias: bool = False
     sinks: bool = False
-    # Of each head, without weights, or of all as one, where a rank may hold weights of others' heads.
-    qk_norm: Literal["none", "head", "unit", "all", "all, held whole"] = "none"
+    # Of each head; without weights, "bare" by ones; of all as one, where a rank may hold others' weights.
+    qk_norm: Literal["none", "head", "unit", "bare", "all", "all, held whole"] = "none"
     output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
     head_gate: bool = False  # ... or each token one a head, of a matrix of its own
     value_gate: bool = False  # ... or of such a matrix one a value

@@ -33,6 +33,7 @@ SPLIT_OVER_TP = (
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek", "paddleocr_vl_text"),
     *("minicpm", "dbrx"),
+    "muse_glimmer_text",
 )
 
 Place = Literal["mixer", "dense", "beside experts"]

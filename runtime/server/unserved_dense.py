@@ -22,6 +22,8 @@ DENSE = {
     "exaone": (PLAIN_ALONE, DRAFTS),
     # srt/models/paddleocr_vl.py, whose tower's MLPs have a method where their widths divide
     "paddleocr_vl_text": (PLAIN_ALONE, DRAFTS),
+    # srt/models/muse_glimmer.py takes queries, keys and values apart where they are quantized
+    "muse_glimmer_text": (PLAIN_ALONE, DRAFTS),
     # srt/models/nemotron_nas.py, which does not say where a stage begins
     "nemotron-nas": (
         Row(lambda _, s: s.pp_size > 1, "--pp: each stage keeps a place for the tokens of all layers"),

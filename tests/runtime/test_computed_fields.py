@@ -175,6 +175,21 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("muse_glimmer_text", {}, told, said)
+        for told, said in (
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"attention_bias": True}, "attention_bias is True"),
+            ({"use_qk_norm": False}, "use_qk_norm is False"),
+            ({"use_attn_output_gate": None}, "use_attn_output_gate is None"),
+            ({"normalize_tok_embeddings": False}, "normalize_tok_embeddings is False"),
+            ({"layer_types": None}, "layer_types is missing"),
+            ({"rope_parameters": {"rope_type": "default"}}, "rope_parameters have no rope_theta"),
+            ({"rope_scaling": {"rope_type": "default", "rope_theta": 5.0}}, "rope_scaling is {"),
+            ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5.0}}, "'linear'"),
+            ({"layer_rope_theta": [500000.0] + [0] * 51}, "of layers that are sliding some turn, and some"),
+        )
+    ),
+    *(
         ("starcoder2", {}, told, said)
         for told, said in (
             ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),

@@ -38,6 +38,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "glm_ocr": {"depth": 2, "intermediate_size": 24, "spatial_merge_size": 3, "num_heads": 4},
     "glm5_next": {"depth": 2, "intermediate_size": 24, "spatial_merge_size": 3, "out_hidden_size": 32},
     "lighton_ocr": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
+    "muse_glimmer": {"num_hidden_layers": 2, "hidden_size": 32, "patch_temporal": 1, "pos_emb_width": 5},
     "mistral3": {"num_hidden_layers": 2, "patch_size": 7, "num_channels": 4},
     "llama4": {"num_hidden_layers": 2, "hidden_size": 32, "multi_modal_projector_bias": False},
     "gemma3": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
@@ -192,6 +193,7 @@ def test_kimi_spells_its_sizes_in_two_ways() -> None:
 _OWN_CLASS = (
     *("internvl_chat", "interns1", "kimi_vl", "minimax_m3_vl", "glm5_next", "nemotron_h_omni"),
     *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr"),
+    "muse_glimmer",
 )
 _OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
 
@@ -314,6 +316,7 @@ _SHARED = {
     "minimax_m3_vl": ("", "encoder.layers.attn encoder.layers multi_modal_projector patch_merge_mlp"),
     "kimi_k25": ("", "encoder.blocks.attn"),
     "kimi_vl": ("", "encoder.blocks.attn encoder.blocks.mlp"),
+    "muse_glimmer": ("vision_tower.layers.mlp vision_adapter", "vision_tower.layers.attn"),
     "internvl_chat": ("encoder.layers.mlp", "encoder.layers.attn"),
     "interns1": ("encoder.layers.mlp", "encoder.layers.attn"),
     "nemotron_h_omni": ("encoder.layers.mlp", "encoder.layers.attn"),
@@ -358,7 +361,7 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
     assert {*WRAPPED} - whole == {
         *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
         *("qwen3_omni_moe", "gemma4", "gemma4_unified", "nemotron_h_omni", "interns1", "ernie4_5_moe_vl"),
-        *("paddleocr_vl", "qwen3_asr", "lighton_ocr"),
+        *("paddleocr_vl", "qwen3_asr", "lighton_ocr", "muse_glimmer"),
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert {*WRAPPED} - quantized == {

@@ -27,6 +27,7 @@ _ACTIVATION = {
     "gemma2": "hidden_activation",
     "gemma3_text": "hidden_activation",
     "gemma4_text": "hidden_activation",
+    "muse_glimmer_text": "hidden_activation",
 }
 _ALSO = {"gemma": "gelu"}  # which transformers makes the other
 _OF_SGLANG = (
@@ -54,6 +55,7 @@ _OF_SGLANG = (
     "sdar_moe",
     "hy_v4",
     "dbrx",
+    "muse_glimmer_text",
 )  # which has classes of its own
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 _OWN_SIZES = ("d_model", "n_layers", "n_heads")  # as DBRX calls them
@@ -132,6 +134,7 @@ _BESIDE = """
     exaone head_dim num_hidden_layers original_max_position_embeddings rope_is_neox_style
     exaone4 head_dim
     exaone_moe head_dim moe_layer_freq n_routed_experts n_shared_experts num_local_experts
+    muse_glimmer_text normalize_tok_embeddings use_attn_output_gate use_qk_norm
     phi3 head_dim
     phimoe head_dim num_experts
     stablelm head_dim norm_eps rope_pct

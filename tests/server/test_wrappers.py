@@ -30,6 +30,7 @@ _EITHER = {
     "deepseek_vl_v2",
     "minimax_m3_vl",
     "glm5_next",
+    "muse_glimmer",
 }
 _BOTH = {"cohere2_vision"}
 _TIES = "tie_word_embeddings"

@@ -63,6 +63,7 @@ from runtime.server.decoders import (
     ministral3,
     mistral4,
     mixtral,
+    muse_glimmer,
     nemotron_h,
     nemotron_nas,
     olmo,
@@ -95,6 +96,7 @@ _MODULES = (
     *(longcat, minimax_m3, gemma4, afmoe, phimoe, granite_shared, glm5_next, kimi_k3, hy_v4, qwen4, mistral4),
     *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm, dots3),
     *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx),
+    muse_glimmer,
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}
 # Whatever model_type a file tells.

@@ -56,6 +56,8 @@ _TOLD = """
     gpt_oss GptOssForCausalLM
     minicpm MiniCPMForCausalLM
     minimax_m2 MiniMaxM2ForCausalLM
+    muse_glimmer MuseGlimmerForConditionalGeneration
+    muse_glimmer_text MuseGlimmerForConditionalGeneration
     minimax_m3_vl MiniMaxM3SparseForConditionalGeneration
     minimax_m3_vl_text MiniMaxM3SparseForCausalLM
     ernie4_5 Ernie4_5_ForCausalLM

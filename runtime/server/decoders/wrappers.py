@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from runtime.server.decoders import kimi_k3
 from runtime.server.decoders.fields import architecture_of
+from runtime.server.decoders.muse_glimmer import NAME as MUSE
 from runtime.server.decoders.text_names import of_text
 from runtime.server.decoders.wrapper_fields import (
     DEEPSEEK_OCR,
@@ -29,6 +30,7 @@ from runtime.server.encoders import (
     mimo,
     minimax,
     moonvit,
+    muse,
     nemotron,
     pixtral,
     qwen,
@@ -166,6 +168,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             tied_by="either",
             is_named=False,
         ),
+        Wrapper("muse_glimmer", MUSE, muse.muse_glimmer, **_QUANTIZED, tied_by="either", is_named=False),
         Wrapper("kimi_k25", "kimi_k2", moonvit.kimi_k25, may_be_whole=True),
         Wrapper("kimi_k3", kimi_k3.NAME, moonvit.kimi_k3, is_named=False, is_prefixed=False),
         Wrapper("kimi_vl", "deepseek_v3", moonvit.kimi_vl, may_be_whole=True, text_defaults=KIMI_VL),
