@@ -27,7 +27,7 @@ class EncoderWeights(nn.Module):
         for weight in weights:
             if weight.on_first_stage_alone and not is_first:
                 continue
-            shape = weight.of_rank(comm.size(weight.group))
+            shape = weight.of_rank(comm.size(weight.group), comm.size("tp"))
             for layer in range(weight.layers):
                 held = torch.float32 if weight.in_fp32 else FP8 if weight.in_fp8 else dtype
                 tensor = torch.empty(shape, dtype=held, device=device)

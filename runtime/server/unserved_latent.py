@@ -77,6 +77,12 @@ LATENT = {
         PLAIN_ALONE,
         DRAFTS,
     ),
+    # srt/models/dots_vlm.py, which says neither where a stage begins nor which experts move
+    "dots_vlm_text": (
+        Row(lambda _, s: s.pp_size > 1, "--pp: each stage keeps a place for the tokens of all layers"),
+        Row(moves_experts, "experts that move: its class names none"),
+        DRAFTS,
+    ),
     # srt/models/dots3_common/modeling.py
     "dots3_note_text": (
         Row(lambda _, s: s.release.number < (0, 5, 19), "releases before 0.5.19: they have no class of it"),

@@ -27,7 +27,11 @@ _UNSETTLED = {
     "NemotronH_Nano_Omni_Reasoning_V3": "Nemotron Nano Omni",
 }
 _LIGHTON_SINCE = (0, 5, 14)
-_READ_ALONE = {"KimiVLForConditionalGeneration": "Kimi-VL", "SarvamMLAForCausalLM": "Sarvam 105B"}
+_READ_ALONE = {
+    "KimiVLForConditionalGeneration": "Kimi-VL",
+    "SarvamMLAForCausalLM": "Sarvam 105B",
+    "DotsVLMForCausalLM": "dots.vlm",
+}
 _KEY_WIDTH, _PAGE, _COUNTS = 128, 64, (512, 2048)
 _WITH_TAILS = ("fa3", "tilelang", "trtllm", "flashmla_sparse")  # the last is one of the others by GPU
 
@@ -79,8 +83,8 @@ def _loose_experts(deployment: Deployment) -> Iterator[str]:
 
 
 def _random_latents(deployment: Deployment) -> Iterator[str]:
-    """srt/models/kimi_vl.py and sarvam_moe.py take kv_b_proj apart as they read a checkpoint, and at no other
-    load."""
+    """srt/models/kimi_vl.py, sarvam_moe.py and dots_vlm.py take kv_b_proj apart as they read files, and
+    at no other load."""
     name = _READ_ALONE.get(checkpoint_of(deployment).architecture)
     if name is not None and deployment.server.asked.load_format == "dummy":
         yield f"--load-format dummy leaves {name}'s attention without its matrices"

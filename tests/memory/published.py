@@ -34,7 +34,7 @@ from tests.runtime.classless import of_text
 META = torch.device("meta")
 WITHIN = 0.005
 # Their class is DeepSeek-V3's, in a file of the checkpoint.
-CLASSES = {"kimi_k2": "deepseek_v3"}
+CLASSES = dict.fromkeys(("kimi_k2", "dots_vlm_text"), "deepseek_v3")
 INSIDE = {
     "step3p5": "step3p7", "glm5_next_text": "glm5_next", "ernie4_5_vl_moe_text": "ernie4_5_vl_moe",
 }  # fmt: skip

@@ -44,9 +44,9 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "mistral_large_3": frozenset((
         *("num_key_value_heads",),
     )),
-    "kimi_k2": frozenset((
+    **dict.fromkeys(("kimi_k2", "dots_vlm_text"), frozenset((
         *("num_key_value_heads",),
-    )),
+    ))),
     "deepseek_v32": frozenset((
         *("head_dim", "layer_types", "num_key_value_heads"),
     )),

@@ -45,6 +45,7 @@ _OF_SGLANG = (
     "glm5_next_text",
     "qwen4_exp_text",
     "dots3_note_text",
+    "dots_vlm_text",
     "sarvam_mla",
     "sarvam_moe",  # or its checkpoints
     "internlm3",
@@ -96,6 +97,8 @@ _BESIDE = """
     deepseek_v3 mlp_layer_types moe_layer_freq num_experts num_local_experts num_shared_experts
         scoring_func topk_method
     kimi_k2 mlp_layer_types moe_layer_freq num_experts num_local_experts num_shared_experts
+        scoring_func topk_method
+    dots_vlm_text mlp_layer_types moe_layer_freq num_experts num_local_experts num_shared_experts
         scoring_func topk_method
     mistral4 num_local_experts
     mistral_large_3 llama_4_scaling moe_layer_freq num_local_experts routing_method_type

@@ -55,6 +55,7 @@ def test_kimi_vls_ranks_share_it_since_a_release(version: int, place: str) -> No
         ("Qwen3VLForConditionalGeneration", 23, {"dp_size": 2}, False),
         ("Lfm2VlForConditionalGeneration", 23, {"dp_size": 2, "disable_radix_cache": True}, True),
         ("DotsOCRForCausalLM", 23, {"dp_size": 2}, True),
+        ("DotsVLMForCausalLM", 23, {"dp_size": 2}, True),
         ("PaddleOCRVLForConditionalGeneration", 23, {"dp_size": 2, "mm_enable_dp_encoder": True}, True),
         ("Qwen3ASRForConditionalGeneration", 23, {"dp_size": 2}, True),
         ("Qwen3OmniMoeForConditionalGeneration", 23, {"dp_size": 2}, True),

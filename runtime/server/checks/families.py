@@ -42,8 +42,8 @@ def _attention_ranks(c: Choices) -> int:
 # srt/layers/dp_attention.py: reject_attn_tp_shard_with_tp_reduce. The encoders of GLM, Qwen3-VL and Kimi-K2.5
 # are summed over attention's ranks, as they are split.
 _SUMS_OVER_ALL = (
-    "DotsOCRForCausalLM", "Gemma3ForConditionalGeneration", "InternS1ForConditionalGeneration",
-    "InternVLChatModel",
+    "DotsOCRForCausalLM", "DotsVLMForCausalLM", "Gemma3ForConditionalGeneration",
+    "InternS1ForConditionalGeneration", "InternVLChatModel",
     "KimiVLForConditionalGeneration", "Lfm2VlForConditionalGeneration",
     "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration",
     "MiMoV2ForCausalLM", "Mistral3ForConditionalGeneration", "MuseGlimmerForConditionalGeneration",

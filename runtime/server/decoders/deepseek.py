@@ -50,6 +50,22 @@ def _routed_by_softmax(f: Fields) -> MoEConfig:
     )
 
 
+def _dots_vlm(f: Fields) -> ModelConfig:
+    """A V3 that SGLang reads by its class of a V2, where nothing is V3's that a file does not tell."""
+    for name in _TOLD:
+        if not f.has(name):
+            f.cannot(f"{name} is {f.get(name)!r}: SGLang has no others than those that are told")
+    for name in _OF_OTHERS:
+        if f.has(name):
+            f.cannot(f"{name} is told, which SGLang's class does not read")
+    f.only("attention_bias", False)  # of which its class has none
+    return _v3(f)
+
+
+_TOLD = ("scoring_func", "topk_method", "n_group", "topk_group")
+_OF_OTHERS = ("mlp_layer_types", "num_experts", "num_local_experts", "num_shared_experts")
+
+
 def decoder(f: Fields, is_interleaved: bool, sparse: IndexerConfig | None = None) -> ModelConfig:
     f.only("scoring_func", "sigmoid")
     f.only("topk_method", "noaux_tc")
@@ -98,5 +114,6 @@ FAMILIES = (
     Family("deepseek_v2", _v2, _V2),
     Family("deepseek_v3", _v3, V3, {"MistralLarge3ForCausalLM": "mistral_large_3"}),
     Family("kimi_k2", _v3, V3),
+    Family("dots_vlm_text", _dots_vlm, V3),
     Family("deepseek_v32", _v32, {**V3, **_SPARSE}),
 )

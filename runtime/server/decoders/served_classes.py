@@ -114,6 +114,8 @@ _TOLD = """
     sdar_moe SDARMoeForCausalLM
     llada2_moe LLaDA2MoeModelLM
     dots_ocr DotsOCRForCausalLM
+    dots_vlm DotsVLMForCausalLM
+    dots_vlm_text DotsVLMForCausalLM
     dots3_note Dots3NoteForCausalLM
     dots3_note_text Dots3NoteForCausalLM
     arcee ArceeForCausalLM

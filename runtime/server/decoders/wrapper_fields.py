@@ -27,6 +27,12 @@ KIMI_VL = {
     "topk_group": None, "num_experts_per_tok": None, "first_k_dense_replace": 0, "norm_topk_prob": False,
     "scoring_func": "softmax", "max_position_embeddings": 2048,
 }  # fmt: skip
+# ... and dots.vlm's, whose other defaults are those of a V3
+DOTS_VLM = (
+    *("intermediate_size", "moe_intermediate_size", "n_shared_experts", "n_routed_experts"),
+    *("routed_scaling_factor", "topk_method", "n_group", "topk_group", "num_experts_per_tok"),
+    *("first_k_dense_replace", "norm_topk_prob", "scoring_func", "max_position_embeddings"),
+)
 DEEPSEEK_OCR = {"use_mla": True, "topk_method": "gready"}
 # What it reads by one class, and its pool of keys by another.
 OF_THE_POOL = ("use_mla", "v_head_dim", "num_key_value_heads", "max_position_embeddings")

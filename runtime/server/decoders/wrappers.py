@@ -12,6 +12,7 @@ from runtime.server.decoders.muse_glimmer import NAME as MUSE
 from runtime.server.decoders.text_names import of_text
 from runtime.server.decoders.wrapper_fields import (
     DEEPSEEK_OCR,
+    DOTS_VLM,
     ERNIE,
     KIMI_VL,
     MIMO_V2,
@@ -48,7 +49,8 @@ _TIES, _TIED = "tie_word_embeddings", "tie_embedding"
 @dataclass(frozen=True, slots=True)
 class Wrapper:
     """`text_type`: of a section that does not name its own, or its architecture does, where those are told.
-    `section` may be missing where `is_flat`. All that is served may stand `inside` of one section."""
+    `section` may be missing where `is_flat`, and has no name where it always is. All that is served may stand
+    `inside` of one section."""
 
     model_type: str
     text_type: str
@@ -148,6 +150,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
             tower=_STEP,
         ),
         Wrapper("dots_ocr", "qwen2", dots.dots_ocr, is_flat=True),
+        Wrapper("dots_vlm", "dots_vlm_text", dots.dots_vlm, section="", is_flat=True, needs=DOTS_VLM),
         Wrapper(
             "deepseek_vl_v2",
             "deepseek",

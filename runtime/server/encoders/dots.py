@@ -1,4 +1,5 @@
-"""The tower of dots.ocr (srt/models/dots_vlm_vit.py), whose heads are padded to divide."""
+"""The tower of dots.ocr and dots.vlm (srt/models/dots_vlm_vit.py), whose heads are padded to divide over all
+ranks, also where those of attention are fewer."""
 
 from __future__ import annotations
 
@@ -14,10 +15,12 @@ from runtime.server.encoders.weight import (
     layer_norm,
     layers,
     linear,
+    padded_for_all,
     rms_norm,
     vocabulary,
     whole,
 )
+from runtime.server.errors import ConfigError
 
 # SGLang's DotsVisionConfig (srt/configs/dots_vlm.py).
 _DEFAULTS = {
@@ -29,6 +32,19 @@ _DEFAULTS = {
 
 def dots_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
     """Beside it its class (dots_ocr.py) has a head that nobody asks: that of its text has one, too."""
+    yield from _tower(hf)
+    yield from vocabulary("lm_head", Section(hf, "").size("vocab_size"), text_width)
+
+
+def dots_vlm(hf: Mapping[str, Any], _text_width: int) -> Weights:
+    if hf.get("vision_config", {}) is None:
+        raise ConfigError(
+            "config.json: vision_config is None: SGLang's class ends, and takes none that is left out"
+        )
+    yield from _tower(hf)
+
+
+def _tower(hf: Mapping[str, Any]) -> Weights:
     v = Section(hf, defaults=_DEFAULTS)
     width, inner, side = v.size("embed_dim"), v.size("intermediate_size"), v.size("patch_size")
     bias, merged = v.flag("use_bias"), width * v.size("spatial_merge_size") ** 2
@@ -42,7 +58,7 @@ def dots_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
         chain(
             rms_norm("norm1", width),
             rms_norm("norm2", width),
-            attention(width, v.size("num_attention_heads"), bias, bias, pads=True),
+            padded_for_all(attention(width, v.size("num_attention_heads"), bias, bias, pads=True)),
             linear("mlp.fc1", inner, width, bias),
             linear("mlp.fc2", width, inner, bias),
             linear("mlp.fc3", inner, width, bias),
@@ -53,4 +69,3 @@ def dots_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
     yield from layer_norm("merger.ln_q", width)
     yield from linear("merger.mlp.0", merged, merged)
     yield from linear("merger.mlp.2", v.size("hidden_size"), merged)
-    yield from vocabulary("lm_head", Section(hf, "").size("vocab_size"), text_width)

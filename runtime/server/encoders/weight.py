@@ -24,6 +24,7 @@ class EncoderWeight:
     group: Group = "tp"
     units: int = 0  # 0: the dimension's own
     pads: bool = False  # to as many units on every rank
+    for_all: bool = False  # of TP's, whatever group shares them
     padded: int | None = None
     layers: int = 1  # with one each
     on_first_stage_alone: bool = False
@@ -31,15 +32,17 @@ class EncoderWeight:
     in_fp8: bool = False
     cut_since: Number | None = None  # by SGLang, which then leaves out some of its rows or columns
 
-    def of_rank(self, ranks: int) -> tuple[int, ...]:
+    def of_rank(self, ranks: int, of_all: int = 1) -> tuple[int, ...]:
+        """`ranks` are its group's."""
         along = self.padded if self.split is None else self.split
-        if along is None or ranks == 1:
+        others = max(1, of_all // ranks) if self.for_all else 1  # groups
+        if along is None or ranks * others == 1:
             return self.shape
         whole = self.shape[along]
         units = self.units or whole
         if units % ranks and not self.pads:
             raise ConfigError(f"the encoder's {self.name}: {units} cannot be split over {ranks} ranks")
-        mine = whole // units * -(-units // ranks) * (1 if self.padded is None else ranks)
+        mine = whole // units * -(-units // (ranks * others)) * others * (1 if self.padded is None else ranks)
         return (*self.shape[:along], mine, *self.shape[along + 1 :])
 
     def on_each(self) -> EncoderWeight:
@@ -136,6 +139,10 @@ def attention(
     )
     for part in parts:
         yield from over_attention_ranks(part)
+
+
+def padded_for_all(weights: Iterable[EncoderWeight]) -> Weights:
+    return (replace(one, for_all=one.pads) for one in weights)
 
 
 def over_attention_ranks(weights: Iterable[EncoderWeight]) -> Weights:

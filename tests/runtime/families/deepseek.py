@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.runtime.families import choices, sizes
-from tests.runtime.families.tiny import Tiny
+from tests.runtime.families.tiny import HF, Tiny
 
 TINY: dict[str, Tiny] = {}
 TINY["deepseek_v2"] = Tiny(
@@ -43,4 +43,20 @@ TINY["deepseek_v32"] = Tiny(
     "DeepseekV32Config",
     {**sizes.LATENT, **sizes.SPARSE, "n_group": 4, "topk_group": 2},
     {**choices.LATENT, **choices.SPARSE, "rope_parameters": choices.MSCALES},
+)
+
+
+def _dots_vlm(hf: HF) -> HF:
+    """Flat, with what SGLang's class would take otherwise."""
+    routes = {"scoring_func": "sigmoid", "topk_method": "noaux_tc"}
+    tower = {"embed_dim": 16, "hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1}
+    told = {"model_type": "dots_vlm", "architectures": ["DotsVLMForCausalLM"]}
+    return {**routes, **hf, **told, "vision_config": {**tower, "intermediate_size": 16}}
+
+
+TINY["dots_vlm_text"] = Tiny(
+    "DeepseekV3Config",
+    TINY["deepseek_v3"].sizes,
+    {**TINY["deepseek_v3"].space, "attention_bias": (False,) * 9 + (True,)},
+    as_published=_dots_vlm,
 )
