@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -26,6 +26,13 @@ class Build:
     device: torch.device
     dtype: torch.dtype
     quantized: Quantized
+
+    def of_layer(self, layer_id: int) -> Build:
+        """With its own experts, where those of layers differ."""
+        if not self.model.expert_sizes:
+            return self
+        moe = self.model.layer_moe(layer_id)
+        return replace(self, model=replace(self.model, moe=moe, expert_sizes=()))
 
     @property
     def method(self) -> str | None:

@@ -259,6 +259,7 @@ def _mlp(
     build: Build, layer_id: int, name: str, dispatcher: Dispatcher, backend: MoEBackend | None
 ) -> DenseLayer | MoELayer | ExpertsBeside | LooseExperts | None:
     kind, caps = build.model.layer_kinds[layer_id], build.model.layer_caps(layer_id)
+    build = build.of_layer(layer_id) if kind == "moe" else build
     if kind == "moe" and not build.model.shortcut:
         assert backend is not None and build.model.moe is not None
         if build.model.moe.beside_dense:

@@ -15,15 +15,20 @@ from runtime.moe.profile_workspace import ProfiledShape, hold_profile_workspace
 from runtime.moe.trtllm_layout import swap_halves
 from runtime.moe.tuned import TunedBackend, swiglu_values
 from runtime.moe.weights import ExpertWeights, TopK
+from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
+from runtime.server.parallel import RankLayout
 
 
 class FlashInferCutlassBackend(TunedBackend):
     """bf16, and fp8 with one scale a tensor. The kernel takes [up, gate] rows, or ups alone."""
 
     name: ClassVar[str] = "flashinfer_cutlass"
-    _profiled = 0
     _held: torch.Tensor | None = None
+
+    def __init__(self, model: ModelConfig, runtime: RuntimeConfig, layout: RankLayout) -> None:
+        super().__init__(model, runtime, layout)
+        self._profiled: dict[ProfiledShape, int] = {}
 
     def prepare_for_gpu(self, weights: ExpertWeights) -> ExpertWeights:
         if weights.w13.dtype not in (torch.bfloat16, torch.float16, torch.float8_e4m3fn) or weights.block:
@@ -61,14 +66,14 @@ class FlashInferCutlassBackend(TunedBackend):
         )
 
     def _hold_profile_workspace(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> None:
-        """A prediction tunes nothing, but takes the memory of it: once, for the layer that comes first."""
+        """A prediction tunes nothing, but takes the memory of it: once, for the first layer of its sizes."""
         tune_max = self.tune_max(x.shape[0])
-        if tune_max <= self._profiled:
-            return
         experts, hidden, inner = weights.w2.shape
         sizes = weights.w2.element_size(), x.element_size()
         shape = ProfiledShape(experts, hidden, inner, topk.ids.shape[1], *sizes)
-        self._profiled, self._held = tune_max, hold_profile_workspace(shape, tune_max)
+        if tune_max > self._profiled.get(shape, 0):
+            self._profiled[shape] = tune_max
+            self._held = hold_profile_workspace(shape, tune_max)
 
     def _quant_scales(self, weights: ExpertWeights) -> list[torch.Tensor]:
         held = (weights.w13_scale, weights.w2_input_scale, weights.w2_scale, weights.w13_input_scale)

@@ -19,7 +19,14 @@ _DEEPSEEK = (
 )
 DEEPSEEK_LAYERS = (*_DEEPSEEK, "mistral_large_3")
 # Families that tell trtllm kernels how to route, and what their routers must be for that.
-_ROUTED_BY_DEEPSEEK = (*_DEEPSEEK, "glm4_moe", "glm4v_moe_text", "nemotron_h", "mimo_v2_flash")
+_ROUTED_BY_DEEPSEEK = (
+    *_DEEPSEEK,
+    "glm4_moe",
+    "glm4v_moe_text",
+    "mimo_v2_flash",
+    "nemotron_h",
+    "nemotron_h_puzzle",
+)
 _ROUTED_BY_SOFTMAX = (
     *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text", "qwen3_next"),
     *("qwen3_5_moe", "qwen3_5_moe_text", "mistral_large_3", "sdar_moe", "interns1_pro_text"),

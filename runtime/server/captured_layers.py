@@ -7,13 +7,14 @@ from runtime.server.recurrent import ShortConvConfig
 
 _LATENTS_ELSEWHERE = ("bailing_hybrid", "bailing_hybrid_v3")
 _LAYERS_ELSEWHERE = ("exaone", "dbrx")
+_MIXERS = ("nemotron_h", "nemotron_h_puzzle")
 
 
 def captures_prefills(model: ModelConfig, runtime: RuntimeConfig, stages: int) -> bool:
     """compute_attention_and_moe_layers of srt/model_executor, and what becomes of its count."""
     if stages > 1 and not runtime.release.captures_stages_prefills:
         return False
-    if model.model_type == "nemotron_h":
+    if model.model_type in _MIXERS:
         return _captures_mixers(model, runtime)
     is_found = not model.shortcut and model.model_type not in (*_LATENTS_ELSEWHERE, *_LAYERS_ELSEWHERE)
     return is_found and "none" not in model.attention_kinds and not _has_layers_apart(model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from runtime.server.attention_buffers import WORKSPACES, Workspaces
@@ -86,6 +86,7 @@ class ModelConfig:
     moe: MoEConfig | None = None
     caps: tuple[Caps, ...] = ()  # each layer's, where one has some
     mlp_sizes: tuple[int, ...] = ()  # each layer's, where they differ
+    expert_sizes: tuple[tuple[int, int], ...] = ()  # ... how wide an expert is, and how many a token asks
     key_layers: tuple[int, ...] = ()  # whose keys and values each layer reads, where some read others'
     idle_keys: bool = False  # layers that do not attend have a place in the cache, too
     layer_inputs: LayerInputsConfig | None = None
@@ -158,6 +159,8 @@ class ModelConfig:
             kinds = (*kinds, self.mlp_size(layer), self.key_layer(layer) == layer)
         if self.shares_choice(layer):
             kinds = (*kinds, "sharing")
+        if self.expert_sizes:
+            kinds = (*kinds, self.expert_sizes[layer])
         return (*kinds, "hashed") if self.moe is not None and self.moe.is_hashed(layer) else kinds
 
     def layer_name(self, layer: int) -> str:
@@ -169,6 +172,20 @@ class ModelConfig:
 
     def mlp_size(self, layer: int) -> int:
         return self.mlp_sizes[layer] if self.mlp_sizes else self.intermediate_size
+
+    def layer_moe(self, layer: int) -> MoEConfig | None:
+        """Of all layers at once, `moe` has the widest experts, and the most of them a token."""
+        if self.moe is None or not self.expert_sizes:
+            return self.moe
+        width, top_k = self.expert_sizes[layer]
+        return replace(self.moe, intermediate_size=width, top_k=top_k)
+
+    @property
+    def moes(self) -> tuple[MoEConfig, ...]:
+        """Those that differ, in the order of their layers."""
+        layers = (layer for layer, kind in enumerate(self.layer_kinds) if kind == "moe")
+        found = map(self.layer_moe, layers if self.expert_sizes else (0,))
+        return tuple(dict.fromkeys(moe for moe in found if moe is not None))
 
     def key_layer(self, layer: int) -> int:
         """Whose keys and values it reads. Its own have a place in the cache even where nobody writes them."""

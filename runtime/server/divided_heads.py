@@ -9,6 +9,8 @@ from runtime.server.config import ModelConfig
 from runtime.server.flags.spelling import spelled
 from runtime.server.shape import Server
 
+_MIXERS = ("nemotron_h", "nemotron_h_puzzle")
+
 
 def not_in_groups(model: ModelConfig, server: Server) -> str | None:
     if server.head_over == "a group" and not model.tie_word_embeddings and _has_one_head(model, server):
@@ -19,5 +21,5 @@ def not_in_groups(model: ModelConfig, server: Server) -> str | None:
 
 
 def _has_one_head(model: ModelConfig, server: Server) -> bool:
-    before = model.model_type == "nemotron_h" and server.release.number < (0, 5, 14)
+    before = model.model_type in _MIXERS and server.release.number < (0, 5, 14)
     return model.model_type == "minimax_m2" or before

@@ -7,6 +7,7 @@ from runtime.server.families import MINIMAX_NVFP4
 from runtime.server.shape import Server
 from runtime.server.unserved_dense import DENSE
 from runtime.server.unserved_latent import LATENT
+from runtime.server.unserved_mixers import MIXERS
 from runtime.server.unserved_row import (
     A2A,
     DRAFTS,
@@ -48,6 +49,7 @@ _SPLIT_EXPERTS = (
 _ROWS = {
     **DENSE,
     **LATENT,
+    **MIXERS,
     "afmoe": (*_SPLIT_EXPERTS, DRAFTS, QUANTIZED),
     # srt/models/deepseek.py multiplies by whatever its experts store as by plain matrices
     "deepseek": (*_SPLIT_EXPERTS, PLAIN_ALONE, DRAFTS),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from runtime.server.backends import Calls
@@ -76,12 +77,25 @@ def moe_shapes(deployment: Deployment) -> tuple[OpShape, ...]:
     if not tunes_moe(deployment):
         return ()
     if deployment.arch == CPU.arch:
-        return cpu_moe(_experts(deployment), dtype_of(deployment))
+        alike, dtype = _of_equal_experts(deployment), dtype_of(deployment)
+        return tuple(chain.from_iterable(cpu_moe(_experts(one), dtype) for one in alike))
     builder = _MOE_CALLS.get((deployment.server.backend.calls, weights_of(deployment)))
     sent = deployment.server.moe_a2a_backend not in ("none", "flashinfer")
     by_others = sent and shares_on_every_rank(deployment)
-    known = builder and not by_others and calls_are_known(deployment)
-    return builder(deployment) if builder and known else ()
+    if builder is None or by_others or not calls_are_known(deployment):
+        return ()
+    return tuple(chain.from_iterable(builder(one) for one in _of_equal_experts(deployment)))
+
+
+def _of_equal_experts(deployment: Deployment) -> Iterator[Deployment]:
+    """One for each size of experts: they are the same but for it."""
+    model = deployment.shape.model
+    if model is None or not model.expert_sizes:
+        yield deployment
+        return
+    for moe in model.moes:
+        alike = replace(model, moe=moe, expert_sizes=())
+        yield replace(deployment, shape=replace(deployment.shape, model=alike))
 
 
 def shares_on_every_rank(deployment: Deployment) -> bool:

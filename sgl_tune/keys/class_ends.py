@@ -253,6 +253,22 @@ def _experts_for_all(deployment: Deployment) -> Iterator[str]:
         yield from _ranks_without_experts(deployment)
 
 
+def _uncounted_experts(deployment: Deployment) -> Iterator[str]:
+    """max_n_routed_experts of srt/configs/nemotron_h.py asks each block, as weights are loaded and, since
+    0.5.23, before."""
+    server, checkpoint = deployment.server, checkpoint_of(deployment)
+    if deployment.model.model_type != "nemotron_h_puzzle":
+        return
+    if server.asked.load_format == "dummy" and server.release.number < (0, 5, 23):
+        return
+    blocks = checkpoint.get("block_configs") or ()
+    if any(one["block_type"] == "moe" and "n_routed_experts" not in one for one in blocks):
+        yield (
+            "a block of experts in block_configs has no n_routed_experts, and SGLang asks each for its own, "
+            "whatever stands beside them: --json-model-override-args"
+        )
+
+
 def _sdar(deployment: Deployment) -> Iterator[str]:
     if deployment.model.model_type != "sdar_moe":
         return
@@ -273,5 +289,5 @@ _RULES = (
     *(_random_latents, _loose_experts),
     *(_longcat, _verifies_blocks, _layers_apart),
     *(_afmoe, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
-    *(_interns1_pro, _experts_for_all),
+    *(_interns1_pro, _experts_for_all, _uncounted_experts),
 )

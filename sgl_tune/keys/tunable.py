@@ -38,11 +38,8 @@ def _cuts(deployment: Deployment) -> Iterator[str]:
         return
     dense = [layer for layer, kind in enumerate(model.layer_kinds) if kind == "dense"]
     sizes = {model.mlp_size(layer) // parallel.tp for layer in dense}
-    if model.moe is not None:
-        sizes |= {
-            model.moe.intermediate_size // parallel.moe_tp,
-            model.moe.shared_intermediate_size // parallel.tp,
-        }
+    for moe in model.moes:
+        sizes |= {moe.intermediate_size // parallel.moe_tp, moe.shared_intermediate_size // parallel.tp}
     wrong = sorted(size for size in sizes if size % block[0])
     if wrong:
         yield f"a rank has {wrong[0]} rows of a matrix, no multiple of {block[0]}: SGLang ends at a cut block"
@@ -66,12 +63,12 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         yield f"this runtime sends no rows by {server.moe_a2a_backend}: it knows what that takes alone"
     if backend.stood_in and tunes_moe(deployment):
         yield f"this runtime has no kernels of {backend.name}"
-    width = model.moe.intermediate_size // deployment.parallel.moe_tp
     block = model.quantization_block if method == "fp8" else None
-    if block and width % block[0]:
-        yield f"this runtime splits fp8 experts by blocks of {block[0]}, and a rank's are {width} wide"
-    if method == "modelopt_fp4" and width % _NVFP4_GROUP:
-        yield f"this runtime splits nvfp4 experts by {_NVFP4_GROUP}, and a rank's are {width} wide"
+    for width in (moe.intermediate_size // deployment.parallel.moe_tp for moe in model.moes):
+        if block and width % block[0]:
+            yield f"this runtime splits fp8 experts by blocks of {block[0]}, and a rank's are {width} wide"
+        if method == "modelopt_fp4" and width % _NVFP4_GROUP:
+            yield f"this runtime splits nvfp4 experts by {_NVFP4_GROUP}, and a rank's are {width} wide"
     if backend.calls == "cutlass" and tunes_moe(deployment) and method not in _CUTLASS_KINDS:
         yield f"this runtime calls {backend.name} plain and in modelopt_fp8, not in {method}"
     if backend.calls == "trtllm" and not model.gated_mlps:

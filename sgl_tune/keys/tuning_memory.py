@@ -30,7 +30,9 @@ def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:
         width = model.moe.intermediate_size // parallel.moe_tp
         local = model.moe.num_experts // parallel.moe_ep
         stored = _WEIGHT_BYTES.get(weights_of(deployment) or "", weight)
-        total += local * 3 * model.hidden_size * width * stored
+        widths = sum(moe.intermediate_size // parallel.moe_tp for moe in model.moes)
+        matrices, hidden = 2 + model.gated_mlps, model.moe.latent_size or model.hidden_size
+        total += local * matrices * hidden * widths * stored
         # Tokens are copied to each of their experts, in the widths of both GEMMs.
         total += rows * model.moe.top_k * (2 * model.hidden_size + 3 * width) * _ACTIVATION_BYTES
     return int(total)

@@ -27,6 +27,7 @@ from tests.runtime import (
     kimi_k3,
     minicpm,
     nemotron_nas,
+    nemotron_puzzle,
     sarvam_mla,
 )
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
@@ -266,6 +267,10 @@ CLASSLESS = {
     "nemotron-nas": Classless(
         *("DeciLMForCausalLM", "nemotron-nas", "LlamaConfig"),
         *(nemotron_nas.config, nemotron_nas.alter, same_tensors),
+    ),
+    "nemotron_h_puzzle": Classless(
+        *("NemotronHPuzzleForCausalLM", "nemotron_h_puzzle", "NemotronHConfig"),
+        *(nemotron_puzzle.config, nemotron_puzzle.alter, nemotron_puzzle.tensors),
     ),
     "dots3_note_text": Classless(
         *("Dots3NoteForCausalLM", "dots3_note", "LlamaConfig", dots3.config, dots3.alter, dots3.tensors)

@@ -95,6 +95,11 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("rescale_prenorm_residual", "residual_in_fp32", "sliding_window", "time_step_floor"),
         *("time_step_limit", "time_step_max", "use_mamba_kernels"),
     )),
+    "nemotron_h_puzzle": frozenset((
+        *("attention_bias", "mamba_dt_init_floor", "mamba_dt_max", "mamba_expand", "mamba_proj_bias"),
+        *("mtp_block_configs", "mtp_layers_block_type", "num_logits_to_keep", "rescale_prenorm_residual"),
+        *("residual_in_fp32", "use_mamba_kernels"),
+    )),
     # ... and of what a sum is rounded to
     "hy_v3": frozenset((
         *("enable_moe_fp32_combine",),

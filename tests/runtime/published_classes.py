@@ -11,6 +11,7 @@ from tests.runtime.dots3_class import Dots3Config
 from tests.runtime.exaone import ExaoneConfig
 from tests.runtime.grok import GrokConfig
 from tests.runtime.minicpm import MiniCPMConfig
+from tests.runtime.nemotron_puzzle import NemotronHPuzzleConfig
 
 
 class BailingMoeConfig(PreTrainedConfig):
@@ -339,6 +340,7 @@ CLASSES: dict[str, Any] = {
         InternS1ProTextConfig,
         KimiK3Config,
         MiniCPMConfig,
+        NemotronHPuzzleConfig,
         SarvamMLAConfig,
         SarvamMoEConfig,
         SDARConfig,
@@ -379,6 +381,10 @@ NEEDED: dict[str, dict[str, Any]] = {
     "nemotron-nas": {
         "block_configs": [{"attention": {"no_op": False, "n_heads_in_group": 8}, "ffn": {"no_op": True}}] * 31
         + [{"attention": {"no_op": True}, "ffn": {"no_op": False, "ffn_mult": 2.625}}],
+    },
+    "nemotron_h_puzzle": {
+        "layers_block_type": ["mamba", "attention", "mlp", "moe"],
+        "block_configs": [{"block_type": kind} for kind in ("mamba", "attention", "mlp", "moe")],
     },
     "dots3_note_text": {"layer_types": ["full_attention", "sliding_attention"] * 15},
     "hy_v3": {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True},

@@ -49,6 +49,24 @@ def _blocks(**told: Any) -> list[dict[str, Any]]:
     return [layer] * 31 + [{**last, part: {**last[part], **told}}]
 
 
+def _puzzle(**told: Any) -> list[dict[str, Any]]:
+    """Of a Nemotron-H Puzzle, of which the layer that has such a thing is told this, too."""
+    kinds = ("mamba", "attention", "mlp", "moe")
+    own = {"head_dim": "attention", "ssm_state_size": "mamba"}
+    return [
+        {"block_type": kind, **{one: value for one, value in told.items() if own.get(one, "moe") == kind}}
+        for kind in kinds
+    ]
+
+
+def _two(**told: Any) -> list[dict[str, Any]]:
+    return [*_puzzle(), {"block_type": "moe", **told}]
+
+
+def _words(blocks: list[dict[str, Any]]) -> list[str]:
+    return [block["block_type"] for block in blocks]
+
+
 # What is one step from what this runtime computes, and what it says of it.
 _BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 # As a checkpoint has it, without transformers' spellings.
@@ -322,6 +340,25 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     ("nemotron_h", {"n_shared_experts": 1}, {"n_shared_experts": 2}, "n_shared_experts is 2"),
+    *(
+        ("nemotron_h_puzzle", {}, told, said)
+        for told, said in (
+            ({"sliding_window": 8}, "sliding_window is 8"),
+            ({"layers_block_type": None}, "layers_block_type is missing"),
+            ({"layers_block_type": None, "hybrid_override_pattern": "M-*E"}, "tell different layers"),
+            ({"n_groups": 4}, "n_groups is 4, and mamba_n_groups 8"),
+            ({"n_groups": None}, "n_groups is missing"),
+            ({"block_configs": _puzzle(head_dim=64)}, "head_dim of layer 1 is 64"),
+            ({"block_configs": _puzzle(ssm_state_size=64)}, "ssm_state_size of layer 0 is 64"),
+            ({"block_configs": _puzzle(n_shared_experts=2)}, "n_shared_experts is 2"),
+            ({"block_configs": [*_puzzle(), {"block_type": "moe"}]}, "tell different layers"),
+            (
+                {"block_configs": _two(n_routed_experts=16), "layers_block_type": _words(_two())},
+                "experts differ in more than moe_intermediate_size",
+            ),
+            ({"quantization_config": {"ignore": ["backbone.layers.0.mixer.in_proj"]}}, "names of backbone."),
+        )
+    ),
     *(
         ("kimi_linear", {"linear_attn_config": _DELTAS, "first_k_dense_replace": 1}, other, said)
         for other, said in (
@@ -603,6 +640,12 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "shared_intermediate_size": (0,),
     },
     "nemotron_h": {
+        "mlp_hidden_act": ("relu2",),
+        "mamba_hidden_act": ("silu", "swish"),
+        "mlp_bias": (False,),
+        "tie_word_embeddings": (False,),
+    },
+    "nemotron_h_puzzle": {
         "mlp_hidden_act": ("relu2",),
         "mamba_hidden_act": ("silu", "swish"),
         "mlp_bias": (False,),

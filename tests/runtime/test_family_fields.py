@@ -23,7 +23,7 @@ from tests.runtime.published_classes import NEEDED
 
 _ACTIVATION = {
     "exaone": "activation_function",
-    "nemotron_h": "mlp_hidden_act",
+    **dict.fromkeys(("nemotron_h", "nemotron_h_puzzle"), "mlp_hidden_act"),
     "gemma2": "hidden_activation",
     "gemma3_text": "hidden_activation",
     "gemma4_text": "hidden_activation",
@@ -32,6 +32,7 @@ _ACTIVATION = {
 _ALSO = {"gemma": "gelu"}  # which transformers makes the other
 _OF_SGLANG = (
     "kimi_linear",
+    "nemotron_h_puzzle",
     "glm_ocr_text",
     "paddleocr_vl_text",
     "bailing_hybrid",
@@ -152,6 +153,8 @@ _BESIDE = """
     nemotron_h hybrid_override_pattern layer_types mamba_chunk_size mamba_conv_bias mamba_d_conv
         mamba_dt_min mamba_n_groups num_experts num_hidden_layers num_local_experts
         num_shared_experts
+    nemotron_h_puzzle chunk_size conv_kernel hybrid_override_pattern num_experts num_hidden_layers
+        num_local_experts num_shared_experts quantization_config time_step_min use_conv_bias
     gemma hidden_activation
     gemma3_text _sliding_window_pattern rope_local_base_freq sliding_window_pattern
     gemma4_text global_head_dim num_global_key_value_heads per_layer_config

@@ -22,7 +22,7 @@ _OF_A_LAYER = re.compile(
 )
 # Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
 _NO_LINEAR = re.compile(
-    r"(mlp|block_sparse_moe)\.experts\.|(gate|gate\.wg|router(\.(proj|classifier|layer))?|shared_expert_gate|self_attn\.g_proj"
+    r"(mlp|block_sparse_moe|mixer)\.experts\.|(gate|gate\.wg|router(\.(proj|classifier|layer))?|shared_expert_gate|self_attn\.g_proj"
     r"|indexer\.(weights_proj|wk)|compressor\.(indexer\.)?(kv|gate)_proj|scorer\.weights_proj|self_attn\.o_a_proj"
     r"|\battention\.b_proj|mlp\.routed_expert_(down|up)_proj|\w+_res_proj"
     r"|hyper_connection\.\w+|ngram_embedding)$"

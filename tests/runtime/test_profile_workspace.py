@@ -65,6 +65,19 @@ def test_one_layer_tunes_for_all() -> None:
     assert backend._held is held
 
 
+def test_layers_of_other_sizes_tune_anew() -> None:
+    backend = _backend()
+    x, topk, weights = _layer(2048)
+    wide = ExpertWeights(_meta(32, 8192, 6144), _meta(32, 6144, 4096), 256)
+    with autotune_dummy_run_mode():
+        backend.forward(x, topk, wide)
+        backend.forward(x, topk, weights)
+        held = backend._held
+        backend.forward(x, topk, wide)
+    assert held is not None and held.nbytes == GLM.bytes(2, 8192)
+    assert backend._held is held
+
+
 def test_a_forward_that_tunes_nothing_keeps_nothing() -> None:
     backend = _backend()
     backend.forward(*_layer(64))

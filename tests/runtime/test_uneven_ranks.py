@@ -151,14 +151,14 @@ def test_uneven_ranks_answer_as_transformers_does(
 
 # Whose prefills SGLang does not capture.
 _UNCAPTURED = {"longcat_flash", "lfm2", "lfm2_moe", "granitemoehybrid", "bailing_hybrid", "bailing_hybrid_v3"}
-_UNCAPTURED |= {"nemotron_h"}
+_UNCAPTURED |= {"nemotron_h", "nemotron_h_puzzle"}
 
 
 # Every family in every layout: SGL_TUNE_ALL_LAYOUTS=1.
 _ALL = "SGL_TUNE_ALL_LAYOUTS" in os.environ
 _STATES = (
     *("qwen3_next", "nemotron_h", "lfm2_moe", "kimi_linear", "bailing_hybrid", "bailing_hybrid_v3"),
-    *("falcon_h1", "glm5_next", "kimi_k3_text", "qwen4_exp"),
+    *("falcon_h1", "glm5_next", "kimi_k3_text", "qwen4_exp", "nemotron_h_puzzle"),
 )
 _WITH_STATES = {
     "dp2": (DP2, [[5, 4], []], ["prefill", "decode", "decode"]),

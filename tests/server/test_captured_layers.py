@@ -34,6 +34,8 @@ GRANITE_ATTENDS = {"layer_types": ["full_attention", "full_attention"]}
         ("nemotron_h", EXPERTS, "0.5.20", 9, False),
         ("nemotron_h", EXPERTS, "0.5.23", 9, False),
         ("nemotron_h", EXPERTS, "0.5.23", 12, True),
+        ("nemotron_h_puzzle", {}, "0.5.18", 9, True),
+        ("nemotron_h_puzzle", {}, "0.5.23", 9, False),
         ("nemotron_h", {}, "0.5.23", 12, False),  # an MLP among its layers
     ],
 )

@@ -43,6 +43,12 @@ class Fields:
         self.obstacles: list[str] = []
         self.uncomputed: list[str] = []
 
+    def beside(self, told: HF) -> Fields:
+        """The same file, of which a part tells some things otherwise."""
+        part = Fields({**self._hf, **told}, self._defaults)
+        part.seen, part.obstacles, part.uncomputed = self.seen, self.obstacles, self.uncomputed
+        return part
+
     def get(self, name: str) -> Any:
         self.seen.add(name)
         return self._hf[name] if name in self._hf else self._defaults.get(name)

@@ -65,6 +65,7 @@ from runtime.server.decoders import (
     mixtral,
     muse_glimmer,
     nemotron_h,
+    nemotron_h_puzzle,
     nemotron_nas,
     olmo,
     phi,
@@ -89,7 +90,7 @@ from runtime.server.served_names import disagreements, kept_plain
 from runtime.server.sizing import HYBRID_TYPES
 
 _MODULES = (
-    *(bailing_hybrid, bailing_hybrid_v3),
+    *(bailing_hybrid, bailing_hybrid_v3, nemotron_h_puzzle),
     *(llama, mixtral, qwen, deepseek, glm, gpt_oss, minimax, ernie, olmo, exaone, phi, mellum),
     *(qwen_hybrid, nemotron_h, gemma, granite, llama4, ministral3, hunyuan, step, arcee, granite_hybrid),
     *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna, falcon_h1),

@@ -14,10 +14,10 @@ from runtime.server.layer_config import MoEConfig
 from runtime.server.recurrent import Mamba2Config
 from runtime.server.tensor_names import TensorNames
 
-_LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
+LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
 _WORDS = {"linear_attention": "mamba", "full_attention": "attention"}
 # What mixes tokens in a layer, and what follows.
-_KINDS = {
+KINDS = {
     "mamba": ("recurrent", "none"),
     "attention": ("full", "none"),
     "mlp": ("none", "dense"),
@@ -31,11 +31,16 @@ _NAMES = TensorNames(
 
 
 def _nemotron_h(f: Fields) -> ModelConfig:
+    kinds = _layers(f)
+    return of_kinds(f, kinds, routed_beside_shared(f) if "moe" in kinds else None, _NAMES)
+
+
+def of_kinds(f: Fields, listed: list[str], moe: MoEConfig | None, names: TensorNames) -> ModelConfig:
     f.only("mlp_hidden_act", "relu2")
     f.only("mamba_hidden_act", *TAKEN_AS_SILU)
     f.only("mlp_bias", False)
     f.only("tie_word_embeddings", False)
-    kinds = [_KINDS[kind] for kind in _layers(f)]
+    kinds = [KINDS[kind] for kind in listed]
     mixers, mlps = [mixer for mixer, _ in kinds], [mlp for _, mlp in kinds]
     if "full" not in mixers:
         f.cannot("no layer has attention: this runtime has no server of states alone")
@@ -48,8 +53,8 @@ def _nemotron_h(f: Fields) -> ModelConfig:
         norms="alone",
         gated_mlps=False,
         recurrent=_mamba(f) if "recurrent" in mixers else None,
-        moe=_routed(f) if "moe" in mlps else None,
-        names=_NAMES,
+        moe=moe,
+        names=names,
     )
 
 
@@ -60,14 +65,14 @@ def _layers(f: Fields) -> list[str]:
     if listed is None:
         if not isinstance(pattern, str | None):
             raise ConfigError("config.json: hybrid_override_pattern is no text")
-        listed = _USUAL if pattern is None else [_LETTERS.get(letter, letter) for letter in pattern]
+        listed = _USUAL if pattern is None else [LETTERS.get(letter, letter) for letter in pattern]
     if not isinstance(listed, list) or not listed:
         raise ConfigError("config.json: layers_block_type is no list of layers")
     check_size("config.json: the layers of layers_block_type", len(listed), LAYERS)
     kinds = [_WORDS.get(one, one) if isinstance(one, str) else one for one in listed]
-    unknown = next((one for one in kinds if not isinstance(one, str) or one not in _KINDS), None)
+    unknown = next((one for one in kinds if not isinstance(one, str) or one not in KINDS), None)
     if unknown is not None:
-        raise Unsupported(f"config.json: a layer of {repr(unknown)[:60]}: here are {', '.join(_KINDS)}")
+        raise Unsupported(f"config.json: a layer of {repr(unknown)[:60]}: here are {', '.join(KINDS)}")
     return kinds
 
 
@@ -86,7 +91,7 @@ def _mamba(f: Fields) -> Mamba2Config:
     )
 
 
-def _routed(f: Fields) -> MoEConfig:
+def routed_beside_shared(f: Fields) -> MoEConfig:
     f.only("n_shared_experts", 1)  # one, as wide as is told
     shared = f.size("moe_shared_expert_intermediate_size")
     return replace(
@@ -94,7 +99,7 @@ def _routed(f: Fields) -> MoEConfig:
     )
 
 
-_DEFAULTS = {
+DEFAULTS = {
     "intermediate_size": 21504,
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
@@ -119,4 +124,4 @@ _DEFAULTS = {
     "hidden_size": 4096,
 }
 
-FAMILIES = (Family("nemotron_h", _nemotron_h, _DEFAULTS),)
+FAMILIES = (Family("nemotron_h", _nemotron_h, DEFAULTS),)
