@@ -186,6 +186,16 @@ def second_angles(
     rope = model.main_attention.rope if model.attention else None
     if rope is None:
         return []
+    if model.model_type in _TURNED_TWICE and model.encoder is not None and _attends(model, layers):
+        return [torch.empty(model.max_position, rope.dim, dtype=torch.float32, device=device)]
     rows = second_tables(model, runtime, layers)
     tables = [torch.empty(count, rope.dim, dtype=torch.float32, device=device) for count in rows]
     return [lengthened(table, rope, runtime.positions) for table in tables]
+
+
+# Ling 3 VL, whose latents make a plain table that stays where all are kept: srt/models/bailing_moe_v3.py.
+_TURNED_TWICE = ("bailing_hybrid_v3",)
+
+
+def _attends(model: ModelConfig, layers: Sequence[int]) -> bool:
+    return any(model.attention_kinds[layer] != "recurrent" for layer in layers)

@@ -84,6 +84,9 @@ def of_other_classes(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str,
     yield "small/intern_s2_preview", _around("intern_s2_preview", served_by, text_config=text)
     text = known["small/kimi_k3_text"]
     yield "small/kimi_k3", _around("kimi_k3", "KimiK3ForConditionalGeneration", text_config=text)
+    text, sections = known["small/bailing_hybrid_v3"], {"mrope_section": [2, 3, 3]}
+    whole = _around("bailing_moe_v3_vl", "BailingMoeV3VLForConditionalGeneration", text_config=text)
+    yield "small/bailing_moe_v3_vl", {**whole, **sections}
     nemotrons = {name: name for name in ("NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3")}
     for name, served_by in {**nemotrons, "nemotron_h_omni": "NemotronH_Omni_Reasoning_V3"}.items():
         text, tower = known["small/nemotron_h"], {"args": {"model": "vit_small_patch16_224"}}

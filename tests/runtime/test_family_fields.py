@@ -210,7 +210,7 @@ _BESIDE = """
         moe_router_enable_expert_bias moe_shared_expert_intermediate_size multi_gate no_kda_lora
         num_expert_group num_experts num_experts_per_token num_shared_experts q_lora_rank
         quantization_config rope_interleave router_dtype router_type score_function scoring_func
-        share_expert_swiglu_limit_list topk_method use_bias use_mla_nope use_qkv_bias
+        share_expert_swiglu_limit_list topk_method use_bias use_mla_nope use_qkv_bias video_rope
     dots3_note_text mlp_layer_types num_experts num_local_experts num_shared_experts rope_parameters
     falcon_h1 head_dim layer_types layers_block_type
     longcat_flash attention_method disable_quant_module index_head_dim index_n_heads index_topk

@@ -8,6 +8,7 @@ architecture tells which one it is. What a class does not have is as srt/models/
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from runtime.server.config import ModelConfig
 from runtime.server.decoders.family import Family
@@ -122,8 +123,9 @@ def expert_groups(f: Fields, corrected: bool, name: str = "n_group") -> tuple[in
     return groups or 1, best or 1
 
 
-def check_weights(f: Fields) -> None:
-    """Of hybrids. SGLang gives their layers names of its own: lists would be read otherwise."""
+def check_weights(f: Fields, beside: tuple[str, ...] = ()) -> None:
+    """Of hybrids. SGLang gives their layers names of its own: lists would be read otherwise, but of what is
+    `beside` them."""
     section = f.section("quantization_config")
     if not section:
         return
@@ -132,13 +134,18 @@ def check_weights(f: Fields) -> None:
     if section.get("quant_method") != "fp8" or not section.get("weight_block_size"):
         f.cannot("quantization_config: this runtime has plain layers of this family, and those in fp8 blocks")
     for name in section.keys() - _SECTION.keys():
-        if section[name]:
+        if section[name] and not (name in _LISTS and _are_of(section[name], beside)):
             f.cannot(f"quantization_config: {str(name)[:60]}: this runtime has all matrices in fp8 alike")
     for name, known in _SECTION.items():
         if known and section.get(name) not in (None, *known):
             f.cannot(f"quantization_config: {name} is {repr(section[name])[:60]}: here is {known[0]!r}")
 
 
+def _are_of(listed: Any, names: tuple[str, ...]) -> bool:
+    return isinstance(listed, list) and all(str(one).removeprefix("model.") in names for one in listed)
+
+
+_LISTS = ("ignored_layers", "modules_to_not_convert")
 # What is read of a section, and of what nothing else is computed.
 _SECTION: dict[str, tuple[str, ...]] = {
     **{"quant_method": (), "weight_block_size": ()},

@@ -1,7 +1,7 @@
 """Ling and Ring 3: delta attention in most layers, latents in the last of each group, experts.
 
 Its `model_type` is Ling 2.5's. SGLang has a config class of its own for both: what transformers' takes
-otherwise is named.
+otherwise is named. It is the text of Ling 3 VL, too.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ _SPELLED_APART = {
     "short_conv_kernel_size": "linear_conv_kernel_dim",
 }
 _EPS = 1e-6
+# Of the text of what sees, whose tables of angles have positions below 0: srt/configs/bailing_hybrid.py.
+SEES: Mapping[str, Any] = {"video_rope": True}
+_BESIDE = ("visual", "linear_proj", "lm_head")  # what a list may mean there
 
 
 def _bailing_hybrid_v3(f: Fields) -> ModelConfig:
@@ -87,7 +90,7 @@ def _bailing_hybrid_v3(f: Fields) -> ModelConfig:
 
 
 def _check(f: Fields) -> None:
-    check_weights(f)
+    check_weights(f, _BESIDE if f.has("video_rope") else ())
     for name, value in _ALONE.items():
         f.only(name, value)
     for read, theirs in _SPELLED_APART.items():
@@ -99,6 +102,9 @@ def _check(f: Fields) -> None:
     if f.number("rms_norm_eps") != _EPS:
         told = f.get("rms_norm_eps")
         f.cannot(f"rms_norm_eps is {told}: SGLang norms latents by it, and answers of delta layers by 1e-06")
+    if f.get("architectures") not in (None, [ARCHITECTURE]):
+        told = repr(f.get("architectures"))[:60]
+        f.cannot(f"architectures is {told}: SGLang then keeps shared experts apart")
 
 
 def _told(f: Fields, name: str) -> str:
@@ -153,8 +159,13 @@ def _rope(f: Fields, width: int) -> RopeConfig:
     if theta is None:
         f.cannot("rope_theta is missing: SGLang and transformers take two other values")
         theta = _THETA
+    if f.get("video_rope") not in (None, True) or (section.get("video_rope") and not f.has("video_rope")):
+        f.cannot("video_rope: SGLang has one in all of Ling 3 VL, and this runtime nowhere else")
+    if section.get("factor", 1) != 1 and f.has("video_rope"):
+        f.cannot(f"rope_parameters: factor is {repr(section['factor'])[:60]}: SGLang stretches by it")
     told = {"rope_type": "default", "rope_theta": theta}
-    alone = Fields({"max_position_embeddings": _longest(f), "rope_parameters": told}, {})
+    rows = _longest(f) * (2 if f.flag("video_rope") else 1)
+    alone = Fields({"max_position_embeddings": rows, "rope_parameters": told}, {})
     rope = read_rope(alone, width)
     f.obstacles.extend(alone.obstacles)
     return interleaved(rope, True)

@@ -16,6 +16,7 @@ _TOLD = """
     bailing_hybrid_v3 BailingMoeV3ForCausalLM
     bailing_moe BailingMoeForCausalLM BailingMoEForCausalLM BailingMoeV2ForCausalLM
     bailing_moe_v2 BailingMoeV2ForCausalLM
+    bailing_moe_v3_vl BailingMoeV3VLForConditionalGeneration
     llama LlamaForCausalLM
     mistral MistralForCausalLM
     mixtral MixtralForCausalLM Grok1ForCausalLM Grok1ModelForCausalLM

@@ -36,3 +36,5 @@ DOTS_VLM = (
 DEEPSEEK_OCR = {"use_mla": True, "topk_method": "gready"}
 # What it reads by one class, and its pool of keys by another.
 OF_THE_POOL = ("use_mla", "v_head_dim", "num_key_value_heads", "max_position_embeddings")
+# A matrix of the tower that bailing_mm_v3.py gives its method.
+LING = ("visual.blocks.0.attn.qkv_proj",)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from runtime.server.decoders import kimi_k3
+from runtime.server.decoders import bailing_hybrid_v3, kimi_k3
 from runtime.server.decoders.fields import architecture_of
 from runtime.server.decoders.muse_glimmer import NAME as MUSE
 from runtime.server.decoders.text_names import of_text
@@ -15,11 +15,13 @@ from runtime.server.decoders.wrapper_fields import (
     DOTS_VLM,
     ERNIE,
     KIMI_VL,
+    LING,
     MIMO_V2,
     OF_THE_POOL,
     PADDLE,
 )
 from runtime.server.encoders import (
+    bailing,
     deepseek,
     dots,
     dots_note,
@@ -160,6 +162,16 @@ WRAPPERS: Mapping[str, Wrapper] = {
             is_named=False,
             needs=OF_THE_POOL,
             text_defaults=DEEPSEEK_OCR,
+        ),
+        Wrapper(
+            "bailing_moe_v3_vl",
+            bailing_hybrid_v3.NAME,
+            bailing.ling_3_vl,
+            may_be_whole=True,
+            is_named=False,
+            is_alike=True,
+            text_defaults=bailing_hybrid_v3.SEES,
+            tower=LING,
         ),
         Wrapper("paddleocr_vl", "paddleocr_vl_text", siglip.paddle_ocr, is_flat=True, needs=PADDLE),
         Wrapper("dots3_note", "dots3_note_text", dots_note.dots_note, is_flat=True),

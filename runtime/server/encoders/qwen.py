@@ -33,12 +33,12 @@ _QWEN25 = {
     "depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "num_heads": 16, "in_channels": 3,
     "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 3584,
 }  # fmt: skip
-_QWEN3 = {
+QWEN3 = {
     "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "in_channels": 3,
     "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 3584,
     "num_position_embeddings": 2304,
 }  # fmt: skip
-_QWEN3_DEEP = {**_QWEN3, "deepstack_visual_indexes": [8, 16, 24]}
+QWEN3_DEEP = {**QWEN3, "deepstack_visual_indexes": [8, 16, 24]}
 _AUDIO = {
     "d_model": 1280, "downsample_hidden_size": 480, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120,
     "encoder_layers": 32, "num_mel_bins": 128, "output_dim": 3584,
@@ -86,16 +86,16 @@ def qwen2_5_vl(hf: Mapping[str, Any], _text_width: int) -> Weights:
 
 
 def qwen3_vl(hf: Mapping[str, Any], _text_width: int) -> Weights:
-    return _qwen3(Section(hf, defaults=_QWEN3_DEEP))
+    return qwen3_tower(Section(hf, defaults=QWEN3_DEEP))
 
 
 def qwen3_5(hf: Mapping[str, Any], _text_width: int) -> Weights:
-    return _qwen3(Section(hf, defaults=_QWEN3))
+    return qwen3_tower(Section(hf, defaults=QWEN3))
 
 
 def qwen3_omni(hf: Mapping[str, Any], _text_width: int) -> Weights:
     """What merges its patches is shared by all ranks."""
-    yield from _qwen3(Section(hf, defaults=_QWEN3_DEEP), iter)
+    yield from qwen3_tower(Section(hf, defaults=QWEN3_DEEP), iter)
     yield from named(EAR, _audio(Section(hf, "audio_config", _AUDIO)))
 
 
@@ -127,8 +127,9 @@ def _audio(a: Section) -> Weights:
     yield from linear("proj2", a.size("output_dim"), width)
 
 
-def _qwen3(v: Section, merged_over: Callable[[Weights], Weights] = over_attention_ranks) -> Weights:
-    """Its rows of positions lie on the first pipeline stage, the rest on every one."""
+def qwen3_tower(v: Section, merged_over: Callable[[Weights], Weights] = over_attention_ranks) -> Weights:
+    """Its rows of positions lie on the first pipeline stage, the rest on every one. `merged_over`: whose part
+    of what merges patches a rank has."""
     width, inner = v.size("hidden_size"), v.size("intermediate_size")
     merged, out = width * v.size("spatial_merge_size") ** 2, v.size("out_hidden_size")
     yield from _patches(v, width, bias=True)
