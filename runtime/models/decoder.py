@@ -23,6 +23,7 @@ from runtime.layers.ngrams import token_windows
 from runtime.layers.recurrence import Rows
 from runtime.models.block_attention import BlockAttention
 from runtime.models.build import make_build
+from runtime.models.canvas import SelfConditioning
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.experts import Experts
 from runtime.models.kimi_delta import KimiDelta
@@ -72,6 +73,7 @@ class Decoder(nn.Module):
         self.embedding = self._embedding() if self.is_first else None
         given = model.layer_inputs if self.is_first else None
         self.inputs = None if given is None else LayerInputs(build, given)
+        self.conditioning = SelfConditioning(build) if model.canvas and self.is_first else None
         dispatcher = dispatcher or make_dispatcher(model, runtime, comm, build.dtype, device)
         self.backend: MoEBackend | None = None
         if any(model.layer_kinds[layer] == "moe" for layer in layers):
@@ -250,6 +252,7 @@ class Decoder(nn.Module):
         for part in (
             self.embedding,
             self.inputs,
+            self.conditioning,
             self.ropes,
             *self._stack,
             self.streams,

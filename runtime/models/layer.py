@@ -66,6 +66,7 @@ class StageState:
 
 class DecoderLayer(nn.Module):
     scale: torch.Tensor | None
+    canvas_scale: torch.Tensor | None  # of a canvas, where the other is of a prompt
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class DecoderLayer(nn.Module):
         self.mlp_norms = None if self.mlp is None else around_mlp(build, name, half)
         scale = torch.ones(1, dtype=build.dtype, device=build.device) if model.scales_layers else None
         self.register_buffer("scale", scale)
+        self.register_buffer("canvas_scale", scale.clone() if model.canvas and scale is not None else None)
         self.input = None if model.layer_inputs is None else LayerInput(build, name, model.layer_inputs.width)
         self.name = name
         self.shares_choices = any(map(model.shares_choice, range(model.num_layers)))
@@ -205,7 +207,11 @@ class DecoderLayer(nn.Module):
         for part in (*parts, self.mixer_streams, self.mlp_streams, self.mixer_reads, self.mlp_reads):
             if part is not None:
                 yield from part.pieces()
-        if self.scale is not None:
+        if self.canvas_scale is not None and self.scale is not None:
+            encoder = self.name.replace(".decoder.", ".encoder.")
+            yield Piece(self.scale, (Source(f"{encoder}.layer_scalar"),))
+            yield Piece(self.canvas_scale, (Source(f"{self.name}.layer_scalar"),))
+        elif self.scale is not None:
             yield Piece(self.scale, (Source(f"{self.name}.layer_scalar"),))
 
 

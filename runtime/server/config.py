@@ -90,6 +90,7 @@ class ModelConfig:
     key_layers: tuple[int, ...] = ()  # whose keys and values each layer reads, where some read others'
     idle_keys: bool = False  # layers that do not attend have a place in the cache, too
     layer_inputs: LayerInputsConfig | None = None
+    canvas: int = 0  # tokens that it writes at once, by layers whose rows then count otherwise
     windows_apart: bool = True  # in a pool of their own, where layers of its family have one
     mla: MLAConfig | None = None
     mla_behind: MLAConfig | None = None  # of layers behind a window, where theirs is another

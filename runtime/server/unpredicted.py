@@ -1,5 +1,5 @@
-"""Starts of DeepSeek-V4 and of Qwen4 are known up to their first forward: what that takes is not, nor are
-all pools of the former."""
+"""Starts of DeepSeek-V4, of Qwen4 and of DiffusionGemma are known up to their first forward: what that takes
+is not, nor are all pools of the first."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def unknown_pools(model: ModelConfig, server: Server) -> str | None:
 
 
 def knows_forwards(model: ModelConfig) -> bool:
-    return model.compressed is None and pooled_indexer(model) is None
+    return model.compressed is None and pooled_indexer(model) is None and not model.canvas
 
 
 def unpredicted(model: ModelConfig, runtime: RuntimeConfig, prefills: bool) -> tuple[str, ...]:
     """Phases from the first forward on, of whose kernels nobody here knows what they take: those of
-    compressed keys, and those of srt/layers/attention/qsa.
+    compressed keys, those of srt/layers/attention/qsa, and those of a canvas: srt/dllm.
 
     The `dsv4` backend makes nothing of its own without drafts: __init__ and init_cuda_graph_state of
     srt/layers/attention/deepseek_v4_backend.py, 0.5.12 to 0.5.23.

@@ -20,10 +20,12 @@ from runtime.server.unserved_row import (
     Row,
 )
 from runtime.server.unserved_when import (
+    attends_to_canvases,
     by_logits,
     by_silu,
     moves_experts,
     quantized_otherwise,
+    tunes_canvases,
     without_scales,
 )
 
@@ -121,6 +123,19 @@ _ROWS = {
             lambda _, s: s.speculative is not None and s.speculative.algorithm == "FROZEN_KV_MTP",
             "drafts that read its own keys: here none stands beside its layers",
         ),
+    ),
+    # srt/models/gemma4_diffusion.py, srt/dllm/algorithm/gemma4_renoise.py
+    "diffusion_gemma_text": (
+        Row(
+            lambda _, s: s.release.number < (0, 5, 21),
+            "releases before 0.5.21: they have no class of it",
+        ),
+        PLAIN_ALONE,
+        Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its experts go by gelu"),
+        Row(moves_experts, "experts that move: which rank then has them is not known here"),
+        Row(tunes_canvases, "a MoE backend but triton: what its canvases tune is not known here"),
+        Row(attends_to_canvases, "attention but on triton: what it makes for canvases is not known here"),
+        DRAFTS,
     ),
     "hy_v3": (A2A,),
     # srt/models/minimax_m3.py: what its all-to-alls gather, and what its router multiplies in

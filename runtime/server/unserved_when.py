@@ -94,6 +94,14 @@ def without_scales(_: ModelConfig, server: Server) -> bool:
     return chooses and not server.release.routes_by_named_method
 
 
+def tunes_canvases(_: ModelConfig, server: Server) -> bool:
+    return server.moe_runner_backend not in ("auto", "triton")
+
+
+def attends_to_canvases(_: ModelConfig, server: Server) -> bool:
+    return {server.prefill_attention_backend, server.decode_attention_backend} != {"triton"}
+
+
 def by_logits(_: ModelConfig, server: Server) -> bool:
     return server.moe_runner_backend not in ("auto", "triton", "flashinfer_cutlass")
 

@@ -63,7 +63,7 @@ class SglangBuffers:
         prefill = self.runtime.prefill_buffer
         is_prefills = self.runtime.release.eager_inputs == "a chunk" and prefill > 0
         longest = prefill if is_prefills else max(pool, prefill)
-        tokens = max(longest, requests * self.sizes.width)
+        tokens = max(longest, requests * max(self.sizes.width, self.model.canvas))
         for name in ("input_ids", "out_cache_loc", "positions"):
             self._hold(name, torch.int64, tokens)
         self._hold("mrope_positions", torch.int64, 3, tokens)

@@ -141,13 +141,19 @@ def _verifies_blocks(deployment: Deployment) -> Iterator[str]:
 def _layers_apart(deployment: Deployment) -> Iterator[str]:
     """srt/utils/hf_transformers/config.py: which layers of Gemma 4 have other heads than the rest."""
     model, checkpoint = deployment.model, checkpoint_of(deployment)
-    if model.model_type != "gemma4_text":
+    if model.model_type not in ("gemma4_text", "diffusion_gemma_text"):
         return
     if checkpoint.has("per_layer_config") and not deployment.server.release.reads_layers_apart:
         yield "per_layer_config is told, which SGLang reads since 0.5.22"
     shapes = {(one.head_dim, one.num_kv_heads) for one in model.attention.values()}
     if checkpoint.model_type == model.model_type and len(shapes) > 1:
         yield "its text alone: SGLang reads heads by kind of layer of a whole Gemma 4, of model_type gemma4"
+
+
+def _canvases(deployment: Deployment) -> Iterator[str]:
+    """srt/models/gemma4_diffusion.py has no logits of a prompt, which the first request asks for."""
+    if deployment.model.canvas and deployment.server.asked.dllm_algorithm is None:
+        yield "DiffusionGemma answers canvases alone: --dllm-algorithm Gemma4Renoise"
 
 
 def _tied_dots(deployment: Deployment) -> Iterator[str]:
@@ -287,7 +293,7 @@ _RULES = (
     *(_tied_dots, _tied_paddle, _lighton),
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
     *(_random_latents, _loose_experts),
-    *(_longcat, _verifies_blocks, _layers_apart),
+    *(_longcat, _verifies_blocks, _layers_apart, _canvases),
     *(_afmoe, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
     *(_interns1_pro, _experts_for_all, _uncounted_experts),
 )

@@ -352,6 +352,7 @@ CLASSES: dict[str, Any] = {
 NEEDED: dict[str, dict[str, Any]] = {
     "bailing_moe": {"num_key_value_heads": 4, "moe_intermediate_size": 1408, "use_bias": False},
     "bailing_moe_v2": {"norm_topk_prob": True},
+    "diffusion_gemma_text": {"num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 64},
     "deepseek": {"n_routed_experts": 64, "num_experts_per_tok": 6},
     "sarvam_moe": {"norm_topk_prob": True},
     "llada2_moe": {"norm_topk_prob": True, "score_function": "sigmoid"},

@@ -404,6 +404,16 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         "expert_capacity is told: this runtime chooses experts token",
     ),
     *(
+        ("diffusion_gemma_text", {}, told, said)
+        for told, said in (
+            ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention is 'all'"),
+            ({"hidden_activation": "silu"}, "hidden_activation is 'silu'"),
+            ({"attention_bias": True}, "attention_bias is True"),
+            *(({one: False}, f"{one} is False") for one in ("tie_word_embeddings", "attention_k_eq_v")),
+            ({"rope_parameters": {}}, "not told of sliding_attention by itself"),
+        )
+    ),
+    *(
         ("dbrx", {}, told, said)
         for told, said in (
             ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),

@@ -43,6 +43,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "llama4": {"num_hidden_layers": 2, "hidden_size": 32, "multi_modal_projector_bias": False},
     "gemma3": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
     "gemma4": {"num_hidden_layers": 2, "head_dim": 12, "patch_size": 4, "standardize": True},
+    "diffusion_gemma": {"num_hidden_layers": 2, "head_dim": 12, "patch_size": 4, "standardize": True},
     "gemma4_unified": {"patch_size": 2, "pooling_kernel_size": 5, "mm_posemb_size": 9, "mm_embed_dim": 24},
     "cohere2_vision": {"num_hidden_layers": 2, "hidden_size": 32, "vision_use_head": False},
     "ernie4_5_moe_vl": {"depth": 2, "patch_size": 7, "spatial_merge_size": 3, "temporal_merge_size": 3},
@@ -87,7 +88,8 @@ def test_it_has_as_many_parameters_as_transformers_counts(name: str, changed: bo
     hf = served_part(WRAPPERS[name], config_json(model))
     inner = getattr(model, "model", model)
     whole = {id(p): p.numel() for p in model.parameters()}
-    for part in (inner.language_model, model.get_output_embeddings()):
+    text = inner.decoder if name == "diffusion_gemma" else inner.language_model
+    for part in (text, model.get_output_embeddings()):
         for parameter in () if part is None else part.parameters():
             whole.pop(id(parameter), None)
     used = [
@@ -195,6 +197,7 @@ _OWN_CLASS = (
     *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr"),
     "muse_glimmer",
 )
+_FIRST = ("gemma4", "gemma4_unified", "diffusion_gemma")
 _OF_TRANSFORMERS = [name for name in WRAPPED if name not in _OWN_CLASS]
 
 
@@ -222,7 +225,7 @@ def _of(hf: dict[str, Any]) -> list[EncoderWeight]:
     return [*WRAPPERS["gemma4"].weights(hf, 64)]
 
 
-@pytest.mark.parametrize("name", [name for name in _OF_TRANSFORMERS if name != "gemma4"])
+@pytest.mark.parametrize("name", [name for name in _OF_TRANSFORMERS if name not in _FIRST])
 def test_a_tower_that_is_not_told_at_all_is_its_models(name: str) -> None:
     hf = make_reference(name).config
     told = type(hf)(text_config=hf.text_config.to_dict()).to_dict()["vision_config"]
@@ -309,6 +312,7 @@ _SHARED = {
         "",
     ),
     "gemma4_unified": ("", ""),
+    "diffusion_gemma": ("encoder.layers.attn encoder.layers.mlp", ""),
     "cohere2_vision": ("multi_modal_projector", ""),
     "ernie4_5_moe_vl": ("vision_model.blocks.mlp resampler_model", "vision_model.blocks.attn"),
     "paddleocr_vl": ("encoder.layers.mlp", "encoder.layers.attn"),
@@ -324,7 +328,6 @@ _SHARED = {
 }
 
 
-_FIRST = ("gemma4", "gemma4_unified")
 _PADS = ("glm4v", "glm46v", "glm4v_moe", "glm5_next", "internvl_chat", "interns1")
 
 
@@ -361,11 +364,11 @@ def test_which_towers_may_be_whole_and_are_quantized() -> None:
     assert {*WRAPPED} - whole == {
         *("qwen2_vl", "mistral3", "llama4", "gemma3", "step3p7", "cohere2_vision", "lfm2_vl"),
         *("qwen3_omni_moe", "gemma4", "gemma4_unified", "nemotron_h_omni", "interns1", "ernie4_5_moe_vl"),
-        *("paddleocr_vl", "qwen3_asr", "lighton_ocr", "muse_glimmer"),
+        *("paddleocr_vl", "qwen3_asr", "lighton_ocr", "muse_glimmer", "diffusion_gemma"),
     }
     quantized = {name for name in WRAPPED if WRAPPERS[name].is_quantized}
     assert {*WRAPPED} - quantized == {
-        *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr"),
+        *("ernie4_5_moe_vl", "gemma4_unified", "paddleocr_vl", "qwen3_asr", "lighton_ocr", "diffusion_gemma"),
         "qwen3_vl",
         "qwen3_vl_moe",
         "qwen3_5",

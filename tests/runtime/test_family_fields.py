@@ -28,6 +28,7 @@ _ACTIVATION = {
     "gemma3_text": "hidden_activation",
     "gemma4_text": "hidden_activation",
     "muse_glimmer_text": "hidden_activation",
+    "diffusion_gemma_text": "hidden_activation",
 }
 _ALSO = {"gemma": "gelu"}  # which transformers makes the other
 _OF_SGLANG = (
@@ -157,6 +158,8 @@ _BESIDE = """
         num_local_experts num_shared_experts quantization_config time_step_min use_conv_bias
     gemma hidden_activation
     gemma3_text _sliding_window_pattern rope_local_base_freq sliding_window_pattern
+    diffusion_gemma_text attention_k_eq_v canvas_length final_logit_softcapping global_head_dim
+        num_global_key_value_heads per_layer_config
     gemma4_text global_head_dim num_global_key_value_heads per_layer_config
     granite head_dim
     granitemoe head_dim num_experts

@@ -18,7 +18,7 @@ from tests.runtime.families import FAMILIES, config_json, make_reference, tensor
 
 ALONE = Spread(1, 1)
 _OF_A_LAYER = re.compile(
-    r"(?:model\.(?:language_model\.)?layers|transformer\.(?:h|blocks))\.(\d+)\.(.*)\.weight"
+    r"(?:model\.(?:language_model\.|decoder\.)?layers|transformer\.(?:h|blocks))\.(\d+)\.(.*)\.weight"
 )
 # Kept in a model's own precision, as SGLang makes no quantized layer of them, or one expert of many.
 _NO_LINEAR = re.compile(
@@ -166,7 +166,7 @@ _OVER_ALL = {
     *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text", "afmoe"),
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),
-    *("minicpm", "dbrx"),
+    *("minicpm", "dbrx", "diffusion_gemma_text"),
 }
 
 

@@ -32,7 +32,7 @@ _EITHER = {
     "glm5_next",
     "muse_glimmer",
 }
-_BOTH = {"cohere2_vision"}
+_BOTH = {"cohere2_vision", "diffusion_gemma"}
 _TIES = "tie_word_embeddings"
 
 

@@ -1,6 +1,7 @@
 """Gemma 4: keys, values and a rope by kind of layer, values that may be keys, experts beside a dense MLP.
 
 E2B's and E4B's layers have inputs of their own, and the last ones the keys and values of earlier ones.
+DiffusionGemma, all of whose layers have experts, writes a canvas of tokens at a time.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ from runtime.server.layer_config import (
     Multipliers,
     RopeConfig,
 )
+from runtime.server.tensor_names import TensorNames
 
 _WORDS = {kind: word for word, kind in SLIDES.items()}
 _EVERY = 6  # of layers, the last sees everything
 _UNSAID = "unsaid"  # null is something else: that no layer differs
 _OF_EXPERTS = ("num_experts", "top_k_experts", "moe_intermediate_size")
 _SHAPE = ("head_dim", "num_key_value_heads")
+_CANVAS_NAMES = TensorNames(
+    layers="model.decoder.layers", embedding="model.decoder.embed_tokens", norm="model.decoder.norm"
+)
 _ROPES: Mapping[str, Mapping[str, Any]] = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
     "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
@@ -58,6 +63,31 @@ def _gemma4(f: Fields) -> ModelConfig:
         multipliers=Multipliers(
             embedding=f.size("hidden_size") ** 0.5, logit_cap=above_none(f, "final_logit_softcapping")
         ),
+    )
+
+
+def _diffusion(f: Fields) -> ModelConfig:
+    """srt/models/gemma4_diffusion.py: of a prompt, which it encodes as a Gemma 4 does."""
+    f.only("hidden_activation", "gelu_pytorch_tanh")
+    f.only("use_bidirectional_attention", "vision")
+    f.only("attention_bias", False)  # prompts and canvases have weights in common, and biases of their own
+    for name in ("tie_word_embeddings", "attention_k_eq_v"):
+        f.only(name, True)
+    kinds = _kinds(f)
+    return model(
+        f,
+        {kind: _attention(f, kind, *shape) for kind, shape in _shapes(f, kinds).items()},
+        kinds,
+        everywhere(f, "moe"),
+        moe=_routed(f),
+        norms="sandwich",
+        activation="gelu_tanh",
+        scales_layers=True,
+        multipliers=Multipliers(
+            embedding=f.size("hidden_size") ** 0.5, logit_cap=above_none(f, "final_logit_softcapping")
+        ),
+        canvas=f.size("canvas_length"),
+        names=_CANVAS_NAMES,
     )
 
 
@@ -224,6 +254,29 @@ FAMILIES = (
             "vocab_size_per_layer_input": 262144,
             "num_kv_shared_layers": 0,
             "per_layer_config": _UNSAID,
+        },
+    ),
+    Family(
+        "diffusion_gemma_text",
+        _diffusion,
+        {
+            "vocab_size": 262144,
+            "hidden_size": 2304,
+            "intermediate_size": 9216,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "head_dim": 256,
+            "global_head_dim": 512,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "max_position_embeddings": 131072,
+            "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": True,
+            "sliding_window": 512,
+            "final_logit_softcapping": 30.0,
+            "attention_k_eq_v": True,
+            "per_layer_config": _UNSAID,
+            "canvas_length": 256,
         },
     ),
 )

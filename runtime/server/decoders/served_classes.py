@@ -88,6 +88,8 @@ _TOLD = """
     gemma3_text Gemma3ForCausalLM
     gemma4 Gemma4ForConditionalGeneration
     gemma4_text Gemma4ForCausalLM
+    diffusion_gemma DiffusionGemmaForBlockDiffusion
+    diffusion_gemma_text DiffusionGemmaForBlockDiffusion
     gemma4_unified Gemma4UnifiedForConditionalGeneration
     granite GraniteForCausalLM
     granitemoe GraniteMoeForCausalLM

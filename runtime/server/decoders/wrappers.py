@@ -44,7 +44,7 @@ from runtime.server.encoders.weight import Encoder, EncoderWeight
 from runtime.server.errors import ConfigError, Unsupported
 
 HF = Mapping[str, Any]
-_OF_THE_WHOLE = ("quantization_config", "dtype", "torch_dtype")
+_OF_THE_WHOLE = ("quantization_config", "dtype", "torch_dtype", "canvas_length")
 _TIES, _TIED = "tie_word_embeddings", "tie_embedding"
 
 
@@ -130,6 +130,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
         Wrapper("llama4", "llama4_text", llama4.llama4, **_QUANTIZED),
         Wrapper("gemma3", "gemma3_text", siglip.gemma3, **_QUANTIZED),
         Wrapper("gemma4", "gemma4_text", gemma4.gemma4, **_QUANTIZED),
+        Wrapper("diffusion_gemma", "diffusion_gemma_text", gemma4.gemma4, tied_by="both"),
         Wrapper("gemma4_unified", "gemma4_text", gemma4.gemma4_unified, is_named=False, needs=_UNIFIED),
         Wrapper("cohere2_vision", "cohere2", siglip.cohere2_vision, tied_by="both", served=("cohere2_moe",)),
         Wrapper(

@@ -91,3 +91,33 @@ TINY["gemma4_unified"] = Tiny(
     beside={"audio_config": {"audio_embed_dim": 24}},
     as_published=_gemma4_unified,
 )
+_DIFFUSION = {
+    **choices.without(
+        _GEMMA4, "attention_k_eq_v", "hidden_size_per_layer_input", "vocab_size_per_layer_input",
+        "num_kv_shared_layers", "use_double_wide_mlp", "enable_moe_block", "tie_word_embeddings",
+        "final_logit_softcapping",
+    ),
+    "attention_bias": (False,) * 9 + (True,), "final_logit_softcapping": (5.0, 30.0),
+}  # fmt: skip
+_DIFFUSION_SIZES = {
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 2,
+    "sliding_window": 6,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "final_logit_softcapping": 5.0,
+    "num_experts": 8,
+    "top_k_experts": 2,
+    "moe_intermediate_size": 32,
+    "tie_word_embeddings": True,
+}
+TINY["diffusion_gemma"] = Tiny(
+    "DiffusionGemmaConfig",
+    _DIFFUSION_SIZES,
+    choices.without(_DIFFUSION, "use_bidirectional_attention"),
+    tower={**sizes.PIXTRAL, "head_dim": 8, "num_key_value_heads": 2, "position_embedding_size": 64},
+    renamed={"model.encoder.language_model.": "model.decoder."},
+)
+TINY["diffusion_gemma_text"] = Tiny(
+    "DiffusionGemmaTextConfig", _DIFFUSION_SIZES, _DIFFUSION, inside="diffusion_gemma"
+)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from runtime.server.decoders.served_classes import SERVED
-from tests.runtime import classless
+from tests.runtime import canvas, classless
 from tests.runtime.families.known import TINY
 from tests.runtime.families.sizes import COMMON, VOCAB
 
@@ -31,6 +31,8 @@ def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: A
         return classless.make(name, sizes_of(name, **changes), _randomize)
     if tiny.inside is not None:
         whole = make_reference(tiny.inside, **{**tiny.sizes, **changes})
+        if tiny.inside == "diffusion_gemma":
+            canvas.blind(whole)
         whole.model.vision_model = whole.model.multi_modal_projector = None
         whole.saved_as = {"architectures": [], **whole.config.text_config.to_dict(), "model_type": name}
         return whole
@@ -43,6 +45,8 @@ def make_reference(name: str, vision: dict[str, Any] | None = None, **changes: A
     model = make(config).float().eval()
     _randomize(model)
     model.tensor_names = tiny.renamed
+    if model.config.model_type == "diffusion_gemma":
+        return canvas.of_prompts(model)
     if tiny.as_published is not None:
         model.saved_as = tiny.as_published(model.config.to_dict())
     return model
