@@ -45,6 +45,22 @@ class RMSNorm(nn.Module):
         return [Piece(self.weight, (Source(f"{self.name}.weight", self.index, self.view),))]
 
 
+class WideNorm(RMSNorm):
+    """A step after the other, and weighed before it is the model's dtype again."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        mean = wide.pow(2).mean(-1, keepdim=True)
+        wide = wide * torch.rsqrt(mean + self.eps)
+        return (self.weight * wide).to(x.dtype)
+
+    def in_place(self, x: torch.Tensor) -> torch.Tensor:
+        return x.copy_(self(x))
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return self(residual.add_(x))
+
+
 class MeanNorm(nn.Module):
     """Of what is left when the mean is taken away, in most models by weights and, in some, a bias."""
 

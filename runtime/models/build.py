@@ -8,7 +8,7 @@ import torch
 
 from runtime.forward.comm import Communicator
 from runtime.layers.linear import Linear, Part
-from runtime.layers.norm import MeanNorm, Norm, RMSNorm
+from runtime.layers.norm import MeanNorm, Norm, RMSNorm, WideNorm
 from runtime.layers.quantization import Scheme, quantized, scheme_of
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
@@ -100,7 +100,8 @@ class Build:
         """`whole`: its weights are told as they are."""
         eps = self.model.rms_eps if eps is None else eps
         is_centred = self.model.centred_norms and not whole
-        return RMSNorm(name, size, eps, self.dtype, self.device, rows, is_centred)
+        made = WideNorm if self.model.wide_norms else RMSNorm
+        return made(name, size, eps, self.dtype, self.device, rows, is_centred)
 
     def norm_of_rows(self, name: str, eps: float | None = None, whole: bool = False) -> Norm:
         """Of whole rows, between layers."""

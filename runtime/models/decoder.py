@@ -39,6 +39,7 @@ from runtime.moe.dispatch import Dispatcher
 from runtime.moe.dispatcher import make_dispatcher
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import Unsupported
+from runtime.server.layer_kinds import layer_kind
 from runtime.server.ngrams import has_ngrams
 
 
@@ -292,6 +293,6 @@ def sample_layers(model: ModelConfig) -> tuple[int, ...]:
     """One layer of each kind, and those whose keys they read: what tuning needs of a model. Of n-grams there
     is nothing to tune, and their table is large."""
     every = [layer for layer in range(model.num_layers) if not has_ngrams(model.ngrams, layer)]
-    kinds = {model.layer_kind(layer): layer for layer in reversed(every)}
+    kinds = {layer_kind(model, layer): layer for layer in reversed(every)}
     chosen = set(kinds.values())
     return tuple(sorted(chosen | {model.key_layer(layer) for layer in chosen}))

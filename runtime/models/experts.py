@@ -190,15 +190,18 @@ class Experts(nn.Module):
             Source(f"{self.name}.experts.{number}.{own}.{name}", index),
             Source(f"{self.name}.experts.{number}.{other}.{name}", index),
             *self._fused(matrix, name, number),
-            *self._granite(matrix, name, number),
+            *self._stacked(matrix, name, number),
             *self._below(matrix, name, number),
             Source(f"{self.beside}.{own}.{name}", (slice(number, number + 1), *index), _first),
         )
 
-    def _granite(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:
-        stem = "input_linear" if matrix.tensors is self.up else "output_linear"
+    def _stacked(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:
+        """Granite's, and IQuest Q1's."""
+        stem, plain = ("input_linear", "fc") if matrix.tensors is self.up else ("output_linear", "proj")
         index = (slice(number, number + 1), *self.scheme.part(name, matrix.fused_rows, matrix.cols))
         yield Source(f"{self.name}.{stem}.{name}", index, _first)
+        if name == "weight":
+            yield Source(f"{self.name}.experts.{plain}", index, _first)
 
     def _below(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:
         """DBRX: all experts' rows below each other, those of the last matrix as its columns."""

@@ -21,6 +21,7 @@ from runtime.models.growth import grown
 from runtime.models.key_pools import KeyPools
 from runtime.models.mixed_turns import MixedTurns
 from runtime.models.query_key_norm import query_key_norms
+from runtime.models.sink_keys import SinkKeys
 from runtime.server.call_rules import wide_sinks
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import AttentionConfig
@@ -83,6 +84,7 @@ class GroupedQueryAttention(nn.Module):
             kept = torch.float32 if wide_sinks(model, build.runtime) else build.dtype
             sinks = torch.empty(length(self.heads), dtype=kept, device=build.device)
             self.sinks = nn.Parameter(sinks, requires_grad=False)
+        self.sink_keys = SinkKeys(build, name, self.kv_heads, config) if config.sink_keys else None
         self.idle_norms = _idle_norms(build, config.head_dim) if config.idle_norms else None
         self.indexer = None
         if config.pools is not None:
@@ -130,7 +132,9 @@ class GroupedQueryAttention(nn.Module):
             chosen = self.indexer(x, batch, pool, table, self.rope.interleaved)
         if chosen is not None:
             chosen = chosen[:, None].expand(-1, k.shape[1], -1)
-        answer = attend(q, k if own else None, v if own else None, self.layer, batch, pool, chosen)
+        sinks = None if self.sink_keys is None else self.sink_keys(q)
+        keys, values = (k, v) if own else (None, None)
+        answer = attend(q, keys, values, self.layer, batch, pool, chosen, sinks=sinks)
         if gate is not None:
             answer = answer * gate.sigmoid()
         if self.soft_gate is not None:
@@ -149,7 +153,8 @@ class GroupedQueryAttention(nn.Module):
         return (q.to(dtype), k.to(dtype)) if self.turns_in_fp32 else (q, k)
 
     def pieces(self) -> Iterator[Piece]:
-        for part in (self.qkv, self.out, self.head_gate, self.soft_gate, self.norms, self.indexer):
+        gates = (self.head_gate, self.soft_gate)
+        for part in (self.qkv, self.out, *gates, self.norms, self.indexer, self.sink_keys):
             if part is not None:
                 yield from part.pieces()
         if self.sinks is not None:

@@ -14,6 +14,7 @@ from runtime.layers.loading import Piece, Source
 from runtime.models.block_attention import BlockAttention
 from runtime.models.build import Build
 from runtime.models.compressed_attention import CompressedAttention
+from runtime.models.entered import entered_attention, entered_mlp
 from runtime.models.experts_beside import ExpertsBeside
 from runtime.models.gated_delta import GatedDeltaNet
 from runtime.models.gqa import GroupedQueryAttention
@@ -31,12 +32,13 @@ from runtime.models.rope_tables import RopeTables
 from runtime.models.short_conv import ShortConv
 from runtime.models.snapshots import Mixture, Snapshots
 from runtime.models.streams import around
-from runtime.models.sublayer import around_attention, around_mlp
+from runtime.models.sublayer import JoinedNorms, SublayerNorms, around_attention, around_mlp
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
 from runtime.server.call_rules import has_loose_experts
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import RopeConfig
+from runtime.server.layer_kinds import layer_kind
 from runtime.server.ngrams import has_ngrams
 from runtime.server.recurrent import (
     GatedDeltaConfig,
@@ -79,14 +81,14 @@ class DecoderLayer(nn.Module):
         super().__init__()
         model, name, half = build.model, build.model.layer_name(layer_id), build.model.half_name(layer_id)
         self.number, self.comm, self.norms = layer_id, build.comm, model.norms
-        self.kind = model.layer_kind(layer_id)
+        self.kind = layer_kind(model, layer_id)
         self.mixer = _mixer(build, layer_id, name)
         self.table_name = ropes.lay(_rope(model, layer_id))
-        self.mixer_norms = None if self.mixer is None else around_attention(build, name, half)
+        self.mixer_norms = None if self.mixer is None else _around_mixer(build, layer_id)
         self.beside = _beside(build, layer_id, dispatcher, backend)
         self.mlp = _mlp(build, layer_id, f"{name}.{model.names.mlp}{half}", dispatcher, backend)
         self._turn_by_mixed(build, layer_id, ropes)
-        self.mlp_norms = None if self.mlp is None else around_mlp(build, name, half)
+        self.mlp_norms = None if self.mlp is None else _around_mlp(build, layer_id)
         scale = torch.ones(1, dtype=build.dtype, device=build.device) if model.scales_layers else None
         self.register_buffer("scale", scale)
         self.register_buffer("canvas_scale", scale.clone() if model.canvas and scale is not None else None)
@@ -232,6 +234,18 @@ def _rope(model: ModelConfig, layer_id: int) -> RopeConfig | None:
     if isinstance(recurrent, LightningConfig) and model.is_recurrent(layer_id):
         return recurrent.rope
     return model.layer_attention(layer_id).rope if model.keeps_tokens(layer_id) else None
+
+
+def _around_mixer(build: Build, layer_id: int) -> SublayerNorms | JoinedNorms:
+    if build.model.norms == "entered":
+        return entered_attention(build, layer_id)
+    return around_attention(build, build.model.layer_name(layer_id), build.model.half_name(layer_id))
+
+
+def _around_mlp(build: Build, layer_id: int) -> SublayerNorms | None:
+    if build.model.norms == "entered":
+        return entered_mlp(build, layer_id)
+    return around_mlp(build, build.model.layer_name(layer_id), build.model.half_name(layer_id))
 
 
 def _mixer(build: Build, layer_id: int, layer: str) -> Mixer | None:

@@ -25,12 +25,12 @@ from runtime.server.layer_config import (
     Multipliers,
     NormStyle,
     SeveralStreams,
-    SnapshotsConfig,
 )
-from runtime.server.ngrams import NgramConfig, has_ngrams
+from runtime.server.ngrams import NgramConfig
 from runtime.server.parallel_config import HeadOver
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
+from runtime.server.residual_config import EntryConfig, SnapshotsConfig
 from runtime.server.speculative_config import SpeculativeConfig
 from runtime.server.tensor_names import EXPERTS_IN, USUAL, TensorNames
 
@@ -74,6 +74,7 @@ class ModelConfig:
     mean_norms: bool = False  # of what is left when the mean is taken away
     norm_biases: bool = False  # are added by these
     bare_norms: bool = False  # which have not even weights
+    wide_norms: bool = False  # a step after the other, in float32
     gated_mlps: bool = True  # silu(gate) * up; without a gate, gelu(up), xielu(up) or relu(up) squared
     mlp_biases: bool = False  # of those without a gate
     activation: Literal["silu", "gelu", "gelu_tanh", "clamped", "situ", "xielu"] = "silu"
@@ -97,6 +98,7 @@ class ModelConfig:
     compressed: CompressedConfig | None = None
     streams: SeveralStreams | None = None
     snapshots: SnapshotsConfig | None = None
+    entry: EntryConfig | None = None  # of norms that are "entered"
     ngrams: NgramConfig | None = None
     recurrent: RecurrentConfig | None = None
     recurs_beside: bool = False
@@ -150,19 +152,6 @@ class ModelConfig:
     def is_recurrent(self, layer: int) -> bool:
         """Whether it has a state of every request."""
         return self.attention_kinds[layer] == "recurrent" or (self.recurs_beside and self.keeps_tokens(layer))
-
-    def layer_kind(self, layer: int) -> tuple[object, ...]:
-        """Layers of one kind run alike and are as large."""
-        stored = self.quantized.of_layer(self.layer_name(layer))
-        kinds: tuple[object, ...] = (self.layer_kinds[layer], self.attention_kinds[layer], stored)
-        kinds = (*kinds, self.layer_caps(layer), has_ngrams(self.ngrams, layer))
-        if self.mlp_sizes or self.key_layers:
-            kinds = (*kinds, self.mlp_size(layer), self.key_layer(layer) == layer)
-        if self.shares_choice(layer):
-            kinds = (*kinds, "sharing")
-        if self.expert_sizes:
-            kinds = (*kinds, self.expert_sizes[layer])
-        return (*kinds, "hashed") if self.moe is not None and self.moe.is_hashed(layer) else kinds
 
     def layer_name(self, layer: int) -> str:
         return f"{self.names.layers}.{layer // self.halves}"

@@ -11,7 +11,7 @@ from runtime.server.bounds import check_model
 # Where a layer norms, and by which names
 NormStyle = Literal[
     "before", "around", "sandwich", "after", "alone", "operator", "attention", "feed", "parallel", "joined",
-    "paired", "flanked", "named", "numbered", "nested", "none",
+    "paired", "flanked", "named", "numbered", "nested", "entered", "none",
 ]  # fmt: skip
 
 
@@ -131,6 +131,7 @@ class AttentionConfig:
     bias: bool = False
     output_bias: bool = False
     sinks: bool = False
+    sink_keys: bool = False  # ... or a key of each KV head, which stands for no token and has no value
     # Of each head; without weights, "bare" by ones; of all as one, where a rank may hold others' weights.
     qk_norm: Literal["none", "head", "unit", "bare", "all", "all, held whole"] = "none"
     output_gate: bool = False  # a query head brings the sigmoid that its answer is multiplied by
@@ -236,18 +237,6 @@ class GatedStreamsConfig:
 
 
 SeveralStreams = StreamsConfig | GatedStreamsConfig
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotsConfig:
-    """Before every so many layers the residual is kept, and begins anew: what a part of a layer reads is a
-    mean of all that are kept and of the last one, weighted by a softmax of how each scores."""
-
-    every: int
-
-    def before(self, layer: int) -> int:
-        """How many layers in front of this one have kept theirs."""
-        return -(-layer // self.every)
 
 
 @dataclass(frozen=True, slots=True)

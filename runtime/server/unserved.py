@@ -189,6 +189,13 @@ _ROWS = {
         Row(without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),
         DRAFTS,
     ),
+    # srt/models/iquest_q1.py
+    "iquest_q1": (
+        PLAIN_ALONE,
+        UNSHARED,
+        Row(moves_experts, "experts that move: its class names none"),
+        DRAFTS,
+    ),
     # srt/models/interns1pro.py
     "interns1_pro_text": (
         Row(without_scales, "trtllm kernels before 0.5.23: they choose experts by other rules"),

@@ -14,6 +14,7 @@ from typing import Any
 
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.errors import ConfigError
+from runtime.server.layer_kinds import layer_kind
 from sgl_tune.deployment.deployment import Deployment
 
 _DEPTH = "num_hidden_layers"
@@ -86,7 +87,7 @@ def _is_per_layer(value: Any, depth: Any) -> bool:
 
 def _kinds(checkpoint: Checkpoint) -> list[object]:
     model = checkpoint.model_config()
-    return [model.layer_kind(layer) for layer in range(model.num_layers)]
+    return [layer_kind(model, layer) for layer in range(model.num_layers)]
 
 
 def _fewest(kinds: Sequence[object]) -> int:

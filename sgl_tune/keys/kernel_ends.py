@@ -44,6 +44,7 @@ def ends_of_kernels(deployment: Deployment) -> Iterator[str]:
     """Of one that tunes nothing, those of its attention and of experts by gelu alone."""
     yield from _gates(deployment)
     yield from _heads_of_all(deployment)
+    yield from _flash_attention_3(deployment)
     yield from _large_pages(deployment)
     yield from _untold_windows(deployment)
     yield from _first_layer(deployment)
@@ -59,6 +60,14 @@ def _heads_of_all(deployment: Deployment) -> Iterator[str]:
             f"--enable-dp-attention: SGLang's class of {model.model_type} splits its heads over all "
             f"{parallel.tp} ranks, and its cache has those of {parallel.attn_tp}"
         )
+
+
+def _flash_attention_3(deployment: Deployment) -> Iterator[str]:
+    """srt/layers/attention/attention_registry.py, in every release."""
+    server, major = deployment.server, deployment.server.gpu.major
+    asked = "fa3" in (server.prefill_attention_backend, server.decode_attention_backend)
+    if asked and major != 9 and (major != 8 or deployment.model.is_mla):
+        yield f"attention on fa3 has no kernels for {server.gpu.arch}"
 
 
 def _tuned(deployment: Deployment) -> Iterator[str]:

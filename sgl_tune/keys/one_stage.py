@@ -18,7 +18,7 @@ WITHOUT_STAGES = frozenset({
     "GraniteMoeSharedForCausalLM", "GraniteMoeSWAForCausalLM", "GraniteSWAForCausalLM",
     "Grok1ForCausalLM", "Grok1ModelForCausalLM",
     "HunYuanDenseV1ForCausalLM", "HunYuanMoEV1ForCausalLM", "HYV3ForCausalLM", "HYV4ForCausalLM",
-    "InternLM2ForCausalLM", "InternS1ForConditionalGeneration", "InternVLChatModel",
+    "IQuestQ1ForCausalLM", "InternLM2ForCausalLM", "InternS1ForConditionalGeneration", "InternVLChatModel",
     "KimiVLForConditionalGeneration", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM",
     "Lfm2VlForConditionalGeneration", "LightOnOCRForConditionalGeneration", "Llama4ForConditionalGeneration",
     "LongcatFlashForCausalLM",

@@ -6,6 +6,7 @@ from collections import Counter
 
 from runtime.server.bounds import is_number
 from runtime.server.config import ModelConfig
+from runtime.server.layer_kinds import layer_kind
 from runtime.server.parallel import rank_layout, stage_layers
 from runtime.server.parallel_config import ParallelConfig
 from sgl_tune.errors import UsageError
@@ -57,7 +58,7 @@ def _layers_of(model: ModelConfig, parallel: ParallelConfig, stage: int) -> Coun
 
 def _layer_kind(model: ModelConfig, layer: int) -> tuple[object, ...]:
     """Layers behind a window are as large as those that see everything, of as many heads, in a pool alike."""
-    mlp, attention, *others = model.layer_kind(layer)
+    mlp, attention, *others = layer_kind(model, layer)
     if not model.keeps_tokens(layer):
         return mlp, attention, *others
     one = model.layer_attention(layer)

@@ -14,6 +14,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.formats.kinds import Kind, Served, format_of, format_of_experts
 from runtime.server.formats.tensors import Format, Matrix
+from runtime.server.layer_kinds import layer_kind
 from runtime.server.linears import LinearSize, linears
 from runtime.server.own_draft import OwnDraft
 from runtime.server.parallel import has_idle_head, node_ranks, rank_layout, stage_layers
@@ -45,7 +46,7 @@ def _shape(checkpoint: Checkpoint) -> dict[str, Any]:
     model = checkpoint.model_config()
     found = {one.name: plain(getattr(model, one.name)) for one in fields(model)}
     some = sorted({0, 1, model.num_layers // 2, model.num_layers - 1} & {*range(model.num_layers)})
-    found["kinds"] = [plain(model.layer_kind(layer)[2:]) for layer in some]
+    found["kinds"] = [plain(layer_kind(model, layer)[2:]) for layer in some]
     found["head"] = plain(model.quantized.of_head())
     found["names of modules"] = [model.experts_name("m.mlp"), model.shared_name(f"m.{model.names.mlp}")]
     if model.recurrent is not None:

@@ -42,6 +42,7 @@ GROUPED = {
     "MiMo-V2": Grouped(16, 1, 192, value_dim=128),
     "MiMo-V2, sliding": Grouped(16, 2, 192, window=129, sinks=True, slots_apart=True, value_dim=128),
     "a small head": Grouped(4, 4, 16),
+    "IQuest Q1 tp 8": Grouped(6, 1, 128, window=64, own_sinks=True),
     "Grok 2 tp 8": Grouped(8, 1, 128, cap=1.5, growth=12),
 }
 LATENT = {"DeepSeek tp 8": Latent(16, 512, 64), "GLM dp 8": Latent(64, 512, 64), "small": Latent(4, 32, 8)}

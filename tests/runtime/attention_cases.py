@@ -56,6 +56,7 @@ class Grouped:
     blocks: BlockConfig | None = None
     cap: float | None = None
     growth: int | None = None
+    own_sinks: bool = False  # of each token
 
     @property
     def value_width(self) -> int:
@@ -144,13 +145,15 @@ def run_grouped(
     keys, values = (kind.kv_heads, kind.head_dim), (kind.kv_heads, kind.value_width)
     tokens = make_tokens(lengths, (kind.heads, kind.head_dim), keys, dtype, device, values)
     sinks = torch.randn(kind.heads, device=device).to(dtype) if kind.sinks else None
+    own = [torch.randn(len(q), kind.heads, device=device) for q in tokens.q] if kind.own_sinks else None
     layer = AttentionLayer(LAYER, kind.head_dim**-0.5, kind.window, sinks, cap=kind.cap, growth=kind.growth)
     for batch, part in zip(make_batches(lengths, pool), (tokens.prefixes, tokens.new), strict=True):
-        result = attend(part(tokens.q), part(tokens.k), part(tokens.v), layer, batch, pool)
+        each = None if own is None else part(own)
+        result = attend(part(tokens.q), part(tokens.k), part(tokens.v), layer, batch, pool, sinks=each)
     stored = [[rows.to(kv_dtype or dtype) for rows in of] for of in (tokens.k, tokens.v)]
     expected = [
-        naive(q, k, v, _visible(len(q), kind.window), layer.scale, sinks, kind.cap, kind.growth)
-        for q, k, v in zip(tokens.q, *stored, strict=True)
+        naive(q, k, v, _visible(len(q), kind.window), layer.scale, each, kind.cap, kind.growth)
+        for q, k, v, each in zip(tokens.q, *stored, own or [sinks] * len(tokens.q), strict=True)
     ]
     return result, tokens.new(expected)
 
@@ -198,7 +201,7 @@ def naive(
     cap: float | None = None,
     growth: int | None = None,
 ) -> torch.Tensor:
-    """One request, one head after the other."""
+    """One request, one head after the other; `sinks` are [heads], or [tokens, heads]."""
     q, k, v, visible = q.double().cpu(), k.double().cpu(), v.double().cpu(), visible.cpu()
     heads = []
     for head in range(q.shape[1]):
@@ -210,8 +213,8 @@ def naive(
             factors = [math.log(max(at, growth)) / math.log(growth) for at in range(len(q))]
             scores = scores * torch.tensor(factors)[:, None]
         weights = torch.where(visible, scores.exp(), 0.0)
-        total = weights.sum(1, keepdim=True) + (sinks[head].double().cpu().exp() if sinks is not None else 0)
-        heads.append(weights / total @ v[:, kv_head])
+        sink = 0 if sinks is None else sinks[..., head].double().cpu().exp()[..., None]
+        heads.append(weights / (weights.sum(1, keepdim=True) + sink) @ v[:, kv_head])
     return torch.stack(heads, 1)
 
 

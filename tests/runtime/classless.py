@@ -24,6 +24,7 @@ from tests.runtime import (
     exaone,
     grok,
     interns1_pro,
+    iquest_q1,
     kimi_k3,
     minicpm,
     nemotron_nas,
@@ -263,6 +264,10 @@ CLASSLESS = {
     ),
     "grok": Classless(
         *("Grok1ForCausalLM", "git", "LlamaConfig", grok.config, grok.alter, grok.tensors),
+    ),
+    "iquest_q1": Classless(
+        *("IQuestQ1ForCausalLM", "iquest_q1", "LlamaConfig"),
+        *(iquest_q1.config, iquest_q1.alter, iquest_q1.tensors),
     ),
     "nemotron-nas": Classless(
         *("DeciLMForCausalLM", "nemotron-nas", "LlamaConfig"),

@@ -1,4 +1,4 @@
-"""Scores that are capped and grow with a query's position: the kernel of attention, interpreted on a CPU."""
+"""Scores that are capped and grow with a query's position, and sinks: the kernel of attention on a CPU."""
 
 from __future__ import annotations
 
@@ -32,4 +32,17 @@ def test_scores_are_those_of_a_cpu(lengths: Lengths, cap: float, growth: int) ->
     rest = (0.2, 0, None, cap, 0, None, 1, growth)
     here = reference.grouped(q, keys, values, paging, *rest)
     there = flash.grouped(q, keys, values, paging, *rest)
+    assert relative_error(there, here.double()) < 1e-5
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("of_tokens", [False, True])
+def test_sinks_are_those_of_a_cpu(lengths: Lengths, of_tokens: bool) -> None:
+    torch.manual_seed(0)
+    paging = _paging(lengths)
+    tokens, slots = sum(lengths.new), int(paging.seq_lens.sum())
+    q, keys, values = torch.randn(tokens, 6, 32), torch.randn(slots, 2, 32), torch.randn(slots, 2, 32)
+    sinks = torch.randn(tokens, 6) if of_tokens else torch.randn(6)
+    here = reference.grouped(q, keys, values, paging, 0.2, 7, sinks)
+    there = flash.grouped(q, keys, values, paging, 0.2, 7, sinks)
     assert relative_error(there, here.double()) < 1e-5

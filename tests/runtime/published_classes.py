@@ -10,6 +10,7 @@ from tests.runtime.deepseek_moe import DeepseekConfig
 from tests.runtime.dots3_class import Dots3Config
 from tests.runtime.exaone import ExaoneConfig
 from tests.runtime.grok import GrokConfig
+from tests.runtime.iquest_q1 import IQuestQ1Config
 from tests.runtime.minicpm import MiniCPMConfig
 from tests.runtime.nemotron_puzzle import NemotronHPuzzleConfig
 
@@ -338,6 +339,7 @@ CLASSES: dict[str, Any] = {
         GrokConfig,
         InternLM2Config,
         InternS1ProTextConfig,
+        IQuestQ1Config,
         KimiK3Config,
         MiniCPMConfig,
         NemotronHPuzzleConfig,

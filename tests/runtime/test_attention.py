@@ -37,6 +37,8 @@ GROUPED = {
     "window, slots apart": Grouped(4, 2, 32, window=16, slots_apart=True),
     "sinks": Grouped(4, 2, 64, sinks=True),
     "window and sinks": Grouped(8, 1, 64, window=5, sinks=True),
+    "sinks of each token": Grouped(6, 2, 64, own_sinks=True),
+    "windows and sinks of each token": Grouped(8, 1, 64, window=5, own_sinks=True),
     "capped scores": Grouped(4, 2, 32, cap=0.7),
     "scores that grow": Grouped(8, 2, 64, cap=0.7, growth=12),
     "narrow values": Grouped(8, 2, 48, window=5, sinks=True, value_dim=32),

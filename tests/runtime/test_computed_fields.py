@@ -491,6 +491,19 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("iquest_q1", {}, other, said)
+        for other, said in (
+            ({"moe_router_dtype": "bf16"}, "moe_router_dtype is 'bf16'"),
+            ({"enable_lm_head_fp32": False}, "enable_lm_head_fp32 is False"),
+            ({"use_over_encoding": True}, "use_over_encoding is True"),
+            ({"attention_bias": True}, "attention_bias is True"),
+            ({"no_rope_layers": [3]}, "no_rope_layers is [3]"),
+            ({"rope_scaling": {"type": "yarn", "rope_theta": 5.0}}, "type is 'yarn'"),
+            ({"rope_parameters": {"rope_type": "default", "factor": 2.0}}, "rope_parameters has factor"),
+            ({"quantization_config": {"quant_method": "fp8"}}, "SGLang's class reads experts that are plain"),
+        )
+    ),
+    *(
         ("bailing_hybrid", {"num_hidden_layers": 20}, other, said)
         for other, said in (
             ({"num_hidden_layers": 21}, "SGLang needs whole groups of 5"),

@@ -189,6 +189,7 @@ _BESIDE = """
     internlm2 head_dim
     interns1_pro_text dual_chunk_attention_config num_local_experts router_n_groups
     internlm3 bias qkv_bias
+    iquest_q1 quantization_config rope_parameters use_over_encoding
     iquestcoder bias clip_qkv original_max_position_embeddings rope_is_neox_style use_sliding_window
     cohere head_dim model_max_length
     cohere2 head_dim model_max_length sliding_window_pattern

@@ -10,6 +10,7 @@ from runtime.server.decoders.known import model_config
 from runtime.server.decoders.wrappers import WRAPPERS, text_part
 from runtime.server.errors import ConfigError
 from runtime.server.excluded import Excluded, excluded_of
+from runtime.server.layer_kinds import layer_kind
 
 V3 = {
     "model_type": "deepseek_v3", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -150,8 +151,8 @@ def test_layers_that_are_kept_alike_are_of_one_kind() -> None:
         "ignore": ["lm_head", "*layers.2.self_attn*"],
     }
     model = model_config({**V3, "quantization_config": section})
-    assert [model.layer_kind(layer)[:2] for layer in range(4)] == [("dense", "full")] * 3 + [("moe", "full")]
-    assert model.layer_kind(0) == model.layer_kind(1) != model.layer_kind(2)
+    assert [layer_kind(model, layer)[:2] for layer in range(4)] == [("dense", "full")] * 3 + [("moe", "full")]
+    assert layer_kind(model, 0) == layer_kind(model, 1) != layer_kind(model, 2)
 
 
 @pytest.mark.parametrize("key", ["ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules"])

@@ -11,6 +11,7 @@ from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.formats.integers import wna16
 from runtime.server.formats.kinds import Kind, Served, format_of, format_of_experts
 from runtime.server.formats.read import quantized_of
+from runtime.server.layer_kinds import layer_kind
 
 QKV = [f"model.layers.3.self_attn.{one}_proj" for one in "qkv"]
 GATE_UP = [f"model.layers.3.mlp.{one}_proj" for one in ("gate", "up")]
@@ -171,7 +172,7 @@ def test_a_dense_model_may_be_in_what_sglang_has_no_experts_of() -> None:
     group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
     section = {"quant_method": "compressed-tensors", **_compressed(["lm_head"], group, form="int-quantized")}
     model = model_config({**TINY, "quantization_config": section})
-    assert model.layer_kind(0) == model.layer_kind(1)
+    assert layer_kind(model, 0) == layer_kind(model, 1)
     with pytest.raises(ConfigError, match="SGLang has no experts in int8 a row"):
         model.quantized.of_experts(EXPERTS)
 

@@ -427,6 +427,30 @@ def test_what_groks_class_is_not_written_for_has_a_key_alone(
     assert refused.shape.unknown.startswith(f"grok does not go with {said}")
 
 
+@pytest.mark.parametrize(
+    ("not_served", "said"),
+    [
+        ({"moe_a2a_backend": "deepep"}, "an all-to-all"),
+        ({"quantization": "fp8"}, "quantized weights"),
+    ],
+)
+def test_what_iquest_q1s_class_is_not_written_for_has_a_key_alone(
+    not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    usual, config = {"tp": 8, "arch": "sm90"}, _CONFIGS["a/iquest-q1-from-its-class"]
+    assert _deployment(tmp_path, {}, config, **usual).shape.model is not None
+    refused = _deployment(tmp_path, {}, config, **{**usual, **not_served})
+    assert refused.shape.model is None and refused.server.key
+    assert refused.shape.unknown.startswith(f"iquest_q1 does not go with {said}")
+
+
+@pytest.mark.parametrize(("arch", "ends"), [("sm80", False), ("sm90", False), ("sm100", True)])
+def test_iquest_q1_ends_where_fa3_has_no_kernels(arch: str, ends: bool, tmp_path: Path) -> None:
+    config = _CONFIGS["a/iquest-q1-from-its-class"]
+    found = never_starts(_deployment(tmp_path, {}, config, tp=8, arch=arch))
+    assert (found is not None and "attention on fa3 has no kernels" in found) is ends
+
+
 _SUPER = "nvidia/Llama-3_3-Nemotron-Super-49B-v1"
 _NGRAMS = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}
 

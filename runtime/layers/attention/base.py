@@ -36,10 +36,11 @@ def attend(
     pool: KVPool,
     chosen: torch.Tensor | None = None,
     block: int = 1,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """q [T, heads, D], k [T, kv heads, D] and v [T, kv heads, E] of the new tokens -> [T, heads, E];
     nobody's are 0. Without `k` and `v` those of another layer are read. `chosen` [T, kv heads, K] are the
-    blocks of tokens that are seen: see `choose_blocks`."""
+    blocks of tokens that are seen: see `choose_blocks`. `sinks` [T, heads] are each token's own."""
     assert isinstance(pool.cache, GqaPool)
     keys, values = pool.cache.keys(layer.layer_id), pool.cache.values(layer.layer_id)
     slot_map = pool.cache.slot_map(layer.layer_id)
@@ -57,7 +58,7 @@ def attend(
         batch.max_query_len,
         layer.scale,
         layer.window or 0,
-        layer.sinks,
+        layer.sinks if sinks is None else sinks,
         slot_map,
         layer.cap or 0.0,
         layer.chunk or 0,

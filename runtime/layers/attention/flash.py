@@ -140,6 +140,7 @@ def _launch(
         columns.scales.stride(0),
         *out.stride()[:2],
         paging.table.stride(0),
+        sinks.stride(0) if sinks is not None and sinks.dim() == 2 else 0,
         MAPPED=paging.slot_map is not None,
         SELECTED=selected.shape[-1] * span if selected is not None else 0,
         SPAN=span,

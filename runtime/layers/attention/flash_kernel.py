@@ -40,6 +40,7 @@ def paged_flash(
     out_token,
     out_head,
     table_row,
+    sink_token,
     MAPPED: tl.constexpr,
     SELECTED: tl.constexpr,
     SPAN: tl.constexpr,
@@ -94,7 +95,8 @@ def paged_flash(
             position > GROWTH, tl.log2(tl.maximum(position, 1).to(tl.float32)) * growth_rate, 1.0
         )
     if HAS_SINKS:
-        top = tl.load(sinks + head, mask=live, other=0.0).to(tl.float32) * LOG2E
+        own = (first_row + query) * sink_token + head
+        top = tl.load(sinks + own, mask=live, other=0.0).to(tl.float32) * LOG2E
         total = tl.full((BLOCK_M,), 1.0, tl.float32)
     else:
         top = tl.full((BLOCK_M,), float("-inf"), tl.float32)

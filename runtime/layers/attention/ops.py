@@ -57,7 +57,8 @@ def paged_attention(
     growth: int = 0,
 ) -> torch.Tensor:
     """q [T, heads, D] over keys [slots, kv heads, D] and values [slots, kv heads, E] -> [T, heads, E]; 0 is
-    no `window`, no `chunk` and no `growth`. Of blocks of tokens, `chosen` [T, kv heads, K] are seen."""
+    no `window`, no `chunk` and no `growth`. Of blocks of tokens, `chosen` [T, kv heads, K] are seen. `sinks`
+    are [heads], or [T, heads]."""
     paging = reference.Paging(table, requests, seq_lens, query_starts, max_query_len, slot_map)
     if q.is_cuda:
         from runtime.layers.attention import flash

@@ -76,7 +76,8 @@ def grouped(
             inside = _inside(chosen[rows], block, len(span.slots))
             seen = seen & inside.repeat_interleave(q.shape[1] // keys.shape[1], dim=1)
         grown = score_growth(span.positions, growth) if growth else None
-        out[rows] = _attend(q[rows], keys[span.slots], values[span.slots], seen, scale, sinks, cap, grown)
+        own = sinks[rows] if sinks is not None and sinks.dim() == 2 else sinks
+        out[rows] = _attend(q[rows], keys[span.slots], values[span.slots], seen, scale, own, cap, grown)
     return out
 
 
@@ -239,6 +240,6 @@ def _attend(
         scores.mul_(grown[:, None, None])
     scores.masked_fill_(~seen, float("-inf"))
     if sinks is not None:
-        scores = torch.cat([scores, sinks.float()[None, :, None].expand(len(q), -1, 1)], dim=-1)
+        scores = torch.cat([scores, sinks.float().expand(len(q), -1)[..., None]], dim=-1)
     weights = scores.softmax(-1)[..., : k.shape[0]].unflatten(1, (k.shape[1], -1))
     return torch.einsum("thgn,nhe->thge", weights, v.float()).flatten(1, 2)

@@ -17,8 +17,9 @@ from runtime.server.decoders.fields import HF, Fields
 from runtime.server.decoders.kimi_linear import delta_sizes, kinds_of_layers
 from runtime.server.decoders.parts import model, which
 from runtime.server.errors import ConfigError
-from runtime.server.layer_config import AttentionConfig, MLAConfig, MoEConfig, SnapshotsConfig
+from runtime.server.layer_config import AttentionConfig, MLAConfig, MoEConfig
 from runtime.server.recurrent import KimiDeltaConfig
+from runtime.server.residual_config import SnapshotsConfig
 from runtime.server.tensor_names import ServedNames, TensorNames
 
 NAME, ARCHITECTURE = "kimi_k3_text", "KimiK3LinearForCausalLM"

@@ -133,6 +133,7 @@ _TOLD = """
     cohere2_vision Cohere2VisionForConditionalGeneration
     internlm2 InternLM2ForCausalLM
     internlm3 InternLM3ForCausalLM
+    iquest_q1 IQuestQ1ForCausalLM
     iquestcoder IQuestCoderForCausalLM
     internvl_chat InternVLChatModel
     interns1 InternS1ForConditionalGeneration
