@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
@@ -12,6 +13,8 @@ from torch import nn
 from runtime.layers.linear import Linear
 from runtime.layers.loading import Piece, Source
 from runtime.layers.opaque import opaque_op
+
+_GELU_SCALE = math.sqrt(2 / math.pi)
 
 
 class GatedMLP(nn.Module):
@@ -102,6 +105,17 @@ class GeluMLP(GatedMLP):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(F.gelu(self.gate_up(x), approximate="tanh"))
+
+
+class SteppedGeluMLP(GatedMLP):
+    """... the same in steps, as SGLang has gelu_new."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(_gelu_new(self.gate_up(x)))
+
+
+def _gelu_new(x: torch.Tensor) -> torch.Tensor:
+    return 0.5 * x * (1.0 + torch.tanh(_GELU_SCALE * (x + 0.044715 * torch.pow(x, 3.0))))
 
 
 class XieluMLP(GatedMLP):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ from runtime.layers.mlp import (
     ScaledMLP,
     SituMLP,
     SquaredMLP,
+    SteppedGeluMLP,
     TwinMLP,
     XieluMLP,
 )
@@ -41,6 +42,8 @@ from runtime.server.call_rules import (
 from runtime.server.errors import Unsupported
 from runtime.server.layer_config import NO_CAPS, Caps
 from runtime.server.whole_mlps import has_whole_dense, has_whole_shared
+
+_UNGATED: Mapping[str, type[GatedMLP]] = {"gelu_tanh": GeluMLP, "gelu_new": SteppedGeluMLP}
 
 
 class DenseLayer(nn.Module):
@@ -219,7 +222,7 @@ def _gated(
         alone = build.linear([Part(f"{name}.{names.up}", rows)], hidden, bias=bias, rows_over=size)
         if build.model.activation == "xielu":
             return XieluMLP(name, alone, down, build.dtype, build.device)
-        return (GeluMLP if build.model.activation == "gelu_tanh" else SquaredMLP)(alone, down)
+        return _UNGATED.get(build.model.activation, SquaredMLP)(alone, down)
     gate = Part(f"{name}.{names.gate}", rows, within=(both, rows))
     up = Part(f"{name}.{names.up}", rows, within=(both, ups))
     if names.multiplies_apart:

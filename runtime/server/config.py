@@ -77,7 +77,7 @@ class ModelConfig:
     wide_norms: bool = False  # a step after the other, in float32
     gated_mlps: bool = True  # silu(gate) * up; without a gate, gelu(up), xielu(up) or relu(up) squared
     mlp_biases: bool = False  # of those without a gate
-    activation: Literal["silu", "gelu", "gelu_tanh", "clamped", "situ", "xielu"] = "silu"
+    activation: Literal["silu", "gelu", "gelu_tanh", "clamped", "situ", "xielu", "gelu_new"] = "silu"
     swiglu: tuple[float, float] | None = None  # alpha and limit, of all MLPs; of situ, those of `situ`
     multipliers: Multipliers = NO_MULTIPLIERS
     checkpoint_quantization: str | None = None
@@ -256,8 +256,7 @@ class RuntimeConfig:
     whole_prefills: bool = False  # each in one graph; SGLang's are in pieces, between which attention runs
     is_pd_decode: bool = False
     disable_autotune: bool = False
-    # Every tactic is in the cache: the dummy forward still runs, but nothing is profiled.
-    autotune_cached: bool = False
+    autotune_cached: bool = False  # every tactic: the dummy forward still runs, but nothing is profiled
     autotune_extend: bool = False
     fused_finalize: bool = False
     fuses_shared_experts: bool = True

@@ -16,6 +16,8 @@ DENSE = {
     # srt/models/stablelm.py and olmo.py give their attention no method
     "stablelm": (PLAIN_ALONE, DRAFTS),
     "olmo": (PLAIN_ALONE, DRAFTS),
+    # srt/models/phi.py tells no matrix how it is called
+    "phi": (PLAIN_ALONE, DRAFTS),
     "starcoder2": (DRAFTS,),
     "minicpm": (DRAFTS,),
     # srt/models/exaone.py calls its attention otherwise than files and their lists do

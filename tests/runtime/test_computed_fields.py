@@ -208,6 +208,20 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
         )
     ),
     *(
+        ("phi", {}, told, said)
+        for told, said in (
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"qk_layernorm": True}, "qk_layernorm is True"),
+            ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+            ({"num_key_value_heads": 8}, "num_key_value_heads is 8"),
+            ({"head_dim": 32}, "head_dim is 32"),
+            ({"intermediate_size": 5632}, "intermediate_size is 5632: SGLang makes MLPs 8192 wide"),
+            ({"n_inner": 5632}, "intermediate_size is 8192: SGLang makes MLPs 5632 wide"),
+            ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),
+            ({"partial_rotary_factor": 0.25}, "rope_parameters turn 32 values, SGLang 16"),
+        )
+    ),
+    *(
         ("starcoder2", {}, told, said)
         for told, said in (
             ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),

@@ -30,7 +30,7 @@ _ACTIVATION = {
     "muse_glimmer_text": "hidden_activation",
     "diffusion_gemma_text": "hidden_activation",
 }
-_ALSO = {"gemma": "gelu"}  # which transformers makes the other
+_ALSO = {"gemma": "gelu", "phi": "gelu_pytorch_tanh"}  # which is, or is made, the other
 _OF_SGLANG = (
     "kimi_linear",
     "nemotron_h_puzzle",
@@ -140,6 +140,7 @@ _BESIDE = """
     exaone4 head_dim
     exaone_moe head_dim moe_layer_freq n_routed_experts n_shared_experts num_local_experts
     muse_glimmer_text normalize_tok_embeddings use_attn_output_gate use_qk_norm
+    phi head_dim n_inner
     phi3 head_dim
     phimoe head_dim num_experts
     stablelm head_dim norm_eps rope_pct

@@ -46,7 +46,7 @@ _OF_ONE_STAGE = (
     "LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct",
     *("deepseek-ai/deepseek-moe-16b-base", "openbmb/MiniCPM-2B-sft-bf16"),
     "databricks/dbrx-instruct",
-    "a/muse-glimmer-30b-as-its-classes-have-it",
+    *("a/muse-glimmer-30b-as-its-classes-have-it", "microsoft/phi-2"),
 )
 
 

@@ -388,7 +388,7 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
         *("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
         *("IQuestLab/IQuest-Coder-V1-40B-Instruct", "swiss-ai/Apertus-8B-Instruct-2509"),
         *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "openbmb/MiniCPM-2B-sft-bf16"),
-        "a/muse-glimmer-30b-as-its-classes-have-it",
+        *("a/muse-glimmer-30b-as-its-classes-have-it", "microsoft/phi-2"),
         *(
             "Qwen/Qwen2.5-72B-Instruct",
             "mistralai/Mixtral-8x7B-Instruct-v0.1",
@@ -464,6 +464,7 @@ _NGRAMS = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}
             for name in (
                 *("stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
                 *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "a/muse-glimmer-30b-as-its-classes-have-it"),
+                "microsoft/phi-2",
             )
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"))
         ),

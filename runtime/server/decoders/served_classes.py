@@ -106,6 +106,7 @@ _TOLD = """
     pixtral PixtralForConditionalGeneration
     hunyuan_v1_dense HunYuanDenseV1ForCausalLM
     hunyuan_v1_moe HunYuanMoEV1ForCausalLM
+    phi PhiForCausalLM
     stablelm StableLmForCausalLM
     starcoder2 Starcoder2ForCausalLM
     grok Grok1ForCausalLM Grok1ModelForCausalLM
