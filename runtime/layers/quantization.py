@@ -125,13 +125,14 @@ class Fp4(Scheme):
 
     group: int
     backend: str = ""
+    scale: str = "weight_scale"
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
         factors = tensors.get("weight_scale_2"), tensors.get("input_scale")
-        return fp4_linear(x, tensors["weight"], tensors["weight_scale"], *factors, bias, self.backend)
+        return fp4_linear(x, tensors["weight"], tensors[self.scale], *factors, bias, self.backend)
 
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
-        return dequantize_fp4(tensors["weight"], tensors["weight_scale"], tensors.get("weight_scale_2"))
+        return dequantize_fp4(tensors["weight"], tensors[self.scale], tensors.get("weight_scale_2"))
 
     def finish(self, tensors: Tensors) -> dict[str, torch.Tensor]:
         scale = tensors.get("weight_scale_2")
@@ -213,6 +214,8 @@ def scheme_of(
         return Fp4(made, kind.group, runtime.fp4_gemm_backend)
     if kind.name == "mxfp4_online" or (kind.name == "mxfp4" and computes):
         return Fp4(made, 32)
+    if kind.name == "mxfp4_beside_fp8" and computes:
+        return Fp4(made, 32, scale="weight_scale_inv")
     return Unread(made)
 
 

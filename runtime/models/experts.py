@@ -10,7 +10,7 @@ from torch import nn
 
 from runtime.layers.linear import register
 from runtime.layers.loading import Piece, Source, length, shard
-from runtime.layers.quantization import BlockFp8, Plain, Scheme, Unread, change
+from runtime.layers.quantization import BlockFp8, Fp4, Plain, Scheme, Unread, change
 from runtime.models.build import Build
 from runtime.moe.weights import ExpertWeights
 from runtime.server.formats.plain import PLAIN
@@ -109,7 +109,7 @@ class Experts(nn.Module):
     def weights(self) -> ExpertWeights:
         if isinstance(self.scheme, Unread):
             return self._as_if_plain()
-        scale = self.scheme.scale if isinstance(self.scheme, BlockFp8) else "weight_scale"
+        scale = self.scheme.scale if isinstance(self.scheme, BlockFp8 | Fp4) else "weight_scale"
         return ExpertWeights(
             w13=self.up["weight"],
             w2=self.down["weight"],

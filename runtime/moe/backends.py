@@ -8,7 +8,7 @@ from importlib import import_module
 import torch
 
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.backends import BACKENDS, backend_row
+from runtime.server.backends import BACKENDS, MoEBackendRow, backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.parallel import RankLayout
@@ -44,10 +44,13 @@ def make_backend(
     device: torch.device | None = None,
 ) -> MoEBackend:
     row = backend_row(name)
-    predicted = row.is_predicted and device is not None and device.type == "meta"
-    if row.stood_in and not predicted:
+    if row.stood_in and not _has_kernels(row, runtime, "cpu" if device is None else device.type):
         own = ", ".join(known.name for known in BACKENDS.values() if not known.stood_in)
         raise ConfigError(f"--moe-runner-backend {name}: this runtime has {own}")
     module, _, cls = row.kernels.partition(":")
     # Imported when asked for: FlashInfer takes seconds.
     return getattr(import_module(f"runtime.moe.{module}"), cls)(model, runtime, layout)
+
+
+def _has_kernels(row: MoEBackendRow, runtime: RuntimeConfig, device: str) -> bool:
+    return (row.is_predicted and device == "meta") or (device != "cpu" and runtime.sm_major in row.own_majors)

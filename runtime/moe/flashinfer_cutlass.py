@@ -63,6 +63,8 @@ class FlashInferCutlassBackend(TunedBackend):
             self.runtime.fused_finalize,
             weights.is_gated,
             bool(weights.gelu),
+            weights.w13_bias,
+            weights.w2_bias,
         )
 
     def _hold_profile_workspace(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> None:
@@ -98,7 +100,10 @@ def cutlass_moe(
     fused_finalize: bool,
     gated: bool,
     gelu: bool = False,
+    w13_bias: torch.Tensor | None = None,
+    w2_bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
+    """Experts in bytes have four bits a weight, and a scale for each 32 of them."""
     from flashinfer.fused_moe import cutlass_fused_moe
     from flashinfer.fused_moe.core import ActivationType
 
@@ -107,13 +112,16 @@ def cutlass_moe(
 
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     with_gates = ActivationType.Geglu if gelu else ActivationType.Swiglu
+    in_groups = w13.dtype == torch.uint8
     arguments: dict[str, Any] = {
         "output": out,
-        "input": quantize_fp8(x, quant_scales[3]) if quant_scales else x,
+        "input": quantize_fp8(x, quant_scales[3]) if len(quant_scales) == 4 else x,
         "token_selected_experts": ids.to(torch.int),
         "token_final_scales": scores.to(torch.float32),
         "fc1_expert_weights": w13,
+        "fc1_expert_biases": w13_bias,
         "fc2_expert_weights": w2,
+        "fc2_expert_biases": w2_bias,
         "output_dtype": x.dtype,
         "input_sf": None,
         "quant_scales": quant_scales or None,
@@ -125,6 +133,7 @@ def cutlass_moe(
         "activation_type": with_gates if gated else ActivationType.Relu2,
         "enable_alltoall": alltoall,
         "use_fused_finalize": fused_finalize,
+        "use_w4_group_scaling": in_groups,
     }
     for name, value in zip(("swiglu_alpha", "swiglu_beta", "swiglu_limit"), swiglu, strict=False):
         arguments[name] = torch.full((w13.shape[0],), value, dtype=torch.float32, device=x.device)

@@ -43,6 +43,7 @@ class Asked:
     decode_attention_backend: str | None = None
     moe_runner_backend: str = "auto"
     moe_a2a_backend: str = "none"
+    flashinfer_mxfp4_moe_precision: str = "default"
     flashinfer_a2a_dispatch_type: str | None = None
     deepep_mode: str = "auto"
     fp4_gemm_runner_backend: str = "auto"

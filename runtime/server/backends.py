@@ -25,6 +25,8 @@ class MoEBackendRow:
     kernel_majors: tuple[int, ...] = ()
     # Its kernels are others than the stand-in's: a prediction's workspaces are not its own.
     stood_in: bool = True
+    # But on these GPUs this runtime has them, of which no sizes are known.
+    own_majors: tuple[int, ...] = ()
     # But their sizes are known: a prediction needs no stand-in.
     is_predicted: bool = False
     # The range of its buckets follows the prefill chunk where a release does so.
@@ -114,7 +116,13 @@ BACKENDS = {
             under_flashinfer_a2a_since=(0, 5, 15),
             mxfp8_since=FIRST,
         ),
-        MoEBackendRow("flashinfer_mxfp4", FIRST, calls="mxfp4"),
+        MoEBackendRow(
+            "flashinfer_mxfp4",
+            FIRST,
+            "flashinfer_mxfp4:FlashInferMxfp4Backend",
+            "mxfp4",
+            own_majors=(9,),
+        ),
         MoEBackendRow(
             "flashinfer_cutedsl",
             FIRST,

@@ -31,6 +31,7 @@ from sgl_tune.keys.expert_calls import (
     STATIC_FP8,
     calls_are_known,
     checkpoint_of,
+    rows_of_mxfp4,
     runs_mxfp4_by_cutlass,
     weights_of,
 )
@@ -233,7 +234,8 @@ def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     experts = _experts(deployment, multiple=server.release.mxfp4_trtllm_rows if on_trtllm else 128)
     padded = replace(experts, hidden=_round_up(experts.hidden, 256))
     if on_trtllm:
-        return (trtllm_mxfp4_moe(padded, output=experts.hidden),)
+        plain = rows_of_mxfp4(deployment) == "bf16"
+        return (trtllm_mxfp4_moe(padded, output=experts.hidden, plain_rows=plain),)
     return _mxfp4_by_cutlass(deployment, padded) if runs_mxfp4_by_cutlass(deployment) else ()
 
 
@@ -246,11 +248,13 @@ def _mxfp4_beside_fp8(deployment: Deployment) -> tuple[OpShape, ...]:
         return ()
     if by_cutlass:
         return _mxfp4_by_cutlass(deployment, experts, biases=False)
-    return (trtllm_mxfp4_moe(experts, experts.hidden, "apart" if release.routes_apart else "packed"),)
+    routing: Routing = "apart" if release.routes_apart else "packed"
+    plain = rows_of_mxfp4(deployment) == "bf16"
+    return (trtllm_mxfp4_moe(experts, experts.hidden, routing, plain),)
 
 
 def _mxfp4_by_cutlass(deployment: Deployment, experts: Experts, biases: bool = True) -> tuple[OpShape, ...]:
-    """Rows in mxfp8 on sm120, in bf16 on Hopper."""
+    """Rows in mxfp8 on sm120, on Hopper in bf16, of which a kernel may make fp8."""
     on_hopper = deployment.server.gpu.major == 9
     return cutlass_moe(
         experts,
@@ -263,6 +267,7 @@ def _mxfp4_by_cutlass(deployment: Deployment, experts: Experts, biases: bool = T
         biases=biases,
         mxfp8_rows=not on_hopper,
         weight_groups=on_hopper,
+        fp8_rows=on_hopper and rows_of_mxfp4(deployment) == "fp8",
     )
 
 

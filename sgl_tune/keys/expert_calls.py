@@ -54,6 +54,11 @@ def runs_mxfp4_by_cutlass(deployment: Deployment) -> bool:
     return server.backend.calls == "mxfp4" and server.gpu.major in majors
 
 
+def rows_of_mxfp4(deployment: Deployment) -> str:
+    """--flashinfer-mxfp4-moe-precision: what TRT-LLM's kernels are given, and CUTLASS's on Hopper."""
+    return deployment.server.asked.flashinfer_mxfp4_moe_precision
+
+
 def calls_are_known(deployment: Deployment) -> bool:
     """DeepSeek-V4's first layers choose by a hash, and the others by scores that no kernel has: they call
     alike where all are given their experts. A draft of several layers may not."""

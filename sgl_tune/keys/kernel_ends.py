@@ -17,6 +17,7 @@ from sgl_tune.keys.expert_calls import (
     NVFP4_BESIDE_FP8,
     STATIC_FP8,
     checkpoint_of,
+    rows_of_mxfp4,
     runs_mxfp4_by_cutlass,
     weights_of,
 )
@@ -87,6 +88,8 @@ def _tuned(deployment: Deployment) -> Iterator[str]:
         yield f"MoE backend {backend} has no kernels behind all-to-all {server.moe_a2a_backend}"
     if server.backend.calls is not None and not _takes_weights(deployment):
         yield f"MoE backend {backend} has no kernels for experts in {_words(deployment)}"
+    if _asks_trtllm_for_fp8(deployment):
+        yield f"--flashinfer-mxfp4-moe-precision fp8 ends on {server.gpu.arch}, where SGLang has none"
     cut = _cut_tile(deployment)
     if cut is not None:
         yield f"MoE backend {backend} takes experts in multiples of {FP4_TILE}, and a rank's are {cut} wide"
@@ -179,6 +182,13 @@ def _takes_weights(deployment: Deployment) -> bool:
         return deployment.server.gpu.major >= 10
     # Its scales for activations come from the checkpoint, and one that is made here has none.
     return not (trtllm and _is_plain_fp8(deployment) and weights_of(deployment) != STATIC_FP8)
+
+
+def _asks_trtllm_for_fp8(deployment: Deployment) -> bool:
+    """srt/layers/quantization: mxfp4.py, mxfp4_flashinfer_trtllm_moe.py. Elsewhere nobody looks."""
+    on_trtllm = deployment.server.backend.calls == "mxfp4" and deployment.server.gpu.major == 10
+    in_mxfp4 = weights_of(deployment) in ("mxfp4", MXFP4_BESIDE_FP8)
+    return on_trtllm and in_mxfp4 and rows_of_mxfp4(deployment) == "fp8"
 
 
 def _cut_tile(deployment: Deployment) -> int | None:

@@ -103,6 +103,7 @@ def cutlass_moe(
     biases: bool = False,
     mxfp8_rows: bool = False,
     weight_groups: bool = False,
+    fp8_rows: bool = False,
 ) -> tuple[OpShape, ...]:
     """`cutlass_fused_moe` tunes its two GEMMs as two ops with the same inputs; `packed` values an element."""
     e, h, i = experts.local, experts.hidden, experts.intermediate
@@ -117,7 +118,7 @@ def cutlass_moe(
             second,
         )
 
-    formats = (False, weight_groups, mxfp8_rows, False, False)
+    formats = (False, weight_groups, mxfp8_rows, fp8_rows, False)
     options = (alltoall, *formats, True, experts.activation, False, fused_finalize)
     extras = tuple(
         (activation, weight, output, experts.top_k, *sizes, *options) for sizes in _sizes(experts, form)
@@ -177,11 +178,14 @@ def trtllm_nvfp4_moe(experts: Experts, routing: Routing, by_token: bool) -> OpSh
     return OpShape(TRTLLM_FP4, COLD, profile, extras)
 
 
-def trtllm_mxfp4_moe(experts: Experts, output: int, routing: Routing = "logits") -> OpShape:
-    """mxfp8 activations, mxfp4 weights, for gpt-oss both padded; `output` is the model's own width."""
+def trtllm_mxfp4_moe(
+    experts: Experts, output: int, routing: Routing = "logits", plain_rows: bool = False
+) -> OpShape:
+    """mxfp4 weights, rows in mxfp8 or plain ones, for gpt-oss both padded; `output`: the model's width."""
     h = experts.hidden
-    profile = _trtllm_profile(experts, routing, scale=lambda t: (t, h // 32), output=output, buffers=True)
-    extras = _trtllm_extras(experts, MX_E4M3, MX_E2M1, shuffled=True)
+    scale = (lambda t: ABSENT) if plain_rows else (lambda t: (t, h // 32))
+    profile = _trtllm_profile(experts, routing, scale=scale, output=output, buffers=True)
+    extras = _trtllm_extras(experts, BFLOAT16 if plain_rows else MX_E4M3, MX_E2M1, shuffled=True)
     return OpShape(TRTLLM_FP4, COLD, profile, extras)
 
 

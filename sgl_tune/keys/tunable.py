@@ -9,6 +9,7 @@ from runtime.server.gpus import CPU
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.call_shapes import shares_on_every_rank, tunes_moe
 from sgl_tune.keys.dense_shapes import fp4_is_known
+from sgl_tune.keys.expert_calls import MXFP4_BESIDE_FP8, rows_of_mxfp4, runs_mxfp4_by_cutlass, weights_of
 from sgl_tune.keys.plan import Plan
 
 # As runtime/layers/quantization.py and moe/ have them; tests hold the two against each other.
@@ -61,8 +62,12 @@ def _obstacles(deployment: Deployment) -> Iterator[str]:
         yield "this runtime keeps a shared expert apart where SGLang has it behind each rank's routed ones"
     if server.moe_a2a_backend not in _SENT_BY:
         yield f"this runtime sends no rows by {server.moe_a2a_backend}: it knows what that takes alone"
-    if backend.stood_in and tunes_moe(deployment):
+    if backend.stood_in and server.gpu.major not in backend.own_majors and tunes_moe(deployment):
         yield f"this runtime has no kernels of {backend.name}"
+    if weights_of(deployment) == MXFP4_BESIDE_FP8 and not runs_mxfp4_by_cutlass(deployment):
+        yield "this runtime has experts in mxfp4 beside fp8 on flashinfer_mxfp4 of sm90 alone"
+    if runs_mxfp4_by_cutlass(deployment) and rows_of_mxfp4(deployment) == "fp8":
+        yield f"this runtime gives {backend.name} rows in bf16, not in fp8"
     block = model.quantization_block if method == "fp8" else None
     for width in (moe.intermediate_size // deployment.parallel.moe_tp for moe in model.moes):
         if block and width % block[0]:

@@ -95,7 +95,7 @@ def _measured(
         for rank, member, held in zip(ranks, crew.members, others, strict=True):
             member.send(
                 _START,
-                start=rank.start.packed(),
+                start=rank.start.with_own_kernels().packed(),
                 file=str(rank.file),
                 snapshot=None if rank.snapshot is None else str(rank.snapshot),
                 device=device,

@@ -84,12 +84,19 @@ class Start:
 
     def as_measured(self) -> Start:
         """By this runtime's own kernels, and no tactic is profiled."""
-        cached, own = self.with_everything_cached(), self.own_draft
+        cached, own = self.with_own_kernels().with_everything_cached(), self.own_draft
         runtime = replace(cached.runtime, whole_prefills=True, by_own_kernels=True)
         if own is not None:
             changed = replace(own.runtime, whole_prefills=True, by_own_kernels=True)
             own = replace(own, runtime=changed)
         return replace(cached, runtime=runtime, own_draft=own)
+
+    def with_own_kernels(self) -> Start:
+        """Where this runtime has those for which a prediction takes others."""
+        served = backend_row(self.runtime.served_by)
+        if self.runtime.sm_major not in served.own_majors:
+            return self
+        return replace(self, runtime=replace(self.runtime, moe_runner_backend=served.name))
 
     def with_everything_cached(self) -> Start:
         return replace(self, runtime=replace(self.runtime, autotune_cached=True))

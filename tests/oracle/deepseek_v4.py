@@ -118,8 +118,19 @@ def cases() -> Iterator[dict[str, Any]]:
     for release in RELEASES:
         for arch in ("sm90", "sm100", "sm120"):
             for config, flags in _LAYOUTS:
+                case = {"release": release.version, "arch": arch, "config": config, "flags": flags}
                 if arch != "sm120" or release.number >= (0, 5, 16):
-                    yield {"release": release.version, "arch": arch, "config": config, "flags": flags}
+                    yield case
+            for rows in _precisions(release.number, arch):
+                yield {**case, "precision": rows}
+
+
+def _precisions(number: tuple[int, ...], arch: str) -> Iterator[str]:
+    """What a command may say where a call listens, beside what it is without."""
+    if arch == "sm100":
+        yield "bf16"
+    if arch == "sm90" and number >= (0, 5, 19):
+        yield "fp8"
 
 
 def deployment_of(case: dict[str, Any], folder: Path) -> Deployment:
@@ -131,7 +142,8 @@ def deployment_of(case: dict[str, Any], folder: Path) -> Deployment:
         moe_runner_backend="flashinfer_mxfp4",
         **case["flags"],
     )
-    return resolve_deployment(flags, environ={})
+    asked = case.get("precision", "default")
+    return resolve_deployment(flags, environ={}).asking(flashinfer_mxfp4_moe_precision=asked)
 
 
 def read() -> list[tuple[dict[str, Any], list[str]]]:

@@ -27,6 +27,7 @@ from flashinfer.tllm_enums import ActivationType
 from runtime.server.buckets import next_power_of_2, tuning_buckets
 from runtime.server.rows import batch_rows
 from sgl_tune.deployment.deployment import Deployment
+from sgl_tune.keys.expert_calls import rows_of_mxfp4
 from tests.oracle.deepseek_v4 import RECORDED, cases, deployment_of
 from tests.oracle.wheels import WORK, wheel_of
 from tests.stock.kernel_stubs import asking_tuner, install_cutlass_module, install_trtllm_module
@@ -121,13 +122,15 @@ def _layer(deployment: Deployment, pads: bool) -> SimpleNamespace:
     sizes = {"moe_tp_size": parallel.moe_tp, "moe_ep_size": parallel.moe_ep}
     absent = ("w13_bias", "w2_bias", "swiglu_alpha", "swiglu_beta", "padded_hidden")
     residuals = ("w13_humming_residual_scale", "w2_humming_residual_scale", "humming_fc2_act_scale")
+    makes_fp8 = deployment.arch == "sm90" and rows_of_mxfp4(deployment) == "fp8"
     outputs = ("output1_scale_scalar", "output1_scale_gate_scalar", "output2_scale_scalar")
     return SimpleNamespace(
         w13_weight=_meta(e, 2 * i, h // 2, dtype=_BYTES),
         w2_weight=_meta(e, h, i // 2, dtype=_BYTES),
         **{f"{name}_weight_scale_inv": scale for name, scale in scales.items()},
         **{f"{name}_weight_scale": scale for name, scale in scales.items()},
-        **dict.fromkeys((*absent, *residuals)),
+        **dict.fromkeys(absent),
+        **dict.fromkeys(residuals, ones if makes_fp8 else None),
         **dict.fromkeys((*outputs, "swiglu_limit"), ones),
         **dict.fromkeys(("moe_tp_rank", "moe_ep_rank"), 0),
         **sizes,
@@ -141,7 +144,7 @@ def _layer(deployment: Deployment, pads: bool) -> SimpleNamespace:
 def _call(root: Path, deployment: Deployment) -> Callable[[int], object]:
     names, on_trtllm = _names(root, deployment), deployment.arch == "sm100"
     layer = _layer(deployment, on_trtllm and "_pad_intermediate_size" in (root / _TRTLLM).read_text())
-    own = SimpleNamespace(flashinfer_mxfp4_moe_precision="default")
+    own = SimpleNamespace(flashinfer_mxfp4_moe_precision=rows_of_mxfp4(deployment))
     own._gemm1_clamp_limit_tensor = own._swiglu_limit_tensor = layer.swiglu_limit
     own._swiglu_alpha_tensor = own._swiglu_beta_tensor = layer.swiglu_limit
     quantize = _function(root / _TRTLLM, "quantize_routed_input", names)

@@ -17,7 +17,8 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
 from sgl_tune.keys.gaps import serving_gaps
 from sgl_tune.keys.keys import TunedOp, expected_keys
-from sgl_tune.keys.plan import make_plan
+from sgl_tune.keys.plan import Plan, make_plan
+from sgl_tune.keys.tunable import cannot_tune
 from sgl_tune.keys.verdict import verdict_of
 from tests.sgl_tune.planning import keys_of, plan
 
@@ -280,6 +281,33 @@ def test_mxfp4_of_gpt_oss_is_padded() -> None:
     key = _only(model_path="gpt-oss-120b", arch="sm100", tp=4).keys[0]
     assert "((1, 2880), (1, 128), (1, 4), (1, 4), (1, 3072), (1, 96), (0,), (0,))" in key
     assert "('Module', 4, 128, 128, 0, 17827853, 17826828, 0, 3072, 3072, 768, 3, True, 0," in key
+
+
+def _in_precision(asked: str, **flags: Any) -> Plan:
+    deployment = _deployment(**{"model_path": "gpt-oss-120b", "tp": 4, **flags})
+    return make_plan(deployment.asking(flashinfer_mxfp4_moe_precision=asked), gpus=())
+
+
+def test_rows_of_mxfp4_may_be_plain_on_trtllms_kernels() -> None:
+    (op,) = expected_keys(_in_precision("bf16", arch="sm100").deployment)
+    assert "((1, 2880), (1, 128), (1, 4), (1, 4), (1, 3072), (0,), (0,), (0,))" in op.keys[0]
+    assert "('Module', 4, 128, 128, 0, 1052672, 17826828, 0, 3072, 3072, 768, 3, True, 0," in op.keys[0]
+
+
+def test_rows_of_mxfp4_may_be_fp8_on_hopper_alone() -> None:
+    hopper = {"moe_runner_backend": "flashinfer_mxfp4", "arch": "sm90"}
+    default, asked = (
+        {key for op in expected_keys(_in_precision(rows, **hopper).deployment) for key in op.keys}
+        for rows in ("default", "fp8")
+    )
+    options = "False, True, False, {}, False, True"
+    assert asked == {key.replace(options.format(False), options.format(True)) for key in default} != default
+    assert cannot_tune(_in_precision("fp8", **hopper)) == (
+        "this runtime gives flashinfer_mxfp4 rows in bf16, not in fp8"
+    )
+    assert cannot_tune(_in_precision("default", **hopper)) is None
+    ends = verdict_of(_in_precision("fp8", arch="sm100"))
+    assert "--flashinfer-mxfp4-moe-precision fp8 ends on sm100" in ends.says
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,7 @@ def _fp4(
     rows: int,
     *,
     x: torch.Tensor,
-    x_scale: torch.Tensor,
+    x_scale: torch.Tensor | None,
     group: int,
     out: torch.Tensor,
     per_token_scale: torch.Tensor | None = None,
@@ -336,6 +336,12 @@ def _mxfp4(deployment: Deployment, rows: int) -> None:
     _fp4(deployment, rows, **x, out=_meta(rows, deployment.model.hidden_size))
 
 
+def _mxfp4_plain(deployment: Deployment, rows: int) -> None:
+    hidden = deployment.model.hidden_size
+    x = _meta(rows, _pad(hidden, 256))
+    _fp4(deployment, rows, x=x, x_scale=None, group=32, out=_meta(rows, hidden))
+
+
 ROUTED = {"moe_runner_backend": "flashinfer_trtllm_routed"}
 TRTLLM = [
     (_fp8_block, {"model_path": "DeepSeek-V3", "tp": 8}),
@@ -353,6 +359,7 @@ TRTLLM = [
     (_nvfp4_by_token, {"model_path": "Qwen3-30B-A3B", "quantization": "nvfp4_online", "tp": 4}),
     (_mxfp4, {"model_path": "gpt-oss-120b", "tp": 4}),
     (_mxfp4, {"model_path": "gpt-oss-20b", "chunked_prefill_size": 4096}),
+    (_mxfp4_plain, {"model_path": "gpt-oss-20b", "tp": 2}),
 ]
 
 
@@ -362,8 +369,9 @@ def test_trtllm(call: Call, flags: dict[str, Any], monkeypatch: pytest.MonkeyPat
     install_trtllm_module(monkeypatch)
     tuner = asking_tuner(monkeypatch)
     deployment = _deployment(**{"moe_runner_backend": "flashinfer_trtllm", **flags})
-    if call is _mxfp4:
-        deployment = _deployment(**flags)
+    if call in (_mxfp4, _mxfp4_plain):
+        rows = "bf16" if call is _mxfp4_plain else "default"
+        deployment = _deployment(**flags).asking(flashinfer_mxfp4_moe_precision=rows)
     asked = _serve(deployment, call, tuner)
     experts = [op for op in expected_keys(deployment) if op.op not in ("fp8_gemm", "fp4_gemm")]
     assert {key: op.policy for op in experts for key in op.keys} == asked

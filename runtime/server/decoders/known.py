@@ -108,7 +108,7 @@ _BY_ARCHITECTURE = {
     **dict.fromkeys(grok.ARCHITECTURES, grok.NAME),
 }
 # Of what quantizes a matrix: this runtime's own kernels.
-_COMPUTED = ("fp8", "nvfp4", "mxfp4")
+_COMPUTED = ("fp8", "nvfp4", "mxfp4", "mxfp4_beside_fp8")
 _HEADS = ("lm_head", "head")  # plain in any case
 
 
