@@ -41,6 +41,9 @@ class RMSNorm(nn.Module):
         add_rms_norm_(x, residual, self.weight, self.eps)
         return x
 
+    def scale_by(self, scale: float) -> None:
+        self.weight.mul_(scale)
+
     def pieces(self) -> list[Piece]:
         return [Piece(self.weight, (Source(f"{self.name}.weight", self.index, self.view),))]
 
@@ -93,9 +96,6 @@ class MeanNorm(nn.Module):
     def pieces(self) -> list[Piece]:
         told = {"weight": self.weight, "bias": self.bias}
         return [Piece(one, (Source(f"{self.name}.{own}"),)) for own, one in told.items() if one is not None]
-
-
-Norm = RMSNorm | MeanNorm
 
 
 @opaque_op("sgl_tune::mean_norm", mutates_args=())

@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 import torch
 
 from runtime.forward.comm import Communicator
+from runtime.layers.gated_rows import GatedRowNorm
 from runtime.layers.linear import Linear, Part
-from runtime.layers.norm import MeanNorm, Norm, RMSNorm, WideNorm
+from runtime.layers.norm import MeanNorm, RMSNorm, WideNorm
 from runtime.layers.quantization import Scheme, quantized, scheme_of
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.formats.assigned import Quantized
 from runtime.server.formats.kinds import Kind
 
+RowNorm = RMSNorm | MeanNorm | GatedRowNorm
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -103,13 +105,23 @@ class Build:
         made = WideNorm if self.model.wide_norms else RMSNorm
         return made(name, size, eps, self.dtype, self.device, rows, is_centred)
 
-    def norm_of_rows(self, name: str, eps: float | None = None, whole: bool = False) -> Norm:
+    def gated_norm(
+        self, name: str, size: int, eps: float | None = None, whole: bool = False
+    ) -> RMSNorm | GatedRowNorm:
+        """Where the model's have gates: of rows, and of latents."""
+        gates = self.model.norm_gates
+        if gates is None:
+            return self.norm(name, size, eps, whole=whole)
+        own = self.model.rms_eps if eps is None else eps
+        return GatedRowNorm(name, size, own, gates, self.dtype, self.device)
+
+    def norm_of_rows(self, name: str, eps: float | None = None, whole: bool = False) -> RowNorm:
         """Of whole rows, between layers."""
         size = self.model.hidden_size
         if self.model.mean_norms:
             has = self.model.norm_biases, not self.model.bare_norms
             return MeanNorm(name, size, self.model.rms_eps, self.dtype, self.device, *has)
-        return self.norm(name, size, eps, whole=whole)
+        return self.gated_norm(name, size, eps, whole=whole)
 
 
 def make_build(model: ModelConfig, runtime: RuntimeConfig, comm: Communicator, device: torch.device) -> Build:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from runtime.layers.norm import Norm
-from runtime.models.build import Build
+from runtime.models.build import Build, RowNorm
 from runtime.models.sublayer import SublayerNorms
 
 
@@ -29,7 +28,7 @@ def entered_mlp(build: Build, layer_id: int) -> SublayerNorms:
     return SublayerNorms(before, after, _scales(build, layer_id)[1])
 
 
-def _norm(build: Build, layer_id: int, name: str) -> Norm:
+def _norm(build: Build, layer_id: int, name: str) -> RowNorm:
     return build.norm_of_rows(f"{build.model.layer_name(layer_id)}.{name}")
 
 

@@ -50,6 +50,8 @@ class GatedDeltaNet(nn.Module):
             build.device,
             gate_first=False,
             plain_gate=config.plain_gate,
+            scale=config.norm_scale,
+            centred=config.centred_norm,
         )
         self.out = build.linear([Part(f"{name}.out_proj", slice(0, build.model.hidden_size))], values)
 

@@ -59,10 +59,10 @@ class LatentAttention(nn.Module):
             self.own_latent = build.linear([downs.pop()], hidden, bias=config.bias)
         self.down = build.linear(downs, hidden, bias=config.bias, is_one=True, spare=spare)
         eps = self.mla.norm_eps
-        self.q_norm = build.norm(f"{name}.q_a_layernorm", lora, eps) if lora else None
+        self.q_norm = build.gated_norm(f"{name}.q_a_layernorm", lora, eps) if lora else None
         queries = [Part(f"{name}.q_b_proj", query)]
         self.q_up = build.linear(queries, slice(0, lora), rows_over=ranks) if lora else None
-        self.kv_norm = build.norm(f"{name}.kv_a_layernorm", self.mla.kv_lora_rank, eps)
+        self.kv_norm = build.gated_norm(f"{name}.kv_a_layernorm", self.mla.kv_lora_rank, eps)
         kv = _rows(heads, self.mla.qk_nope_head_dim + self.mla.v_head_dim)
         self.kv_up = build.linear(
             [Part(f"{name}.kv_b_proj", kv)], slice(0, self.mla.kv_lora_rank), rows_over=ranks
@@ -95,7 +95,7 @@ class LatentAttention(nn.Module):
         """After loading: `keys_in` folds a query into the latent space, `values_out` unfolds an answer."""
         for norm, scale in ((self.q_norm, self.mla.query_scale), (self.kv_norm, self.mla.latent_scale)):
             if norm is not None and scale != 1:
-                norm.weight.mul_(scale)
+                norm.scale_by(scale)
         weight = self.kv_up.dequantized().to(self.build.dtype)
         if is_absorbed_in_fp8(self.build.kind_of([f"{self.name}.kv_b_proj"])):
             weight, self.absorbed_scale = _by_one_scale(weight)

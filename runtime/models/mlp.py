@@ -22,9 +22,8 @@ from runtime.layers.mlp import (
     TwinMLP,
     XieluMLP,
 )
-from runtime.layers.norm import Norm
 from runtime.layers.quantization import PLAIN
-from runtime.models.build import Build
+from runtime.models.build import Build, RowNorm
 from runtime.models.experts import Experts
 from runtime.models.image_experts import ImageExperts
 from runtime.moe.backends import MoEBackend
@@ -101,7 +100,7 @@ class MoELayer(nn.Module):
         self.router = Router(names, *sizes, fused, numbers, router_in_fp32(model, build.runtime))
         if each:
             self.router.spread(ranks, build.comm.rank("moe_ep"))
-        self.entry: Norm | None = None  # of rows that the router is given as they are
+        self.entry: RowNorm | None = None  # of rows that the router is given as they are
         if moe.beside_dense:
             self.router = NormedRouter(f"{name}.router", *sizes, model.rms_eps)
             self.entry = build.norm_of_rows(f"{name}.pre_feedforward_layernorm_2")

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from runtime.layers.loading import Piece
-from runtime.layers.norm import Norm
-from runtime.models.build import Build
+from runtime.models.build import Build, RowNorm
 
 _ATTENTION = {
     "before": ("input_layernorm", None),
@@ -17,6 +16,7 @@ _ATTENTION = {
     "sandwich": ("input_layernorm", "post_attention_layernorm"),
     "paired": ("input_layernorm", "post_attention_layernorm"),
     "flanked": ("pre_attn_norm", "post_attn_norm"),
+    "enclosed": ("input_layernorm", "post_self_attn_layernorm"),
     "after": (None, "post_attention_layernorm"),
     "alone": ("norm", None),
     "operator": ("operator_norm", None),
@@ -35,6 +35,7 @@ _MLP = {
     "sandwich": ("pre_feedforward_layernorm", "post_feedforward_layernorm"),
     "paired": ("pre_mlp_layernorm", "post_mlp_layernorm"),
     "flanked": ("pre_moe_norm", "post_moe_norm"),
+    "enclosed": ("post_attention_layernorm", "post_feedforward_layernorm"),
     "after": (None, "post_feedforward_layernorm"),
     "alone": ("norm", None),
     "operator": ("ffn_norm", None),
@@ -48,7 +49,7 @@ _MLP = {
 
 
 class SublayerNorms(nn.Module):
-    def __init__(self, before: Norm | None, after: Norm | None, multiplier: float = 1.0) -> None:
+    def __init__(self, before: RowNorm | None, after: RowNorm | None, multiplier: float = 1.0) -> None:
         super().__init__()
         self.before, self.after, self.multiplier = before, after, multiplier
 
@@ -73,7 +74,7 @@ class SublayerNorms(nn.Module):
 class JoinedNorms(nn.Module):
     """What attends to a token's embedding beside what a target made of the token, each normed by itself."""
 
-    def __init__(self, token: Norm, state: Norm) -> None:
+    def __init__(self, token: RowNorm, state: RowNorm) -> None:
         super().__init__()
         self.token, self.state = token, state
 

@@ -118,11 +118,12 @@ HYBRID = NEMOTRON_H | QWEN_HYBRID | TRITON_HYBRID | LFM2 | {
     "KimiLinearForCausalLM", "KimiK3ForConditionalGeneration", "BailingMoeV2_5ForCausalLM",
     "BailingMoeV3ForCausalLM", "BailingMoeV3VLForConditionalGeneration", "Qwen3_5ForCausalLM",
     "Qwen3_5MoeForCausalLM", "Qwen4ExpForConditionalGeneration", "NemotronH_Omni_Reasoning_V3",
-    "ZayaForCausalLM", "Glm5NextForConditionalGeneration",
+    "ZayaForCausalLM", "Glm5NextForConditionalGeneration", "GigaChat35ForCausalLM",
 }  # fmt: skip
 # ... whose state can be kept for prefixes while batches overlap
 KEEPS_STATES = HYBRID - LFM2 - {
     "JetNemotronForCausalLM", "JetVLMForConditionalGeneration", "ZayaForCausalLM", "KimiLinearForCausalLM",
+    "GigaChat35ForCausalLM",
 } | GRANITE_HYBRID  # fmt: skip
 
 GEMMA_4 = frozenset({

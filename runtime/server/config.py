@@ -27,6 +27,7 @@ from runtime.server.layer_config import (
     SeveralStreams,
 )
 from runtime.server.ngrams import NgramConfig
+from runtime.server.norm_gates import NormGates
 from runtime.server.parallel_config import HeadOver
 from runtime.server.recurrent import STATE_RULES, RecurrentConfig, StateRules
 from runtime.server.releases import NEWEST, Release, release_named
@@ -71,6 +72,7 @@ class ModelConfig:
     centred_norms: bool = False  # weights are told less one
     last_norm_whole: bool = False  # but those of the last, before the head
     answer_eps: float | None = None  # of norms of answers, where it is another
+    norm_gates: NormGates | None = None  # behind those of rows and of latents
     mean_norms: bool = False  # of what is left when the mean is taken away
     norm_biases: bool = False  # are added by these
     bare_norms: bool = False  # which have not even weights
@@ -273,8 +275,7 @@ class RuntimeConfig:
     sm_major: int = 9
     served_by: str = ""
     by_own_kernels: bool = False  # this runtime's, as a measurement has them
-    # The call's arguments and the dummy batch follow the SGLang version of the target.
-    sglang_version: str = NEWEST.version
+    sglang_version: str = NEWEST.version  # the target's: the call's arguments and the dummy batch follow it
 
     def __post_init__(self) -> None:
         check_flags(self, SERVER)

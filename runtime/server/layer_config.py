@@ -11,7 +11,7 @@ from runtime.server.bounds import check_model
 # Where a layer norms, and by which names
 NormStyle = Literal[
     "before", "around", "sandwich", "after", "alone", "operator", "attention", "feed", "parallel", "joined",
-    "paired", "flanked", "named", "numbered", "nested", "entered", "none",
+    "paired", "flanked", "named", "numbered", "nested", "entered", "enclosed", "none",
 ]  # fmt: skip
 
 

@@ -36,6 +36,8 @@ class GatedDeltaConfig:
     conv_kernel: int
     projections: Literal["heads", "matrices"]
     plain_gate: bool = False  # a sigmoid opens what is answered, and no silu
+    norm_scale: float = 1.0  # of what is answered, and normed before it is opened
+    centred_norm: bool = False  # by weights that are told less one
 
     def __post_init__(self) -> None:
         _check_groups("linear value heads", self.num_value_heads, "key heads", self.num_key_heads)

@@ -21,6 +21,7 @@ from runtime.server.unserved_when import (
     moves_experts,
     mxfp4_elsewhere,
     not_in_blocks,
+    not_in_blocks_anywhere,
     not_in_blocks_on_hopper,
     other_values,
     other_widths,
@@ -111,6 +112,20 @@ LATENT = {
         Row(
             situ_tuned,
             "kernels of FlashInfer for plain experts: how they are told its gates is not known here",
+        ),
+        DRAFTS,
+    ),
+    # srt/models/gigachat35.py
+    "gigachat3_5": (
+        Row(
+            lambda _, s: s.attn_dp_size > 1,
+            "DP attention: its embedding is split over all ranks, and summed over rows of other requests",
+        ),
+        UNSHARED,
+        Row(moves_experts, "experts that move: which rank then has them is not known here"),
+        Row(
+            not_in_blocks_anywhere,
+            "quantized weights but those of a checkpoint in fp8 blocks: of others nothing is known here",
         ),
         DRAFTS,
     ),

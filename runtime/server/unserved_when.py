@@ -65,8 +65,13 @@ def stretched(model: ModelConfig, server: Server) -> bool:
 
 
 def not_in_blocks(model: ModelConfig, server: Server) -> bool:
+    is_quantized = server.weights_quantization is not None
+    return not_in_blocks_anywhere(model, server) or (is_quantized and server.gpu.major != 9)
+
+
+def not_in_blocks_anywhere(model: ModelConfig, server: Server) -> bool:
     in_blocks = model.checkpoint_quantization == "fp8" and model.quantization_block is not None
-    return server.weights_quantization is not None and not (in_blocks and server.gpu.major == 9)
+    return server.weights_quantization is not None and not in_blocks
 
 
 def moves_experts(_: ModelConfig, server: Server) -> bool:

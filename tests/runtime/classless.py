@@ -22,6 +22,7 @@ from tests.runtime import (
     deepseek_moe,
     dots3,
     exaone,
+    gigachat,
     grok,
     interns1_pro,
     iquest_q1,
@@ -268,6 +269,10 @@ CLASSLESS = {
     "iquest_q1": Classless(
         *("IQuestQ1ForCausalLM", "iquest_q1", "LlamaConfig"),
         *(iquest_q1.config, iquest_q1.alter, iquest_q1.tensors),
+    ),
+    "gigachat3_5": Classless(
+        *("GigaChat35ForCausalLM", "gigachat3_5", "LlamaConfig"),
+        *(gigachat.config, gigachat.alter, gigachat.tensors),
     ),
     "nemotron-nas": Classless(
         *("DeciLMForCausalLM", "nemotron-nas", "LlamaConfig"),

@@ -123,10 +123,13 @@ class Gated(nn.Module):
             setattr(self, name, _linear(*sizes))
         self.names, self.is_situ = names, told["hidden_act"] == "situ"
         self.height, self.ups = told.get("activation_situ_beta"), told.get("activation_situ_linear_beta")
+        self.cap = told.get("swiglu_limit")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         gate, up, down = (getattr(self, name) for name in self.names)
         opens, ups = gate(x), up(x)
+        if self.cap:
+            opens, ups = opens.clamp(max=self.cap), ups.clamp(-self.cap, self.cap)
         if not self.is_situ:
             return down(F.silu(opens) * ups)
         if self.ups is not None:

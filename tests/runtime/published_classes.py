@@ -9,6 +9,7 @@ from transformers import PreTrainedConfig
 from tests.runtime.deepseek_moe import DeepseekConfig
 from tests.runtime.dots3_class import Dots3Config
 from tests.runtime.exaone import ExaoneConfig
+from tests.runtime.gigachat_class import GigaChat35Config
 from tests.runtime.grok import GrokConfig
 from tests.runtime.iquest_q1 import IQuestQ1Config
 from tests.runtime.minicpm import MiniCPMConfig
@@ -332,6 +333,7 @@ CLASSES: dict[str, Any] = {
         BailingMoeConfig,
         BailingMoeV2Config,
         BailingMoeV2_5Config,
+        GigaChat35Config,
         DeciLMConfig,
         DeepseekConfig,
         Dots3Config,
@@ -369,6 +371,13 @@ NEEDED: dict[str, dict[str, Any]] = {
         **{"intermediate_size": 128, "num_key_value_heads": 4, "max_position_embeddings": 8192},
         **{"rms_norm_eps": 1e-5, "num_local_experts": 8, "num_experts_per_tok": 2},
         **{"embedding_multiplier_scale": 2.0, "output_multiplier_scale": 0.5},
+    },
+    "gigachat3_5": {
+        **{"full_attention_layers": [3, 7, 11], "linear_gating_type": "gated_rmsnorm_sigmoid_zero_centered"},
+        "rope_scaling": {
+            **{"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 512},
+            **{"mscale": 1.0, "mscale_all_dim": 1.0},
+        },
     },
     "longcat_flash": {"qk_rope_head_dim": 64},
     "afmoe": {"head_dim": 128, "max_position_embeddings": 16384},

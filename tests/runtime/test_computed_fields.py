@@ -76,6 +76,7 @@ _LING_3 = {
     **{"head_dim": 128, "norm_topk_prob": True, "max_position_embeddings": 262144, "no_kda_lora": True},
     **{"moe_router_enable_expert_bias": True, "gated_attention_proj_granularity_type": "head_wise"},
 }
+_GIGA_YARN = {"type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0}
 _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
     ("llama4_text", {}, {"layer_types": ["chunked_attention"] * 48}, "layer_types are not those of"),
     ("phi3", {}, {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "'linear': models of this"),
@@ -492,6 +493,23 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
     ),
     ("sarvam_moe", {}, {"head_dim": None}, "head_dim is missing: what it is then, the checkpoint's own"),
     *(
+        ("gigachat3_5", {}, other, said)
+        for other, said in (
+            ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
+            ({"norm_type": "LlamaRMSNorm"}, "norm_type is 'LlamaRMSNorm'"),
+            ({"layernorm_type": None}, "layernorm_type is None"),
+            ({"linear_gating_type": None}, "linear_gating_type is None"),
+            ({"linear_attn_o_norm_eps": 1e-3}, "linear_attn_o_norm_eps is not rms_norm_eps"),
+            ({"layer_types": ["attention"] * 12}, "full_attention_layers are not those of layer_types"),
+            ({"full_attention_layers": [12]}, "names others than layers 0 to 11"),
+            ({"full_attention_layers": [*range(12)]}, "no layer has a state"),
+            ({"rope_scaling": None}, "rope_type is 'default'"),
+            ({"rope_scaling": {"type": "yarn", "factor": 4.0, "mscale": 1.0}}, "has no mscale_all_dim"),
+            ({"rope_scaling": {**_GIGA_YARN, "attention_factor": 1.0}}, "has attention_factor"),
+            ({"rope_scaling": {**_GIGA_YARN, "rope_theta": 7.0}}, "which SGLang takes, and another"),
+        )
+    ),
+    *(
         ("kimi_k3_text", {}, other, said)
         for other, said in (
             ({"activation_situ_beta": None}, "activation_situ_beta is missing"),
@@ -714,6 +732,19 @@ _COMPUTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "topk_method": ("noaux_tc",),
         "logit_scale": (1.0,),
         **dict.fromkeys(("rope_scaling", "routing_method_type"), (None,)),
+    },
+    "gigachat3_5": {
+        "hidden_act": ("silu",),
+        **dict.fromkeys(("tie_word_embeddings", "attention_bias", "use_shared_expert_sigmoid"), (False,)),
+        "linear_use_legacy_qkvz_layout": (False,),
+        "linear_use_short_conv": (True,),
+        "num_krope_heads": (1,),
+        "attention_type": ("LlamaLatentAttention",),
+        "norm_type": ("ZeroCenteredGatedNorm",),
+        "scoring_func": ("sigmoid",),
+        "topk_method": ("noaux_tc",),
+        "output_gate_type": ("sigmoid",),
+        "linear_attention_type": ("Qwen3NextGatedDeltaNet",),
     },
     "dots3_note_text": {
         "hidden_act": ("silu",),

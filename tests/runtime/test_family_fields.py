@@ -48,6 +48,7 @@ _OF_SGLANG = (
     "qwen4_exp_text",
     "dots3_note_text",
     "dots_vlm_text",
+    "gigachat3_5",
     "sarvam_mla",
     "sarvam_moe",  # or its checkpoints
     "internlm3",
@@ -217,6 +218,8 @@ _BESIDE = """
         quantization_config rope_interleave router_dtype router_type score_function scoring_func
         share_expert_swiglu_limit_list topk_method use_bias use_mla_nope use_qkv_bias video_rope
     dots3_note_text mlp_layer_types num_experts num_local_experts num_shared_experts rope_parameters
+    gigachat3_5 attention_type linear_attn_o_norm_eps linear_gating_type linear_use_legacy_qkvz_layout
+        linear_use_short_conv num_krope_heads
     falcon_h1 head_dim layer_types layers_block_type
     longcat_flash attention_method disable_quant_module index_head_dim index_n_heads index_topk
         intermediate_size mla_scale_kv_lora mla_scale_q_lora moe_intermediate_size ngram_vocab_size_ratio

@@ -25,11 +25,12 @@ _NO_LINEAR = re.compile(
     r"(mlp|block_sparse_moe|mixer)\.experts\.|(gate|gate\.wg|router(\.(proj|classifier|layer))?|shared_expert_gate|self_attn\.g_proj"
     r"|indexer\.(weights_proj|wk)|compressor\.(indexer\.)?(kv|gate)_proj|scorer\.weights_proj|self_attn\.o_a_proj"
     r"|\battention\.b_proj|mlp\.routed_expert_(down|up)_proj|\w+_res_proj"
-    r"|hyper_connection\.\w+|ngram_embedding)$"
+    r"|hyper_connection\.\w+|ngram_embedding|(\w+\.)?\w+norm\.gate_(up|down)_projection)$"
 )
 _LINEAR = {
     "gemma4_text": ("per_layer_input_gate",),
     "hy_v4": ("self_attn.linear_gate",),
+    "gigachat3_5": ("self_attn.gate_proj",),
     **dict.fromkeys(("laguna", "kimi_k3_text", "dots3_note_text"), ("self_attn.g_proj",)),
 }
 # Stored as one by transformers.

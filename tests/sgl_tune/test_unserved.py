@@ -95,6 +95,29 @@ def test_what_of_kimi_k3_is_not_known(
     )
 
 
+@pytest.mark.parametrize(
+    ("served", "not_served", "said"),
+    [
+        ({"tp": 8}, {"tp": 8, "dp": 8, "enable_dp_attention": True}, "DP attention"),
+        ({"tp": 8, "ep": 8}, {"tp": 8, "moe_a2a_backend": "deepep"}, "an all-to-all"),
+        ({"tp": 4, "pp": 2}, {"tp": 8, "quantization": "fp8"}, "quantized weights"),
+        ({"arch": "sm100"}, {"tp": 8, "speculative_algorithm": "NGRAM"}, "drafts"),
+    ],
+)
+@pytest.mark.parametrize("release", ["0.5.21", "0.5.23"])
+@pytest.mark.parametrize("weights", ["from-memory", "in-fp8-blocks"])
+def test_what_of_gigachat_is_not_known(
+    weights: str, release: str, served: dict[str, Any], not_served: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    like = _K3[f"a/gigachat-3.5-432b-{weights}"]
+    assert _deployment(tmp_path, {}, like, sglang_version=release, **served).shape.model is not None
+    refused = _deployment(tmp_path, {}, like, sglang_version=release, **not_served).shape
+    if said != "quantized weights" or weights == "from-memory":
+        assert refused.model is None and refused.unknown.startswith(f"gigachat3_5 does not go with {said}")
+    else:
+        assert refused.model is not None  # as its file has it
+
+
 def test_hunyuan_3_is_split_over_all_ranks(tmp_path: Path) -> None:
     assert _deployment(tmp_path, {}, _HY3, tp=4).shape.model is not None
     refused = _deployment(tmp_path, {}, _HY3, tp=4, moe_a2a_backend="deepep")

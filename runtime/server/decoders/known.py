@@ -34,6 +34,7 @@ from runtime.server.decoders import (
     falcon_h1,
     gemma,
     gemma4,
+    gigachat,
     glm,
     glm5_next,
     gpt_oss,
@@ -98,7 +99,7 @@ _MODULES = (
     *(lfm2, cohere, deepseek_v4, mimo_v2, bailing, kimi_linear, internlm2, hy_v3, laguna, falcon_h1),
     *(longcat, minimax_m3, gemma4, afmoe, phimoe, granite_shared, glm5_next, kimi_k3, hy_v4, qwen4, mistral4),
     *(starcoder2, internlm3, sdar, interns1_pro, sarvam_mla, grok, nemotron_nas, stablelm, dots3),
-    *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx),
+    *(iquestcoder, apertus, deepseek_moe, minicpm, dbrx, gigachat),
     *(muse_glimmer, iquest_q1, phi1),
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in _MODULES for family in module.FAMILIES}

@@ -83,6 +83,7 @@ _TOLD = """
     NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_Omni_Reasoning_V3
     nemotron_h_omni NemotronH_Omni_Reasoning_V3
     gemma GemmaForCausalLM
+    gigachat3_5 GigaChat35ForCausalLM
     gemma2 Gemma2ForCausalLM
     gemma3 Gemma3ForConditionalGeneration
     gemma3_text Gemma3ForCausalLM
