@@ -25,6 +25,7 @@ from runtime.layers.mlp import (
 from runtime.layers.quantization import PLAIN
 from runtime.models.build import Build, RowNorm
 from runtime.models.experts import Experts
+from runtime.models.idle_routers import IdleRouters
 from runtime.models.image_experts import ImageExperts
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatch import Dispatcher
@@ -108,6 +109,7 @@ class MoELayer(nn.Module):
         if moe.image_intermediate_size is not None:
             self.router = HalfRouter(name, *sizes)
             self.images = ImageExperts(build, name)
+        self.others = IdleRouters(build, name) if moe.idle_routers else None
         self.experts = Experts(build, name, fused, caps, on_each=each)
         self.latents = _latents(build, name) if moe.latent_size and not moe.sums_latents else None
         self.shared: GatedMLP | TwinMLP | None = None
@@ -184,8 +186,8 @@ class MoELayer(nn.Module):
         return answer if self.shared_gate is None else answer.mul_(self.shared_gate(x).sigmoid_())
 
     def pieces(self) -> Iterator[Piece]:
-        parts = (self.router, self.entry, self.experts, self.images, self.shared, self.shared_gate)
-        for part in (*parts, *(self.latents or ())):
+        parts = (self.router, self.entry, self.others, self.experts, self.images, self.shared)
+        for part in (*parts, self.shared_gate, *(self.latents or ())):
             if part is not None:
                 yield from part.pieces()
 

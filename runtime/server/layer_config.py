@@ -49,6 +49,7 @@ class MoEConfig:
     beside_dense: bool = False  # an MLP of the model's, each with norms of its own at either end
     hashed_layers: int = 0  # of the first so many, a token's number says which experts it goes to
     image_intermediate_size: int | None = None  # of as many experts again, for tokens that are no text
+    idle_routers: tuple[str, ...] = ()  # beside its own, for tokens that are no text
     zero_experts: int = 0  # behind the others, of which each answers what it is given
 
     def is_hashed(self, layer: int) -> bool:

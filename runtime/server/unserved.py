@@ -16,6 +16,7 @@ from runtime.server.unserved_row import (
     PLAIN_ALONE,
     PLAIN_EXPERTS,
     QUANTIZED,
+    STAGES_THAT_SEE,
     UNSHARED,
     Row,
 )
@@ -82,6 +83,18 @@ _ROWS = {
             "quantized weights: its class gives its routers their method, too, which have float32",
         ),
         DRAFTS,
+    ),
+    # srt/models/bailing_mm.py, around a Ling 2.0
+    "bailing_moe_v2": (
+        STAGES_THAT_SEE,
+        Row(
+            lambda m, s: m.encoder is not None and s.weights_quantization is not None,
+            "quantized weights beside images: SGLang calls its layers otherwise than lists do",
+        ),
+        Row(
+            lambda m, s: m.encoder is not None and s.speculative is not None,
+            "drafts beside images: here none stands beside its layers",
+        ),
     ),
     "mistral4": (Row(lambda m, _: m.encoder is None, "any release: each runs transformers' own layers"),),
     # srt/models/pixtral.py names no experts to whoever would move them.

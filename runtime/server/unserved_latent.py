@@ -12,6 +12,7 @@ from runtime.server.unserved_row import (
     DRAFTS,
     PLAIN_ALONE,
     QUANTIZED,
+    STAGES_THAT_SEE,
     UNSHARED,
     Row,
 )
@@ -165,10 +166,7 @@ LATENT = {
         Row(
             lambda _, s: s.dtype == "float32", "--dtype float32: its head is bfloat16, whatever is asked for"
         ),
-        Row(
-            lambda m, s: m.encoder is not None and s.pp_size > 1,
-            "--pp beside images: each stage keeps a place for the tokens of all layers",
-        ),
+        STAGES_THAT_SEE,
         DRAFTS,
         Row(not_in_blocks_on_hopper, BLOCKS_ALONE),
         Row(pads_shared, "quantized shared experts by themselves: it pads them where blocks are cut"),

@@ -27,6 +27,10 @@ PLAIN_EXPERTS = Row(
 )
 A2A = Row(lambda _, s: s.moe_a2a_backend != "none", "an all-to-all: its shared experts are partial sums")
 DRAFTS = Row(lambda _, s: s.speculative is not None, "drafts: here none stands beside its layers")
+STAGES_THAT_SEE = Row(
+    lambda m, s: m.encoder is not None and s.pp_size > 1,
+    "--pp beside images: each stage keeps a place for the tokens of all layers",
+)
 BLOCKS_ALONE = "quantized weights but in fp8 blocks on sm90: of others nothing is known here"
 QUANTIZED = Row(
     lambda m, s: s.weights_quantization is not None and m.checkpoint_quantization is None,

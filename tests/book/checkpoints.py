@@ -87,6 +87,10 @@ def of_other_classes(known: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str,
     text, sections = known["small/bailing_hybrid_v3"], {"mrope_section": [2, 3, 3]}
     whole = _around("bailing_moe_v3_vl", "BailingMoeV3VLForConditionalGeneration", text_config=text)
     yield "small/bailing_moe_v3_vl", {**whole, **sections}
+    text, sections = {**known["small/bailing_moe_v2"], "head_dim": 16}, {"mrope_section": [2, 1, 1]}
+    served_by = "BailingMM2NativeForConditionalGeneration"
+    whole = _around("bailingmm_moe_v2_lite", served_by, llm_config=text)
+    yield "small/bailingmm_moe_v2_lite", {**whole, **sections}
     nemotrons = {name: name for name in ("NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3")}
     for name, served_by in {**nemotrons, "nemotron_h_omni": "NemotronH_Omni_Reasoning_V3"}.items():
         text, tower = known["small/nemotron_h"], {"args": {"model": "vit_small_patch16_224"}}

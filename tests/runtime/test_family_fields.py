@@ -176,15 +176,16 @@ _BESIDE = """
         zero_centered
     bailing_moe moe_router_enable_expert_bias moe_shared_expert_intermediate_size multi_gate n_group
         norm_softmax rotary_dim routed_scaling_factor router_dtype router_type score_function
-        topk_group use_qk_norm use_rmsnorm
+        topk_group use_qk_norm use_rmsnorm video_rope
     bailing_moe_v2 moe_shared_expert_intermediate_size multi_gate norm_head norm_softmax norm_topk_prob
-        rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
+        rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window video_rope
     sarvam_moe moe_shared_expert_intermediate_size multi_gate norm_head norm_softmax norm_topk_prob
-        rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
+        rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window video_rope
     sarvam_mla attention_bias moe_layer_freq mlp_layer_types n_group norm_topk_prob q_lora_rank router_dtype
         score_function topk_group
     llada2_moe expert_capacity moe_shared_expert_intermediate_size multi_gate norm_head norm_softmax
         norm_topk_prob rotary_dim router_dtype router_type score_function use_rmsnorm use_sliding_window
+        video_rope
     sdar_moe num_local_experts
     apertus bias head_dim mlp_bias original_max_position_embeddings output_vocab_size post_norm qk_norm
         qkv_bias rope_is_neox_style

@@ -115,7 +115,7 @@ def test_a_list_of_its_tower_is_known_by_either_name() -> None:
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({**VL, "mrope_section": [16, 24, 24]}, "SGLang ends, as its latents turn 64 values"),
+        ({**VL, "mrope_section": [16, 24, 24]}, "SGLang ends, as its heads turn 64 values"),
         ({**VL, "mrope_section": 3}, "mrope_section is 3: SGLang has three of them"),
         ({**VL, "text_config": None}, "bailing_moe_v3_vl without a text_config"),
         ({**VL, "architectures": ["BailingMM2NativeForConditionalGeneration"]}, "names Bailing"),

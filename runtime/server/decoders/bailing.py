@@ -1,5 +1,5 @@
-"""Ling and Ring, 1 and 2.0, and Sarvam and LLaDA2, whose layers are theirs: experts behind a few dense
-layers, queries, keys and values in one matrix.
+"""Ling and Ring, 1 and 2.0, which is Ming's text, too, and Sarvam and LLaDA2, whose layers are theirs:
+experts behind a few dense layers, queries, keys and values in one matrix.
 
 Their config classes are files of the checkpoints, and `bailing_moe` is what both call themselves: the
 architecture tells which one it is. What a class does not have is as srt/models/bailing_moe.py has it.
@@ -75,6 +75,8 @@ def _attention(f: Fields) -> AttentionConfig:
 
 def _rope(f: Fields, width: int) -> RopeConfig:
     """A share of each head that only the file itself tells, else so many values."""
+    if f.has("video_rope"):
+        return _seeing(f, width)
     share = f.number("rotary_dim", width) / width
     told = f.number("partial_rotary_factor", share)
     rope = read_rope(f, width, share=share)
@@ -85,10 +87,30 @@ def _rope(f: Fields, width: int) -> RopeConfig:
     return rope
 
 
+def _seeing(f: Fields, width: int) -> RopeConfig:
+    """Of Ming's text: of plain angles whatever it is called, which begin below 0."""
+    section = f.section("rope_scaling") or f.section("rope_parameters")
+    if section.get("factor", 1) != 1:
+        f.cannot(f"rope_parameters: factor is {repr(section['factor'])[:60]}: SGLang would stretch by it")
+    told = {"rope_type": "default", "rope_theta": section.get("rope_theta", f.number("rope_theta", 10000.0))}
+    rows = 2 * f.size("max_position_embeddings")
+    alone = Fields({"max_position_embeddings": rows, "rope_parameters": told}, {})
+    return read_rope(alone, width, share=f.number("partial_rotary_factor", 0.5))
+
+
+def _others(f: Fields) -> tuple[str, ...]:
+    """Ming's routers for what is no text, which its class has where either field says so."""
+    if not f.has("video_rope") or (not f.flag("multi_gate") and f.get("router_type") != "MultiRouter"):
+        f.only("multi_gate", False)
+        f.only("router_type", "topN")
+        return ()
+    if not f.flag("moe_router_enable_expert_bias"):
+        f.cannot("moe_router_enable_expert_bias is not told: with several routers SGLang ends without it")
+    return _FOR_NO_TEXT
+
+
 def _routed(f: Fields) -> MoEConfig:
     """Sigmoids with a correction and groups, or a softmax without both."""
-    f.only("multi_gate", False)
-    f.only("router_type", "topN")
     f.only("router_dtype", "fp32")
     if not f.has("norm_topk_prob"):
         f.cannot("norm_topk_prob is missing: SGLang does not start without it")
@@ -110,6 +132,7 @@ def _routed(f: Fields) -> MoEConfig:
         top_k_groups=best,
         routed_scaling_factor=f.number("routed_scaling_factor", 1.0),
         router_in_fp32=f.get("router_dtype") == "fp32",
+        idle_routers=_others(f),
     )
 
 
@@ -145,6 +168,7 @@ def _are_of(listed: Any, names: tuple[str, ...]) -> bool:
     return isinstance(listed, list) and all(str(one).removeprefix("model.") in names for one in listed)
 
 
+_FOR_NO_TEXT = ("image_gate", "audio_gate")
 _LISTS = ("ignored_layers", "modules_to_not_convert")
 # What is read of a section, and of what nothing else is computed.
 _SECTION: dict[str, tuple[str, ...]] = {

@@ -62,8 +62,6 @@ _SPELLED_APART = {
     "short_conv_kernel_size": "linear_conv_kernel_dim",
 }
 _EPS = 1e-6
-# Of the text of what sees, whose tables of angles have positions below 0: srt/configs/bailing_hybrid.py.
-SEES: Mapping[str, Any] = {"video_rope": True}
 _BESIDE = ("visual", "linear_proj", "lm_head")  # what a list may mean there
 
 

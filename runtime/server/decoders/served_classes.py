@@ -17,6 +17,7 @@ _TOLD = """
     bailing_moe BailingMoeForCausalLM BailingMoEForCausalLM BailingMoeV2ForCausalLM
     bailing_moe_v2 BailingMoeV2ForCausalLM
     bailing_moe_v3_vl BailingMoeV3VLForConditionalGeneration
+    bailingmm_moe_v2_lite BailingMM2NativeForConditionalGeneration BailingMMNativeForConditionalGeneration
     llama LlamaForCausalLM
     mistral MistralForCausalLM
     mixtral MixtralForCausalLM Grok1ForCausalLM Grok1ModelForCausalLM

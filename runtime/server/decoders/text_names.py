@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _TOPS = ("model.", "lm_head", "output.", "backbone.")  # of a model of text alone
+_INSIDE = ("model.model.", "model.lm_head.")
 _LISTS = ("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
 
 
@@ -16,11 +17,13 @@ def of_text(section: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def alone(name: Any) -> Any:
-    """`model.language_model.layers.0`, `language_model.model.layers.0` and `thinker.model.layers.0` are
-    `model.layers.0` there."""
+    """`model.language_model.layers.0`, `language_model.model.layers.0`, `thinker.model.layers.0` and
+    `model.model.layers.0` are `model.layers.0` there."""
     if not isinstance(name, str):
         return name
     name = name.removeprefix("thinker.")
+    if name.startswith(_INSIDE):
+        return name.removeprefix("model.")
     if "language_model." not in name:
         return name
     bare = name.replace("language_model.", "", 1)

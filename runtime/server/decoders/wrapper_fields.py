@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 MIMO_V2 = (
     *("num_key_value_heads", "head_dim", "v_head_dim", "swa_num_attention_heads", "swa_num_key_value_heads"),
     *("swa_head_dim", "swa_v_head_dim", "hybrid_layer_pattern", "moe_layer_freq", "sliding_window_size"),
@@ -36,5 +39,22 @@ DOTS_VLM = (
 DEEPSEEK_OCR = {"use_mla": True, "topk_method": "gready"}
 # What it reads by one class, and its pool of keys by another.
 OF_THE_POOL = ("use_mla", "v_head_dim", "num_key_value_heads", "max_position_embeddings")
-# A matrix of the tower that bailing_mm_v3.py gives its method.
-LING = ("visual.blocks.0.attn.qkv_proj",)
+# Both read text whose angles begin below 0, and bailing_mm_v3.py gives a matrix of its tower its method.
+_SEES = {"video_rope": True}
+LING_3_VL: Mapping[str, Any] = {
+    **{"may_be_whole": True, "is_named": False, "is_alike": True, "text_defaults": _SEES},
+    "tower": ("visual.blocks.0.attn.qkv_proj",),
+}
+# SGLang's BailingMoeV2Config (srt/configs/bailing_moe_v2.py), which reads Ming's text.
+MING_TEXT = {
+    "vocab_size": 30592, "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
+    "use_qk_norm": False, "use_bias": True, "rms_norm_eps": 1e-5, "max_position_embeddings": 16384,
+    "rope_theta": 10000.0, "num_experts": 16, "num_shared_experts": 0, "num_experts_per_tok": 2,
+    "n_group": 8, "topk_group": 4, "routed_scaling_factor": 2.5, "first_k_dense_replace": 0,
+    "partial_rotary_factor": 0.5, "norm_topk_prob": True, "moe_router_enable_expert_bias": False,
+    **_SEES,
+}  # fmt: skip
+MING: Mapping[str, Any] = {
+    **{"section": "llm_config", "is_named": False, "text_defaults": MING_TEXT},
+    "needs": ("intermediate_size", "num_key_value_heads", "moe_intermediate_size"),
+}

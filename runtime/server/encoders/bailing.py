@@ -1,5 +1,5 @@
-"""What Ling 3 VL (srt/models/bailing_mm_v3.py) has beside its text, on the first stage: Qwen3-VL's tower, and
-two matrices that join it to text, which each rank has whole."""
+"""What Ling 3 VL (srt/models/bailing_mm_v3.py) and Ming (bailing_mm.py) have beside their text, on the first
+stage: Qwen3-VL's tower, and matrices that join it to text, which each rank has whole."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from runtime.server.encoders.qwen import QWEN3, qwen3_tower
+from runtime.server.decoders.wrapper_fields import MING_TEXT
+from runtime.server.encoders.qwen import QWEN3, QWEN3_DEEP, qwen3_tower
 from runtime.server.encoders.section import Section
 from runtime.server.encoders.weight import Weights, linear, named, over_attention_ranks
 from runtime.server.errors import Unsupported
 
-_SECTIONS, _TURNED = [8, 12, 12], 64
+_SECTIONS, _TURNED, _HEAD = [8, 12, 12], 64, 128
+_TOWERS = ("Qwen3MoeVisionTransformer", "Qwen3_VisionTransformer", "qwen3_vl_moe")
 
 
 def ling_3_vl(hf: Mapping[str, Any], text_width: int) -> Weights:
     """The norm that merges patches is all of it where a file says so."""
-    _check_sections(hf)
+    text = hf.get("text_config") or {}
+    _check_sections(hf, text, text.get("qk_rope_head_dim", _TURNED))
     v = Section(hf, defaults=QWEN3)
     is_bare = v.flag("disable_merger_proj")
     out = v.size("hidden_size") * v.size("spatial_merge_size") ** 2 if is_bare else v.size("out_hidden_size")
@@ -32,15 +35,51 @@ def _none(_weights: Weights) -> Weights:
     return iter(())
 
 
-def _check_sections(hf: Mapping[str, Any]) -> None:
+def ming(hf: Mapping[str, Any], text_width: int) -> Weights:
+    _check_ming(hf)
+    v = Section(hf, defaults=QWEN3_DEEP)
+    wide = v.size("out_hidden_size")
+    tower = named("vision", qwen3_tower(v))
+    depth = Section(hf, "", {"mlp_depth": 1}).size("mlp_depth")
+    joins = (linear(f"linear_proj.{2 * at}", text_width, text_width if at else wide) for at in range(depth))
+    for weight in chain(tower, *joins):
+        yield replace(weight, on_first_stage_alone=True)
+
+
+def _check_ming(hf: Mapping[str, Any]) -> None:
+    """At these SGLang ends, or reads them otherwise than they are told."""
+    if hf.get("audio_config") is not None:
+        raise Unsupported(
+            "config.json: audio_config: SGLang's class of Ming ends at one, as it hears nothing"
+        )
+    if hf.get("quantization_config") is not None:
+        raise Unsupported(
+            "config.json: quantization_config: here Ming is plain, as SGLang calls its layers apart"
+        )
+    vision, text = hf.get("vision_config") or {}, hf.get("llm_config") or {}
+    kind = [*(vision.get("architectures") or ()), vision.get("model_type", _TOWERS[-1])][0]
+    if kind not in _TOWERS:
+        raise Unsupported(
+            f"config.json: vision_config: a tower of {repr(kind)[:60]}: here it is Qwen3's alone"
+        )
+    wide, heads = text.get("hidden_size", MING_TEXT["hidden_size"]), text.get("num_attention_heads", 16)
+    head = text.get("head_dim") or wide // heads
+    if text.get("head_dim") is None and head != _HEAD:
+        raise Unsupported(
+            f"config.json: llm_config: head_dim is missing: SGLang takes {head}, and Ling {_HEAD}"
+        )
+    _check_sections(
+        hf, text, int(head * text.get("partial_rotary_factor", MING_TEXT["partial_rotary_factor"]))
+    )
+
+
+def _check_sections(hf: Mapping[str, Any], text: Mapping[str, Any], turned: int) -> None:
     """By any other SGLang ends: they have to be as many as pairs that are turned."""
-    text = hf.get("text_config") or {}
     ropes = [text.get(name) or {} for name in ("rope_scaling", "rope_parameters")]
     told = [hf.get("mrope_section"), *(one.get("mrope_section") for one in ropes)]
     sections = next((one for one in told if one is not None), _SECTIONS)
-    turned = text.get("qk_rope_head_dim", _TURNED)
     if not isinstance(sections, list) or not all(type(one) is int for one in sections) or len(sections) != 3:
         raise Unsupported(f"config.json: mrope_section is {repr(sections)[:60]}: SGLang has three of them")
     if sum(sections) * 2 != turned:
-        said = f"config.json: mrope_section is {sections}: SGLang ends, as its latents turn {turned} values"
+        said = f"config.json: mrope_section is {sections}: SGLang ends, as its heads turn {turned} values"
         raise Unsupported(said)
