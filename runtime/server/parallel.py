@@ -18,10 +18,13 @@ _HEADS_ON_ALL_STAGES = (
     *("apertus", "arcee", "bailing_moe", "bailing_moe_v2", "exaone4", "exaone_moe"),
     *("glm4_moe", "glm4_moe_lite", "gpt_oss"),
     *("granitemoehybrid", "internlm3", "llama", "minimax_m2", "mistral", "mixtral", "qwen2_moe", "qwen3_moe"),
-    *("sarvam_moe", "sarvam_mla", "llada2_moe", "dots3_note_text", "iquestcoder"),
+    *("sarvam_moe", "sarvam_mla", "llada2_moe", "dots3_note_text", "iquestcoder", "TeleFLM"),
 )
 # ... which make a head, and then take the embedding for one
-_HEADS_BEFORE_TIES = ("granite", "granitemoe", "granitemoehybrid", "granitemoeshared", "granitemoe_swa")
+_HEADS_BEFORE_TIES = (
+    *("granite", "granitemoe", "granitemoehybrid", "granitemoeshared", "granitemoe_swa"),
+    "orion",
+)
 GROUP_NAMES = ("world", "tp", "pp", "attn_tp", "attn_dp", "moe_tp", "moe_ep")
 
 

@@ -19,7 +19,9 @@ DENSE = {
     # srt/models/phi.py tells no matrix how it is called
     "phi": (PLAIN_ALONE, DRAFTS),
     "starcoder2": (DRAFTS,),
-    "minicpm": (DRAFTS,),
+    **dict.fromkeys(("minicpm", "orion", "xverse", "TeleFLM"), (DRAFTS,)),
+    # srt/models/qwen.py calls its attention and its MLPs otherwise than files and their lists do
+    "qwen": (PLAIN_ALONE, DRAFTS),
     # srt/models/exaone.py calls its attention otherwise than files and their lists do
     "exaone": (PLAIN_ALONE, DRAFTS),
     # srt/models/paddleocr_vl.py, whose tower's MLPs have a method where their widths divide

@@ -24,12 +24,12 @@ WITHOUT_STAGES = frozenset({
     "LongcatFlashForCausalLM",
     "MiMoForCausalLM", "MiniCPMForCausalLM", "MuseGlimmerForCausalLM", "MuseGlimmerForConditionalGeneration",
     "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3",
-    "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM",
+    "OlmoForCausalLM", "Olmo2ForCausalLM", "OlmoeForCausalLM", "OrionForCausalLM",
     "PaddleOCRVLForConditionalGeneration", "Phi4MMForCausalLM", "PhiForCausalLM",
     "PhiMoEForCausalLM", "PixtralForConditionalGeneration", "Qwen2VLForConditionalGeneration",
-    "Qwen3ASRForConditionalGeneration", "Qwen3NextForCausalLM",
+    "QWenLMHeadModel", "Qwen3ASRForConditionalGeneration", "Qwen3NextForCausalLM",
     "Qwen3OmniMoeForConditionalGeneration", "SDARForCausalLM",
     "SDARMoeForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM", "Step3p7ForConditionalGeneration",
-    "StepVLForConditionalGeneration",
+    "StepVLForConditionalGeneration", "XverseForCausalLM",
 })  # fmt: skip
 SINCE_0_5_23 = frozenset({"Mistral3ForConditionalGeneration"})

@@ -34,6 +34,9 @@ REFUSED = (
         for tp in "128"
     ),
     ("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "gptq", "8"),
+    ("xverse/XVERSE-13B", "gptq", "8"),
+    *(("a/tele-flm-52b-from-memory", one, "8") for one in ("nvfp4", "nvfp4 of weights")),
+    *(("a/tele-flm-52b-from-memory", "gptq", tp) for tp in "128"),
 )
 
 

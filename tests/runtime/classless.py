@@ -30,7 +30,9 @@ from tests.runtime import (
     minicpm,
     nemotron_nas,
     nemotron_puzzle,
+    orion,
     sarvam_mla,
+    small_llamas,
 )
 from tests.runtime.large_3 import alter_large_3, large_3, same_tensors
 from tests.runtime.lightning import Lightning
@@ -232,6 +234,19 @@ CLASSLESS = {
     ),
     "minicpm": Classless(
         *("MiniCPMForCausalLM", "minicpm", "GraniteConfig", minicpm.config, _as_it_is, same_tensors)
+    ),
+    "orion": Classless(
+        *("OrionForCausalLM", "orion", "StableLmConfig", orion.config, _as_it_is, same_tensors)
+    ),
+    "xverse": Classless(
+        *("XverseForCausalLM", "xverse", "LlamaConfig", small_llamas.xverse, _as_it_is, same_tensors)
+    ),
+    "TeleFLM": Classless(
+        *("TeleFLMForCausalLM", "TeleFLM", "GraniteConfig", small_llamas.teleflm, _as_it_is, same_tensors)
+    ),
+    "qwen": Classless(
+        *("QWenLMHeadModel", "qwen", "Qwen2Config"),
+        *(small_llamas.qwen, _as_it_is, small_llamas.qwen_tensors),
     ),
     "mistral_large_3": Classless(
         *("MistralLarge3ForCausalLM", "deepseek_v3", "Mistral4Config"),

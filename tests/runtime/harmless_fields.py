@@ -61,6 +61,13 @@ OF_FAMILY: dict[str, frozenset[str]] = {
         *("embed_dropout",),
     )),
     "minicpm": frozenset(("mup_denominator",)),
+    "TeleFLM": frozenset(("input_mult", "mup_scale_factor", "output_mult")),  # where use_mup does not say so
+    # ... and of requests longer than its models were trained with, which SGLang's class takes as any
+    "qwen": frozenset((
+        *("attn_dropout_prob", "bf16", "emb_dropout_prob", "fp16", "fp32", "scale_attn_weights"),
+        *("softmax_in_fp32", "use_cache_kernel", "use_cache_quantization", "use_dynamic_ntk"),
+        *("use_flash_attn", "use_logn_attn"),
+    )),
     "kimi_linear": frozenset((
         *("num_key_value_heads",),
     )),

@@ -14,6 +14,8 @@ from tests.runtime.grok import GrokConfig
 from tests.runtime.iquest_q1 import IQuestQ1Config
 from tests.runtime.minicpm import MiniCPMConfig
 from tests.runtime.nemotron_puzzle import NemotronHPuzzleConfig
+from tests.runtime.orion import OrionConfig
+from tests.runtime.small_llamas import QWenConfig, TeleFLMConfig, XverseConfig
 
 
 class BailingMoeConfig(PreTrainedConfig):
@@ -345,11 +347,15 @@ CLASSES: dict[str, Any] = {
         KimiK3Config,
         MiniCPMConfig,
         NemotronHPuzzleConfig,
+        OrionConfig,
+        QWenConfig,
         SarvamMLAConfig,
         SarvamMoEConfig,
         SDARConfig,
         LLaDA2MoeConfig,
         SDARMoeConfig,
+        TeleFLMConfig,
+        XverseConfig,
     )
 }
 # What no model of theirs leaves out.

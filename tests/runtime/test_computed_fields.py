@@ -142,6 +142,28 @@ _BESIDE_COMPUTED: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = 
             ({"mixer_types": ["lightning"]}, "mixer_types is"),
         )
     ),
+    *(
+        (name, {}, told, said)
+        for name in ("orion", "xverse", "TeleFLM")
+        for told, said in (
+            ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
+            ({"attention_bias": True}, "attention_bias is True"),
+        )
+    ),
+    ("orion", {}, {"head_dim": 64}, "head_dim is 64"),
+    ("xverse", {}, {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+    *(
+        ("qwen", {}, told, said)
+        for told, said in (
+            ({"no_bias": False}, "no_bias is False"),
+            ({"tie_word_embeddings": True}, "tie_word_embeddings is True"),
+            ({"kv_channels": 64}, "kv_channels is 64"),
+            ({"rotary_pct": 0.5}, "rotary_pct is 0.5"),
+            ({"rotary_emb_base": 1000}, "rotary_emb_base is 1000"),
+            ({"vocab_size": 151937}, "vocab_size is 151937"),
+            ({"visual": {"width": 1664}}, "visual is"),
+        )
+    ),
     ("exaone", {}, {"head_dim": 128}, "head_dim is 128"),
     ("exaone", {}, {"rope_is_neox_style": False}, "rope_is_neox_style is False"),
     ("exaone", {}, {"original_max_position_embeddings": 8}, "original_max_position_embeddings is 8, which"),

@@ -137,6 +137,11 @@ _BESIDE = """
     olmo2 head_dim
     olmo3 head_dim
     olmoe head_dim num_local_experts
+    orion head_dim
+    xverse attention_bias head_dim mlp_bias num_experts num_key_value_heads
+        original_max_position_embeddings rope_is_neox_style
+    TeleFLM bias head_dim mlp_bias original_max_position_embeddings qkv_bias rope_is_neox_style
+    qwen head_dim num_key_value_heads rope_parameters visual
     exaone head_dim num_hidden_layers original_max_position_embeddings rope_is_neox_style
     exaone4 head_dim
     exaone_moe head_dim moe_layer_freq n_routed_experts n_shared_experts num_local_experts
@@ -364,7 +369,7 @@ _WITH_ACTIVATION = [name for name in FAMILIES if _ACTIVATION.get(name, "hidden_a
 
 
 def test_which_families_have_one_activation_that_is_not_told() -> None:
-    assert FAMILIES.keys() - _WITH_ACTIVATION == {"lfm2", "lfm2_moe", "grok", "dbrx"}
+    assert FAMILIES.keys() - _WITH_ACTIVATION == {"lfm2", "lfm2_moe", "grok", "dbrx", "qwen"}
 
 
 @pytest.mark.parametrize("name", _WITH_ACTIVATION)

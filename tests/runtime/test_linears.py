@@ -134,7 +134,10 @@ def test_ranks_share_rows_of_what_fans_out_and_columns_of_what_comes_together(na
 
 
 _NAMED_AS_DENSE = ("grok",)  # shared experts
-_OF_MLPS = ("gate_proj", "up_proj", "down_proj", "c_fc", "c_proj", "output_linear", "feed_forward", "mlp.fc")
+_OF_MLPS = (
+    *("gate_proj", "up_proj", "down_proj", "c_fc", "c_proj", "output_linear", "feed_forward", "mlp.fc"),
+    "mlp.w2",
+)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -146,7 +149,8 @@ def test_mlps_are_split_over_ranks_of_their_own(name: str) -> None:
         others = _by_modules(model, ParallelConfig(), spread)
         for (modules, layers), one in alone.items():
             shared = "share" in modules[0] or name in _NAMED_AS_DENSE
-            is_mlp = "self_attn" not in modules[0] and any(part in modules[0] for part in _OF_MLPS)
+            attends = modules[0].startswith("attn.") or "self_attn" in modules[0]
+            is_mlp = not attends and any(part in modules[0] for part in _OF_MLPS)
             moves = is_mlp and shared == (changed == "shared")
             assert (others[modules, layers] != one) == moves, modules
 
@@ -164,6 +168,7 @@ _OVER_ALL = {
     *("qwen2_vl_text", "qwen2_5_vl_text", "glm4v_text", "glm_ocr_text"),
     *("exaone4", "olmo2", "olmoe", "phi3", "gemma", "gemma2", "gemma3_text", "granite", "granitemoe"),
     *("granitemoehybrid", "arcee", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3", "mimo"),
+    *("orion", "xverse", "TeleFLM", "qwen"),
     *("lfm2", "lfm2_moe", "cohere", "cohere2", "cohere2_moe", "internlm2", "hy_v3", "gemma4_text", "afmoe"),
     *("granitemoeshared", "granitemoe_swa", "olmo3", "starcoder2", "internlm3", "grok", "nemotron-nas"),
     *("stablelm", "olmo", "iquestcoder", "apertus", "exaone", "deepseek"),

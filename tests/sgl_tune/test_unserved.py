@@ -412,6 +412,7 @@ def test_what_granites_class_of_shared_experts_is_not_written_for_has_a_key_alon
         *("IQuestLab/IQuest-Coder-V1-40B-Instruct", "swiss-ai/Apertus-8B-Instruct-2509"),
         *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "openbmb/MiniCPM-2B-sft-bf16"),
         *("a/muse-glimmer-30b-as-its-classes-have-it", "microsoft/phi-2"),
+        *("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B", "a/tele-flm-52b-from-memory", "Qwen/Qwen-7B"),
         *(
             "Qwen/Qwen2.5-72B-Instruct",
             "mistralai/Mixtral-8x7B-Instruct-v0.1",
@@ -482,12 +483,14 @@ _NGRAMS = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}
     ("name", "not_served", "said"),
     [
         *((name, _NGRAMS, "drafts") for name in ("bigcode/starcoder2-7b", "openbmb/MiniCPM-2B-sft-bf16")),
+        *((name, _NGRAMS, "drafts") for name in ("OrionStarAI/Orion-14B-Base", "xverse/XVERSE-13B")),
+        ("a/tele-flm-52b-from-memory", _NGRAMS, "drafts"),
         *(
             (name, *row)
             for name in (
                 *("stabilityai/stablelm-2-1_6b", "allenai/OLMo-7B-0424-hf"),
                 *("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "a/muse-glimmer-30b-as-its-classes-have-it"),
-                "microsoft/phi-2",
+                *("microsoft/phi-2", "Qwen/Qwen-7B"),
             )
             for row in ((_NGRAMS, "drafts"), (_FP8, "quantized"))
         ),

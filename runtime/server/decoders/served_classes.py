@@ -71,6 +71,10 @@ _TOLD = """
     olmo2 Olmo2ForCausalLM
     olmo3 Olmo2ForCausalLM
     olmoe OlmoeForCausalLM
+    orion OrionForCausalLM
+    xverse XverseForCausalLM
+    TeleFLM TeleFLMForCausalLM
+    qwen QWenLMHeadModel
     exaone ExaoneForCausalLM
     exaone4 Exaone4ForCausalLM
     exaone_moe ExaoneMoEForCausalLM ExaoneMoeForCausalLM
