@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _CHOOSE_THEMSELVES = ("flashinfer_trtllm", "experimental_sgl_trtllm", "flashinfer_mxfp4", "triton_kernel")
 _CHOICE_SINCE = (0, 5, 23)
+_ANY_JITTER_SINCE = (0, 5, 22)
 _SECTIONS: Mapping[str, Collection[str]] = {
     "attn_config": ("attn_pdrop", "clip_qkv", "kv_n_heads", "rope_theta", "model_type"),
     "ffn_config": (
@@ -37,6 +38,7 @@ _SECTIONS: Mapping[str, Collection[str]] = {
 def ends_of_experts(deployment: Deployment) -> Iterator[str]:
     yield from _choice(deployment)
     yield from _sections(deployment)
+    yield from _whole_numbers(deployment)
 
 
 def _choice(deployment: Deployment) -> Iterator[str]:
@@ -60,3 +62,22 @@ def _sections(deployment: Deployment) -> Iterator[str]:
         if other is not None:
             yield f"{name} has {str(other)[:60]}, which SGLang's class of it does not know"
             return
+
+
+def _whole_numbers(deployment: Deployment) -> Iterator[str]:
+    """transformers' class of DBRX, which SGLang reads a file by first, takes no such number for a float."""
+    server, checkpoint = deployment.server, checkpoint_of(deployment)
+    if deployment.model.model_type != "dbrx":
+        return
+    trusts = deployment.launch is None or server.asked.others.get("trust_remote_code")
+    if trusts and checkpoint.mapping("auto_map"):
+        return
+    before = server.release.number < _ANY_JITTER_SINCE
+    names = ("moe_loss_weight", "moe_normalize_expert_weights", *(["moe_jitter_eps"] if before else []))
+    told = checkpoint.mapping("ffn_config")
+    name = next((one for one in names if type(told.get(one)) is int), None)
+    if name is not None:
+        yield (
+            f"ffn_config: {name} is {told[name]}, and transformers' class wants a float: {float(told[name])}"
+            ", or --trust-remote-code with DBRX's own class beside config.json"
+        )

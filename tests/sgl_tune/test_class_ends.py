@@ -244,6 +244,40 @@ def test_dbrx_ends_at_what_its_class_does_not_know(
     assert found is None if why is None else found is not None and why in found
 
 
+_OWN_CLASS = {"auto_map": {"AutoConfig": "configuration_dbrx.DbrxConfig"}}
+
+
+@pytest.mark.parametrize(
+    ("release", "told", "experts", "trusted", "ends"),
+    [
+        ("0.5.12", {}, {}, False, "moe_jitter_eps is 0, and transformers' class wants a float: 0.0"),
+        ("0.5.21", {}, {}, False, "moe_jitter_eps is 0"),
+        ("0.5.21", {}, {"moe_jitter_eps": 0.0}, False, None),
+        ("0.5.21", _OWN_CLASS, {}, False, "moe_jitter_eps is 0"),
+        ("0.5.21", _OWN_CLASS, {}, True, None),
+        ("0.5.21", {}, {}, True, "moe_jitter_eps is 0"),
+        ("0.5.22", {}, {}, False, None),
+        ("0.5.23", {}, {"moe_normalize_expert_weights": 1}, False, "moe_normalize_expert_weights is 1"),
+    ],
+)
+def test_dbrx_ends_at_whole_numbers_that_transformers_wants_as_floats(
+    release: str,
+    told: dict[str, Any],
+    experts: dict[str, Any],
+    trusted: bool,
+    ends: str | None,
+    tmp_path: Path,
+) -> None:
+    file = {**json.loads(PUBLISHED.read_text())["databricks/dbrx-instruct"], **told}
+    file["ffn_config"] = {**file["ffn_config"], **experts}
+    (tmp_path / "config.json").write_text(json.dumps(file))
+    trusts = "--trust-remote-code" if trusted else ""
+    command = f"python -m sglang.launch_server --model-path {tmp_path} --tp 8 {trusts}"
+    asked = ServerFlags(arch="sm90", sglang_version=release)
+    found = never_starts(select_deployments(asked, command=command.split())[0])
+    assert found is None if ends is None else found is not None and ends in found
+
+
 @pytest.mark.parametrize(
     ("section", "plain", "tp", "why"),
     [
