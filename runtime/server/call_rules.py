@@ -15,8 +15,7 @@ Routing = Literal["logits", "packed", "apart"]
 # Whose layers are those of srt/models/deepseek_v2.py.
 _DEEPSEEK = (
     *("deepseek_v2", "deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa", "glm5_next_text", "hy_v4"),
-    "dots_vlm_text",
-    "gigachat3_5",
+    *("dots_vlm_text", "deepseek_vl2_text", "gigachat3_5"),
 )
 DEEPSEEK_LAYERS = (*_DEEPSEEK, "mistral_large_3")
 # Families that tell trtllm kernels how to route, and what their routers must be for that.

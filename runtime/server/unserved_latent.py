@@ -79,6 +79,12 @@ LATENT = {
         PLAIN_ALONE,
         DRAFTS,
     ),
+    # srt/models/deepseek_vl2.py
+    "deepseek_vl2_text": (
+        PLAIN_ALONE,
+        Row(moves_experts, "experts that move: its class names none"),
+        DRAFTS,
+    ),
     # srt/models/dots_vlm.py, which says neither where a stage begins nor which experts move
     "dots_vlm_text": (
         Row(lambda _, s: s.pp_size > 1, "--pp: each stage keeps a place for the tokens of all layers"),

@@ -11,6 +11,7 @@ from runtime.server.decoders.longcat import MODEL_TYPE as LONGCAT
 from runtime.server.recurrent import LightningConfig, Mamba2Config
 from runtime.server.sizing import has_block_keys, pooled_indexer
 from runtime.server.unpredicted import foreign_keys
+from sgl_tune.keys.deepseek_ends import ends_of_deepseek
 from sgl_tune.keys.dense_ends import ends_of_dense
 from sgl_tune.keys.dots_note_ends import ends_of_dots_note
 from sgl_tune.keys.expert_calls import checkpoint_of
@@ -27,18 +28,16 @@ _UNSETTLED = {
     "NemotronH_Nano_Omni_Reasoning_V3": "Nemotron Nano Omni",
 }
 _LIGHTON_SINCE = (0, 5, 14)
-_READ_ALONE = {
-    "KimiVLForConditionalGeneration": "Kimi-VL",
-    "SarvamMLAForCausalLM": "Sarvam 105B",
-    "DotsVLMForCausalLM": "dots.vlm",
-}
 _KEY_WIDTH, _PAGE, _COUNTS = 128, 64, (512, 2048)
 _WITH_TAILS = ("fa3", "tilelang", "trtllm", "flashmla_sparse")  # the last is one of the others by GPU
 
 
 def ends_of_class(deployment: Deployment) -> Iterator[str]:
-    rules = (*_RULES, ends_of_stages, ends_of_dense, ends_of_quantized, ends_of_dots_note, ends_of_experts)
+    rules = (*_RULES, ends_of_stages, ends_of_dense, ends_of_quantized, ends_of_dots_note, *_OF_OTHERS)
     return chain.from_iterable(rule(deployment) for rule in rules)
+
+
+_OF_OTHERS = (ends_of_experts, ends_of_deepseek)
 
 
 def _pages_of_states(deployment: Deployment) -> Iterator[str]:
@@ -80,14 +79,6 @@ def _loose_experts(deployment: Deployment) -> Iterator[str]:
     model, tp, method = deployment.model, deployment.parallel.tp, deployment.quantization
     if model.moe is not None and model.moe.num_experts < tp and has_loose_experts(model, method):
         yield f"--tp {tp}: each of {model.moe.num_experts} experts in {method} is whole on one rank"
-
-
-def _random_latents(deployment: Deployment) -> Iterator[str]:
-    """srt/models/kimi_vl.py, sarvam_moe.py and dots_vlm.py take kv_b_proj apart as they read files, and
-    at no other load."""
-    name = _READ_ALONE.get(checkpoint_of(deployment).architecture)
-    if name is not None and deployment.server.asked.load_format == "dummy":
-        yield f"--load-format dummy leaves {name}'s attention without its matrices"
 
 
 def _mixers(deployment: Deployment) -> Iterator[str]:
@@ -292,7 +283,7 @@ def _ranks_without_experts(deployment: Deployment) -> Iterator[str]:
 _RULES = (
     *(_tied_dots, _tied_paddle, _lighton),
     *(_sparse_section, _pages_of_states, _groups_of_norms, _groups_of_heads, _compressed_keys, _mixers),
-    *(_random_latents, _loose_experts),
+    _loose_experts,
     *(_longcat, _verifies_blocks, _layers_apart, _canvases),
     *(_afmoe, _pools_of_keys, _means_of_keys, _mistral_4, _sdar),
     *(_interns1_pro, _experts_for_all, _uncounted_experts),

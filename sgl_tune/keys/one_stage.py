@@ -9,7 +9,8 @@ from __future__ import annotations
 WITHOUT_STAGES = frozenset({
     "AfmoeForCausalLM", "CohereForCausalLM", "Cohere2ForCausalLM", "Cohere2MoeForCausalLM",
     "Cohere2VisionForConditionalGeneration", "DbrxForCausalLM", "DeepseekForCausalLM",
-    "DeepseekOCRForCausalLM", "DiffusionGemmaForBlockDiffusion", "DotsOCRForCausalLM",
+    "DeepseekOCRForCausalLM", "DeepseekVL2ForCausalLM", "DiffusionGemmaForBlockDiffusion",
+    "DotsOCRForCausalLM",
     "Ernie4_5_ForCausalLM",
     "Ernie4_5_MoeForCausalLM", "Ernie4_5_VLMoeForConditionalGeneration", "ExaoneForCausalLM",
     "FalconH1ForCausalLM", "GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",

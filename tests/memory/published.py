@@ -34,7 +34,7 @@ from tests.runtime.classless import of_text
 META = torch.device("meta")
 WITHIN = 0.005
 # Their class is DeepSeek-V3's, in a file of the checkpoint.
-CLASSES = dict.fromkeys(("kimi_k2", "dots_vlm_text"), "deepseek_v3")
+CLASSES = dict.fromkeys(("kimi_k2", "dots_vlm_text", "deepseek_vl2_text"), "deepseek_v3")
 INSIDE = {
     "step3p5": "step3p7", "glm5_next_text": "glm5_next", "ernie4_5_vl_moe_text": "ernie4_5_vl_moe",
 }  # fmt: skip
@@ -163,7 +163,7 @@ def _decoder(model: ModelConfig) -> Decoder:
 
 def _parameters(config: dict[str, Any]) -> int:
     """With the routers' corrections, which transformers keeps in buffers."""
-    if config["architectures"][0] in OF_ANOTHER:
+    if config.get("architectures", [""])[0] in OF_ANOTHER:
         raise ValueError(f"its {config['model_type']} is another model")
     wrapper = wrapper_of(config)
     is_known = config["model_type"] in CONFIG_MAPPING and config["model_type"] not in INSIDE.values()

@@ -98,6 +98,7 @@ def _made(case: dict[str, Any], folder: Path) -> Any:
     torch.cuda.Stream = torch.cuda.Event = MagicMock
     _without_gpu()
     _without_sounds()
+    _with_siglip()
     made = _class_of(config.hf_config.architectures[0])
     shared = _shared_experts(made, config, args, quantization) if case.get("fused") else nullcontext()
     with shared, torch.device("meta"):
@@ -196,6 +197,15 @@ def _without_sounds() -> None:
     huggingface_hub.snapshot_download = lambda *_, **__: ""
     if hasattr(mimo_audio, "AudioEncoderMixin"):  # which releases before 0.5.13 have not
         mimo_audio.AudioEncoderMixin._load_mimo_audio_tokenizer = staticmethod(lambda *_: None)
+
+
+def _with_siglip() -> None:
+    """timm's, of which SGLang's DeepSeek-VL2 makes one size: transformers has the same parameters."""
+    from transformers import SiglipVisionConfig, SiglipVisionModel
+
+    sizes = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "image_size": 384}
+    told = SiglipVisionConfig(**sizes, num_attention_heads=16, patch_size=14)
+    sys.modules["timm"] = MagicMock(create_model=lambda *_, **__: SiglipVisionModel(told))
 
 
 def _shared_experts(made: Any, config: Any, args: Any, quantization: Any) -> Any:

@@ -44,7 +44,7 @@ OF_FAMILY: dict[str, frozenset[str]] = {
     "mistral_large_3": frozenset((
         *("num_key_value_heads",),
     )),
-    **dict.fromkeys(("kimi_k2", "dots_vlm_text"), frozenset((
+    **dict.fromkeys(("kimi_k2", "dots_vlm_text", "deepseek_vl2_text"), frozenset((
         *("num_key_value_heads",),
     ))),
     "deepseek_v32": frozenset((

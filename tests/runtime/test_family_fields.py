@@ -49,6 +49,7 @@ _OF_SGLANG = (
     "dots3_note_text",
     "dots_vlm_text",
     "gigachat3_5",
+    "deepseek_vl2_text",
     "sarvam_mla",
     "sarvam_moe",  # or its checkpoints
     "internlm3",
@@ -102,6 +103,8 @@ _BESIDE = """
     kimi_k2 mlp_layer_types moe_layer_freq num_experts num_local_experts num_shared_experts
         scoring_func topk_method
     dots_vlm_text mlp_layer_types moe_layer_freq num_experts num_local_experts num_shared_experts
+        scoring_func topk_method
+    deepseek_vl2_text mlp_bias mlp_layer_types moe_layer_freq num_experts num_local_experts num_shared_experts
         scoring_func topk_method
     mistral4 num_local_experts
     mistral_large_3 llama_4_scaling moe_layer_freq num_local_experts routing_method_type

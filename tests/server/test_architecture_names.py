@@ -22,7 +22,7 @@ _UNASKED = {
     *("InternLM2ForCausalLM", "Olmo3ForCausalLM", "MistralForCausalLM", "MistralForCausalLMEagle"),
     "Grok1ModelForCausalLM",
     "MiMoForCausalLM",
-    *("AutoModel", "DeepseekOCR2ForCausalLM"),
+    *("AutoModel", "DeepseekOCR2ForCausalLM", "DeepseekVLV2ForCausalLM"),
 }
 _WRITTEN_BY_A_TOOL = {"class_table"}
 _NOT_ASKED_ABOUT = {"served_classes"}  # of every family, whose own tests ask

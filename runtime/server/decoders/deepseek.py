@@ -52,18 +52,41 @@ def _routed_by_softmax(f: Fields) -> MoEConfig:
 
 def _dots_vlm(f: Fields) -> ModelConfig:
     """A V3 that SGLang reads by its class of a V2, where nothing is V3's that a file does not tell."""
-    for name in _TOLD:
-        if not f.has(name):
-            f.cannot(f"{name} is {f.get(name)!r}: SGLang has no others than those that are told")
-    for name in _OF_OTHERS:
-        if f.has(name):
-            f.cannot(f"{name} is told, which SGLang's class does not read")
-    f.only("attention_bias", False)  # of which its class has none
+    _only_read(f)
+    _only_told(f)
     return _v3(f)
+
+
+def _vl2(f: Fields) -> ModelConfig:
+    """DeepSeek-VL2's text, a V2 or a V3 without a compressed query: srt/models/deepseek_vl2.py hands on one
+    tensor at a time, and one that is made of two is then never read."""
+    _only_read(f)
+    f.only("q_lora_rank")
+    if f.get("architectures") != ["DeepseekV2ForCausalLM"]:
+        f.cannot(f"its architectures is {repr(f.get('architectures'))[:60]}: SGLang asks it what it fuses")
+    if f.get("topk_method") == "noaux_tc":
+        _only_told(f)
+        return _v3(f)
+    f.only("rope_interleave", True)
+    return _v2(f)
 
 
 _TOLD = ("scoring_func", "topk_method", "n_group", "topk_group")
 _OF_OTHERS = ("mlp_layer_types", "num_experts", "num_local_experts", "num_shared_experts")
+
+
+def _only_read(f: Fields) -> None:
+    f.size("n_routed_experts")
+    for name in _OF_OTHERS:
+        if f.has(name):
+            f.cannot(f"{name} is told, which SGLang's class does not read")
+    f.only("attention_bias", False)  # of which its class has none
+
+
+def _only_told(f: Fields) -> None:
+    for name in _TOLD:
+        if not f.has(name):
+            f.cannot(f"{name} is {f.get(name)!r}: SGLang has no others than those that are told")
 
 
 def decoder(f: Fields, is_interleaved: bool, sparse: IndexerConfig | None = None) -> ModelConfig:
@@ -115,5 +138,6 @@ FAMILIES = (
     Family("deepseek_v3", _v3, V3, {"MistralLarge3ForCausalLM": "mistral_large_3"}),
     Family("kimi_k2", _v3, V3),
     Family("dots_vlm_text", _dots_vlm, V3),
+    Family("deepseek_vl2_text", _vl2, V3),
     Family("deepseek_v32", _v32, {**V3, **_SPARSE}),
 )

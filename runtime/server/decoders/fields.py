@@ -11,6 +11,8 @@ from runtime.server.errors import ConfigError, Unsupported
 
 HF = Mapping[str, Any]
 _LARGEST = 1e15
+_VL_2: tuple[Any, ...] = (None, [], ["DeepseekVLV2ForCausalLM"], ["DeepseekVL2ForCausalLM"])
+OCR_1 = "modeling_deepseekocr.DeepseekOCRForCausalLM"
 
 
 def architecture_of(hf: HF) -> str:
@@ -20,6 +22,8 @@ def architecture_of(hf: HF) -> str:
         listed = ["Olmo2ForCausalLM"] if listed in (None, ["Olmo3ForCausalLM"]) else listed
     if listed == ["DeepseekOCR2ForCausalLM"] and is_ocr_2(hf):
         listed = ["DeepseekOCRForCausalLM"]
+    if is_vl_2(hf):
+        listed = ["DeepseekVL2ForCausalLM"]
     if listed is None:
         return ""
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
@@ -29,9 +33,19 @@ def architecture_of(hf: HF) -> str:
 
 def is_ocr_2(hf: HF) -> bool:
     """By whom SGLang knows it: srt/utils/hf_transformers/common.py, in every release."""
+    return bool(_own_class(hf) == "modeling_deepseekocr2.DeepseekOCR2ForCausalLM")
+
+
+def is_vl_2(hf: HF) -> bool:
+    """DeepSeek-VL2, which is of one class whatever its file tells, and published ones tell none."""
+    is_named = hf.get("architectures") in _VL_2
+    reads = _own_class(hf) == OCR_1 or is_ocr_2(hf)
+    return hf.get("model_type") == "deepseek_vl_v2" and is_named and not reads
+
+
+def _own_class(hf: HF) -> Any:
     named = hf.get("auto_map")
-    found = named.get("AutoModel") if isinstance(named, Mapping) else None
-    return bool(found == "modeling_deepseekocr2.DeepseekOCR2ForCausalLM")
+    return named.get("AutoModel") if isinstance(named, Mapping) else None
 
 
 class Fields:

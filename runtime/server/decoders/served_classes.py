@@ -33,7 +33,8 @@ _TOLD = """
     mimo_v2_flash MiMoV2FlashForCausalLM MiMoV2ForCausalLM
     dbrx DbrxForCausalLM
     deepseek DeepseekForCausalLM
-    deepseek_vl_v2 DeepseekOCRForCausalLM
+    deepseek_vl_v2 DeepseekOCRForCausalLM DeepseekVL2ForCausalLM
+    deepseek_vl2_text DeepseekVL2ForCausalLM DeepseekV2ForCausalLM
     deepseek_v2 DeepseekV2ForCausalLM
     deepseek_v3 DeepseekV3ForCausalLM MistralLarge3ForCausalLM
     deepseek_v32 DeepseekV32ForCausalLM

@@ -36,6 +36,10 @@ DOTS_VLM = (
     *("routed_scaling_factor", "topk_method", "n_group", "topk_group", "num_experts_per_tok"),
     *("first_k_dense_replace", "norm_topk_prob", "scoring_func", "max_position_embeddings"),
 )
+# ... and DeepSeek-VL2's, of which published files leave out much
+DEEPSEEK_VL2 = {
+    **KIMI_VL, "vocab_size": 102400, "hidden_size": 4096, "num_hidden_layers": 30, "num_attention_heads": 32,
+}  # fmt: skip
 DEEPSEEK_OCR = {"use_mla": True, "topk_method": "gready"}
 # What it reads by one class, and its pool of keys by another.
 OF_THE_POOL = ("use_mla", "v_head_dim", "num_key_value_heads", "max_position_embeddings")

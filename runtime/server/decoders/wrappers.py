@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from runtime.server.decoders import bailing_hybrid_v3, kimi_k3
-from runtime.server.decoders.fields import architecture_of
+from runtime.server.decoders.fields import architecture_of, is_vl_2
 from runtime.server.decoders.muse_glimmer import NAME as MUSE
 from runtime.server.decoders.text_names import of_text
 from runtime.server.decoders.wrapper_fields import (
     DEEPSEEK_OCR,
+    DEEPSEEK_VL2,
     DOTS_VLM,
     ERNIE,
     KIMI_VL,
@@ -24,6 +25,7 @@ from runtime.server.decoders.wrapper_fields import (
 from runtime.server.encoders import (
     bailing,
     deepseek,
+    deepseek_vl2,
     dots,
     dots_note,
     ernie,
@@ -217,10 +219,16 @@ WRAPPERS: Mapping[str, Wrapper] = {
 
 # Its checkpoints call themselves so, and a text that has no name is then Mistral's.
 _AS_MISTRAL_3 = replace(WRAPPERS["lighton_ocr"], model_type="mistral3", text_type="mistral")
+# DeepSeek-VL2 has latents, and its smallest none: then its text is DeepSeek-OCR's.
+_VL_2_TINY = replace(WRAPPERS["deepseek_vl_v2"], weights=deepseek_vl2.deepseek_vl2)
+_VL_2 = replace(_VL_2_TINY, text_type="deepseek_vl2_text", needs=(), text_defaults=DEEPSEEK_VL2)
 
 
 def wrapper_of(hf: HF) -> Wrapper | None:
     kind = str(hf.get("model_type", ""))
+    if is_vl_2(hf):
+        told = hf.get("language_config")
+        return _VL_2 if not isinstance(told, Mapping) or told.get("use_mla", True) else _VL_2_TINY
     if kind == "mistral3" and architecture_of(hf) == "LightOnOCRForConditionalGeneration":
         return _AS_MISTRAL_3
     return WRAPPERS.get(kind)

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from runtime.server.decoders.fields import is_ocr_2
+from runtime.server.decoders.fields import OCR_1, architecture_of, is_ocr_2
 from runtime.server.encoders.section import Section
 from runtime.server.encoders.weight import Weights, layer_norm, layers, linear, named, rms_norm, whole
 from runtime.server.errors import ConfigError, Unsupported
 
-_OWN_CLASS = "modeling_deepseekocr.DeepseekOCRForCausalLM"
 _SAM, _SAM_LAYERS, _SAM_HEADS = 768, 12, 12
 _SIDE, _WINDOW, _GLOBAL = 64, 14, [2, 5, 8, 11]
 _CLIP, _CLIP_LAYERS, _IMAGE, _PATCH = 1024, 24, 224, 14
@@ -48,11 +47,13 @@ def deepseek_ocr(hf: Mapping[str, Any], text_width: int) -> Weights:
 
 def _check_class(hf: Mapping[str, Any]) -> None:
     """Without this SGLang makes a DeepSeek-VL2 of the file: srt/utils/hf_transformers."""
-    own = Section(hf, "auto_map").get("AutoModel")
-    if own != _OWN_CLASS and not is_ocr_2(hf):
+    own, name = Section(hf, "auto_map").get("AutoModel"), architecture_of(hf)
+    if own != OCR_1 and not is_ocr_2(hf):
         raise Unsupported(
-            f"config.json: auto_map: AutoModel is {repr(own)[:60]}: by {_OWN_CLASS} SGLang knows DeepSeek-OCR"
+            f"config.json: auto_map: AutoModel is {repr(own)[:60]}: by {OCR_1} SGLang knows DeepSeek-OCR"
         )
+    if name == "DeepseekVL2ForCausalLM":
+        raise Unsupported(f"config.json: architectures names {name}: by its auto_map it is a DeepSeek-OCR")
     if hf.get("tile_tag") != "2D":
         raise ConfigError(f"config.json: tile_tag is {repr(hf.get('tile_tag'))[:60]}: SGLang has '2D' alone")
 

@@ -60,3 +60,22 @@ TINY["dots_vlm_text"] = Tiny(
     {**TINY["deepseek_v3"].space, "attention_bias": (False,) * 9 + (True,)},
     as_published=_dots_vlm,
 )
+
+
+def _vl2(hf: HF) -> HF:
+    """In a section that is a DeepSeek-V2's, beside a projector as wide."""
+    routes = {"scoring_func": "sigmoid", "topk_method": "noaux_tc"}
+    told = {"model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"]}
+    width = hf["hidden_size"]
+    return {
+        **{"model_type": "deepseek_vl_v2", "tile_tag": "2D", "projector_config": {"n_embed": width}},
+        "language_config": {**routes, **hf, **told},
+    }
+
+
+TINY["deepseek_vl2_text"] = Tiny(
+    "DeepseekV3Config",
+    {**TINY["deepseek_v3"].sizes, "q_lora_rank": None},
+    {**TINY["dots_vlm_text"].space, "q_lora_rank": (None,) * 9 + (24,)},
+    as_published=_vl2,
+)

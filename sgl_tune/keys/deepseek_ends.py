@@ -1,0 +1,39 @@
+"""Where classes end that have one of DeepSeek's language models inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sgl_tune.keys.expert_calls import checkpoint_of
+
+if TYPE_CHECKING:
+    from sgl_tune.deployment.deployment import Deployment
+
+_READ_ALONE = {
+    "KimiVLForConditionalGeneration": "Kimi-VL",
+    "SarvamMLAForCausalLM": "Sarvam 105B",
+    "DotsVLMForCausalLM": "dots.vlm",
+    "DeepseekVL2ForCausalLM": "DeepSeek-VL2",
+}
+
+
+def ends_of_deepseek(deployment: Deployment) -> Iterator[str]:
+    yield from _random_latents(deployment)
+    yield from _values_of_no_width(deployment)
+
+
+def _random_latents(deployment: Deployment) -> Iterator[str]:
+    """srt/models/kimi_vl.py, sarvam_moe.py, dots_vlm.py and deepseek_vl2.py take kv_b_proj apart as they read
+    files, and at no other load."""
+    name = _READ_ALONE.get(checkpoint_of(deployment).architecture)
+    if name is not None and deployment.model.is_mla and deployment.server.asked.load_format == "dummy":
+        yield f"--load-format dummy leaves {name}'s attention without its matrices"
+
+
+def _values_of_no_width(deployment: Deployment) -> Iterator[str]:
+    """srt/configs/model_config.py: its pool's values are as wide as DeepSeek-VL2's smallest says."""
+    checkpoint, release = checkpoint_of(deployment), deployment.server.release.number
+    is_vl_2 = checkpoint.architecture == "DeepseekVL2ForCausalLM"
+    if is_vl_2 and not deployment.model.is_mla and checkpoint.get("v_head_dim") == 0 and release < (0, 5, 19):
+        yield "v_head_dim is 0, and before 0.5.19 SGLang's pool then has values of no width"
